@@ -1,0 +1,67 @@
+# Every task stands alone: it makes .venv and installs what it needs first. `make` lists them.
+PYTHON ?= python3
+DB     ?= ducktail.duckdb
+PORT   ?= 5480
+LIMIT  ?=
+ARGS   ?=
+
+BIN   := .venv/bin
+READY := .venv/.ready
+INSTALL := -c requirements.lock -e '.[dev,demo]'
+
+.DEFAULT_GOAL := help
+.PHONY: help demo serve test quick lint format types deps bench docs lock clean
+
+help: ## list the tasks
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+demo: $(READY) ## a year of real flights, two consumer groups, and a proof (LIMIT=20000 for less)
+	$(BIN)/python docs/examples/flights/demo.py $(if $(LIMIT),--limit $(LIMIT)) $(ARGS)
+
+serve: $(READY) ## serve a DuckDB file (DB=ducktail.duckdb PORT=5480)
+	$(BIN)/ducktail serve $(DB) --port $(PORT) $(ARGS)
+
+test: deps lint types ## everything: lint, types, all tests
+	$(BIN)/pytest $(ARGS)
+
+quick: lint ## what to run while writing: no types, no slow tests
+	$(BIN)/pytest -m "not slow" -x -q $(ARGS)
+
+lint: $(READY) ## ruff
+	$(BIN)/ruff check .
+
+format: $(READY) ## let ruff mend what it can
+	$(BIN)/ruff check --fix .
+
+# The check sees what a user gets: the wheel, built from a copy of the tree and unpacked.
+types: $(READY) ## mypy, strict, on the built wheel
+	@rm -rf build/types && mkdir -p build/types
+	@$(BIN)/python tests/support/build_wheel.py build/types >/dev/null
+	@cd build/types && $(BIN:%=../../%)/python -m zipfile -e *.whl . && rm *.whl
+	cd build/types && MYPYPATH=. ../../$(BIN)/mypy --config-file ../../pyproject.toml \
+		--cache-dir ../../.mypy_cache -p ducktail
+
+deps: ## the system programs that tests want
+	@.ci/deps
+
+bench: deps $(READY) ## ducktail beside PostgreSQL, same work, same run
+	$(BIN)/python benchmarks/stream_read.py $(ARGS)
+
+docs: $(READY) ## write the generated pages: docs/errors.md, docs/settings.md
+	$(BIN)/python docs/generate.py
+
+lock: $(READY) ## write requirements.lock anew
+	@.ci/lock
+
+clean: ## remove what tasks have made (.venv too)
+	rm -rf .venv build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# uv where there is one, else pip; uv may not know the package indexes that pip is set up with.
+$(READY): pyproject.toml requirements.lock
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+		{ echo 'ducktail wants Python 3.11 or newer: make PYTHON=python3.12'; exit 1; }
+	@[ -x $(BIN)/pip ] || $(PYTHON) -m venv .venv
+	@{ command -v uv >/dev/null && uv pip install -q -p $(BIN)/python $(INSTALL) 2>/dev/null; } || \
+		$(BIN)/pip install -q --disable-pip-version-check $(INSTALL)
+	@touch $@

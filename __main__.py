@@ -1,0 +1,157 @@
+"""The command `ducktail`: serve a database.
+
+Every flag can be set in the environment as well, `--lock-timeout-ms` as `DUCKTAIL_LOCK_TIMEOUT_MS`;
+a flag goes before the environment.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import logging
+import os
+import signal
+import sys
+from collections.abc import Sequence
+from dataclasses import fields
+from pathlib import Path
+
+from . import __version__
+from .engine.database import Database
+from .engine.errors import DucktailError
+from .engine.settings import Settings
+from .pgwire_gateway import Server, listen
+
+PATH = "ducktail.duckdb"
+HOST = "127.0.0.1"
+PORT = 5480
+LOG_LEVELS = ("debug", "info", "warning", "error")
+
+SERVE_ABOUT = """\
+Opens (or makes) the DuckDB file PATH and serves it over the Postgres wire until SIGTERM or SIGINT.
+When it is ready it prints one line, `listening on HOST:PORT`, on standard output; logs go to
+standard error. The database is called by its file's stem, and answers to the names `ducktail` and
+`postgres` as well."""
+SERVE_AFTER = """\
+environment: each flag also as DUCKTAIL_ and its name, for instance DUCKTAIL_PORT=5481.
+
+example:
+  ducktail serve shop.duckdb &
+  psql -h 127.0.0.1 -p 5480 -d shop"""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command; the exit status: 0 fine, 1 it could not be done, 2 a wrong flag."""
+    chosen = parser().parse_args(arguments)
+    logging.basicConfig(
+        stream=sys.stderr,
+        level=chosen.log_level.upper(),
+        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
+    )
+    try:
+        settings = Settings(**{item.name: getattr(chosen, item.name) for item in fields(Settings)})
+        listener = listen(chosen.host, chosen.port)
+        try:
+            database = Database.open(str(chosen.path), settings)
+        except BaseException:
+            listener.close()
+            raise
+        try:
+            asyncio.run(_serve(Server(database, listener)))
+        finally:
+            database.close()
+    except DucktailError as error:
+        print(f"ducktail: {_line(error)}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        # Before the server was ready to end in its own way.
+        return 130
+    return 0
+
+
+async def _serve(server: Server) -> None:
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    await server.start()
+    host, port = server.address
+    print(f"listening on {f'[{host}]' if ':' in host else host}:{port}", flush=True)
+    await stop.wait()
+    await server.close()
+
+
+def parser() -> argparse.ArgumentParser:
+    """All flags, with what the environment says as their defaults."""
+    top = argparse.ArgumentParser(
+        prog="ducktail",
+        description="Change streams for DuckDB, spoken as SQL over the Postgres wire.",
+        epilog="Try `ducktail serve --help`.",
+    )
+    top.add_argument("--version", action="version", version=f"ducktail {__version__}")
+    commands = top.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    serve = commands.add_parser(
+        "serve",
+        help="serve a DuckDB file over the Postgres wire",
+        description=SERVE_ABOUT,
+        epilog=SERVE_AFTER,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    serve.add_argument(
+        "path", nargs="?", type=Path, default=_environment("path", PATH), metavar="PATH",
+        help=f"the DuckDB file (default: {PATH} in the current directory)",
+    )  # fmt: skip
+    serve.add_argument(
+        "--host",
+        default=_environment("host", HOST),
+        help="loopback address to listen on (default: %(default)s)",
+    )
+    serve.add_argument(
+        "--port", type=_port, default=_environment("port", PORT),
+        help="TCP port, 0 for any free one (default: %(default)s)",
+    )  # fmt: skip
+    serve.add_argument(
+        "--log-level", type=_level, default=_environment("log_level", "info"), metavar="LEVEL",
+        help=f"least level that is logged: {', '.join(LOG_LEVELS)} (default: %(default)s)",
+    )  # fmt: skip
+    for item in fields(Settings):
+        serve.add_argument(
+            f"--{item.name.replace('_', '-')}", type=_whole, default=_environment(item.name, item.default),
+            metavar="N", help=f"{item.metadata['about']} (default: %(default)s)",
+        )  # fmt: skip
+    return top
+
+
+def _environment(name: str, otherwise: object) -> object:
+    # argparse runs a default that is a string through the flag's own type.
+    return os.environ.get(f"DUCKTAIL_{name.upper()}", otherwise)
+
+
+def _whole(text: str) -> int:
+    try:
+        return int(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"not a whole number: {text!r}") from None
+
+
+def _port(text: str) -> int:
+    port = _whole(text)
+    if not 0 <= port <= 65535:
+        raise argparse.ArgumentTypeError(f"not a port from 0 to 65535: {port}")
+    return port
+
+
+def _level(text: str) -> str:
+    # Not `choices`: argparse does not hold a default, here the environment, against those.
+    if text not in LOG_LEVELS:
+        raise argparse.ArgumentTypeError(f"not one of {', '.join(LOG_LEVELS)}: {text!r}")
+    return text
+
+
+def _line(error: DucktailError) -> str:
+    parts = [error.message, *(part for part in (error.detail, error.hint) if part)]
+    return "; ".join(" ".join(part.split()) for part in parts)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,1 @@
+"""What a stream is: capture, log, buffers, offsets and groups over one DuckDB file."""

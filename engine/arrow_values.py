@@ -1,0 +1,141 @@
+"""Arrow columns as plain values: what the text and the binary forms are made from.
+
+A *raw* value is what a form function takes: int, float, str, bytes, bool, Decimal as they are, a
+date as days from 1970, a time as microseconds from midnight, a timestamp as microseconds from 1970
+in UTC (DuckDB's largest and smallest int for the infinities), an interval as (months, days,
+microseconds). Python's own dates and times are not used: they end at year 9999 and know no
+infinity. A timestamp's nanoseconds are cut off: PostgreSQL's types have microseconds.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+Raw = Any
+Ints = npt.NDArray[np.int64]
+Interval = tuple[int, int, int]
+
+DATE_INFINITY = 2**31 - 1
+TIMESTAMP_INFINITY = 2**63 - 1
+# Microseconds of one unit of an Arrow time or timestamp; nanoseconds are divided instead.
+UNIT_US = {"s": 1_000_000, "ms": 1000, "us": 1}
+
+INTERVAL_PART = re.compile(r"(-?\d+) (year|month|day)s?")
+INTERVAL_CLOCK = re.compile(r"(-?)(\d+):(\d\d):(\d\d)(?:\.(\d{1,6}))?$")
+
+
+def ints(column: pa.Array) -> npt.NDArray[Any]:
+    """The integers of a column of fixed width (numbers, dates, times), NULLs as some number."""
+    if pa.types.is_boolean(column.type):
+        values: npt.NDArray[Any] = column.fill_null(False).to_numpy(zero_copy_only=False).view(np.uint8)
+        return values
+    width = column.type.bit_width // 8
+    kind = column.type.to_pandas_dtype() if _is_number(column.type) else f"i{width}"
+    buffer = column.buffers()[1]
+    if buffer is None or not len(column):
+        return np.zeros(len(column), kind)
+    return np.frombuffer(buffer, kind, len(column), column.offset * width)
+
+
+def _is_number(type_: pa.DataType) -> bool:
+    return bool(pa.types.is_integer(type_) or pa.types.is_floating(type_))
+
+
+def microseconds(column: pa.Array) -> Ints:
+    """A time or timestamp column in microseconds, infinities kept."""
+    values = ints(column).astype(np.int64, copy=False)
+    unit = column.type.unit
+    if unit == "us":
+        return values
+    infinite = np.abs(values) >= TIMESTAMP_INFINITY
+    scaled: Ints = values // 1000 if unit == "ns" else values * UNIT_US[unit]
+    return np.where(infinite, values, scaled) if infinite.any() else scaled
+
+
+def _with_nulls(column: pa.Array, values: list[Any]) -> list[Raw]:
+    if not column.null_count:
+        return values
+    valid = pc.is_valid(column).to_pylist()
+    return [value if there else None for value, there in zip(values, valid, strict=True)]
+
+
+def raw_ints(column: pa.Array) -> list[Raw]:
+    """Dates and everything else that is an integer inside."""
+    return _with_nulls(column, ints(column).tolist())
+
+
+def raw_microseconds(column: pa.Array) -> list[Raw]:
+    """Times and timestamps."""
+    return _with_nulls(column, microseconds(column).tolist())
+
+
+def raw_objects(column: pa.Array) -> list[Raw]:
+    """Numbers, texts, bytes and decimals: as Python has them."""
+    if isinstance(column, pa.ExtensionArray):
+        column = column.storage
+    values: list[Raw] = column.to_pylist()
+    return values
+
+
+def raw_intervals(column: pa.Array) -> list[Raw]:
+    """Intervals: DuckDB's text (a wrapped query) or Arrow's months, days and nanoseconds."""
+    if is_text(column.type):
+        return [None if text is None else read_interval(text) for text in column.to_pylist()]
+    return [
+        None if value is None else (value.months, value.days, value.nanoseconds // 1000)
+        for value in column.to_pylist()
+    ]
+
+
+def read_interval(text: str) -> Interval:
+    """(months, days, microseconds) of an interval as DuckDB prints it.
+
+    >>> read_interval("-1 year -2 months 3 days 04:05:06.5")
+    (-14, 3, 14706500000)
+    """
+    months = days = clock_us = 0
+    for number, unit in INTERVAL_PART.findall(text):
+        if unit == "day":
+            days += int(number)
+        else:
+            months += int(number) * (12 if unit == "year" else 1)
+    clock = INTERVAL_CLOCK.search(text)
+    if clock:
+        sign, hours, minutes, seconds, fraction = clock.groups()
+        clock_us = ((int(hours) * 60 + int(minutes)) * 60 + int(seconds)) * 1_000_000
+        clock_us += int((fraction or "0").ljust(6, "0"))
+        clock_us = -clock_us if sign else clock_us
+    return months, days, clock_us
+
+
+def raw_list(column: pa.Array, element: Callable[[pa.Array], list[Raw]]) -> list[Raw]:
+    """Lists and arrays: a Python list of raw elements a row."""
+    starts, child = list_parts(column)
+    values = element(child)
+    bounds = starts.tolist()
+    rows = [values[start:end] for start, end in pairwise(bounds)]
+    return _with_nulls(column, rows)
+
+
+def list_parts(column: pa.Array) -> tuple[Ints, pa.Array]:
+    """A list column as the bounds of its rows (one more than rows) and its elements, from 0.
+
+    A NULL row has no elements.
+    """
+    lengths = pc.fill_null(pc.list_value_length(column), 0).to_numpy(zero_copy_only=False)
+    bounds = np.zeros(len(column) + 1, np.int64)
+    np.cumsum(lengths, out=bounds[1:])
+    return bounds, column.flatten()
+
+
+def is_text(type_: pa.DataType) -> bool:
+    """Whether a column's Arrow type is text, of whatever offset width."""
+    return any(is_(type_) for is_ in (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view))

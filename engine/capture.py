@@ -1,0 +1,278 @@
+"""Capture: a DML statement on a captured table and its log rows, in one transaction.
+
+Three shapes, because no single one is right for all (docs/design/engine.md, "Capture"):
+
+    A  verbatim    INSERT, DELETE, TRUNCATE    one statement: the log is fed by what was written
+    B  log first   a deterministic UPDATE      the log from a SELECT, then the user's own text, whose
+                   or upsert                   row count must be the log's
+    C  staged      the rest                    the log from a SELECT, then the table from the log
+
+`plan` makes the texts (kept by statement text and table version), `execute` runs them inside a
+transaction that its caller has begun and, on any error, rolls back. Each result is drained before
+the next step. Events of a statement are ordered deletes, updates, inserts, and their LSNs are
+base + 1, base + 2, ... in the log's own order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+
+from .capture_description import (
+    PROPOSED,
+    PROPOSED_PREFIX,
+    Assignment,
+    CapturedTable,
+    Conflict,
+    Dml,
+    Outcome,
+    Plan,
+    Shape,
+    Verb,
+    filled,
+    refuse_zero_characters,
+)
+from .capture_staged import plan_update, plan_upsert
+from .capture_verbatim import plan_verbatim
+from .determinism import calls_in, compares_inexactly, is_deterministic, read_macros
+from .errors import InternalError
+from .table import TableShape
+
+__all__ = [
+    "KEYS_MAX",
+    "PROPOSED",
+    "PROPOSED_PREFIX",
+    "Assignment",
+    "CapturedTable",
+    "Conflict",
+    "Dml",
+    "Outcome",
+    "Plan",
+    "Shape",
+    "Verb",
+    "execute",
+    "plan",
+    "read_macros",
+]
+
+# Keys told of one statement; above it the conflict check takes "every key". 10,000 hashes are
+# about 1 MB of Python objects and 5 ms.
+KEYS_MAX = 10_000
+
+# Rows that shape C applies in one go: more than this in one UPDATE ... FROM runs out of a memory
+# limit of 600 MB at 5 million rows of 8 columns (docs/design/engine.md, "Bulk").
+SLICE_ROWS_MAX = 500_000
+
+# A key that WHERE pins by `=` or IN means few rows; so do as many rows of VALUES as this.
+FEW_ROWS_MAX = 1_000
+
+
+def plan(dml: Dml, table: CapturedTable, macros: Collection[str] = frozenset()) -> Plan:
+    """Choose the shape and make its texts.
+
+    Args:
+        dml: the statement, which DuckDB has bound before (so names and types are right).
+        table: the table that it writes.
+        macros: lower-case names of the users' macros (`read_macros`): they may hide functions.
+
+    Raises:
+        CharacterNotInRepertoire: 22021, the text holds the character 0.
+    """
+    refuse_zero_characters(dml)
+    few = _few_rows(dml, table.shape)
+    if dml.verb is Verb.UPDATE:
+        return plan_update(dml, table, _may_log_first(dml, table.shape, macros), few)
+    if dml.conflict is not None:
+        return plan_upsert(dml, table, _may_log_first(dml, table.shape, macros), few)
+    return plan_verbatim(dml, table, few)
+
+
+def _few_rows(dml: Dml, shape: TableShape) -> bool:
+    """Whether few rows are expected; a wrong guess costs time, nothing else."""
+    if dml.verb is Verb.INSERT:
+        return dml.rows is not None and len(dml.rows) <= FEW_ROWS_MAX
+    key = {name.lower() for name in shape.primary_key}
+    return bool(key) and key <= dml.equal_columns
+
+
+def _may_log_first(dml: Dml, shape: TableShape, macros: Collection[str]) -> bool:
+    """Whether the statement's values are surely the same when worked out twice (shape B)."""
+    if dml.with_text or dml.source is not None or dml.query is not None or dml.has_subquery:
+        return False
+    assigned = {name.lower(): value for name, value in _assignments(dml)}
+    touched = [column for column in shape.stored if column.name.lower() in assigned]
+    texts = [column.default or "" for column in touched if assigned[column.name.lower()] is None]
+    if dml.conflict is not None:
+        target = dml.conflict.target or shape.primary_key
+        if {name.lower() for name in target} != {name.lower() for name in shape.primary_key}:
+            return False  # DuckDB keeps any one of several rows whose unique key is NULL
+        # A proposed -0.0 may come out as 0.0 of the staging SELECT.
+        touched = list(shape.stored)
+        texts = [column.default or "" for column in shape.stored]
+    if any(compares_inexactly(column) for column in touched):
+        return False
+    calls = set(dml.calls).union(*(calls_in(text) for text in texts))
+    calls = calls.union(*(calls_in(expression) for _, _, expression in shape.generated))
+    return is_deterministic(calls, macros)
+
+
+def _assignments(dml: Dml) -> Iterable[Assignment]:
+    return dml.sets if dml.conflict is None else dml.conflict.sets
+
+
+def execute(
+    cursor: duckdb.DuckDBPyConnection,
+    plan: Plan,
+    parameters: Sequence[object],
+    base_lsn: int,
+    txid: int,
+) -> Outcome:
+    """Run a planned statement inside the cursor's open transaction.
+
+    Args:
+        cursor: in an explicit transaction that holds the writer lock.
+        parameters: values of $1, $2, ... of the user's text (Python values or duckdb.Value).
+        base_lsn: the LSN before the first event of this statement.
+        txid: number of the transaction.
+
+    Raises:
+        duckdb.Error: as the user's own statement would; the transaction is to be rolled back.
+        InternalError: XX000, log and table disagree; the transaction must be rolled back.
+    """
+    run = _Run(cursor, parameters, base_lsn, txid)
+    if plan.gives_rows:
+        return _returning_verbatim(run, plan)
+    entries, events = _write_log(run, plan)
+    if plan.shape is Shape.VERBATIM:
+        keys = frozenset[int]() if plan.entries is None else _keys(entries, events, 0)
+        return Outcome(events, events, keys, None)
+    rows = events - _deletes(run, plan, entries)
+    if plan.verbatim is not None:
+        _require_same(run.count(plan.verbatim), rows)
+    elif events:
+        _apply(run, plan, entries, events, rows)
+    returned = None if plan.returning is None else run.table(plan.returning)
+    return Outcome(events, rows, _keys(entries, events, 2), returned)
+
+
+# What the log tells of an event: (key) in shape A, else (op, "has no row id", key).
+_Entries = list[tuple[Any, ...]]
+
+
+class _Run:
+    """One execution: the cursor, the numbers and the parameters that go with every step."""
+
+    __slots__ = ("_cursor", "_parameters", "_txid", "base_lsn")
+
+    def __init__(
+        self, cursor: duckdb.DuckDBPyConnection, parameters: Sequence[object], base_lsn: int, txid: int
+    ) -> None:
+        self._cursor = cursor
+        self._parameters = {str(number): value for number, value in enumerate(parameters, start=1)}
+        self.base_lsn = base_lsn
+        self._txid = txid
+
+    def rows(self, text: str, after_lsn: int | None = None, upper_lsn: int = 0) -> _Entries:
+        """Run a step and drain its rows; a slice of the log is (after_lsn, upper_lsn]."""
+        base_lsn = self.base_lsn if after_lsn is None else after_lsn
+        text = filled(text, base_lsn, self._txid, upper_lsn)
+        if not self._parameters:
+            return self._cursor.execute(text).fetchall()
+        statement = self._one(text)
+        return self._cursor.execute(statement, self._named(statement)).fetchall()
+
+    def table(self, text: str) -> pa.Table:
+        """Run a step and drain its rows as Arrow."""
+        text = filled(text, self.base_lsn, self._txid)
+        if not self._parameters:
+            return self._cursor.sql(text).to_arrow_table()
+        statement = self._one(text)
+        return self._cursor.sql(statement, params=self._named(statement)).to_arrow_table()
+
+    def count(self, text: str, after_lsn: int | None = None, upper_lsn: int = 0) -> int:
+        """Run a step and give the number in its first row and column."""
+        return int(self.rows(text, after_lsn, upper_lsn)[0][0])
+
+    def _one(self, text: str) -> duckdb.Statement:
+        statements = self._cursor.extract_statements(text)
+        assert len(statements) == 1, "a step is one statement"
+        return statements[0]
+
+    def _named(self, statement: duckdb.Statement) -> dict[str, object]:
+        """The parameters that this step names: DuckDB refuses any more."""
+        return {
+            name: self._parameters[name] for name in statement.named_parameters if name in self._parameters
+        }
+
+
+def _write_log(run: _Run, plan: Plan) -> tuple[_Entries | None, int]:
+    """Write the log; gives its entries (None where they are too many) and the number of events."""
+    if plan.lists_entries:
+        entries = run.rows(plan.log)
+        return entries, len(entries)
+    events = run.count(plan.log)
+    if plan.entries is None or events > KEYS_MAX:
+        return None, events
+    return run.rows(plan.entries) if events else [], events
+
+
+def _keys(entries: _Entries | None, events: int, place: int) -> frozenset[int] | None:
+    """The keys that the entries tell at `place`; None where they are too many to tell."""
+    if entries is None or events > KEYS_MAX:
+        return None
+    return frozenset(entry[place] for entry in entries if entry[place] is not None)
+
+
+def _deletes(run: _Run, plan: Plan, entries: _Entries | None) -> int:
+    """The number of deletes among the events of an update or upsert."""
+    if plan.deletes is None:
+        return 0
+    if entries is None:
+        return run.count(plan.deletes)
+    return sum(entry[0] == "d" for entry in entries)
+
+
+def _apply(run: _Run, plan: Plan, entries: _Entries | None, events: int, rows: int) -> None:
+    """Shape C: bring the table to what the log says.
+
+    Where the log tells which steps have rows, the others are left out.
+    """
+    update, insert = plan.update, plan.insert
+    if entries is not None:
+        if all(is_new for _, is_new, _ in entries):
+            update = None
+        if not any(op == "i" and is_new for op, is_new, _ in entries):
+            insert = None
+    last = run.base_lsn + events
+    step = SLICE_ROWS_MAX if plan.sliceable else events
+    applied = 0
+    for text in (update, insert):
+        if text is not None:
+            for after in range(run.base_lsn, last, step):
+                applied += run.count(text, after, min(after + step, last))
+    if plan.update is not None:
+        _require_same(applied, rows)
+
+
+def _require_same(applied: int, logged: int) -> None:
+    if applied != logged:
+        raise InternalError(
+            f"the table took {applied} rows and its log has {logged}",
+            detail="Nothing of the transaction is kept.",
+        )
+
+
+def _returning_verbatim(run: _Run, plan: Plan) -> Outcome:
+    """Shape A with RETURNING: the log's statement gives the user's rows."""
+    result = run.table(plan.log)
+    events = result.num_rows
+    keys: frozenset[int] | None = frozenset()
+    own = 1
+    if plan.entries is not None:
+        own = 2
+        keys = None if events > KEYS_MAX else frozenset(result.column(1).to_pylist())
+    schema = pa.schema(list(result.schema)[own:])
+    return Outcome(events, events, keys, pa.Table.from_arrays(result.columns[own:], schema=schema))

@@ -1,0 +1,186 @@
+"""What capture is told about a DML statement, a table and a plan: values without behaviour.
+
+A description is cut from the user's own text (by the language layer, which knows tokens): every
+`..._text` and expression in it is a piece of that text, never a text made again from a tree.
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from .errors import CharacterNotInRepertoire
+from .table import RESERVED_PREFIX, TableShape
+
+# In a DO UPDATE expression `excluded.c` stands as `__ducktail_s."__ducktail_x_c"`: the proposed row
+# under names that no column of the table has, so that a bare `c` stays the table's own.
+PROPOSED = f"{RESERVED_PREFIX}_s"
+PROPOSED_PREFIX = f"{RESERVED_PREFIX}_x_"
+
+# Assigned column and expression; None stands for DEFAULT.
+Assignment = tuple[str, str | None]
+
+
+class Verb(enum.Enum):
+    """What the statement does; TRUNCATE is a DELETE."""
+
+    INSERT = "insert"
+    UPDATE = "update"
+    DELETE = "delete"
+
+
+@dataclass(frozen=True, slots=True)
+class Conflict:
+    """ON CONFLICT DO UPDATE, or INSERT OR REPLACE (`replaces`, which names no assignments).
+
+    Args:
+        target: the conflict columns, None where the statement names none.
+        sets: assignments in order, `excluded` written as PROPOSED says.
+        where: the predicate behind DO UPDATE SET, or None.
+    """
+
+    target: tuple[str, ...] | None
+    sets: tuple[Assignment, ...]
+    where: str | None
+    replaces: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Dml:
+    """One INSERT, UPDATE or DELETE, cut into pieces.
+
+    Args:
+        text: the whole statement without its RETURNING; a TRUNCATE as the DELETE that it is.
+        with_text: `WITH a AS (...), b AS (...)` as the user wrote it, or ''.
+        target: the table's name as written, with its qualifiers.
+        relation: the name that RETURNING, SET and WHERE know the table by, as SQL: its alias where
+            it has one (but for an INSERT without DO UPDATE, where that is the table's name).
+        alias: the alias as written, or None.
+        returning: the select list behind RETURNING, or None.
+        columns: of INSERT: the column list, None without one.
+        by_name: INSERT BY NAME.
+        rows: of INSERT VALUES: the expressions of each row, None for DEFAULT; DEFAULT VALUES is
+            one row without expressions. None where a query is the source.
+        query: of INSERT: the text of the query that is its source, else None.
+        conflict: where rows may be updated. DO NOTHING and OR IGNORE have none.
+        sets: of UPDATE: the assignments in order.
+        source: of UPDATE: what stands behind FROM, or None.
+        where: of UPDATE and DELETE: the predicate, or None.
+        equal_columns: lower-case names of the columns that WHERE compares by `=` or IN on its top
+            level, where it has no OR: says that few rows can be meant. Never needed for rightness.
+        calls: lower-case names that a `(` follows, RETURNING left out.
+        has_subquery: a query stands in brackets somewhere, RETURNING left out.
+    """
+
+    verb: Verb
+    text: str
+    with_text: str
+    target: str
+    relation: str
+    alias: str | None
+    returning: str | None = None
+    columns: tuple[str, ...] | None = None
+    by_name: bool = False
+    rows: tuple[tuple[str | None, ...], ...] | None = None
+    query: str | None = None
+    conflict: Conflict | None = None
+    sets: tuple[Assignment, ...] = ()
+    source: str | None = None
+    where: str | None = None
+    equal_columns: frozenset[str] = frozenset()
+    calls: frozenset[str] = frozenset()
+    has_subquery: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class CapturedTable:
+    """A table whose changes are logged.
+
+    Args:
+        shape: its columns and constraints.
+        log: the log's qualified, quoted name.
+        split_on: the primary key and every stream's partition columns: an update that changes one
+            of them is logged as a delete and an insert.
+    """
+
+    shape: TableShape
+    log: str
+    split_on: frozenset[str]
+
+
+class Shape(enum.Enum):
+    """How a statement is run; see engine/capture.py."""
+
+    VERBATIM = "A"
+    LOG_FIRST = "B"
+    STAGED = "C"
+
+
+# Where numbers go in a planned text: the LSN before the statement's first event, the transaction's
+# number, the last LSN of a slice. No user's text has the character 0: `plan` refuses it.
+BASE = "\0b"
+TXID = "\0t"
+UPPER = "\0u"
+
+
+def filled(text: str, base_lsn: int, txid: int, upper_lsn: int = 0) -> str:
+    """A planned text with its numbers in."""
+    text = text.replace(BASE, str(base_lsn)).replace(TXID, str(txid))
+    return text.replace(UPPER, str(upper_lsn)) if upper_lsn else text
+
+
+def refuse_zero_characters(dml: Dml) -> None:
+    """Raise 22021 where a text has the character 0, as PostgreSQL does."""
+    if "\0" in dml.text or "\0" in (dml.returning or ""):
+        raise CharacterNotInRepertoire("a statement cannot contain the character 0")
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """How a captured statement is run: the texts of its steps, to be kept by (text, table version).
+
+    Args:
+        log: the INSERT into the log; in shape A it holds the user's statement.
+        lists_entries: `log` returns an entry for each event (few are expected), else their number.
+        entries: SELECT of the same entries from the log; None where no event has a key to tell.
+        gives_rows: shape A: `log` gives the rows of RETURNING, behind a constant and, where there
+            are entries, the key.
+        verbatim: shape B: the user's statement.
+        update, insert: shape C: what applies the log to the table, up to UPPER.
+        returning: SELECT of the user's RETURNING from the log, or None.
+        deletes: SELECT of the number of deletes that a split update has logged, or None where
+            every event is a row of the statement.
+        sliceable: shape C may apply the log in several goes.
+    """
+
+    shape: Shape
+    log: str
+    lists_entries: bool
+    entries: str | None
+    gives_rows: bool = False
+    verbatim: str | None = None
+    update: str | None = None
+    insert: str | None = None
+    returning: str | None = None
+    deletes: str | None = None
+    sliceable: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a captured statement did.
+
+    Args:
+        events: rows of the log, LSNs base + 1 to base + events.
+        rows: the statement's own row count, as plain DuckDB gives it.
+        keys: 64-bit hashes of the old and new primary keys it wrote; without a primary key of the
+            whole old rows; None where there are more than KEYS_MAX.
+        returning: the rows of RETURNING, or None where the statement has none.
+    """
+
+    events: int
+    rows: int
+    keys: frozenset[int] | None
+    returning: pa.Table | None

@@ -1,0 +1,342 @@
+"""Shapes B and C: the log is written first, from a SELECT that works out the old and new rows.
+
+In shape B the user's own statement then runs as it is, and its row count must be the log's. It is
+for what is surely deterministic, so that both see the same values. In shape C the log is the
+staging table: what it holds is applied to the table by row id, so that what is volatile is
+evaluated once.
+
+An update that changes a column of `split_on` is logged as a delete and an insert. All deletes of a
+statement come first, then updates, then inserts: no other order folds a swap of two keys.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from .capture_description import (
+    BASE,
+    PROPOSED,
+    PROPOSED_PREFIX,
+    TXID,
+    UPPER,
+    Assignment,
+    CapturedTable,
+    Conflict,
+    Dml,
+    Plan,
+    Shape,
+)
+from .capture_rows import (
+    STAGE,
+    TARGET,
+    conflict_hash,
+    image_as_table,
+    images,
+    logged,
+    partition_hash,
+    partition_hash_of,
+    stored_names,
+)
+from .determinism import compares_inexactly
+from .errors import InternalError
+from .quoting import ident
+from .table import RESERVED_PREFIX, Column, TableShape
+
+_RID = f"{RESERVED_PREFIX}_rid"
+_PLACE = f"{RESERVED_PREFIX}_place"
+
+
+@dataclass(frozen=True, slots=True)
+class _Stage:
+    """The SELECT that finds the rows which a statement touches.
+
+    Args:
+        with_text: the user's common table expressions, or ''.
+        old, new: an SQL expression for each stored column, over `source`.
+        rid: expression of the row id, NULL for a row that is not there yet.
+        place: expression of the row's place among the touched ones, or '' where any order does.
+        source: what stands behind FROM, WHERE and QUALIFY included.
+        distinct: `DISTINCT ON (...) ` or ''.
+    """
+
+    with_text: str
+    old: list[str]
+    new: list[str]
+    rid: str
+    place: str
+    source: str
+    distinct: str = ""
+
+
+def plan_update(dml: Dml, table: CapturedTable, deterministic: bool, few: bool) -> Plan:
+    """Plan an UPDATE, in shape B where it is deterministic, else in shape C."""
+    shape = table.shape
+    relation = dml.relation
+    sets = _by_position(shape, dml.sets)
+    old = [f"{relation}.{ident(column.name)}" for column in shape.stored]
+    new = [_assigned(shape.stored[i], sets[i]) if i in sets else old[i] for i in range(len(old))]
+    rid = f"{relation}.rowid"
+    target = f"{dml.target} AS {dml.alias}" if dml.alias else dml.target
+    source = target + (f",{dml.source}" if dml.source else "") + (f" WHERE {dml.where}" if dml.where else "")
+    distinct = f"DISTINCT ON ({rid}) " if dml.source else ""
+    stage = _Stage(dml.with_text, old, new, rid, "", source, distinct)
+    return _plan(dml, table, stage, sets, deterministic, few, may_insert=False)
+
+
+def plan_upsert(dml: Dml, table: CapturedTable, deterministic: bool, few: bool) -> Plan:
+    """Plan INSERT ... ON CONFLICT DO UPDATE and INSERT OR REPLACE, in shape B or C."""
+    assert dml.conflict is not None
+    shape, conflict = table.shape, dml.conflict
+    listed = _listed(dml, shape)
+    keys = _conflict_columns(conflict, shape)
+    sets = _by_position(shape, _upsert_sets(conflict, shape, listed, keys))
+    # The alias is needed only where the user's own text names it.
+    relation = dml.relation
+    rid = f"{relation}.rowid"
+    proposed = [f"{PROPOSED}.{ident(PROPOSED_PREFIX + column.name)}" for column in shape.stored]
+    old = [f"{relation}.{ident(column.name)}" for column in shape.stored]
+    updated = [_assigned(shape.stored[i], sets[i]) if i in sets else old[i] for i in range(len(old))]
+    new = [
+        theirs if theirs == ours else f"CASE WHEN {rid} IS NULL THEN {theirs} ELSE {ours} END"
+        for theirs, ours in zip(proposed, updated, strict=True)
+    ]
+    place = f"{PROPOSED}.{_PLACE}" if _has_places(dml) else ""
+    joined = " AND ".join(
+        f"{relation}.{ident(shape.stored[i].name)}={proposed[i]}" for i in (_at(shape, key) for key in keys)
+    )
+    name = f"{dml.target} AS {relation}" if dml.alias else dml.target
+    source = f"({_proposed_rows(dml, shape, listed, keys)}) AS {PROPOSED} LEFT JOIN {name} ON {joined}"
+    if conflict.where is not None:
+        source += f" WHERE {rid} IS NULL OR ({conflict.where})"
+    stage = _Stage(dml.with_text, old, new, rid, place, source)
+    return _plan(dml, table, stage, sets, deterministic, few, may_insert=True)
+
+
+def _at(shape: TableShape, name: str) -> int:
+    place = shape.position(name)
+    if place is None:
+        raise InternalError(f'column "{name}" was bound but is not in the table')
+    return place
+
+
+def _by_position(shape: TableShape, sets: tuple[Assignment, ...]) -> dict[int, str | None]:
+    return {_at(shape, name): value for name, value in sets}
+
+
+def _assigned(column: Column, value: str | None) -> str:
+    """An assignment's value as the column stores it."""
+    expression = (column.default or "NULL") if value is None else value
+    return f"({expression})::{column.type}"
+
+
+def _conflict_columns(conflict: Conflict, shape: TableShape) -> tuple[str, ...]:
+    if conflict.target is not None:
+        return conflict.target
+    if len(shape.unique) != 1:
+        # DuckDB refuses the statement when it binds it, which comes before planning.
+        raise InternalError("an upsert without a conflict target on a table with several unique keys")
+    return shape.unique[0]
+
+
+def _listed(dml: Dml, shape: TableShape) -> tuple[int, ...]:
+    """Places of the stored columns that the source gives, in the source's order."""
+    if dml.rows == ((),):
+        return ()
+    if dml.columns is None:
+        return tuple(range(len(shape.stored)))
+    return tuple(_at(shape, name) for name in dml.columns)
+
+
+def _upsert_sets(
+    conflict: Conflict, shape: TableShape, listed: tuple[int, ...], keys: tuple[str, ...]
+) -> tuple[Assignment, ...]:
+    """The assignments; OR REPLACE sets every listed column that is not of the key."""
+    if not conflict.replaces:
+        return conflict.sets
+    key_places = {_at(shape, key) for key in keys}
+    names = [shape.stored[place].name for place in listed if place not in key_places]
+    return tuple((name, f"{PROPOSED}.{ident(PROPOSED_PREFIX + name)}") for name in names)
+
+
+def _has_places(dml: Dml) -> bool:
+    return dml.rows is None or len(dml.rows) > 1
+
+
+def _proposed_rows(dml: Dml, shape: TableShape, listed: tuple[int, ...], keys: tuple[str, ...]) -> str:
+    """A SELECT of the rows that the INSERT proposes, of one key the first one alone.
+
+    Each value is cast on its own: a VALUES list would first give all its rows one type.
+    """
+    names = [f"{RESERVED_PREFIX}_v{i}" for i in range(len(listed))]
+    given = dict(zip(listed, names, strict=True))
+    selected = []
+    for place, column in enumerate(shape.stored):
+        value = given.get(place)
+        value = f"({column.default or 'NULL'})" if value is None else value
+        selected.append(f"{value}::{column.type} AS {ident(PROPOSED_PREFIX + column.name)}")
+    if dml.rows is None:
+        rows = f"({dml.query}) AS {RESERVED_PREFIX}_q({','.join(names)})"
+    elif not names:
+        rows = ""
+    else:
+        texts = (_row(row, listed, shape) for row in dml.rows)
+        rows = f"(VALUES {','.join(texts)}) AS {RESERVED_PREFIX}_q({','.join(names)})"
+    source = f" FROM {rows}" if rows else ""
+    if not _has_places(dml):
+        return f"SELECT {','.join(selected)}{source}"
+    numbered = f"SELECT row_number() OVER () AS {_PLACE},{','.join(selected)}{source}"
+    key = ",".join(ident(PROPOSED_PREFIX + shape.stored[_at(shape, name)].name) for name in keys)
+    # Not row_number() = 1: DuckDB 2.0.0 makes a sort key of the whole row then, and -0.0 loses its sign.
+    return f"SELECT * FROM ({numbered}) QUALIFY min({_PLACE}) OVER (PARTITION BY {key})={_PLACE}"
+
+
+def _row(row: tuple[str | None, ...], listed: tuple[int, ...], shape: TableShape) -> str:
+    values = (_assigned(shape.stored[place], value) for place, value in zip(listed, row, strict=True))
+    return f"({','.join(values)})"
+
+
+def _plan(
+    dml: Dml,
+    table: CapturedTable,
+    stage: _Stage,
+    sets: dict[int, str | None],
+    deterministic: bool,
+    few: bool,
+    may_insert: bool,
+) -> Plan:
+    shape = table.shape
+    split = [i for i in sets if shape.stored[i].name in table.split_on]
+    inexact = [i for i in sets if compares_inexactly(shape.stored[i])] if not deterministic else []
+    if split or inexact or (may_insert and not deterministic):
+        select = _log_from_stage(table, stage, split, inexact, may_insert)
+    else:
+        select = _log_direct(table, stage, may_insert, needs_rid=not deterministic)
+    key = conflict_hash("" if may_insert or split else "u", shape) or "NULL"
+    entry = f"op,rid IS NULL,{key}"
+    returning = None
+    if dml.returning is not None:
+        image = image_as_table("n", shape, logged(table, " AND op<>'d'" if split else ""))
+        returning = f"SELECT {dml.returning} FROM ({image}) AS {dml.relation}"
+    return Plan(
+        shape=Shape.LOG_FIRST if deterministic else Shape.STAGED,
+        log=select + (f" RETURNING {entry}" if few else ""),
+        lists_entries=few,
+        entries=f"SELECT {entry} FROM {logged(table)}",
+        verbatim=dml.text if deterministic else None,
+        update=None if deterministic or not sets else _apply_update(table, sets),
+        insert=None if deterministic or not may_insert else _apply_insert(table),
+        returning=returning,
+        deletes=f"SELECT count(*) FROM {logged(table)} AND op='d'" if split else None,
+        sliceable=not deterministic and not shape.unique_expressions and not _touches_unique(shape, sets),
+    )
+
+
+def _touches_unique(shape: TableShape, sets: dict[int, str | None]) -> bool:
+    named = {shape.stored[i].name for i in sets}
+    return any(named & set(columns) for columns in shape.unique)
+
+
+def _head(table: CapturedTable, stage: _Stage) -> str:
+    columns = f"{images('o', table.shape)},{images('n', table.shape)}"
+    head = f"INSERT INTO {table.log}(lsn,txid,op,rid,key_hash,key_change,{columns})"
+    return f"{head} {stage.with_text}" if stage.with_text else head
+
+
+def _log_direct(table: CapturedTable, stage: _Stage, may_insert: bool, needs_rid: bool) -> str:
+    """The log's INSERT where each touched row is one event and is evaluated once."""
+    op, order = "'u'", ""
+    if may_insert:
+        op = f"CASE WHEN {stage.rid} IS NULL THEN 'i' ELSE 'u' END"
+        order = f"ORDER BY {stage.rid} IS NULL,{stage.place}" if stage.place else ""
+    rid = stage.rid if needs_rid or may_insert else "NULL"
+    return (
+        f"{_head(table, stage)} SELECT {stage.distinct}{BASE}+row_number() OVER ({order}),{TXID},{op},{rid},"
+        f"{partition_hash_of(stage.new, table.shape)},NULL,{','.join(stage.old)},{','.join(stage.new)} "
+        f"FROM {stage.source}"
+    )
+
+
+def _log_from_stage(
+    table: CapturedTable, stage: _Stage, split: list[int], inexact: list[int], may_insert: bool
+) -> str:
+    """The log's INSERT by way of a materialized stage.
+
+    It is needed where a new value is looked at twice (does the key change, is it equal to the old
+    one): a volatile one must not be evaluated twice.
+    """
+    shape = table.shape
+    old, new = images("o", shape), images("n", shape)
+    values = [f"{x} AS o{i}" for i, x in enumerate(stage.old, start=1)]
+    values += [f"{x} AS n{i}" for i, x in enumerate(stage.new, start=1)]
+    place = stage.place or "row_number() OVER ()"
+    staged = (
+        f"SELECT {stage.distinct}{stage.rid} AS rid,{place} AS place,{','.join(values)} FROM {stage.source}"
+    )
+    kept = [
+        f"CASE WHEN rid IS NOT NULL AND n{i} IS NOT DISTINCT FROM o{i} THEN o{i} ELSE n{i} END AS n{i}"
+        for i in (place + 1 for place in inexact)
+    ]
+    replaced = f" REPLACE ({','.join(kept)})" if kept else ""
+    changes = " OR ".join(f"o{i} IS DISTINCT FROM n{i}" for i in (place + 1 for place in split))
+    changed = f"rid IS NOT NULL AND ({changes})" if changes else "false"
+    with_text = f"{stage.with_text}," if stage.with_text else "WITH "
+    pair = "CASE WHEN changed THEN row_number() OVER (PARTITION BY changed) END AS pair"
+    head = _head(table, _Stage("", [], [], "", "", ""))
+    numbered = f"{BASE}+row_number() OVER (ORDER BY phase,place),{TXID},op,rid"
+    parts = [_part("CASE WHEN rid IS NULL THEN 'i' ELSE 'u' END", "NOT changed", shape, may_insert)]
+    if split:
+        parts = [_deleted(shape), *parts, _inserted(shape)]
+    return (
+        f"{head} {with_text}{STAGE}_0 AS MATERIALIZED ({staged}),"
+        f"{STAGE} AS MATERIALIZED (SELECT *,{pair} FROM "
+        f"(SELECT *{replaced},{changed} AS changed FROM {STAGE}_0)) "
+        f"SELECT {numbered},key_hash,pair,{old},{new} FROM ({' UNION ALL '.join(parts)})"
+    )
+
+
+def _nulls(side: str, shape: TableShape) -> str:
+    return ",".join(f"NULL::{c.type} AS {side}{i}" for i, c in enumerate(shape.stored, start=1))
+
+
+def _part(op: str, condition: str, shape: TableShape, may_insert: bool) -> str:
+    """The rows whose key stays: an update each, or an insert."""
+    phase = "CASE WHEN rid IS NULL THEN 2 ELSE 1 END" if may_insert else "1"
+    op = op if may_insert else "'u'"
+    return (
+        f"SELECT {phase} AS phase,place,{op} AS op,rid,{partition_hash('n', shape)} AS key_hash,"
+        f"NULL::BIGINT AS pair,{images('o', shape)},{images('n', shape)} FROM {STAGE} WHERE {condition}"
+    )
+
+
+def _deleted(shape: TableShape) -> str:
+    """The old row of each one whose key changes; it has no row id, so that nothing is applied."""
+    return (
+        f"SELECT 0 AS phase,place,'d' AS op,NULL::BIGINT AS rid,{partition_hash('o', shape)} AS key_hash,"
+        f"pair,{images('o', shape)},{_nulls('n', shape)} FROM {STAGE} WHERE changed"
+    )
+
+
+def _inserted(shape: TableShape) -> str:
+    """The new row of each one whose key changes."""
+    return (
+        f"SELECT 2 AS phase,place,'i' AS op,rid,{partition_hash('n', shape)} AS key_hash,"
+        f"pair,{_nulls('o', shape)},{images('n', shape)} FROM {STAGE} WHERE changed"
+    )
+
+
+def _apply_update(table: CapturedTable, sets: dict[int, str | None]) -> str:
+    """Set the touched rows to what the log says; a split update's row id is on its insert."""
+    values = ",".join(f"{ident(table.shape.stored[i].name)}={STAGE}.n{i + 1}" for i in sets)
+    return (
+        f"UPDATE {table.shape.qualified} AS {TARGET} SET {values} FROM {table.log} AS {STAGE} "
+        f"WHERE {STAGE}.lsn>{BASE} AND {STAGE}.lsn<={UPPER} AND {TARGET}.rowid={STAGE}.rid"
+    )
+
+
+def _apply_insert(table: CapturedTable) -> str:
+    """Insert the rows that were not there."""
+    return (
+        f"INSERT INTO {table.shape.qualified}({stored_names(table.shape)}) "
+        f"SELECT {images('n', table.shape)} FROM {table.log} "
+        f"WHERE lsn>{BASE} AND lsn<={UPPER} AND op='i' AND rid IS NULL"
+    )

@@ -1,0 +1,663 @@
+"""An open database: the DuckDB file, and everything of the engine around it.
+
+The rules that it keeps:
+
+- One transaction at a time writes captured tables: it holds the writer lock from its first such
+  write to its end. LSNs and txids are handed out under it and counted up only once DuckDB's COMMIT
+  has returned, so they are dense and in commit order.
+- `counter` numbers the commits that a conflict could be with. A transaction notes it before the
+  first statement that lets DuckDB take its MVCC snapshot: what commits later has a larger number.
+- Memory (catalog, buffers, committed LSNs) changes only after DuckDB's COMMIT.
+- No DuckDB call is made under `mutex`.
+
+Source: docs/design/engine.md.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+
+import duckdb
+
+from . import capture, schema
+from .asking import ask_maybe
+from .buffer import StreamBuffer
+from .clock import Clock, SystemClock
+from .conflicts import Conflicts
+from .duckdb_errors import translated
+from .errors import (
+    DataCorrupted,
+    InvalidParameterValue,
+    IoError,
+    LockNotAvailable,
+    SerializationFailure,
+    UndefinedObject,
+)
+from .gate import Gate, TableKey
+from .live import live_rows
+from .log import EventQuery, log_name
+from .offsets import Offsets, Position, going_back
+from .publisher import Note, Publisher
+from .publishing import publish, refill
+from .quoting import ident
+from .scan import Scan, ScanRange
+from .sessions import SessionEntry, Watchdog
+from .settings import Settings
+from .streams import Captured, Catalog, Group, Stream, fold
+from .table import read_shape
+from .transaction import Transaction
+from .waiting import Wait, Waiting
+from .writer_lock import WriterLock
+
+logger = logging.getLogger(__name__)
+
+MEMORY = ":memory:"
+# A file whose stem is our schema's name is attached under this catalog name: `ducktail.streams`
+# would be ambiguous otherwise.
+ALIAS = "ducktail_db"
+
+# DuckDB settings that a session may still change after the configuration is locked.
+SESSION_CONFIGS = (
+    "timezone",
+    "search_path",
+    "schema",
+    "errors_as_json",
+    "max_execution_time",
+    "default_order",
+    "default_null_order",
+    "null_order",
+    "integer_division",
+    "calendar",
+    "preserve_identifier_case",
+)
+
+
+class Database:
+    """See the head of the file. Made by `Database.open`; safe to use from several threads."""
+
+    def __init__(
+        self, path: str, connection: duckdb.DuckDBPyConnection, catalog_name: str, settings: Settings,
+        clock: Clock,
+    ) -> None:
+        self.path = path
+        self.name = "memory" if path == MEMORY else Path(path).stem
+        self.catalog_name = catalog_name
+        self.settings = settings
+        self.clock = clock
+        self.mutex = threading.RLock()
+        self.catalog = Catalog()
+        self.buffers: dict[int, StreamBuffer] = {}
+        self.conflicts: dict[int, Conflicts] = {}
+        self.writer_lock = WriterLock()
+        self.gate = Gate()
+        self.last_reads: dict[tuple[int, int], int] = {}  # (group id, partition) -> microseconds
+        self.sessions: dict[int, SessionEntry] = {}
+        self.counter = 0
+        self.catalog_version = 0
+        self.last_lsn = 0
+        self.last_txid = 0
+        self.last_commit_us = 0
+        self._connection = connection
+        self._snapshots: dict[int, int] = {}  # session id -> counter noted for its open snapshot
+        self._next_session_id = 0
+        self._closed = False
+        connection.create_function(
+            schema.LIVE_FUNCTION, self._live, ["VARCHAR"], "VARCHAR", side_effects=True
+        )
+        setup = self.cursor()
+        schema.install(setup)
+        self._lock_down(setup)
+        setup.close()
+        self._load()
+        self.offsets = Offsets(self.cursor(utc=True), clock)
+        self._publish_cursor = self.cursor(utc=True)
+        self._refill_all()
+        self.publisher = Publisher(self._publish, self.last_lsn)
+        wal = None if path == MEMORY else f"{path}.wal"
+        self._watchdog = Watchdog(self.sessions, clock, wal, settings.wal_bytes_max, self.checkpoint)
+        self._watchdog.start()
+
+    # Opening and closing.
+
+    @classmethod
+    def open(
+        cls, path: str, settings: Settings | None = None, clock: Clock | None = None
+    ) -> Database:
+        """Open the database file at `path`, or make it; ":memory:" is one without a file.
+
+        Raises:
+            IoError: 58030, the file cannot be opened, is no database, or another process has it.
+            DataCorrupted: XX001, the file holds what this version cannot read.
+        """
+        config: dict[str, str | bool] = {
+            "custom_user_agent": "ducktail",
+            "python_enable_replacements": False,
+        }
+        alias = path != MEMORY and Path(path).stem.lower() == schema.SCHEMA
+        try:
+            connection = duckdb.connect(MEMORY if alias else path, config=config)
+            if alias:
+                quoted = path.replace("'", "''")
+                connection.execute(f"ATTACH '{quoted}' AS {ALIAS}")
+        except duckdb.Error as error:
+            raise _cannot_open(path, error) from error
+        name = ALIAS if alias else _scalar(connection, "SELECT current_database()")
+        try:
+            return cls(path, connection, name, settings or Settings(), clock or SystemClock())
+        except duckdb.Error as error:
+            connection.close()
+            raise translated(error) from error
+        except BaseException:
+            connection.close()
+            raise
+
+    def _lock_down(self, cursor: duckdb.DuckDBPyConnection) -> None:
+        """Nothing outside the database is reachable through SQL from here on (promise 14)."""
+        allowed = ", ".join(f"'{name}'" for name in SESSION_CONFIGS)
+        cursor.execute("SET GLOBAL preserve_insertion_order = true")
+        cursor.execute(f"SET GLOBAL allowed_configs = [{allowed}]")
+        cursor.execute("SET GLOBAL enable_external_access = false")
+        cursor.execute("SET GLOBAL lock_configuration = true")
+
+    def close(self) -> None:
+        """Publish and write what is under way, and close the file. Sessions must have ended."""
+        if self._closed:
+            return
+        self._closed = True
+        self._watchdog.close()
+        self.offsets.close()
+        self.publisher.close()
+        self._connection.close()
+
+    def cursor(self, *, utc: bool = False) -> duckdb.DuckDBPyConnection:
+        """A new DuckDB cursor on this database; with `utc`, in that time zone."""
+        cursor = self._connection.cursor()
+        cursor.execute("SET errors_as_json = true")
+        if self.catalog_name == ALIAS:
+            cursor.execute(f"USE {ident(ALIAS)}")
+        if utc:
+            cursor.execute("SET TimeZone = 'UTC'")
+        return cursor
+
+    def checkpoint(self) -> None:
+        """Ask DuckDB to fold its log into the file; nothing happens while a snapshot is in the way."""
+        cursor = self.cursor()
+        try:
+            cursor.execute("CHECKPOINT")
+        except duckdb.TransactionException:
+            return
+        finally:
+            cursor.close()
+
+    def _load(self) -> None:
+        """Read the catalog and the counters from the file."""
+        cursor = self.cursor(utc=True)
+        row = ask_maybe(cursor, "SELECT coalesce(max(txid), 0), coalesce(max(last_lsn), 0), "
+            "coalesce(max(epoch_us(commit_time)), 0) FROM ducktail.commits"
+        )
+        assert row is not None
+        self.last_txid, self.last_lsn, self.last_commit_us = row
+        for captured, streams in _stored_tables(cursor, self.catalog_name):
+            for stream in streams:
+                self.catalog.put_stream(captured, stream)
+            self.conflicts[captured.table_id] = Conflicts()
+        for group_id, stream_id, name, start, created_us in cursor.execute(
+            "SELECT group_id, stream_id, group_name, start, epoch_us(created_at) "
+            "FROM ducktail.group_catalog ORDER BY group_id"
+        ).fetchall():
+            group = Group(group_id, stream_id, name, start, created_us)
+            self.catalog.groups[group.key] = group
+        cursor.close()
+
+    def _refill_all(self) -> None:
+        cursor = self.cursor(utc=True)
+        for stream in self.catalog.streams.values():
+            self.buffers[stream.stream_id] = self._refilled(cursor, stream, self.last_lsn)
+        cursor.close()
+
+    def _refilled(
+        self, cursor: duckdb.DuckDBPyConnection, stream: Stream, through_lsn: int
+    ) -> StreamBuffer:
+        """A stream's buffers made from its log; where that fails, empty ones that say why."""
+        buffer = StreamBuffer(stream.partitions, stream.buffer_bytes)
+        try:
+            refill(cursor, self.event_query(stream), buffer, through_lsn)
+        except duckdb.Error as error:
+            buffer = StreamBuffer(stream.partitions, stream.buffer_bytes)
+            buffer.failure = translated(error)
+            logger.error('stream "%s" cannot be read from its log: %s', stream.name, error)
+        return buffer
+
+    # Sessions.
+
+    def register(self, entry: SessionEntry) -> None:
+        """Make a session known; its id comes from `new_session_id`."""
+        with self.mutex:
+            self.sessions[entry.session_id] = entry
+
+    def new_session_id(self) -> int:
+        """A number for a session, from 1, not used again while the database is open."""
+        with self.mutex:
+            self._next_session_id += 1
+            return self._next_session_id
+
+    def unregister(self, session_id: int) -> None:
+        """A session has ended."""
+        with self.mutex:
+            self.sessions.pop(session_id, None)
+
+    def _live(self, kind: str) -> str:
+        return live_rows(self, kind)
+
+    # Finding things.
+
+    def captured(self, key: TableKey) -> Captured | None:
+        """The captured table under (schema, name) in small letters, if it is one."""
+        return self.catalog.tables.get(key)
+
+    def event_query(self, stream: Stream) -> EventQuery:
+        """The SELECT of a stream's events."""
+        with self.mutex:
+            return EventQuery(stream, self.catalog.table_by_id(stream.table_id))
+
+    def group(self, stream: Stream, name: str, transaction: Transaction | None) -> Group:
+        """A stream's group by name, one made in this transaction included.
+
+        Raises:
+            UndefinedObject: 42704, there is none.
+        """
+        key = (stream.stream_id, name.lower())
+        group = self.catalog.groups.get(key)
+        if transaction is not None:
+            group = transaction.new_groups.get(key, group)
+            if group is not None and group.group_id in transaction.dropped_groups:
+                group = None
+        if group is None:
+            raise UndefinedObject(
+                f'consumer group "{name}" of stream "{stream.name}" does not exist',
+                hint=f"CREATE CONSUMER GROUP {ident(name)} ON {ident(stream.name)} makes it.",
+            )
+        return group
+
+    # Transactions.
+
+    def begin(self, session_id: int, cursor: duckdb.DuckDBPyConnection, by: str) -> Transaction:
+        """Begin a DuckDB transaction on a session's cursor."""
+        cursor.execute("BEGIN")
+        return Transaction(session_id, cursor, by)
+
+    def touch(self, transaction: Transaction) -> None:
+        """Note the commit counter: the next statement may fix the transaction's MVCC snapshot."""
+        if transaction.snapshot_counter is None:
+            with self.mutex:
+                transaction.snapshot_counter = self.counter
+                self._snapshots[transaction.session_id] = self.counter
+
+    def lock_writer(self, session_id: int, timeout_ms: int) -> Waiting[None]:
+        """Wait for the writer lock.
+
+        Raises:
+            LockNotAvailable: 55P03, not within `timeout_ms`.
+        """
+        future = self.writer_lock.acquire(session_id)
+        if future is None:
+            return
+        granted = False
+        try:
+            granted = yield Wait(future, timeout_ms / 1000)
+        finally:
+            if not granted:
+                self.writer_lock.give_up(session_id)
+        if not granted:
+            holder = self.writer_lock.holder()
+            raise LockNotAvailable(
+                f"could not obtain the writer lock within {timeout_ms} ms",
+                detail=f"Session {holder} holds it." if holder else None,
+                hint="SELECT * FROM ducktail.sessions shows who holds it; lock_timeout is how long "
+                "a writer waits.",
+            )
+
+    def enter_plain(self, transaction_of: int, table: TableKey, timeout_ms: int) -> Waiting[bool]:
+        """Before a session writes a table that has no stream; True when it still has none.
+
+        Raises:
+            LockNotAvailable: 55P03, a CREATE STREAM on the table did not end within `timeout_ms`.
+        """
+        while (future := self.gate.enter(transaction_of, table)) is not None:
+            if not (yield Wait(future, timeout_ms / 1000)):
+                raise LockNotAvailable(
+                    f'table "{table[-1]}" is getting a stream for longer than {timeout_ms} ms'
+                )
+            if table in self.catalog.tables:
+                return False
+        return table not in self.catalog.tables
+
+    def lock_for(self, transaction: Transaction, timeout_ms: int) -> Waiting[None]:
+        """Give a transaction the writer lock, with its txid and first LSN, until it ends.
+
+        Raises:
+            LockNotAvailable: 55P03.
+        """
+        if not transaction.has_writer_lock:
+            yield from self.lock_writer(transaction.session_id, timeout_ms)
+            transaction.has_writer_lock = True
+            transaction.base_lsn, transaction.txid = self.last_lsn, self.last_txid + 1
+        self.touch(transaction)
+
+    def lock_group(self, transaction: Transaction, group: Group, timeout_ms: int) -> Waiting[None]:
+        """Keep others from committing a group's offsets until the transaction ends.
+
+        Raises:
+            LockNotAvailable: 55P03.
+        """
+        transaction.locked_groups.add(group.group_id)
+        future = self.offsets.lock(group.group_id, transaction.session_id)
+        if future is not None and not (yield Wait(future, timeout_ms / 1000)):
+            raise LockNotAvailable(
+                f'consumer group "{group.name}" is being committed for longer than {timeout_ms} ms'
+            )
+
+    def enter_captured(
+        self, transaction: Transaction, key: TableKey, timeout_ms: int
+    ) -> Waiting[Captured | None]:
+        """Before a transaction writes a captured table: it gets the writer lock and its numbers.
+
+        Returns:
+            The table as it is under the lock; None where it is no longer captured.
+
+        Raises:
+            LockNotAvailable: 55P03.
+            SerializationFailure: 40001, the transaction's snapshot is older than a stream.
+        """
+        yield from self.lock_for(transaction, timeout_ms)
+        captured = self.catalog.tables.get(key)
+        assert transaction.snapshot_counter is not None
+        if captured is not None:
+            newest = max(stream.created_counter for stream in captured.streams)
+            if transaction.snapshot_counter < newest:
+                raise SerializationFailure(
+                    f'table "{captured.shape.name}" got a stream after this transaction began to read',
+                    hint="Roll back and try again.",
+                )
+        return captured
+
+    def write_captured(
+        self,
+        transaction: Transaction,
+        captured: Captured,
+        plan: capture.Plan,
+        parameters: Sequence[object],
+    ) -> capture.Outcome:
+        """Run a captured statement: its log rows and its change of the table.
+
+        Raises:
+            SerializationFailure: 40001, it meets what was committed since its snapshot.
+            duckdb.Error: the statement's own.
+        """
+        snapshot = transaction.snapshot_counter
+        assert snapshot is not None and transaction.has_writer_lock
+        conflicts = self.conflicts[captured.table_id]
+        try:
+            outcome = capture.execute(
+                transaction.cursor, plan, parameters, transaction.next_lsn, transaction.txid
+            )
+        except duckdb.ConstraintException as error:
+            if conflicts.newer_than(snapshot) and "uplicate key" in str(error):
+                raise _stale(captured) from error
+            raise
+        with self.mutex:
+            hit = conflicts.hit(snapshot, outcome.keys if outcome.events else frozenset())
+        if hit:
+            raise _stale(captured)
+        transaction.captured(captured.table_id, outcome.events, outcome.keys)
+        return outcome
+
+    def commit(self, transaction: Transaction, timeout_ms: int) -> Waiting[None]:
+        """Commit: events, table, committed LSNs and all else of the transaction, or nothing.
+
+        Raises:
+            SerializationFailure: 40001, an offset moved meanwhile, or DuckDB found a conflict.
+            DucktailError: what DuckDB's COMMIT said; the transaction is rolled back.
+        """
+        try:
+            moves = yield from self._lock_offsets(transaction, timeout_ms)
+            commit_us = self._write_commit(transaction, moves)
+            transaction.cursor.execute("COMMIT")
+        except duckdb.Error as error:
+            self.rollback(transaction)
+            raise translated(error) from error
+        except BaseException:
+            self.rollback(transaction)
+            raise
+        self._committed(transaction, moves, commit_us)
+        self._release(transaction)
+
+    def _lock_offsets(
+        self, transaction: Transaction, timeout_ms: int
+    ) -> Waiting[dict[tuple[int, int], Position]]:
+        """Take the groups' locks, in one order, and hold the moves against what is committed."""
+        moves: dict[tuple[int, int], Position] = {}
+        now_us = self.clock.now_us()
+        for group_id in sorted(transaction.offsets):
+            transaction.locked_groups.add(group_id)
+            future = self.offsets.lock(group_id, transaction.session_id)
+            if future is not None and not (yield Wait(future, timeout_ms / 1000)):
+                raise LockNotAvailable(f"could not lock a consumer group within {timeout_ms} ms")
+            standing = self.offsets.positions(group_id)
+            for partition, pending in transaction.offsets[group_id].items():
+                present = standing.get(partition)
+                if present is None:
+                    if not self._is_new(transaction, group_id):
+                        raise SerializationFailure("the consumer group was dropped meanwhile")
+                elif present.lsn != pending.expected:
+                    raise SerializationFailure(
+                        f"the committed LSN of partition {partition} moved from {pending.expected} "
+                        f"to {present.lsn} meanwhile",
+                        hint="Roll back, read again and retry.",
+                    )
+                moves[group_id, partition] = Position(pending.lsn, now_us, transaction.committed_by)
+        return moves
+
+    @staticmethod
+    def _is_new(transaction: Transaction, group_id: int) -> bool:
+        return any(group.group_id == group_id for group in transaction.new_groups.values())
+
+    def _write_commit(
+        self, transaction: Transaction, moves: dict[tuple[int, int], Position]
+    ) -> int:
+        """The last rows of a transaction: its line in `commits`, the offsets that it moves."""
+        commit_us = max(self.clock.now_us(), self.last_commit_us)
+        if transaction.events:
+            transaction.cursor.execute(
+                f"INSERT INTO ducktail.commits VALUES ({transaction.txid}, "
+                f"{transaction.base_lsn + 1}, {transaction.next_lsn}, make_timestamptz({commit_us}))"
+            )
+        if moves:
+            transaction.cursor.execute(self.offsets.append_sql(moves))
+        return commit_us
+
+    def _committed(
+        self, transaction: Transaction, moves: dict[tuple[int, int], Position], commit_us: int
+    ) -> None:
+        """DuckDB has committed: now memory follows."""
+        with self.mutex:
+            if transaction.events:
+                self.counter += 1
+                self.last_lsn, self.last_txid = transaction.next_lsn, transaction.txid
+                self.last_commit_us = commit_us
+                oldest = min(
+                    (c for sid, c in self._snapshots.items() if sid != transaction.session_id),
+                    default=self.counter,
+                )
+                for table_id, writes in transaction.tables.items():
+                    self.conflicts[table_id].record(self.counter, writes.keys)
+                    self.conflicts[table_id].forget_through(oldest)
+            for act in transaction.on_commit:
+                act()
+        if moves:
+            self.offsets.applied(moves)
+        if transaction.events:
+            tables = {t: (w.first_lsn, w.last_lsn) for t, w in transaction.tables.items()}
+            first = transaction.base_lsn + 1
+            self.publisher.put(
+                Note(transaction.txid, first, transaction.next_lsn, commit_us, tables)
+            )
+
+    def rollback(self, transaction: Transaction) -> None:
+        """Roll back and let go of everything; never fails."""
+        try:
+            transaction.cursor.execute("ROLLBACK")
+        except duckdb.Error:
+            pass  # DuckDB has no transaction any more: it ended with the error that is answered.
+        self._release(transaction)
+
+    def _release(self, transaction: Transaction) -> None:
+        with self.mutex:
+            self._snapshots.pop(transaction.session_id, None)
+        self.offsets.unlock(list(transaction.locked_groups), transaction.session_id)
+        if transaction.has_writer_lock:
+            transaction.has_writer_lock = False
+            self.writer_lock.release(transaction.session_id)
+        self.gate.leave(transaction.session_id)
+
+    # Publishing and reading.
+
+    def _publish(self, notes: list[Note]) -> None:
+        """Fill the buffers of every stream that these transactions touched."""
+        touched = {table_id for note in notes for table_id in note.tables}
+        with self.mutex:
+            streams = [s for s in self.catalog.streams.values() if s.table_id in touched]
+            queries = [EventQuery(s, self.catalog.table_by_id(s.table_id)) for s in streams]
+        for query in queries:
+            stream = query.stream
+            later = [n for n in notes if n.last_lsn > stream.created_lsn and stream.table_id in n.tables]
+            buffer = self.buffers.get(stream.stream_id)
+            if not later or buffer is None:
+                continue
+            try:
+                if buffer.failure is None:
+                    publish(self._publish_cursor, query, buffer, later)
+                    continue
+            except (duckdb.Error, AssertionError):
+                logger.exception('publishing stream "%s" failed: its log is read again', stream.name)
+            if stream.key in self.catalog.streams:
+                through = notes[-1].last_lsn
+                self.buffers[stream.stream_id] = self._refilled(self._publish_cursor, stream, through)
+
+    def wait_published(self, lsn: int) -> Waiting[None]:
+        """Wait until every event up to `lsn` is readable."""
+        future = self.publisher.wait_for(lsn)
+        if future is not None:
+            yield Wait(future)
+
+    def scan(self, stream: Stream, bounds: ScanRange) -> Scan:
+        """Begin a scan of a stream.
+
+        Raises:
+            Gap: 72000, what it begins with has been trimmed.
+        """
+        return Scan(
+            self.event_query(stream),
+            self.buffers[stream.stream_id],
+            bounds,
+            lambda: self.cursor(utc=True),
+            lambda: self.catalog.stream_by_id(stream.stream_id) is stream,
+        )
+
+    def check_lsns(self, stream: Stream, lsns: Mapping[int, int]) -> None:
+        """Refuse partitions that a stream has not, and LSNs past its end.
+
+        Raises:
+            InvalidParameterValue: 22023.
+        """
+        end_lsn = self.buffers[stream.stream_id].end_lsn
+        for partition, lsn in lsns.items():
+            if not 0 <= partition < stream.partitions:
+                raise InvalidParameterValue(
+                    f'stream "{stream.name}" has no partition {partition}',
+                    detail=f"Its partitions are 0 to {stream.partitions - 1}.",
+                )
+            if lsn > end_lsn:
+                raise InvalidParameterValue(
+                    f'offset {lsn} of partition {partition} is past the end of stream '
+                    f'"{stream.name}", {end_lsn}'
+                )
+
+    def check_commit(self, stream: Stream, group: Group, lsns: dict[int, int]) -> None:
+        """Hold an offset commit against what can be known at once.
+
+        Raises:
+            InvalidParameterValue: 22023, a partition that is not there, an LSN past the end or back.
+        """
+        standing = self.offsets.positions(group.group_id)
+        self.check_lsns(stream, lsns)
+        for partition, lsn in lsns.items():
+            present = standing.get(partition)
+            if present is not None and lsn < present.lsn:
+                raise going_back(group.name, partition, lsn, present.lsn)
+
+
+def _stale(captured: Captured) -> SerializationFailure:
+    return SerializationFailure(
+        f'could not serialize access to table "{captured.shape.name}" due to a concurrent change',
+        detail="A row that this transaction writes was changed by a transaction that committed after "
+        "this one began to read.",
+        hint="Roll back and try again.",
+    )
+
+
+def _cannot_open(path: str, error: duckdb.Error) -> IoError:
+    text = str(error)
+    if "lock" in text.lower():
+        return IoError(f'database file "{path}" is in use by another process')
+    return IoError(f'cannot open database file "{path}"', detail=text.splitlines()[0])
+
+
+def _scalar(connection: duckdb.DuckDBPyConnection, sql: str) -> str:
+    row = ask_maybe(connection, sql)
+    assert row is not None
+    return str(row[0])
+
+
+def _stored_tables(
+    cursor: duckdb.DuckDBPyConnection, catalog_name: str
+) -> Iterable[tuple[Captured, list[Stream]]]:
+    """Captured tables and their streams, as the file has them.
+
+    Raises:
+        DataCorrupted: XX001, a captured table is gone (dropped while ducktail was absent).
+    """
+    tables = cursor.execute(
+        "SELECT table_id, schema_name, table_name, version FROM ducktail.table_catalog ORDER BY 1"
+    ).fetchall()
+    for table_id, schema_name, table_name, version in tables:
+        try:
+            shape = read_shape(cursor, schema_name, table_name)
+        except Exception as error:
+            raise DataCorrupted(
+                f'captured table "{schema_name}.{table_name}" cannot be read: {error}'
+            ) from error
+        table = capture.CapturedTable(shape, log_name(table_id, version), frozenset(shape.primary_key))
+        rows = cursor.execute(
+            "SELECT stream_id, schema_name, stream_name, operations, columns, filter, partitions, "
+            "partition_by, snapshot, before, buffer_bytes, created_lsn, epoch_us(created_at) "
+            f"FROM ducktail.stream_catalog WHERE table_id = {table_id} ORDER BY stream_id"
+        ).fetchall()
+        streams = [
+            Stream(
+                stream_id=row[0], schema=row[1], name=row[2], table_id=table_id,
+                operations=frozenset(row[3]), columns=tuple(row[4]), filter=row[5],
+                partitions=row[6], partition_by=tuple(row[7]), snapshot=row[8], before=row[9],
+                buffer_bytes=row[10], created_lsn=row[11], created_at_us=row[12],
+            )
+            for row in rows
+        ]
+        yield Captured(table_id, version, table), streams
+
+
+def stream_key(schema_name: str, name: str) -> TableKey:
+    """The catalog key of a stream or table."""
+    return fold(schema_name, name)

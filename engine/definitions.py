@@ -1,0 +1,414 @@
+"""Making and dropping streams and consumer groups: DuckDB's rows first, then the catalog in memory.
+
+CREATE STREAM on a table without one must not lose what open transactions are writing there: it
+marks the table (new writers wait), waits for the writers it finds, takes the writer lock, and only
+then begins the transaction whose snapshot divides what is before the stream from what is in it.
+Source: docs/design/engine.md, "CREATE STREAM".
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import dataclass, replace
+
+import duckdb
+
+from . import capture
+from .asking import ask_maybe
+from .buffer import StreamBuffer
+from .conflicts import Conflicts
+from .database import Database
+from .duckdb_errors import translated
+from .errors import (
+    DependentObjects,
+    DuplicateObject,
+    InvalidParameterValue,
+    LockNotAvailable,
+    NotSupported,
+    UndefinedColumn,
+    UndefinedObject,
+)
+from .filters import check_filter
+from .live import lag_events
+from .log import EventQuery, create_log_sql, log_name, snapshot_sql
+from .publisher import Note
+from .quoting import ident, literal
+from .streams import (
+    BUFFER_BYTES_MAX,
+    BUFFER_BYTES_MIN,
+    DEFAULT_BUFFER_BYTES,
+    DEFAULT_PARTITIONS_WITH_KEY,
+    OPERATIONS,
+    PARTITIONS_MAX,
+    Captured,
+    Group,
+    Stream,
+    fold,
+)
+from .table import TableShape, read_shape
+from .waiting import Wait, Waiting
+
+
+@dataclass(frozen=True, slots=True)
+class StreamSpec:
+    """What CREATE STREAM asks for; None is the default.
+
+    Args:
+        schema, name: of the stream.
+        table_schema, table: what it is on.
+        columns: which it carries, None for all.
+    """
+
+    schema: str
+    name: str
+    table_schema: str
+    table: str
+    columns: tuple[str, ...] | None = None
+    operations: frozenset[str] = frozenset(OPERATIONS)
+    filter: str | None = None
+    partitions: int | None = None
+    partition_by: tuple[str, ...] | None = None
+    snapshot: str = "none"
+    before: str = "full"
+    buffer_bytes: int = DEFAULT_BUFFER_BYTES
+
+
+def _resolved(names: tuple[str, ...], shape: TableShape, what: str) -> tuple[str, ...]:
+    """Column names as the table spells them.
+
+    Raises:
+        UndefinedColumn: 42703. InvalidParameterValue: 22023, one named twice.
+    """
+    known = {column.name.lower(): column.name for column in shape.stored}
+    found = []
+    for name in names:
+        if name.lower() not in known:
+            raise UndefinedColumn(
+                f'{what} "{name}" is not a stored column of table "{shape.name}"',
+                hint=f"Its columns are {', '.join(c.name for c in shape.stored)}.",
+            )
+        found.append(known[name.lower()])
+    if len(set(found)) < len(found):
+        raise InvalidParameterValue(f"{what} named twice")
+    return tuple(found)
+
+
+def _stream_of(spec: StreamSpec, shape: TableShape, table_id: int, stream_id: int) -> Stream:
+    """The stream that a spec describes on a table of this shape.
+
+    Raises:
+        InvalidParameterValue: 22023, options that do not fit the table.
+        UndefinedColumn: 42703.
+    """
+    key = shape.primary_key
+    if spec.columns is None:
+        columns = tuple(column.name for column in shape.stored)
+    else:
+        asked = set(_resolved(spec.columns, shape, "column")) | set(key)
+        columns = tuple(column.name for column in shape.stored if column.name in asked)
+    partition_by = key if spec.partition_by is None else _resolved(
+        spec.partition_by, shape, "partition column"
+    )
+    partitions = spec.partitions
+    if partitions is None:
+        partitions = DEFAULT_PARTITIONS_WITH_KEY if partition_by else 1
+    if not 1 <= partitions <= PARTITIONS_MAX:
+        raise InvalidParameterValue(
+            f'option "partitions" wants a whole number from 1 to {PARTITIONS_MAX}, not {partitions}'
+        )
+    if partitions > 1 and not partition_by:
+        raise InvalidParameterValue(
+            f'table "{shape.name}" has no primary key to partition by',
+            hint="Name the columns: WITH (partitions = 4, partition_by = '...').",
+        )
+    if spec.before != "full" and not key:
+        raise InvalidParameterValue(f"option \"before\" = '{spec.before}' wants a primary key")
+    if not BUFFER_BYTES_MIN <= spec.buffer_bytes <= BUFFER_BYTES_MAX:
+        raise InvalidParameterValue(
+            f'option "buffer_bytes" wants {BUFFER_BYTES_MIN} to {BUFFER_BYTES_MAX} bytes, '
+            f"not {spec.buffer_bytes}"
+        )
+    return Stream(
+        stream_id=stream_id,
+        schema=spec.schema,
+        name=spec.name,
+        table_id=table_id,
+        operations=spec.operations,
+        columns=columns,
+        filter=spec.filter,
+        partitions=partitions,
+        partition_by=partition_by,
+        snapshot=spec.snapshot,
+        before=spec.before,
+        buffer_bytes=spec.buffer_bytes,
+        created_lsn=0,
+    )
+
+
+def create_stream(
+    database: Database,
+    session_id: int,
+    cursor: duckdb.DuckDBPyConnection,
+    spec: StreamSpec,
+    timeout_ms: int,
+) -> Waiting[Stream]:
+    """Make a stream; the session is in no transaction.
+
+    Raises:
+        UndefinedTable: 42P01. NotSupported: 0A000, a view, temporary or attached table, triggers.
+        DuplicateObject: 42710, the name is taken. InvalidParameterValue: 22023. UndefinedColumn:
+        42703. LockNotAvailable: 55P03, a transaction that wrote the table did not end in time.
+    """
+    shape = read_shape(cursor, spec.table_schema, spec.table)
+    _check_new(database, cursor, spec, shape)
+    key = fold(shape.schema, shape.name)
+    while (future := database.gate.mark(session_id, key)) is not None:
+        if not (yield Wait(future, timeout_ms / 1000)):
+            raise LockNotAvailable(f'table "{shape.name}" is getting another stream')
+    try:
+        yield from _wait_for_writers(database, session_id, key, timeout_ms)
+        yield from database.lock_writer(session_id, timeout_ms)
+        try:
+            return _create_locked(database, cursor, spec)
+        finally:
+            database.writer_lock.release(session_id)
+    finally:
+        database.gate.unmark(key)
+
+
+def _wait_for_writers(
+    database: Database, session_id: int, key: tuple[str, ...], timeout_ms: int
+) -> Waiting[None]:
+    for writer, future in database.gate.writers(key):
+        if writer == session_id:
+            continue
+        if not (yield Wait(future, timeout_ms / 1000)):
+            raise LockNotAvailable(
+                f'table "{key[-1]}" has uncommitted writes of session {writer}',
+                detail="A stream begins between transactions: it waits for those that have written "
+                f"the table, and this one has not ended within {timeout_ms} ms.",
+                hint="SELECT * FROM ducktail.sessions shows it; lock_timeout is how long to wait.",
+            )
+
+
+def _check_new(
+    database: Database, cursor: duckdb.DuckDBPyConnection, spec: StreamSpec, shape: TableShape
+) -> None:
+    if fold(spec.schema, spec.name) in database.catalog.streams:
+        raise DuplicateObject(f'stream "{spec.name}" already exists')
+    taken = ask_maybe(cursor, "SELECT table_type FROM information_schema.tables WHERE table_catalog = $1 "
+        "AND lower(table_schema) = lower($2) AND lower(table_name) = lower($3)",
+        [database.catalog_name, spec.schema, spec.name],
+    )
+    if taken is not None:
+        kind = "view" if taken[0] == "VIEW" else "table"
+        raise DuplicateObject(
+            f'the name "{spec.name}" is taken by a {kind}',
+            hint=f"Tables, views and streams share their names: try {ident(spec.name + '_stream')}.",
+        )
+    triggers = ask_maybe(cursor, "SELECT count(*) FROM duckdb_triggers()")
+    if triggers is not None and triggers[0]:
+        raise NotSupported(
+            "a database with triggers cannot have streams",
+            hint="DROP TRIGGER first: what a trigger writes would go past the stream.",
+        )
+    _stream_of(spec, shape, 0, 0)
+    if spec.filter is not None:
+        check_filter(cursor, shape, spec.filter)
+
+
+def _create_locked(database: Database, cursor: duckdb.DuckDBPyConnection, spec: StreamSpec) -> Stream:
+    """Under the mark and the writer lock: write the stream's rows, then show it."""
+    shape = read_shape(cursor, spec.table_schema, spec.table)
+    _check_new(database, cursor, spec, shape)
+    known = database.catalog.tables.get(fold(shape.schema, shape.name))
+    base_lsn, txid = database.last_lsn, database.last_txid + 1
+    now_us = max(database.clock.now_us(), database.last_commit_us)
+    try:
+        cursor.execute("BEGIN")
+        captured = known or _new_table(cursor, shape)
+        stream = replace(
+            _stream_of(spec, captured.shape, captured.table_id, new_id(cursor)),
+            created_lsn=base_lsn,
+            created_counter=database.counter + 1,
+            created_at_us=now_us,
+        )
+        cursor.execute(_insert_stream_sql(stream))
+        captured = captured.with_streams((*captured.streams, stream))
+        view = f"{ident(stream.schema)}.{ident(stream.name)}"
+        cursor.execute(EventQuery(stream, captured).view_sql(view))
+        events = 0
+        if stream.snapshot == "initial":
+            sql = snapshot_sql(captured, stream.stream_id, base_lsn, txid)
+            events = int((ask_maybe(cursor, sql) or (0,))[0])
+        if events:
+            cursor.execute(
+                f"INSERT INTO ducktail.commits VALUES ({txid}, {base_lsn + 1}, {base_lsn + events}, "
+                f"make_timestamptz({now_us}))"
+            )
+        cursor.execute("COMMIT")
+    except duckdb.Error as error:
+        with suppress(duckdb.Error):
+            cursor.execute("ROLLBACK")
+        raise translated(error) from error
+    except BaseException:
+        with suppress(duckdb.Error):
+            cursor.execute("ROLLBACK")
+        raise
+    _show_stream(database, known or captured, stream)
+    if events:
+        with database.mutex:
+            database.last_lsn, database.last_txid = base_lsn + events, txid
+            database.last_commit_us = now_us
+        lsns = (base_lsn + 1, base_lsn + events)
+        database.publisher.put(Note(txid, *lsns, now_us, {captured.table_id: lsns}))
+    return stream
+
+
+def new_id(cursor: duckdb.DuckDBPyConnection) -> int:
+    """A number for a table, stream or group, never used again."""
+    row = ask_maybe(cursor, "SELECT nextval('ducktail.object_id')")
+    assert row is not None
+    return int(row[0])
+
+
+def _new_table(cursor: duckdb.DuckDBPyConnection, shape: TableShape) -> Captured:
+    table_id, version = new_id(cursor), 1
+    log = log_name(table_id, version)
+    cursor.execute(create_log_sql(log, shape))
+    cursor.execute(
+        f"INSERT INTO ducktail.table_catalog VALUES ({table_id}, {literal(shape.schema)}, "
+        f"{literal(shape.name)}, {version})"
+    )
+    table = capture.CapturedTable(shape, log, frozenset(shape.primary_key))
+    return Captured(table_id, version, table)
+
+
+def _list(names: tuple[str, ...] | list[str]) -> str:
+    return f"[{', '.join(map(literal, names))}]::VARCHAR[]"
+
+
+def _insert_stream_sql(stream: Stream) -> str:
+    values = (
+        str(stream.stream_id),
+        literal(stream.schema),
+        literal(stream.name),
+        str(stream.table_id),
+        _list(sorted(stream.operations)),
+        _list(stream.columns),
+        "NULL" if stream.filter is None else literal(stream.filter),
+        str(stream.partitions),
+        _list(stream.partition_by),
+        literal(stream.snapshot),
+        literal(stream.before),
+        str(stream.buffer_bytes),
+        str(stream.created_lsn),
+        f"make_timestamptz({stream.created_at_us})",
+    )
+    return f"INSERT INTO ducktail.stream_catalog VALUES ({', '.join(values)})"
+
+
+def _show_stream(database: Database, captured: Captured, stream: Stream) -> None:
+    with database.mutex:
+        database.catalog.put_stream(captured, stream)
+        database.conflicts.setdefault(captured.table_id, Conflicts())
+        database.buffers[stream.stream_id] = StreamBuffer(stream.partitions, stream.buffer_bytes)
+        database.counter += 1
+        database.catalog_version += 1
+
+
+def drop_stream(
+    database: Database,
+    session_id: int,
+    cursor: duckdb.DuckDBPyConnection,
+    stream: Stream,
+    cascade: bool,
+    timeout_ms: int,
+) -> Waiting[None]:
+    """Drop a stream with its groups, and its table's log when it was the last one there.
+
+    Raises:
+        DependentObjects: 2BP01, a group has unread events and `cascade` is not said.
+        LockNotAvailable: 55P03. UndefinedObject: 42704, somebody else has dropped it.
+    """
+    yield from database.lock_writer(session_id, timeout_ms)
+    groups: tuple[Group, ...] = ()
+    try:
+        yield from database.wait_published(database.last_lsn)
+        if database.catalog.streams.get(stream.key) is not stream:
+            raise UndefinedObject(f'stream "{stream.name}" does not exist')
+        groups = database.catalog.groups_of(stream.stream_id)
+        for group in groups:
+            future = database.offsets.lock(group.group_id, session_id)
+            if future is not None and not (yield Wait(future, timeout_ms / 1000)):
+                raise LockNotAvailable(f'consumer group "{group.name}" is committing')
+        if not cascade:
+            _check_all_read(database, stream, groups)
+        _drop_locked(database, cursor, stream, groups)
+    finally:
+        database.offsets.unlock([group.group_id for group in groups], session_id)
+        database.writer_lock.release(session_id)
+
+
+def _check_all_read(database: Database, stream: Stream, groups: tuple[Group, ...]) -> None:
+    buffer = database.buffers[stream.stream_id]
+    for group in groups:
+        unread = sum(
+            lag_events(database, stream, number, buffer.partitions[number], position.lsn)
+            for number, position in database.offsets.positions(group.group_id).items()
+        )
+        if unread:
+            raise DependentObjects(
+                f'cannot drop stream "{stream.name}" because consumer group "{group.name}" has '
+                f"{unread} unread events",
+                hint="DROP STREAM ... CASCADE drops the groups with their offsets as well.",
+            )
+
+
+def _drop_locked(
+    database: Database, cursor: duckdb.DuckDBPyConnection, stream: Stream, groups: tuple[Group, ...]
+) -> None:
+    captured = database.catalog.table_by_id(stream.table_id)
+    ids = ", ".join(str(group.group_id) for group in groups)
+    statements = [
+        f"DELETE FROM ducktail.stream_catalog WHERE stream_id = {stream.stream_id}",
+        f"DELETE FROM ducktail.stream_edges WHERE stream_id = {stream.stream_id}",
+        f"DROP VIEW IF EXISTS {ident(stream.schema)}.{ident(stream.name)}",
+    ]
+    if groups:
+        statements += [
+            f"DELETE FROM ducktail.group_catalog WHERE group_id IN ({ids})",
+            f"DELETE FROM ducktail.offset_log WHERE group_id IN ({ids})",
+        ]
+    last = len(captured.streams) == 1
+    if last:
+        statements += [
+            f"DELETE FROM ducktail.table_catalog WHERE table_id = {captured.table_id}",
+            f"DROP TABLE {captured.table.log}",
+        ]
+    run_in_transaction(cursor, statements)
+    with database.mutex:
+        database.catalog.drop_stream(stream)
+        database.buffers.pop(stream.stream_id, None)
+        database.counter += 1
+        database.catalog_version += 1
+        if last:
+            database.conflicts.pop(captured.table_id, None)
+    database.offsets.drop_groups([group.group_id for group in groups])
+
+
+def run_in_transaction(cursor: duckdb.DuckDBPyConnection, statements: list[str]) -> None:
+    """All of these statements or none.
+
+    Raises:
+        DucktailError: what DuckDB said, translated.
+    """
+    try:
+        cursor.execute("BEGIN")
+        for statement in statements:
+            cursor.execute(statement).fetchall()
+        cursor.execute("COMMIT")
+    except duckdb.Error as error:
+        with suppress(duckdb.Error):
+            cursor.execute("ROLLBACK")
+        raise translated(error) from error

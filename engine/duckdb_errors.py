@@ -1,0 +1,160 @@
+"""DuckDB's errors in the words of PostgreSQL: a table of (exception, pattern) -> class.
+
+Every cursor of the engine runs with `errors_as_json`, so an error brings its kind, its message and
+the byte offset of the token; the message is PostgreSQL's habit (first line, lower case, no full
+stop), what follows it becomes the HINT. Source: docs/errors.md, "What DuckDB says".
+"""
+
+from __future__ import annotations
+
+import json
+import re
+
+import duckdb
+
+from . import errors as e
+
+# Exception class name of DuckDB -> ((pattern in the message, class), ..., (last resort)).
+RULES: dict[str, tuple[tuple[str, type[e.DucktailError]], ...]] = {
+    "ParserException": ((r"", e.SyntaxError_),),
+    "SyntaxException": ((r"", e.SyntaxError_),),
+    "BinderException": (
+        (r"[Aa]mbiguous reference", e.AmbiguousColumn),
+        (r"Duplicate (alias|column)", e.DuplicateColumn),
+        (r"Ambiguous reference to table|duplicate alias", e.DuplicateObject),
+        (r"must appear in the GROUP BY|cannot be nested|aggregates? .*not allowed|cannot contain aggregates"
+         r"|Window functions are not", e.GroupingError),
+        (r"Referenced table .* not found", e.UndefinedTable),
+        (r"Referenced (update )?column .* not found|does not have a column|was not found because the FROM",
+         e.UndefinedColumn),
+        (r"candidate function|No function matches", e.UndefinedFunction),
+        (r"(Cannot|Can only) (insert|update|delete|modify)|base table", e.WrongObjectType),
+        (r"Cannot (compare|mix|cast)|can't be cast|Unimplemented type for cast", e.DatatypeMismatch),
+        (r"[Cc]ould not (determine|resolve).*type|parameter types", e.IndeterminateDatatype),
+        (r"not (yet )?(supported|implemented)|unsupported", e.NotSupported),
+        (r"", e.SyntaxError_),
+    ),
+    "CatalogException": (
+        (r"Column with name .* already exists", e.DuplicateColumn),
+        (r"(Table|View) with name .* already exists", e.DuplicateTable),
+        (r"already exists", e.DuplicateObject),
+        (r"because schema .* does not exist|Schema with name .* does not exist", e.InvalidSchemaName),
+        (r"(Table|View) with name .* does not exist", e.UndefinedTable),
+        (r"Function with name .* does not exist", e.UndefinedFunction),
+        (r"[Cc]olumn .* does not exist|does not have a column", e.UndefinedColumn),
+        (r"is of type|is not an?", e.WrongObjectType),
+        (r"configuration parameter|does not exist", e.UndefinedObject),
+        (r"", e.UndefinedObject),
+    ),
+    "DependencyException": ((r"", e.DependentObjects),),
+    "ConstraintException": (
+        (r"[Dd]uplicate key", e.UniqueViolation),
+        (r"NOT NULL", e.NotNullViolation),
+        (r"CHECK constraint", e.CheckViolation),
+        (r"foreign key", e.ForeignKeyViolation),
+        (r"", e.IntegrityViolation),
+    ),
+    "ConversionException": (
+        (r"out of range", e.NumericOutOfRange),
+        (r"Unimplemented type for cast", e.CannotCoerce),
+        (r"", e.InvalidTextRepresentation),
+    ),
+    "OutOfRangeException": ((r"", e.NumericOutOfRange),),
+    "TypeMismatchException": ((r"", e.DatatypeMismatch),),
+    "DataError": ((r"", e.DataError),),
+    "InvalidInputException": (
+        (r"Values were not provided|Parameter argument|expected \d+ parameters", e.UndefinedParameter),
+        (r"configuration has been locked|not enabled", e.InsufficientPrivilege),
+        (r"division by zero", e.DivisionByZero),
+        (r"", e.DataError),
+    ),
+    "InvalidTypeException": ((r"", e.DatatypeMismatch),),
+    "PermissionException": ((r"", e.InsufficientPrivilege),),
+    "NotImplementedException": ((r"", e.NotSupported),),
+    "NotSupportedError": ((r"", e.NotSupported),),
+    "SequenceException": ((r"", e.WrongState),),
+    "InterruptException": ((r"", e.QueryCanceled),),
+    "OutOfMemoryException": ((r"", e.OutOfMemory),),
+    "IOException": ((r"", e.IoError),),
+    "TransactionException": (
+        (r"already.*transaction|within a transaction", e.ActiveTransaction),
+        (r"no transaction is active", e.NoActiveTransaction),
+        (r"is aborted|has been invalidated", e.InFailedTransaction),
+        (r"[Cc]onflict|Failed to commit|write-write", e.SerializationFailure),
+        (r"", e.SerializationFailure),
+    ),
+    "FatalException": ((r"", e.IoError),),
+    "ConnectionException": ((r"", e.IoError),),
+    "HTTPException": ((r"", e.InsufficientPrivilege),),
+    "InternalException": ((r"", e.InternalError),),
+}
+
+DETAIL_CHARS_MAX = 2000
+
+
+def translated(error: BaseException, text: str | None = None) -> e.DucktailError:
+    """A DuckDB error as ours.
+
+    Args:
+        error: what DuckDB raised.
+        text: the user's own text, when it is what DuckDB was given: then the error's place in it
+            is told; else the place is dropped.
+    """
+    if isinstance(error, e.DucktailError):
+        return error
+    message, position, hint, kind = _parts(error)
+    found = next(
+        (cls for pattern, cls in RULES.get(_rule_name(error, kind), ()) if re.search(pattern, message)),
+        e.InternalError,
+    )
+    place = None
+    if text is not None and position is not None:
+        place = len(text.encode()[:position].decode(errors="ignore")) + 1
+    return found(_worded(message), hint=hint, position=place)
+
+
+def _rule_name(error: BaseException, kind: str | None) -> str:
+    name = type(error).__name__
+    if kind == "INTERRUPT" or name == "InterruptException":
+        return "InterruptException"
+    return name
+
+
+def _parts(error: BaseException) -> tuple[str, int | None, str | None, str | None]:
+    """Message, byte offset, hint and kind of a DuckDB error, JSON or plain."""
+    raw = str(error)
+    start = raw.find("{")
+    if start >= 0 and '"exception_message"' in raw:
+        try:
+            facts = json.loads(raw[start:])
+        except json.JSONDecodeError:
+            facts = None
+        if facts:
+            position = facts.get("position")
+            message = str(facts["exception_message"])
+            first, _, rest = message.partition("\n")
+            kind = str(facts.get("exception_type", "")).upper()
+            return (
+                first.strip(),
+                int(position) if position is not None else None,
+                _sentence(rest),
+                kind,
+            )
+    first, _, rest = raw.partition("\n")
+    first = re.sub(r"^[A-Za-z ]+ Error: ", "", first)
+    return first.strip(), None, _sentence(rest.split("LINE 1:")[0]), None
+
+
+def _sentence(text: str) -> str | None:
+    text = " ".join(text.split())[:DETAIL_CHARS_MAX]
+    if not text:
+        return None
+    return text if text.endswith((".", "?", "!")) else text + "."
+
+
+def _worded(message: str) -> str:
+    """First letter small unless it begins a name or an acronym; no full stop."""
+    message = message.rstrip(". !")
+    if len(message) > 1 and message[0].isupper() and not message[1].isupper():
+        message = message[0].lower() + message[1:]
+    return message

@@ -1,0 +1,124 @@
+"""Ready event rows (text DataRows in UTC) in other forms: fewer columns, binary, Arrow values.
+
+The buffers hold each event once, as PostgreSQL sends it in text. What a client asks for otherwise is
+made from that here, field by field. Source: PostgreSQL's protocol, "Message Formats", DataRow.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from functools import lru_cache
+
+import pyarrow as pa
+
+from .datarow import fields
+from .log import EVENT_COLUMNS, EVENT_TYPES
+
+POSTGRES_EPOCH_US = 946_684_800_000_000
+NULL = b"\xff\xff\xff\xff"
+
+
+@lru_cache(maxsize=4096)
+def time_us(text: bytes) -> int:
+    """Microseconds since 1970 of a timestamptz in PostgreSQL's text form, in UTC."""
+    moment = datetime.fromisoformat(text.decode())
+    return int(moment.timestamp()) * 1_000_000 + moment.microsecond
+
+
+def _int8(text: bytes) -> bytes:
+    return struct.pack("!q", int(text))
+
+
+def _int4(text: bytes) -> bytes:
+    return struct.pack("!i", int(text))
+
+
+def _bool(text: bytes) -> bytes:
+    return b"\x01" if text == b"t" else b"\x00"
+
+
+@lru_cache(maxsize=4096)
+def _timestamptz(text: bytes) -> bytes:
+    return struct.pack("!q", time_us(text) - POSTGRES_EPOCH_US)
+
+
+# Text and json are the same bytes in both formats.
+TO_BINARY: dict[str, Callable[[bytes], bytes] | None] = {
+    "BIGINT": _int8,
+    "INTEGER": _int4,
+    "BOOLEAN": _bool,
+    "TIMESTAMP WITH TIME ZONE": _timestamptz,
+    "VARCHAR": None,
+    "JSON": None,
+}
+FROM_TEXT: dict[str, Callable[[bytes], object]] = {
+    "BIGINT": int,
+    "INTEGER": int,
+    "BOOLEAN": b"t".__eq__,
+    "TIMESTAMP WITH TIME ZONE": time_us,
+    "VARCHAR": bytes.decode,
+    "JSON": bytes.decode,
+}
+ARROW_TYPES: dict[str, pa.DataType] = {
+    "BIGINT": pa.int64(),
+    "INTEGER": pa.int32(),
+    "BOOLEAN": pa.bool_(),
+    "TIMESTAMP WITH TIME ZONE": pa.timestamp("us", "UTC"),
+    "VARCHAR": pa.string(),
+    "JSON": pa.string(),
+}
+EVENT_SCHEMA = pa.schema([(name, ARROW_TYPES[type_]) for name, type_ in EVENT_COLUMNS])
+
+
+def datarow_of(values: Sequence[bytes | None]) -> bytes:
+    """One DataRow message of these fields."""
+    body = b"".join(
+        NULL if value is None else len(value).to_bytes(4, "big") + value for value in values
+    )
+    return b"D" + (len(body) + 6).to_bytes(4, "big") + len(values).to_bytes(2, "big") + body
+
+
+def projected(rows: Sequence[bytes], columns: Sequence[int]) -> list[bytes]:
+    """The same rows with only these columns, in this order, in text."""
+    found = []
+    for row in rows:
+        values = fields(row)
+        found.append(datarow_of([values[place] for place in columns]))
+    return found
+
+
+def rows_in_formats(
+    rows: Sequence[bytes], columns: Sequence[int] | None, formats: Sequence[int]
+) -> bytes:
+    """The rows as one run of DataRows, each column in the format asked for."""
+    places = tuple(range(len(EVENT_TYPES)) if columns is None else columns)
+    turns = [
+        TO_BINARY[EVENT_TYPES[place]] if format_ else None
+        for place, format_ in zip(places, formats, strict=True)
+    ]
+    found = []
+    for row in rows:
+        values = fields(row)
+        picked = [values[place] for place in places]
+        found.append(
+            datarow_of(
+                [
+                    value if value is None or turn is None else turn(value)
+                    for value, turn in zip(picked, turns, strict=True)
+                ]
+            )
+        )
+    return b"".join(found)
+
+
+def event_batch(rows: Sequence[bytes]) -> pa.RecordBatch:
+    """The events as Arrow, all columns."""
+    split = [fields(row) for row in rows]
+    arrays = []
+    for place, (type_, field) in enumerate(zip(EVENT_TYPES, EVENT_SCHEMA, strict=True)):
+        turn = FROM_TEXT[type_]
+        column = [None if (value := values[place]) is None else turn(value) for values in split]
+        arrays.append(pa.array(column, type=field.type))
+    return pa.RecordBatch.from_arrays(arrays, schema=EVENT_SCHEMA)

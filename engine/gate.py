@@ -1,0 +1,74 @@
+"""Who is writing which table without a stream: so that CREATE STREAM can wait for them.
+
+A transaction that wrote a table before it got its first stream wrote it uncaptured. CREATE STREAM
+therefore marks the table first (new writers wait), waits for the writers that are there, and only
+then takes its snapshot. DDL on a table counts as writing it. Source: docs/design/engine.md.
+"""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import Future
+
+TableKey = tuple[str, ...]
+
+
+class Gate:
+    """Marks and writers per table. A writer is a session id, as it has one transaction at a time."""
+
+    def __init__(self) -> None:
+        self._mutex = threading.Lock()
+        self._marks: dict[TableKey, tuple[int, Future[None]]] = {}
+        self._writers: dict[TableKey, dict[int, Future[None]]] = {}
+
+    def enter(self, session_id: int, table: TableKey) -> Future[None] | None:
+        """Note that a session's transaction is about to write a table without a stream.
+
+        Returns:
+            None when it may; else a future that is done when the CREATE STREAM that marked the
+            table is over: then the table may be a captured one.
+        """
+        with self._mutex:
+            writers = self._writers.setdefault(table, {})
+            if session_id in writers:
+                return None
+            mark = self._marks.get(table)
+            if mark is not None and mark[0] != session_id:
+                if not writers:
+                    del self._writers[table]
+                return mark[1]
+            writers[session_id] = Future()
+            return None
+
+    def leave(self, session_id: int) -> None:
+        """The session's transaction is over."""
+        with self._mutex:
+            gone: list[Future[None]] = []
+            for table in [t for t, writers in self._writers.items() if session_id in writers]:
+                gone.append(self._writers[table].pop(session_id))
+                if not self._writers[table]:
+                    del self._writers[table]
+        for future in gone:
+            if future.set_running_or_notify_cancel():
+                future.set_result(None)
+
+    def mark(self, session_id: int, table: TableKey) -> Future[None] | None:
+        """Mark a table for a CREATE STREAM; a future when another one has marked it."""
+        with self._mutex:
+            mark = self._marks.get(table)
+            if mark is not None:
+                return mark[1]
+            self._marks[table] = (session_id, Future())
+            return None
+
+    def writers(self, table: TableKey) -> list[tuple[int, Future[None]]]:
+        """The open transactions that have written the table, each with the future of its end."""
+        with self._mutex:
+            return list(self._writers.get(table, {}).items())
+
+    def unmark(self, table: TableKey) -> None:
+        """The CREATE STREAM is over, whatever came of it."""
+        with self._mutex:
+            _, future = self._marks.pop(table)
+        if future.set_running_or_notify_cancel():
+            future.set_result(None)

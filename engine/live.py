@@ -1,0 +1,258 @@
+"""The rows of the system views that live in memory, as JSON for `ducktail_live(kind)`.
+
+They show the present state, not a transaction's snapshot (as PostgreSQL's pg_stat views do). They
+run on a DuckDB thread inside somebody's query, so they take only short locks; where a count is
+only in the log they ask it on a cursor of their own.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import fields
+from datetime import UTC, datetime
+from threading import RLock
+from typing import Any, Protocol
+
+import duckdb
+
+from . import datarow
+from .asking import ask_maybe
+from .buffer import PartitionBuffer, StreamBuffer
+from .clock import Clock
+from .log import EVENT_NAMES, EventQuery, shown_name
+from .offsets import Offsets, Position
+from .sessions import SessionEntry
+from .settings import Settings
+from .streams import OPERATIONS, Catalog, Group, Stream
+from .writer_lock import WriterLock
+
+Row = dict[str, Any]
+# One node: it owns every partition. A cluster's placement comes with forwarding.
+COMMIT_TIME = EVENT_NAMES.index("commit_time")
+OWNER = "local"
+EPOCH = 1
+
+
+class LiveSource(Protocol):
+    """What the views need of an open database (`database.Database`)."""
+
+    mutex: RLock
+    catalog: Catalog
+    buffers: dict[int, StreamBuffer]
+    offsets: Offsets
+    last_reads: dict[tuple[int, int], int]
+    sessions: dict[int, SessionEntry]
+    writer_lock: WriterLock
+    settings: Settings
+    clock: Clock
+
+    def event_query(self, stream: Stream) -> EventQuery:
+        """The SELECT of a stream's events."""
+
+    def cursor(self, *, utc: bool = False) -> duckdb.DuckDBPyConnection:
+        """A cursor of the engine's own."""
+
+
+def live_rows(database: LiveSource, kind: str) -> str:
+    """The rows of one view as a JSON array."""
+    rows = KINDS.get(kind)
+    return json.dumps(list(rows(database)) if rows else [])
+
+
+def _time(us: int | None) -> str | None:
+    return None if not us else datetime.fromtimestamp(us / 1_000_000, UTC).isoformat()
+
+
+def _names(names: tuple[str, ...]) -> str:
+    return ", ".join(map(shown_name, names))
+
+
+def _streams(database: LiveSource) -> list[tuple[Stream, StreamBuffer]]:
+    with database.mutex:
+        streams = sorted(database.catalog.streams.values(), key=lambda s: s.key)
+        return [(s, database.buffers[s.stream_id]) for s in streams]
+
+
+def streams(database: LiveSource) -> Iterator[Row]:
+    """ducktail.streams."""
+    for stream, buffer in _streams(database):
+        shape = database.catalog.table_by_id(stream.table_id).shape
+        with buffer.mutex:
+            events = sum(p.events - p.trimmed_events for p in buffer.partitions)
+            end_lsn = buffer.end_lsn
+        yield {
+            "schema_name": stream.schema,
+            "stream_name": stream.name,
+            "table_name": f"{shown_name(shape.schema)}.{shown_name(shape.name)}",
+            "operations": ", ".join(op for op in OPERATIONS if op in stream.operations),
+            "columns": _names(stream.columns),
+            "filter": stream.filter,
+            "partitions": stream.partitions,
+            "partition_by": _names(stream.partition_by) or None,
+            "snapshot": stream.snapshot,
+            "before": stream.before,
+            "buffer_bytes": stream.buffer_bytes,
+            "created_at": _time(stream.created_at_us),
+            "events": events,
+            "end_lsn": end_lsn or None,
+        }
+
+
+def partitions(database: LiveSource) -> Iterator[Row]:
+    """ducktail.partitions."""
+    for stream, buffer in _streams(database):
+        with buffer.mutex:
+            for number, partition in enumerate(buffer.partitions):
+                yield {
+                    "schema_name": stream.schema,
+                    "stream_name": stream.name,
+                    "partition": number,
+                    "first_lsn": partition.first_lsn,
+                    "last_lsn": partition.last_lsn or None,
+                    "events": partition.events - partition.trimmed_events,
+                    "bytes": partition.buffered_bytes,
+                    "buffered_from_lsn": partition.buffered_from_lsn,
+                    "trimmed_events": partition.trimmed_events,
+                    "trimmed_through_lsn": partition.trimmed_through_lsn or None,
+                    "owner": OWNER,
+                    "epoch": EPOCH,
+                }
+
+
+def _groups(database: LiveSource) -> Iterator[tuple[Stream, StreamBuffer, Group]]:
+    for stream, buffer in _streams(database):
+        with database.mutex:
+            groups = database.catalog.groups_of(stream.stream_id)
+        for group in groups:
+            yield stream, buffer, group
+
+
+def lag_events(
+    database: LiveSource, stream: Stream, number: int, partition: PartitionBuffer, lsn: int
+) -> int:
+    """Readable events after `lsn` in a partition: exact, from the log where it must be."""
+    before = partition.position_after(lsn)
+    if before is not None:
+        return partition.events - before
+    return int(_ask_log(database, stream, number, partition, lsn, "count(*)"))
+
+
+def _oldest_unread_s(
+    database: LiveSource, stream: Stream, number: int, partition: PartitionBuffer, lsn: int
+) -> float:
+    """How long ago the first event after `lsn` was committed, in seconds."""
+    place = partition.after(lsn)
+    if partition.complete_after(lsn) and place < len(partition.rows):
+        text = datarow.fields(partition.rows[place])[COMMIT_TIME]
+        assert text is not None
+        committed_us = datetime.fromisoformat(text.decode()).timestamp() * 1_000_000
+    else:
+        committed_us = float(
+            _ask_log(database, stream, number, partition, lsn, "epoch_us(min(commit_time))")
+        )
+    return max(0.0, (database.clock.now_us() - committed_us) / 1_000_000)
+
+
+def _ask_log(
+    database: LiveSource,
+    stream: Stream,
+    number: int,
+    partition: PartitionBuffer,
+    lsn: int,
+    aggregate: str,
+) -> int:
+    """One aggregate over a partition's events after `lsn`, from the log."""
+    where = f"lsn > {lsn} AND lsn <= {partition.last_lsn}"
+    sql = database.event_query(stream).sql(where, "false")
+    cursor = database.cursor(utc=True)
+    try:
+        row = ask_maybe(cursor, f"SELECT {aggregate} FROM ({sql}) WHERE partition = {number}")
+    finally:
+        cursor.close()
+    assert row is not None
+    return int(row[0] or 0)
+
+
+def consumer_groups(database: LiveSource) -> Iterator[Row]:
+    """ducktail.consumer_groups."""
+    for stream, buffer, group in _groups(database):
+        lag = sum(
+            lag_events(database, stream, number, buffer.partitions[number], position.lsn)
+            for number, position in database.offsets.positions(group.group_id).items()
+        )
+        yield {
+            "schema_name": stream.schema,
+            "stream_name": stream.name,
+            "group_name": group.name,
+            "start": group.start,
+            "created_at": _time(group.created_at_us),
+            "lag_events": lag,
+        }
+
+
+def offsets(database: LiveSource) -> Iterator[Row]:
+    """ducktail.offsets."""
+    for stream, buffer, group in _groups(database):
+        positions = database.offsets.positions(group.group_id)
+        for number in sorted(positions):
+            yield _offset(database, stream, buffer, group, number, positions[number])
+
+
+def _offset(
+    database: LiveSource, stream: Stream, buffer: StreamBuffer, group: Group, number: int, at: Position
+) -> Row:
+    partition = buffer.partitions[number]
+    lag = lag_events(database, stream, number, partition, at.lsn)
+    lag_s = _oldest_unread_s(database, stream, number, partition, at.lsn) if lag else 0.0
+    return {
+        "schema_name": stream.schema,
+        "stream_name": stream.name,
+        "group_name": group.name,
+        "partition": number,
+        "committed_lsn": at.lsn,
+        "end_lsn": partition.last_lsn,
+        "lag_events": lag,
+        "lag_seconds": lag_s,
+        "committed_at": _time(at.committed_at_us),
+        "committed_by": at.committed_by or None,
+        "last_read_at": _time(database.last_reads.get((group.group_id, number))),
+    }
+
+
+def sessions(database: LiveSource) -> Iterator[Row]:
+    """ducktail.sessions."""
+    holder, waiting = database.writer_lock.holder(), database.writer_lock.waiting()
+    with database.mutex:
+        entries = list(database.sessions.values())
+    for entry in entries:
+        lock = "holds" if entry.session_id == holder else None
+        yield {
+            "session_id": entry.session_id,
+            "user_name": entry.user_name,
+            "application_name": entry.application_name,
+            "state": entry.state,
+            "transaction_started_at": _time(entry.transaction_us),
+            "state_changed_at": _time(entry.since_us),
+            "writer_lock": "waits" if entry.session_id in waiting else lock,
+        }
+
+
+def settings(database: LiveSource) -> Iterator[Row]:
+    """ducktail.settings."""
+    for item in fields(database.settings):
+        yield {
+            "name": item.name,
+            "setting": str(getattr(database.settings, item.name)),
+            "description": item.metadata["about"],
+        }
+
+
+KINDS: dict[str, Callable[[LiveSource], Iterator[Row]]] = {
+    "streams": streams,
+    "partitions": partitions,
+    "consumer_groups": consumer_groups,
+    "offsets": offsets,
+    "sessions": sessions,
+    "settings": settings,
+}

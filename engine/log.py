@@ -1,0 +1,242 @@
+"""The log of a captured table, and the SQL that turns its rows into a stream's events.
+
+The log holds each change once, typed and flat, however many streams are on the table:
+
+    lsn, txid, op ('i','u','d','s'), stream_id (of an initial snapshot's row), rid, key_hash,
+    key_change (pair number of an update that was split), o1..on the old row, n1..nn the new one
+
+A stream is a cursor over it. Everything that a stream adds (operations, filter, columns, before,
+partition, JSON) is worked out by one SELECT, built here: the publisher runs it for what has just
+been committed, a cold read for a range, and the stream's own view for all. So hot, cold and view
+give the same bytes. Source: docs/design/engine.md, "The log".
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from .json_images import object_sql
+from .partitioning import hash_sql
+from .quoting import ident, literal
+from .schema import SCHEMA
+from .streams import Captured, Stream
+from .table import Column, TableShape
+
+EVENT_COLUMNS: tuple[tuple[str, str], ...] = (
+    ("lsn", "BIGINT"),
+    ("partition", "INTEGER"),
+    ("op", "VARCHAR"),
+    ("table_name", "VARCHAR"),
+    ("key", "JSON"),
+    ("before", "JSON"),
+    ("after", "JSON"),
+    ("commit_time", "TIMESTAMP WITH TIME ZONE"),
+    ("txid", "BIGINT"),
+    ("tx_seq", "INTEGER"),
+    ("tx_last", "BOOLEAN"),
+    ("schema_version", "INTEGER"),
+    ("headers", "JSON"),
+)
+EVENT_NAMES = tuple(name for name, _ in EVENT_COLUMNS)
+EVENT_TYPES = tuple(type_ for _, type_ in EVENT_COLUMNS)
+
+HIDDEN = "__ducktail_"
+PLAIN_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+
+def shown_name(name: str) -> str:
+    """A name as a user would write it: quoted only where it must be."""
+    return name if PLAIN_NAME.fullmatch(name) else ident(name)
+
+
+def log_name(table_id: int, version: int) -> str:
+    """The qualified, quoted name of a log."""
+    return f"{SCHEMA}.{ident(f'log_{table_id}_{version}')}"
+
+
+def create_log_sql(name: str, shape: TableShape) -> str:
+    """The DDL of a log for a table of this shape."""
+    images = [
+        f"{side}{place} {column.type}"
+        for side in ("o", "n")
+        for place, column in enumerate(shape.stored, 1)
+    ]
+    head = (
+        "lsn BIGINT, txid BIGINT, op VARCHAR, stream_id INTEGER, rid BIGINT, "
+        "key_hash UINTEGER, key_change INTEGER"
+    )
+    return f"CREATE TABLE {name} ({head}, {', '.join(images)})"
+
+
+def snapshot_sql(captured: Captured, stream_id: int, base_lsn: int, txid: int) -> str:
+    """Insert the table's present rows as a stream's first events, from LSN base_lsn + 1 on."""
+    shape = captured.shape
+    key_types = {column.name: column.type for column in shape.stored}
+    key = [(ident(name), key_types[name]) for name in shape.primary_key]
+    key_hash = hash_sql(key) if key else "NULL"
+    new = ", ".join(f"n{place}" for place in range(1, len(shape.stored) + 1))
+    values = ", ".join(ident(column.name) for column in shape.stored)
+    return (
+        f"INSERT INTO {captured.table.log} (lsn, txid, op, stream_id, key_hash, {new}) "
+        f"SELECT {base_lsn} + row_number() OVER (), {txid}, 's', {stream_id}, {key_hash}, {values} "
+        f"FROM {shape.qualified}"
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class EventQuery:
+    """The SELECT of one stream's events, to be narrowed to a range of LSNs.
+
+    `sql(where, last)` gives its text; `where` is a predicate on the log's columns, and `last`
+    says how tx_last is told: from the transaction's end in this stream (a query of its own), or
+    from a list of LSNs that the caller knows.
+    """
+
+    stream: Stream
+    captured: Captured
+
+    def sql(self, where: str, last: str, commit: tuple[int, int] | None = None) -> str:
+        """The events of the log rows that satisfy `where`, in no particular order.
+
+        Args:
+            where: predicate on the log's columns (lsn, txid).
+            last: SQL boolean on l.lsn and l.txid that is true on a transaction's last event.
+            commit: first LSN and commit time (microseconds) where all rows are of one transaction
+                that the caller knows; None asks `commits`.
+        """
+        stream, shape = self.stream, self.captured.shape
+        first_lsn = str(commit[0]) if commit else "c.first_lsn"
+        commit_time = f"make_timestamptz({commit[1]})" if commit else "c.commit_time"
+        table_name = f"{shown_name(shape.schema)}.{shown_name(shape.name)}"
+        head = ", ".join(
+            (
+                "l.lsn AS lsn",
+                f"{self._partition()} AS partition",
+                "l.event_op AS op",
+                f"{literal(table_name)} AS table_name",
+                f"{self._key()} AS key",
+                f"{self._before()} AS before",
+                f"{self._after()} AS after",
+                f"{commit_time} AS commit_time",
+                "l.txid AS txid",
+                f"(l.lsn - {first_lsn})::INTEGER AS tx_seq",
+                f"{last} AS tx_last",
+                f"{self.captured.version} AS schema_version",
+                "CASE WHEN l.key_change IS NOT NULL THEN "
+                "('{\"key_change\": ' || l.key_change || '}')::JSON END AS headers",
+            )
+        )
+        query = f"SELECT {head} FROM ({self.rows(where)}) AS l"
+        return query if commit else f"{query} JOIN {SCHEMA}.commits AS c ON c.txid = l.txid"
+
+    def rows(self, where: str) -> str:
+        """The log rows that are events of the stream, with `event_op` worked out."""
+        stream = self.stream
+        # A row of another stream's initial snapshot is passed over; what is older than this
+        # stream is the older streams' alone.
+        mine = (
+            f"({where}) AND lsn > {stream.created_lsn} "
+            f"AND (stream_id IS NULL OR stream_id = {stream.stream_id})"
+        )
+        base = f"SELECT * FROM {self.captured.table.log} WHERE {mine}"
+        if stream.filter is None:
+            op = (
+                "CASE op WHEN 'i' THEN 'insert' WHEN 'u' THEN 'update' WHEN 'd' THEN 'delete' "
+                "ELSE 'snapshot' END"
+            )
+            rows = f"SELECT *, {op} AS event_op FROM ({base})"
+        else:
+            rows = self._filtered(base)
+        shown = [*sorted(stream.operations), "snapshot"]
+        if stream.shows_all:
+            return rows
+        wanted = ", ".join(literal(op) for op in shown)
+        return f"SELECT * FROM ({rows}) WHERE event_op IN ({wanted})"
+
+    def _filtered(self, base: str) -> str:
+        """`base` with the predicate taken on the row before and the row after.
+
+        Two plain projections: each gives the image's columns their own names for the predicate,
+        while everything of the log travels under names that no user's column can have.
+        """
+        stored = self.captured.shape.stored
+        places = range(1, len(stored) + 1)
+        fixed = ("lsn", "txid", "op", "stream_id", "rid", "key_hash", "key_change")
+        names = (*fixed, *(f"o{p}" for p in places), *(f"n{p}" for p in places))
+        away = ", ".join(f"{name} AS {HIDDEN}{name}" for name in names)
+        keep = ", ".join(f"{HIDDEN}{name}" for name in names)
+        back = ", ".join(f"{HIDDEN}{name} AS {name}" for name in names)
+        new = ", ".join(f"n{p} AS {ident(c.name)}" for p, c in zip(places, stored, strict=True))
+        old = ", ".join(f"{HIDDEN}o{p} AS {ident(c.name)}" for p, c in zip(places, stored, strict=True))
+        predicate = f"coalesce(({self.stream.filter})::BOOLEAN, false)"
+        after = f"SELECT {away}, {new} FROM ({base})"
+        after = f"SELECT {keep}, {predicate} AS {HIDDEN}after FROM ({after})"
+        before = f"SELECT {keep}, {HIDDEN}after, {old} FROM ({after})"
+        before = f"SELECT {keep}, {HIDDEN}after, {predicate} AS {HIDDEN}before FROM ({before})"
+        op = (
+            "CASE op WHEN 'i' THEN CASE WHEN a THEN 'insert' END "
+            "WHEN 's' THEN CASE WHEN a THEN 'snapshot' END "
+            "WHEN 'd' THEN CASE WHEN b THEN 'delete' END "
+            "ELSE CASE WHEN a AND b THEN 'update' WHEN a THEN 'insert' WHEN b THEN 'delete' END END"
+        )
+        return (
+            f"SELECT * FROM (SELECT *, {op} AS event_op FROM (SELECT {back}, {HIDDEN}after AS a, "
+            f"{HIDDEN}before AS b FROM ({before}))) WHERE event_op IS NOT NULL"
+        )
+
+    def _partition(self) -> str:
+        stream, shape = self.stream, self.captured.shape
+        if stream.partitions == 1:
+            return "0::INTEGER"
+        if stream.partition_by == shape.primary_key:
+            return f"(l.key_hash % {stream.partitions})::INTEGER"
+        old = hash_sql([(f"l.o{p}", c.type) for p, c in self._placed(stream.partition_by)])
+        new = hash_sql([(f"l.n{p}", c.type) for p, c in self._placed(stream.partition_by)])
+        return f"((CASE WHEN l.op = 'd' THEN {old} ELSE {new} END) % {stream.partitions})::INTEGER"
+
+    def _placed(self, names: Sequence[str]) -> list[tuple[int, Column]]:
+        """The places in the log of these columns, in the order of `names`."""
+        stored = self.captured.shape.stored
+        by_name = {column.name: (place, column) for place, column in enumerate(stored, 1)}
+        return [by_name[name] for name in names]
+
+    def _image(self, side: str, names: Sequence[str]) -> str:
+        return object_sql([(c.name, f"l.{side}{p}", c.type) for p, c in self._placed(names)])
+
+    def _key(self) -> str:
+        key = self.captured.shape.primary_key
+        if not key:
+            return "NULL::JSON"
+        placed = self._placed(key)
+        # One object over CASE-picked values: half the text of two objects under one CASE.
+        return object_sql(
+            [(c.name, f"(CASE WHEN l.op = 'd' THEN l.o{p} ELSE l.n{p} END)", c.type) for p, c in placed]
+        )
+
+    def _before(self) -> str:
+        stream, shape = self.stream, self.captured.shape
+        if stream.before == "none":
+            return "NULL::JSON"
+        names = stream.columns if stream.before == "full" else shape.primary_key
+        image = self._image("o", names)
+        return f"CASE WHEN l.event_op IN ('update', 'delete') THEN {image} END"
+
+    def _after(self) -> str:
+        image = self._image("n", self.stream.columns)
+        return f"CASE WHEN l.event_op <> 'delete' THEN {image} END"
+
+    def last_of_transaction(self, where: str) -> str:
+        """SQL boolean: the row is its transaction's last event here, told from the rows of `where`."""
+        ends = f"SELECT max(lsn) FROM ({self.rows(where)}) GROUP BY txid"
+        return f"(l.lsn IN ({ends}))"
+
+    def view_sql(self, name: str) -> str:
+        """CREATE VIEW of all retained events under the stream's own name."""
+        stream = self.stream
+        edge = (
+            f"lsn > coalesce((SELECT max(trimmed_through_lsn) FROM {SCHEMA}.stream_edges "
+            f"WHERE stream_id = {stream.stream_id}), 0)"
+        )
+        return f"CREATE VIEW {name} AS {self.sql(edge, self.last_of_transaction(edge))}"

@@ -1,0 +1,107 @@
+"""The publisher: takes committed transactions in commit order and fills the partition buffers.
+
+One thread and one DuckDB cursor a database. A commit is acknowledged without waiting for it; it
+only leaves a note here. All notes that have come since the last time are taken at once: one query
+a stream gives their events, each row is encoded once, and the buffers get them together. A read
+waits until what was committed before it began is published (`wait_for`).
+
+A publish that fails loses nothing: the stream's buffers are made again from the log, and where
+that fails too its readers get the error until it works. Source: docs/design/engine.md.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import deque
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
+from dataclasses import dataclass
+
+logger = logging.getLogger(__name__)
+
+# Notes waiting to be published; beyond it a commit waits for the publisher (it holds a few bytes
+# a transaction, so this bounds only a publisher that has stopped).
+NOTES_MAX = 1_000_000
+# Notes taken at once: bounds the events that one round holds encoded in memory.
+NOTES_A_ROUND = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """A committed transaction, as the publisher needs it.
+
+    Args:
+        txid, first_lsn, last_lsn, commit_us: of the transaction.
+        tables: table id -> (first LSN, last LSN) of its rows in that table's log.
+    """
+
+    txid: int
+    first_lsn: int
+    last_lsn: int
+    commit_us: int
+    tables: Mapping[int, tuple[int, int]]
+
+
+class Publisher:
+    """Runs `publish(notes)` on its own thread for each round of notes, in commit order."""
+
+    def __init__(self, publish: Callable[[list[Note]], None], last_lsn: int) -> None:
+        self._publish = publish
+        self._condition = threading.Condition()
+        self._notes: deque[Note] = deque()
+        self._waiters: deque[tuple[int, Future[None]]] = deque()
+        self._published_lsn = last_lsn
+        self._closing = False
+        self._thread = threading.Thread(target=self._run, name="ducktail-publisher", daemon=True)
+        self._thread.start()
+
+    def put(self, note: Note) -> None:
+        """Hand over a commit; called in commit order."""
+        with self._condition:
+            while len(self._notes) >= NOTES_MAX and not self._closing:
+                self._condition.wait()
+            self._notes.append(note)
+            self._condition.notify_all()
+
+    def wait_for(self, lsn: int) -> Future[None] | None:
+        """None when everything up to `lsn` is published, else a future that tells it."""
+        with self._condition:
+            if self._published_lsn >= lsn:
+                return None
+            future: Future[None] = Future()
+            self._waiters.append((lsn, future))
+            return future
+
+    def close(self) -> None:
+        """Publish what is there and end the thread."""
+        with self._condition:
+            self._closing = True
+            self._condition.notify_all()
+        self._thread.join()
+
+    def _run(self) -> None:
+        while True:
+            with self._condition:
+                while not self._notes and not self._closing:
+                    self._condition.wait()
+                if not self._notes:
+                    return
+                size = min(NOTES_A_ROUND, len(self._notes))
+                notes = [self._notes.popleft() for _ in range(size)]
+                self._condition.notify_all()
+            try:
+                self._publish(notes)
+            except Exception:  # A stream's own failure is kept in its buffers; the thread goes on.
+                logger.exception("publishing LSN %d to %d", notes[0].first_lsn, notes[-1].last_lsn)
+            self._done(notes[-1].last_lsn)
+
+    def _done(self, lsn: int) -> None:
+        with self._condition:
+            self._published_lsn = lsn
+            waiters, self._waiters = self._waiters, deque()
+            ready = [future for wanted, future in waiters if wanted <= lsn]
+            self._waiters.extend(item for item in waiters if item[0] > lsn)
+        for future in ready:
+            if future.set_running_or_notify_cancel():
+                future.set_result(None)

@@ -1,0 +1,214 @@
+"""From log rows to buffered events: what the publisher does for one stream, and at open for all.
+
+Events come from the stream's own SELECT (`log.EventQuery`) as Arrow batches in LSN order; each row
+is encoded once. Only what fits the stream's byte bound is kept while a large transaction runs
+through, the rest is counted. Source: docs/design/engine.md, "Publisher".
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+import duckdb
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from . import datarow
+from .asking import ask_maybe
+from .buffer import ROW_OVERHEAD_BYTES, Addition, StreamBuffer
+from .log import EVENT_NAMES, EVENT_TYPES, EventQuery
+from .publisher import Note
+
+# Rows of one Arrow batch: 8,192 encoded best of the sizes tried.
+BATCH_ROWS = 8192
+# Up to this many LSNs a range is sorted by DuckDB; a larger one comes in LSN order by itself (the
+# log is written in that order) and is only checked.
+SORT_LSNS_MAX = 100_000
+# Events at the tail that tell how large the others are.
+SAMPLE_ROWS = 256
+
+TEXT_FORMATS = (0,) * len(EVENT_NAMES)
+LSN, PARTITION, TXID, TX_LAST = (EVENT_NAMES.index(n) for n in ("lsn", "partition", "txid", "tx_last"))
+
+
+@dataclass(slots=True)
+class Gathered:
+    """Events of one stream on their way into its buffers: the newest ready, the others counted."""
+
+    bytes_max: int
+    additions: dict[int, Addition] = field(default_factory=dict)
+    _order: deque[tuple[int, int, int]] = field(default_factory=deque)
+    _bytes: int = 0
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        """Encode a batch, in LSN order, and share it out to its partitions."""
+        rows = datarow.rows(batch, EVENT_TYPES, TEXT_FORMATS)
+        lsns = batch.column(LSN).to_numpy()
+        partitions = batch.column(PARTITION).to_numpy()
+        for number in np.unique(partitions).tolist():
+            places = np.flatnonzero(partitions == number)
+            self._share(number, lsns[places], rows, places)
+
+    def _share(
+        self,
+        number: int,
+        lsns: npt.NDArray[np.int64],
+        rows: Sequence[bytes],
+        places: npt.NDArray[np.intp],
+    ) -> None:
+        added = self.additions.setdefault(number, Addition())
+        mine = list(rows) if len(places) == len(rows) else [rows[i] for i in places.tolist()]
+        numbers = lsns.tolist()
+        size = sum(map(len, mine)) + ROW_OVERHEAD_BYTES * len(mine)
+        if not added.total:
+            added.first_lsn = numbers[0]
+        added.lsns += numbers
+        added.rows += mine
+        added.total += len(numbers)
+        added.last_lsn = numbers[-1]
+        self._order.append((number, len(mine), size))
+        self._bytes += size
+        while self._bytes > self.bytes_max and len(self._order) > 1:
+            self._drop()
+
+    def _drop(self) -> None:
+        """Forget the oldest share: it does not fit any more."""
+        number, count, size = self._order.popleft()
+        added = self.additions[number]
+        added.skipped_through_lsn = added.lsns[count - 1]
+        del added.lsns[:count]
+        del added.rows[:count]
+        self._bytes -= size
+
+
+def with_last(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Set tx_last on events that come in LSN order and in whole transactions."""
+    held: pa.RecordBatch | None = None
+    for batch in batches:
+        if not batch.num_rows:
+            continue
+        if held is not None:
+            yield _marked(held, batch.column(TXID)[0].as_py())
+        held = batch
+    if held is not None:
+        yield _marked(held, None)
+
+
+def _marked(batch: pa.RecordBatch, next_txid: int | None) -> pa.RecordBatch:
+    txids = batch.column(TXID).to_numpy()
+    last = np.empty(len(txids), dtype=bool)
+    last[:-1] = txids[:-1] != txids[1:]
+    last[-1] = next_txid != txids[-1]
+    return batch.set_column(TX_LAST, EVENT_NAMES[TX_LAST], pa.array(last))
+
+
+def in_order(cursor: duckdb.DuckDBPyConnection, sql: str, lsns: int) -> Iterator[pa.RecordBatch]:
+    """Run an event query over `lsns` LSNs; its batches in LSN order."""
+    if lsns <= SORT_LSNS_MAX:
+        yield from cursor.sql(f"{sql} ORDER BY lsn").to_arrow_reader(BATCH_ROWS)
+        return
+    through = 0
+    for batch in cursor.sql(sql).to_arrow_reader(BATCH_ROWS):
+        if not batch.num_rows:
+            continue
+        numbers = batch.column(LSN).to_numpy()
+        assert numbers[0] > through and bool((np.diff(numbers) > 0).all()), "the log is in LSN order"
+        through = int(numbers[-1])
+        yield batch
+
+
+def publish(
+    cursor: duckdb.DuckDBPyConnection, query: EventQuery, buffer: StreamBuffer, notes: Sequence[Note]
+) -> None:
+    """Put what some transactions, in commit order, wrote in the stream's table into its buffers."""
+    table_id = query.captured.table_id
+    mine = [note for note in notes if table_id in note.tables]
+    first, last = mine[0].tables[table_id][0], mine[-1].tables[table_id][1]
+    where = f"lsn BETWEEN {first} AND {last}"
+    commit = (mine[0].first_lsn, mine[0].commit_us) if len(mine) == 1 else None
+    sql = query.sql(where, "NULL::BOOLEAN", commit)
+    if commit is None:
+        sql += f" AND c.txid BETWEEN {mine[0].txid} AND {mine[-1].txid}"
+    gathered = Gathered(buffer.bytes_max)
+    for batch in with_last(in_order(cursor, sql, last - first + 1)):
+        gathered.add(batch)
+    if gathered.additions:
+        buffer.append(gathered.additions, mine[-1].commit_us)
+
+
+def refill(
+    cursor: duckdb.DuckDBPyConnection, query: EventQuery, buffer: StreamBuffer, through_lsn: int
+) -> None:
+    """Make a stream's empty buffers from its log: the counts of all events, the tail itself."""
+    edges = read_edges(cursor, query.stream.stream_id)
+    edge = max((lsn for lsn, _ in edges.values()), default=0)
+    where = f"lsn > {edge} AND lsn <= {through_lsn}"
+    counts = cursor.execute(
+        f"SELECT partition, count(*), min(lsn), max(lsn), max(epoch_us(commit_time)) "
+        f"FROM ({query.sql(where, 'NULL::BOOLEAN')}) GROUP BY partition"
+    ).fetchall()
+    tail_after = _tail_after(cursor, query, where, buffer.bytes_max, sum(row[1] for row in counts))
+    gathered = Gathered(buffer.bytes_max)
+    tail = f"lsn > {max(edge, tail_after)} AND lsn <= {through_lsn}"
+    sql = query.sql(tail, query.last_of_transaction(tail))
+    for batch in in_order(cursor, sql, 0):
+        if batch.num_rows:
+            gathered.add(batch)
+    with buffer.mutex:
+        for number, (lsn, events) in edges.items():
+            partition = buffer.partitions[number]
+            partition.events = partition.trimmed_events = events
+            partition.trimmed_through_lsn = partition.unbuffered_through_lsn = lsn
+    latest_us = 0
+    for number, count, first, last, commit_us in counts:
+        added = gathered.additions.setdefault(number, Addition())
+        if count > len(added.lsns):
+            added.skipped_through_lsn = max(added.skipped_through_lsn, min(tail_after, last), first)
+            if not added.lsns:
+                added.skipped_through_lsn = last
+        added.total, added.first_lsn, added.last_lsn = count, first, last
+        latest_us = max(latest_us, commit_us)
+    buffer.append(gathered.additions, latest_us)
+
+
+def _tail_after(
+    cursor: duckdb.DuckDBPyConnection, query: EventQuery, where: str, bytes_max: int, events: int
+) -> int:
+    """The LSN after which the newest events fill the buffer's bytes about once."""
+    if events <= SAMPLE_ROWS:
+        return 0
+    sql = query.sql(where, "false")
+    sample = cursor.sql(f"{sql} ORDER BY lsn DESC LIMIT {SAMPLE_ROWS}").to_arrow_table()
+    size = sum(
+        len(row) + ROW_OVERHEAD_BYTES
+        for batch in sample.to_batches()
+        for row in datarow.rows(batch, EVENT_TYPES, TEXT_FORMATS)
+    )
+    fits = bytes_max * SAMPLE_ROWS // size
+    if fits >= events:
+        return 0
+    row = ask_maybe(cursor, f"SELECT lsn FROM ({sql}) ORDER BY lsn DESC LIMIT 1 OFFSET {fits}"
+    )
+    assert row is not None
+    return int(row[0])
+
+
+def read_edges(
+    cursor: duckdb.DuckDBPyConnection, stream_id: int
+) -> dict[int, tuple[int, int]]:
+    """partition -> (last trimmed LSN, how many are trimmed), for those that have lost some."""
+    rows = cursor.execute(
+        f"SELECT partition, trimmed_through_lsn, trimmed_events FROM ducktail.stream_edges "
+        f"WHERE stream_id = {stream_id}"
+    ).fetchall()
+    return {partition: (lsn, events) for partition, lsn, events in rows}
+
+
+def lsns_of(batch: pa.RecordBatch) -> npt.NDArray[np.int64]:
+    """The LSNs of an event batch."""
+    numbers: npt.NDArray[np.int64] = pc.cast(batch.column(LSN), pa.int64()).to_numpy()
+    return numbers

@@ -1,0 +1,21 @@
+"""Names and texts as SQL: the only place where an identifier or a literal is quoted."""
+
+from __future__ import annotations
+
+
+def ident(name: str) -> str:
+    """Quote a name as an SQL identifier, whatever characters it has.
+
+    >>> ident('odd "quoted" name')
+    '"odd ""quoted"" name"'
+    """
+    return '"' + name.replace('"', '""') + '"'
+
+
+def literal(text: str) -> str:
+    """Quote a text as an SQL string literal; DuckDB knows no backslash escapes in it.
+
+    >>> literal("it's")
+    "'it''s'"
+    """
+    return "'" + text.replace("'", "''") + "'"

@@ -1,0 +1,154 @@
+"""The tables that ducktail keeps in schema `ducktail` of the user's database, and its views.
+
+    meta            one row a fact about the database: format version
+    table_catalog   a captured table: id, schema, name, version of its log
+    stream_catalog  a stream: everything of `Stream`
+    stream_edges    where a stream's retained events begin, a row a partition that has lost some
+    group_catalog   a consumer group
+    offset_log      committed LSNs, appended; the highest seq of a (group, partition) counts
+    commits         one row a captured transaction: txid, first and last LSN, commit time
+    log_T_V         the log of captured table T, schema version V (see `log.py`)
+
+The views a user sees are plain SQL; what lives in memory comes to them through one function of
+the engine's own, `ducktail_live(kind)`, which answers JSON rows. Source: docs/sql.md, "System
+catalog".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import duckdb
+
+from .asking import ask_maybe
+from .errors import DataCorrupted
+from .quoting import ident, literal
+
+SCHEMA = "ducktail"
+FORMAT_VERSION = 1
+
+TABLES = f"""
+CREATE SCHEMA IF NOT EXISTS {SCHEMA};
+CREATE TABLE IF NOT EXISTS {SCHEMA}.meta (name VARCHAR, value VARCHAR);
+CREATE TABLE IF NOT EXISTS {SCHEMA}.table_catalog (
+    table_id INTEGER, schema_name VARCHAR, table_name VARCHAR, version INTEGER);
+CREATE TABLE IF NOT EXISTS {SCHEMA}.stream_catalog (
+    stream_id INTEGER, schema_name VARCHAR, stream_name VARCHAR, table_id INTEGER,
+    operations VARCHAR[], columns VARCHAR[], filter VARCHAR, partitions INTEGER,
+    partition_by VARCHAR[], snapshot VARCHAR, before VARCHAR, buffer_bytes BIGINT,
+    created_lsn BIGINT, created_at TIMESTAMP WITH TIME ZONE);
+CREATE TABLE IF NOT EXISTS {SCHEMA}.stream_edges (
+    stream_id INTEGER, partition INTEGER, trimmed_through_lsn BIGINT, trimmed_events BIGINT);
+CREATE TABLE IF NOT EXISTS {SCHEMA}.group_catalog (
+    group_id INTEGER, stream_id INTEGER, group_name VARCHAR, start VARCHAR,
+    created_at TIMESTAMP WITH TIME ZONE);
+CREATE TABLE IF NOT EXISTS {SCHEMA}.offset_log (
+    seq BIGINT, group_id INTEGER, partition INTEGER, committed_lsn BIGINT,
+    committed_at TIMESTAMP WITH TIME ZONE, committed_by VARCHAR);
+CREATE TABLE IF NOT EXISTS {SCHEMA}.commits (
+    txid BIGINT, first_lsn BIGINT, last_lsn BIGINT, commit_time TIMESTAMP WITH TIME ZONE);
+CREATE SEQUENCE IF NOT EXISTS {SCHEMA}.object_id;
+"""
+
+# Views over what lives in memory: name -> the columns of `ducktail_live(name)`.
+LIVE_VIEWS: dict[str, tuple[tuple[str, str], ...]] = {
+    "streams": (
+        ("schema_name", "VARCHAR"),
+        ("stream_name", "VARCHAR"),
+        ("table_name", "VARCHAR"),
+        ("operations", "VARCHAR"),
+        ("columns", "VARCHAR"),
+        ("filter", "VARCHAR"),
+        ("partitions", "INTEGER"),
+        ("partition_by", "VARCHAR"),
+        ("snapshot", "VARCHAR"),
+        ("before", "VARCHAR"),
+        ("buffer_bytes", "BIGINT"),
+        ("created_at", "TIMESTAMP WITH TIME ZONE"),
+        ("events", "BIGINT"),
+        ("end_lsn", "BIGINT"),
+    ),
+    "partitions": (
+        ("schema_name", "VARCHAR"),
+        ("stream_name", "VARCHAR"),
+        ("partition", "INTEGER"),
+        ("first_lsn", "BIGINT"),
+        ("last_lsn", "BIGINT"),
+        ("events", "BIGINT"),
+        ("bytes", "BIGINT"),
+        ("buffered_from_lsn", "BIGINT"),
+        ("trimmed_events", "BIGINT"),
+        ("trimmed_through_lsn", "BIGINT"),
+        ("owner", "VARCHAR"),
+        ("epoch", "BIGINT"),
+    ),
+    "consumer_groups": (
+        ("schema_name", "VARCHAR"),
+        ("stream_name", "VARCHAR"),
+        ("group_name", "VARCHAR"),
+        ("start", "VARCHAR"),
+        ("created_at", "TIMESTAMP WITH TIME ZONE"),
+        ("lag_events", "BIGINT"),
+    ),
+    "offsets": (
+        ("schema_name", "VARCHAR"),
+        ("stream_name", "VARCHAR"),
+        ("group_name", "VARCHAR"),
+        ("partition", "INTEGER"),
+        ("committed_lsn", "BIGINT"),
+        ("end_lsn", "BIGINT"),
+        ("lag_events", "BIGINT"),
+        ("lag_seconds", "DOUBLE"),
+        ("committed_at", "TIMESTAMP WITH TIME ZONE"),
+        ("committed_by", "VARCHAR"),
+        ("last_read_at", "TIMESTAMP WITH TIME ZONE"),
+    ),
+    "sessions": (
+        ("session_id", "INTEGER"),
+        ("user_name", "VARCHAR"),
+        ("application_name", "VARCHAR"),
+        ("state", "VARCHAR"),
+        ("transaction_started_at", "TIMESTAMP WITH TIME ZONE"),
+        ("state_changed_at", "TIMESTAMP WITH TIME ZONE"),
+        ("writer_lock", "VARCHAR"),
+    ),
+    "settings": (
+        ("name", "VARCHAR"),
+        ("setting", "VARCHAR"),
+        ("description", "VARCHAR"),
+    ),
+}
+
+LIVE_FUNCTION = "ducktail_live"
+
+
+def live_view_sql(name: str, columns: Sequence[tuple[str, str]]) -> str:
+    """The view over one kind of live rows: JSON objects in, typed columns out."""
+    shape = "[{" + ", ".join(f'"{column}": "{type_}"' for column, type_ in columns) + "}]"
+    picked = ", ".join(f"r.{ident(column)}" for column, _ in columns)
+    return (
+        f"CREATE OR REPLACE VIEW {SCHEMA}.{ident(name)} AS SELECT {picked} FROM "
+        f"(SELECT unnest(from_json({LIVE_FUNCTION}({literal(name)}), {literal(shape)})) AS r)"
+    )
+
+
+def install(cursor: duckdb.DuckDBPyConnection) -> None:
+    """Make what is not there yet, in one transaction; refuse a format that this version cannot read.
+
+    Raises:
+        DataCorrupted: XX001, the database was written by a newer ducktail.
+    """
+    cursor.execute("BEGIN")
+    cursor.execute(TABLES)
+    row = ask_maybe(cursor, f"SELECT value FROM {SCHEMA}.meta WHERE name = 'format'")
+    if row is None:
+        cursor.execute(f"INSERT INTO {SCHEMA}.meta VALUES ('format', '{FORMAT_VERSION}')")
+    elif int(row[0]) > FORMAT_VERSION:
+        cursor.execute("ROLLBACK")
+        raise DataCorrupted(
+            f"the database's format is {row[0]}, and this ducktail reads up to {FORMAT_VERSION}",
+            hint="Open it with the newer version that wrote it.",
+        )
+    for name, columns in LIVE_VIEWS.items():
+        cursor.execute(live_view_sql(name, columns))
+    cursor.execute("COMMIT")

@@ -1,0 +1,121 @@
+"""The open sessions, as the engine needs them: who holds what, who idles, whom to end.
+
+A session in `sql` registers one entry here and keeps its state true. The watchdog ends a session
+that idles in a transaction: its MVCC snapshot keeps DuckDB's checkpoints from going on, and its
+locks keep others waiting. Source: docs/operations.md, "Idle transactions".
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from .clock import Clock
+from .errors import DucktailError, IdleInTransactionTimeout
+
+# How often the watchdog looks, at least; a shorter time-out makes it look more often.
+TICK_S = 0.5
+IDLE, ACTIVE, IN_TRANSACTION, FAILED = (
+    "idle",
+    "active",
+    "idle in transaction",
+    "idle in transaction (aborted)",
+)
+
+
+@dataclass(slots=True)
+class SessionEntry:
+    """One session.
+
+    Args:
+        end: ends the session with an error unless it is at work; True when it did. Called from
+            the watchdog's thread.
+        idle_timeout_ms: its idle_in_transaction_session_timeout; 0 is never.
+    """
+
+    session_id: int
+    user_name: str
+    application_name: str
+    end: Callable[[DucktailError], bool]
+    idle_timeout_ms: int
+    state: str = IDLE
+    since_us: int = 0
+    since_s: float = 0.0
+    transaction_us: int | None = None
+    has_snapshot: bool = False
+
+
+@dataclass(slots=True)
+class Watchdog:
+    """The thread that ends sessions which idle in a transaction for too long, or in the WAL's way."""
+
+    sessions: dict[int, SessionEntry]
+    clock: Clock
+    wal_path: str | None
+    wal_bytes_max: int
+    checkpoint: Callable[[], None]
+    _stop: threading.Event = field(default_factory=threading.Event)
+    _thread: threading.Thread | None = None
+
+    def start(self) -> None:
+        """Begin to look."""
+        self._thread = threading.Thread(target=self._run, name="ducktail-watchdog", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """End the thread."""
+        self._stop.set()
+        if self._thread is not None:
+            self._thread.join()
+
+    def _run(self) -> None:
+        while not self._stop.wait(self._tick_s()):
+            self.look()
+
+    def _tick_s(self) -> float:
+        waits = [
+            entry.idle_timeout_ms / 1000
+            for entry in list(self.sessions.values())
+            if entry.idle_timeout_ms and entry.state in (IN_TRANSACTION, FAILED)
+        ]
+        return min(TICK_S, *(wait / 4 for wait in waits)) if waits else TICK_S
+
+    def look(self) -> None:
+        """End what is due now."""
+        now = self.clock.monotonic_s()
+        idle = [e for e in list(self.sessions.values()) if e.state in (IN_TRANSACTION, FAILED)]
+        for entry in idle:
+            if entry.idle_timeout_ms and now - entry.since_s >= entry.idle_timeout_ms / 1000:
+                entry.end(
+                    IdleInTransactionTimeout(
+                        "terminating connection due to idle-in-transaction timeout",
+                        hint="Commit or roll back sooner, or raise "
+                        "idle_in_transaction_session_timeout.",
+                    )
+                )
+        if self._wal_bytes() > self.wal_bytes_max:
+            self._end_oldest([entry for entry in idle if entry.has_snapshot])
+
+    def _end_oldest(self, idle: list[SessionEntry]) -> None:
+        for entry in sorted(idle, key=lambda e: e.transaction_us or 0):
+            ended = entry.end(
+                IdleInTransactionTimeout(
+                    "terminating connection because its idle transaction keeps the write-ahead log "
+                    "from being checkpointed",
+                    detail=f"The log is larger than wal_bytes_max, {self.wal_bytes_max} bytes, and "
+                    "this transaction has the oldest snapshot.",
+                )
+            )
+            if ended:
+                self.checkpoint()
+                return
+
+    def _wal_bytes(self) -> int:
+        if self.wal_path is None:
+            return 0
+        try:
+            return os.path.getsize(self.wal_path)
+        except OSError:
+            return 0  # No WAL: DuckDB has just checkpointed.

@@ -1,0 +1,50 @@
+"""What an operator may set: one frozen value with every bound of the server, checked when built."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, fields
+
+from .errors import InvalidParameterValue
+
+MIB = 1 << 20
+
+
+def _setting(default: int, low: int, high: int, about: str) -> int:
+    """A whole-number setting with its bounds (both inclusive) and a line for help and docs."""
+    value: int = field(default=default, metadata={"low": low, "high": high, "about": about})
+    return value
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Bounds of one open database.
+
+    Raises:
+        InvalidParameterValue: 22023, a value outside its bounds.
+
+    Source: docs/settings.md.
+    """
+
+    lock_timeout_ms: int = _setting(
+        10_000, 1, 86_400_000, "longest wait for the writer lock, a group or a stream being made"
+    )
+    idle_in_transaction_session_timeout_ms: int = _setting(
+        60_000, 0, 86_400_000, "a session idle in a transaction for longer is ended (0: never)"
+    )
+    wal_bytes_max: int = _setting(
+        256 * MIB, MIB, 1 << 40, "above it the oldest session idle in a transaction is ended at once"
+    )
+    max_connections: int = _setting(100, 1, 10_000, "sessions at once")
+    worker_threads: int = _setting(16, 1, 1_000, "threads that run DuckDB calls for the gateway")
+    spool_bytes_max: int = _setting(
+        256 * MIB, MIB, 1 << 40, "most that one unfinished result may hold while another statement runs"
+    )
+
+    def __post_init__(self) -> None:
+        for item in fields(self):
+            value = getattr(self, item.name)
+            low, high = item.metadata["low"], item.metadata["high"]
+            if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
+                raise InvalidParameterValue(
+                    f'setting "{item.name}" wants a whole number from {low} to {high}, not {value!r}'
+                )

@@ -1,0 +1,155 @@
+"""What a stream and a consumer group are: frozen values, and the catalog that holds them in memory.
+
+The tables behind the catalog are in `schema.py`; the catalog itself is a cache of them that only
+the engine's commits change (under its mutex), so that finding a stream costs no query.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+from .capture import CapturedTable
+from .table import TableShape
+
+PARTITIONS_MAX = 1024
+DEFAULT_PARTITIONS_WITH_KEY = 8
+DEFAULT_BUFFER_BYTES = 64 << 20
+BUFFER_BYTES_MIN = 64 << 10
+BUFFER_BYTES_MAX = 1 << 40
+
+OPERATIONS = ("insert", "update", "delete")
+
+
+def fold(*parts: str) -> tuple[str, ...]:
+    """The key under which a name is found: names keep their case and ignore it."""
+    return tuple(part.lower() for part in parts)
+
+
+@dataclass(frozen=True, slots=True)
+class Stream:
+    """A cursor over one captured table's log: what of it is shown, and in which partition.
+
+    Args:
+        stream_id: its number in the database, never used again.
+        operations: the kinds of change it carries.
+        columns: the table's columns that it carries, in table order, the key always among them.
+        filter: the predicate's text on the table's columns, or None.
+        partitions: 1 to 1024.
+        partition_by: the columns that choose the partition; empty without any.
+        before: 'full', 'key' or 'none': how much of the old row is shown.
+        buffer_bytes: bound of the in-process buffer, bytes.
+        created_lsn: the database's last LSN when it was made; its events come after it.
+        created_counter: the commit counter of its creation.
+    """
+
+    stream_id: int
+    schema: str
+    name: str
+    table_id: int
+    operations: frozenset[str]
+    columns: tuple[str, ...]
+    filter: str | None
+    partitions: int
+    partition_by: tuple[str, ...]
+    snapshot: str
+    before: str
+    buffer_bytes: int
+    created_lsn: int
+    created_counter: int = 0
+    created_at_us: int = 0
+
+    def __post_init__(self) -> None:
+        assert 1 <= self.partitions <= PARTITIONS_MAX
+        assert self.operations and self.operations <= frozenset(OPERATIONS)
+        assert self.before in ("full", "key", "none")
+        assert self.snapshot in ("none", "initial")
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        """Under which the catalog finds it."""
+        return fold(self.schema, self.name)
+
+    @property
+    def shows_all(self) -> bool:
+        """Whether each change of the table is an event of the stream."""
+        return self.filter is None and self.operations == frozenset(OPERATIONS)
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """A consumer group: a name under which positions of one stream are kept."""
+
+    group_id: int
+    stream_id: int
+    name: str
+    start: str
+    created_at_us: int
+
+    @property
+    def key(self) -> tuple[int, str]:
+        """Under which the catalog finds it."""
+        return (self.stream_id, self.name.lower())
+
+
+@dataclass(frozen=True, slots=True)
+class Captured:
+    """A captured table with its log and the streams over it."""
+
+    table_id: int
+    version: int
+    table: CapturedTable
+    streams: tuple[Stream, ...] = ()
+
+    @property
+    def shape(self) -> TableShape:
+        """The table's columns and keys."""
+        return self.table.shape
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        """Under which the catalog finds it."""
+        return fold(self.shape.schema, self.shape.name)
+
+    def with_streams(self, streams: tuple[Stream, ...]) -> Captured:
+        """The same table with other streams; what splits an update follows from them."""
+        split = frozenset(self.shape.primary_key).union(*(stream.partition_by for stream in streams))
+        return replace(self, streams=streams, table=replace(self.table, split_on=split))
+
+
+@dataclass(slots=True)
+class Catalog:
+    """All streams, groups and captured tables of the database; the engine's mutex guards changes."""
+
+    tables: dict[tuple[str, ...], Captured] = field(default_factory=dict)
+    streams: dict[tuple[str, ...], Stream] = field(default_factory=dict)
+    groups: dict[tuple[int, str], Group] = field(default_factory=dict)
+
+    def table_by_id(self, table_id: int) -> Captured:
+        """The captured table with this number."""
+        return next(table for table in self.tables.values() if table.table_id == table_id)
+
+    def stream_by_id(self, stream_id: int) -> Stream | None:
+        """The stream with this number, if it still is."""
+        return next((s for s in self.streams.values() if s.stream_id == stream_id), None)
+
+    def groups_of(self, stream_id: int) -> tuple[Group, ...]:
+        """A stream's groups, oldest first."""
+        return tuple(group for group in self.groups.values() if group.stream_id == stream_id)
+
+    def put_stream(self, captured: Captured, stream: Stream) -> None:
+        """Add a stream, and its table when it is the first one there."""
+        known = self.tables.get(captured.key, captured)
+        self.tables[captured.key] = known.with_streams((*known.streams, stream))
+        self.streams[stream.key] = stream
+
+    def drop_stream(self, stream: Stream) -> None:
+        """Take a stream away with its groups; with its last stream the table is no longer captured."""
+        del self.streams[stream.key]
+        for group in self.groups_of(stream.stream_id):
+            del self.groups[group.key]
+        captured = self.table_by_id(stream.table_id)
+        rest = tuple(s for s in captured.streams if s.stream_id != stream.stream_id)
+        if rest:
+            self.tables[captured.key] = captured.with_streams(rest)
+        else:
+            del self.tables[captured.key]

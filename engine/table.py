@@ -1,0 +1,191 @@
+"""The shape of a table, as DuckDB's catalog tells it: what capture needs to know to log its rows.
+
+Reading the catalog fixes the MVCC snapshot of an open transaction, as any query does.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import duckdb
+
+from .errors import NotSupported, UndefinedTable
+from .quoting import ident
+
+# Our own name prefix in texts that are sent to DuckDB; a column of it could be mistaken for ours.
+RESERVED_PREFIX = "__ducktail"
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A stored column.
+
+    Args:
+        name: as created, case kept.
+        type: DuckDB's text of its type, as it can stand behind `::`.
+        default: SQL text of its default, or None.
+        not_null: it refuses NULL (a primary key's column does).
+    """
+
+    name: str
+    type: str
+    default: str | None
+    not_null: bool
+
+
+@dataclass(frozen=True, slots=True)
+class TableShape:
+    """A base table of the database.
+
+    Args:
+        stored: the columns that rows are made of, in the table's order.
+        generated: name, type and expression text of each generated column.
+        column_order: all names, stored and generated, as `*` gives them.
+        primary_key: its columns, () without one.
+        unique: the column sets of the primary key, UNIQUE constraints and unique indexes on columns.
+        unique_expressions: a unique index is on an expression, so that any column may be in it.
+    """
+
+    schema: str
+    name: str
+    stored: tuple[Column, ...]
+    generated: tuple[tuple[str, str, str], ...]
+    column_order: tuple[str, ...]
+    primary_key: tuple[str, ...]
+    unique: tuple[tuple[str, ...], ...]
+    unique_expressions: bool = False
+
+    @property
+    def qualified(self) -> str:
+        """The name as SQL: quoted, with its schema."""
+        return f"{ident(self.schema)}.{ident(self.name)}"
+
+    def position(self, column: str) -> int | None:
+        """Place of a stored column, from 0; names are compared without case. None: not stored."""
+        wanted = column.lower()
+        return next((i for i, stored in enumerate(self.stored) if stored.name.lower() == wanted), None)
+
+
+_COLUMNS = """
+    SELECT c.column_name, c.data_type, c.column_default, NOT c.is_nullable, i.is_generated = 'ALWAYS',
+           c.schema_name, c.table_name
+    FROM duckdb_columns() AS c
+    JOIN information_schema.columns AS i
+      ON i.table_catalog = c.database_name AND i.table_schema = c.schema_name
+     AND i.table_name = c.table_name AND i.column_name = c.column_name
+    WHERE c.database_name = current_database() AND lower(c.schema_name) = lower($1)
+      AND lower(c.table_name) = lower($2)
+    ORDER BY c.column_index"""
+_KINDS = """
+    SELECT 'table' FROM duckdb_tables()
+    WHERE database_name = current_database() AND lower(schema_name) = lower($1)
+      AND lower(table_name) = lower($2)
+    UNION ALL
+    SELECT CASE WHEN temporary THEN 'temporary' ELSE 'attached' END FROM duckdb_tables()
+    WHERE database_name <> current_database() AND lower(schema_name) = lower($1)
+      AND lower(table_name) = lower($2)
+    UNION ALL
+    SELECT 'view' FROM duckdb_views()
+    WHERE lower(schema_name) = lower($1) AND lower(view_name) = lower($2)"""
+_CONSTRAINTS = """
+    SELECT constraint_type, constraint_column_names FROM duckdb_constraints()
+    WHERE database_name = current_database() AND lower(schema_name) = lower($1)
+      AND lower(table_name) = lower($2)
+      AND constraint_type IN ('PRIMARY KEY', 'UNIQUE')
+    ORDER BY constraint_index"""
+_INDEXES = """
+    SELECT expressions::VARCHAR[] FROM duckdb_indexes()
+    WHERE database_name = current_database() AND lower(schema_name) = lower($1)
+      AND lower(table_name) = lower($2)
+      AND is_unique
+    ORDER BY index_name"""
+
+_REFUSED = {
+    "view": "A view has no rows of its own: make the stream on its table.",
+    "temporary": "Only a table of the database file can be captured.",
+    "attached": "Only a table of the served database can be captured.",
+}
+
+
+def read_shape(cursor: duckdb.DuckDBPyConnection, schema: str, name: str) -> TableShape:
+    """Read the shape of a base table of the current database.
+
+    Args:
+        cursor: a cursor of the database; its own transaction decides what it sees.
+        schema: the schema's name, unquoted; case is ignored.
+        name: the table's name, unquoted; case is ignored.
+
+    Raises:
+        UndefinedTable: 42P01 where there is none.
+        NotSupported: 0A000 on a view, a temporary or an attached table, or where a column's name
+            hides DuckDB's rowid or begins as our own names do.
+    """
+    _require_base_table(cursor, schema, name)
+    rows = cursor.execute(_COLUMNS, [schema, name]).fetchall()
+    schema, name = rows[0][5], rows[0][6]
+    for column in rows:
+        _require_usable_name(f"{schema}.{name}", column[0])
+    stored = tuple(Column(*column[:4]) for column in rows if not column[4])
+    generated = tuple(column[:3] for column in rows if column[4])
+    spelled = {column.name.lower(): column.name for column in stored}
+    primary_key, unique, by_expression = _unique_sets(cursor, schema, name, spelled)
+    return TableShape(
+        schema=schema,
+        name=name,
+        stored=stored,
+        generated=generated,
+        column_order=tuple(column[0] for column in rows),
+        primary_key=primary_key,
+        unique=unique,
+        unique_expressions=by_expression,
+    )
+
+
+def _require_base_table(cursor: duckdb.DuckDBPyConnection, schema: str, name: str) -> None:
+    kinds = [row[0] for row in cursor.execute(_KINDS, [schema, name]).fetchall()]
+    if "table" in kinds:
+        return
+    if not kinds:
+        raise UndefinedTable(f'table "{schema}.{name}" does not exist')
+    word = "a view" if kinds[0] == "view" else f"an {kinds[0]} table".replace("an temp", "a temp")
+    raise NotSupported(f'"{schema}.{name}" is {word}, which cannot be captured', hint=_REFUSED[kinds[0]])
+
+
+def _require_usable_name(table: str, column: str) -> None:
+    if column.lower() == "rowid":
+        raise NotSupported(
+            f'table "{table}" has a column called "{column}", which hides the row id',
+            hint="Rename the column before making a stream on the table.",
+        )
+    if column.lower().startswith(RESERVED_PREFIX):
+        raise NotSupported(
+            f'table "{table}" has a column called "{column}"',
+            hint=f"Names that begin with {RESERVED_PREFIX} are ducktail's own: rename the column.",
+        )
+
+
+def _unique_sets(
+    cursor: duckdb.DuckDBPyConnection, schema: str, name: str, spelled: dict[str, str]
+) -> tuple[tuple[str, ...], tuple[tuple[str, ...], ...], bool]:
+    """The primary key, all unique column sets, and whether a unique index has an expression.
+
+    `spelled` maps a column's name in lower case to its name: an index keeps its creator's spelling.
+    """
+    primary_key: tuple[str, ...] = ()
+    unique: list[tuple[str, ...]] = []
+    for kind, columns in cursor.execute(_CONSTRAINTS, [schema, name]).fetchall():
+        unique.append(tuple(columns))
+        if kind == "PRIMARY KEY":
+            primary_key = tuple(columns)
+    by_expression = False
+    for (expressions,) in cursor.execute(_INDEXES, [schema, name]).fetchall():
+        # DuckDB writes an expression in brackets, and a column's odd name in double quotes.
+        if any(expression.startswith("(") for expression in expressions):
+            by_expression = True
+        else:
+            unique.append(tuple(spelled[_unquoted(expression).lower()] for expression in expressions))
+    return primary_key, tuple(unique), by_expression
+
+
+def _unquoted(name: str) -> str:
+    return name[1:-1].replace('""', '"') if name.startswith('"') else name

@@ -1,0 +1,79 @@
+"""One open transaction of a session, as the engine sees it.
+
+It says what the engine must know at COMMIT: what has been captured (and so needs the writer lock,
+LSNs and a row in `commits`), which committed LSNs move, and what else changes in memory once
+DuckDB has committed. Only the thread that runs its session touches it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import duckdb
+
+from .streams import Group
+
+
+@dataclass(slots=True)
+class TableWrites:
+    """What a transaction has captured in one table: its LSNs and the keys it wrote (None: too many)."""
+
+    first_lsn: int
+    last_lsn: int
+    keys: frozenset[int] | None
+
+
+@dataclass(slots=True)
+class PendingOffset:
+    """A committed LSN that moves at COMMIT, if it still stands at `expected` then."""
+
+    expected: int
+    lsn: int
+
+
+@dataclass(slots=True)
+class Transaction:
+    """See the head of the file.
+
+    Args:
+        session_id: whose it is; the owner of every lock it takes.
+        snapshot_counter: the engine's commit counter noted before DuckDB took the transaction's
+            MVCC snapshot; None while it has none.
+        txid, base_lsn: set when it gets the writer lock: its events are base_lsn + 1, + 2, ...
+    """
+
+    session_id: int
+    cursor: duckdb.DuckDBPyConnection
+    committed_by: str = ""
+    snapshot_counter: int | None = None
+    has_writer_lock: bool = False
+    txid: int = 0
+    base_lsn: int = 0
+    events: int = 0
+    tables: dict[int, TableWrites] = field(default_factory=dict)
+    offsets: dict[int, dict[int, PendingOffset]] = field(default_factory=dict)
+    first_reads: dict[int, dict[int, int]] = field(default_factory=dict)
+    new_groups: dict[tuple[int, str], Group] = field(default_factory=dict)
+    new_positions: dict[int, dict[int, int]] = field(default_factory=dict)
+    dropped_groups: set[int] = field(default_factory=set)
+    locked_groups: set[int] = field(default_factory=set)
+    on_commit: list[Callable[[], None]] = field(default_factory=list)
+
+    @property
+    def next_lsn(self) -> int:
+        """The LSN before its next event."""
+        return self.base_lsn + self.events
+
+    def captured(self, table_id: int, events: int, keys: frozenset[int] | None) -> None:
+        """A statement has written `events` rows to a table's log."""
+        if not events:
+            return
+        first = self.next_lsn + 1
+        self.events += events
+        writes = self.tables.get(table_id)
+        if writes is None:
+            self.tables[table_id] = TableWrites(first, self.next_lsn, keys)
+            return
+        writes.last_lsn = self.next_lsn
+        writes.keys = None if keys is None or writes.keys is None else writes.keys | keys

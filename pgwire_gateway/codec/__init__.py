@@ -1,0 +1,6 @@
+"""Bytes of the Postgres wire to messages and back; no state of a session, no socket."""
+
+from .backend import encode
+from .receiver import Receiver
+
+__all__ = ["Receiver", "encode"]

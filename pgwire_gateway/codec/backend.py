@@ -1,0 +1,245 @@
+"""What the server sends: one frozen value a message, and the table from class to encoder.
+
+Rows are not here: they come as ready DataRow bytes from engine/datarow.py and the partition
+buffers. Source: PostgreSQL documentation, "Message Formats", "Error and Notice Message Fields".
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+_INT16 = struct.Struct("!H")
+_INT32 = struct.Struct("!i")
+_UINT32 = struct.Struct("!I")
+_FIELD = struct.Struct("!IHIhiH")
+
+# The only answer to SSLRequest and GSSENCRequest: a bare byte, no message.
+REFUSED = b"N"
+
+
+@dataclass(frozen=True, slots=True)
+class AuthenticationOk:
+    """The client is let in."""
+
+
+@dataclass(frozen=True, slots=True)
+class NegotiateProtocolVersion:
+    """The newest minor version of protocol 3 that we speak, and the `_pq_.` options unknown to us."""
+
+    minor: int
+    options: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ParameterStatus:
+    """The present value of a reported parameter."""
+
+    name: str
+    value: str
+
+
+@dataclass(frozen=True, slots=True)
+class BackendKeyData:
+    """What a CancelRequest for this session must say."""
+
+    pid: int
+    secret: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class ReadyForQuery:
+    """The server waits for a request; `status` is I (idle), T (in a transaction) or E (failed)."""
+
+    status: str
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """One column of a RowDescription.
+
+    Args:
+        length: bytes of a value of fixed size, negative for variable size.
+        modifier: of the type, -1 for none.
+        format: 0 text, 1 binary.
+    """
+
+    name: str
+    oid: int
+    length: int
+    modifier: int
+    format: int
+
+
+@dataclass(frozen=True, slots=True)
+class RowDescription:
+    """The columns of the rows that follow (or would)."""
+
+    fields: tuple[Field, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ParameterDescription:
+    """The parameters of a prepared statement."""
+
+    oids: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class NoData:
+    """The statement gives no rows."""
+
+
+@dataclass(frozen=True, slots=True)
+class ParseComplete:
+    """The statement is prepared."""
+
+
+@dataclass(frozen=True, slots=True)
+class BindComplete:
+    """The portal is made."""
+
+
+@dataclass(frozen=True, slots=True)
+class CloseComplete:
+    """The statement or portal is gone."""
+
+
+@dataclass(frozen=True, slots=True)
+class PortalSuspended:
+    """The row limit of Execute was reached."""
+
+
+@dataclass(frozen=True, slots=True)
+class EmptyQueryResponse:
+    """There was no statement in the text."""
+
+
+@dataclass(frozen=True, slots=True)
+class CommandComplete:
+    """A statement has ended; `tag` says which, and how many rows."""
+
+    tag: str
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """The fields of an error or a notice.
+
+    Args:
+        severity: ERROR, FATAL, WARNING, NOTICE, ...
+        position: in characters of the client's text, from 1.
+    """
+
+    severity: str
+    sqlstate: str
+    message: str
+    detail: str | None = None
+    hint: str | None = None
+    position: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ErrorResponse:
+    """A statement, or with severity FATAL the session, has failed."""
+
+    report: Report
+
+
+@dataclass(frozen=True, slots=True)
+class NoticeResponse:
+    """Something the user should know."""
+
+    report: Report
+
+
+def _text(text: str) -> bytes:
+    # A zero byte ends a string on the wire, so it cannot be in one; lone surrogates are no UTF-8.
+    return text.replace("\0", "\ufffd").encode("utf-8", "replace") + b"\0"
+
+
+def _message(kind: bytes, *parts: bytes) -> bytes:
+    length = 4 + sum(map(len, parts))
+    return b"".join((kind, _INT32.pack(length), *parts))
+
+
+def _negotiate(message: NegotiateProtocolVersion) -> bytes:
+    # Documented as the minor version alone; PostgreSQL sends, and libpq reads, the whole number.
+    version, count = _INT32.pack(3 << 16 | message.minor), _INT32.pack(len(message.options))
+    return _message(b"v", version, count, *map(_text, message.options))
+
+
+def _row_description(message: RowDescription) -> bytes:
+    parts = [_INT16.pack(len(message.fields))]
+    for field in message.fields:
+        parts.append(_text(field.name))
+        # No table and no column number: our columns are not PostgreSQL's attributes.
+        parts.append(_FIELD.pack(0, 0, field.oid, field.length, field.modifier, field.format))
+    return _message(b"T", *parts)
+
+
+def _parameter_description(message: ParameterDescription) -> bytes:
+    return _message(b"t", _INT16.pack(len(message.oids)), *map(_UINT32.pack, message.oids))
+
+
+def _report(report: Report) -> list[bytes]:
+    fields = [
+        ("S", report.severity),
+        ("V", report.severity),
+        ("C", report.sqlstate),
+        ("M", report.message),
+        ("D", report.detail),
+        ("H", report.hint),
+        ("P", None if report.position is None else str(report.position)),
+    ]
+    return [code.encode() + _text(value) for code, value in fields if value is not None] + [b"\0"]
+
+
+_ENCODERS: dict[type, Callable[[Any], bytes]] = {
+    NegotiateProtocolVersion: _negotiate,
+    ParameterStatus: lambda m: _message(b"S", _text(m.name), _text(m.value)),
+    BackendKeyData: lambda m: _message(b"K", _INT32.pack(m.pid), m.secret),
+    ReadyForQuery: lambda m: _message(b"Z", m.status.encode()),
+    RowDescription: _row_description,
+    ParameterDescription: _parameter_description,
+    CommandComplete: lambda m: _message(b"C", _text(m.tag)),
+    ErrorResponse: lambda m: _message(b"E", *_report(m.report)),
+    NoticeResponse: lambda m: _message(b"N", *_report(m.report)),
+}
+
+_FIXED: dict[type, bytes] = {
+    AuthenticationOk: _message(b"R", _INT32.pack(0)),
+    ParseComplete: _message(b"1"),
+    BindComplete: _message(b"2"),
+    CloseComplete: _message(b"3"),
+    PortalSuspended: _message(b"s"),
+    NoData: _message(b"n"),
+    EmptyQueryResponse: _message(b"I"),
+}
+
+Message = (
+    AuthenticationOk
+    | NegotiateProtocolVersion
+    | ParameterStatus
+    | BackendKeyData
+    | ReadyForQuery
+    | RowDescription
+    | ParameterDescription
+    | NoData
+    | ParseComplete
+    | BindComplete
+    | CloseComplete
+    | PortalSuspended
+    | EmptyQueryResponse
+    | CommandComplete
+    | ErrorResponse
+    | NoticeResponse
+)
+
+
+def encode(message: Message) -> bytes:
+    """The bytes of `message`, type byte and length word included."""
+    fixed = _FIXED.get(type(message))
+    return fixed if fixed is not None else _ENCODERS[type(message)](message)

@@ -1,0 +1,264 @@
+"""What a client sends: one frozen value a message, and the table from type byte to decoder.
+
+Startup packets have no type byte: they are told apart by the code that follows their length.
+Source: PostgreSQL documentation, "Message Formats".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from ...engine.errors import DucktailError, ProtocolViolation
+from .body import Body
+
+CANCEL_REQUEST_CODE = 1234 << 16 | 5678
+SSL_REQUEST_CODE = 1234 << 16 | 5679
+GSSENC_REQUEST_CODE = 1234 << 16 | 5680
+
+# PostgreSQL's PQ_SMALL_MESSAGE_LIMIT: messages that only name something need no more.
+SMALL_BYTES_MAX = 10_000
+# What a query, a parameter list or a piece of COPY data may be; one such message is held in memory
+# once, so a session costs at most this before its statement runs.
+LARGE_BYTES_MAX = 64 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class SslRequest:
+    """May this connection change to TLS?"""
+
+
+@dataclass(frozen=True, slots=True)
+class GssEncRequest:
+    """May this connection change to GSSAPI encryption?"""
+
+
+@dataclass(frozen=True, slots=True)
+class CancelRequest:
+    """Stop what the session `pid` is doing, if `secret` is its own."""
+
+    pid: int
+    secret: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Startup:
+    """The first message of a session: protocol version and parameters, in the order sent."""
+
+    major: int
+    minor: int
+    parameters: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """Simple protocol: statements, separated by semicolons."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Parse:
+    """Make a prepared statement; an oid of 0 leaves that parameter's type open."""
+
+    name: str
+    text: str
+    oids: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Bind:
+    """Make a portal from a prepared statement and its parameters.
+
+    Args:
+        parameter_formats: none (all text), one (for all) or one a parameter; 0 text, 1 binary.
+        parameters: raw bytes, None for NULL.
+        result_formats: none (all text), one (for all) or one a column.
+    """
+
+    portal: str
+    statement: str
+    parameter_formats: tuple[int, ...]
+    parameters: tuple[bytes | None, ...]
+    result_formats: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Describe:
+    """What does this statement (`S`) or portal (`P`) take and give?"""
+
+    kind: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Close:
+    """Forget a statement (`S`) or a portal (`P`)."""
+
+    kind: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Execute:
+    """Run a portal; `max_rows` of 0 or less is without limit."""
+
+    portal: str
+    max_rows: int
+
+
+@dataclass(frozen=True, slots=True)
+class Sync:
+    """End of a request of the extended protocol."""
+
+
+@dataclass(frozen=True, slots=True)
+class Flush:
+    """Send what has been answered so far."""
+
+
+@dataclass(frozen=True, slots=True)
+class Terminate:
+    """Goodbye."""
+
+
+@dataclass(frozen=True, slots=True)
+class Copying:
+    """A message of a COPY (CopyData, CopyDone, CopyFail): outside of one it is passed over."""
+
+
+@dataclass(frozen=True, slots=True)
+class FunctionCall:
+    """The old fast path to a function, which we do not have."""
+
+
+@dataclass(frozen=True, slots=True)
+class Password:
+    """An answer to an authentication request; we send none, so it is out of place."""
+
+
+@dataclass(frozen=True, slots=True)
+class Undecodable:
+    """A well-formed message of kind `kind` whose text is not UTF-8: it fails alone.
+
+    Args:
+        kind: class of the message that it would have been.
+        error: what to answer.
+    """
+
+    kind: type[Message]
+    error: DucktailError
+
+
+@dataclass(frozen=True, slots=True)
+class Malformed:
+    """The bytes are no message: nothing after this can be trusted."""
+
+    error: DucktailError
+
+
+Message = (
+    SslRequest
+    | GssEncRequest
+    | CancelRequest
+    | Startup
+    | Query
+    | Parse
+    | Bind
+    | Describe
+    | Close
+    | Execute
+    | Sync
+    | Flush
+    | Terminate
+    | Copying
+    | FunctionCall
+    | Password
+    | Undecodable
+    | Malformed
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Format:
+    """How messages of one type byte are read.
+
+    Args:
+        kind: class of the message.
+        bytes_max: longest body accepted, in bytes, the length word included.
+        decode: from the body to the message; must take all of it.
+    """
+
+    kind: type[Message]
+    bytes_max: int
+    decode: Callable[[Body], Message]
+
+
+def _bind(body: Body) -> Bind:
+    return Bind(body.text(), body.text(), body.counts(), body.values(), body.counts())
+
+
+def _target(body: Body) -> tuple[str, str]:
+    kind, name = body.byte(), body.text()
+    if kind not in (b"S", b"P"):
+        raise ProtocolViolation(f"invalid message subtype {kind[0]}")
+    return kind.decode(), name
+
+
+def _ignored(kind: type[Copying] | type[FunctionCall] | type[Password]) -> Callable[[Body], Message]:
+    def decode(body: Body) -> Message:
+        body.rest()
+        return kind()
+
+    return decode
+
+
+FORMATS: dict[int, Format] = {
+    ord("Q"): Format(Query, LARGE_BYTES_MAX, lambda body: Query(body.text())),
+    ord("P"): Format(Parse, LARGE_BYTES_MAX, lambda body: Parse(body.text(), body.text(), body.oids())),
+    ord("B"): Format(Bind, LARGE_BYTES_MAX, _bind),
+    ord("D"): Format(Describe, SMALL_BYTES_MAX, lambda body: Describe(*_target(body))),
+    ord("C"): Format(Close, SMALL_BYTES_MAX, lambda body: Close(*_target(body))),
+    ord("E"): Format(Execute, SMALL_BYTES_MAX, lambda body: Execute(body.text(), body.int32())),
+    ord("S"): Format(Sync, SMALL_BYTES_MAX, lambda body: Sync()),
+    ord("H"): Format(Flush, SMALL_BYTES_MAX, lambda body: Flush()),
+    ord("X"): Format(Terminate, SMALL_BYTES_MAX, lambda body: Terminate()),
+    ord("F"): Format(FunctionCall, LARGE_BYTES_MAX, _ignored(FunctionCall)),
+    ord("d"): Format(Copying, LARGE_BYTES_MAX, _ignored(Copying)),
+    ord("c"): Format(Copying, SMALL_BYTES_MAX, _ignored(Copying)),
+    ord("f"): Format(Copying, SMALL_BYTES_MAX, _ignored(Copying)),
+    ord("p"): Format(Password, SMALL_BYTES_MAX, _ignored(Password)),
+}
+
+
+def decode_startup(body: Body) -> Message:
+    """The message of a packet without a type byte.
+
+    Raises:
+        ProtocolViolation: 08P01, parameters that are not pairs of strings closed by a zero byte.
+    """
+    code = body.int32()
+    special = STARTUP_CODES.get(code)
+    if special is not None:
+        return special(body)
+    version = code & 0xFFFFFFFF
+    major, minor = version >> 16, version & 0xFFFF
+    # Only a packet of a major version that we know has the layout that we know.
+    parameters = _parameters(body) if major == 3 else ()
+    if major != 3:
+        body.rest()
+    return Startup(major, minor, parameters)
+
+
+def _parameters(body: Body) -> tuple[tuple[str, str], ...]:
+    pairs: list[tuple[str, str]] = []
+    while name := body.text():
+        pairs.append((name, body.text()))
+    return tuple(pairs)
+
+
+STARTUP_CODES: dict[int, Callable[[Body], Message]] = {
+    CANCEL_REQUEST_CODE: lambda body: CancelRequest(body.int32(), body.rest()),
+    SSL_REQUEST_CODE: lambda body: SslRequest(),
+    GSSENC_REQUEST_CODE: lambda body: GssEncRequest(),
+}

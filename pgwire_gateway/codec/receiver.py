@@ -1,0 +1,104 @@
+"""Bytes in, messages out: where one message ends and the next begins, and how long one may be.
+
+The receiver is a machine of three states. It starts at `startup`, where packets have no type
+byte; a Startup packet takes it to `typed`; bytes that are no message take it to `dead`, from
+which it reads nothing more (what follows cannot be told from data: CVE-2015-0244). It raises
+nothing: what is wrong with the bytes is itself a message, `Malformed` or `Undecodable`, at its
+place in the order.
+"""
+
+from __future__ import annotations
+
+import struct
+
+from ...engine.errors import CharacterNotInRepertoire, DucktailError, ProtocolViolation
+from .body import Body
+from .frontend import FORMATS, Malformed, Message, Startup, Undecodable, decode_startup
+
+# PostgreSQL's MAX_STARTUP_PACKET_LENGTH: whoever has not said who he is gets little memory.
+STARTUP_BYTES_MAX = 10_000
+# The same for every message until the client is let in.
+UNAUTHENTICATED_BYTES_MAX = 10_000
+
+_LENGTH = struct.Struct("!i")
+_HEAD = struct.Struct("!Bi")
+
+
+class Receiver:
+    """Cuts a byte stream into messages.
+
+    `authenticated` lifts the limit on message length: set it once the client is let in.
+    """
+
+    def __init__(self) -> None:
+        self.authenticated = False
+        self._buffer = bytearray()
+        self._next = self._startup
+
+    def receive(self, data: bytes) -> list[Message]:
+        """The messages that `data` completes, in order."""
+        self._buffer += data
+        messages: list[Message] = []
+        at = 0
+        while (step := self._next(at)) is not None:
+            message, at = step
+            messages.append(message)
+        del self._buffer[:at]
+        return messages
+
+    def _startup(self, at: int) -> tuple[Message, int] | None:
+        have = len(self._buffer) - at
+        if have < 4:
+            return None
+        (length,) = _LENGTH.unpack_from(self._buffer, at)
+        if not 8 <= length <= STARTUP_BYTES_MAX:
+            return self._die(ProtocolViolation("invalid length of startup packet"))
+        if have < length:
+            return None
+        try:
+            body = Body(bytes(self._buffer[at + 4 : at + length]))
+            message = decode_startup(body)
+            body.end()
+        except DucktailError as error:
+            return self._die(error)
+        if isinstance(message, Startup):
+            self._next = self._typed
+        elif have > length:
+            # After SSLRequest and its like the client waits for an answer. What comes at once was
+            # put there by someone else, to be taken for part of the secured stream (CVE-2021-23214).
+            return self._die(ProtocolViolation("received unencrypted data after SSL request"))
+        return message, at + length
+
+    def _typed(self, at: int) -> tuple[Message, int] | None:
+        have = len(self._buffer) - at
+        if have < 1:
+            return None
+        known = FORMATS.get(self._buffer[at])
+        if known is None:
+            return self._die(ProtocolViolation(f"invalid frontend message type {self._buffer[at]}"))
+        if have < 5:
+            return None
+        _, length = _HEAD.unpack_from(self._buffer, at)
+        bytes_max = known.bytes_max if self.authenticated else UNAUTHENTICATED_BYTES_MAX
+        if not 4 <= length <= bytes_max:
+            return self._die(ProtocolViolation(f"invalid message length {length}"))
+        if have < 1 + length:
+            return None
+        end = at + 1 + length
+        try:
+            body = Body(bytes(self._buffer[at + 5 : end]))
+            message = known.decode(body)
+            body.end()
+        except CharacterNotInRepertoire as error:
+            return Undecodable(known.kind, error), end
+        except DucktailError as error:
+            return self._die(error)
+        return message, end
+
+    def _dead(self, at: int) -> tuple[Message, int] | None:
+        self._buffer.clear()
+        return None
+
+    def _die(self, error: DucktailError) -> tuple[Message, int]:
+        self._next = self._dead
+        return Malformed(error), 0

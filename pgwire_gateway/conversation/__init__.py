@@ -1,0 +1,8 @@
+"""The Postgres wire as a state machine: messages in, requests to a session, bytes out; no socket."""
+
+from .conversation import Conversation
+from .needs import Host, Session
+from .startup import Entry
+from .steps import Need, Step
+
+__all__ = ["Conversation", "Entry", "Host", "Need", "Session", "Step"]

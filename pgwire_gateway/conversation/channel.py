@@ -1,0 +1,160 @@
+"""The two queues of a conversation, messages in and bytes out, and the news that it must end.
+
+`receive`, `end`, `lose` and `take_output` are called by the transport on its own thread, the rest
+by the conversation, on any. What crosses between them is a deque and single assignments.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+
+from ...engine.errors import DucktailError, QueryCanceled
+from ..codec import Receiver, encode
+from ..codec.backend import Message as Answer
+from ..codec.frontend import Malformed, Message, Terminate
+from .steps import Need, Steps
+
+# Output that is collected before the client must take it: large enough that a system call costs
+# nothing against filling it, small enough that a hundred sessions do not count.
+OUTPUT_BYTES_MAX = 256 * 1024
+# Requests that may wait while one is answered: a pipeline's worth, so that a client that sends
+# without end is slowed down by TCP instead of filling our memory.
+INPUT_BYTES_MAX = 1024 * 1024
+
+
+class Fatal(Exception):
+    """The session is over, and the client is told why."""
+
+    def __init__(self, error: DucktailError) -> None:
+        super().__init__(error.message)
+        self.error = error
+
+
+class Gone(Exception):
+    """The session is over, and there is nobody to tell."""
+
+
+class Channel:
+    """Messages from the client and bytes to it."""
+
+    def __init__(self) -> None:
+        self._receiver = Receiver()
+        # Each message with the bytes that are no longer held once it is taken.
+        self._pending: deque[tuple[Message, int]] = deque()
+        self._unclaimed = 0
+        self._received = 0
+        self._taken = 0
+        self._output: list[bytes | memoryview] = []
+        self._output_bytes = 0
+        self._ending: DucktailError | None = None
+        self._lost = False
+        # Whether the present request has been cancelled and does not know it yet.
+        self.cancelled = False
+
+    # The transport's side.
+
+    def receive(self, data: bytes) -> None:
+        """Bytes from the client."""
+        self._received += len(data)
+        self._unclaimed += len(data)
+        messages = self._receiver.receive(data)
+        if messages:
+            self._pending.extend((message, 0) for message in messages[:-1])
+            self._pending.append((messages[-1], self._unclaimed))
+            self._unclaimed = 0
+
+    def end(self, error: DucktailError) -> None:
+        """End the session with a FATAL error at the next moment that allows it."""
+        self._ending = self._ending or error
+
+    def lose(self) -> None:
+        """The client has vanished."""
+        self._lost = True
+
+    def cancel(self) -> None:
+        """The present request is to go no further."""
+        self.cancelled = True
+
+    @property
+    def idle(self) -> bool:
+        """Whether no message is waiting."""
+        return not self._pending
+
+    @property
+    def full(self) -> bool:
+        """Whether the client should be read no further until messages have been taken.
+
+        A message that is still coming does not count: it has a bound of its own.
+        """
+        return bool(self._pending) and self._received - self._taken > INPUT_BYTES_MAX
+
+    @property
+    def over(self) -> bool:
+        """Whether the session must end."""
+        return self._lost or self._ending is not None
+
+    def take_output(self) -> list[bytes | memoryview]:
+        """What is to be written, in order; it is the caller's now."""
+        output, self._output, self._output_bytes = self._output, [], 0
+        return output
+
+    # The conversation's side.
+
+    def authenticated(self) -> None:
+        """The client is let in: long messages are accepted."""
+        self._receiver.authenticated = True
+
+    def next(self) -> Steps[Message]:
+        """The next message.
+
+        Raises:
+            Fatal: the bytes are no messages, or the server ends the session.
+            Gone: the client has left.
+        """
+        self.check()
+        while not self._pending:
+            yield Need.INPUT
+            self.check()
+        message, freed = self._pending.popleft()
+        self._taken += freed
+        if isinstance(message, Malformed):
+            raise Fatal(message.error)
+        if isinstance(message, Terminate):
+            raise Gone
+        return message
+
+    def following(self) -> Message | None:
+        """The message after this one, if it is here already."""
+        return self._pending[0][0] if self._pending else None
+
+    def settle(self) -> None:
+        """The request is answered, or failed: a cancel of it is no longer meant."""
+        self.cancelled = False
+
+    def check_cancelled(self) -> None:
+        """Raise QueryCanceled if the request has been cancelled, Fatal or Gone as `check`."""
+        self.check()
+        if self.cancelled:
+            raise QueryCanceled("canceling statement due to user request")
+
+    def check(self) -> None:
+        """Raise Fatal or Gone if the session must end."""
+        if self._lost:
+            raise Gone
+        if self._ending is not None:
+            raise Fatal(self._ending)
+
+    def send(self, message: Answer) -> None:
+        """Queue a message for the client."""
+        self.send_bytes(encode(message))
+
+    def send_bytes(self, data: bytes | memoryview) -> None:
+        """Queue bytes that are messages already."""
+        self._output.append(data)
+        self._output_bytes += len(data)
+
+    def relieve(self) -> Steps[None]:
+        """Let the client take the output if there is much of it."""
+        if self._output_bytes > OUTPUT_BYTES_MAX:
+            yield Need.FLUSH
+            self.check_cancelled()

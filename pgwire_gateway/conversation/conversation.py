@@ -1,0 +1,198 @@
+"""One client's connection from its first byte to its last, as a generator without a socket.
+
+States: entering (SSLRequest, GSSENCRequest and CancelRequest are answered here, a Startup packet
+leads on), serving (each message has a row in a table), over. In `serving` an error of the extended
+protocol leads to skipping, which ends at Sync. Whatever the bytes, the machine answers or ends;
+it never reads on after bytes that are no message. Source: PostgreSQL documentation, "Message Flow".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from ...engine.errors import DucktailError, NotSupported, ProtocolViolation
+from ..codec.backend import (
+    REFUSED,
+    AuthenticationOk,
+    BackendKeyData,
+    ErrorResponse,
+    NegotiateProtocolVersion,
+    ParameterStatus,
+)
+from ..codec.frontend import (
+    Bind,
+    CancelRequest,
+    Close,
+    Copying,
+    Describe,
+    Execute,
+    Flush,
+    FunctionCall,
+    GssEncRequest,
+    Message,
+    Parse,
+    Password,
+    Query,
+    SslRequest,
+    Startup,
+    Sync,
+    Undecodable,
+)
+from .channel import Channel, Fatal, Gone
+from .extended import Extended
+from .needs import Host, Session
+from .simple import Simple
+from .startup import MINOR, read
+from .steps import Need, Steps
+from .work import Work, report
+
+# These end with ReadyForQuery whatever happens; an error in any other leads to skipping.
+ANSWERED_WITH_READY = (Query, FunctionCall, Sync)
+
+
+class Conversation:
+    """The machine; `run`, then `close`, is what a driver drives.
+
+    Args:
+        host: the server.
+        secret: what a CancelRequest for this connection must know; random, 4 bytes.
+
+    `session` is there once the client has been let in.
+    """
+
+    def __init__(self, host: Host, secret: bytes) -> None:
+        self.channel = Channel()
+        self.session: Session | None = None
+        self._host = host
+        self._secret = secret
+
+    def run(self) -> Steps[None]:
+        """The whole conversation; `close` comes after it, however it ends."""
+        try:
+            if (yield from self._enter()):
+                yield from self._serve()
+        except Gone:
+            pass
+        except (Fatal, DucktailError) as problem:
+            error = problem.error if isinstance(problem, Fatal) else problem
+            self.channel.send(ErrorResponse(report(error, "FATAL")))
+
+    def close(self) -> Steps[None]:
+        """The end of the session, if there is one: roll back, free everything."""
+        if self.session is not None:
+            yield Need.WORKER
+            yield from self.session.close()
+
+    def _enter(self) -> Steps[bool]:
+        """Up to the first ReadyForQuery; False when this was no session."""
+        refused: set[type] = set()
+        while True:
+            message = yield from self.channel.next()
+            match message:
+                case CancelRequest(pid, secret):
+                    self._host.cancel(pid, secret)
+                    return False
+                case Startup():
+                    yield from self._open(message)
+                    return True
+                case SslRequest() | GssEncRequest() if type(message) not in refused:
+                    refused.add(type(message))
+                    self.channel.send_bytes(REFUSED)
+                case _:
+                    raise ProtocolViolation("expected a startup packet")
+
+    def _open(self, startup: Startup) -> Steps[None]:
+        entry = read(startup)
+        if entry.negotiates:
+            self.channel.send(NegotiateProtocolVersion(MINOR, entry.protocol_options))
+        yield Need.WORKER
+        self.session = session = self._host.open_session(entry)
+        self.channel.authenticated()
+        self.channel.send(AuthenticationOk())
+        for name, value in session.parameter_status().items():
+            self.channel.send(ParameterStatus(name, value))
+        self.channel.send(BackendKeyData(session.id, self._secret))
+
+    def _serve(self) -> Steps[None]:
+        assert self.session is not None, "only an open session is served"
+        requests = Requests(Work(self.channel, self.session))
+        requests.ready()
+        while True:
+            message = yield from self.channel.next()
+            yield from requests.answer(message)
+
+
+class Requests:
+    """The messages of an open session, each with its answer."""
+
+    def __init__(self, work: Work) -> None:
+        self._work = work
+        self._simple = Simple(work)
+        self._extended = Extended(work)
+        self._skipping = False
+        self._answers: dict[type, Callable[[Any], Steps[None]]] = {
+            Query: self._query,
+            Parse: self._extended.parse,
+            Bind: self._extended.bind,
+            Describe: self._extended.describe,
+            Execute: self._extended.execute,
+            Close: self._extended.close,
+            Sync: self._sync,
+            Flush: self._flush,
+            FunctionCall: self._function_call,
+            Copying: self._nothing,
+            Password: self._out_of_place,
+            Undecodable: self._undecodable,
+        }
+
+    def ready(self) -> None:
+        """Send ReadyForQuery."""
+        self._work.ready()
+
+    def answer(self, message: Message) -> Steps[None]:
+        """Answer one message; errors are answered too, but for those that end the session."""
+        kind = message.kind if isinstance(message, Undecodable) else type(message)
+        if self._skipping and kind is not Sync:
+            return
+        try:
+            yield from self._answers.get(type(message), self._out_of_place)(message)
+        except (Fatal, Gone):
+            raise
+        except Exception as error:
+            yield from self._work.answer_error(error)
+            yield from self._extended.drop_portals()
+            self._skipping = kind not in ANSWERED_WITH_READY
+        else:
+            self._skipping = False if kind is Sync else self._skipping
+        if kind in ANSWERED_WITH_READY:
+            self._work.ready()
+
+    def _query(self, message: Query) -> Steps[None]:
+        yield from self._extended.forget_unnamed()
+        yield from self._simple.query(message)
+        if self._work.session.transaction_status == "I":
+            yield from self._extended.drop_portals()
+
+    def _sync(self, message: Sync) -> Steps[None]:
+        yield from self._extended.sync()
+
+    def _flush(self, message: Flush) -> Steps[None]:
+        yield Need.FLUSH
+        self._work.channel.check()
+
+    def _nothing(self, message: Message) -> Steps[None]:
+        # What a client still sends of a COPY that has failed: PostgreSQL passes it over as well.
+        yield from ()
+
+    def _function_call(self, message: FunctionCall) -> Steps[None]:
+        yield from ()
+        raise NotSupported("function calls are not supported", hint="Call the function with SELECT.")
+
+    def _out_of_place(self, message: Message) -> Steps[None]:
+        yield from ()
+        raise Fatal(ProtocolViolation(f"unexpected message: {type(message).__name__}"))
+
+    def _undecodable(self, message: Undecodable) -> Steps[None]:
+        yield from ()
+        raise message.error

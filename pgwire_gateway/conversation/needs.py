@@ -1,0 +1,158 @@
+"""What a conversation needs of a session and of the server around it.
+
+The session of ducktail.sql is one of these, the scripted one of the tests another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+from ...engine.waiting import Waiting
+from ...sql.classified import Classified
+from .startup import Entry
+
+
+class Column(Protocol):
+    """A column of a result."""
+
+    @property
+    def name(self) -> str:
+        """As the client shall see it."""
+
+    @property
+    def type(self) -> str:
+        """DuckDB's name of the type."""
+
+
+class Statement(Protocol):
+    """A prepared statement; its types are worked out when first asked for, which asks DuckDB."""
+
+    @property
+    def classified(self) -> Classified:
+        """What kind of statement it is."""
+
+    @property
+    def empty(self) -> bool:
+        """There is nothing in the text."""
+
+    @property
+    def parameter_types(self) -> tuple[str, ...]:
+        """DuckDB's names of the parameters' types."""
+
+    @property
+    def columns(self) -> Sequence[Column] | None:
+        """What its rows have; None when it gives none."""
+
+
+class Batch(Protocol):
+    """Some rows of a result."""
+
+    @property
+    def row_count(self) -> int:
+        """How many."""
+
+    def datarows(self, types: Sequence[str], formats: Sequence[int], timezone: str) -> bytes | memoryview:
+        """The rows as DataRow messages; a type and a format a column."""
+
+
+class Result(Protocol):
+    """The rows of one execution, taken batch by batch."""
+
+    @property
+    def columns(self) -> Sequence[Column] | None:
+        """What the rows have; None when there are none."""
+
+    @property
+    def tag(self) -> str | None:
+        """The command tag, once all rows are taken."""
+
+    def fetch(self, max_rows: int | None) -> Batch | None:
+        """The next batch, of at most `max_rows` rows; None when there are no more."""
+
+    def close(self) -> None:
+        """Give up what is left."""
+
+
+class Notice(Protocol):
+    """Something that the session wants its user to know."""
+
+    @property
+    def severity(self) -> str:
+        """NOTICE, WARNING, ..."""
+
+    @property
+    def sqlstate(self) -> str:
+        """Its class."""
+
+    @property
+    def message(self) -> str:
+        """What there is to know."""
+
+    @property
+    def detail(self) -> str | None:
+        """A sentence with the facts."""
+
+    @property
+    def hint(self) -> str | None:
+        """A sentence that says what to do."""
+
+
+class Session(Protocol):
+    """One user's session; one call at a time, but for `cancel`."""
+
+    id: int
+
+    @property
+    def transaction_status(self) -> str:
+        """I, T or E, as in ReadyForQuery."""
+
+    def parse(self, text: str, oids: Sequence[int] = ()) -> Waiting[Any]:
+        """Prepare one statement."""
+
+    def execute(self, statement: Any, parameters: Sequence[object] = ()) -> Waiting[Any]:
+        """Run it."""
+
+    def begin_implicit(self) -> Waiting[None]:
+        """Open the transaction that several statements share; nothing if one is open."""
+
+    def commit_implicit(self) -> Waiting[None]:
+        """Commit it; nothing if a BEGIN or COMMIT among the statements has taken it over."""
+
+    def abort_implicit(self) -> Waiting[None]:
+        """Roll it back; nothing if there is none."""
+
+    def fail(self) -> None:
+        """An error that the session has not raised itself: an open block has failed."""
+
+    def cancel(self) -> None:
+        """End what it runs or waits for with 57014; from any thread, harmless when there is nothing."""
+
+    def close(self) -> Waiting[None]:
+        """Roll back and free everything."""
+
+    def take_notices(self) -> Sequence[Notice]:
+        """What has come up since the last call."""
+
+    def take_parameter_changes(self) -> Mapping[str, str]:
+        """Reported parameters that have changed since the last call."""
+
+    def parameter_status(self) -> Mapping[str, str]:
+        """All reported parameters."""
+
+
+class Host(Protocol):
+    """The server, as one of its connections sees it."""
+
+    def open_session(self, entry: Entry) -> Session:
+        """Let a client in. Blocks: DuckDB is called.
+
+        Raises:
+            UndefinedDatabase: 3D000, the database is not here.
+            TooManyConnections: 53300.
+            CannotConnectNow: 57P03, the server is closing.
+            InvalidParameterValue: 22023, a setting that cannot be.
+        """
+
+    def cancel(self, pid: int, secret: bytes) -> None:
+        """Cancel what session `pid` is doing, if `secret` is its own; say nothing either way."""

@@ -1,0 +1,50 @@
+"""The simple protocol: one text, any number of statements, one answer after the other.
+
+Several statements in one text share a transaction, unless BEGIN and COMMIT among them say where
+it begins and ends. Source: PostgreSQL documentation, "Simple Query", "Multiple Statements in a
+Simple Query".
+"""
+
+from __future__ import annotations
+
+from ...sql.tokens import split_pieces
+from ..codec.backend import EmptyQueryResponse
+from ..codec.frontend import Query
+from .steps import Steps
+from .work import Work
+
+
+class Simple:
+    """Answers Query messages."""
+
+    def __init__(self, work: Work) -> None:
+        self._work = work
+
+    def query(self, message: Query) -> Steps[None]:
+        """Run all statements of a Query; without ReadyForQuery, which comes after errors too."""
+        statements = split_pieces(message.text)
+        if not statements:
+            self._work.channel.send(EmptyQueryResponse())
+        for number, (text, offset) in enumerate(statements, start=1):
+            if len(statements) > 1:
+                # Again before each: a COMMIT among them has ended the transaction before it.
+                yield from self._work.session.begin_implicit()
+            yield from self._run(offset, text, last=number == len(statements))
+
+    def _run(self, offset: int, text: str, *, last: bool) -> Steps[None]:
+        work = self._work
+        source, statement = yield from work.parse(text, offset)
+        if statement.empty:
+            work.channel.send(EmptyQueryResponse())
+            return
+        result = yield from work.execute(source, statement, ())
+        try:
+            if result.columns is not None:
+                work.describe(result.columns, ())
+            yield from work.send_rows(result, ())
+        finally:
+            result.close()
+        if last:
+            # The last statement is complete once the transaction that it is part of is.
+            yield from work.session.commit_implicit()
+        work.complete(result)

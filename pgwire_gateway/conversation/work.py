@@ -1,0 +1,208 @@
+"""One statement at a time on the session: prepare, run, send rows; and how errors are answered.
+
+Used by both protocols. Source: PostgreSQL documentation, "Message Flow".
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from copy import copy
+from dataclasses import dataclass
+
+from ...engine import pgtypes
+from ...engine.errors import DucktailError, InternalError
+from ...sql.classified import Kind
+from .. import catalog
+from ..codec.backend import (
+    CommandComplete,
+    ErrorResponse,
+    Field,
+    NoticeResponse,
+    ParameterStatus,
+    ReadyForQuery,
+    Report,
+    RowDescription,
+)
+from .channel import Channel
+from .needs import Column, Result, Session, Statement
+from .positions import Source
+from .steps import Need, Steps
+
+# Tags of statements that mean the protocol's prepared statements as well as those of SQL.
+DEALLOCATES_ALL = frozenset({"DEALLOCATE ALL", "DISCARD ALL"})
+
+# Few texts are inline, and drivers repeat theirs; a client that makes up new ones is served as well,
+# with a hop more.
+INLINE_TEXTS_MAX = 256
+
+log = logging.getLogger("ducktail.gateway")
+
+
+class Work:
+    """What simple and extended protocol have in common: a channel, a session, and the reports."""
+
+    def __init__(self, channel: Channel, session: Session) -> None:
+        self.channel = channel
+        self.session = session
+        # The protocol's prepared statements, by name: what DEALLOCATE means is found here first.
+        self.prepared: dict[str, Prepared] = {}
+        # Texts that parse and run without a worker thread, seen before in this session.
+        self._inline_texts: set[str] = set()
+        self._reported = dict(session.parameter_status())
+        self._changed: dict[str, str] = {}
+
+    def parse(self, text: str, offset: int, oids: Sequence[int] = ()) -> Steps[tuple[Source, Statement]]:
+        """Parse one statement that stands `offset` characters into the client's text."""
+        if text not in self._inline_texts:
+            yield Need.WORKER
+        self.channel.check_cancelled()
+        source = Source(offset, text, catalog.rewrite(text))
+        with placed(source):
+            statement: Statement = yield from self.session.parse(source.rewritten, oids)
+        if is_inline(statement) and len(self._inline_texts) < INLINE_TEXTS_MAX:
+            self._inline_texts.add(text)
+        return source, statement
+
+    def execute(self, source: Source, statement: Statement, parameters: Sequence[object]) -> Steps[Result]:
+        """Run a statement; notices are sent at once, changed parameters before ReadyForQuery."""
+        if statement.classified.kind is Kind.DEALLOCATE and statement.classified.name in self.prepared:
+            del self.prepared[statement.classified.name]
+            return Command("DEALLOCATE")
+        if not is_inline(statement):
+            yield Need.WORKER
+        self.channel.check_cancelled()
+        with placed(source):
+            result: Result = yield from self.session.execute(statement, parameters)
+        self._take_news()
+        return result
+
+    def describe(self, columns: Sequence[Column], formats: Sequence[int]) -> None:
+        """Send RowDescription."""
+        self.channel.send(RowDescription(tuple(map(_field, columns, spread(formats, len(columns))))))
+
+    def send_rows(self, result: Result, formats: Sequence[int], limit: int | None = None) -> Steps[bool]:
+        """Send rows of `result`, at most `limit`; True when there are no more.
+
+        With a limit the answer is False once it is reached: whether more would come is not known.
+        """
+        columns = result.columns or ()
+        types = [column.type for column in columns]
+        all_formats = spread(formats, len(columns))
+        while limit is None or limit > 0:
+            batch = result.fetch(limit)
+            if batch is None:
+                self._take_news()
+                return True
+            self.channel.check_cancelled()
+            if limit is not None:
+                limit -= batch.row_count
+            self.channel.send_bytes(batch.datarows(types, all_formats, self._reported["TimeZone"]))
+            yield from self.channel.relieve()
+        return False
+
+    def complete(self, result: Result) -> None:
+        """Send CommandComplete for a result whose rows have all been sent."""
+        tag = result.tag
+        assert tag is not None, "an exhausted result has its tag"
+        if tag in DEALLOCATES_ALL:
+            self.prepared.clear()
+        self.channel.send(CommandComplete(tag))
+
+    def answer_error(self, error: Exception) -> Steps[None]:
+        """Send ErrorResponse, fail the open block, roll back the implicit transaction."""
+        self.channel.check()
+        if not isinstance(error, DucktailError):
+            log.error("unexpected error in a session", exc_info=error)
+            error = InternalError(f"internal error: {type(error).__name__}: {error}")
+        self.session.fail()
+        yield from self.session.abort_implicit()
+        self._take_news()
+        self.channel.settle()
+        self.channel.send(ErrorResponse(report(error, "ERROR")))
+
+    def ready(self) -> None:
+        """Send what parameters have changed, and ReadyForQuery."""
+        self._take_news()
+        for name, value in self._changed.items():
+            self.channel.send(ParameterStatus(name, value))
+        self._changed.clear()
+        self.channel.settle()
+        self.channel.send(ReadyForQuery(self.session.transaction_status))
+
+    def _take_news(self) -> None:
+        for notice in self.session.take_notices():
+            fields = (notice.severity, notice.sqlstate, notice.message, notice.detail, notice.hint)
+            self.channel.send(NoticeResponse(Report(*fields)))
+        changes = self.session.take_parameter_changes()
+        self._changed.update(changes)
+        self._reported.update(changes)
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A statement with what its client knows of it.
+
+    Args:
+        types: DuckDB's names of its parameters' types.
+        oids: the same as the client declared them, or else as we told it.
+        columns: of its rows; None when it gives none.
+    """
+
+    source: Source
+    statement: Statement
+    types: tuple[str, ...]
+    oids: tuple[int, ...]
+    columns: Sequence[Column] | None
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """The result of a statement that is answered here and gives no rows."""
+
+    tag: str
+    columns: None = None
+
+    def fetch(self, max_rows: int | None) -> None:
+        """No rows."""
+
+    def close(self) -> None:
+        """Nothing is left."""
+
+
+def is_inline(statement: Statement) -> bool:
+    """Whether it ends in microseconds without DuckDB: a worker thread is not worth its while."""
+    return getattr(statement, "inline", False)
+
+
+@contextmanager
+def placed(source: Source) -> Iterator[None]:
+    """Let errors tell their place in the client's text instead of the session's."""
+    try:
+        yield
+    except DucktailError as error:
+        place = source.position(error.position)
+        if place == error.position:
+            raise
+        # A copy: a statement that is kept may raise the same error again.
+        moved = copy(error)
+        moved.position = place
+        raise moved from error
+
+
+def spread(formats: Sequence[int], count: int) -> Sequence[int]:
+    """One format a column from the none, one or `count` that Bind gave."""
+    if len(formats) == count:
+        return formats
+    return (formats[0] if formats else 0,) * count
+
+
+def report(error: DucktailError, severity: str) -> Report:
+    """The fields of an error."""
+    return Report(severity, error.sqlstate, error.message, error.detail, error.hint, error.position)
+
+
+def _field(column: Column, format: int) -> Field:
+    kind = pgtypes.pg_type(column.type)
+    return Field(column.name, kind.oid, kind.length, kind.modifier, format)

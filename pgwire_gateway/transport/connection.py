@@ -1,0 +1,256 @@
+"""One socket's connection: an asyncio protocol that drives a conversation.
+
+The conversation starts on the event loop. Where it says that it will block it goes on in a worker
+thread, until it needs input again; while it waits (for the client, a lock, an event) it holds no
+thread. Back-pressure both ways: what the client sends is read no further while its queue is full,
+and rows are computed no further while it does not take those that are there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from concurrent.futures import Executor, Future
+from typing import Any, cast
+
+from ...engine.errors import DucktailError
+from ...engine.waiting import Wait
+from ..conversation import Conversation, Need, Step
+from ..conversation.steps import Steps
+
+# A client that has connected says who it is within this, as PostgreSQL's authentication_timeout
+# (60 s there; nothing of ours takes a second, and an open door costs a socket).
+AUTHENTICATION_TIMEOUT_S = 10.0
+# The last words to a client that does not read are given up after this.
+CLOSE_TIMEOUT_S = 5.0
+# A cancel that came between two calls to the session is repeated after this, then after twice as long.
+CANCEL_AGAIN_S = 0.1
+# What may lie unsent in the socket's own buffer before a conversation must wait; and when it goes on.
+SEND_HIGH_BYTES = 1024 * 1024
+SEND_LOW_BYTES = 256 * 1024
+
+log = logging.getLogger("ducktail.gateway")
+
+
+class Connection(asyncio.Protocol):
+    """Drives one conversation.
+
+    Args:
+        loop: the event loop that the socket belongs to.
+        workers: threads that may block.
+        conversation: the machine.
+        on_over: called once, on the loop, when conversation and session have ended.
+    """
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        workers: Executor,
+        conversation: Conversation,
+        on_over: Callable[[Connection], None],
+    ) -> None:
+        self.conversation = conversation
+        self._channel = conversation.channel
+        self._loop = loop
+        self._workers = workers
+        self._on_over = on_over
+        self._transport: asyncio.Transport | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._reading = True
+        self._sending = True
+        # What the driver waits for at this moment; settled with what it is resumed with.
+        self._input: asyncio.Future[None] | None = None
+        self._drain: asyncio.Future[None] | None = None
+        self._waiting = False
+        self._pressing: asyncio.TimerHandle | None = None
+
+    # asyncio's side.
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """A client is there."""
+        self._transport = cast(asyncio.Transport, transport)
+        self._transport.set_write_buffer_limits(high=SEND_HIGH_BYTES, low=SEND_LOW_BYTES)
+        self._timer = self._loop.call_later(AUTHENTICATION_TIMEOUT_S, self._not_authenticated)
+        self._task = self._loop.create_task(self._live())
+
+    def data_received(self, data: bytes) -> None:
+        """Bytes from the client."""
+        self._channel.receive(data)
+        if self._channel.full and self._reading and self._transport is not None:
+            self._reading = False
+            self._transport.pause_reading()
+        _settle(self._input, None)
+
+    def connection_lost(self, error: Exception | None) -> None:
+        """The socket is gone."""
+        self._channel.lose()
+        self.cancel()
+        self._wake()
+
+    def pause_writing(self) -> None:
+        """The client takes no more for now."""
+        self._sending = False
+
+    def resume_writing(self) -> None:
+        """The client has taken what there was."""
+        self._sending = True
+        _settle(self._drain, None)
+
+    # The server's side, on the loop.
+
+    @property
+    def busy(self) -> bool:
+        """Whether a request is being answered."""
+        return self._task is not None and not self._task.done() and self._input is None
+
+    def cancel(self) -> None:
+        """Cancel the request that is being answered, if there is one."""
+        if self.busy:
+            self._channel.cancel()
+            if self._pressing is None:
+                self._press(CANCEL_AGAIN_S)
+
+    def end(self, error: DucktailError) -> None:
+        """End the session with `error`: at once where it waits, else after the present request."""
+        self._channel.end(error)
+        if self._waiting:
+            self.cancel()
+        self._wake()
+
+    def abort(self) -> None:
+        """Cut the connection and whatever it does."""
+        if self._transport is not None:
+            self._transport.abort()
+
+    def _press(self, again_s: float) -> None:
+        # Between two calls to the session there is nothing to cancel yet; so go on until the
+        # conversation has noticed.
+        self._pressing = None
+        session = self.conversation.session
+        if self.busy and self._channel.cancelled and session is not None:
+            session.cancel()
+            self._pressing = self._loop.call_later(again_s, self._press, 2 * again_s)
+
+    # The driver.
+
+    async def _live(self) -> None:
+        try:
+            for steps in (self.conversation.run(), self.conversation.close()):
+                try:
+                    await self._drive(steps)
+                except Exception:
+                    log.exception("a connection has failed")
+                self._write()
+        finally:
+            self._close()
+            self._on_over(self)
+
+    async def _drive(self, steps: Steps[None]) -> None:
+        answer: bool | None = None
+        worker = False
+        while True:
+            if worker:
+                step = await self._loop.run_in_executor(self._workers, _advance, steps, answer)
+            else:
+                step = _advance(steps, answer)
+            answer = True
+            if step is None:
+                return
+            self._write()
+            if isinstance(step, Wait):
+                answer = await self._wait_for(step)
+            elif step is Need.WORKER:
+                worker = True
+            elif step is Need.FLUSH:
+                await self._drained()
+            else:
+                worker = False
+                await self._more_input()
+
+    def _write(self) -> None:
+        assert self._transport is not None, "a driver runs on a made connection"
+        for data in self._channel.take_output():
+            if not self._transport.is_closing():
+                self._transport.write(data)
+
+    async def _more_input(self) -> None:
+        assert self._transport is not None, "a driver runs on a made connection"
+        if self.conversation.session is not None and self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if not self._sending:
+            # A client that does not take its answers gets no new request answered.
+            await self._drained()
+        if not self._reading and not self._transport.is_closing():
+            self._reading = True
+            self._transport.resume_reading()
+        if self._channel.idle and not self._channel.over:
+            self._input = self._loop.create_future()
+            try:
+                await self._input
+            finally:
+                self._input = None
+
+    async def _drained(self) -> None:
+        if not self._sending and not self._channel.over:
+            self._drain = self._loop.create_future()
+            try:
+                await self._drain
+            finally:
+                self._drain = None
+
+    async def _wait_for(self, wait: Wait) -> bool:
+        waiter: asyncio.Future[bool] = self._loop.create_future()
+
+        def come(_: Future[Any]) -> None:
+            # The loop may be closed by the time that a lock is passed on.
+            if not self._loop.is_closed():
+                self._loop.call_soon_threadsafe(_settle, waiter, True)
+
+        timer = None
+        if wait.timeout_s is not None:
+            timer = self._loop.call_later(wait.timeout_s, _settle, waiter, False)
+        wait.future.add_done_callback(come)
+        self._waiting = True
+        if self._channel.over:
+            # The end came while the session was on its way to this wait.
+            self.cancel()
+        try:
+            return await waiter
+        finally:
+            self._waiting = False
+            if timer is not None:
+                timer.cancel()
+
+    def _wake(self) -> None:
+        _settle(self._input, None)
+        _settle(self._drain, None)
+
+    # Ends.
+
+    def _not_authenticated(self) -> None:
+        if self.conversation.session is None:
+            log.info("a connection was not authenticated in time")
+            self.abort()
+
+    def _close(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.close()
+            self._loop.call_later(CLOSE_TIMEOUT_S, self._transport.abort)
+
+
+def _advance(steps: Steps[None], answer: bool | None) -> Step | None:
+    """The next step, None at the end."""
+    try:
+        return next(steps) if answer is None else steps.send(answer)
+    except StopIteration:
+        return None
+
+
+def _settle(waiter: asyncio.Future[Any] | None, value: object) -> None:
+    if waiter is not None and not waiter.done():
+        waiter.set_result(value)

@@ -1,0 +1,280 @@
+"""The server: the one place that opens a socket, and the connections that came through it.
+
+It owns the list of sessions (for CancelRequest and for the bound on their number) and the order
+of an end: no new connections, running requests are let finish for a while, then cancelled, then
+cut. Source: docs/design/gateway.md, "Server".
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import ipaddress
+import logging
+import secrets
+import socket
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+from ...engine.database import Database
+from ...engine.errors import (
+    AdminShutdown,
+    CannotConnectNow,
+    DucktailError,
+    IoError,
+    NotSupported,
+    TooManyConnections,
+    UndefinedDatabase,
+)
+from ...sql.session import Session
+from .. import catalog
+from ..conversation import Conversation, Entry
+from .connection import Connection
+
+# Names that reach the one database of a server besides its own: what tools have as default.
+DATABASE_ALIASES = frozenset({"ducktail", "postgres"})
+# Sockets that have no session yet may be this many more than sessions: enough for a pool that
+# opens all its connections at once, and for CancelRequests when the server is full.
+STARTING_MAX = 100
+# Bytes of a cancel key: protocol 3.0 has room for no more.
+SECRET_BYTES = 4
+# How long a shutdown lets running requests finish, and cancelled ones roll back.
+DRAIN_TIMEOUT_S = 10.0
+CANCEL_TIMEOUT_S = 5.0
+
+log = logging.getLogger("ducktail.gateway")
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """A socket bound to `host`, which must be loopback, and `port` (0: a free one).
+
+    Raises:
+        NotSupported: 0A000, an address that other machines can reach.
+        IoError: 58030, the port is taken or the name unknown.
+    """
+    try:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        for _, _, _, _, address in found:
+            if not ipaddress.ip_address(str(address[0]).partition("%")[0]).is_loopback:
+                raise NotSupported(
+                    f"listening on {host} is not supported: only loopback addresses are",
+                    hint="Without users and TLS whoever reaches the port owns the database.",
+                )
+        family, kind, protocol, _, address = found[0]
+        listener = socket.socket(family, kind, protocol)
+        # A port in TIME_WAIT is free; one that another process listens on is not.
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            listener.bind(address)
+            # Now, not when the server starts: two binders may both succeed, two listeners may not.
+            listener.listen(STARTING_MAX)
+        except OSError:
+            listener.close()
+            raise
+    except (OSError, OverflowError) as error:
+        reason = (getattr(error, "strerror", None) or str(error)).lower()
+        raise IoError(f"cannot listen on {host}:{port}: {reason}") from None
+    return listener
+
+
+class Server:
+    """Serves one open database on one listening socket.
+
+    Args:
+        database: stays the caller's; it is not closed here.
+        listener: from `listen`; closed with the server.
+    """
+
+    def __init__(self, database: Database, listener: socket.socket) -> None:
+        self._database = database
+        self._listener = listener
+        self._workers = ThreadPoolExecutor(
+            database.settings.worker_threads, thread_name_prefix="ducktail-worker"
+        )
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._server: asyncio.Server | None = None
+        self._connections: set[Connection] = set()
+        self._over = asyncio.Event()
+        self._draining = False
+        # Sessions are opened on worker threads.
+        self._mutex = threading.Lock()
+        self._opened = 0
+        self._guests: dict[int, Guest] = {}
+
+    @property
+    def address(self) -> tuple[str, int]:
+        """Where it listens: host, port."""
+        name = self._listener.getsockname()
+        return name[0], name[1]
+
+    async def start(self) -> None:
+        """Begin to accept connections."""
+        self._loop = asyncio.get_running_loop()
+        await self._loop.run_in_executor(self._workers, catalog.install, self._database)
+        self._server = await self._loop.create_server(self._connect, sock=self._listener)
+
+    async def close(self) -> None:
+        """Accept no more, end every session with 57P01, and wait for their ends (bounded)."""
+        assert self._server is not None, "only a started server is closed"
+        self._draining = True
+        self._server.close()
+        ending = AdminShutdown("terminating connection due to administrator command")
+        for connection in list(self._connections):
+            connection.end(ending)
+        if not await self._all_over(DRAIN_TIMEOUT_S):
+            for connection in list(self._connections):
+                connection.cancel()
+            if not await self._all_over(CANCEL_TIMEOUT_S):
+                for connection in list(self._connections):
+                    connection.abort()
+                if not await self._all_over(CANCEL_TIMEOUT_S):
+                    log.error("%d sessions did not end", len(self._connections))
+        self._workers.shutdown(wait=not self._connections)
+
+    async def _all_over(self, timeout_s: float) -> bool:
+        while self._connections:
+            self._over.clear()
+            try:
+                await asyncio.wait_for(self._over.wait(), timeout_s)
+            except TimeoutError:
+                return False
+        return True
+
+    def _connect(self) -> Connection:
+        assert self._loop is not None, "connections come to a started server"
+        guest = Guest(self, secrets.token_bytes(SECRET_BYTES))
+        conversation = Conversation(guest, guest.secret)
+        connection = Connection(self._loop, self._workers, conversation, guest.leave)
+        guest.connection = connection
+        if len(self._connections) >= self._database.settings.max_connections + STARTING_MAX:
+            # Nobody has been promised an answer yet, and a flood is not worth one.
+            self._loop.call_soon(connection.abort)
+        self._connections.add(connection)
+        return connection
+
+    # What a guest asks for.
+
+    def open(self, guest: Guest, entry: Entry) -> Session:
+        """Open a session; see Host.open_session."""
+        if entry.database not in DATABASE_ALIASES | {self._database.name}:
+            raise UndefinedDatabase(
+                f'database "{entry.database}" does not exist',
+                hint=f'The database of this server is called "{self._database.name}".',
+            )
+        with self._mutex:
+            if self._draining:
+                raise CannotConnectNow("the database system is shutting down")
+            if self._opened >= self._database.settings.max_connections:
+                raise TooManyConnections("sorry, too many clients already")
+            self._opened += 1
+        try:
+            session = Session(
+                self._database,
+                user=entry.user,
+                application_name=entry.application_name,
+                settings=dict(entry.settings),
+            )
+        except BaseException:
+            with self._mutex:
+                self._opened -= 1
+            raise
+        session.on_ended = guest.ended
+        with self._mutex:
+            self._guests[session.id] = guest
+        return session
+
+    def leave(self, guest: Guest, connection: Connection) -> None:
+        """A connection is over."""
+        session = connection.conversation.session
+        if session is not None:
+            with self._mutex:
+                self._opened -= 1
+                self._guests.pop(session.id, None)
+        self._connections.discard(connection)
+        self._over.set()
+
+    def cancel(self, pid: int, secret: bytes) -> None:
+        """Cancel the request of session `pid`, if `secret` is its own."""
+        with self._mutex:
+            guest = self._guests.get(pid)
+        expected = bytes(SECRET_BYTES) if guest is None else guest.secret
+        if hmac.compare_digest(secret, expected) and guest is not None and guest.connection is not None:
+            guest.connection.cancel()
+
+    def ended(self, guest: Guest, error: DucktailError) -> None:
+        """The engine has ended a session; called on any thread."""
+        if guest.connection is not None and self._loop is not None and not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(guest.connection.end, error)
+
+
+class Guest:
+    """One connection's way to the server: the `Host` of its conversation."""
+
+    def __init__(self, server: Server, secret: bytes) -> None:
+        self.secret = secret
+        self.connection: Connection | None = None
+        self._server = server
+
+    def open_session(self, entry: Entry) -> Session:
+        """See Host."""
+        return self._server.open(self, entry)
+
+    def cancel(self, pid: int, secret: bytes) -> None:
+        """See Host."""
+        self._server.cancel(pid, secret)
+
+    def leave(self, connection: Connection) -> None:
+        """The connection is over."""
+        self._server.leave(self, connection)
+
+    def ended(self, error: DucktailError) -> None:
+        """The engine has ended the session."""
+        self._server.ended(self, error)
+
+
+class ServerThread:
+    """A server with an event loop and a thread of its own, for a process that does other things.
+
+    Attributes:
+        address: `host` and `port`, where it listens.
+    """
+
+    def __init__(self, server: Server) -> None:
+        self.host, self.port = self.address = server.address
+        self._server = server
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="ducktail-server", daemon=True)
+        self._thread.start()
+        try:
+            asyncio.run_coroutine_threadsafe(server.start(), self._loop).result()
+        except BaseException:
+            self._stop()
+            raise
+
+    def stop(self) -> None:
+        """End all sessions and stop listening; again is harmless."""
+        if self._thread.is_alive():
+            asyncio.run_coroutine_threadsafe(self._server.close(), self._loop).result()
+            self._stop()
+
+    def close(self) -> None:
+        """The same as `stop`."""
+        self.stop()
+
+    def _stop(self) -> None:
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+
+def serve_in_thread(database: Database, host: str = "127.0.0.1", port: int = 0) -> ServerThread:
+    """Serve `database` from a thread of this process.
+
+    Returns:
+        An object with `host`, `port` and `stop()`.
+
+    Raises:
+        NotSupported: 0A000, an address that is not loopback.
+        IoError: 58030, the port is taken.
+    """
+    return ServerThread(Server(database, listen(host, port)))

@@ -1,0 +1,1 @@
+"""A PySpark data source; a client that speaks the wire."""

@@ -1,0 +1,1 @@
+"""The language: dialect, statements, planner and session."""

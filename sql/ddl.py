@@ -1,0 +1,136 @@
+"""CREATE, ALTER, DROP and COMMENT of what is DuckDB's own, guarded for what is ours.
+
+A captured table keeps its columns and its rows' identity as long as it has a stream, a stream's
+view belongs to its stream, and schema `ducktail` to ducktail. DDL on a table counts as writing it:
+a CREATE STREAM there waits for it. Source: docs/sql.md, "Data definition".
+"""
+
+from __future__ import annotations
+
+import duckdb
+
+from ..engine.duckdb_errors import translated
+from ..engine.errors import (
+    DependentObjects,
+    InsufficientPrivilege,
+    LockNotAvailable,
+    NotSupported,
+)
+from ..engine.quoting import ident
+from ..engine.waiting import Waiting
+from .classified import Classified, DdlFacts
+from .context import Context
+from .names import OURS, TEMPORARY, Key
+from .reads import refuse_captured
+from .results import Result
+from .running import count_of
+from .statement import Statement
+
+
+def run(session: Context, statement: Statement, parameters: tuple[object, ...]) -> Waiting[Result]:
+    """Run a DDL statement that reads no stream."""
+    return (yield from define(session, statement.classified, parameters))
+
+
+def define(session: Context, classified: Classified, parameters: tuple[object, ...]) -> Waiting[Result]:
+    """Run a DDL text: the user's own, or the same with its stream scans replaced."""
+    facts = classified.ddl
+    assert facts is not None
+    keys = _guard(session, facts)
+    if classified.may_write:
+        keys += refuse_captured(session, classified.text) if classified.cte_writes else []
+    if session.in_block:
+        session.touched()
+    try:
+        for key in keys:
+            free = yield from session.database.enter_plain(session.id, key, session.lock_timeout_ms)
+            if not free and not _harmless(facts):
+                raise LockNotAvailable(f'table "{key[-1]}" has just got a stream', hint="Try again.")
+        try:
+            rows = count_of(session, classified.text, parameters)
+        except duckdb.Error as error:
+            raise translated(error, classified.text) from error
+    finally:
+        if not session.in_block:
+            session.database.gate.leave(session.id)
+    session.database.catalog_version += 1
+    _note_temporary(session, facts)
+    if facts.as_select:
+        return Result.command(f"SELECT {rows}")
+    return Result.command(f"{facts.verb} {facts.object_type}")
+
+
+def _harmless(facts: DdlFacts) -> bool:
+    """Whether it leaves a captured table's columns and rows as they are."""
+    return facts.object_type == "INDEX" or facts.verb == "COMMENT"
+
+
+def _guard(session: Context, facts: DdlFacts) -> list[Key]:
+    """Refuse what would break a stream; the tables that the statement changes."""
+    if facts.object_type == "SCHEMA":
+        for name in facts.names:
+            _guard_schema(session, facts, name[-1].lower())
+        return []
+    for name in facts.names:
+        if len(name) > 1 and name[-2].lower() == OURS and facts.object_type != "COLUMN":
+            raise InsufficientPrivilege(f'schema "{OURS}" belongs to ducktail')
+    if facts.object_type in ("TABLE", "VIEW"):
+        for name in facts.names:
+            _guard_relation(session, facts, name)
+    if facts.table is None:
+        return []
+    key = session.names.table_key(facts.table)
+    if key[0] == OURS:
+        raise InsufficientPrivilege(f'schema "{OURS}" belongs to ducktail')
+    if session.database.captured(key) is not None and not _harmless(facts):
+        _refuse_captured_ddl(facts, key)
+    return [key] if key[0] != TEMPORARY else []
+
+
+def _guard_schema(session: Context, facts: DdlFacts, schema: str) -> None:
+    if schema == OURS:
+        raise InsufficientPrivilege(f'schema "{OURS}" belongs to ducktail')
+    if facts.verb == "CREATE" and not facts.or_replace:
+        return
+    catalog = session.database.catalog
+    inside = [key for key in (*catalog.streams, *catalog.tables) if key[0] == schema]
+    if inside and facts.verb != "COMMENT":
+        raise DependentObjects(
+            f'schema "{schema}" holds streams or tables with streams: "{inside[0][1]}"',
+            hint="DROP STREAM them first.",
+        )
+
+
+def _guard_relation(session: Context, facts: DdlFacts, name: tuple[str, ...]) -> None:
+    key = session.names.table_key(name)
+    stream = session.database.catalog.streams.get(key)
+    if stream is None or facts.verb == "COMMENT":
+        return
+    if facts.verb == "CREATE" and not facts.or_replace:
+        return  # DuckDB says that the name is taken.
+    raise NotSupported(
+        f'"{stream.name}" is a stream',
+        hint=f"DROP STREAM {ident(stream.name)} drops it with its view.",
+    )
+
+
+def _refuse_captured_ddl(facts: DdlFacts, key: Key) -> None:
+    if facts.verb == "CREATE" and not facts.or_replace:
+        return  # DuckDB says that the table is there.
+    if facts.verb == "DROP":
+        raise DependentObjects(
+            f'cannot drop table "{key[-1]}" because it has streams',
+            hint="DROP STREAM them first; SHOW STREAMS lists them.",
+        )
+    raise NotSupported(
+        f'{facts.verb} TABLE of table "{key[-1]}" is not supported while it has a stream',
+        hint="DROP STREAM first, change the table, and make the stream again.",
+    )
+
+
+def _note_temporary(session: Context, facts: DdlFacts) -> None:
+    """Remember temporary tables: they hide others of the same name from here on."""
+    for name in facts.names:
+        temporary = facts.temporary or (len(name) > 1 and name[0].lower() == TEMPORARY)
+        if facts.verb == "CREATE" and facts.object_type in ("TABLE", "VIEW") and temporary:
+            session.names.temporary.add(name[-1].lower())

@@ -1,0 +1,214 @@
+"""Which runner has which kind of statement, and what each kind is parsed and described to.
+
+The table of the front end: a kind that is not in it cannot run. Source: docs/design/sql.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ..engine import pgtypes
+from ..engine.errors import NotSupported
+from ..engine.waiting import Waiting
+from . import (
+    ddl,
+    offset_statements,
+    prepared,
+    reads,
+    scans,
+    settings_statements,
+    stream_statements,
+    transaction_statements,
+    utilities,
+    writes,
+)
+from . import statements as st
+from .classified import Classified, Kind
+from .classify import classify
+from .context import Context, Runner
+from .later import refuse_later
+from .parse import Query, has_scan, parameter_types, parse
+from .results import Result, ResultColumn
+from .running import bound_with_types
+from .statement import Description, Statement
+
+# Kinds whose text may hold a stream scan.
+SCANNABLE = frozenset({Kind.READ, Kind.DML, Kind.DDL, Kind.COPY})
+
+
+def prepare(session: Context, text: str, oids: tuple[int, ...]) -> Statement:
+    """Parse a statement's text.
+
+    Raises:
+        SyntaxError_: 42601, with the position. NotSupported: 0A000, not in this version.
+    """
+    classified = classify(text)
+    node: object = None
+    if classified.kind is Kind.OURS or (classified.kind in SCANNABLE and has_scan(text)):
+        parsed = parse(text, session.names.is_table)
+        if not isinstance(parsed, Query) or parsed.scans:
+            refuse_later(parsed)
+            node = parsed
+    types = tuple(_declared(oid) for oid in oids)
+    statement = Statement(classified, node, types, lambda wanted: describe(session, wanted))
+    if isinstance(node, Query):
+        statement.bindable = scans.bindable(session, node)
+    return statement
+
+
+def _declared(oid: int) -> str:
+    """The DuckDB type of a parameter's declared OID, "" where it is left open."""
+    return (pgtypes.duckdb_type(oid) or "") if oid else ""
+
+
+def describe(session: Context, statement: Statement) -> Description:
+    """What a client is told of a statement before it runs; asks DuckDB's binder.
+
+    Raises:
+        DucktailError: what is wrong with it.
+    """
+    return DESCRIBERS.get(statement.classified.kind, _nothing)(session, statement)
+
+
+def _nothing(session: Context, statement: Statement) -> Description:
+    return Description((), None)
+
+
+def _described_query(session: Context, statement: Statement) -> Description:
+    given = statement.parameter_types_given
+    if isinstance(statement.node, Query):
+        ours = parameter_types(statement.node)
+        count = max([len(given), *ours], default=0)
+        given = tuple(
+            (given[n - 1] if n <= len(given) else "") or ours.get(n, "") for n in range(1, count + 1)
+        )
+    found = bound_with_types(session, statement.bindable, given)
+    types = {int(name): type_ for name, type_ in found.parameters.items()}
+    for place, type_ in enumerate(given, 1):
+        types.setdefault(place, type_ or "VARCHAR")
+    count = max(types, default=0)
+    columns = None
+    if found.returns_rows or _returns(statement.classified):
+        columns = tuple(
+            ResultColumn(name, type_)
+            for name, type_ in zip(found.names, found.types, strict=True)
+            if name != scans.HIDDEN_LSN
+        )
+    return Description(tuple(types.get(n, "VARCHAR") for n in range(1, count + 1)), columns)
+
+
+def _returns(classified: Classified) -> bool:
+    return classified.dml is not None and classified.dml.has_returning
+
+
+def _described_dml(session: Context, statement: Statement) -> Description:
+    described = _described_query(session, statement)
+    if _returns(statement.classified):
+        return described
+    return Description(described.parameter_types, None)
+
+
+def _described_ours(session: Context, statement: Statement) -> Description:
+    assert isinstance(statement.node, st.Statement)
+    types = parameter_types(statement.node)
+    given = statement.parameter_types_given
+    count = max([*types, len(given)], default=0)
+    found = tuple(
+        (given[n - 1] if n <= len(given) else "") or types.get(n, "VARCHAR")
+        for n in range(1, count + 1)
+    )
+    return Description(found, stream_statements.shown_columns(statement.node))
+
+
+def _described_setting(session: Context, statement: Statement) -> Description:
+    return Description((), settings_statements.shown_columns(statement))
+
+
+def _described_explain(session: Context, statement: Statement) -> Description:
+    return Description((), prepared.PLAN_COLUMNS)
+
+
+def _described_execute(session: Context, statement: Statement) -> Description:
+    return Description((), prepared.executed(session, statement).columns)
+
+
+DESCRIBERS: dict[Kind, Callable[[Context, Statement], Description]] = {
+    Kind.READ: _described_query,
+    Kind.DML: _described_dml,
+    Kind.DDL: _nothing,
+    Kind.OURS: _described_ours,
+    Kind.SETTING: _described_setting,
+    Kind.EXPLAIN: _described_explain,
+    Kind.EXECUTE: _described_execute,
+}
+
+
+Handler = Callable[..., Waiting[Result]]
+HANDLERS: dict[type, Handler] = {
+    st.CreateStream: stream_statements.create_stream,
+    st.DropStream: stream_statements.drop_stream,
+    st.CreateGroup: stream_statements.create_group,
+    st.DropGroup: stream_statements.drop_group,
+    st.ShowStreams: stream_statements.show,
+    st.ShowPartitions: stream_statements.show,
+    st.ShowGroups: stream_statements.show,
+    st.ShowOffsets: stream_statements.show,
+    st.ShowReadPosition: stream_statements.show_read_position,
+    st.DescribeStream: stream_statements.describe_stream,
+    st.CommitOffset: offset_statements.commit_offset,
+    st.CommitOffsets: offset_statements.commit_offsets,
+}
+
+
+def _run_ours(session: Context, statement: Statement, parameters: tuple[object, ...]) -> Waiting[Result]:
+    handler = HANDLERS.get(type(statement.node))
+    if handler is None:
+        raise NotSupported(f"{statement.classified.verb} is not supported yet")
+    return (yield from handler(session, statement.node, parameters))
+
+
+def _with_scans(plain: Runner, scanning: Runner) -> Runner:
+    """The runner of a kind that may hold stream scans."""
+
+    def run(session: Context, statement: Statement, parameters: tuple[object, ...]) -> Waiting[Result]:
+        chosen = scanning if isinstance(statement.node, Query) else plain
+        return (yield from chosen(session, statement, parameters))
+
+    return run
+
+
+def _refused(session: Context, statement: Statement, parameters: tuple[object, ...]) -> Waiting[Result]:
+    assert statement.classified.error is not None
+    raise statement.classified.error
+    yield
+
+
+def _empty(session: Context, statement: Statement, parameters: tuple[object, ...]) -> Waiting[Result]:
+    return Result.command("")
+    yield
+
+
+def _copy(session: Context, statement: Statement, parameters: tuple[object, ...]) -> Waiting[Result]:
+    raise NotSupported(
+        "COPY is not supported yet",
+        hint="Read with SELECT, and load with INSERT ... VALUES of many rows.",
+    )
+    yield
+
+
+RUNNERS: dict[Kind, Runner] = {
+    Kind.EMPTY: _empty,
+    Kind.OURS: _run_ours,
+    Kind.READ: _with_scans(reads.run, scans.run_query),
+    Kind.DML: _with_scans(writes.run, scans.run_write),
+    Kind.DDL: _with_scans(ddl.run, scans.run_definition),
+    Kind.TRANSACTION: transaction_statements.run,
+    Kind.SETTING: settings_statements.run,
+    Kind.COPY: _copy,
+    Kind.EXPLAIN: prepared.explain,
+    Kind.PREPARE: prepared.prepare,
+    Kind.DEALLOCATE: prepared.deallocate,
+    Kind.UTILITY: utilities.run,
+    Kind.REFUSED: _refused,
+}
+RUNNERS[Kind.EXECUTE] = prepared.execute_with(RUNNERS)

@@ -1,0 +1,165 @@
+"""Which object of the database a name in a statement is.
+
+The front end must know the table that a statement writes before DuckDB does, so names are looked up
+here as DuckDB does it: a temporary table first, then the schemas of the search path in turn, and a
+first part that is the database's own name is that database. What is ours is found in the engine's
+catalog; only where several schemas could have the name is DuckDB's catalog asked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import duckdb
+
+from ..engine.asking import ask_maybe
+from ..engine.database import Database
+from ..engine.errors import InvalidSchemaName, NotSupported, UndefinedObject, WrongObjectType
+from ..engine.quoting import ident
+from ..engine.streams import Stream, fold
+
+TEMPORARY = "temp"
+DEFAULT_SCHEMA = "main"
+OURS = "ducktail"
+
+Key = tuple[str, ...]
+
+
+class Names:
+    """Name lookup for one session.
+
+    Args:
+        cursor: a cursor that has the session's search path; asked where DuckDB must tell.
+    """
+
+    def __init__(self, database: Database, cursor: duckdb.DuckDBPyConnection) -> None:
+        self._database = database
+        self.cursor = cursor
+        self.path: tuple[str, ...] = (DEFAULT_SCHEMA,)
+        self.temporary: set[str] = set()  # names of temporary tables made in this session
+        # Only the session's own cursor sees its temporary tables: the session tells.
+        self.is_temporary: Callable[[str], bool] = lambda name: name in self.temporary
+
+    @property
+    def schema(self) -> str:
+        """Where a name without a schema is made."""
+        return self.path[0]
+
+    def table_key(self, parts: tuple[str, ...]) -> Key:
+        """(schema, table) in small letters of a table's name; (temp, table) for a temporary one.
+
+        Raises:
+            NotSupported: 0A000, the table is in another database.
+        """
+        parts = self._without_catalog(parts)
+        if len(parts) == 2:
+            return fold(*parts)
+        name = parts[0].lower()
+        if name in self.temporary and self.is_temporary(name):
+            return (TEMPORARY, name)
+        if len(self.path) == 1:
+            return fold(self.path[0], name)
+        return fold(self._schema_of(name), name)
+
+    def _without_catalog(self, parts: tuple[str, ...]) -> tuple[str, ...]:
+        """The name without the database's own name in front."""
+        catalogs = {self._database.catalog_name.lower()}
+        if len(parts) == 3:
+            if parts[0].lower() == TEMPORARY:
+                return (TEMPORARY, parts[2])
+            if parts[0].lower() not in catalogs:
+                raise NotSupported(
+                    f'cross-database references are not supported: "{".".join(parts)}"'
+                )
+            return parts[1:]
+        if len(parts) == 2 and parts[0].lower() in catalogs and not self._is_schema(parts[0]):
+            return (DEFAULT_SCHEMA, parts[1])
+        if len(parts) > 3:
+            raise NotSupported(f'improper qualified name (too many parts): "{".".join(parts)}"')
+        return parts
+
+    def _is_schema(self, name: str) -> bool:
+        row = ask_maybe(self.cursor, "SELECT count(*) FROM duckdb_schemas() WHERE lower(schema_name) = lower($1) "
+            "AND database_name = $2",
+            [name, self._database.catalog_name],
+        )
+        return row is not None and bool(row[0])
+
+    def _schema_of(self, name: str) -> str:
+        """The first schema of the search path that has a table, view or stream of this name."""
+        rows = self.cursor.execute(
+            "SELECT lower(table_schema) FROM information_schema.tables "
+            "WHERE table_catalog = $1 AND lower(table_name) = lower($2)",
+            [self._database.catalog_name, name],
+        ).fetchall()
+        there = {row[0] for row in rows}
+        return next((schema for schema in self.path if schema.lower() in there), self.path[0])
+
+    def is_table(self, name: str) -> bool:
+        """Whether a table or view of this name can be seen without a schema."""
+        if name.lower() in self.temporary:
+            return True
+        rows = self.cursor.execute(
+            "SELECT lower(table_schema) FROM information_schema.tables "
+            "WHERE table_catalog = $1 AND lower(table_name) = lower($2)",
+            [self._database.catalog_name, name],
+        ).fetchall()
+        path = {schema.lower() for schema in self.path}
+        return any(row[0] in path for row in rows)
+
+    def new_name(self, parts: tuple[str, ...]) -> tuple[str, str]:
+        """(schema, name) of something that is to be made.
+
+        Raises:
+            InvalidSchemaName: 3F000, the schema is not there. NotSupported: 0A000, in ours.
+        """
+        parts = self._without_catalog(parts)
+        schema = parts[0] if len(parts) == 2 else self.schema
+        if schema.lower() == OURS:
+            raise NotSupported(f'schema "{OURS}" holds ducktail\'s own objects')
+        if schema.lower() == TEMPORARY:
+            raise NotSupported("a stream cannot be temporary")
+        if len(parts) == 2 and not self._is_schema(schema):
+            raise InvalidSchemaName(f'schema "{schema}" does not exist')
+        return schema, parts[-1]
+
+    def find_stream(self, parts: tuple[str, ...]) -> Stream | None:
+        """The stream of this name, if there is one."""
+        parts = self._without_catalog(parts)
+        streams = self._database.catalog.streams
+        if len(parts) == 2:
+            return streams.get(fold(*parts))
+        found = (streams.get(fold(schema, parts[0])) for schema in self.path)
+        return next((stream for stream in found if stream is not None), None)
+
+    def stream(self, parts: tuple[str, ...], position: int = 0) -> Stream:
+        """The stream of this name.
+
+        Raises:
+            UndefinedObject: 42704, there is none. WrongObjectType: 42809, it is a table.
+        """
+        stream = self.find_stream(parts)
+        if stream is not None:
+            return stream
+        shown = ".".join(parts)
+        place = position or None
+        if self._there_is(parts):
+            raise WrongObjectType(
+                f'"{shown}" is not a stream',
+                hint=f"A stream on it is made with CREATE STREAM {ident(parts[-1] + '_stream')} "
+                f"ON {ident(parts[-1])}.",
+                position=place,
+            )
+        raise UndefinedObject(
+            f'stream "{shown}" does not exist', hint="SHOW STREAMS lists them.", position=place
+        )
+
+    def _there_is(self, parts: tuple[str, ...]) -> bool:
+        schema, name = self.table_key(parts)
+        if schema == TEMPORARY:
+            return True
+        row = ask_maybe(self.cursor, "SELECT count(*) FROM information_schema.tables WHERE table_catalog = $1 "
+            "AND lower(table_schema) = $2 AND lower(table_name) = $3",
+            [self._database.catalog_name, schema, name],
+        )
+        return row is not None and bool(row[0])

@@ -1,0 +1,132 @@
+"""PREPARE, EXECUTE, DEALLOCATE and EXPLAIN: statements about another statement.
+
+DuckDB's own PREPARE would take a write past the capture, so prepared statements are the session's.
+EXPLAIN never runs what it explains; EXPLAIN ANALYZE runs queries only. Source: docs/sql.md.
+"""
+
+from __future__ import annotations
+
+import duckdb
+
+from ..engine.asking import ask_maybe
+from ..engine.duckdb_errors import translated
+from ..engine.errors import (
+    DuplicatePreparedStatement,
+    InvalidStatementName,
+    NotSupported,
+    UndefinedParameter,
+)
+from ..engine.waiting import Waiting
+from .classified import Kind
+from .context import Context, Runner
+from .results import Result, ResultColumn
+from .running import text_rows
+from .statement import Statement
+
+PLAN_COLUMNS = (ResultColumn("QUERY PLAN", "VARCHAR"),)
+PREPARED_MAX = 10_000
+
+
+def prepare(session: Context, statement: Statement, parameters: tuple[object, ...]) -> Waiting[Result]:
+    """PREPARE name [(types)] AS statement."""
+    facts = statement.classified.prepare
+    assert facts is not None
+    if facts.name in session.prepared:
+        raise DuplicatePreparedStatement(f'prepared statement "{facts.name}" already exists')
+    if len(session.prepared) >= PREPARED_MAX:
+        raise NotSupported(f"a session has at most {PREPARED_MAX} prepared statements")
+    inner = yield from session.parse(facts.inner)
+    if inner.classified.kind not in (Kind.READ, Kind.DML, Kind.OURS):
+        raise NotSupported(f"{inner.classified.verb} cannot be prepared")
+    inner = inner.declared(tuple(facts.types))
+    _ = inner.parameter_types  # Binds it: what is wrong is told now.
+    session.prepared[facts.name] = inner
+    return Result.command("PREPARE")
+
+
+def executed(session: Context, statement: Statement) -> Statement:
+    """The statement that an EXECUTE names.
+
+    Raises:
+        InvalidStatementName: 26000, there is none.
+    """
+    facts = statement.classified.execute
+    assert facts is not None
+    inner = session.prepared.get(facts.name)
+    if inner is None:
+        raise InvalidStatementName(f'prepared statement "{facts.name}" does not exist')
+    return inner
+
+
+def execute_with(runners: dict[Kind, Runner]) -> Runner:
+    """EXECUTE name [(arguments)], with the runners of the statements that can be prepared."""
+
+    def run(session: Context, statement: Statement, parameters: tuple[object, ...]) -> Waiting[Result]:
+        facts = statement.classified.execute
+        assert facts is not None
+        inner = executed(session, statement)
+        types = inner.parameter_types
+        if len(types) != len(facts.arguments):
+            raise UndefinedParameter(
+                f'wrong number of parameters for prepared statement "{facts.name}"',
+                detail=f"Expected {len(types)} parameters but got {len(facts.arguments)}.",
+            )
+        values: tuple[object, ...] = ()
+        if types:
+            wanted = ", ".join(
+                f"({argument})::{type_}" for argument, type_ in zip(facts.arguments, types, strict=True)
+            )
+            try:
+                row = ask_maybe(session.meta, f"SELECT {wanted}", list(parameters) or None)
+            except duckdb.Error as error:
+                raise translated(error) from error
+            values = tuple(row or ())
+        return (yield from runners[inner.classified.kind](session, inner, values))
+
+    return run
+
+
+def deallocate(session: Context, statement: Statement, parameters: tuple[object, ...]) -> Waiting[Result]:
+    """DEALLOCATE { name | ALL }"""
+    name = statement.classified.name
+    if name is None:
+        session.prepared.clear()
+        return Result.command("DEALLOCATE ALL")
+    if session.prepared.pop(name, None) is None:
+        raise InvalidStatementName(f'prepared statement "{name}" does not exist')
+    return Result.command("DEALLOCATE")
+    yield
+
+
+def plan_rows(lines: list[str]) -> Result:
+    """An EXPLAIN's answer."""
+    return text_rows([("QUERY PLAN", "VARCHAR")], [[line] for line in lines], "EXPLAIN")
+
+
+def explain(session: Context, statement: Statement, parameters: tuple[object, ...]) -> Waiting[Result]:
+    """EXPLAIN [ANALYZE] statement."""
+    facts = statement.classified.explain
+    assert facts is not None
+    inner = yield from session.parse(facts.inner)
+    kind = inner.classified.kind
+    if kind is Kind.OURS:
+        _ = inner.description
+        return plan_rows([inner.classified.verb])
+    if kind is Kind.REFUSED:
+        assert inner.classified.error is not None
+        raise inner.classified.error
+    if kind not in (Kind.READ, Kind.DML, Kind.DDL):
+        raise NotSupported(f"{inner.classified.verb} cannot be explained")
+    if facts.analyze and (kind is not Kind.READ or inner.node is not None or inner.classified.may_write):
+        raise NotSupported(
+            "EXPLAIN ANALYZE runs queries on tables only", hint="EXPLAIN shows the plan without running it."
+        )
+    if session.in_block:
+        session.touched()
+    word = "EXPLAIN ANALYZE" if facts.analyze else "EXPLAIN"
+    try:
+        cursor = session.cursor.execute(f"{word} {inner.bindable}", list(parameters) or None)
+        rows = cursor.fetchall()
+    except duckdb.Error as error:
+        raise translated(error) from error
+    return plan_rows([line for row in rows for line in str(row[-1]).splitlines()])

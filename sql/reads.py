@@ -1,0 +1,66 @@
+"""Queries without a stream: DuckDB gets the user's own text."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ..engine.errors import LockNotAvailable, NotSupported
+from ..engine.waiting import Waiting
+from .context import Context
+from .names import Key
+from .results import Result, select_tag
+from .running import bound, query_result, rows_of, rows_result
+from .statement import Statement
+from .tokens import tokenize
+
+
+def run(session: Context, statement: Statement, parameters: tuple[object, ...]) -> Waiting[Result]:
+    """Run a query; one that hides a write is a write."""
+    text = statement.text
+    if statement.classified.may_write and bound(session, text).writes:
+        return (yield from _run_writing(session, text, parameters))
+    if session.in_block:
+        session.touched()
+    return query_result(session, text, parameters, text)
+
+
+def tables_named(session: Context, text: str) -> Iterator[Key]:
+    """The tables that a text names, as DuckDB tells them."""
+    for name in session.meta.get_table_names(text, qualified=True):
+        parts = tuple(token.name for token in tokenize(name) if token.kind != ".")
+        yield session.names.table_key(parts)
+
+
+def refuse_captured(session: Context, text: str) -> list[Key]:
+    """The net under the rewriting: what writes in a way of its own may not name a captured table.
+
+    Raises:
+        NotSupported: 0A000.
+    """
+    keys = list(tables_named(session, text))
+    for key in keys:
+        if session.database.captured(key) is not None:
+            raise NotSupported(
+                f'table "{key[-1]}" has a stream, and this statement cannot be captured',
+                hint="Write it as an INSERT, UPDATE or DELETE of its own.",
+            )
+    return keys
+
+
+def _run_writing(
+    session: Context, text: str, parameters: tuple[object, ...]
+) -> Waiting[Result]:
+    """A data-modifying common table expression: only on tables without a stream."""
+    keys = refuse_captured(session, text)
+    if session.in_block:
+        session.touched()
+    try:
+        for key in keys:
+            free = yield from session.database.enter_plain(session.id, key, session.lock_timeout_ms)
+            if not free:
+                raise LockNotAvailable(f'table "{key[-1]}" has just got a stream', hint="Try again.")
+        columns, table = rows_of(session, text, parameters)
+    finally:
+        if not session.in_block:
+            session.database.gate.leave(session.id)
+    return rows_result(session, columns, table, select_tag)

@@ -1,0 +1,317 @@
+"""What a statement answers: its columns, its rows batch by batch, and its command tag.
+
+A result is fetched by whoever drives the session, a bounded number of rows at a time, so the first
+row is there before the last one is computed and memory stays bounded. `fetch` runs DuckDB work: the
+gateway calls it on a worker thread. Fetching past the end gives the result's tag and tells the
+session that the answer is complete (that is when a read position is set).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import duckdb
+import pyarrow as pa
+
+from ..engine import datarow
+from ..engine.duckdb_errors import translated
+from ..engine.errors import OutOfMemory
+from ..engine.event_rows import event_batch, projected, rows_in_formats
+from ..engine.log import EVENT_COLUMNS
+
+# Rows that DuckDB gives at a time: 8,192 was the best size when encoding was measured.
+BATCH_ROWS = 8192
+
+
+@dataclass(frozen=True, slots=True)
+class ResultColumn:
+    """A column of a result: its name and its DuckDB type text."""
+
+    name: str
+    type: str
+
+
+EVENT_RESULT = tuple(ResultColumn(name, type_) for name, type_ in EVENT_COLUMNS)
+
+
+class Batch(Protocol):
+    """Some rows of a result."""
+
+    @property
+    def row_count(self) -> int:
+        """How many."""
+
+    @property
+    def size(self) -> int:
+        """Bytes that they hold."""
+
+    def cut(self, start: int, count: int | None) -> Batch:
+        """Some of them: `count` from `start`, None for all from there."""
+
+    def record_batch(self) -> pa.RecordBatch:
+        """The rows as Arrow, in the result's columns."""
+
+    def datarows(self, types: Sequence[str], formats: Sequence[int], timezone: str) -> bytes | memoryview:
+        """The rows as PostgreSQL DataRow messages: `formats` 0 is text, 1 binary, a column each."""
+
+
+@dataclass(frozen=True, slots=True)
+class ArrowBatch:
+    """Rows that came from DuckDB."""
+
+    rows: pa.RecordBatch
+
+    @property
+    def row_count(self) -> int:
+        """How many rows."""
+        return int(self.rows.num_rows)
+
+    @property
+    def size(self) -> int:
+        """Bytes that the rows hold."""
+        return int(self.rows.nbytes)
+
+    def cut(self, start: int, count: int | None) -> Batch:
+        """Some of the rows."""
+        return ArrowBatch(self.rows.slice(start, count))
+
+    def record_batch(self) -> pa.RecordBatch:
+        """The rows as Arrow."""
+        return self.rows
+
+    def datarows(self, types: Sequence[str], formats: Sequence[int], timezone: str) -> bytes | memoryview:
+        """The rows as DataRow messages."""
+        return datarow.encode(self.rows, types, formats, timezone)
+
+
+@dataclass(frozen=True, slots=True)
+class EventBatch:
+    """Events as the buffers hold them: DataRows in text format, in UTC.
+
+    Args:
+        rows: whole events.
+        columns: places of the event's columns that the result has; None for all of them.
+    """
+
+    rows: list[bytes]
+    columns: tuple[int, ...] | None = None
+
+    @property
+    def row_count(self) -> int:
+        """How many rows."""
+        return len(self.rows)
+
+    @property
+    def size(self) -> int:
+        """Bytes that the rows hold."""
+        return sum(map(len, self.rows))
+
+    def cut(self, start: int, count: int | None) -> Batch:
+        """Some of the rows."""
+        end = None if count is None else start + count
+        return EventBatch(self.rows[start:end], self.columns)
+
+    def record_batch(self) -> pa.RecordBatch:
+        """The rows as Arrow."""
+        batch = event_batch(self.rows)
+        return batch if self.columns is None else batch.select(list(self.columns))
+
+    def datarows(self, types: Sequence[str], formats: Sequence[int], timezone: str) -> bytes | memoryview:
+        """The rows as DataRow messages: the ready bytes themselves where that is what is asked for."""
+        if timezone.upper() not in UTC_NAMES and "TIMESTAMP WITH TIME ZONE" in types:
+            return datarow.encode(self.record_batch(), types, formats, timezone)
+        if not any(formats):
+            return b"".join(self.rows if self.columns is None else projected(self.rows, self.columns))
+        return rows_in_formats(self.rows, self.columns, formats)
+
+
+UTC_NAMES = frozenset({"UTC", "ETC/UTC", "GMT", "ETC/GMT"})
+
+
+class Source(Protocol):
+    """Where a result's rows come from."""
+
+    def next(self, limit: int | None) -> Batch | None:
+        """Up to `limit` more rows; None at the end."""
+
+    def close(self) -> None:
+        """Free what it holds; may be called twice."""
+
+
+Guard = Callable[[Callable[[], "Batch | None"]], "Batch | None"]
+
+
+class NoRows:
+    """The source of a statement that answers no rows."""
+
+    def next(self, limit: int | None) -> Batch | None:
+        """None."""
+        return None
+
+    def close(self) -> None:
+        """Nothing to free."""
+
+
+class ArrowSource:
+    """Rows of Arrow batches.
+
+    Args:
+        batches: the rows; raises duckdb.Error where DuckDB fails under way.
+        text: the user's own text when DuckDB was given that, for the place of an error.
+    """
+
+    def __init__(self, batches: Iterator[pa.RecordBatch], text: str | None = None) -> None:
+        self._batches = batches
+        self._text = text
+
+    def next(self, limit: int | None) -> Batch | None:
+        """The next batch, whatever the limit: the result cuts it."""
+        try:
+            for batch in self._batches:
+                if batch.num_rows:
+                    return ArrowBatch(batch)
+        except (duckdb.Error, OSError) as error:
+            raise translated(error, self._text) from error
+        return None
+
+    def close(self) -> None:
+        """Let go of the batches."""
+        self._batches = iter(())
+
+
+class KeptSource:
+    """Rows that are all in memory."""
+
+    def __init__(self, batches: Sequence[Batch]) -> None:
+        self._batches = list(reversed(batches))
+
+    def next(self, limit: int | None) -> Batch | None:
+        """The next batch."""
+        return self._batches.pop() if self._batches else None
+
+    def close(self) -> None:
+        """Let go of the batches."""
+        self._batches.clear()
+
+
+class Result:
+    """The answer to one statement.
+
+    Args:
+        columns: of its rows, None where it answers none.
+        source: the rows.
+        tag: PostgreSQL's command tag from the number of rows given ("SELECT 3").
+        on_rows: told after each fetch that gave rows, before they are handed out.
+        on_end: told once when all rows are fetched (True) or it is closed before that (False).
+    """
+
+    def __init__(
+        self,
+        columns: tuple[ResultColumn, ...] | None,
+        source: Source,
+        tag: Callable[[int], str],
+        on_end: Callable[[bool], None] | None = None,
+        on_rows: Callable[[Batch], None] | None = None,
+    ) -> None:
+        self.columns = columns
+        self.tag: str | None = None
+        self.row_count = 0
+        self.source = source
+        self._tag = tag
+        self._on_end = on_end
+        self._on_rows = on_rows
+        self._guard: Guard | None = None
+        self._rest: Batch | None = None
+        self._ended = False
+
+    @classmethod
+    def command(cls, tag: str) -> Result:
+        """The answer of a statement without rows."""
+        result = cls(None, NoRows(), lambda _: tag)
+        result.tag, result._ended = tag, True
+        return result
+
+    def fetch(self, max_rows: int | None) -> Batch | None:
+        """The next rows, at most `max_rows` (and at most a batch); None when there are no more.
+
+        Raises:
+            DucktailError: the statement failed under way; what was fetched before must not count.
+        """
+        if self._ended:
+            return None
+
+        if self._guard is None:
+            return self._next(max_rows)
+        return self._guard(lambda: self._next(max_rows))
+
+    def _next(self, max_rows: int | None) -> Batch | None:
+        batch, self._rest = self._rest, None
+        if batch is None:
+            batch = self.source.next(max_rows)
+        if batch is None:
+            self._end(complete=True)
+            return None
+        if max_rows is not None and batch.row_count > max_rows:
+            self._rest = batch.cut(max_rows, None)
+            batch = batch.cut(0, max_rows)
+        self.row_count += batch.row_count
+        if self._on_rows is not None:
+            self._on_rows(batch)
+        return batch
+
+    def bind_guard(self, guard: Guard) -> None:
+        """Run each fetch within `guard`: the session's own, for errors and cancels."""
+        self._guard = guard
+
+    def spool(self, bytes_max: int) -> None:
+        """Take all remaining rows into memory, so that the source is free.
+
+        Raises:
+            OutOfMemory: 53200, they hold more than `bytes_max`.
+        """
+        kept = [] if self._rest is None else [self._rest]
+        self._rest = None
+        size = sum(batch.size for batch in kept)
+        while (batch := self.source.next(None)) is not None:
+            kept.append(batch)
+            size += batch.size
+            if size > bytes_max:
+                self.close()
+                raise OutOfMemory(
+                    f"an unfinished result is larger than spool_bytes_max, {bytes_max} bytes",
+                    hint="Read it to its end, or close it, before the next statement.",
+                )
+        self.source.close()
+        self.source = KeptSource(kept)
+
+    def close(self) -> None:
+        """Give the rest up."""
+        if not self._ended:
+            self._end(complete=False)
+
+    def _end(self, *, complete: bool) -> None:
+        self._ended = True
+        self.source.close()
+        if complete:
+            self.tag = self._tag(self.row_count)
+        if self._on_end is not None:
+            self._on_end(complete)
+
+    @property
+    def ended(self) -> bool:
+        """Whether all rows are fetched or given up."""
+        return self._ended
+
+
+def table_result(
+    columns: Sequence[ResultColumn], table: pa.Table, tag: Callable[[int], str]
+) -> Result:
+    """A result whose rows are all there."""
+    return Result(tuple(columns), ArrowSource(iter(table.to_batches(BATCH_ROWS))), tag)
+
+
+def select_tag(rows: int) -> str:
+    """The tag of a query."""
+    return f"SELECT {rows}"

@@ -1,0 +1,163 @@
+"""Small helps that the runners of statements share: binding, running a text, making a result."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+import duckdb
+import pyarrow as pa
+
+from ..engine import datarow
+from ..engine.binding import Bound, bind, type_text
+from ..engine.duckdb_errors import translated
+from .context import Context
+from .results import BATCH_ROWS, ArrowSource, Result, ResultColumn, select_tag, table_result
+from .tokens import tokenize
+
+
+def binding_cursor(session: Context) -> duckdb.DuckDBPyConnection:
+    """The cursor to bind on: binding fixes an MVCC snapshot, so it is the session's own only where
+    that is fixed already, or where temporary tables (which only it sees) may be named."""
+    transaction = session.transaction
+    if transaction is not None and transaction.snapshot_counter is not None:
+        return session.cursor
+    if session.names.temporary:
+        if session.in_block:
+            session.touched()
+        return session.cursor
+    return session.meta
+
+
+def bound(session: Context, text: str) -> Bound:
+    """Bind a text that is the user's own.
+
+    Raises:
+        DucktailError: the binder's error, with its place in the text.
+    """
+    try:
+        return bind(binding_cursor(session), text)
+    except duckdb.Error as error:
+        raise translated(error, text) from error
+
+
+def bound_with_types(session: Context, text: str, given: Sequence[str]) -> Bound:
+    """Bind a text whose parameters the client has given types.
+
+    A type of the result that hangs on a parameter alone (`SELECT $1 + 1`) is told by binding once
+    more with typed NULLs in the parameters' places; a parameter without a type is text.
+    """
+    found = bound(session, text)
+    if not found.parameters:
+        return found
+    types = {
+        name: (given[int(name) - 1] if int(name) <= len(given) else "") or type_
+        for name, type_ in found.parameters.items()
+    }
+    try:
+        typed = bind(binding_cursor(session), with_nulls(text, types))
+    except duckdb.Error:
+        # A typed NULL cannot stand where the parameter does: what was found has to do.
+        return Bound(found.names, found.types, types, found.writes, found.returns_rows)
+    return Bound(found.names, typed.types, types, found.writes, found.returns_rows)
+
+
+def with_nulls(text: str, types: dict[str, str]) -> str:
+    """The text with each parameter replaced by a NULL of its type."""
+    parts, last = [], 0
+    for token in tokenize(text):
+        if token.text.startswith("$") and token.text[1:] in types:
+            parts += [text[last : token.start], f"(NULL::{types[token.text[1:]]})"]
+            last = token.end
+    return "".join(parts) + text[last:]
+
+
+def result_columns(names: Sequence[str], types: Sequence[object]) -> tuple[ResultColumn, ...]:
+    """Columns from DuckDB's names and types."""
+    return tuple(
+        ResultColumn(name, type_text(type_)) for name, type_ in zip(names, types, strict=True)
+    )
+
+
+def query_result(
+    session: Context, text: str, parameters: Sequence[object], user_text: str | None
+) -> Result:
+    """Run a query on the session's cursor; its rows come as the client takes them.
+
+    Args:
+        text: what DuckDB runs.
+        user_text: the same text where it is the user's own, for the places of errors.
+
+    Raises:
+        DucktailError: DuckDB's error.
+    """
+    values = list(parameters) or None
+    try:
+        relation = session.cursor.sql(text, params=values)
+        if relation is None:
+            return Result.command("SELECT 0")
+        columns = result_columns(relation.columns, relation.types)
+        if session.wire and (wrapped := datarow.wrapped(text, [c.type for c in columns])):
+            relation = session.cursor.sql(wrapped, params=values)
+        reader = relation.to_arrow_reader(BATCH_ROWS)
+    except duckdb.Error as error:
+        raise translated(error, user_text) from error
+    return Result(columns, ArrowSource(_batches(reader), user_text), select_tag)
+
+
+def _batches(reader: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
+    yield from reader
+
+
+def rows_result(
+    session: Context, columns: Sequence[ResultColumn], table: pa.Table, tag: Callable[[int], str]
+) -> Result:
+    """A result of rows that are all there, fit for the wire where the session speaks it."""
+    projection = datarow.select_text([column.type for column in columns]) if session.wire else None
+    if projection is not None:
+        places = [f"c{place}" for place in range(len(columns))]
+        session.meta.register(KEPT_ROWS, table.rename_columns(places))
+        try:
+            table = session.meta.sql(f"SELECT {projection} FROM {KEPT_ROWS}").to_arrow_table()
+        finally:
+            session.meta.unregister(KEPT_ROWS)
+    return table_result(columns, table, tag)
+
+
+def count_of(session: Context, text: str, parameters: Sequence[object]) -> int:
+    """Run a statement that answers a count, to its end."""
+    session.cursor.execute(text, list(parameters) or None)
+    rows = session.cursor.fetchall()
+    return int(rows[0][0]) if rows and isinstance(rows[0][0], int) else 0
+
+
+def rows_of(
+    session: Context, text: str, parameters: Sequence[object]
+) -> tuple[tuple[ResultColumn, ...], pa.Table]:
+    """Run a statement and take all its rows."""
+    cursor = session.cursor.execute(text, list(parameters) or None)
+    description = cursor.description or []
+    columns = result_columns([item[0] for item in description], [item[1] for item in description])
+    return columns, arrow_table(cursor)
+
+
+def arrow_table(cursor: duckdb.DuckDBPyConnection) -> pa.Table:
+    """The rows of the last statement, drained."""
+    table: pa.Table = cursor.to_arrow_table()
+    return table
+
+
+def text_rows(
+    columns: Sequence[tuple[str, str]], rows: Sequence[Sequence[object]], tag: str
+) -> Result:
+    """A small result of our own."""
+    names = [name for name, _ in columns]
+    arrays = [
+        pa.array([row[place] for row in rows], type=ARROW.get(type_, pa.string()))
+        for place, (_, type_) in enumerate(columns)
+    ]
+    table = pa.Table.from_arrays(arrays, names=names)
+    return table_result([ResultColumn(*column) for column in columns], table, lambda _: tag)
+
+
+KEPT_ROWS = "__ducktail_rows"
+ARROW = {"BIGINT": pa.int64(), "INTEGER": pa.int32(), "BOOLEAN": pa.bool_(), "DOUBLE": pa.float64()}

@@ -1,0 +1,137 @@
+"""SET, RESET, SHOW and DISCARD of settings. Source: docs/settings.md, "Session settings"."""
+
+from __future__ import annotations
+
+import duckdb
+import pyarrow as pa
+
+from ..engine.duckdb_errors import translated
+from ..engine.errors import ActiveTransaction
+from ..engine.quoting import ident, literal
+from ..engine.waiting import Waiting
+from .classified import SettingFacts
+from .context import Context
+from .results import Result, ResultColumn, table_result
+from .statement import Statement
+from .variables import VARIABLES, Variable, variable
+
+TEXT = "VARCHAR"
+
+
+def set_variable(
+    session: Context, name: str, values: tuple[str, ...] | None, *, local: bool
+) -> None:
+    """Give a setting a value, None for its default.
+
+    Raises:
+        UndefinedObject: 42704. InvalidParameterValue: 22023. CantChangeRuntimeParam: 55P02.
+    """
+    found = variable(name)
+    key = found.name.lower()
+    if values is None:
+        value = session.variables.defaults[key]
+    else:
+        value = found.read(found.name, values)
+    apply_value(session, key, value, local=local)
+
+
+def apply_value(session: Context, key: str, value: str, *, local: bool) -> None:
+    """Store a value that has been read, and give it to DuckDB where it follows.
+
+    Raises:
+        DucktailError: DuckDB refuses it.
+    """
+    found = VARIABLES[key]
+    if found.duckdb is not None:
+        _set_in_duckdb(session, found, value)
+    session.changed(key, found.name, value, report=found.report, local=local)
+    if key in ("search_path", "schema"):
+        path = tuple(part.strip().strip('"') for part in value.split(",") if part.strip())
+        session.names.path = path or ("main",)
+
+
+def _set_in_duckdb(session: Context, found: Variable, value: str) -> None:
+    text = {"on": "true", "off": "false"}.get(value) or literal(value)
+    try:
+        for cursor in (session.cursor, session.meta):
+            cursor.execute(f"SET {found.duckdb} = {text}")
+    except duckdb.Error as error:
+        raise translated(error) from error
+
+
+def _set(session: Context, facts: SettingFacts) -> Result:
+    local = facts.scope == "LOCAL"
+    if local and not session.in_block:
+        session.notice(
+            "SET LOCAL can only be used in transaction blocks", severity="WARNING", sqlstate="25P01"
+        )
+        return Result.command("SET")
+    set_variable(session, facts.name, facts.values, local=local)
+    return Result.command("SET")
+
+
+def _reset(session: Context, facts: SettingFacts) -> Result:
+    if facts.name == "all":
+        for key, value in session.variables.defaults.items():
+            if session.variables.values[key] != value:
+                apply_value(session, key, value, local=False)
+    else:
+        set_variable(session, facts.name, None, local=False)
+    return Result.command("RESET")
+
+
+def _show(session: Context, facts: SettingFacts) -> Result:
+    if facts.name == "all":
+        rows = sorted(VARIABLES.values(), key=lambda v: v.name.lower())
+        columns = [ResultColumn(name, TEXT) for name in ("name", "setting", "description")]
+        table = pa.table(
+            {
+                "name": [v.name for v in rows],
+                "setting": [session.variables[v.name] for v in rows],
+                "description": [v.about for v in rows],
+            }
+        )
+        return table_result(columns, table, lambda _: "SHOW")
+    found = variable(facts.name)
+    table = pa.table({found.name: [session.variables[found.name]]})
+    return table_result([ResultColumn(found.name, TEXT)], table, lambda _: "SHOW")
+
+
+def _discard(session: Context, facts: SettingFacts) -> Result:
+    """DISCARD ALL | PLANS | SEQUENCES | TEMP: what a connection pool says between two users."""
+    if facts.name == "all":
+        if session.in_block and not session.implicit:
+            raise ActiveTransaction("DISCARD ALL cannot run inside a transaction block")
+        session.prepared.clear()
+        session.positions.clear()
+        _reset(session, SettingFacts(None, "all", None))
+    if facts.name in ("all", "temp", "temporary"):
+        for name in sorted(session.names.temporary):
+            session.cursor.execute(f"DROP TABLE IF EXISTS temp.{ident(name)}")
+        session.names.temporary.clear()
+    return Result.command(f"DISCARD {facts.name.upper()}")
+
+
+VERBS = {"SET": _set, "RESET": _reset, "SHOW": _show, "DISCARD": _discard}
+
+
+def run(session: Context, statement: Statement, parameters: tuple[object, ...]) -> Waiting[Result]:
+    """Run one of them."""
+    facts = statement.classified.setting
+    assert facts is not None
+    return VERBS[statement.classified.verb](session, facts)
+    yield
+
+
+def shown_columns(statement: Statement) -> tuple[ResultColumn, ...] | None:
+    """The columns of SHOW, before it runs.
+
+    Raises:
+        UndefinedObject: 42704, no such setting.
+    """
+    facts = statement.classified.setting
+    if statement.classified.verb != "SHOW" or facts is None:
+        return None
+    if facts.name == "all":
+        return tuple(ResultColumn(name, TEXT) for name in ("name", "setting", "description"))
+    return (ResultColumn(variable(facts.name).name, TEXT),)

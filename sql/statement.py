@@ -1,0 +1,83 @@
+"""A statement that a session has parsed, to be described and executed any number of times."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from .classified import Classified
+from .results import ResultColumn
+
+
+@dataclass(frozen=True, slots=True)
+class Description:
+    """What a client is told of a statement before it runs.
+
+    Args:
+        parameter_types: DuckDB type text of `$1`, `$2`, ...
+        columns: of its rows; None where it answers none.
+    """
+
+    parameter_types: tuple[str, ...]
+    columns: tuple[ResultColumn, ...] | None
+
+
+class Statement:
+    """One statement's text, its class, and what it parsed to.
+
+    `parameter_types` and `columns` are worked out when they are first asked for, and ask DuckDB's
+    binder: ask on a thread that may run DuckDB.
+
+    Args:
+        node: our own statement or a query with stream scans; None where DuckDB gets the text.
+        parameter_types_given: DuckDB types that the client has declared; "" where it left one open.
+        describe: works the description out.
+    """
+
+    def __init__(
+        self,
+        classified: Classified,
+        node: object,
+        parameter_types_given: tuple[str, ...],
+        describe: Callable[[Statement], Description],
+    ) -> None:
+        self.classified = classified
+        self.node = node
+        self.parameter_types_given = parameter_types_given
+        self._describe = describe
+        self.bindable = classified.text  # what DuckDB's binder is shown: the text without our scans
+        self.plans: dict[str, object] = {}  # what a runner keeps between executions
+        self._description: Description | None = None
+
+    def declared(self, types: tuple[str, ...]) -> Statement:
+        """The same statement with parameter types that were declared."""
+        twin = Statement(self.classified, self.node, types, self._describe)
+        twin.bindable = self.bindable
+        return twin
+
+    @property
+    def text(self) -> str:
+        """The user's text."""
+        return self.classified.text
+
+    @property
+    def empty(self) -> bool:
+        """Whether there is nothing in it but comments."""
+        return not self.classified.tokens
+
+    @property
+    def parameter_types(self) -> tuple[str, ...]:
+        """DuckDB type text of each parameter."""
+        return self.description.parameter_types
+
+    @property
+    def columns(self) -> tuple[ResultColumn, ...] | None:
+        """Of its rows; None where it answers none."""
+        return self.description.columns
+
+    @property
+    def description(self) -> Description:
+        """Both, worked out once."""
+        if self._description is None:
+            self._description = self._describe(self)
+        return self._description

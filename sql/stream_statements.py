@@ -1,0 +1,301 @@
+"""CREATE, DROP, DESCRIBE and SHOW of streams and consumer groups. Source: docs/streams.md, docs/groups.md."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ..engine import definitions, groups
+from ..engine.asking import ask_maybe
+from ..engine.errors import (
+    ActiveTransaction,
+    DuplicateObject,
+    InvalidParameterValue,
+    InvalidTextRepresentation,
+    NotSupported,
+    UndefinedObject,
+)
+from ..engine.log import EVENT_COLUMNS
+from ..engine.schema import LIVE_VIEWS
+from ..engine.streams import DEFAULT_BUFFER_BYTES, Stream
+from ..engine.transaction import Transaction
+from ..engine.waiting import Waiting
+from . import statements as st
+from .context import Context
+from .names import TEMPORARY
+from .position_text import format_positions
+from .results import Result, ResultColumn, table_result
+from .running import text_rows
+
+Values = tuple[object, ...]
+
+
+def value_of(scalar: st.Scalar, parameters: Values) -> object:
+    """A scalar of a statement, a parameter replaced by its value.
+
+    Raises:
+        InvalidParameterValue: 22023, the parameter's value is NULL.
+    """
+    if not isinstance(scalar, st.Parameter):
+        return scalar
+    value = parameters[scalar.index - 1] if scalar.index <= len(parameters) else None
+    if value is None:
+        raise InvalidParameterValue(f"parameter ${scalar.index} must not be NULL")
+    return value
+
+
+def number(scalar: st.Scalar, parameters: Values, what: str) -> int:
+    """A scalar that is a whole number, at least 0.
+
+    Raises:
+        InvalidTextRepresentation: 22P02, it is none. InvalidParameterValue: 22023, it is negative.
+    """
+    value = value_of(scalar, parameters)
+    if isinstance(value, bool) or not isinstance(value, int):
+        try:
+            value = int(str(value))
+        except ValueError as error:
+            raise InvalidTextRepresentation(f'{what} wants a whole number, not "{value}"') from error
+    if value < 0:
+        raise InvalidParameterValue(f"{what} must not be negative: {value}")
+    return value
+
+
+def text(scalar: st.Scalar, parameters: Values) -> str:
+    """A scalar that is a name or another text."""
+    return str(value_of(scalar, parameters))
+
+
+def no_transaction(session: Context, what: str) -> None:
+    """Refuse what makes its own transaction where one has begun to read or write.
+
+    Raises:
+        ActiveTransaction: 25001.
+    """
+    if session.in_block and session.transaction is not None:
+        raise ActiveTransaction(
+            f"{what} cannot run inside a transaction that has touched the database",
+            hint="COMMIT first, or run it outside a transaction block.",
+        )
+
+
+def create_stream(session: Context, made: st.CreateStream, parameters: Values) -> Waiting[Result]:
+    """CREATE STREAM."""
+    no_transaction(session, "CREATE STREAM")
+    schema, name = session.names.new_name(made.name.parts)
+    if made.if_not_exists and session.names.find_stream(made.name.parts) is not None:
+        session.notice(f'stream "{name}" already exists, skipping', sqlstate="42710")
+        return Result.command("CREATE STREAM")
+    table = made.tables[0]
+    key = session.names.table_key(table.parts)
+    if key[0] == TEMPORARY:
+        raise NotSupported(f'a stream on temporary table "{table.last}" is not supported')
+    if key[0] == "ducktail":
+        raise NotSupported('a stream on schema "ducktail" is not supported')
+    if session.names.find_stream(table.parts) is not None:
+        raise NotSupported(
+            f'"{table.last}" is a stream, and a stream is made on a table',
+            hint="CREATE CONSUMER GROUP ... ON it reads it a second time.",
+        )
+    spec = _spec(made, schema, name, key)
+    yield from definitions.create_stream(
+        session.database, session.id, session.cursor, spec, session.lock_timeout_ms
+    )
+    return Result.command("CREATE STREAM")
+
+
+def _spec(made: st.CreateStream, schema: str, name: str, key: tuple[str, ...]) -> definitions.StreamSpec:
+    options = made.options
+    return definitions.StreamSpec(
+        schema=schema,
+        name=name,
+        table_schema=key[0],
+        table=key[1],
+        columns=made.columns,
+        operations=frozenset(made.operations),
+        filter=made.where.text if made.where is not None else None,
+        partitions=options.integer("partitions"),
+        partition_by=options.names("partition_by"),
+        snapshot=options.text("snapshot") or "none",
+        before=options.text("before") or "full",
+        buffer_bytes=options.integer("buffer_bytes") or DEFAULT_BUFFER_BYTES,
+    )
+
+
+def drop_stream(session: Context, dropped: st.DropStream, parameters: Values) -> Waiting[Result]:
+    """DROP STREAM."""
+    no_transaction(session, "DROP STREAM")
+    stream = session.names.find_stream(dropped.name.parts)
+    if stream is None and dropped.if_exists:
+        session.notice(f'stream "{dropped.name}" does not exist, skipping')
+        return Result.command("DROP STREAM")
+    stream = session.names.stream(dropped.name.parts, dropped.name.position)
+    yield from definitions.drop_stream(
+        session.database, session.id, session.cursor, stream, dropped.cascade, session.lock_timeout_ms
+    )
+    return Result.command("DROP STREAM")
+
+
+def create_group(session: Context, made: st.CreateGroup, parameters: Values) -> Waiting[Result]:
+    """CREATE CONSUMER GROUP."""
+    stream = session.names.stream(made.stream.parts, made.stream.position)
+    name = text(made.group, parameters)
+    if not name:
+        raise InvalidParameterValue("a consumer group's name must not be empty")
+    after = 0 if made.start.value is None else number(made.start.value, parameters, "AFTER")
+
+    def work(transaction: Transaction) -> Waiting[None]:
+        yield from _with_writer_lock(session, transaction)
+        groups.create_group(session.database, transaction, stream, name, made.start.kind, after)
+
+    try:
+        yield from session.unit(work)
+    except DuplicateObject:
+        if not made.if_not_exists or session.in_block:
+            raise
+        session.notice(f'consumer group "{name}" already exists, skipping', sqlstate="42710")
+    return Result.command("CREATE CONSUMER GROUP")
+
+
+def _with_writer_lock(session: Context, transaction: Transaction) -> Waiting[None]:
+    """A group begins or ends at one place of the commit order, and all before it is readable."""
+    yield from session.database.lock_for(transaction, session.lock_timeout_ms)
+    yield from session.database.wait_published(session.database.last_lsn)
+
+
+def drop_group(session: Context, dropped: st.DropGroup, parameters: Values) -> Waiting[Result]:
+    """DROP CONSUMER GROUP."""
+    stream = session.names.stream(dropped.stream.parts, dropped.stream.position)
+    name = text(dropped.group, parameters)
+
+    def work(transaction: Transaction) -> Waiting[None]:
+        yield from _with_writer_lock(session, transaction)
+        group = session.database.group(stream, name, transaction)
+        yield from session.database.lock_group(transaction, group, session.lock_timeout_ms)
+        groups.drop_group(session.database, transaction, group)
+
+    if dropped.if_exists and not _there_is(session, stream, name):
+        session.notice(f'consumer group "{name}" does not exist, skipping')
+        return Result.command("DROP CONSUMER GROUP")
+    yield from session.unit(work)
+    return Result.command("DROP CONSUMER GROUP")
+
+
+def _there_is(session: Context, stream: Stream, name: str) -> bool:
+    try:
+        session.database.group(stream, name, session.transaction)
+    except UndefinedObject:
+        return False
+    return True
+
+
+# SHOW and DESCRIBE.
+
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """What a SHOW answers: columns of a system view, for one stream and perhaps one group."""
+
+    view: str
+    columns: tuple[str, ...]
+    tag: str
+
+
+SHOWN: dict[type, Shown] = {
+    st.ShowStreams: Shown(
+        "streams",
+        ("schema_name", "stream_name", "table_name", "operations", "partitions", "events", "end_lsn"),
+        "SHOW STREAMS",
+    ),
+    st.ShowPartitions: Shown(
+        "partitions",
+        ("partition", "first_lsn", "last_lsn", "events", "bytes", "buffered_from_lsn", "trimmed_events",
+         "trimmed_through_lsn", "owner", "epoch"),
+        "SHOW PARTITIONS",
+    ),
+    st.ShowGroups: Shown(
+        "consumer_groups",
+        ("schema_name", "stream_name", "group_name", "start", "created_at", "lag_events"),
+        "SHOW CONSUMER GROUPS",
+    ),
+    st.ShowOffsets: Shown(
+        "offsets",
+        ("partition", "committed_lsn", "end_lsn", "lag_events", "lag_seconds", "committed_at",
+         "committed_by"),
+        "SHOW OFFSETS",
+    ),
+}
+POSITION_COLUMNS = (("position", "JSON"),)
+DESCRIBE_COLUMNS = (("property", "VARCHAR"), ("value", "VARCHAR"))
+
+
+def shown_columns(statement: st.Statement) -> tuple[ResultColumn, ...] | None:
+    """The columns that one of our statements answers with, None without rows."""
+    shown = SHOWN.get(type(statement))
+    if shown is not None:
+        types = dict(LIVE_VIEWS[shown.view])
+        return tuple(ResultColumn(name, types[name]) for name in shown.columns)
+    own = {st.ShowReadPosition: POSITION_COLUMNS, st.DescribeStream: DESCRIBE_COLUMNS}
+    columns = own.get(type(statement))  # type: ignore[call-overload]
+    return None if columns is None else tuple(ResultColumn(*column) for column in columns)
+
+
+def show(session: Context, asked: st.Statement, parameters: Values) -> Waiting[Result]:
+    """SHOW STREAMS, PARTITIONS, CONSUMER GROUPS, OFFSETS: rows of the system views."""
+    shown = SHOWN[type(asked)]
+    where: list[str] = []
+    values: list[object] = []
+    stream = _stream_of(session, asked)
+    if stream is not None:
+        where += ["schema_name = $1", "stream_name = $2"]
+        values += [stream.schema, stream.name]
+    if isinstance(asked, st.ShowOffsets):
+        assert stream is not None
+        group = session.database.group(stream, text(asked.group, parameters), None)
+        where.append("group_name = $3")
+        values.append(group.name)
+    if isinstance(asked, st.ShowStreams) and asked.like is not None:
+        where.append("stream_name ILIKE $1")
+        values.append(asked.like)
+    yield from session.database.wait_published(session.database.last_lsn)
+    condition = f" WHERE {' AND '.join(where)}" if where else ""
+    sql = f"SELECT {', '.join(shown.columns)} FROM ducktail.{shown.view}{condition}"
+    table = session.meta.execute(sql, values or None).to_arrow_table()
+    columns = shown_columns(asked)
+    assert columns is not None
+    return table_result(columns, table, lambda _: shown.tag)
+
+
+def _stream_of(session: Context, asked: st.Statement) -> Stream | None:
+    name: st.Name | None = getattr(asked, "stream", None)
+    return None if name is None else session.names.stream(name.parts, name.position)
+
+
+def show_read_position(
+    session: Context, asked: st.ShowReadPosition, parameters: Values
+) -> Waiting[Result]:
+    """SHOW READ POSITION: what COMMIT OFFSETS would commit, as the map that its AT takes."""
+    stream = session.names.stream(asked.stream.parts, asked.stream.position)
+    group = session.database.group(stream, text(asked.group, parameters), session.transaction)
+    position = session.positions.get((stream.stream_id, group.group_id), group.name)
+    return text_rows(POSITION_COLUMNS, [[format_positions(position.lsns)]], "SHOW READ POSITION")
+    yield
+
+
+def describe_stream(session: Context, asked: st.DescribeStream, parameters: Values) -> Waiting[Result]:
+    """DESCRIBE STREAM: its definition, a property a row."""
+    stream = session.names.stream(asked.stream.parts, asked.stream.position)
+    yield from session.database.wait_published(session.database.last_lsn)
+    names = [name for name, _ in LIVE_VIEWS["streams"]]
+    row = ask_maybe(session.meta, f"SELECT {', '.join(f'{name}::VARCHAR' for name in names)} FROM ducktail.streams "
+        "WHERE schema_name = $1 AND stream_name = $2",
+        [stream.schema, stream.name],
+    )
+    assert row is not None
+    group_names = [g.name for g in session.database.catalog.groups_of(stream.stream_id)]
+    rows: list[list[object]] = [[name, value] for name, value in zip(names, row, strict=True)]
+    rows.append(["consumer_groups", ", ".join(sorted(group_names)) or None])
+    rows.append(["event_columns", ", ".join(f"{name} {type_}" for name, type_ in EVENT_COLUMNS)])
+    return text_rows(DESCRIBE_COLUMNS, rows, "DESCRIBE STREAM")
+
+

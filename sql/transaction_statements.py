@@ -1,0 +1,123 @@
+"""BEGIN, COMMIT, ROLLBACK, savepoints and SET TRANSACTION, as PostgreSQL answers them.
+
+Isolation is DuckDB's snapshot isolation, reported as `repeatable read`. SAVEPOINT and RELEASE are
+accepted because drivers send them around single statements; ROLLBACK TO cannot be done and leaves
+the block failed. Source: docs/sql.md, "Transactions".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ..engine.errors import NoActiveTransaction, NotSupported
+from ..engine.waiting import Waiting
+from .context import Context
+from .results import Result
+from .statement import Statement
+
+FAILED = "failed"
+
+
+def _check_modes(statement: Statement) -> None:
+    facts = statement.classified.transaction
+    assert facts is not None
+    if facts.isolation == "serializable":
+        raise NotSupported(
+            "isolation level SERIALIZABLE is not supported",
+            hint="Transactions run in snapshot isolation: REPEATABLE READ.",
+        )
+    if facts.read_only:
+        raise NotSupported("read-only transactions are not supported")
+    if facts.chain:
+        raise NotSupported("AND CHAIN is not supported", hint="Say BEGIN again.")
+
+
+def _begin(session: Context, statement: Statement) -> Waiting[Result]:
+    _check_modes(statement)
+    if session.implicit:
+        session.implicit = False
+    elif session.in_block:
+        session.notice(
+            "there is already a transaction in progress", severity="WARNING", sqlstate="25001"
+        )
+    else:
+        session.begin_block()
+    return Result.command("BEGIN")
+    yield
+
+
+def _commit(session: Context, statement: Statement) -> Waiting[Result]:
+    _check_modes(statement)
+    if not session.in_block:
+        _no_transaction(session)
+        return Result.command("COMMIT")
+    if session.block == FAILED:
+        session.rollback_block()
+        return Result.command("ROLLBACK")
+    yield from session.commit_block()
+    return Result.command("COMMIT")
+
+
+def _rollback(session: Context, statement: Statement) -> Waiting[Result]:
+    _check_modes(statement)
+    if session.in_block:
+        session.rollback_block()
+    else:
+        _no_transaction(session)
+    return Result.command("ROLLBACK")
+    yield
+
+
+def _no_transaction(session: Context) -> None:
+    session.notice("there is no transaction in progress", severity="WARNING", sqlstate="25P01")
+
+
+def _in_block(session: Context, what: str) -> None:
+    if not session.in_block or session.implicit:
+        raise NoActiveTransaction(f"{what} can only be used in transaction blocks")
+
+
+def _savepoint(session: Context, statement: Statement) -> Waiting[Result]:
+    _in_block(session, "SAVEPOINT")
+    return Result.command("SAVEPOINT")
+    yield
+
+
+def _release(session: Context, statement: Statement) -> Waiting[Result]:
+    _in_block(session, "RELEASE SAVEPOINT")
+    return Result.command("RELEASE")
+    yield
+
+
+def _rollback_to(session: Context, statement: Statement) -> Waiting[Result]:
+    _in_block(session, "ROLLBACK TO SAVEPOINT")
+    raise NotSupported(
+        "ROLLBACK TO SAVEPOINT is not supported",
+        detail="DuckDB cannot undo a part of a transaction.",
+        hint="ROLLBACK ends the transaction; do the work that may fail in one of its own.",
+    )
+    yield
+
+
+def _set(session: Context, statement: Statement) -> Waiting[Result]:
+    _check_modes(statement)
+    return Result.command("SET")
+    yield
+
+
+VERBS: dict[str, Callable[[Context, Statement], Waiting[Result]]] = {
+    "BEGIN": _begin,
+    "COMMIT": _commit,
+    "ROLLBACK": _rollback,
+    "SAVEPOINT": _savepoint,
+    "RELEASE": _release,
+    "ROLLBACK TO": _rollback_to,
+    "SET TRANSACTION": _set,
+}
+# What still may be said in a failed block.
+ENDINGS = frozenset({"COMMIT", "ROLLBACK", "ROLLBACK TO"})
+
+
+def run(session: Context, statement: Statement, parameters: tuple[object, ...]) -> Waiting[Result]:
+    """Run one of them."""
+    return (yield from VERBS[statement.classified.verb](session, statement))

@@ -1,0 +1,245 @@
+"""A session's settings: PostgreSQL's that clients send and ask for, our own, and DuckDB's that may be set.
+
+Each is a row of `VARIABLES`: its default, how a value is read (and refused), and whether the client
+is told of a change (PostgreSQL's GUC_REPORT). What has no meaning here is accepted only at the
+value that says so: `standard_conforming_strings = off` is refused, not ignored.
+Source: docs/settings.md, "Session settings"; PostgreSQL's "Server Configuration".
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable
+from dataclasses import dataclass
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+from ..engine.errors import (
+    CantChangeRuntimeParam,
+    InvalidParameterValue,
+    NotSupported,
+    UndefinedObject,
+)
+from .units import parse_interval_ms
+
+SERVER_VERSION = "15.0"
+APPLICATION_NAME_CHARS_MAX = 256
+TRUE_WORDS = frozenset({"on", "true", "yes", "1", "t", "y"})
+FALSE_WORDS = frozenset({"off", "false", "no", "0", "f", "n"})
+
+Reader = Callable[[str, tuple[str, ...]], str]
+
+
+def _one(name: str, values: tuple[str, ...]) -> str:
+    if len(values) != 1:
+        raise InvalidParameterValue(f'setting "{name}" takes one value')
+    return values[0]
+
+
+def _text(name: str, values: tuple[str, ...]) -> str:
+    return _one(name, values)[:APPLICATION_NAME_CHARS_MAX]
+
+
+def _boolean(name: str, values: tuple[str, ...]) -> str:
+    word = _one(name, values).lower()
+    if word in TRUE_WORDS:
+        return "on"
+    if word in FALSE_WORDS:
+        return "off"
+    raise InvalidParameterValue(f'setting "{name}" wants a boolean, not "{word}"')
+
+
+def _milliseconds(name: str, values: tuple[str, ...]) -> str:
+    text = _one(name, values).strip()
+    if text.isdigit():
+        return text
+    return str(parse_interval_ms(text))
+
+
+def _whole(low: int, high: int) -> Reader:
+    def read(name: str, values: tuple[str, ...]) -> str:
+        text = _one(name, values)
+        try:
+            number = int(text)
+        except ValueError:
+            number = low - 1
+        if not low <= number <= high:
+            raise InvalidParameterValue(
+                f'setting "{name}" wants a whole number from {low} to {high}, not "{text}"'
+            )
+        return str(number)
+
+    return read
+
+
+def _only(*allowed: str) -> Reader:
+    """A setting that has just these values here."""
+
+    def read(name: str, values: tuple[str, ...]) -> str:
+        text = ", ".join(values)
+        for value in allowed:
+            if text.lower().replace("'", "").replace(" ", "") == value.lower().replace(" ", ""):
+                return allowed[0] if name == "client_encoding" else value
+        raise InvalidParameterValue(
+            f'setting "{name}" can only be {" or ".join(repr(v) for v in allowed)} here, not "{text}"'
+        )
+
+    return read
+
+
+def _boolean_only(wanted: str) -> Reader:
+    def read(name: str, values: tuple[str, ...]) -> str:
+        word = _boolean(name, values)
+        if word != wanted:
+            raise NotSupported(f'setting "{name}" can only be {wanted}')
+        return word
+
+    return read
+
+
+def _datestyle(name: str, values: tuple[str, ...]) -> str:
+    words = {word.strip().upper() for value in values for word in value.split(",")}
+    if not words <= {"ISO", "MDY", "DMY", "YMD"}:
+        raise InvalidParameterValue(f'setting "DateStyle" can only be ISO here, not "{", ".join(values)}"')
+    return "ISO, MDY"
+
+
+def _timezone(name: str, values: tuple[str, ...]) -> str:
+    text = _one(name, values)
+    if text.upper() in ("UTC", "GMT", "Z"):
+        return "UTC" if text.upper() != "GMT" else "GMT"
+    try:
+        return ZoneInfo(text).key
+    except (ZoneInfoNotFoundError, ValueError, OSError) as error:
+        raise InvalidParameterValue(f'invalid value for setting "TimeZone": "{text}"') from error
+
+
+def _fixed(name: str, values: tuple[str, ...]) -> str:
+    raise CantChangeRuntimeParam(f'setting "{name}" cannot be changed')
+
+
+def _isolation(name: str, values: tuple[str, ...]) -> str:
+    level = _one(name, values).lower()
+    if level == "serializable":
+        raise NotSupported(
+            "isolation level SERIALIZABLE is not supported",
+            hint="Transactions run in snapshot isolation: REPEATABLE READ.",
+        )
+    if level not in ("repeatable read", "read committed", "read uncommitted"):
+        raise InvalidParameterValue(f'setting "{name}" has no value "{level}"')
+    return "repeatable read"
+
+
+@dataclass(frozen=True, slots=True)
+class Variable:
+    """One setting.
+
+    Args:
+        name: as it is shown.
+        default: its value in a new session; None is DuckDB's own present value.
+        read: turns the values of SET into the stored text, or raises.
+        report: the client is told when it changes.
+        duckdb: the DuckDB setting that follows it, or None.
+    """
+
+    name: str
+    default: str
+    read: Reader
+    about: str
+    report: bool = False
+    duckdb: str | None = None
+
+
+VARIABLES: dict[str, Variable] = {
+    variable.name.lower(): variable
+    for variable in (
+        Variable("application_name", "", _text, "what the client calls itself", report=True),
+        Variable("client_encoding", "UTF8", _only("UTF8", "UTF-8", "UNICODE"), "UTF8 only", report=True),
+        Variable("client_min_messages", "notice", _only("notice", "warning", "error", "log", "info",
+                 "debug1", "debug2", "debug3", "debug4", "debug5"), "notices below it are not sent"),
+        Variable("DateStyle", "ISO, MDY", _datestyle, "ISO only", report=True),
+        Variable("TimeZone", "UTC", _timezone, "zone in which timestamptz is shown", report=True,
+                 duckdb="TimeZone"),
+        Variable("IntervalStyle", "postgres", _only("postgres"), "postgres only", report=True),
+        Variable("bytea_output", "hex", _only("hex"), "hex only"),
+        Variable("extra_float_digits", "1", _whole(-15, 3), "floats are always shortest and exact"),
+        Variable("integer_datetimes", "on", _fixed, "fixed", report=True),
+        Variable("standard_conforming_strings", "on", _boolean_only("on"), "on only", report=True),
+        Variable("escape_string_warning", "on", _boolean, "no effect: there are no such warnings"),
+        Variable("backslash_quote", "safe_encoding", _only("safe_encoding", "off"), "safe_encoding only"),
+        Variable("server_version", SERVER_VERSION, _fixed, "the PostgreSQL version spoken", report=True),
+        Variable("server_version_num", "150000", _fixed, "the same as a number"),
+        Variable("server_encoding", "UTF8", _fixed, "fixed", report=True),
+        Variable("is_superuser", "on", _fixed, "fixed", report=True),
+        Variable("session_authorization", "", _fixed, "the user of the session", report=True),
+        Variable("in_hot_standby", "off", _fixed, "fixed", report=True),
+        Variable("default_transaction_read_only", "off", _boolean_only("off"), "off only", report=True),
+        Variable("transaction_read_only", "off", _boolean_only("off"), "off only"),
+        Variable("default_transaction_isolation", "repeatable read", _isolation, "snapshot isolation"),
+        Variable("transaction_isolation", "repeatable read", _isolation, "snapshot isolation"),
+        Variable("transaction_deferrable", "off", _boolean_only("off"), "off only"),
+        Variable("max_identifier_length", "63", _fixed, "what clients expect; names may be longer"),
+        Variable("row_security", "on", _boolean, "no effect: there are no row policies"),
+        Variable("synchronous_commit", "on", _boolean_only("on"), "on only"),
+        Variable("xmloption", "content", _only("content", "document"), "no effect: there is no xml"),
+        Variable("statement_timeout", "0", _milliseconds, "longest run of a statement, ms; 0 is no end"),
+        Variable("lock_timeout", "10000", _milliseconds, "longest wait for a lock, ms; 0 is the default"),
+        Variable("idle_in_transaction_session_timeout", "60000", _milliseconds,
+                 "a session idle in a transaction for longer is ended, ms; 0 is never"),
+        Variable("search_path", "main", lambda name, values: ", ".join(values),
+                 "where unqualified names are looked up", duckdb="search_path"),
+        Variable("schema", "main", _one, "where unqualified names are made", duckdb="schema"),
+        Variable("integer_division", "off", _boolean, "1 / 2 is 0, as in PostgreSQL",
+                 duckdb="integer_division"),
+        Variable("default_order", "asc", _only("asc", "desc"), "order of ORDER BY without a word",
+                 duckdb="default_order"),
+        Variable("default_null_order", "nulls_last", _only("nulls_last", "nulls_first"),
+                 "where ORDER BY puts NULLs", duckdb="default_null_order"),
+    )
+}
+# Other names of the same settings.
+ALIASES = {
+    "time zone": "timezone",
+    "names": "client_encoding",
+    "session characteristics as transaction": "default_transaction_isolation",
+    "transaction isolation level": "transaction_isolation",
+}
+
+
+def variable(name: str) -> Variable:
+    """The setting of this name.
+
+    Raises:
+        UndefinedObject: 42704, there is none.
+    """
+    key = name.lower()
+    key = ALIASES.get(key, key)
+    found = VARIABLES.get(key)
+    if found is None:
+        near = difflib.get_close_matches(key, VARIABLES, 1)
+        raise UndefinedObject(
+            f'unrecognized configuration parameter "{name}"',
+            hint=f"Did you mean {VARIABLES[near[0]].name}?" if near else None,
+        )
+    return found
+
+
+class Variables:
+    """The present values of one session's settings."""
+
+    def __init__(self, given: dict[str, str]) -> None:
+        self.defaults = {key: variable.default for key, variable in VARIABLES.items()}
+        self.defaults.update(given)
+        self.values = dict(self.defaults)
+
+    def __getitem__(self, name: str) -> str:
+        return self.values[name.lower()]
+
+    def milliseconds(self, name: str) -> int:
+        """A setting that is a time."""
+        return int(self.values[name])
+
+    def reported(self) -> dict[str, str]:
+        """What a client is told at its start."""
+        return {
+            variable.name: self.values[key] for key, variable in VARIABLES.items() if variable.report
+        }

@@ -1,0 +1,51 @@
+"""What all tests may use: a real server process, and psql."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from server_process import ServerProcess
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--slt-rewrite", action="store_true", help="write what .slt records answer into them")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tests that want a system program are left out, and say so, where it is missing."""
+    programs = {"psql": shutil.which("psql"), "postgres": postgres_programs()}
+    for item in items:
+        for marker, found in programs.items():
+            if item.get_closest_marker(marker) and not found:
+                item.add_marker(pytest.mark.skip(reason=f"{marker} is not installed (make deps)"))
+
+
+def postgres_programs() -> Path | None:
+    """The directory of initdb and postgres, if any."""
+    found = shutil.which("initdb")
+    places = [Path(found)] if found else sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"))
+    return places[-1].resolve().parent if places else None
+
+
+@pytest.fixture
+def serve(tmp_path: Path) -> Iterator[Callable[..., ServerProcess]]:
+    """`serve("name.duckdb")` starts a real server on a file in tmp_path; all are stopped at the end."""
+    started: list[ServerProcess] = []
+
+    def start(name: str = "ducktail.duckdb", **arguments: Any) -> ServerProcess:
+        started.append(ServerProcess(tmp_path / name, **arguments))
+        return started[-1]
+
+    yield start
+    for server in started:
+        server.stop()
+
+
+@pytest.fixture
+def server(serve: Callable[..., ServerProcess]) -> ServerProcess:
+    """A real server on a new database."""
+    return serve()

@@ -1,0 +1,200 @@
+"""psycopg 3 against a real server: normal, prepared, binary and pipeline mode."""
+
+from __future__ import annotations
+
+import datetime
+import decimal
+import threading
+import uuid
+from collections.abc import Iterator
+from typing import Any
+
+import psycopg
+import pytest
+from psycopg.pq import TransactionStatus
+from server_process import ServerProcess
+
+Connection = psycopg.Connection[Any]
+
+
+@pytest.fixture
+def connection(server: ServerProcess) -> Iterator[Connection]:
+    """An autocommit connection with a table t(id, item)."""
+    with server.connect() as connection:
+        connection.execute("CREATE TABLE t(id int PRIMARY KEY, item text)")
+        yield connection
+
+
+VALUES: list[tuple[str, object]] = [
+    ("int4", 7),
+    ("int8", -(2**40)),
+    ("bool", True),
+    ("float8", 0.5),
+    ("text", "é ☃ ' \" \\"),
+    ("numeric", decimal.Decimal("12345.6789")),
+    ("date", datetime.date(2026, 11, 21)),
+    ("timestamp", datetime.datetime(2026, 11, 21, 13, 5, 1, 250)),
+    ("timestamptz", datetime.datetime(2026, 11, 21, 13, 5, tzinfo=datetime.UTC)),
+    ("time", datetime.time(1, 2, 3, 4)),
+    ("uuid", uuid.UUID("b1d8e8d1-6d0b-4e7c-9f57-3a0c1b1c2d3e")),
+    ("bytea", b"\0\xff\\"),
+]
+
+
+@pytest.mark.parametrize("binary", [False, True], ids=["text", "binary"])
+@pytest.mark.parametrize(("kind", "value"), VALUES, ids=lambda value: value if isinstance(value, str) else "")
+def test_a_value_goes_there_and_back(connection: Connection, kind: str, value: object, binary: bool) -> None:
+    placeholder = "%b" if binary else "%s"
+    if kind == "numeric" and binary:
+        kind = "numeric(18, 4)"
+    cursor = connection.execute(f"SELECT {placeholder}::{kind} AS v, NULL::{kind}", (value,), binary=binary)
+    assert cursor.fetchall() == [(value, None)]
+
+
+def test_an_error_has_its_sqlstate_and_place(connection: Connection) -> None:
+    with pytest.raises(psycopg.errors.UndefinedColumn) as caught:
+        connection.execute("SELECT 'é', nowhere FROM t")
+    assert caught.value.diag.statement_position == "13"
+    with pytest.raises(psycopg.errors.UndefinedColumn) as caught:
+        connection.execute("SELECT 1; SELECT nowhere FROM t")
+    assert caught.value.diag.statement_position == "18"
+
+
+def test_transactions(connection: Connection) -> None:
+    with connection.transaction():
+        connection.execute("INSERT INTO t VALUES (1, 'a')")
+        assert connection.info.transaction_status == TransactionStatus.INTRANS
+    with pytest.raises(ZeroDivisionError), connection.transaction():
+        connection.execute("INSERT INTO t VALUES (2, 'b')")
+        raise ZeroDivisionError
+    with connection.transaction(force_rollback=True):
+        with pytest.raises(psycopg.errors.UndefinedTable):
+            connection.execute("SELECT * FROM nowhere")
+        assert connection.info.transaction_status == TransactionStatus.INERROR
+        with pytest.raises(psycopg.errors.InFailedSqlTransaction):
+            connection.execute("SELECT 1")
+    assert connection.execute("SELECT * FROM t").fetchall() == [(1, "a")]
+    assert connection.info.transaction_status == TransactionStatus.IDLE
+
+
+def test_not_autocommit(server: ServerProcess, connection: Connection) -> None:
+    with server.connect(autocommit=False) as other:
+        other.execute("INSERT INTO t VALUES (1, 'a')")
+        other.rollback()
+        other.execute("INSERT INTO t VALUES (2, 'b')")
+        other.commit()
+    assert connection.execute("SELECT id FROM t").fetchall() == [(2,)]
+
+
+def test_prepared_statements(connection: Connection) -> None:
+    for number in range(20):
+        connection.execute("INSERT INTO t VALUES (%s, %s)", (number, str(number)), prepare=True)
+    found = [
+        connection.execute("SELECT item FROM t WHERE id = %s", (number,), prepare=True).fetchone()
+        for number in range(20)
+    ]
+    assert found == [(str(number),) for number in range(20)]
+    # psycopg forgets its statements with DEALLOCATE ALL when a table changes.
+    connection.execute("DROP TABLE t")
+    connection.execute("CREATE TABLE t(id int)")
+    assert connection.execute("SELECT count(*) FROM t", prepare=True).fetchone() == (0,)
+
+
+def test_a_pipeline_is_one_transaction_up_to_its_sync(connection: Connection) -> None:
+    with connection.pipeline():
+        connection.execute("INSERT INTO t VALUES (1, 'a')")
+        connection.execute("INSERT INTO t VALUES (2, 'b')")
+        count = connection.execute("SELECT count(*) FROM t")
+    assert count.fetchone() == (2,)
+    with pytest.raises(psycopg.errors.UndefinedTable), connection.pipeline():
+        connection.execute("INSERT INTO t VALUES (3, 'c')")
+        connection.execute("SELECT * FROM nowhere")
+        connection.execute("INSERT INTO t VALUES (4, 'd')")
+    assert connection.execute("SELECT count(*) FROM t").fetchone() == (2,)
+    with connection.pipeline() as pipeline:
+        connection.execute("INSERT INTO t VALUES (5, 'e')")
+        pipeline.sync()
+        with pytest.raises(psycopg.errors.UniqueViolation):
+            connection.execute("INSERT INTO t VALUES (5, 'e')").fetchall()
+        pipeline.sync()
+        connection.execute("INSERT INTO t VALUES (6, 'f')")
+    assert connection.execute("SELECT id FROM t ORDER BY id").fetchall() == [(1,), (2,), (5,), (6,)]
+
+
+def test_a_transaction_in_a_pipeline(connection: Connection) -> None:
+    with connection.pipeline(), connection.transaction():
+        connection.execute("INSERT INTO t VALUES (1, 'a')")
+    with connection.pipeline(), connection.transaction(force_rollback=True):
+        connection.execute("INSERT INTO t VALUES (2, 'b')")
+    assert connection.execute("SELECT id FROM t").fetchall() == [(1,)]
+
+
+def test_executemany(connection: Connection) -> None:
+    cursor = connection.cursor()
+    cursor.executemany("INSERT INTO t VALUES (%s, %s)", [(number, "x") for number in range(100)])
+    assert cursor.rowcount == 100
+    assert connection.execute("SELECT count(*) FROM t").fetchone() == (100,)
+
+
+def test_several_statements_in_one_text(connection: Connection) -> None:
+    cursor = connection.execute("INSERT INTO t VALUES (1, 'a'); SELECT id FROM t; SELECT 'é;é'")
+    assert cursor.statusmessage == "INSERT 0 1"
+    assert cursor.nextset() and cursor.fetchall() == [(1,)]
+    assert cursor.nextset() and cursor.fetchall() == [("é;é",)]
+    with pytest.raises(psycopg.errors.UniqueViolation):
+        connection.execute("INSERT INTO t VALUES (2, 'b'); INSERT INTO t VALUES (1, 'b')")
+    assert connection.execute("SELECT count(*) FROM t").fetchone() == (1,)
+
+
+def test_a_long_result_streams(connection: Connection) -> None:
+    cursor = connection.cursor()
+    total = 0
+    for row in cursor.stream("SELECT range AS n, repeat('x', 100) AS x FROM range(300000)"):
+        total += row[0]
+    assert total == sum(range(300000))
+
+
+def test_describe_without_execution(connection: Connection) -> None:
+    result = connection.pgconn.prepare(b"s", b"SELECT $1::int AS a, 'x' AS b")
+    described = connection.pgconn.describe_prepared(b"s")
+    assert (result.nparams, described.nparams, described.param_type(0)) == (0, 1, 23)
+    assert [described.fname(at) for at in range(described.nfields)] == [b"a", b"b"]
+    assert [described.ftype(at) for at in range(described.nfields)] == [23, 25]
+
+
+def test_a_running_query_is_cancelled(connection: Connection) -> None:
+    slow = "SELECT count(*) FROM range(10000000000) a WHERE a.range % 7 = 8"
+    timer = threading.Timer(0.3, connection.cancel_safe)
+    timer.start()
+    with pytest.raises(psycopg.errors.QueryCanceled):
+        connection.execute(slow)
+    timer.join()
+    assert connection.execute("SELECT 1").fetchone() == (1,)
+    connection.cancel()
+    assert connection.execute("SELECT 1").fetchone() == (1,)
+
+
+def test_copy_is_refused_and_the_connection_stays_usable(connection: Connection) -> None:
+    with pytest.raises(psycopg.errors.FeatureNotSupported):
+        with connection.cursor().copy("COPY t FROM STDIN") as copy:
+            copy.write(b"1\ta\n")
+    with pytest.raises(psycopg.errors.FeatureNotSupported):
+        with connection.cursor().copy("COPY t TO STDOUT") as copy:
+            copy.read()
+    assert connection.execute("SELECT 1").fetchone() == (1,)
+
+
+def test_changed_parameters_are_reported(connection: Connection) -> None:
+    connection.execute("SET TimeZone = 'Asia/Tokyo'")
+    assert connection.info.parameter_status("TimeZone") == "Asia/Tokyo"
+    found = connection.execute("SELECT timestamptz '2026-01-01 00:00:00+00'").fetchone()
+    assert found is not None and str(found[0]) == "2026-01-01 09:00:00+09:00"
+    connection.execute("SET application_name = 'x'")
+    assert connection.info.parameter_status("application_name") == "x"
+
+
+def test_a_warning_is_a_notice(connection: Connection) -> None:
+    notices: list[str | None] = []
+    connection.add_notice_handler(lambda diagnostic: notices.append(diagnostic.sqlstate))
+    connection.execute("COMMIT")
+    assert notices == ["25P01"]

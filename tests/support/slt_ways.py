@@ -1,0 +1,197 @@
+"""The three ways that a .slt file runs: in process, by the simple and by the extended protocol."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from pathlib import Path
+from typing import Protocol
+
+import slt_text
+from psycopg import pq
+from slt_file import Parameter
+
+import ducktail
+
+Row = tuple[str | None, ...]
+PLACEHOLDER = re.compile(r"\$(\d+)")
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What came of one statement: rows (and how many columns), a row count, or an error."""
+
+    columns: int | None = None
+    rows: tuple[Row, ...] = ()
+    count: int | None = None
+    sqlstate: str | None = None
+    message: str = ""  # with "DETAIL: ..." and "HINT: ..." on lines of their own
+
+
+class Way(Protocol):
+    """One way to run statements against a database file."""
+
+    def open(self, path: Path, settings: dict[str, int]) -> None:
+        """Open the database at `path`, made where there is none."""
+
+    def execute(self, connection: str, sql: str, parameters: Sequence[Parameter]) -> Answer:
+        """Run one statement in the session called `connection`, made where there is none."""
+
+    def close(self) -> None:
+        """End all sessions and close the database; `open` may follow."""
+
+
+class InProcess:
+    """Through ducktail.connect; a session is a connection of its own."""
+
+    def __init__(self) -> None:
+        self._connections: dict[str, ducktail.Connection] = {}
+
+    def open(self, path: Path, settings: dict[str, int]) -> None:
+        """Open the database at `path`, made where there is none."""
+        self._connections["default"] = ducktail.connect(path, **settings)
+
+    def execute(self, connection: str, sql: str, parameters: Sequence[Parameter]) -> Answer:
+        """Run one statement in the session called `connection`, made where there is none."""
+        if connection not in self._connections:
+            self._connections[connection] = self._connections["default"].duplicate()
+        with self._connections[connection].cursor() as cursor:
+            try:
+                cursor.execute(sql, parameters)
+                if cursor.description is None:
+                    return Answer(count=cursor.rowcount)
+                rows = tuple(tuple(slt_text.text(value) for value in row) for row in cursor.fetchall())
+                return Answer(len(cursor.description), rows, cursor.rowcount)
+            except ducktail.Error as error:
+                return _failure(error.sqlstate, error.message, error.detail, error.hint)
+
+    def close(self) -> None:
+        """End all sessions and close the database; `open` may follow."""
+        for connection in reversed(self._connections.values()):
+            connection.close()
+        self._connections.clear()
+
+
+class Host:
+    """The server process that the two wire ways share; see slt_host."""
+
+    def __init__(self) -> None:
+        program = Path(__file__).with_name("slt_host.py")
+        self._process = subprocess.Popen(
+            [sys.executable, str(program)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+
+    def ask(self, **request: object) -> dict[str, int]:
+        """Send one request and wait for its answer."""
+        assert self._process.stdin
+        assert self._process.stdout
+        self._process.stdin.write(json.dumps(request) + "\n")
+        self._process.stdin.flush()
+        line = self._process.stdout.readline()
+        assert line, "the server process ended; its standard error says why"
+        answer: dict[str, int] = json.loads(line)
+        return answer
+
+    def end(self) -> None:
+        """End the process and wait for it."""
+        self._process.communicate(timeout=30)
+
+
+class Wire:
+    """Through libpq to a server process.
+
+    Args:
+        extended: Parse, Describe, Bind, Execute with parameters; else one Query message.
+    """
+
+    def __init__(self, host: Host, extended: bool) -> None:
+        self._host, self._extended = host, extended
+        self._connections: dict[str, pq.abc.PGconn] = {}
+
+    def open(self, path: Path, settings: dict[str, int]) -> None:
+        """Open the database at `path`, made where there is none."""
+        self._path = str(path)
+        self._port = self._host.ask(open=self._path, settings=settings)["port"]
+
+    def execute(self, connection: str, sql: str, parameters: Sequence[Parameter]) -> Answer:
+        """Run one statement in the session called `connection`, made where there is none."""
+        if connection not in self._connections:
+            self._connections[connection] = self._connect()
+        session = self._connections[connection]
+        if not self._extended:
+            if parameters:
+                sql = PLACEHOLDER.sub(lambda match: _literal(parameters[int(match[1]) - 1]), sql)
+            return _answer(session.exec_(sql.encode()))
+        prepared = session.prepare(b"", sql.encode())
+        if prepared.status == pq.ExecStatus.FATAL_ERROR:
+            return _answer(prepared)
+        described = session.describe_prepared(b"")
+        if described.status == pq.ExecStatus.FATAL_ERROR:
+            return _answer(described)
+        result = session.exec_prepared(b"", [_wire_text(value) for value in parameters])
+        if result.status == pq.ExecStatus.TUPLES_OK:
+            shapes = [[(r.fname(i), r.ftype(i)) for i in range(r.nfields)] for r in (described, result)]
+            assert shapes[0] == shapes[1], f"Describe said {shapes[0]}, the answer has {shapes[1]}"
+        return _answer(result)
+
+    def close(self) -> None:
+        """End all sessions and close the database; `open` may follow."""
+        for connection in self._connections.values():
+            connection.finish()
+        self._connections.clear()
+        self._host.ask(close=self._path)
+
+    def _connect(self) -> pq.abc.PGconn:
+        conninfo = f"host=127.0.0.1 port={self._port} dbname=ducktail user=ducktail"
+        session = pq.PGconn.connect(conninfo.encode())
+        assert session.status == pq.ConnStatus.OK, session.error_message.decode()
+        return session
+
+
+def _answer(result: pq.abc.PGresult) -> Answer:
+    if result.status == pq.ExecStatus.TUPLES_OK:
+        rows = tuple(
+            tuple(_decoded(result.get_value(row, column)) for column in range(result.nfields))
+            for row in range(result.ntuples)
+        )
+        return Answer(result.nfields, rows, result.command_tuples)
+    if result.status in (pq.ExecStatus.COMMAND_OK, pq.ExecStatus.EMPTY_QUERY):
+        return Answer(count=result.command_tuples)
+    fields = (
+        pq.DiagnosticField.SQLSTATE,
+        pq.DiagnosticField.MESSAGE_PRIMARY,
+        pq.DiagnosticField.MESSAGE_DETAIL,
+        pq.DiagnosticField.MESSAGE_HINT,
+    )
+    sqlstate, message, detail, hint = (_decoded(result.error_field(field)) for field in fields)
+    return _failure(sqlstate or "(no sqlstate)", message or result.error_message.decode(), detail, hint)
+
+
+def _failure(sqlstate: str | None, message: str, detail: str | None, hint: str | None) -> Answer:
+    parts = [message]
+    parts += [f"DETAIL: {detail}"] if detail else []
+    parts += [f"HINT: {hint}"] if hint else []
+    return Answer(sqlstate=sqlstate, message="\n".join(parts))
+
+
+def _decoded(value: bytes | None) -> str | None:
+    return None if value is None else value.decode()
+
+
+def _wire_text(value: Parameter) -> bytes | None:
+    if value is None:
+        return None
+    return (str(value).lower() if isinstance(value, bool) else str(value)).encode()
+
+
+def _literal(value: Parameter) -> str:
+    if value is None:
+        return "NULL"
+    if isinstance(value, bool):
+        return str(value).lower()
+    return str(value) if isinstance(value, int | Decimal) else "'" + value.replace("'", "''") + "'"

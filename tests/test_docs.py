@@ -1,0 +1,174 @@
+"""The docs are whole: every statement, option, setting, view, error and promise has its place."""
+
+from __future__ import annotations
+
+import importlib.util
+import inspect
+import re
+from dataclasses import fields
+from functools import cache
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from ducktail.__main__ import parser
+from ducktail.engine import errors
+from ducktail.engine.schema import LIVE_VIEWS
+from ducktail.engine.settings import Settings
+from ducktail.sql import statements
+from ducktail.sql.options import RULES
+
+ROOT = Path(__file__).resolve().parents[1]
+DOCS = ROOT / "docs"
+PAGES = sorted([ROOT / "README.md", *DOCS.rglob("*.md")])
+
+# Statement -> its heading in docs/sql.md.
+HEADINGS = {
+    "CreateStream": "CREATE STREAM",
+    "DropStream": "DROP STREAM",
+    "ShowStreams": "SHOW STREAMS",
+    "ShowPartitions": "SHOW PARTITIONS",
+    "DescribeStream": "DESCRIBE STREAM",
+    "CreateGroup": "CREATE CONSUMER GROUP",
+    "DropGroup": "DROP CONSUMER GROUP",
+    "ShowGroups": "SHOW CONSUMER GROUPS",
+    "ShowOffsets": "SHOW OFFSETS",
+    "ShowReadPosition": "SHOW READ POSITION",
+    "CommitOffsets": "COMMIT OFFSETS",
+    "CommitOffset": "COMMIT OFFSET",
+}
+
+# Statement -> the words that name it among what is "Not yet" there.
+NOT_YET = {
+    "CreateTopic": "CREATE, ALTER, DROP TOPIC",
+    "Publish": "PUBLISH",
+    "Listen": "LISTEN",
+    "Unlisten": "UNLISTEN",
+    "LeaveGroup": "LEAVE CONSUMER GROUP",
+    "ShowMembers": "SHOW MEMBERS",
+    "SeekGroup": "SEEK",
+    "SetGroup": "SET",
+    "Park": "PARK",
+    "Release": "RELEASE",
+    "DescribeGroup": "DESCRIBE CONSUMER GROUP",
+    "ShowParked": "SHOW PARKED",
+    "CreateBookmark": "CREATE, DROP BOOKMARK",
+    "DropBookmark": "CREATE, DROP BOOKMARK",
+    "ShowBookmarks": "SHOW BOOKMARKS",
+    "ShowCheckpoints": "SHOW CHECKPOINTS",
+    "ReportPipeline": "REPORT PIPELINE",
+    "SetStream": "ALTER STREAM (SET",
+    "RenameStream": "RENAME TO",
+    "ResyncStream": "RESYNC",
+    "CommentOnStream": "COMMENT ON STREAM",
+    "ShowCreateStream": "SHOW CREATE STREAM",
+    "CheckStream": "CHECK STREAM",
+    "ShowChanges": "SHOW CHANGES",
+    "CreateUser": "CREATE, ALTER, DROP USER",
+    "AlterUser": "CREATE, ALTER, DROP USER",
+    "DropUser": "CREATE, ALTER, DROP USER",
+    "Grant": "GRANT",
+    "Revoke": "REVOKE",
+    "ShowNodes": "SHOW NODES",
+    "ShowPlacement": "SHOW PLACEMENT",
+}
+PROMISES = 14
+
+
+@cache
+def page(name: str) -> str:
+    """A page of docs/."""
+    return (DOCS / name).read_text()
+
+
+def headings(text: str) -> list[str]:
+    """The headings of a page, code blocks left out."""
+    prose = re.sub(r"^```.*?^```", "", text, flags=re.MULTILINE | re.DOTALL)
+    return re.findall(r"^#+ (.+)$", prose, flags=re.MULTILINE)
+
+
+def anchor(heading: str) -> str:
+    """The anchor that a heading gets where Markdown is shown."""
+    return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
+
+
+def kinds(module: ModuleType, base: type) -> list[str]:
+    """The names of the classes in a module below `base`."""
+    found = inspect.getmembers(module, inspect.isclass)
+    return [name for name, item in found if issubclass(item, base) and item is not base]
+
+
+@pytest.mark.parametrize("name", kinds(statements, statements.Statement))
+def test_every_statement_has_its_heading(name: str) -> None:
+    if name in HEADINGS:
+        assert HEADINGS[name] in headings(page("sql.md"))
+    else:
+        assert NOT_YET[name] in page("sql.md").partition("## Not yet")[2]
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_every_option_has_its_row(name: str) -> None:
+    now, _, later = page("sql.md").partition("## Not yet")
+    if RULES[name].later:
+        assert re.search(rf"\b{name}\b", later)
+    else:
+        assert re.search(rf"^\| {name} \|", now, re.MULTILINE)
+
+
+@pytest.mark.parametrize("view", LIVE_VIEWS)
+def test_every_view_has_its_row(view: str) -> None:
+    assert f"| ducktail.{view} |" in page("sql.md")
+
+
+@pytest.mark.parametrize("name", [item.name for item in fields(Settings)])
+def test_every_setting_has_its_row(name: str) -> None:
+    assert f"| `--{name.replace('_', '-')}` |" in page("settings.md")
+
+
+def test_every_flag_has_its_row() -> None:
+    [commands] = [action for action in parser()._actions if action.dest == "command"]
+    assert commands.choices is not None
+    for action in dict(commands.choices)["serve"]._actions:  # type: ignore[call-overload]
+        for flag in action.option_strings:
+            if flag.startswith("--") and flag != "--help":
+                assert f"| `{flag}` |" in page("settings.md"), flag
+
+
+@pytest.mark.parametrize("name", kinds(errors, errors.DucktailError))
+def test_every_error_has_its_row(name: str) -> None:
+    assert f"\n| {getattr(errors, name).sqlstate} |" in page("errors.md")
+
+
+def test_every_promise_has_its_heading() -> None:
+    numbers = [int(heading.split(".")[0]) for heading in headings(page("promises.md"))[1:]]
+    assert numbers == list(range(1, PROMISES + 1))
+
+
+@pytest.mark.parametrize("name", ["errors.md", "settings.md"])
+def test_generated_pages_are_what_make_docs_writes(name: str) -> None:
+    spec = importlib.util.spec_from_file_location("docs_generate", DOCS / "generate.py")
+    assert spec is not None
+    assert spec.loader is not None
+    generate = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(generate)
+    assert page(name) == generate.PAGES[name](), "run `make docs`"
+
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: path.relative_to(ROOT).as_posix())
+def test_links_lead_somewhere(path: Path) -> None:
+    for target in re.findall(r"\]\(([^)\s]+)\)", path.read_text()):
+        if target.startswith("http"):
+            continue
+        file, _, fragment = target.partition("#")
+        goal = (path.parent / file).resolve() if file else path
+        assert goal.exists(), f"{target} is not there"
+        if fragment:
+            assert fragment in map(anchor, headings(goal.read_text())), f"{target}: no such heading"
+
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: path.relative_to(ROOT).as_posix())
+def test_make_tasks_in_the_docs_exist(path: Path) -> None:
+    tasks = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    for task in re.findall(r"`make ([a-z]+)", path.read_text()):
+        assert task in tasks, f"make {task}"

@@ -1,0 +1,141 @@
+"""Who may import whom: reads the imports of every module and fails on an arrow that runs up.
+
+    __init__, __main__ -> pgwire_gateway -> sql -> engine        spark_connector -> none of them
+
+Source: the design pages in docs/design/.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from graphlib import CycleError, TopologicalSorter
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+
+# Layer -> the layers whose modules it may import. "" is the package's own __init__ and __main__.
+MAY_IMPORT = {
+    "": {"pgwire_gateway", "sql", "engine"},
+    "pgwire_gateway": {"pgwire_gateway", "sql", "engine"},
+    "sql": {"sql", "engine"},
+    "engine": {"engine"},
+    "spark_connector": {"spark_connector"},
+}
+
+TRANSPORT = "pgwire_gateway.transport"
+
+# Module -> where it may be imported: the wire's codec and conversation are sans-IO like the rest.
+ONLY_IN = {
+    "asyncio": (TRANSPORT, "__main__"),
+    "socket": (TRANSPORT,),
+    "ssl": (TRANSPORT,),
+    "selectors": (TRANSPORT,),
+    "socketserver": (),
+    "http": (),
+    "urllib": (),
+}
+
+
+def modules() -> dict[str, Path]:
+    """Every module of the package, by its name without the leading `ducktail`."""
+    paths = list(ROOT.glob("*.py"))
+    for package in MAY_IMPORT:
+        if package:
+            paths += (ROOT / package).rglob("*.py")
+    return {module_name(path): path for path in paths}
+
+
+def module_name(path: Path) -> str:
+    """`engine/errors.py` is `engine.errors`, `engine/__init__.py` is `engine`."""
+    parts = path.relative_to(ROOT).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def layer(module: str) -> str:
+    """The folder that a module is in; "" for the package's own."""
+    first = module.split(".")[0]
+    return first if first in MAY_IMPORT else ""
+
+
+MODULES = modules()
+TREES = {name: ast.parse(path.read_text(), str(path)) for name, path in MODULES.items()}
+
+
+def imports(module: str, tree: ast.AST) -> Iterator[tuple[str, int]]:
+    """What `module` imports, with the line: our own modules as `.engine.errors`, others by name."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from ((alias.name, node.lineno) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.level == 0:
+            assert node.module
+            yield node.module, node.lineno
+        elif isinstance(node, ast.ImportFrom):
+            for target in relative(module, node):
+                yield target, node.lineno
+
+
+def relative(module: str, node: ast.ImportFrom) -> Iterator[str]:
+    """The modules that `from ..x import y` names: `.x.y` where that is a module, else `.x`."""
+    package = module.split(".") if MODULES[module].name == "__init__.py" else module.split(".")[:-1]
+    package = [part for part in package if part]
+    base = package[: len(package) - (node.level - 1)] + ([node.module] if node.module else [])
+    for alias in node.names:
+        inner = ".".join([*base, alias.name])
+        yield "." + (inner if inner in MODULES else ".".join(base))
+
+
+def runtime(tree: ast.Module) -> ast.Module:
+    """The tree without the imports that only type checkers read."""
+
+    class Strip(ast.NodeTransformer):
+        def visit_If(self, node: ast.If) -> ast.AST | None:
+            return None if "TYPE_CHECKING" in ast.unparse(node.test) else self.generic_visit(node)
+
+    return ast.fix_missing_locations(Strip().visit(ast.parse(ast.unparse(tree))))
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_no_arrow_runs_up(module: str) -> None:
+    for target, line in imports(module, TREES[module]):
+        assert not target.startswith("ducktail"), f"{module}:{line}: imports inside the package are relative"
+        if target.startswith("."):
+            found = layer(target[1:])
+            assert found in MAY_IMPORT[layer(module)], f"{module}:{line} imports {target[1:] or 'ducktail'}"
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_asyncio_and_sockets_stay_in_the_transport(module: str) -> None:
+    for target, line in imports(module, TREES[module]):
+        places = ONLY_IN.get(target.split(".")[0])
+        allowed = places is None or any(module == p or module.startswith(f"{p}.") for p in places)
+        assert allowed, f"{module}:{line} imports {target}"
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_only_the_gateway_is_async(module: str) -> None:
+    if layer(module) in {"engine", "sql"}:
+        for node in ast.walk(TREES[module]):
+            assert not isinstance(node, ast.AsyncFunctionDef | ast.Await), f"{module}:{node.lineno} is async"
+
+
+def test_no_import_cycle() -> None:
+    graph: dict[str, set[str]] = {}
+    for module, tree in TREES.items():
+        targets = {target[1:] for target, _ in imports(module, runtime(tree)) if target.startswith(".")}
+        graph[module] = targets - {module}
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as error:
+        pytest.fail("import cycle: " + " -> ".join(error.args[1]))
+
+
+def test_the_rules_see_a_breach() -> None:
+    """The reader itself: an import inside a function, `from . import x`, and both spellings are seen."""
+    source = "def f():\n    from ..sql import session\n    from .. import pgwire_gateway\nimport asyncio\n"
+    found = {target for target, _ in imports("engine.errors", ast.parse(source))}
+    assert ".pgwire_gateway" in found
+    assert any(target.startswith(".sql") for target in found)
+    assert "asyncio" in found

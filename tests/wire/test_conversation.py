@@ -1,0 +1,577 @@
+"""The state machine alone: messages in, calls to a scripted session and bytes out, no socket.
+
+The script: `rows n` gives n rows, `fail STATE` raises, `wait` waits, `begin`/`commit`/`rollback` do
+what they say, anything else is a command without rows. `calls` is what the session was asked.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Generator, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from ducktail.engine.errors import (
+    AdminShutdown,
+    DucktailError,
+    QueryCanceled,
+    SerializationFailure,
+    TooManyConnections,
+    UndefinedTable,
+)
+from ducktail.engine.waiting import Wait, Waiting
+from ducktail.pgwire_gateway.conversation import Conversation, Entry, Need, Step
+from ducktail.sql.classified import Classified, Kind
+from ducktail.sql.classify import classify
+
+SECRET = b"\1\2\3\4"
+
+
+@dataclass
+class Column:
+    name: str = "n"
+    type: str = "INTEGER"
+
+
+@dataclass
+class Statement:
+    text: str
+    inline: bool = False
+
+    @property
+    def classified(self) -> Classified:
+        if self.text.startswith("deallocate"):
+            return classify(self.text)
+        return Classified(Kind.UTILITY, self.text, ())
+
+    @property
+    def empty(self) -> bool:
+        return not self.text
+
+    @property
+    def parameter_types(self) -> tuple[str, ...]:
+        return ("INTEGER",) * self.text.count("$")
+
+    @property
+    def columns(self) -> tuple[Column, ...] | None:
+        return (Column(),) if self.text.startswith("rows") else None
+
+
+@dataclass
+class Rows:
+    """A batch of ready DataRows."""
+
+    row_count: int
+
+    def datarows(self, types: Sequence[str], formats: Sequence[int], timezone: str) -> bytes:
+        return (b"D" + struct.pack("!iHi", 10, 1, -1)) * self.row_count
+
+
+@dataclass
+class Result:
+    columns: tuple[Column, ...] | None
+    left: int
+    command: str
+    tag: str | None = None
+    given: int = 0
+    closed: bool = False
+
+    def fetch(self, max_rows: int | None) -> Rows | None:
+        assert not self.closed
+        if not self.left:
+            self.tag = f"SELECT {self.given}" if self.columns else self.command
+            return None
+        # Batches are smaller than what is asked for: a limit is reached over several.
+        rows = min(self.left, 3, max_rows or 3)
+        self.left -= rows
+        self.given += rows
+        return Rows(rows)
+
+    def close(self) -> None:
+        self.closed = True
+
+
+@dataclass
+class Session:
+    id: int = 7
+    transaction_status: str = "I"
+    implicit: bool = False
+    calls: list[str] = field(default_factory=list)
+    results: list[Result] = field(default_factory=list)
+    cancelled: bool = False
+    fail_commit: bool = False
+
+    def parse(self, text: str, oids: Sequence[int] = ()) -> Waiting[Statement]:
+        yield from ()
+        self.calls.append(f"parse {text}")
+        if text.startswith("nonsense"):
+            raise UndefinedTable("no sense", position=5)
+        return Statement(text, inline=text == "inline")
+
+    def execute(self, statement: Statement, parameters: Sequence[object] = ()) -> Waiting[Result]:
+        self.calls.append(f"execute {statement.text}")
+        verb, _, rest = statement.text.partition(" ")
+        if verb == "fail":
+            raise SerializationFailure("it failed")
+        if verb == "crash":
+            raise ZeroDivisionError("a fault of ours")
+        if verb == "wait":
+            done = yield Wait(Future(), 1.0)
+            if self.cancelled:
+                self.cancelled = False
+                raise QueryCanceled("cancelled")
+            self.calls.append(f"waited {done}")
+        if verb in ("begin", "commit", "rollback"):
+            self.implicit = False
+            self.transaction_status = "T" if verb == "begin" else "I"
+        rows = int(rest.split()[0]) if verb == "rows" else 0
+        tag = "DEALLOCATE ALL" if statement.text == "deallocate all" else verb.upper()
+        self.results.append(Result(statement.columns, rows, tag))
+        return self.results[-1]
+
+    def begin_implicit(self) -> Waiting[None]:
+        yield from ()
+        if self.transaction_status == "I" and not self.implicit:
+            self.calls.append("begin_implicit")
+            self.implicit = True
+
+    def commit_implicit(self) -> Waiting[None]:
+        yield from ()
+        if self.implicit:
+            self.implicit = False
+            self.calls.append("commit_implicit")
+            if self.fail_commit:
+                raise SerializationFailure("lost")
+
+    def abort_implicit(self) -> Waiting[None]:
+        yield from ()
+        if self.implicit:
+            self.calls.append("abort_implicit")
+            self.implicit = False
+
+    def fail(self) -> None:
+        if self.transaction_status == "T":
+            self.transaction_status = "E"
+
+    def cancel(self) -> None:
+        self.cancelled = True
+
+    def close(self) -> Waiting[None]:
+        yield from ()
+        self.calls.append("close")
+
+    def take_notices(self) -> list[Any]:
+        return []
+
+    def take_parameter_changes(self) -> dict[str, str]:
+        return {}
+
+    def parameter_status(self) -> dict[str, str]:
+        return {"server_version": "15.0", "TimeZone": "UTC"}
+
+
+@dataclass
+class Host:
+    session: Session
+    entries: list[Entry] = field(default_factory=list)
+    cancels: list[tuple[int, bytes]] = field(default_factory=list)
+    refuse: DucktailError | None = None
+
+    def open_session(self, entry: Entry) -> Session:
+        self.entries.append(entry)
+        if self.refuse is not None:
+            raise self.refuse
+        return self.session
+
+    def cancel(self, pid: int, secret: bytes) -> None:
+        self.cancels.append((pid, secret))
+
+
+class Driver:
+    """Drives a conversation as the transport does, but one call at a time."""
+
+    def __init__(self, read_answers: Callable[[bytes], list[tuple[str, bytes]]]) -> None:
+        self.session = Session()
+        self.host = Host(self.session)
+        self.conversation = Conversation(self.host, SECRET)
+        self.channel = self.conversation.channel
+        self.steps: Generator[Step, Any, None] = self.conversation.run()
+        self.hops = 0
+        self.over = False
+        self._read = read_answers
+        self.wait: Wait | None = None
+        self._go(None)
+
+    def say(self, data: bytes) -> list[tuple[str, bytes]]:
+        """Send bytes; the answers up to the next need of input (or wait, or end)."""
+        self.channel.receive(data)
+        return self._go(True)
+
+    def raw(self, data: bytes) -> bytes:
+        """As `say`, for answers that are no messages."""
+        self.channel.receive(data)
+        self._advance(True)
+        return b"".join(self.channel.take_output())
+
+    def end_wait(self, value: bool) -> list[tuple[str, bytes]]:
+        """What comes after a wait."""
+        assert self.wait is not None
+        return self._go(value)
+
+    def kinds(self, data: bytes) -> str:
+        """The type letters of the answers."""
+        return "".join(kind for kind, _ in self.say(data))
+
+    def until_flush(self) -> int:
+        """Go on until the client has to take what there is; the bytes that it takes."""
+        step = self.steps.send(True)
+        while step is not Need.FLUSH:
+            step = self.steps.send(True)
+        return sum(map(len, self.channel.take_output()))
+
+    def _go(self, value: Any) -> list[tuple[str, bytes]]:
+        self._advance(value)
+        return self._read(b"".join(self.channel.take_output()))
+
+    def _advance(self, value: Any) -> None:
+        self.wait = None
+        try:
+            step = next(self.steps) if value is None else self.steps.send(value)
+            while step is not Need.INPUT:
+                if isinstance(step, Wait):
+                    self.wait = step
+                    return
+                self.hops += step is Need.WORKER
+                step = self.steps.send(True)
+        except StopIteration:
+            self.over = True
+
+
+@pytest.fixture
+def door(read_answers: Any) -> Driver:
+    """A conversation that nobody has spoken in."""
+    return Driver(read_answers)
+
+
+@pytest.fixture
+def talk(door: Driver, written: Any) -> Driver:
+    """A conversation whose client is in."""
+    assert door.kinds(written.startup()) == "RSSKZ"
+    return door
+
+
+# At the door.
+
+
+def test_ssl_and_gssapi_are_refused_once_each(door: Driver, written: Any) -> None:
+    assert door.raw(written.packet(80877103)) == b"N"
+    assert door.raw(written.packet(80877104)) == b"N"
+    assert door.kinds(written.packet(80877103)) == "E"
+    assert door.over
+
+
+def test_startup_says_who_and_how(door: Driver, written: Any) -> None:
+    answers = door.say(written.startup(application_name="app", options="-c a.b=1", TimeZone="UTC"))
+    assert answers[0] == ("R", b"\0\0\0\0")
+    assert answers[-2] == ("K", struct.pack("!i", 7) + SECRET)
+    assert answers[-1] == ("Z", b"I")
+    (entry,) = door.host.entries
+    assert (entry.user, entry.database, entry.application_name) == ("ann", "ducktail", "app")
+    assert entry.settings == {"a.b": "1", "TimeZone": "UTC"}
+
+
+def test_a_newer_minor_version_is_negotiated(door: Driver, written: Any) -> None:
+    answers = door.say(written.startup(version=3 << 16 | 2, **{"_pq_.fancy": "1"}))
+    assert answers[0] == ("v", struct.pack("!ii", 3 << 16, 1) + b"_pq_.fancy\0")
+    assert answers[-1] == ("Z", b"I")
+
+
+def test_who_is_not_let_in_is_told_why(door: Driver, written: Any, read_fields: Any) -> None:
+    door.host.refuse = TooManyConnections("full")
+    ((kind, body),) = door.say(written.startup())
+    assert (kind, read_fields(body)["S"], read_fields(body)["C"]) == ("E", "FATAL", "53300")
+    assert door.over and door.session.calls == []
+
+
+def test_cancel_request_gets_no_answer(door: Driver, written: Any) -> None:
+    assert door.raw(written.packet(80877102, struct.pack("!i", 7), SECRET)) == b""
+    assert door.over and door.host.cancels == [(7, SECRET)]
+
+
+def test_a_session_message_before_startup(door: Driver, written: Any) -> None:
+    ((kind, _),) = door.say(written.query("rows 1"))
+    assert kind == "E" and door.over
+
+
+# Simple protocol.
+
+
+def test_one_statement_is_autocommit_and_one_hop(talk: Driver, written: Any) -> None:
+    hops = talk.hops
+    answers = talk.say(written.query("rows 4"))
+    assert [kind for kind, _ in answers] == ["T", "D", "D", "D", "D", "C", "Z"]
+    assert answers[-2] == ("C", b"SELECT 4\0")
+    assert talk.session.calls == ["parse rows 4", "execute rows 4"]
+    # The driver passes from the loop to a worker at the first, and stays there.
+    assert talk.hops - hops == 2
+
+
+def test_several_statements_share_a_transaction(talk: Driver, written: Any) -> None:
+    assert talk.kinds(written.query("put; rows 1;")) == "CTDCZ"
+    assert talk.session.calls == [
+        "begin_implicit", "parse put", "execute put", "parse rows 1", "execute rows 1", "commit_implicit",
+    ]  # fmt: skip
+
+
+def test_begin_and_commit_among_several_statements(talk: Driver, written: Any) -> None:
+    assert talk.kinds(written.query("put; begin; put; commit; put")) == "CCCCCZ"
+    called = [call for call in talk.session.calls if not call.startswith("parse")]
+    assert called == [
+        "begin_implicit", "execute put", "execute begin", "execute put", "execute commit",
+        "begin_implicit", "execute put", "commit_implicit",
+    ]  # fmt: skip
+
+
+def test_an_error_stops_the_rest(talk: Driver, written: Any) -> None:
+    assert talk.kinds(written.query("put; fail; put")) == "CEZ"
+    assert talk.session.calls[-2:] == ["execute fail", "abort_implicit"]
+
+
+def test_the_commit_of_several_statements_fails(talk: Driver, written: Any, read_fields: Any) -> None:
+    talk.session.fail_commit = True
+    answers = talk.say(written.query("put; put"))
+    assert [kind for kind, _ in answers] == ["C", "E", "Z"]
+    assert read_fields(answers[1][1])["C"] == "40001"
+
+
+def test_nothing_to_do(talk: Driver, written: Any) -> None:
+    assert talk.kinds(written.query(" ; -- nothing\n")) == "IZ"
+
+
+def test_error_position_counts_in_the_text_that_was_sent(
+    talk: Driver, written: Any, read_fields: Any
+) -> None:
+    text = "put 'é'; nonsense"
+    answers = talk.say(written.query(text))
+    assert int(read_fields(answers[-2][1])["P"]) == text.index("nonsense") + 5
+
+
+def test_a_fault_of_ours_is_an_answer_too(
+    talk: Driver, written: Any, read_fields: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    answers = talk.say(written.query("begin; crash"))
+    assert read_fields(answers[-2][1])["C"] == "XX000"
+    assert answers[-1] == ("Z", b"E")
+    assert "ZeroDivisionError" in caplog.text
+
+
+# Extended protocol.
+
+
+def request(written: Any, text: str, **execute: Any) -> bytes:
+    return written.parse(text) + written.bind() + written.describe("P") + written.execute(**execute)
+
+
+def test_one_execute_before_its_sync_is_autocommit(talk: Driver, written: Any) -> None:
+    assert talk.kinds(request(written, "rows 2") + written.sync) == "12TDDCZ"
+    assert talk.session.calls == ["parse rows 2", "execute rows 2"]
+
+
+def test_a_sync_that_has_not_come_yet_makes_it_a_transaction(talk: Driver, written: Any) -> None:
+    assert talk.kinds(request(written, "put")) == "12nC"
+    assert talk.kinds(written.sync) == "Z"
+    assert talk.session.calls == ["parse put", "begin_implicit", "execute put", "commit_implicit"]
+
+
+def test_a_pipeline_is_one_transaction_and_an_error_undoes_it(talk: Driver, written: Any) -> None:
+    one, bad = request(written, "put"), request(written, "fail")
+    assert talk.kinds(one + one + written.sync) == "12nC12nCZ"
+    assert talk.kinds(one + bad + one + written.sync + one + written.sync) == "12nC12nEZ12nCZ"
+    called = [call for call in talk.session.calls if not call.startswith("parse")]
+    assert called == [
+        "begin_implicit", "execute put", "execute put", "commit_implicit",
+        "begin_implicit", "execute put", "execute fail", "abort_implicit",
+        "execute put",
+    ]  # fmt: skip
+
+
+def test_an_error_at_the_commit_of_a_pipeline(talk: Driver, written: Any) -> None:
+    talk.session.fail_commit = True
+    one = request(written, "put")
+    assert talk.kinds(one + one + written.sync) == "12nC12nCEZ"
+    talk.session.fail_commit = False
+    assert talk.kinds(one + written.sync) == "12nCZ"
+
+
+def test_everything_but_sync_is_skipped_after_an_error(talk: Driver, written: Any) -> None:
+    skipped = request(written, "put") + written.query("put") + written.close("S") + written.flush
+    assert talk.kinds(written.parse("nonsense") + skipped) == "E"
+    assert talk.kinds(skipped + written.sync + written.query("put")) == "ZCZ"
+
+
+def test_row_limit_suspends_and_goes_on(talk: Driver, written: Any) -> None:
+    talk.say(written.query("begin"))
+    assert talk.kinds(request(written, "rows 7", max_rows=4) + written.sync) == "12TDDDDsZ"
+    assert talk.kinds(written.execute(max_rows=2) + written.sync) == "DDsZ"
+    assert talk.kinds(written.execute(max_rows=2) + written.sync) == "DCZ"
+    # A portal that is through gives nothing more.
+    assert talk.say(written.execute() + written.sync)[0] == ("C", b"SELECT 0\0")
+
+
+def test_a_portal_ends_with_its_transaction(talk: Driver, written: Any, read_fields: Any) -> None:
+    assert talk.kinds(request(written, "rows 7", max_rows=4) + written.sync) == "12TDDDDsZ"
+    assert talk.session.results[-1].closed
+    answers = talk.say(written.execute() + written.sync)
+    assert read_fields(answers[0][1])["C"] == "34000"
+
+
+def test_named_statements_and_portals(talk: Driver, written: Any, read_fields: Any) -> None:
+    talk.say(written.query("begin"))
+    assert talk.kinds(written.parse("rows 1 $1 $2", "s", (20,)) + written.describe("S", "s")) == "1tT"
+    bind = written.bind("p", "s", (b"1", b"2"), (), (1,))
+    assert talk.kinds(bind + written.describe("P", "p") + written.close("P", "p") + bind) == "2T32"
+    codes = []
+    for wrong in (
+        written.parse("rows 1", "s"),
+        written.bind("q", "missing"),
+        written.bind("q", "s", (b"1",)),
+        written.bind("q", "s", (b"1", b"2"), (0, 0, 0)),
+        written.bind("q", "s", (b"1", b"2"), (2,)),
+        written.bind("q", "s", (b"1", b"2"), (), (0, 0)),
+        written.execute("missing"),
+        written.describe("S", "missing"),
+        written.describe("P", "missing"),
+        written.parse("put; put"),
+    ):
+        answers = talk.say(wrong + written.sync)
+        assert [kind for kind, _ in answers] == ["E", "Z"]
+        codes.append(read_fields(answers[0][1])["C"])
+    assert codes == [
+        "42P05", "26000", "08P01", "08P01", "22023", "08P01", "34000", "26000", "34000", "42601",
+    ]  # fmt: skip
+    assert talk.kinds(written.close("S", "s") + written.close("S", "s") + written.sync) == "33Z"
+
+
+def test_a_portal_of_its_name_is_there_until_closed(talk: Driver, written: Any, read_fields: Any) -> None:
+    assert talk.kinds(written.parse("put", "s") + written.bind("p", "s")) == "12"
+    answers = talk.say(written.bind("p", "s") + written.sync)
+    assert read_fields(answers[0][1])["C"] == "42P03"
+
+
+def test_formats_reach_the_rows(talk: Driver, written: Any) -> None:
+    answers = talk.say(
+        written.parse("rows 1") + written.bind(results=(1,)) + written.describe("P") + written.sync
+    )
+    assert answers[2][1].endswith(b"\0\1")
+
+
+def test_an_empty_statement(talk: Driver, written: Any) -> None:
+    assert talk.kinds(request(written, "") + written.sync) == "12nIZ"
+
+
+def test_error_inside_a_block_fails_it_also_when_the_session_never_saw_it(talk: Driver, written: Any) -> None:
+    talk.say(written.query("begin"))
+    assert talk.say(written.bind("", "missing") + written.sync)[-1] == ("Z", b"E")
+
+
+def test_copy_messages_outside_of_copy_are_passed_over(talk: Driver, written: Any) -> None:
+    data = written.message("d", b"1") + written.message("c") + written.message("f", b"\0")
+    assert talk.kinds(data + written.query("put")) == "CZ"
+
+
+def test_function_call_leaves_the_connection_usable(talk: Driver, written: Any, read_fields: Any) -> None:
+    answers = talk.say(written.message("F", bytes(10)))
+    assert [kind for kind, _ in answers] == ["E", "Z"]
+    assert read_fields(answers[0][1])["C"] == "0A000"
+
+
+def test_text_that_is_no_utf8(talk: Driver, written: Any, read_fields: Any) -> None:
+    assert talk.kinds(written.message("Q", b"\xff\0")) == "EZ"
+    assert talk.kinds(written.message("P", b"\xff\0\0\0\0") + written.sync) == "EZ"
+
+
+# Ends.
+
+
+@pytest.mark.parametrize("data", [b"\x01", b"S\0\0\0\0", b"p\0\0\0\x04"], ids=["type", "length", "password"])
+def test_bytes_that_make_no_sense_end_the_session(talk: Driver, data: bytes, read_fields: Any) -> None:
+    ((kind, body),) = talk.say(data)
+    assert (kind, read_fields(body)["S"], read_fields(body)["C"]) == ("E", "FATAL", "08P01")
+    assert talk.over
+
+
+def test_terminate(talk: Driver, written: Any) -> None:
+    assert talk.say(written.terminate) == []
+    assert talk.over
+
+
+def test_the_session_is_closed_at_the_end(talk: Driver) -> None:
+    steps = list(talk.conversation.close())
+    assert steps == [Need.WORKER] and talk.session.calls == ["close"]
+
+
+def test_a_wait_goes_on_when_it_is_over_or_its_time_is_up(talk: Driver, written: Any) -> None:
+    for done in (True, False):
+        assert talk.say(written.query("wait")) == []
+        assert [kind for kind, _ in talk.end_wait(done)] == ["C", "Z"]
+        assert talk.session.calls[-1] == f"waited {done}"
+
+
+def test_a_cancelled_wait(talk: Driver, written: Any, read_fields: Any) -> None:
+    talk.say(written.query("wait"))
+    talk.session.cancel()
+    answers = talk.end_wait(True)
+    assert [kind for kind, _ in answers] == ["E", "Z"]
+    assert read_fields(answers[0][1])["C"] == "57014"
+
+
+def test_a_request_that_sends_rows_is_cancelled(talk: Driver, written: Any, read_fields: Any) -> None:
+    talk.channel.receive(written.query("rows 100000"))
+    assert talk.until_flush() > 0
+    talk.channel.cancel()
+    answers = talk.say(b"")
+    assert [kind for kind, _ in answers] == ["E", "Z"]
+    assert read_fields(answers[0][1])["C"] == "57014"
+    assert talk.session.results[-1].closed
+    # It was meant for that request only.
+    assert talk.kinds(written.query("rows 1")) == "TDCZ"
+
+
+def test_the_server_ends_a_session_that_waits(talk: Driver, written: Any, read_fields: Any) -> None:
+    talk.say(written.query("wait"))
+    talk.channel.end(AdminShutdown("bye"))
+    talk.session.cancel()
+    ((kind, body),) = talk.end_wait(True)
+    assert (kind, read_fields(body)["S"], read_fields(body)["C"]) == ("E", "FATAL", "57P01")
+    assert talk.over
+
+
+def test_a_lost_client_gets_nothing_more(talk: Driver, written: Any) -> None:
+    talk.say(written.query("wait"))
+    talk.channel.lose()
+    talk.session.cancel()
+    assert talk.end_wait(True) == []
+    assert talk.over
+
+
+# DEALLOCATE.
+
+
+def test_deallocate_means_the_statements_of_the_protocol_too(talk: Driver, written: Any) -> None:
+    assert talk.kinds(written.parse("put", "s") + written.parse("put", "t") + written.sync) == "11Z"
+    assert talk.kinds(written.query('deallocate "s"')) == "CZ"
+    assert talk.kinds(written.bind("", "s") + written.sync) == "EZ"
+    assert talk.kinds(written.bind("", "t") + written.sync) == "2Z"
+    assert talk.kinds(written.query("deallocate all")) == "CZ"
+    assert talk.kinds(written.bind("", "t") + written.sync) == "EZ"
+
+
+def test_what_is_inline_needs_no_worker_once_it_is_known(talk: Driver, written: Any) -> None:
+    talk.kinds(written.query("inline"))
+    hops = talk.hops
+    assert talk.kinds(written.query("inline")) == "CZ"
+    assert talk.kinds(request(written, "inline") + written.sync) == "12nCZ"
+    assert talk.hops == hops
