@@ -138,7 +138,10 @@ class PartitionBuffer:
         if lsn >= self.last_lsn:
             return self.last_lsn
         place = self.after(lsn)
-        return self.lsns[place - 1] if place > self.first else lsn
+        if place > self.first:
+            return self.lsns[place - 1]
+        whole = self.unbuffered_through_lsn <= self.trimmed_through_lsn
+        return self.trimmed_through_lsn if whole else lsn
 
     def trim(self, through_lsn: int, events: int) -> None:
         """Events up to `through_lsn`, `events` in all since the stream began, are no longer retained."""

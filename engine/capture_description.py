@@ -61,9 +61,11 @@ class Dml:
         returning: the select list behind RETURNING, or None.
         columns: of INSERT: the column list, None without one.
         by_name: INSERT BY NAME.
-        rows: of INSERT VALUES: the expressions of each row, None for DEFAULT; DEFAULT VALUES is
-            one row without expressions. None where a query is the source.
-        query: of INSERT: the text of the query that is its source, else None.
+        row_count: of INSERT VALUES and DEFAULT VALUES: rows in the text. None where a query, or a
+            VALUES list with more than rows behind it, is the source.
+        rows: where rows may be updated: the expressions of each of these rows, None for DEFAULT;
+            DEFAULT VALUES is one row without expressions.
+        query: where rows may be updated: the text of the query that is the source, else None.
         conflict: where rows may be updated. DO NOTHING and OR IGNORE have none.
         sets: of UPDATE: the assignments in order.
         source: of UPDATE: what stands behind FROM, or None.
@@ -83,6 +85,7 @@ class Dml:
     returning: str | None = None
     columns: tuple[str, ...] | None = None
     by_name: bool = False
+    row_count: int | None = None
     rows: tuple[tuple[str | None, ...], ...] | None = None
     query: str | None = None
     conflict: Conflict | None = None
@@ -145,6 +148,7 @@ class Plan:
         log: the INSERT into the log; in shape A it holds the user's statement.
         lists_entries: `log` returns an entry for each event (few are expected), else their number.
         entries: SELECT of the same entries from the log; None where no event has a key to tell.
+        one_row: shape A: the text can make one event at most, which it numbers so.
         gives_rows: shape A: `log` gives the rows of RETURNING, behind a constant and, where there
             are entries, the key.
         verbatim: shape B: the user's statement.
@@ -159,6 +163,7 @@ class Plan:
     log: str
     lists_entries: bool
     entries: str | None
+    one_row: bool = False
     gives_rows: bool = False
     verbatim: str | None = None
     update: str | None = None

@@ -55,8 +55,9 @@ class _Stage:
         old, new: an SQL expression for each stored column, over `source`.
         rid: expression of the row id, NULL for a row that is not there yet.
         place: expression of the row's place among the touched ones, or '' where any order does.
-        source: what stands behind FROM, WHERE and QUALIFY included.
-        distinct: `DISTINCT ON (...) ` or ''.
+        source: what stands behind FROM, WHERE included.
+        once: a row may be found more than once, and counts once.
+        old_text, new_text: shorter texts of all of `old` and `new`, or ''.
     """
 
     with_text: str
@@ -65,7 +66,9 @@ class _Stage:
     rid: str
     place: str
     source: str
-    distinct: str = ""
+    once: bool = False
+    old_text: str = ""
+    new_text: str = ""
 
 
 def plan_update(dml: Dml, table: CapturedTable, deterministic: bool, few: bool) -> Plan:
@@ -78,9 +81,18 @@ def plan_update(dml: Dml, table: CapturedTable, deterministic: bool, few: bool) 
     rid = f"{relation}.rowid"
     target = f"{dml.target} AS {dml.alias}" if dml.alias else dml.target
     source = target + (f",{dml.source}" if dml.source else "") + (f" WHERE {dml.where}" if dml.where else "")
-    distinct = f"DISTINCT ON ({rid}) " if dml.source else ""
-    stage = _Stage(dml.with_text, old, new, rid, "", source, distinct)
+    once = dml.source is not None
+    old_text, new_text = ("", "") if shape.generated else _starred(relation, shape, sets, new)
+    stage = _Stage(dml.with_text, old, new, rid, "", source, once, old_text, new_text)
     return _plan(dml, table, stage, sets, deterministic, few, may_insert=False)
+
+
+def _starred(
+    relation: str, shape: TableShape, sets: dict[int, str | None], new: list[str]
+) -> tuple[str, str]:
+    """The images as `t.*`: DuckDB's parser takes twice as long over the columns' names."""
+    replaced = ",".join(f"{new[i]} AS {ident(shape.stored[i].name)}" for i in sets)
+    return f"{relation}.*", f"{relation}.* REPLACE ({replaced})"
 
 
 def plan_upsert(dml: Dml, table: CapturedTable, deterministic: bool, few: bool) -> Plan:
@@ -159,7 +171,7 @@ def _upsert_sets(
 
 
 def _has_places(dml: Dml) -> bool:
-    return dml.rows is None or len(dml.rows) > 1
+    return dml.row_count != 1
 
 
 def _proposed_rows(dml: Dml, shape: TableShape, listed: tuple[int, ...], keys: tuple[str, ...]) -> str:
@@ -207,12 +219,12 @@ def _plan(
     shape = table.shape
     split = [i for i in sets if shape.stored[i].name in table.split_on]
     inexact = [i for i in sets if compares_inexactly(shape.stored[i])] if not deterministic else []
-    if split or inexact or (may_insert and not deterministic):
+    if split or inexact or stage.once or (may_insert and not deterministic):
         select = _log_from_stage(table, stage, split, inexact, may_insert)
     else:
         select = _log_direct(table, stage, may_insert, needs_rid=not deterministic)
     key = conflict_hash("" if may_insert or split else "u", shape) or "NULL"
-    entry = f"op,rid IS NULL,{key}"
+    entry = f"op,rid IS NULL,{key}" if may_insert or split else f"'u',false,{key}"
     returning = None
     if dml.returning is not None:
         image = image_as_table("n", shape, logged(table, " AND op<>'d'" if split else ""))
@@ -249,9 +261,11 @@ def _log_direct(table: CapturedTable, stage: _Stage, may_insert: bool, needs_rid
         op = f"CASE WHEN {stage.rid} IS NULL THEN 'i' ELSE 'u' END"
         order = f"ORDER BY {stage.rid} IS NULL,{stage.place}" if stage.place else ""
     rid = stage.rid if needs_rid or may_insert else "NULL"
+    old = stage.old_text or ",".join(stage.old)
+    new = stage.new_text or ",".join(stage.new)
     return (
-        f"{_head(table, stage)} SELECT {stage.distinct}{BASE}+row_number() OVER ({order}),{TXID},{op},{rid},"
-        f"{partition_hash_of(stage.new, table.shape)},NULL,{','.join(stage.old)},{','.join(stage.new)} "
+        f"{_head(table, stage)} SELECT {BASE}+row_number() OVER ({order}),{TXID},{op},{rid},"
+        f"{partition_hash_of(stage.new, table.shape)},NULL,{old},{new} "
         f"FROM {stage.source}"
     )
 
@@ -269,9 +283,9 @@ def _log_from_stage(
     values = [f"{x} AS o{i}" for i, x in enumerate(stage.old, start=1)]
     values += [f"{x} AS n{i}" for i, x in enumerate(stage.new, start=1)]
     place = stage.place or "row_number() OVER ()"
-    staged = (
-        f"SELECT {stage.distinct}{stage.rid} AS rid,{place} AS place,{','.join(values)} FROM {stage.source}"
-    )
+    staged = f"SELECT {stage.rid} AS rid,{place} AS place,{','.join(values)} FROM {stage.source}"
+    # Not DISTINCT ON: it makes sort keys of nested values, and a -0.0 in them loses its sign.
+    once = " QUALIFY min(place) OVER (PARTITION BY rid)=place" if stage.once else ""
     kept = [
         f"CASE WHEN rid IS NOT NULL AND n{i} IS NOT DISTINCT FROM o{i} THEN o{i} ELSE n{i} END AS n{i}"
         for i in (place + 1 for place in inexact)
@@ -289,7 +303,7 @@ def _log_from_stage(
     return (
         f"{head} {with_text}{STAGE}_0 AS MATERIALIZED ({staged}),"
         f"{STAGE} AS MATERIALIZED (SELECT *,{pair} FROM "
-        f"(SELECT *{replaced},{changed} AS changed FROM {STAGE}_0)) "
+        f"(SELECT *{replaced},{changed} AS changed FROM {STAGE}_0{once})) "
         f"SELECT {numbered},key_hash,pair,{old},{new} FROM ({' UNION ALL '.join(parts)})"
     )
 

@@ -35,7 +35,8 @@ def plan_verbatim(dml: Dml, table: CapturedTable, few: bool) -> Plan:
     shape = table.shape
     side, op = ("n", "i") if dml.verb is Verb.INSERT else ("o", "d")
     columns = images(side, shape)
-    number = BASE + ("+1" if _one_row_at_most(dml) else "+row_number() OVER ()")
+    one_row = dml.row_count == 1
+    number = BASE + ("+1" if one_row else "+row_number() OVER ()")
     key = conflict_hash(op, shape)
     written = f"{WRITTEN}({columns}) AS ({dml.text} RETURNING {stored_names(shape)})"
     insert = (
@@ -46,15 +47,11 @@ def plan_verbatim(dml: Dml, table: CapturedTable, few: bool) -> Plan:
     if dml.returning is None:
         listed = few and key is not None
         text = f"WITH {written} {insert}" + (f" RETURNING {key}" if listed else "")
-        return Plan(Shape.VERBATIM, text, listed, entries)
+        return Plan(Shape.VERBATIM, text, listed, entries, one_row)
     image = image_as_table(side, shape, LOGGED)
     named_key = f"{conflict_hash_by_name(shape)}," if key else ""
     text = (
         f"WITH {written},{LOGGED} AS ({insert} RETURNING {columns}) "
         f"SELECT 0::BIGINT,{named_key}{dml.returning} FROM ({image}) AS {dml.relation}"
     )
-    return Plan(Shape.VERBATIM, text, False, entries, gives_rows=True)
-
-
-def _one_row_at_most(dml: Dml) -> bool:
-    return dml.rows is not None and len(dml.rows) == 1
+    return Plan(Shape.VERBATIM, text, False, entries, one_row, gives_rows=True)

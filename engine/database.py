@@ -158,6 +158,7 @@ class Database:
         """Nothing outside the database is reachable through SQL from here on (promise 14)."""
         allowed = ", ".join(f"'{name}'" for name in SESSION_CONFIGS)
         cursor.execute("SET GLOBAL preserve_insertion_order = true")
+        cursor.execute("SET GLOBAL TimeZone = 'UTC'")
         cursor.execute(f"SET GLOBAL allowed_configs = [{allowed}]")
         cursor.execute("SET GLOBAL enable_external_access = false")
         cursor.execute("SET GLOBAL lock_configuration = true")

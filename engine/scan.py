@@ -38,14 +38,14 @@ class ScanRange:
     Args:
         after: partition -> the LSN after which it is read; the partitions that are scanned.
         through_lsn: last LSN that may be given.
-        from_start: the partition is read from what is retained, whatever its LSN in `after` says
-            (a read without a group and without AFTER, or AFTER 0): never at a gap.
+        from_start: partitions that are read from what is retained, whatever their LSN in `after`
+            says (a read without a group and without AFTER, or AFTER 0): never at a gap.
         from_lsn, to_lsn: bounds that a filter sets, both inclusive: events outside are passed over.
     """
 
     after: dict[int, int]
     through_lsn: int
-    from_start: bool = False
+    from_start: frozenset[int] = frozenset()
     from_lsn: int = 0
     to_lsn: int | None = None
 
@@ -88,7 +88,7 @@ class Scan:
                 ends[number] = max(lsn, partition.last_at(self._snapshot_lsn))
                 if lsn >= partition.trimmed_through_lsn:
                     continue
-                if not self._from_start:
+                if number not in self._from_start:
                     raise self._gap(number, lsn)
                 self._after[number] = partition.trimmed_through_lsn
         if self._floor > 0:
@@ -156,7 +156,6 @@ class Scan:
         for number, lsn in self._after.items():
             if done > lsn:
                 self._after[number] = done
-        self._from_start = False
 
     def _cold(self, limit: int) -> tuple[pa.RecordBatch, bool]:
         """The next events from the log: at most `limit`, and whether that was all."""

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from .dbapi_errors import InterfaceError, NotSupportedError, ProgrammingError, translated
 from .python_values import Row, arrow_table, rows
-from .session import Result
+from .results import Result
 
 if TYPE_CHECKING:
     import pandas

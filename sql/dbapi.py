@@ -55,7 +55,8 @@ from .dbapi_types import (
     TimestampFromTicks,
 )
 from .opened import IN_MEMORY, Server
-from .session import Notice, Result, Session
+from .results import Result
+from .session import Notice, Session
 from .tokens import number_question_marks, split_statements
 
 __all__ = [

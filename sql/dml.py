@@ -189,42 +189,42 @@ class _Cut:
         if tokens[first].kind != "(":
             if equals != first + 1:
                 raise NotSupported("qualified column names in SET are not supported")
-            return [(tokens[first].name, self._value(equals + 1, end, proposed))]
+            return [(tokens[first].name, self.value(equals + 1, end, proposed))]
         columns = [tokens[a].name for a, _ in self.reader.slices(first + 1, equals - 1)]
         values = self._row(equals + 1, end)
         if len(columns) == 1 or values is None:
             # DuckDB gives every column the whole of an expression that is not a row.
-            value = self._value(equals + 1, end, proposed)
+            value = self.value(equals + 1, end, proposed)
             return [(column, value) for column in columns]
         if len(columns) != len(values):
             raise SyntaxError_(
                 f"{len(columns)} columns are assigned {len(values)} values", position=tokens[first].start + 1
             )
-        return [(c, self._value(a, b, proposed)) for c, (a, b) in zip(columns, values, strict=True)]
+        return [(c, self.value(a, b, proposed)) for c, (a, b) in zip(columns, values, strict=True)]
 
     def _row(self, first: int, end: int) -> list[tuple[int, int]] | None:
         """The parts of `(x, y)` or `ROW(x, y)`, brackets around it taken off; None for another one."""
         first, end = self._bare(first, end)
         tokens = self.tokens
         is_row = tokens[first].kind == "ROW" and first + 1 < end and tokens[first + 1].kind == "("
-        if is_row and self._closes(first + 1, end):
+        if is_row and self.closes(first + 1, end):
             return self.reader.slices(first + 2, end - 1)
         parts = self.reader.slices(first, end)
         return parts if len(parts) > 1 else None
 
     def _bare(self, first: int, end: int) -> tuple[int, int]:
         """The range without the brackets that stand around all of it."""
-        while end - first > 2 and self.tokens[first].kind == "(" and self._closes(first, end):
+        while end - first > 2 and self.tokens[first].kind == "(" and self.closes(first, end):
             first, end = first + 1, end - 1
         return first, end
 
-    def _closes(self, opening: int, end: int) -> bool:
+    def closes(self, opening: int, end: int) -> bool:
         """Whether the bracket at `opening` closes with the last token of the range."""
         depth = self.tokens[opening].depth
         closed = (i for i in range(opening + 1, end) if self.tokens[i].depth == depth and self._is(i, ")"))
         return next(closed, -1) == end - 1
 
-    def _value(self, first: int, end: int, proposed: bool) -> str | None:
+    def value(self, first: int, end: int, proposed: bool) -> str | None:
         """An assigned expression, None for DEFAULT."""
         bare, stop = self._bare(first, end)
         if stop - bare == 1 and self.tokens[bare].kind == "DEFAULT":
@@ -259,12 +259,18 @@ def _insert(cut: _Cut) -> Dml:
     end = min(cut.returning_at, cut.end)
     first = reader.index
     conflict_at = _conflict_at(cut, first, end)
-    rows, query = _source(cut, first, min(conflict_at, end))
     conflict = _conflict(cut, conflict_at, end)
     if choice == "REPLACE":
         conflict = Conflict(target=None, sets=(), where=None, replaces=True)
-    if conflict is not None and query is not None:
-        _require_known_columns(by_name)
+    ranges = _row_ranges(cut, first, conflict_at)
+    rows: tuple[tuple[str | None, ...], ...] | None = None
+    query: str | None = None
+    if conflict is not None:
+        if ranges is not None:
+            rows = tuple(_row(cut, *each) for each in ranges)
+        else:
+            query = cut.cut(first, conflict_at)
+            _require_known_columns(by_name)
     return Dml(
         verb=Verb.INSERT,
         text=cut.text_without_returning,
@@ -275,6 +281,7 @@ def _insert(cut: _Cut) -> Dml:
         returning=cut.returning(),
         columns=columns,
         by_name=by_name,
+        row_count=None if ranges is None else len(ranges),
         rows=rows,
         query=query,
         conflict=conflict,
@@ -314,29 +321,27 @@ def _conflict_at(cut: _Cut, first: int, end: int) -> int:
     return at
 
 
-def _source(cut: _Cut, first: int, end: int) -> tuple[tuple[tuple[str | None, ...], ...] | None, str | None]:
-    """The rows of VALUES, or the query."""
+def _row_ranges(cut: _Cut, first: int, end: int) -> list[tuple[int, int]] | None:
+    """The token ranges of the rows of VALUES, of DEFAULT VALUES an empty one.
+
+    None where a query is the source, or where more than rows stands there (ORDER BY, UNION, ...).
+    """
     kind = cut.tokens[first].kind if first < end else ""
     if kind == "DEFAULT":
-        return ((),), None
-    rows = _values(cut, first + 1, end) if kind == "VALUES" else None
-    if rows is not None:
-        return rows, None
-    query = cut.cut(first, end)
-    if query is None:
-        raise SyntaxError_("syntax error at end of input", position=len(cut.text) + 1)
-    return None, query
-
-
-def _values(cut: _Cut, first: int, end: int) -> tuple[tuple[str | None, ...], ...] | None:
-    """The rows of a VALUES list; None where more than rows stands there (ORDER BY, UNION, ...)."""
-    rows: list[tuple[str | None, ...]] = []
-    for start, stop in cut.reader.slices(first, end):
-        if stop <= start or cut.tokens[start].kind != "(" or not cut._closes(start, stop):
+        return [(first, first)]
+    if kind != "VALUES":
+        return None
+    ranges = cut.reader.slices(first + 1, end)
+    for start, stop in ranges:
+        if stop <= start or cut.tokens[start].kind != "(" or cut.tokens[stop - 1].kind != ")":
             return None
-        parts = cut.reader.slices(start + 1, stop - 1)
-        rows.append(tuple(cut._value(a, b, proposed=False) for a, b in parts))
-    return tuple(rows)
+    # A word behind the rows belongs to the last one's range, which then has two groups of brackets.
+    return ranges if cut.closes(*ranges[-1]) else None
+
+
+def _row(cut: _Cut, first: int, end: int) -> tuple[str | None, ...]:
+    parts = cut.reader.slices(first + 1, end - 1) if first < end else []
+    return tuple(cut.value(a, b, proposed=False) for a, b in parts)
 
 
 def _conflict(cut: _Cut, at: int, end: int) -> Conflict | None:

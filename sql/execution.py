@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ..engine import pgtypes
-from ..engine.errors import NotSupported
+from ..engine.errors import DucktailError, NotSupported
 from ..engine.waiting import Waiting
 from . import (
     ddl,
@@ -82,7 +82,12 @@ def _described_query(session: Context, statement: Statement) -> Description:
         given = tuple(
             (given[n - 1] if n <= len(given) else "") or ours.get(n, "") for n in range(1, count + 1)
         )
-    found = bound_with_types(session, statement.bindable, given)
+    try:
+        found = bound_with_types(session, statement.bindable, given)
+    except DucktailError as error:
+        if isinstance(statement.node, Query) and error.position is not None:
+            error.position = scans.user_position(error.position, scans.empty_scans(statement.node))
+        raise
     types = {int(name): type_ for name, type_ in found.parameters.items()}
     for place, type_ in enumerate(given, 1):
         types.setdefault(place, type_ or "VARCHAR")

@@ -33,7 +33,7 @@ from .grammar import Grammar
 from .grammar_scan import IsTable, find_scans, may_open
 from .openings import Opening, find_opening
 from .statements import Parameter, Scan, Statement
-from .tokens import NUMBER, PARAMETER, Token, tokenize
+from .tokens import NUMBER, PARAMETER, Token, closing, tokenize
 from .tree import parse_tree
 
 
@@ -45,9 +45,10 @@ class Query:
         text: the user's text.
         scans: its stream scans, in the text's order.
         tokens: of the whole text.
-        tree: sqlglot's tree, without EXPLAIN; None where sqlglot did not understand the text.
+        tree: sqlglot's tree, without EXPLAIN and COPY; None where sqlglot did not understand the text.
         problem: the error with which sqlglot gave up.
         explain: whether EXPLAIN stands before it, with or without ANALYZE.
+        copy: whether it is `COPY (query) TO`; the tree is the inner query's.
         transactions: the place of the word TRANSACTIONS behind a LIMIT, from 1; None without it.
     """
 
@@ -58,6 +59,7 @@ class Query:
     problem: SyntaxError_ | None = None
     explain: bool = False
     transactions: int | None = None
+    copy: bool = False
 
 
 _WORDS = re.compile(r"\b(?:stream|topic|consumer|emit)\b", re.IGNORECASE | re.ASCII)
@@ -120,7 +122,9 @@ def _query(text: str, tokens: tuple[Token, ...], is_table: IsTable) -> Query:
     begin = _behind_explain(tokens)
     _refuse_definitions(tokens[begin:])
     _check_limits(tokens)
-    tree = parse_tree(text, tokens[begin].start, scans)
+    copied = _copied(tokens, begin)
+    first, last = copied or (begin, len(tokens) - 1)
+    tree = parse_tree(text, tokens[first].start, tokens[last].end, scans)
     problem = tree if isinstance(tree, SyntaxError_) else None
     return Query(
         text,
@@ -130,7 +134,15 @@ def _query(text: str, tokens: tuple[Token, ...], is_table: IsTable) -> Query:
         problem,
         begin > 0,
         _transactions(tokens),
+        copied is not None,
     )
+
+
+def _copied(tokens: tuple[Token, ...], begin: int) -> tuple[int, int] | None:
+    """First and last token of the query of COPY (query) TO; None for another statement."""
+    if tokens[begin].kind != "COPY" or begin + 1 >= len(tokens) or tokens[begin + 1].kind != "(":
+        return None
+    return begin + 2, closing(tokens, begin + 1) - 1
 
 
 def _behind_explain(tokens: tuple[Token, ...]) -> int:

@@ -19,8 +19,10 @@ from ..engine.errors import (
 from ..engine.waiting import Waiting
 from .classified import Kind
 from .context import Context, Runner
+from .parse import Query
 from .results import Result, ResultColumn
 from .running import text_rows
+from .scans import explainable
 from .statement import Statement
 
 PLAN_COLUMNS = (ResultColumn("QUERY PLAN", "VARCHAR"),)
@@ -124,8 +126,9 @@ def explain(session: Context, statement: Statement, parameters: tuple[object, ..
     if session.in_block:
         session.touched()
     word = "EXPLAIN ANALYZE" if facts.analyze else "EXPLAIN"
+    text = inner.text if not isinstance(inner.node, Query) else explainable(session, inner.node)
     try:
-        cursor = session.cursor.execute(f"{word} {inner.bindable}", list(parameters) or None)
+        cursor = session.cursor.execute(f"{word} {text}", list(parameters) or None)
         rows = cursor.fetchall()
     except duckdb.Error as error:
         raise translated(error) from error

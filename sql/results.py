@@ -203,8 +203,9 @@ class Result:
         columns: of its rows, None where it answers none.
         source: the rows.
         tag: PostgreSQL's command tag from the number of rows given ("SELECT 3").
-        on_rows: told after each fetch that gave rows, before they are handed out.
         on_end: told once when all rows are fetched (True) or it is closed before that (False).
+        on_rows: told after each fetch that gave rows, before they are handed out.
+        on_fail: told when it fails under way.
     """
 
     def __init__(
@@ -214,6 +215,7 @@ class Result:
         tag: Callable[[int], str],
         on_end: Callable[[bool], None] | None = None,
         on_rows: Callable[[Batch], None] | None = None,
+        on_fail: Callable[[], None] | None = None,
     ) -> None:
         self.columns = columns
         self.tag: str | None = None
@@ -222,6 +224,7 @@ class Result:
         self._tag = tag
         self._on_end = on_end
         self._on_rows = on_rows
+        self._on_fail = on_fail
         self._guard: Guard | None = None
         self._rest: Batch | None = None
         self._ended = False
@@ -290,6 +293,13 @@ class Result:
         """Give the rest up."""
         if not self._ended:
             self._end(complete=False)
+
+    def fail(self) -> None:
+        """The statement has failed or was cancelled: what it has given does not count."""
+        if not self._ended:
+            self._end(complete=False)
+            if self._on_fail is not None:
+                self._on_fail()
 
     def _end(self, *, complete: bool) -> None:
         self._ended = True

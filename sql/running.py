@@ -100,7 +100,10 @@ def query_result(
             relation = session.cursor.sql(wrapped, params=values)
         reader = relation.to_arrow_reader(BATCH_ROWS)
     except duckdb.Error as error:
-        raise translated(error, user_text) from error
+        found = translated(error, user_text)
+        if found.position is None and user_text is not None:
+            bound(session, user_text)  # A relation's errors come without their place: the binder's do.
+        raise found from error
     return Result(columns, ArrowSource(_batches(reader), user_text), select_tag)
 
 

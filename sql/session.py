@@ -323,8 +323,10 @@ class Session:
         self._local.clear()
 
     def failed(self) -> None:
-        """An error inside a block: it is rolled back at once, and fails until it is ended."""
-        self._drop_result()
+        """An error: the open result is void; a block is rolled back at once and fails until its end."""
+        result, self._open_result = self._open_result, None
+        if result is not None:
+            result.fail()
         if self.block != OPEN:
             return
         transaction, self.transaction = self.transaction, None

@@ -19,8 +19,8 @@ from .statements import Scan
 _GIVEN_UP = (SqlglotError, RecursionError, KeyError, AttributeError, TypeError, ValueError, AssertionError)
 
 
-def parse_tree(text: str, start: int, scans: Sequence[Scan]) -> exp.Expr | SyntaxError_:
-    """The tree of `text` from the character `start` on; its nodes have places in the whole text.
+def parse_tree(text: str, start: int, end: int, scans: Sequence[Scan]) -> exp.Expr | SyntaxError_:
+    """The tree of the characters [start, end) of a text; its nodes have places in the whole text.
 
     Args:
         scans: the stream scans of the text, which the parser takes where they stand.
@@ -33,7 +33,7 @@ def parse_tree(text: str, start: int, scans: Sequence[Scan]) -> exp.Expr | Synta
     assert isinstance(parser, DucktailParser)
     parser.scans = {scan.start: scan for scan in scans}
     try:
-        trees = parser.parse(dialect.tokenize(" " * start + text[start:]), text)
+        trees = parser.parse(dialect.tokenize(" " * start + text[start:end]), text)
     except _GIVEN_UP:
         token = parser.failed_at
         if token is None:

@@ -152,7 +152,7 @@ class Connection(asyncio.Protocol):
         worker = False
         while True:
             if worker:
-                step = await self._loop.run_in_executor(self._workers, _advance, steps, answer)
+                step = await self._loop.run_in_executor(self._workers, _work, steps, answer)
             else:
                 step = _advance(steps, answer)
             answer = True
@@ -249,6 +249,14 @@ def _advance(steps: Steps[None], answer: bool | None) -> Step | None:
         return next(steps) if answer is None else steps.send(answer)
     except StopIteration:
         return None
+
+
+def _work(steps: Steps[None], answer: bool | None) -> Step | None:
+    """The next step that a worker thread cannot take; it is on one already."""
+    step = _advance(steps, answer)
+    while step is Need.WORKER:
+        step = _advance(steps, True)
+    return step
 
 
 def _settle(waiter: asyncio.Future[Any] | None, value: object) -> None:

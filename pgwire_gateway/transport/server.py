@@ -173,6 +173,7 @@ class Server:
                 user=entry.user,
                 application_name=entry.application_name,
                 settings=dict(entry.settings),
+                wire=True,
             )
         except BaseException:
             with self._mutex:

@@ -118,6 +118,12 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
 
 
 @pytest.fixture
+def shared_raw(shared: ServerProcess, raw_to: Callable[[ServerProcess], Raw]) -> Callable[[], Raw]:
+    """`shared_raw()` is a new bare connection to the server of the file."""
+    return lambda: raw_to(shared)
+
+
+@pytest.fixture
 def error_fields() -> Callable[[bytes], dict[str, str]]:
     """The fields of an ErrorResponse by their letters."""
     return fields

@@ -14,12 +14,12 @@ Psql = Callable[..., subprocess.CompletedProcess[str]]
 
 
 @pytest.fixture
-def psql(server: ServerProcess) -> Psql:
+def psql(shared: ServerProcess) -> Psql:
     """`psql(text)` types text into psql; further words go on its command line."""
 
     def run(text: str = "", *words: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
-            ["psql", "-X", "-d", server.conninfo, *words],
+            ["psql", "-X", "-d", shared.conninfo, *words],
             input=text, capture_output=True, text=True, timeout=60, check=False,
         )  # fmt: skip
 
@@ -33,7 +33,9 @@ def test_a_table_of_rows(psql: Psql) -> None:
 
 
 def test_commands_answer_with_their_tags(psql: Psql) -> None:
-    done = psql("CREATE TABLE t(id int);\nINSERT INTO t VALUES (1), (2);\nBEGIN;\nDELETE FROM t;\nROLLBACK;")
+    done = psql(
+        "CREATE TABLE tags(id int);\nINSERT INTO tags VALUES (1), (2);\nBEGIN;\nDELETE FROM tags;\nROLLBACK;"
+    )
     assert done.stdout.splitlines() == ["CREATE TABLE", "INSERT 0 2", "BEGIN", "DELETE 2", "ROLLBACK"]
     assert done.stderr == ""
 
@@ -66,9 +68,9 @@ def test_conninfo(psql: Psql) -> None:
     assert 'connected to database "ducktail" as user "ducktail"' in psql("\\conninfo").stdout
 
 
-def test_an_unknown_database(server: ServerProcess) -> None:
+def test_an_unknown_database(shared: ServerProcess) -> None:
     done = subprocess.run(
-        ["psql", "-X", "-h", server.host, "-p", str(server.port), "-d", "shop", "-c", "SELECT 1"],
+        ["psql", "-X", "-h", shared.host, "-p", str(shared.port), "-d", "shop", "-c", "SELECT 1"],
         capture_output=True, text=True, timeout=60, check=False,
     )  # fmt: skip
     assert done.returncode == 2

@@ -418,7 +418,8 @@ class Generator:
         where = self.pick("", "", f" where {relation}.{last} > 3", f" where excluded.{last} > 3")
         given = self.some_columns()
         source = self.pick(self.rows(given), self.rows(given), self.query(given))
-        self.now.open |= kind.null_keys
+        # How many numbers an upsert takes from a sequence is not promised either.
+        self.now.open |= kind.null_keys or kind.volatile
         text = f"insert into {kind.name}{f' as {alias}' if alias else ''} ({', '.join(given)}) {source}"
         conflict = f" on conflict{target} do update set {sets}{where}"
         return text + conflict + self.returning(relation, schema=False)
@@ -437,7 +438,7 @@ class Generator:
 
     def replace(self) -> str:
         columns = self.some_columns()
-        self.now.open |= self.kind.null_keys
+        self.now.open |= self.kind.null_keys or self.kind.volatile
         text = f"insert or replace into {self.kind.name} ({', '.join(columns)}) {self.rows(columns)}"
         return text + self.returning(self.relation)
 

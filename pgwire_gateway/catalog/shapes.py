@@ -1,0 +1,128 @@
+"""The relations of pg_catalog and information_schema as values: names, oids, columns and their types.
+
+Every view that we make has exactly these columns, in this order and of these types, whether DuckDB
+has something to put into them or not: a client that selects a column of PostgreSQL 15 finds it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from .information_relations import INFORMATION_RELATIONS
+from .pg_tables import PG_TABLES
+from .pg_types import BY_NAME
+from .pg_views import PG_VIEWS
+
+PG_CATALOG, INFORMATION_SCHEMA = "pg_catalog", "information_schema"
+
+# PostgreSQL type -> the DuckDB type that holds its values; what is not here is VARCHAR. An oid is
+# 64 bits wide so that no arithmetic of a client overflows.
+_DUCKDB_TYPES = {
+    "bool": "BOOLEAN",
+    "bytea": "BLOB",
+    "int2": "SMALLINT",
+    "int4": "INTEGER",
+    "int8": "BIGINT",
+    "float4": "FLOAT",
+    "float8": "DOUBLE",
+    "numeric": "DECIMAL(38,0)",
+    "oid": "BIGINT",
+    "regproc": "BIGINT",
+    "regtype": "BIGINT",
+    "xid": "BIGINT",
+    "timestamptz": "TIMESTAMP WITH TIME ZONE",
+    "interval": "INTERVAL",
+    "int2vector": "SMALLINT[]",
+    "oidvector": "BIGINT[]",
+}
+
+# What stands in a column that DuckDB has nothing for and that is NOT NULL.
+_EMPTY = {"BOOLEAN": "false", "VARCHAR": "''", "TIMESTAMP WITH TIME ZONE": "NULL", "INTERVAL": "NULL"}
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column: its name, PostgreSQL type and whether it is NOT NULL."""
+
+    name: str
+    pg_type: str
+    not_null: bool
+
+    @property
+    def duckdb_type(self) -> str:
+        """The DuckDB type that holds its values."""
+        if self.pg_type.startswith("_"):
+            return f"{_DUCKDB_TYPES.get(self.pg_type[1:], 'VARCHAR')}[]"
+        return _DUCKDB_TYPES.get(self.pg_type, "VARCHAR")
+
+    @property
+    def type_oid(self) -> int:
+        """pg_type.oid of its type; text for the few types that are not in our pg_type."""
+        found = BY_NAME.get(self.pg_type)
+        return found.oid if found else BY_NAME["text"].oid
+
+    @property
+    def empty(self) -> str:
+        """SQL of the value that stands for "nothing of that kind here"."""
+        if not self.not_null:
+            return "NULL"
+        if self.duckdb_type.endswith("[]"):
+            return "[]"
+        return _EMPTY.get(self.duckdb_type, "0")
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """A relation: its schema, name, oid, relkind and columns."""
+
+    schema: str
+    name: str
+    oid: int
+    kind: str
+    columns: tuple[Column, ...]
+
+    def select(self, values: dict[str, str], extra: dict[str, str] | None = None) -> str:
+        """A select list with all columns in order, typed.
+
+        Args:
+            values: SQL by column; a column without one gets its empty value.
+            extra: SQL of further columns, by name.
+        """
+        unknown = set(values) - {column.name for column in self.columns}
+        assert not unknown, f"{self.name} has no columns {unknown}"
+        picked = [
+            f'({values.get(column.name, column.empty)})::{column.duckdb_type} AS "{column.name}"'
+            for column in self.columns
+        ]
+        picked += [f'{sql} AS "{name}"' for name, sql in (extra or {}).items()]
+        return ", ".join(picked)
+
+
+def _read(schema: str, kind: str, text: str) -> Iterator[Shape]:
+    heads: list[tuple[str, int, list[str]]] = []
+    for line in text.strip().splitlines():
+        if line.startswith(" "):
+            heads[-1][2].append(line.strip())
+        else:
+            name, oid = line.split()
+            heads.append((name, int(oid), []))
+    for name, oid, lines in heads:
+        words = [column.split() for column in " ".join(lines).split(", ")]
+        columns = tuple(Column(word[0], word[1].rstrip("!"), word[1].endswith("!")) for word in words)
+        yield Shape(schema, name, oid, kind, columns)
+
+
+SHAPES: dict[tuple[str, str], Shape] = {
+    (shape.schema, shape.name): shape
+    for schema, kind, text in (
+        (PG_CATALOG, "r", PG_TABLES),
+        (PG_CATALOG, "v", PG_VIEWS),
+        (INFORMATION_SCHEMA, "v", INFORMATION_RELATIONS),
+    )
+    for shape in _read(schema, kind, text)
+}
+PG_SHAPES: dict[str, Shape] = {name: shape for (schema, name), shape in SHAPES.items() if schema == PG_CATALOG}
+INFORMATION_SHAPES: dict[str, Shape] = {
+    name: shape for (schema, name), shape in SHAPES.items() if schema == INFORMATION_SCHEMA
+}

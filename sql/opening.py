@@ -1,0 +1,151 @@
+"""Opening a stream scan: whose events, from where in each partition, up to where.
+
+A scan's end is fixed when it opens. Outside a transaction it is the last LSN committed by then (and
+the scan waits until that is readable); inside, it is the last one in the transaction's own MVCC
+snapshot, read from `commits` on the session's cursor, so that the stream agrees with the tables.
+Source: docs/sql.md, "Reading".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from ..engine.asking import ask
+from ..engine.errors import InvalidParameterValue
+from ..engine.scan import Scan, ScanRange
+from ..engine.streams import Group, Stream
+from ..engine.waiting import Waiting
+from . import statements as st
+from .context import Context
+from .offset_statements import committed_lsns
+from .position_text import parse_after
+from .stream_statements import Values, number, text, value_of
+
+
+@dataclass(frozen=True, slots=True)
+class Pruning:
+    """What a query's WHERE says of a scan beyond its own clauses.
+
+    Args:
+        partitions: the only ones that can pass, None for all.
+        from_lsn, to_lsn: bounds of the LSNs that can pass, both inclusive.
+    """
+
+    partitions: frozenset[int] | None = None
+    from_lsn: int = 0
+    to_lsn: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """A scan that is ready to be read, as often as needed.
+
+    Args:
+        committed: partition -> committed LSN from which a group's read begins; empty without one.
+        ends: partition -> LSN of its last event within the scan's end.
+    """
+
+    stream: Stream
+    group: Group | None
+    bounds: ScanRange
+    committed: Mapping[int, int]
+    ends: Mapping[int, int]
+
+    @property
+    def position_key(self) -> tuple[int, int] | None:
+        """Whose read position a read of it sets."""
+        return None if self.group is None else (self.stream.stream_id, self.group.group_id)
+
+
+def open_scan(
+    session: Context, wanted: st.Scan, parameters: Values, pruning: Pruning
+) -> Waiting[Opened]:
+    """Fix what a scan gives.
+
+    Raises:
+        UndefinedObject: 42704, no such stream or group. InvalidParameterValue: 22023, no such
+        partition. Gap: 72000, what it begins with has been trimmed.
+    """
+    stream = session.names.stream(wanted.stream.parts, wanted.stream.position)
+    group = None
+    if wanted.group is not None:
+        group = session.database.group(stream, text(wanted.group, parameters), session.transaction)
+    through_lsn = yield from _end_lsn(session)
+    partitions = _partitions(stream, wanted, parameters, pruning)
+    committed: dict[int, int] = {}
+    from_start: frozenset[int] = frozenset()
+    if wanted.after is not None:
+        after = _after(stream, wanted.after, parameters, partitions)
+        # AFTER 0 is what is retained; a map is exact in each partition that it names.
+        from_start = frozenset(partition for partition, lsn in after.items() if lsn == 0)
+    elif group is not None:
+        standing = committed_lsns(session, stream, group)
+        after = committed = {partition: standing[partition] for partition in partitions}
+    else:
+        after, from_start = dict.fromkeys(partitions, 0), frozenset(partitions)
+    bounds = ScanRange(after, through_lsn, from_start, pruning.from_lsn, pruning.to_lsn)
+    first = session.database.scan(stream, bounds)
+    if group is not None and wanted.after is None:
+        _note_read(session, group, committed)
+    # AFTER leaves no read position: it is a look elsewhere, not the group's own way.
+    return Opened(stream, group if wanted.after is None else None, bounds, committed, first.ends)
+
+
+def new_scan(session: Context, opened: Opened) -> Scan:
+    """Begin to read an opened scan."""
+    return session.database.scan(opened.stream, opened.bounds)
+
+
+def _end_lsn(session: Context) -> Waiting[int]:
+    if session.in_block:
+        transaction = session.touched()
+        row = ask(transaction.cursor, "SELECT coalesce(max(last_lsn), 0) FROM ducktail.commits")
+        through_lsn = int(row[0])
+    else:
+        through_lsn = session.database.last_lsn
+    yield from session.database.wait_published(through_lsn)
+    return through_lsn
+
+
+def _partitions(
+    stream: Stream, wanted: st.Scan, parameters: Values, pruning: Pruning
+) -> list[int]:
+    if wanted.partitions is None:
+        chosen = set(range(stream.partitions))
+    else:
+        chosen = {number(item, parameters, "PARTITION") for item in wanted.partitions}
+    for partition in sorted(chosen):
+        if partition >= stream.partitions:
+            raise InvalidParameterValue(
+                f'stream "{stream.name}" has no partition {partition}',
+                detail=f"Its partitions are 0 to {stream.partitions - 1}.",
+            )
+    if pruning.partitions is not None:
+        chosen &= pruning.partitions
+    return sorted(chosen)
+
+
+def _after(
+    stream: Stream, after: st.Scalar, parameters: Values, partitions: list[int]
+) -> dict[int, int]:
+    value = value_of(after, parameters)
+    parsed = parse_after(value if isinstance(value, int) else str(value))
+    if isinstance(parsed, int):
+        return dict.fromkeys(partitions, parsed)
+    for partition in parsed:
+        if partition >= stream.partitions:
+            raise InvalidParameterValue(f'stream "{stream.name}" has no partition {partition}')
+    # A partition that the map does not name is read from what is retained.
+    return {partition: parsed.get(partition, 0) for partition in partitions}
+
+
+def _note_read(session: Context, group: Group, committed: Mapping[int, int]) -> None:
+    """Remember from where this transaction first read the group: its commit is held against that."""
+    now_us = session.database.clock.now_us()
+    for partition in committed:
+        session.database.last_reads[group.group_id, partition] = now_us
+    if session.in_block:
+        first = session.opened().first_reads.setdefault(group.group_id, {})
+        for partition, lsn in committed.items():
+            first.setdefault(partition, lsn)

@@ -1,0 +1,109 @@
+"""A stream scan as a relation that DuckDB can read inside a larger query.
+
+DuckDB pulls Arrow batches through the PyCapsule interface while the query runs, so a LIMIT above
+stops the scan and memory stays bounded; each time the query reads the relation anew (a scan under a
+CTE that is used twice) it gets the same events again, because the scan's bounds are fixed when it
+opens. One hidden column, `__ducktail_lsn`, tells how far the rows of the answer go.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+import pyarrow as pa
+
+from ..engine.errors import DucktailError
+from ..engine.log import EVENT_COLUMNS
+from ..engine.scan import Scan
+
+HIDDEN_LSN = "__ducktail_lsn"
+
+JSON = pa.json_(pa.string())
+_ARROW = {
+    "BIGINT": pa.int64(),
+    "INTEGER": pa.int32(),
+    "BOOLEAN": pa.bool_(),
+    "VARCHAR": pa.string(),
+    "JSON": JSON,
+    "TIMESTAMP WITH TIME ZONE": pa.timestamp("us", "UTC"),
+}
+SCHEMA = pa.schema(
+    [(name, _ARROW[type_]) for name, type_ in EVENT_COLUMNS] + [(HIDDEN_LSN, pa.int64())]
+)
+
+EMPTY = (
+    "(SELECT "
+    + ", ".join(f'NULL::{type_} AS "{name}"' for name, type_ in EVENT_COLUMNS)
+    + " WHERE false)"
+)
+
+
+class EventRelation:
+    """What is registered on a session's cursor for one scan of one execution.
+
+    Args:
+        new_scan: begins the scan anew, with the same bounds.
+    """
+
+    def __init__(self, new_scan: Callable[[], Scan]) -> None:
+        self._new_scan = new_scan
+        self._scans: list[Scan] = []
+        self.error: DucktailError | None = None
+
+    def __arrow_c_schema__(self) -> object:
+        """The events' Arrow schema, as a PyCapsule."""
+        return SCHEMA.__arrow_c_schema__()
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        """The events from the scan's beginning, as a PyCapsule."""
+        reader = pa.RecordBatchReader.from_batches(SCHEMA, self._batches())
+        return reader.__arrow_c_stream__()
+
+    def _batches(self) -> Iterator[pa.RecordBatch]:
+        scan = self._new_scan()
+        self._scans.append(scan)
+        try:
+            for batch in scan.batches():
+                yield shaped(batch)
+        except DucktailError as error:
+            # DuckDB would tell it in words of its own: the runner raises this one instead.
+            self.error = error
+            raise
+        finally:
+            scan.close()
+
+    def interrupt(self) -> None:
+        """End the scan's own queries; from any thread."""
+        for scan in list(self._scans):
+            scan.interrupt()
+
+    def close(self) -> None:
+        """Free the scans."""
+        for scan in self._scans:
+            scan.close()
+
+
+def shaped(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Events as DuckDB gave them, with their JSON called JSON, and the hidden column."""
+    arrays = []
+    for place, field in enumerate(SCHEMA):
+        column = batch.column(0 if field.name == HIDDEN_LSN else place)
+        if isinstance(field.type, pa.BaseExtensionType):
+            if isinstance(column, pa.ExtensionArray):
+                column = column.storage
+            column = pa.ExtensionArray.from_storage(field.type, column.cast(pa.string()))
+        elif column.type != field.type:
+            column = column.cast(field.type)
+        arrays.append(column)
+    return pa.RecordBatch.from_arrays(arrays, schema=SCHEMA)
+
+
+def as_json(table: pa.Table, types: Sequence[str]) -> pa.Table:
+    """The table with its JSON columns called JSON again: DuckDB hands them out as text."""
+    for place, type_ in enumerate(types):
+        if type_ == "JSON":
+            column = table.column(place).cast(pa.string())
+            chunks = [pa.ExtensionArray.from_storage(JSON, chunk) for chunk in column.chunks]
+            column = pa.chunked_array(chunks, type=JSON)
+            table = table.set_column(place, table.field(place).with_type(JSON), column)
+    return table

@@ -1,0 +1,164 @@
+"""What a query does with its stream scans: the shape that decides the read position.
+
+Each scan falls in one row of the read-position table of docs/sql.md, "Committing":
+
+- ROWWISE: the answer's rows are the scan's events in LSN order, some rejected: selects, filters,
+  LIMIT. The position follows the rows that were sent. To see which they are, the session carries
+  the hidden column `__ducktail_lsn` from the scan (its last column) to the answer: `edits` put it
+  into select lists without a star, and the session takes it off the rows again.
+- WHOLE: the answer is made of all that the scan gave (aggregate, join, other order, INSERT, COPY);
+  once it is complete, all is read. Where a row-wise query with a LIMIT stands inside, that query is
+  the `unit`: the position follows its rows. It is run by itself (it names nothing outside itself)
+  and takes its own hidden column from its scan; other scans of WHOLE give no hidden column, as
+  `SELECT *` over a join would show it.
+- UNCHANGED: nothing is read, or no group reads.
+- NONE: any other shape. What was read cannot be told, and `reason` says why.
+
+The tree is sqlglot's, the places are the user's text's. Where the two views cannot be brought
+together, the shape falls to WHOLE without a LIMIT above, else to NONE: never to a position that
+passes what the reader was given.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from .parse import Query
+from .pruning import Fact
+from .statements import Number, Parameter, Scan, Text
+
+HIDDEN_LSN = "__ducktail_lsn"
+
+
+class Kind(enum.Enum):
+    """The rows of the read-position table."""
+
+    ROWWISE = "rowwise"
+    WHOLE = "whole"
+    UNCHANGED = "unchanged"
+    NONE = "none"
+
+
+@dataclass(frozen=True, slots=True)
+class Edit:
+    """Put `text` into the user's text at the character `offset`, from 0."""
+
+    offset: int
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Plain:
+    """A read whose rows are events as they are, so that ready rows can be sent.
+
+    Args:
+        columns: event column and name in the answer, in order; None for all as they are.
+        limit: how many rows; None for all.
+    """
+
+    columns: tuple[tuple[str, str], ...] | None
+    limit: Number | None
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """A row-wise query with a LIMIT inside a query that is not.
+
+    Args:
+        start, end: its span in the user's text, without brackets around it.
+        edits: carry the hidden column to its select list; offsets in the user's text.
+        limits: as of Shape.
+    """
+
+    start: int
+    end: int
+    edits: tuple[Edit, ...]
+    limits: tuple[Number, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """What a query does with one scan.
+
+    Args:
+        scan: the scan.
+        kind: the row of the table.
+        reason: for NONE: why there is no read position, as an error's detail without its full stop.
+        edits: for ROWWISE: what carries the hidden column to the answer; offsets in the user's text.
+        plain: whether ready rows answer it; given for reads without a group too.
+        facts: what WHERE says of the scan's partition, lsn and commit_time.
+        unit: for WHOLE: the inner query whose rows the position follows.
+        limits: the LIMITs on the scan's way, constants and parameters: one that is 0 when it is
+            bound makes the read UNCHANGED.
+    """
+
+    scan: Scan
+    kind: Kind
+    reason: str = ""
+    edits: tuple[Edit, ...] = ()
+    plain: Plain | None = None
+    facts: tuple[Fact, ...] = ()
+    unit: Unit | None = None
+    limits: tuple[Number, ...] = ()
+
+    def __post_init__(self) -> None:
+        assert bool(self.reason) == (self.kind is Kind.NONE)
+        assert not self.edits or self.kind is Kind.ROWWISE
+        assert self.unit is None or self.kind is Kind.WHOLE
+
+
+def shapes_of(query: Query) -> tuple[Shape, ...]:
+    """The shape of each scan of a query, in the order of `query.scans`."""
+    # Imported here because the walk makes the values above.
+    from .shape_walk import shape_of
+
+    shapes = [shape_of(query, scan) for scan in query.scans]
+    twice = [_read_twice(scan, query.scans) for scan in query.scans]
+    return tuple(
+        replace_by_none(shape, TWICE) if again and shape.kind in (Kind.ROWWISE, Kind.WHOLE) else shape
+        for shape, again in zip(shapes, twice, strict=True)
+    )
+
+
+TWICE = "the query reads the group twice"
+
+
+def replace_by_none(shape: Shape, reason: str) -> Shape:
+    """The same scan with no read position."""
+    return replace(shape, kind=Kind.NONE, reason=reason, edits=(), unit=None)
+
+
+def _read_twice(scan: Scan, scans: Sequence[Scan]) -> bool:
+    return any(other is not scan and _same_group(scan, other) for other in scans)
+
+
+def _same_group(a: Scan, b: Scan) -> bool:
+    """Whether two scans read one group, as far as the text says."""
+    if a.group is None or b.group is None or _folded(a.group) != _folded(b.group):
+        return False
+    shorter = min(len(a.stream.parts), len(b.stream.parts))
+    return _parts(a)[-shorter:] == _parts(b)[-shorter:]
+
+
+def _folded(name: Text) -> object:
+    return name if isinstance(name, Parameter) else name.lower()
+
+
+def _parts(scan: Scan) -> list[str]:
+    return [part.lower() for part in scan.stream.parts]
+
+
+def bound(shape: Shape, values: Sequence[object]) -> Shape:
+    """The shape once the parameters are known: a LIMIT of 0 reads nothing.
+
+    Args:
+        values: of the parameters, `$1` first.
+    """
+    for limit in shape.limits:
+        if isinstance(limit, Parameter) and limit.index <= len(values):
+            value = values[limit.index - 1]
+            if isinstance(value, int | str) and str(value).strip() == "0":
+                return replace(shape, kind=Kind.UNCHANGED, reason="", edits=(), unit=None)
+    return shape

@@ -1,0 +1,120 @@
+"""How a read of a group moves its read position, row by row or as a whole."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from ..engine.buffer import StreamBuffer
+from .context import Context
+from .opening import Opened
+from .results import ArrowBatch, Batch
+
+
+class Tracker:
+    """The read position that one read of a group sets.
+
+    Args:
+        moves: whether the read sets one at all; without it, or without a group, nothing is done.
+    """
+
+    def __init__(self, session: Context, opened: Opened, *, moves: bool) -> None:
+        self._session = session
+        self._opened = opened
+        self._key = opened.position_key if moves else None
+        self._lsns = dict(opened.committed)
+
+    def given(self, lsns: npt.NDArray[np.int64], partitions: npt.NDArray[np.int32]) -> None:
+        """These events, in LSN order, are handed out."""
+        if self._key is None:
+            return
+        # The last of each partition: dict keeps the later of two.
+        self._lsns.update(zip(partitions.tolist(), lsns.tolist(), strict=True))
+        self._set(self._lsns)
+
+    def given_through(self, lsn: int, buffer: StreamBuffer) -> None:
+        """Rows up to `lsn` are handed out, in LSN order; events before it were seen too."""
+        self.note_through(lsn, buffer)
+        self.stopped()
+
+    def note_through(self, lsn: int, buffer: StreamBuffer) -> None:
+        """The read has come to `lsn`; `stopped` makes it the position."""
+        with buffer.mutex:
+            for number, start in self._opened.committed.items():
+                partition = buffer.partitions[number]
+                self._lsns[number] = max(start, min(partition.last_at(lsn), lsn))
+
+    def note_end(self) -> None:
+        """The read has come to the scan's end; `stopped` makes it the position."""
+        self._lsns.update(self._opened.ends)
+
+    def complete(self) -> None:
+        """The scan ran to its end: everything in it counts, rejected events included."""
+        if self._key is not None:
+            self._set({**self._lsns, **self._opened.ends})
+
+    def stopped(self) -> None:
+        """A LIMIT or the client has ended the read: what was handed out counts."""
+        if self._key is not None:
+            self._set(self._lsns)
+
+    def void(self, reason: str) -> None:
+        """The read leaves its group without a position."""
+        key = self._opened.position_key
+        if key is not None:
+            self._session.positions.void(key, reason)
+
+    def failed(self) -> None:
+        """The read has failed or was cancelled."""
+        self.void("the latest read failed or was cancelled")
+
+    def _set(self, lsns: Mapping[int, int]) -> None:
+        assert self._key is not None
+        self._session.positions.set(
+            self._key, dict(lsns), dict(self._opened.committed), transaction=self._session.in_block
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class TrackedBatch:
+    """Rows with the hidden LSN column, which the client does not get.
+
+    Args:
+        rows: with the hidden column.
+        hidden: its place.
+    """
+
+    rows: pa.RecordBatch
+    hidden: int
+
+    @property
+    def row_count(self) -> int:
+        """How many rows."""
+        return int(self.rows.num_rows)
+
+    @property
+    def size(self) -> int:
+        """Bytes that the rows hold."""
+        return int(self.rows.nbytes)
+
+    @property
+    def last_lsn(self) -> int:
+        """LSN of the last row's event."""
+        return int(self.rows.column(self.hidden)[-1].as_py())
+
+    def cut(self, start: int, count: int | None) -> Batch:
+        """Some of the rows."""
+        return TrackedBatch(self.rows.slice(start, count), self.hidden)
+
+    def record_batch(self) -> pa.RecordBatch:
+        """The rows as Arrow, as the client gets them."""
+        places = [place for place in range(self.rows.num_columns) if place != self.hidden]
+        return self.rows.select(places)
+
+    def datarows(self, types: Sequence[str], formats: Sequence[int], timezone: str) -> bytes | memoryview:
+        """The rows as DataRow messages."""
+        return ArrowBatch(self.record_batch()).datarows(types, formats, timezone)

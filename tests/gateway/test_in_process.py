@@ -1,0 +1,46 @@
+"""The server in a thread of a process that holds the database itself."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from ducktail.engine.database import Database
+from ducktail.engine.errors import IoError, NotSupported
+from ducktail.pgwire_gateway import serve_in_thread
+
+
+@pytest.fixture
+def database(tmp_path: Path) -> Iterator[Database]:
+    """An open database called shop."""
+    database = Database.open(str(tmp_path / "shop.duckdb"))
+    yield database
+    database.close()
+
+
+def test_serves_and_stops(database: Database) -> None:
+    server = serve_in_thread(database)
+    assert server.address == (server.host, server.port)
+    with psycopg.connect(host=server.host, port=server.port, dbname="shop", user="ann") as connection:
+        assert connection.execute("SELECT 1").fetchone() == (1,)
+        server.stop()
+        with pytest.raises(psycopg.errors.AdminShutdown):
+            connection.execute("SELECT 1")
+    server.stop()
+    again = serve_in_thread(database, port=server.port)
+    again.close()
+
+
+def test_a_port_that_is_taken(database: Database) -> None:
+    server = serve_in_thread(database)
+    with pytest.raises(IoError, match="in use"):
+        serve_in_thread(database, port=server.port)
+    server.stop()
+
+
+def test_loopback_only(database: Database) -> None:
+    with pytest.raises(NotSupported, match="loopback"):
+        serve_in_thread(database, host="0.0.0.0")
