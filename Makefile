@@ -34,12 +34,14 @@ format: $(READY) ## let ruff mend what it can
 	$(BIN)/ruff check --fix .
 
 # The check sees what a user gets: the wheel, built from a copy of the tree and unpacked.
-types: $(READY) ## mypy, strict, on the built wheel
+types: $(READY) ## mypy, strict, on the built wheel and the programs around it
 	@rm -rf build/types && mkdir -p build/types
 	@$(BIN)/python tests/support/build_wheel.py build/types >/dev/null
 	@cd build/types && $(BIN:%=../../%)/python -m zipfile -e *.whl . && rm *.whl
-	cd build/types && MYPYPATH=. ../../$(BIN)/mypy --config-file ../../pyproject.toml \
-		--cache-dir ../../.mypy_cache -p ducktail
+	cd build/types && MYPYPATH=.:../../docs/examples/flights:../../docs:../../benchmarks \
+		../../$(BIN)/mypy --config-file ../../pyproject.toml --cache-dir ../../.mypy_cache \
+		--explicit-package-bases -p ducktail -m demo -m replay -m averages -m mirror \
+		-m generate -m stream_read
 
 deps: ## the system programs that tests want
 	@.ci/deps

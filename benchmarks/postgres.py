@@ -29,13 +29,12 @@ def programs() -> Path:
     return places[-1].parent
 
 
-def unprivileged() -> dict[str, int]:
-    """`user` and `group` for subprocess where we are root, else nothing."""
+def unprivileged() -> pwd.struct_passwd | None:
+    """Who runs the server where we are root; None where we may ourselves."""
     if os.geteuid() != 0:
-        return {}
+        return None
     known = {entry.pw_name: entry for entry in pwd.getpwall()}
-    entry = next(known[name] for name in USERS if name in known)
-    return {"user": entry.pw_uid, "group": entry.pw_gid}
+    return next(known[name] for name in USERS if name in known)
 
 
 def free_port() -> int:
@@ -50,8 +49,8 @@ def server() -> Iterator[str]:
     """A running server with its default settings (durable commits); gives its conninfo."""
     directory = tempfile.mkdtemp(prefix="ducktail-bench-")
     identity = unprivileged()
-    if identity:
-        os.chown(directory, identity["user"], identity["group"])
+    if identity is not None:
+        os.chown(directory, identity.pw_uid, identity.pw_gid)
     data, port = f"{directory}/data", free_port()
 
     def run(program: str, *words: str) -> None:
@@ -61,7 +60,8 @@ def server() -> Iterator[str]:
             stdout=subprocess.DEVNULL,
             cwd=directory,
             umask=0o077,
-            **identity,
+            user=None if identity is None else identity.pw_uid,
+            group=None if identity is None else identity.pw_gid,
         )
 
     try:

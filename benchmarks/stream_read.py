@@ -18,6 +18,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import postgres
@@ -142,8 +143,8 @@ def run(events: int, repeats: int, directory: Path) -> str:
             group = f"turn_{turn}"
             ducktail.execute(f"CREATE CONSUMER GROUP {group} ON orders_stream")
             peer.execute("INSERT INTO offsets VALUES (%s, 0)", [group])
-            rates["ducktail"].append(timed(lambda group=group: read_ducktail(ducktail, group), events))
-            rates["PostgreSQL"].append(timed(lambda group=group: read_postgres(peer, group), events))
+            rates["ducktail"].append(timed(partial(read_ducktail, ducktail, group), events))
+            rates["PostgreSQL"].append(timed(partial(read_postgres, peer, group), events))
             print("  ".join(f"{name} {found[-1]:>9,.0f}/s" for name, found in rates.items()), flush=True)
         partitions, cold = ducktail.execute(HOT).fetchone() or (0, 0)
         version = peer.info.parameter_status("server_version")

@@ -38,9 +38,7 @@ def bind(cursor: duckdb.DuckDBPyConnection, text: str) -> Bound:
     Raises:
         duckdb.Error: the binder's or the parser's own, with the place in `text`.
     """
-    names, types, parameters, returns, _, _, writes = cursor._bind(  # type: ignore[attr-defined]
-        text, with_type=True, with_writes=True
-    )
+    names, types, parameters, returns, _, _, writes = cursor._bind(text, with_type=True, with_writes=True)
     return Bound(
         tuple(names),
         tuple(type_text(type_) for type_ in types),

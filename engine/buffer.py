@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import threading
 from bisect import bisect_right
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import numpy as np

@@ -53,6 +53,7 @@ __all__ = [
     "Plan",
     "Shape",
     "Verb",
+    "arrow_table",
     "execute",
     "plan",
     "read_macros",

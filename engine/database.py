@@ -79,7 +79,11 @@ class Database:
     """See the head of the file. Made by `Database.open`; safe to use from several threads."""
 
     def __init__(
-        self, path: str, connection: duckdb.DuckDBPyConnection, catalog_name: str, settings: Settings,
+        self,
+        path: str,
+        connection: duckdb.DuckDBPyConnection,
+        catalog_name: str,
+        settings: Settings,
         clock: Clock,
     ) -> None:
         self.path = path
@@ -123,16 +127,14 @@ class Database:
     # Opening and closing.
 
     @classmethod
-    def open(
-        cls, path: str, settings: Settings | None = None, clock: Clock | None = None
-    ) -> Database:
+    def open(cls, path: str, settings: Settings | None = None, clock: Clock | None = None) -> Database:
         """Open the database file at `path`, or make it; ":memory:" is one without a file.
 
         Raises:
             IoError: 58030, the file cannot be opened, is no database, or another process has it.
             DataCorrupted: XX001, the file holds what this version cannot read.
         """
-        config: dict[str, str | bool] = {
+        config: dict[str, str | bool | int | float | list[str]] = {
             "custom_user_agent": "ducktail",
             "python_enable_replacements": False,
         }
@@ -196,8 +198,10 @@ class Database:
     def _load(self) -> None:
         """Read the catalog and the counters from the file."""
         cursor = self.cursor(utc=True)
-        row = ask_maybe(cursor, "SELECT coalesce(max(txid), 0), coalesce(max(last_lsn), 0), "
-            "coalesce(max(epoch_us(commit_time)), 0) FROM ducktail.commits"
+        row = ask_maybe(
+            cursor,
+            "SELECT coalesce(max(txid), 0), coalesce(max(last_lsn), 0), "
+            "coalesce(max(epoch_us(commit_time)), 0) FROM ducktail.commits",
         )
         assert row is not None
         self.last_txid, self.last_lsn, self.last_commit_us = row
@@ -219,9 +223,7 @@ class Database:
             self.buffers[stream.stream_id] = self._refilled(cursor, stream, self.last_lsn)
         cursor.close()
 
-    def _refilled(
-        self, cursor: duckdb.DuckDBPyConnection, stream: Stream, through_lsn: int
-    ) -> StreamBuffer:
+    def _refilled(self, cursor: duckdb.DuckDBPyConnection, stream: Stream, through_lsn: int) -> StreamBuffer:
         """A stream's buffers made from its log; where that fails, empty ones that say why."""
         buffer = StreamBuffer(stream.partitions, stream.buffer_bytes)
         try:
@@ -466,9 +468,7 @@ class Database:
     def _is_new(transaction: Transaction, group_id: int) -> bool:
         return any(group.group_id == group_id for group in transaction.new_groups.values())
 
-    def _write_commit(
-        self, transaction: Transaction, moves: dict[tuple[int, int], Position]
-    ) -> int:
+    def _write_commit(self, transaction: Transaction, moves: dict[tuple[int, int], Position]) -> int:
         """The last rows of a transaction: its line in `commits`, the offsets that it moves."""
         commit_us = max(self.clock.now_us(), self.last_commit_us)
         if transaction.events:
@@ -503,9 +503,7 @@ class Database:
         if transaction.events:
             tables = {t: (w.first_lsn, w.last_lsn) for t, w in transaction.tables.items()}
             first = transaction.base_lsn + 1
-            self.publisher.put(
-                Note(transaction.txid, first, transaction.next_lsn, commit_us, tables)
-            )
+            self.publisher.put(Note(transaction.txid, first, transaction.next_lsn, commit_us, tables))
 
     def rollback(self, transaction: Transaction) -> None:
         """Roll back and let go of everything; never fails."""
@@ -583,7 +581,7 @@ class Database:
                 )
             if lsn > end_lsn:
                 raise InvalidParameterValue(
-                    f'offset {lsn} of partition {partition} is past the end of stream '
+                    f"offset {lsn} of partition {partition} is past the end of stream "
                     f'"{stream.name}", {end_lsn}'
                 )
 
@@ -649,10 +647,20 @@ def _stored_tables(
         ).fetchall()
         streams = [
             Stream(
-                stream_id=row[0], schema=row[1], name=row[2], table_id=table_id,
-                operations=frozenset(row[3]), columns=tuple(row[4]), filter=row[5],
-                partitions=row[6], partition_by=tuple(row[7]), snapshot=row[8], before=row[9],
-                buffer_bytes=row[10], created_lsn=row[11], created_at_us=row[12],
+                stream_id=row[0],
+                schema=row[1],
+                name=row[2],
+                table_id=table_id,
+                operations=frozenset(row[3]),
+                columns=tuple(row[4]),
+                filter=row[5],
+                partitions=row[6],
+                partition_by=tuple(row[7]),
+                snapshot=row[8],
+                before=row[9],
+                buffer_bytes=row[10],
+                created_lsn=row[11],
+                created_at_us=row[12],
             )
             for row in rows
         ]

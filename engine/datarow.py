@@ -30,7 +30,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from . import arrow_values as av
-from . import binary_form, text_form
+from . import binary_form, text_columns
 from .duckdb_types import TYPES_CACHED, DuckType, read_type
 from .errors import InternalError, ProgramLimitExceeded, ProtocolViolation
 from .json_images import value_sql
@@ -228,7 +228,7 @@ def _values(column: pa.Array, type_: DuckType, format_: int, timezone: str) -> l
     if format_ == BINARY:
         values = binary_form.values_binary(column, type_)
     else:
-        texts = text_form.values_text(column, type_, timezone)
+        texts = text_columns.values_text(column, type_, timezone)
         values = [None if text is None else text.encode() for text in texts]
     pack = LENGTH.pack
     return [NULL if value is None else pack(len(value)) + value for value in values]
@@ -280,7 +280,7 @@ Sizes = npt.NDArray[np.int64] | int
 def _field(column: pa.Array, type_: DuckType, format_: int, timezone: str) -> tuple[list[pa.Array], Sizes]:
     """What is to be joined for one column, and how many bytes that is in each row."""
     if format_ == TEXT:
-        return _worded(text_form.column_text(column, type_, timezone))
+        return _worded(text_columns.column_text(column, type_, timezone))
     if is_array(type_) or pa.types.is_null(column.type):
         return _worded(pa.array(binary_form.values_binary(column, type_), pa.binary()))
     form = binary_form.form_of(type_)

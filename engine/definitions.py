@@ -106,8 +106,8 @@ def _stream_of(spec: StreamSpec, shape: TableShape, table_id: int, stream_id: in
     else:
         asked = set(_resolved(spec.columns, shape, "column")) | set(key)
         columns = tuple(column.name for column in shape.stored if column.name in asked)
-    partition_by = key if spec.partition_by is None else _resolved(
-        spec.partition_by, shape, "partition column"
+    partition_by = (
+        key if spec.partition_by is None else _resolved(spec.partition_by, shape, "partition column")
     )
     partitions = spec.partitions
     if partitions is None:
@@ -196,7 +196,9 @@ def _check_new(
 ) -> None:
     if fold(spec.schema, spec.name) in database.catalog.streams:
         raise DuplicateObject(f'stream "{spec.name}" already exists')
-    taken = ask_maybe(cursor, "SELECT table_type FROM information_schema.tables WHERE table_catalog = $1 "
+    taken = ask_maybe(
+        cursor,
+        "SELECT table_type FROM information_schema.tables WHERE table_catalog = $1 "
         "AND lower(table_schema) = lower($2) AND lower(table_name) = lower($3)",
         [database.catalog_name, spec.schema, spec.name],
     )

@@ -10,8 +10,6 @@ from __future__ import annotations
 import json
 import re
 
-import duckdb
-
 from . import errors as e
 
 # Exception class name of DuckDB -> ((pattern in the message, class), ..., (last resort)).
@@ -22,11 +20,16 @@ RULES: dict[str, tuple[tuple[str, type[e.DucktailError]], ...]] = {
         (r"[Aa]mbiguous reference", e.AmbiguousColumn),
         (r"Duplicate (alias|column)", e.DuplicateColumn),
         (r"Ambiguous reference to table|duplicate alias", e.DuplicateObject),
-        (r"must appear in the GROUP BY|cannot be nested|aggregates? .*not allowed|cannot contain aggregates"
-         r"|Window functions are not", e.GroupingError),
+        (
+            r"must appear in the GROUP BY|cannot be nested|aggregates? .*not allowed|cannot contain aggregates"
+            r"|Window functions are not",
+            e.GroupingError,
+        ),
         (r"Referenced table .* not found", e.UndefinedTable),
-        (r"Referenced (update )?column .* not found|does not have a column|was not found because the FROM",
-         e.UndefinedColumn),
+        (
+            r"Referenced (update )?column .* not found|does not have a column|was not found because the FROM",
+            e.UndefinedColumn,
+        ),
         (r"candidate function|No function matches", e.UndefinedFunction),
         (r"(Cannot|Can only) (insert|update|delete|modify)|base table", e.WrongObjectType),
         (r"Cannot (compare|mix|cast)|can't be cast|Unimplemented type for cast", e.DatatypeMismatch),

@@ -74,9 +74,7 @@ EVENT_SCHEMA = pa.schema([(name, ARROW_TYPES[type_]) for name, type_ in EVENT_CO
 
 def datarow_of(values: Sequence[bytes | None]) -> bytes:
     """One DataRow message of these fields."""
-    body = b"".join(
-        NULL if value is None else len(value).to_bytes(4, "big") + value for value in values
-    )
+    body = b"".join(NULL if value is None else len(value).to_bytes(4, "big") + value for value in values)
     return b"D" + (len(body) + 6).to_bytes(4, "big") + len(values).to_bytes(2, "big") + body
 
 
@@ -89,9 +87,7 @@ def projected(rows: Sequence[bytes], columns: Sequence[int]) -> list[bytes]:
     return found
 
 
-def rows_in_formats(
-    rows: Sequence[bytes], columns: Sequence[int] | None, formats: Sequence[int]
-) -> bytes:
+def rows_in_formats(rows: Sequence[bytes], columns: Sequence[int] | None, formats: Sequence[int]) -> bytes:
     """The rows as one run of DataRows, each column in the format asked for."""
     places = tuple(range(len(EVENT_TYPES)) if columns is None else columns)
     turns = [

@@ -74,8 +74,7 @@ def _nodes(tree: Any) -> Iterator[dict[str, Any]]:
 
 def _check_function(cursor: duckdb.DuckDBPyConnection, name: str) -> None:
     rows = cursor.execute(
-        "SELECT DISTINCT stability, function_type FROM duckdb_functions() "
-        "WHERE function_name = lower($1)",
+        "SELECT DISTINCT stability, function_type FROM duckdb_functions() WHERE function_name = lower($1)",
         [name],
     ).fetchall()
     if rows and all(stability == "CONSISTENT" and kind == "scalar" for stability, kind in rows):

@@ -39,9 +39,7 @@ def create_group(
         f"{literal(name)}, {literal(start)}, make_timestamptz({now_us}))"
     )
     lsns = _start_lsns(database, transaction, stream, start, after_lsn)
-    positions = {
-        number: Position(lsn, now_us, transaction.committed_by) for number, lsn in lsns.items()
-    }
+    positions = {number: Position(lsn, now_us, transaction.committed_by) for number, lsn in lsns.items()}
     moves = {(group.group_id, number): position for number, position in positions.items()}
     transaction.cursor.execute(database.offsets.append_sql(moves))
     transaction.new_groups[key] = group
@@ -65,9 +63,7 @@ def _start_lsns(
     return lsns
 
 
-def _group_adder(
-    database: Database, group: Group, positions: dict[int, Position]
-) -> Callable[[], None]:
+def _group_adder(database: Database, group: Group, positions: dict[int, Position]) -> Callable[[], None]:
     def add() -> None:
         database.catalog.groups[group.key] = group
         database.catalog_version += 1

@@ -148,9 +148,7 @@ def _oldest_unread_s(
         assert text is not None
         committed_us = datetime.fromisoformat(text.decode()).timestamp() * 1_000_000
     else:
-        committed_us = float(
-            _ask_log(database, stream, number, partition, lsn, "epoch_us(min(commit_time))")
-        )
+        committed_us = float(_ask_log(database, stream, number, partition, lsn, "epoch_us(min(commit_time))"))
     return max(0.0, (database.clock.now_us() - committed_us) / 1_000_000)
 
 

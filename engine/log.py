@@ -59,9 +59,7 @@ def log_name(table_id: int, version: int) -> str:
 def create_log_sql(name: str, shape: TableShape) -> str:
     """The DDL of a log for a table of this shape."""
     images = [
-        f"{side}{place} {column.type}"
-        for side in ("o", "n")
-        for place, column in enumerate(shape.stored, 1)
+        f"{side}{place} {column.type}" for side in ("o", "n") for place, column in enumerate(shape.stored, 1)
     ]
     head = (
         "lsn BIGINT, txid BIGINT, op VARCHAR, stream_id INTEGER, rid BIGINT, "
@@ -106,7 +104,7 @@ class EventQuery:
             commit: first LSN and commit time (microseconds) where all rows are of one transaction
                 that the caller knows; None asks `commits`.
         """
-        stream, shape = self.stream, self.captured.shape
+        shape = self.captured.shape
         first_lsn = str(commit[0]) if commit else "c.first_lsn"
         commit_time = f"make_timestamptz({commit[1]})" if commit else "c.commit_time"
         table_name = f"{shown_name(shape.schema)}.{shown_name(shape.name)}"

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 
@@ -137,8 +137,8 @@ class Offsets:
         for request in batch:
             try:
                 new = self._checked(request, moves)
-            except DucktailError as error:
-                self._answer(request, error)
+            except DucktailError as refused:
+                self._answer(request, refused)
                 continue
             for partition, lsn in new.items():
                 moves[request.group_id, partition] = Position(lsn, now_us, request.committed_by)
@@ -152,9 +152,7 @@ class Offsets:
         for request in good:
             self._answer(request, error)
 
-    def _checked(
-        self, request: Request, moves: Mapping[tuple[int, int], Position]
-    ) -> dict[int, int]:
+    def _checked(self, request: Request, moves: Mapping[tuple[int, int], Position]) -> dict[int, int]:
         """What of a request moves a position; equal is accepted and moves nothing."""
         known = self._positions.get(request.group_id)
         if known is None:
@@ -283,5 +281,3 @@ class Offsets:
             self._closing = True
             self._condition.notify_all()
         self._thread.join()
-
-

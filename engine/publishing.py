@@ -191,15 +191,12 @@ def _tail_after(
     fits = bytes_max * SAMPLE_ROWS // size
     if fits >= events:
         return 0
-    row = ask_maybe(cursor, f"SELECT lsn FROM ({sql}) ORDER BY lsn DESC LIMIT 1 OFFSET {fits}"
-    )
+    row = ask_maybe(cursor, f"SELECT lsn FROM ({sql}) ORDER BY lsn DESC LIMIT 1 OFFSET {fits}")
     assert row is not None
     return int(row[0])
 
 
-def read_edges(
-    cursor: duckdb.DuckDBPyConnection, stream_id: int
-) -> dict[int, tuple[int, int]]:
+def read_edges(cursor: duckdb.DuckDBPyConnection, stream_id: int) -> dict[int, tuple[int, int]]:
     """partition -> (last trimmed LSN, how many are trimmed), for those that have lost some."""
     rows = cursor.execute(
         f"SELECT partition, trimmed_through_lsn, trimmed_events FROM ducktail.stream_edges "

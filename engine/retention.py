@@ -83,9 +83,7 @@ def _trim_locked(
     statements.append(f"DELETE FROM {captured.table.log} WHERE lsn <= {cut_lsn}")
     run_in_transaction(cursor, statements)
     left = database.event_query(stream).sql(f"lsn > {through_lsn}", "false")
-    first = dict(
-        cursor.execute(f"SELECT partition, min(lsn) FROM ({left}) GROUP BY partition").fetchall()
-    )
+    first = dict(cursor.execute(f"SELECT partition, min(lsn) FROM ({left}) GROUP BY partition").fetchall())
     with buffer.mutex:
         for number, (lsn, events) in edges.items():
             buffer.partitions[number].trim(lsn, events)

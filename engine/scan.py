@@ -22,7 +22,7 @@ from . import datarow
 from .asking import ask_maybe
 from .buffer import Hot, StreamBuffer
 from .duckdb_errors import translated
-from .errors import DucktailError, Gap, UndefinedObject
+from .errors import Gap, UndefinedObject
 from .log import EVENT_TYPES, EventQuery
 from .publishing import BATCH_ROWS, LSN, PARTITION, TEXT_FORMATS, read_edges
 from .schema import SCHEMA
@@ -179,16 +179,16 @@ class Scan:
             if number in self._after and self._after[number] < trimmed:
                 raise self._gap(number, self._after[number])
 
-    def _log_batch(
-        self, cursor: duckdb.DuckDBPyConnection, limit: int
-    ) -> tuple[pa.RecordBatch, bool]:
+    def _log_batch(self, cursor: duckdb.DuckDBPyConnection, limit: int) -> tuple[pa.RecordBatch, bool]:
         """Events of a window of log rows; windows without an event of ours are passed over."""
         low = min(self._after.values())
         rows = min(max(2 * limit, WINDOW_ROWS_MIN), BATCH_ROWS)
         while True:
             window = f"lsn > {low} AND lsn <= {self.through_lsn}"
-            row = ask_maybe(cursor, f"SELECT lsn FROM {self._query.captured.table.log} WHERE {window} "
-                f"ORDER BY lsn LIMIT 1 OFFSET {rows - 1}"
+            row = ask_maybe(
+                cursor,
+                f"SELECT lsn FROM {self._query.captured.table.log} WHERE {window} "
+                f"ORDER BY lsn LIMIT 1 OFFSET {rows - 1}",
             )
             high = self.through_lsn if row is None else int(row[0])
             table = cursor.sql(self._window_sql(low, high, limit + 1)).to_arrow_table()
@@ -233,5 +233,3 @@ def as_batch(table: pa.Table) -> pa.RecordBatch:
     if chunks:
         return chunks[0]
     return pa.RecordBatch.from_pylist([], schema=table.schema)
-
-

@@ -91,8 +91,7 @@ class Watchdog:
                 entry.end(
                     IdleInTransactionTimeout(
                         "terminating connection due to idle-in-transaction timeout",
-                        hint="Commit or roll back sooner, or raise "
-                        "idle_in_transaction_session_timeout.",
+                        hint="Commit or roll back sooner, or raise idle_in_transaction_session_timeout.",
                     )
                 )
         if self._wal_bytes() > self.wal_bytes_max:

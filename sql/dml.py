@@ -332,11 +332,8 @@ def _row_ranges(cut: _Cut, first: int, end: int) -> list[tuple[int, int]] | None
     if kind != "VALUES":
         return None
     ranges = cut.reader.slices(first + 1, end)
-    for start, stop in ranges:
-        if stop <= start or cut.tokens[start].kind != "(" or cut.tokens[stop - 1].kind != ")":
-            return None
-    # A word behind the rows belongs to the last one's range, which then has two groups of brackets.
-    return ranges if cut.closes(*ranges[-1]) else None
+    are_rows = all(a < b and cut.tokens[a].kind == "(" and cut.closes(a, b) for a, b in ranges)
+    return ranges if are_rows else None
 
 
 def _row(cut: _Cut, first: int, end: int) -> tuple[str | None, ...]:

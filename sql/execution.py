@@ -30,6 +30,7 @@ from .later import refuse_later
 from .parse import Query, has_scan, parameter_types, parse
 from .results import Result, ResultColumn
 from .running import bound_with_types
+from .scan_relation import HIDDEN_LSN
 from .statement import Description, Statement
 
 # Kinds whose text may hold a stream scan.
@@ -97,7 +98,7 @@ def _described_query(session: Context, statement: Statement) -> Description:
         columns = tuple(
             ResultColumn(name, type_)
             for name, type_ in zip(found.names, found.types, strict=True)
-            if name != scans.HIDDEN_LSN
+            if name != HIDDEN_LSN
         )
     return Description(tuple(types.get(n, "VARCHAR") for n in range(1, count + 1)), columns)
 
@@ -119,8 +120,7 @@ def _described_ours(session: Context, statement: Statement) -> Description:
     given = statement.parameter_types_given
     count = max([*types, len(given)], default=0)
     found = tuple(
-        (given[n - 1] if n <= len(given) else "") or types.get(n, "VARCHAR")
-        for n in range(1, count + 1)
+        (given[n - 1] if n <= len(given) else "") or types.get(n, "VARCHAR") for n in range(1, count + 1)
     )
     return Description(found, stream_statements.shown_columns(statement.node))
 

@@ -67,7 +67,7 @@ def _expression(g: Grammar, what: str, other: str) -> Fragment:
 
 
 def _is_operator(kind: str) -> bool:
-    return not (kind[:1].isalnum() or kind[:1] in ("_", "<", ")", "]", "}") and kind not in ("<", "<=", "<>"))
+    return not (kind[:1].isalnum() or (kind[:1] in ("_", "<", ")", "]", "}") and kind not in ("<", "<=", "<>")))
 
 
 def _payload(g: Grammar) -> tuple[str, Fragment]:

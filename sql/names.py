@@ -68,9 +68,7 @@ class Names:
             if parts[0].lower() == TEMPORARY:
                 return (TEMPORARY, parts[2])
             if parts[0].lower() not in catalogs:
-                raise NotSupported(
-                    f'cross-database references are not supported: "{".".join(parts)}"'
-                )
+                raise NotSupported(f'cross-database references are not supported: "{".".join(parts)}"')
             return parts[1:]
         if len(parts) == 2 and parts[0].lower() in catalogs and not self._is_schema(parts[0]):
             return (DEFAULT_SCHEMA, parts[1])
@@ -79,7 +77,9 @@ class Names:
         return parts
 
     def _is_schema(self, name: str) -> bool:
-        row = ask_maybe(self.cursor, "SELECT count(*) FROM duckdb_schemas() WHERE lower(schema_name) = lower($1) "
+        row = ask_maybe(
+            self.cursor,
+            "SELECT count(*) FROM duckdb_schemas() WHERE lower(schema_name) = lower($1) "
             "AND database_name = $2",
             [name, self._database.catalog_name],
         )
@@ -158,7 +158,9 @@ class Names:
         schema, name = self.table_key(parts)
         if schema == TEMPORARY:
             return True
-        row = ask_maybe(self.cursor, "SELECT count(*) FROM information_schema.tables WHERE table_catalog = $1 "
+        row = ask_maybe(
+            self.cursor,
+            "SELECT count(*) FROM information_schema.tables WHERE table_catalog = $1 "
             "AND lower(table_schema) = $2 AND lower(table_name) = $3",
             [self._database.catalog_name, schema, name],
         )

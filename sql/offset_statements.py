@@ -56,9 +56,7 @@ def _commit(
         transaction = session.opened()
         session.database.check_lsns(stream, lsns)
         _keep(session, transaction, group, dict(lsns), began)
-        session.notice(
-            "the offsets are committed when the transaction is", hint="COMMIT makes them durable."
-        )
+        session.notice("the offsets are committed when the transaction is", hint="COMMIT makes them durable.")
         return
     session.database.check_commit(stream, group, dict(lsns))
     yield from _submit(session, group, dict(lsns))
@@ -108,11 +106,11 @@ def _keep(
 def committed_lsns(session: Context, stream: Stream, group: Group) -> dict[int, int]:
     """Where a read of a group begins in each partition: what this transaction commits counts."""
     positions = session.database.offsets.positions(group.group_id)
-    lsns = {number: position.lsn for number, position in positions.items()}
+    lsns = {partition: position.lsn for partition, position in positions.items()}
     transaction = session.transaction
     if transaction is None:
         return lsns
     lsns.update(transaction.new_positions.get(group.group_id, {}))
-    for number, pending in transaction.offsets.get(group.group_id, {}).items():
-        lsns[number] = pending.lsn
+    for partition, pending in transaction.offsets.get(group.group_id, {}).items():
+        lsns[partition] = pending.lsn
     return lsns

@@ -58,9 +58,7 @@ class Opened:
         return None if self.group is None else (self.stream.stream_id, self.group.group_id)
 
 
-def open_scan(
-    session: Context, wanted: st.Scan, parameters: Values, pruning: Pruning
-) -> Waiting[Opened]:
+def open_scan(session: Context, wanted: st.Scan, parameters: Values, pruning: Pruning) -> Waiting[Opened]:
     """Fix what a scan gives.
 
     Raises:
@@ -108,9 +106,7 @@ def _end_lsn(session: Context) -> Waiting[int]:
     return through_lsn
 
 
-def _partitions(
-    stream: Stream, wanted: st.Scan, parameters: Values, pruning: Pruning
-) -> list[int]:
+def _partitions(stream: Stream, wanted: st.Scan, parameters: Values, pruning: Pruning) -> list[int]:
     if wanted.partitions is None:
         chosen = set(range(stream.partitions))
     else:
@@ -126,9 +122,7 @@ def _partitions(
     return sorted(chosen)
 
 
-def _after(
-    stream: Stream, after: st.Scalar, parameters: Values, partitions: list[int]
-) -> dict[int, int]:
+def _after(stream: Stream, after: st.Scalar, parameters: Values, partitions: list[int]) -> dict[int, int]:
     value = value_of(after, parameters)
     parsed = parse_after(value if isinstance(value, int) else str(value))
     if isinstance(parsed, int):

@@ -58,14 +58,16 @@ class Fact:
 
 
 def conjuncts(node: exp.Expr | None) -> Iterator[exp.Expr]:
-    """The parts of a predicate that must all hold."""
-    if isinstance(node, exp.And):
-        yield from conjuncts(node.this)
-        yield from conjuncts(node.expression)
-    elif isinstance(node, exp.Paren | exp.Where):
-        yield from conjuncts(node.this)
-    elif node is not None:
-        yield node
+    """The parts of a predicate that must all hold, in order."""
+    left = [] if node is None else [node]
+    while left:
+        part = left.pop()
+        if isinstance(part, exp.And):
+            left += [part.expression, part.this]
+        elif isinstance(part, exp.Paren | exp.Where):
+            left.append(part.this)
+        else:
+            yield part
 
 
 def facts_of(select: exp.Select, source: Source) -> tuple[Fact, ...]:
@@ -188,32 +190,36 @@ def parameter_of(value: exp.Expr) -> Parameter | None:
 
 def chosen_partitions(
     facts: Sequence[Fact], partitions: Collection[int], value_of: Callable[[Parameter], object]
-) -> tuple[int, ...]:
+) -> tuple[int, ...] | None:
     """The partitions that all facts leave, in order.
 
     Args:
         partitions: those that there are (or that the clause PARTITION chose).
-        value_of: a parameter's value; one that is no integer leaves all partitions (the query's own
-            WHERE still judges), NULL leaves none.
+        value_of: a parameter's value, NULL as None.
+
+    Returns:
+        None where a value is no integer: then all are scanned, WHERE judges, and a read that is
+        `Plain` otherwise is not.
     """
     kept = sorted(partitions)
     for fact in facts:
         if fact.column != "partition":
             continue
-        values = [value_of(v) if isinstance(v, Parameter) else v for v in fact.values]
-        kept = [partition for partition in kept if _holds(partition, fact.operator, values)]
+        values = [value_of(value) if isinstance(value, Parameter) else value for value in fact.values]
+        numbers = [_number(value) for value in values if value is not None]
+        if None in numbers:
+            return None
+        known = [number for number in numbers if number is not None]
+        kept = [partition for partition in kept if _holds(partition, fact.operator, known, len(values))]
     return tuple(kept)
 
 
-def _holds(partition: int, compares: str, values: Sequence[object]) -> bool:
-    numbers = [_number(value) for value in values]
-    if any(number is None and value is not None for number, value in zip(numbers, values, strict=True)):
-        return True
-    known = [number for number in numbers if number is not None]
+def _holds(partition: int, compares: str, known: Sequence[int], given: int) -> bool:
+    """Whether a comparison is true; NULLs are left out of `known`, and `given` counts them."""
     if compares == "in":
         return partition in known
     if compares == "not in":
-        return len(known) == len(numbers) and partition not in known
+        return len(known) == given and partition not in known
     return bool(known) and _COMPARE[compares](partition, known[0])
 
 

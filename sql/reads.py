@@ -47,9 +47,7 @@ def refuse_captured(session: Context, text: str) -> list[Key]:
     return keys
 
 
-def _run_writing(
-    session: Context, text: str, parameters: tuple[object, ...]
-) -> Waiting[Result]:
+def _run_writing(session: Context, text: str, parameters: tuple[object, ...]) -> Waiting[Result]:
     """A data-modifying common table expression: only on tables without a stream."""
     keys = refuse_captured(session, text)
     if session.in_block:

@@ -315,9 +315,7 @@ class Result:
         return self._ended
 
 
-def table_result(
-    columns: Sequence[ResultColumn], table: pa.Table, tag: Callable[[int], str]
-) -> Result:
+def table_result(columns: Sequence[ResultColumn], table: pa.Table, tag: Callable[[int], str]) -> Result:
     """A result whose rows are all there."""
     return Result(tuple(columns), ArrowSource(iter(table.to_batches(BATCH_ROWS))), tag)
 

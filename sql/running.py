@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from ..engine import datarow
 from ..engine.binding import Bound, bind, type_text
+from ..engine.capture import arrow_table
 from ..engine.duckdb_errors import translated
 from .context import Context
 from .results import BATCH_ROWS, ArrowSource, Result, ResultColumn, select_tag, table_result
@@ -73,14 +74,10 @@ def with_nulls(text: str, types: dict[str, str]) -> str:
 
 def result_columns(names: Sequence[str], types: Sequence[object]) -> tuple[ResultColumn, ...]:
     """Columns from DuckDB's names and types."""
-    return tuple(
-        ResultColumn(name, type_text(type_)) for name, type_ in zip(names, types, strict=True)
-    )
+    return tuple(ResultColumn(name, type_text(type_)) for name, type_ in zip(names, types, strict=True))
 
 
-def query_result(
-    session: Context, text: str, parameters: Sequence[object], user_text: str | None
-) -> Result:
+def query_result(session: Context, text: str, parameters: Sequence[object], user_text: str | None) -> Result:
     """Run a query on the session's cursor; its rows come as the client takes them.
 
     Args:
@@ -143,15 +140,7 @@ def rows_of(
     return columns, arrow_table(cursor)
 
 
-def arrow_table(cursor: duckdb.DuckDBPyConnection) -> pa.Table:
-    """The rows of the last statement, drained."""
-    table: pa.Table = cursor.to_arrow_table()
-    return table
-
-
-def text_rows(
-    columns: Sequence[tuple[str, str]], rows: Sequence[Sequence[object]], tag: str
-) -> Result:
+def text_rows(columns: Sequence[tuple[str, str]], rows: Sequence[Sequence[object]], tag: str) -> Result:
     """A small result of our own."""
     names = [name for name, _ in columns]
     arrays = [

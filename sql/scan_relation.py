@@ -27,14 +27,10 @@ _ARROW = {
     "JSON": JSON,
     "TIMESTAMP WITH TIME ZONE": pa.timestamp("us", "UTC"),
 }
-SCHEMA = pa.schema(
-    [(name, _ARROW[type_]) for name, type_ in EVENT_COLUMNS] + [(HIDDEN_LSN, pa.int64())]
-)
+SCHEMA = pa.schema([(name, _ARROW[type_]) for name, type_ in EVENT_COLUMNS] + [(HIDDEN_LSN, pa.int64())])
 
 EMPTY = (
-    "(SELECT "
-    + ", ".join(f'NULL::{type_} AS "{name}"' for name, type_ in EVENT_COLUMNS)
-    + " WHERE false)"
+    "(SELECT " + ", ".join(f'NULL::{type_} AS "{name}"' for name, type_ in EVENT_COLUMNS) + " WHERE false)"
 )
 
 

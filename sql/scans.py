@@ -31,8 +31,8 @@ from ..engine.scan import Scan
 from ..engine.waiting import Waiting
 from . import ddl, shape, writes
 from . import statements as st
-from .classify import classify
 from .classified import Classified
+from .classify import classify
 from .context import Context, Runner
 from .opening import Opened, Pruning, new_scan, open_scan
 from .parse import Query
@@ -371,9 +371,7 @@ class Reading:
         self.registered.clear()
 
 
-def _prepare(
-    session: Context, query: Query, shapes: Sequence[Shape], parameters: Values
-) -> Waiting[Reading]:
+def _prepare(session: Context, query: Query, shapes: Sequence[Shape], parameters: Values) -> Waiting[Reading]:
     """Open the scans of a query and register their relations on the session's cursor."""
     reading = Reading([], query, parameters=parameters)
     for found in shapes:

@@ -100,9 +100,7 @@ class Session:
                 "session_authorization": user,
                 "application_name": application_name,
                 "lock_timeout": str(bounds.lock_timeout_ms),
-                "idle_in_transaction_session_timeout": str(
-                    bounds.idle_in_transaction_session_timeout_ms
-                ),
+                "idle_in_transaction_session_timeout": str(bounds.idle_in_transaction_session_timeout_ms),
             }
         )
         self.positions = ReadPositions()
@@ -126,7 +124,10 @@ class Session:
         self._changes: dict[str, str] = {}
         self._statements: dict[tuple[str, tuple[int, ...], int], Statement] = {}
         self.entry = SessionEntry(
-            self.id, user, application_name, self._end_idle,
+            self.id,
+            user,
+            application_name,
+            self._end_idle,
             bounds.idle_in_transaction_session_timeout_ms,
         )
         self._mark(IDLE)
@@ -264,8 +265,15 @@ class Session:
         """Reported settings as they are."""
         return self.variables.reported()
 
-    def notice(self, message: str, *, severity: str = "NOTICE", sqlstate: str = "00000",
-               detail: str | None = None, hint: str | None = None) -> None:
+    def notice(
+        self,
+        message: str,
+        *,
+        severity: str = "NOTICE",
+        sqlstate: str = "00000",
+        detail: str | None = None,
+        hint: str | None = None,
+    ) -> None:
         """Tell the client something beside the answer."""
         if len(self._notices) < NOTICES_MAX:
             self._notices.append(Notice(severity, sqlstate, message, detail, hint))
@@ -353,7 +361,9 @@ class Session:
         """Whether the session has a temporary table of this name now."""
         if self.in_block:
             self.touched()
-        row = ask_maybe(self.cursor, "SELECT count(*) FROM information_schema.tables WHERE table_catalog = 'temp' "
+        row = ask_maybe(
+            self.cursor,
+            "SELECT count(*) FROM information_schema.tables WHERE table_catalog = 'temp' "
             "AND lower(table_name) = $1",
             [name],
         )
@@ -462,9 +472,7 @@ class Session:
                 if self._cancelled:
                     wait = work.throw(self._cancel_error())
                 elif deadline is not None and clock.monotonic_s() >= deadline and not wait.future.done():
-                    wait = work.throw(
-                        QueryCanceled("canceling statement due to statement timeout")
-                    )
+                    wait = work.throw(QueryCanceled("canceling statement due to statement timeout"))
                 else:
                     wait = work.send(wait.future.done())
         except StopIteration as stop:

@@ -18,9 +18,7 @@ from .variables import VARIABLES, Variable, variable
 TEXT = "VARCHAR"
 
 
-def set_variable(
-    session: Context, name: str, values: tuple[str, ...] | None, *, local: bool
-) -> None:
+def set_variable(session: Context, name: str, values: tuple[str, ...] | None, *, local: bool) -> None:
     """Give a setting a value, None for its default.
 
     Raises:

@@ -111,8 +111,7 @@ class Shape:
 
 def shapes_of(query: Query) -> tuple[Shape, ...]:
     """The shape of each scan of a query, in the order of `query.scans`."""
-    # Imported here because the walk makes the values above.
-    from .shape_walk import shape_of
+    from .shape_walk import shape_of  # it makes the values above
 
     shapes = [shape_of(query, scan) for scan in query.scans]
     twice = [_read_twice(scan, query.scans) for scan in query.scans]

@@ -51,11 +51,13 @@ class Source:
         alias: the name by which its columns may be qualified.
         outputs: its columns in order; None when they are not known.
         hidden_last: whether the hidden column stands behind all of them.
+        joined: whether other relations stand beside it, so that only qualified names are surely its.
     """
 
     alias: str | None
     outputs: tuple[Output, ...] | None
     hidden_last: bool = True
+    joined: bool = False
 
     def renamed(self, alias: str | None, columns: list[str]) -> Source | None:
         """With a table alias and its column names; None where the names would not fall right."""
@@ -75,6 +77,8 @@ class Source:
         if not isinstance(column, exp.Column) or isinstance(column.this, exp.Star):
             return None
         if column.db or (column.table and column.table.lower() != (self.alias or "").lower()):
+            return None
+        if self.joined and not column.table:
             return None
         name = column.name.lower()
         return next((output.event for output in self.outputs or () if output.name.lower() == name), None)
@@ -152,14 +156,13 @@ def is_followed(select: exp.Select, source: Source, inside: exp.Expr) -> bool:
     Args:
         inside: the source's own tree, whose names are not this select's.
     """
-    if stars(select, source) > 1 or any(True for value in select.expressions for _ in own(value, exp.Columns)):
+    if stars(select, source) > 1:
         return False
-    for star in select.find_all(exp.Star):
-        parent = star.parent
-        entry = parent if isinstance(parent, exp.Column) else star
-        if entry.parent is not select and isinstance(entry.parent_select, exp.Select):
-            if entry.parent_select is select and not isinstance(entry.parent, exp.Count):
-                return False
+    for value in select.expressions:
+        if any(True for _ in own(value, exp.Columns)):
+            return False
+        if not is_star(value, source) and any(True for _ in own(value, exp.Star)):
+            return False
     return not _has_whole_row(select, source, inside)
 
 
@@ -229,14 +232,22 @@ def is_in_lsn_order(select: exp.Select, source: Source, lsn: str) -> bool:
         return False
     value = first.this
     if isinstance(value, exp.Literal) and value.is_int:
-        index = int(value.name) - 1
-        before = select.expressions[: index + 1]
-        if not 0 <= index < len(select.expressions) or any(is_star(entry, source) for entry in before):
-            return False
-        entry = before[-1]
-        return source.event_of(entry.this if isinstance(entry, exp.Alias) else entry) == lsn
+        return _event_at(select, source, int(value.name) - 1) == lsn
     if isinstance(value, exp.Column) and not value.table:
         for entry in select.expressions:
             if isinstance(entry, exp.Alias) and entry.alias.lower() == value.name.lower():
                 return source.event_of(entry.this) == lsn
     return source.event_of(value) == lsn
+
+
+def _event_at(select: exp.Select, source: Source, index: int) -> str | None:
+    """The event column at a place of the select list, from 0, that no hidden column has moved."""
+    for entry in select.expressions:
+        if is_star(entry, source):
+            starred = _starred(entry.this if isinstance(entry, exp.Column) else entry, source.outputs or ())
+            # Behind the star stands the hidden column: what comes after it is moved.
+            return starred[index].event if 0 <= index < len(starred) else None
+        if index == 0:
+            return source.event_of(entry.this if isinstance(entry, exp.Alias) else entry)
+        index -= 1
+    return None

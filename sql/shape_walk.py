@@ -9,7 +9,7 @@ constant false filter there means that nothing is read at all.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from sqlglot import exp
 
@@ -20,6 +20,7 @@ from .pruning import Fact, facts_of, is_all_partition, is_constant_false, parame
 from .shape import HIDDEN_LSN, Edit, Kind, Plain, Shape, Unit
 from .shape_columns import (
     EVENT,
+    Output,
     Source,
     has_aggregate,
     has_window,
@@ -58,6 +59,11 @@ class Level:
     given: Source
     limit: Limit | None
 
+    @property
+    def list_end(self) -> int:
+        """Where the select list ends in the text, from 0."""
+        return int(self.select.meta[LIST_END])
+
 
 @dataclass(slots=True)
 class Way:
@@ -89,6 +95,15 @@ class Way:
 
 def shape_of(query: Query, scan: Scan) -> Shape:
     """The shape of one scan of a query."""
+    try:
+        return _shape_of(query, scan)
+    except RecursionError:
+        way = Way(scan)
+        way.none("the query is nested too deeply")
+        return _result(query, scan, way)
+
+
+def _shape_of(query: Query, scan: Scan) -> Shape:
     way = Way(scan)
     node = _node_of(query, scan)
     if node is None:
@@ -243,13 +258,13 @@ def _select(
     where = select.args.get("where")
     if where is not None and is_constant_false(where):
         way.unchanged = True
+    limited_below = way.limited
+    if way.rowwise and not limited_below and not _is_odd(select):
+        way.facts += facts_of(select, replace(source, joined=not alone))
     for reason in _obstacles(select):
         way.none(reason)
-    limited_below = way.limited
     limit = _limit_of(select, way)
     lsn = "lsn" if way.scan.envelope == "json" else "_lsn"
-    if not way.limited and way.rowwise and not _is_odd(select):
-        way.facts += facts_of(select, source if alone else _qualified(source))
     ends = has_aggregate(select) or not alone or not is_in_lsn_order(select, source, lsn)
     if way.rowwise and where is not None and limited_below:
         # The filter rejects rows that the LIMIT below has counted: those below are what was read.
@@ -264,42 +279,31 @@ def _select(
 
 
 def _is_odd(select: exp.Select) -> bool:
-    """Whether a join picks rows by what else is there: a filter below it would change its answer."""
+    """Whether rows are picked before WHERE by what else is there: a filter below would change which."""
+    if select.args.get("sample"):
+        return True
     joins = select.args.get("joins") or ()
-    return any(str(join.args.get("method") or "").upper() in _ODD_JOINS or join.args.get("nearest") for join in joins)
-
-
-def _qualified(source: Source) -> Source:
-    """The source among others: only names with its alias are surely its own."""
-    return _OnlyQualified(source.alias, source.outputs, source.hidden_last)
-
-
-class _OnlyQualified(Source):
-    __slots__ = ()
-
-    def event_of(self, column: exp.Expr | None) -> str | None:
-        if not isinstance(column, exp.Column) or not column.table:
-            return None
-        return Source.event_of(self, column)
+    return any(
+        str(join.args.get("method") or "").upper() in _ODD_JOINS or join.args.get("nearest") for join in joins
+    )
 
 
 def _add_level(
     select: exp.Select, source: Source, inside: exp.Expr, point: int, limit: Limit | None, way: Way
 ) -> Source:
     outputs = outputs_of(select, source)
-    followed = is_followed(select, source, inside) and _is_unambiguous(outputs, select)
     given = Source(None, outputs, hidden_is_last(select, source))
-    way.levels.append(Level(select, point, followed and way.followed, source, given, limit))
+    followed = way.followed and is_followed(select, source, inside)
+    # Names that stand twice are fine at the top; below it DuckDB would rename one of them.
+    way.followed = followed and not _has_twins(outputs)
+    way.levels.append(Level(select, point, followed, source, given, limit))
     way.limited = way.limited or limit is not None
     return given
 
 
-def _is_unambiguous(outputs: tuple[object, ...] | None, select: exp.Select) -> bool:
-    """Whether names of a query inside another are each there once; at the top they may repeat."""
-    if outputs is None or select.parent is None:
-        return True
-    names = [output.name.lower() for output in outputs if getattr(output, "name", "")]  # type: ignore[attr-defined]
-    return len(set(names)) == len(names)
+def _has_twins(outputs: tuple[Output, ...] | None) -> bool:
+    names = [output.name.lower() for output in outputs or () if output.name]
+    return len(set(names)) < len(names)
 
 
 # From a select to where its rows go.
@@ -359,7 +363,7 @@ def _cte(cte: exp.CTE, given: Source, way: Way) -> tuple[exp.Expr, Source, int] 
     references = [
         table
         for table in holder.find_all(exp.Table)
-        if not isinstance(table, StreamScan) and not table.db and table.name.lower() == name
+        if table.name.lower() == name and not (isinstance(table, StreamScan) or table.db or _is_target(table))
     ]
     if any(_is_inside(table, cte) for table in references):
         way.none("the scan stands in a recursive query")
@@ -374,6 +378,12 @@ def _cte(cte: exp.CTE, given: Source, way: Way) -> tuple[exp.Expr, Source, int] 
     if alias is not None:
         source = _renamed(source, alias, way)
     return table, source, int(table.this.meta.get("start", way.scan.start))
+
+
+def _is_target(table: exp.Table) -> bool:
+    """Whether it is the table that INSERT writes."""
+    holder = table.parent.parent if isinstance(table.parent, exp.Schema) else table.parent
+    return isinstance(holder, exp.Insert) and table.find_ancestor(exp.From) is None
 
 
 def _is_inside(node: exp.Expr, outer: exp.Expr) -> bool:
@@ -397,8 +407,12 @@ def _top(holder: exp.Expr | None, node: exp.Expr, way: Way) -> None:
         way.none(f"{holder.key.upper()} reads the scan")
         _check_false(holder, way)
     else:
-        way.none("the scan stands in a subquery of an expression")
+        other = _OTHER_HOLDERS.get(type(holder), "a subquery of an expression")
+        way.none(f"the scan stands in {other}")
         _outer_filters(holder, way)
+
+
+_OTHER_HOLDERS: dict[type[exp.Expr], str] = {exp.Pivot: "PIVOT", exp.Summarize: "SUMMARIZE"}
 
 
 def _check_false(holder: exp.Expr, way: Way) -> None:
@@ -422,7 +436,7 @@ def _outer_filters(node: exp.Expr, way: Way) -> None:
 
 
 def _result(query: Query, scan: Scan, way: Way) -> Shape:
-    plain = _plain(way)
+    plain = None if query.copy or query.explain else _plain(way)
     facts, limits = tuple(way.facts), tuple(way.limits)
     if scan.group is None or scan.after is not None or query.explain or way.unchanged:
         return Shape(scan, Kind.UNCHANGED, plain=plain, facts=facts, limits=limits)
@@ -431,7 +445,7 @@ def _result(query: Query, scan: Scan, way: Way) -> Shape:
     if query.copy:
         way.end_rows()
     if way.rowwise:
-        if all(level.followed for level in way.levels):
+        if _can_be_edited(query, way.levels):
             edits = _edits(query, way.levels)
             return Shape(scan, Kind.ROWWISE, edits=edits, plain=plain, facts=facts, limits=limits)
         if way.limited:
@@ -448,11 +462,20 @@ def _result(query: Query, scan: Scan, way: Way) -> Shape:
 _NOT_FOLLOWED = "which events the rows under the LIMIT are cannot be told from the query's columns"
 
 
+def _can_be_edited(query: Query, levels: list[Level]) -> bool:
+    """Whether the hidden column gets to the top; sqlglot's places must be our own tokens' ends."""
+    ends = {token.end for token in query.tokens}
+    return all(
+        level.followed and (stars(level.select, level.source) == 1 or level.list_end in ends)
+        for level in levels
+    )
+
+
 def _edits(query: Query, levels: list[Level]) -> tuple[Edit, ...]:
     found: list[Edit] = []
     for level in levels:
         if stars(level.select, level.source) == 0:
-            offset = int(level.select.meta[LIST_END])
+            offset = level.list_end
             comma = "" if query.text[:offset].rstrip().endswith(",") else ","
             found.append(Edit(offset, f"{comma} {HIDDEN_LSN}"))
     return tuple(sorted(found, key=lambda edit: edit.offset))
@@ -461,7 +484,7 @@ def _edits(query: Query, levels: list[Level]) -> tuple[Edit, ...]:
 def _unit(query: Query, levels: list[Level]) -> Unit | None:
     """The unit, if it stands by itself and its rows can be followed."""
     top = levels[-1]
-    if not all(level.followed for level in levels) or not _is_self_contained(top.select):
+    if not _can_be_edited(query, levels) or not _is_self_contained(top.select):
         return None
     start, end = query_span(query.tokens, top.point)
     limits = tuple(

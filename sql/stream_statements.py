@@ -191,7 +191,6 @@ def _there_is(session: Context, stream: Stream, name: str) -> bool:
 # SHOW and DESCRIBE.
 
 
-
 @dataclass(frozen=True, slots=True)
 class Shown:
     """What a SHOW answers: columns of a system view, for one stream and perhaps one group."""
@@ -209,8 +208,18 @@ SHOWN: dict[type, Shown] = {
     ),
     st.ShowPartitions: Shown(
         "partitions",
-        ("partition", "first_lsn", "last_lsn", "events", "bytes", "buffered_from_lsn", "trimmed_events",
-         "trimmed_through_lsn", "owner", "epoch"),
+        (
+            "partition",
+            "first_lsn",
+            "last_lsn",
+            "events",
+            "bytes",
+            "buffered_from_lsn",
+            "trimmed_events",
+            "trimmed_through_lsn",
+            "owner",
+            "epoch",
+        ),
         "SHOW PARTITIONS",
     ),
     st.ShowGroups: Shown(
@@ -220,8 +229,15 @@ SHOWN: dict[type, Shown] = {
     ),
     st.ShowOffsets: Shown(
         "offsets",
-        ("partition", "committed_lsn", "end_lsn", "lag_events", "lag_seconds", "committed_at",
-         "committed_by"),
+        (
+            "partition",
+            "committed_lsn",
+            "end_lsn",
+            "lag_events",
+            "lag_seconds",
+            "committed_at",
+            "committed_by",
+        ),
         "SHOW OFFSETS",
     ),
 }
@@ -235,8 +251,11 @@ def shown_columns(statement: st.Statement) -> tuple[ResultColumn, ...] | None:
     if shown is not None:
         types = dict(LIVE_VIEWS[shown.view])
         return tuple(ResultColumn(name, types[name]) for name in shown.columns)
-    own = {st.ShowReadPosition: POSITION_COLUMNS, st.DescribeStream: DESCRIBE_COLUMNS}
-    columns = own.get(type(statement))  # type: ignore[call-overload]
+    own: dict[type, tuple[tuple[str, str], ...]] = {
+        st.ShowReadPosition: POSITION_COLUMNS,
+        st.DescribeStream: DESCRIBE_COLUMNS,
+    }
+    columns = own.get(type(statement))
     return None if columns is None else tuple(ResultColumn(*column) for column in columns)
 
 
@@ -260,7 +279,7 @@ def show(session: Context, asked: st.Statement, parameters: Values) -> Waiting[R
     yield from session.database.wait_published(session.database.last_lsn)
     condition = f" WHERE {' AND '.join(where)}" if where else ""
     sql = f"SELECT {', '.join(shown.columns)} FROM ducktail.{shown.view}{condition}"
-    table = session.meta.execute(sql, values or None).to_arrow_table()
+    table = session.meta.sql(sql, params=values or None).to_arrow_table()
     columns = shown_columns(asked)
     assert columns is not None
     return table_result(columns, table, lambda _: shown.tag)
@@ -271,9 +290,7 @@ def _stream_of(session: Context, asked: st.Statement) -> Stream | None:
     return None if name is None else session.names.stream(name.parts, name.position)
 
 
-def show_read_position(
-    session: Context, asked: st.ShowReadPosition, parameters: Values
-) -> Waiting[Result]:
+def show_read_position(session: Context, asked: st.ShowReadPosition, parameters: Values) -> Waiting[Result]:
     """SHOW READ POSITION: what COMMIT OFFSETS would commit, as the map that its AT takes."""
     stream = session.names.stream(asked.stream.parts, asked.stream.position)
     group = session.database.group(stream, text(asked.group, parameters), session.transaction)
@@ -287,7 +304,9 @@ def describe_stream(session: Context, asked: st.DescribeStream, parameters: Valu
     stream = session.names.stream(asked.stream.parts, asked.stream.position)
     yield from session.database.wait_published(session.database.last_lsn)
     names = [name for name, _ in LIVE_VIEWS["streams"]]
-    row = ask_maybe(session.meta, f"SELECT {', '.join(f'{name}::VARCHAR' for name in names)} FROM ducktail.streams "
+    row = ask_maybe(
+        session.meta,
+        f"SELECT {', '.join(f'{name}::VARCHAR' for name in names)} FROM ducktail.streams "
         "WHERE schema_name = $1 AND stream_name = $2",
         [stream.schema, stream.name],
     )
@@ -297,5 +316,3 @@ def describe_stream(session: Context, asked: st.DescribeStream, parameters: Valu
     rows.append(["consumer_groups", ", ".join(sorted(group_names)) or None])
     rows.append(["event_columns", ", ".join(f"{name} {type_}" for name, type_ in EVENT_COLUMNS)])
     return text_rows(DESCRIBE_COLUMNS, rows, "DESCRIBE STREAM")
-
-

@@ -37,9 +37,7 @@ def _begin(session: Context, statement: Statement) -> Waiting[Result]:
     if session.implicit:
         session.implicit = False
     elif session.in_block:
-        session.notice(
-            "there is already a transaction in progress", severity="WARNING", sqlstate="25001"
-        )
+        session.notice("there is already a transaction in progress", severity="WARNING", sqlstate="25001")
     else:
         session.begin_block()
     return Result.command("BEGIN")

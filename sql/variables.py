@@ -154,11 +154,18 @@ VARIABLES: dict[str, Variable] = {
     for variable in (
         Variable("application_name", "", _text, "what the client calls itself", report=True),
         Variable("client_encoding", "UTF8", _only("UTF8", "UTF-8", "UNICODE"), "UTF8 only", report=True),
-        Variable("client_min_messages", "notice", _only("notice", "warning", "error", "log", "info",
-                 "debug1", "debug2", "debug3", "debug4", "debug5"), "notices below it are not sent"),
+        Variable(
+            "client_min_messages",
+            "notice",
+            _only(
+                "notice", "warning", "error", "log", "info", "debug1", "debug2", "debug3", "debug4", "debug5"
+            ),
+            "notices below it are not sent",
+        ),
         Variable("DateStyle", "ISO, MDY", _datestyle, "ISO only", report=True),
-        Variable("TimeZone", "UTC", _timezone, "zone in which timestamptz is shown", report=True,
-                 duckdb="TimeZone"),
+        Variable(
+            "TimeZone", "UTC", _timezone, "zone in which timestamptz is shown", report=True, duckdb="TimeZone"
+        ),
         Variable("IntervalStyle", "postgres", _only("postgres"), "postgres only", report=True),
         Variable("bytea_output", "hex", _only("hex"), "hex only"),
         Variable("extra_float_digits", "1", _whole(-15, 3), "floats are always shortest and exact"),
@@ -183,17 +190,37 @@ VARIABLES: dict[str, Variable] = {
         Variable("xmloption", "content", _only("content", "document"), "no effect: there is no xml"),
         Variable("statement_timeout", "0", _milliseconds, "longest run of a statement, ms; 0 is no end"),
         Variable("lock_timeout", "10000", _milliseconds, "longest wait for a lock, ms; 0 is the default"),
-        Variable("idle_in_transaction_session_timeout", "60000", _milliseconds,
-                 "a session idle in a transaction for longer is ended, ms; 0 is never"),
-        Variable("search_path", "main", lambda name, values: ", ".join(values),
-                 "where unqualified names are looked up", duckdb="search_path"),
+        Variable(
+            "idle_in_transaction_session_timeout",
+            "60000",
+            _milliseconds,
+            "a session idle in a transaction for longer is ended, ms; 0 is never",
+        ),
+        Variable(
+            "search_path",
+            "main",
+            lambda name, values: ", ".join(values),
+            "where unqualified names are looked up",
+            duckdb="search_path",
+        ),
         Variable("schema", "main", _one, "where unqualified names are made", duckdb="schema"),
-        Variable("integer_division", "off", _boolean, "1 / 2 is 0, as in PostgreSQL",
-                 duckdb="integer_division"),
-        Variable("default_order", "asc", _only("asc", "desc"), "order of ORDER BY without a word",
-                 duckdb="default_order"),
-        Variable("default_null_order", "nulls_last", _only("nulls_last", "nulls_first"),
-                 "where ORDER BY puts NULLs", duckdb="default_null_order"),
+        Variable(
+            "integer_division", "off", _boolean, "1 / 2 is 0, as in PostgreSQL", duckdb="integer_division"
+        ),
+        Variable(
+            "default_order",
+            "asc",
+            _only("asc", "desc"),
+            "order of ORDER BY without a word",
+            duckdb="default_order",
+        ),
+        Variable(
+            "default_null_order",
+            "nulls_last",
+            _only("nulls_last", "nulls_first"),
+            "where ORDER BY puts NULLs",
+            duckdb="default_null_order",
+        ),
     )
 }
 # Other names of the same settings.
@@ -240,6 +267,4 @@ class Variables:
 
     def reported(self) -> dict[str, str]:
         """What a client is told at its start."""
-        return {
-            variable.name: self.values[key] for key, variable in VARIABLES.items() if variable.report
-        }
+        return {variable.name: self.values[key] for key, variable in VARIABLES.items() if variable.report}

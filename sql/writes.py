@@ -119,9 +119,7 @@ def _captured(
     """A write of a captured table; None where its last stream has just been dropped."""
 
     def work(transaction: Transaction) -> Waiting[tuple[Outcome, Bound] | None]:
-        captured = yield from session.database.enter_captured(
-            transaction, key, session.lock_timeout_ms
-        )
+        captured = yield from session.database.enter_captured(transaction, key, session.lock_timeout_ms)
         if captured is None:
             return None
         plan, shape = _plan(session, statement, classified, captured)

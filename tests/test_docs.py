@@ -12,12 +12,14 @@ from types import ModuleType
 
 import pytest
 
+import ducktail
 from ducktail.__main__ import parser
 from ducktail.engine import errors
 from ducktail.engine.schema import LIVE_VIEWS
 from ducktail.engine.settings import Settings
 from ducktail.sql import statements
 from ducktail.sql.options import RULES
+from ducktail.sql.tokens import split_statements
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
@@ -172,3 +174,49 @@ def test_make_tasks_in_the_docs_exist(path: Path) -> None:
     tasks = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
     for task in re.findall(r"`make ([a-z]+)", path.read_text()):
         assert task in tasks, f"make {task}"
+
+
+SETUP = """
+    CREATE TABLE orders (id INT PRIMARY KEY, item TEXT, qty INT);
+    CREATE STREAM orders_stream ON orders;
+    CREATE TABLE t (id INT PRIMARY KEY, qty INT);
+    CREATE STREAM s ON t;
+    CREATE CONSUMER GROUP g ON s;
+    INSERT INTO t SELECT i, i FROM range(2000) AS r (i)
+"""
+
+
+def blocks(language: str) -> list[tuple[str, str]]:
+    """The code blocks of a language, with their pages' names; those with an ellipsis are left out."""
+    return [
+        (f"{path.name}-{number}", block)
+        for path in PAGES
+        for number, block in enumerate(
+            re.findall(rf"^```{language}\n(.*?)^```", path.read_text(), re.MULTILINE | re.DOTALL)
+        )
+        if "..." not in block
+    ]
+
+
+@pytest.mark.parametrize(("name", "block"), blocks("sql"), ids=lambda value: value[:20])
+def test_sql_in_the_docs_runs(name: str, block: str) -> None:
+    with ducktail.connect() as con:
+        if "CREATE TABLE" not in block:
+            for statement in split_statements(SETUP):
+                con.execute(statement)
+        for statement in split_statements(block):
+            con.execute(statement).close()
+
+
+def test_python_on_the_first_page_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    [program] = [block for name, block in blocks("python") if name.startswith("start.md")]
+    with ducktail.connect(tmp_path / "shop.duckdb") as con:
+        con.execute("CREATE TABLE orders (id INT PRIMARY KEY, item TEXT, qty INT)")
+        con.execute("CREATE STREAM orders_stream ON orders")
+        program = program.replace("shop.duckdb", str(tmp_path / "shop.duckdb")).replace("5480", "0")
+        names: dict[str, object] = {}
+        exec(compile(program, "start.md", "exec"), names)
+        assert capsys.readouterr().out == '1 insert {"id":2,"item":"rusk","qty":5}\n'
+        opened = names["con"]
+        assert isinstance(opened, ducktail.Connection)
+        opened.close()

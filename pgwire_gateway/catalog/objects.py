@@ -23,6 +23,8 @@ from .places import (
 )
 
 TEMPORARY = "(database_name = 'temp')"
+# Parts a session's temporary objects from others of their names in a path.
+SPACE = f"if({TEMPORARY}, 'temp', '')"
 
 
 def base_views(database: str) -> dict[str, str]:
@@ -67,7 +69,7 @@ def base_views(database: str) -> dict[str, str]:
 
 def _relations(database: str, shown: str) -> str:
     """Tables and views, which share their names."""
-    path = path_sql("database_name = 'temp'", "schema_name", "table_name")
+    path = path_sql(SPACE, "schema_name", "table_name")
     return f"""
         SELECT *, {path} AS path, {TEMPORARY} AS temporary,
                {namespace_sql("schema_name", TEMPORARY)} AS namespace
@@ -88,7 +90,7 @@ def _keys(shown: str) -> str:
 
     `keys` has a text for each part: a column's name, quoted where it must be, or an expression.
     """
-    path = path_sql("database_name = 'temp'", "schema_name", "table_name", "index_name")
+    path = path_sql(SPACE, "schema_name", "table_name", "index_name")
     return f"""
         SELECT *, {path} AS path, {TEMPORARY} AS temporary,
                {namespace_sql("schema_name", TEMPORARY)} AS namespace
@@ -108,7 +110,7 @@ def _keys(shown: str) -> str:
 
 def _checks(shown: str) -> str:
     """CHECK and FOREIGN KEY constraints."""
-    path = path_sql("database_name = 'temp'", "schema_name", "table_name", "constraint_name")
+    path = path_sql(SPACE, "schema_name", "table_name", "constraint_name")
     return f"""
         SELECT database_name, schema_name, table_name, table_oid, constraint_name, constraint_index,
                constraint_type, expression, constraint_column_names AS names, referenced_table,
@@ -120,7 +122,7 @@ def _checks(shown: str) -> str:
 
 
 def _sequences(shown: str) -> str:
-    path = path_sql("database_name = 'temp'", "schema_name", "sequence_name")
+    path = path_sql(SPACE, "schema_name", "sequence_name")
     return f"""
         SELECT schema_name, sequence_name, comment, start_value, min_value, max_value, increment_by, cycle,
                last_value, {TEMPORARY} AS temporary, {path} AS path,

@@ -199,6 +199,6 @@ OID_OF_NAME: dict[str, int] = {
 } | {"int": 23, "decimal": 1700, "char": 1042, "timestamp": 1114, "time": 1083, "float": 701, "string": 25}
 
 # Input and output functions by name: what `'array_in'::regproc` is.
-FUNCTION_OIDS: dict[str, int] = {
-    f"array_{role}": oid for role, oid in ARRAY_FUNCTIONS.items()
-} | {name: oid for _, functions in _read() for name, oid in functions.items()}
+FUNCTION_OIDS: dict[str, int] = {f"array_{role}": oid for role, oid in ARRAY_FUNCTIONS.items()} | {
+    name: oid for _, functions in _read() for name, oid in functions.items()
+}

@@ -122,7 +122,9 @@ SHAPES: dict[tuple[str, str], Shape] = {
     )
     for shape in _read(schema, kind, text)
 }
-PG_SHAPES: dict[str, Shape] = {name: shape for (schema, name), shape in SHAPES.items() if schema == PG_CATALOG}
+PG_SHAPES: dict[str, Shape] = {
+    name: shape for (schema, name), shape in SHAPES.items() if schema == PG_CATALOG
+}
 INFORMATION_SHAPES: dict[str, Shape] = {
     name: shape for (schema, name), shape in SHAPES.items() if schema == INFORMATION_SCHEMA
 }

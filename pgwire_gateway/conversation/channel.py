@@ -94,8 +94,11 @@ class Channel:
         return self._lost or self._ending is not None
 
     def take_output(self) -> list[bytes | memoryview]:
-        """What is to be written, in order; it is the caller's now."""
-        output, self._output, self._output_bytes = self._output, [], 0
+        """What is to be written, in order; it is the caller's now. Small messages come as one piece."""
+        output, size = self._output, self._output_bytes
+        self._output, self._output_bytes = [], 0
+        if len(output) > 1 and size <= OUTPUT_BYTES_MAX:
+            return [b"".join(output)]
         return output
 
     # The conversation's side.

@@ -23,7 +23,6 @@ from ...engine.errors import (
     SyntaxError_,
     WrongState,
 )
-from ...sql.tokens import split_pieces
 from ..codec.backend import (
     BindComplete,
     CloseComplete,
@@ -37,7 +36,7 @@ from ..codec.backend import (
 from ..codec.frontend import Bind, Close, Describe, Execute, Parse, Sync
 from .needs import Result
 from .steps import Need, Steps
-from .work import Prepared, Work, is_inline, placed, spread
+from .work import Prepared, Work, is_inline, pieces, placed, spread
 
 # Named ones that a session may keep. Drivers keep a few hundred statements and close the rest; a
 # client that only ever adds would take the memory of all.
@@ -79,7 +78,7 @@ class Extended:
                 hint="Close statements that are no longer needed.",
             )
         self._statements.pop(message.name, None)
-        found = split_pieces(message.text)
+        found = pieces(message.text)
         if len(found) > 1:
             raise SyntaxError_("cannot insert multiple commands into a prepared statement")
         text, offset = found[0] if found else ("", 0)

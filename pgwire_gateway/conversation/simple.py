@@ -7,11 +7,10 @@ Simple Query".
 
 from __future__ import annotations
 
-from ...sql.tokens import split_pieces
 from ..codec.backend import EmptyQueryResponse
 from ..codec.frontend import Query
 from .steps import Steps
-from .work import Work
+from .work import Work, pieces
 
 
 class Simple:
@@ -22,7 +21,7 @@ class Simple:
 
     def query(self, message: Query) -> Steps[None]:
         """Run all statements of a Query; without ReadyForQuery, which comes after errors too."""
-        statements = split_pieces(message.text)
+        statements = pieces(message.text)
         if not statements:
             self._work.channel.send(EmptyQueryResponse())
         for number, (text, offset) in enumerate(statements, start=1):

@@ -10,11 +10,14 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from copy import copy
 from dataclasses import dataclass
+from functools import lru_cache
 
 from ...engine import pgtypes
 from ...engine.errors import DucktailError, InternalError
 from ...sql.classified import Kind
+from ...sql.tokens import Piece, split_pieces
 from .. import catalog
+from ..codec import encode
 from ..codec.backend import (
     CommandComplete,
     ErrorResponse,
@@ -36,6 +39,11 @@ DEALLOCATES_ALL = frozenset({"DEALLOCATE ALL", "DISCARD ALL"})
 # Few texts are inline, and drivers repeat theirs; a client that makes up new ones is served as well,
 # with a hop more.
 INLINE_TEXTS_MAX = 256
+
+# Texts and column lists whose tokens and descriptions are kept, in all sessions together, and the
+# longest of such texts: some megabytes at the most.
+KEPT_MAX = 1024
+KEPT_TEXT_CHARS_MAX = 4096
 
 log = logging.getLogger("ducktail.gateway")
 
@@ -80,7 +88,8 @@ class Work:
 
     def describe(self, columns: Sequence[Column], formats: Sequence[int]) -> None:
         """Send RowDescription."""
-        self.channel.send(RowDescription(tuple(map(_field, columns, spread(formats, len(columns))))))
+        described = _description(tuple(columns), tuple(spread(formats, len(columns))))
+        self.channel.send_bytes(described)
 
     def send_rows(self, result: Result, formats: Sequence[int], limit: int | None = None) -> Steps[bool]:
         """Send rows of `result`, at most `limit`; True when there are no more.
@@ -201,6 +210,21 @@ def spread(formats: Sequence[int], count: int) -> Sequence[int]:
 def report(error: DucktailError, severity: str) -> Report:
     """The fields of an error."""
     return Report(severity, error.sqlstate, error.message, error.detail, error.hint, error.position)
+
+
+def pieces(text: str) -> Sequence[Piece]:
+    """The statements of a text; those of short texts are kept, for drivers repeat theirs."""
+    return _kept_pieces(text) if len(text) <= KEPT_TEXT_CHARS_MAX else split_pieces(text)
+
+
+@lru_cache(maxsize=KEPT_MAX)
+def _kept_pieces(text: str) -> Sequence[Piece]:
+    return tuple(split_pieces(text))
+
+
+@lru_cache(maxsize=KEPT_MAX)
+def _description(columns: tuple[Column, ...], formats: tuple[int, ...]) -> bytes:
+    return encode(RowDescription(tuple(map(_field, columns, formats))))
 
 
 def _field(column: Column, format: int) -> Field:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import socket
 from collections.abc import Callable
 from concurrent.futures import Executor, Future
 from typing import Any, cast
@@ -64,6 +65,7 @@ class Connection(asyncio.Protocol):
         self._input: asyncio.Future[None] | None = None
         self._drain: asyncio.Future[None] | None = None
         self._waiting = False
+        self._answering = True
         self._pressing: asyncio.TimerHandle | None = None
 
     # asyncio's side.
@@ -72,6 +74,8 @@ class Connection(asyncio.Protocol):
         """A client is there."""
         self._transport = cast(asyncio.Transport, transport)
         self._transport.set_write_buffer_limits(high=SEND_HIGH_BYTES, low=SEND_LOW_BYTES)
+        # A peer whose machine is gone never says so: let TCP ask.
+        transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         self._timer = self._loop.call_later(AUTHENTICATION_TIMEOUT_S, self._not_authenticated)
         self._task = self._loop.create_task(self._live())
 
@@ -103,7 +107,7 @@ class Connection(asyncio.Protocol):
     @property
     def busy(self) -> bool:
         """Whether a request is being answered."""
-        return self._task is not None and not self._task.done() and self._input is None
+        return self._answering and self._task is not None and not self._task.done()
 
     def cancel(self) -> None:
         """Cancel the request that is being answered, if there is one."""
@@ -166,8 +170,9 @@ class Connection(asyncio.Protocol):
             elif step is Need.FLUSH:
                 await self._drained()
             else:
-                worker = False
+                worker = self._answering = False
                 await self._more_input()
+                self._answering = True
 
     def _write(self) -> None:
         assert self._transport is not None, "a driver runs on a made connection"

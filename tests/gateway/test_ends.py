@@ -149,6 +149,23 @@ def test_a_client_that_reads_nothing_costs_bounded_memory(
         assert other.execute("SELECT 1").fetchone() == (1,)
 
 
+def test_a_session_that_idles_in_a_transaction_is_told_and_ended(
+    serve: Callable[..., ServerProcess], raw_to: Any, error_fields: Any
+) -> None:
+    server = serve(options=("--port", "0", "--idle-in-transaction-session-timeout-ms", "300"))
+    idler, other = raw_to(server), raw_to(server)
+    idler.enter()
+    other.enter()
+    idler.query("CREATE TABLE t(id int PRIMARY KEY)")
+    idler.query("CREATE STREAM s ON t")
+    idler.query("BEGIN; INSERT INTO t VALUES (1)")
+    # Its end gives the lock to who waits for it.
+    assert [kind for kind, _ in other.query("INSERT INTO t VALUES (2)")] == ["C", "Z"]
+    ((kind, body),) = idler.until("Z")
+    assert (kind, error_fields(body)["S"], error_fields(body)["C"]) == ("E", "FATAL", "25P03")
+    assert idler.answer() is None
+
+
 def test_shutdown_tells_every_session(
     server: ServerProcess, raw: Callable[[], Any], error_fields: Any
 ) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import psycopg
@@ -44,3 +45,28 @@ def test_a_port_that_is_taken(database: Database) -> None:
 def test_loopback_only(database: Database) -> None:
     with pytest.raises(NotSupported, match="loopback"):
         serve_in_thread(database, host="0.0.0.0")
+
+
+def test_a_small_query_costs_one_change_of_threads(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hops: list[object] = []
+    submit = ThreadPoolExecutor.submit
+
+    def counting(self: ThreadPoolExecutor, *arguments: object) -> object:
+        hops.append(arguments[0])
+        return submit(self, *arguments)  # type: ignore[arg-type]
+
+    server = serve_in_thread(database)
+    with psycopg.connect(host=server.host, port=server.port, dbname="shop", user="ann") as connection:
+        connection.autocommit = True
+        monkeypatch.setattr(ThreadPoolExecutor, "submit", counting)
+        for query in (b"SELECT 1", b"SELECT count(*) FROM range(10)"):
+            hops.clear()
+            assert connection.pgconn.exec_(query).ntuples == 1
+            assert len(hops) == 1
+        hops.clear()
+        assert connection.pgconn.exec_params(b"SELECT $1::int", [b"1"]).ntuples == 1
+        assert len(hops) == 1
+        monkeypatch.undo()
+    server.stop()

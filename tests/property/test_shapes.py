@@ -180,7 +180,7 @@ VALUES = {
     "int[]": ["[1, 2]", "[]", "null", "list_value(1, null)"],
     "struct(a int, b varchar)": ["{'a': 1, 'b': 'x'}", "row(2, 'z')", "null"],
     "map(varchar, int)": ["map {'k': 1}", "map {}", "null"],
-    "enum('a', 'b', 'c')": ["'a'", "'b'", "null", "'zz'"],
+    "enum('a', 'b', 'c')": ["'a'", "'b'", "null", "'c'", "'a'", "'b'", "null", "'c'", "'a'", "'b'", "'zz'"],
     "blob": ["'\\x00\\xff'::blob", "'abc'::blob", "null"],
     "interval": ["interval 1 month", "interval 30 day", "null"],
     "json": ["'{\"a\": 1}'", "null", "'[1, 2]'"],
@@ -232,8 +232,19 @@ class Generator:
             (1, self.truncate),
         )
         maker = self.r.choices([m for _, m in makers], [w for w, _ in makers])[0]
-        self.now.text = maker()
+        self._keep_used_parameters(maker())
         return self.now
+
+    def _keep_used_parameters(self, text: str) -> None:
+        """Number the parameters anew: some were made for choices that were not taken."""
+        used: list[str] = []
+
+        def renumbered(found: re.Match[str]) -> str:
+            used.append(found[1])
+            return f"${len(used)}"
+
+        self.now.text = re.sub(r"\$(\d+)", renumbered, text)
+        self.now.parameters = [self.now.parameters[int(number) - 1] for number in used]
 
     def pick(self, *choices: str) -> str:
         return self.r.choice(choices)
@@ -320,7 +331,10 @@ class Generator:
 
     def rows(self, columns: list[str]) -> str:
         def row() -> str:
-            values = ("default" if self.r.random() < 0.06 else self.value(c) for c in columns)
+            values = (
+                "default" if self.r.random() < (0.01 if c in self.keys else 0.06) else self.value(c)
+                for c in columns
+            )
             return f"({', '.join(values)})"
 
         return "values " + ", ".join(row() for _ in range(self.r.choice((1, 1, 2, 3, 6))))

@@ -28,8 +28,10 @@ def run_file(path: Path, name: str, way: Way, database: Path, rewriting: bool = 
     Raises:
         Mismatch: at the first record that answers otherwise.
     """
+    __tracebackhide__ = True
     records = parse(path)
-    opened, labels = False, {}
+    opened = False
+    labels: dict[str, tuple[Row, ...]] = {}
     settings: dict[str, int] = {}
     answers: dict[Record, list[str]] = {}
     try:

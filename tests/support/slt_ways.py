@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import slt_text
 from psycopg import pq
@@ -54,7 +54,8 @@ class InProcess:
 
     def open(self, path: Path, settings: dict[str, int]) -> None:
         """Open the database at `path`, made where there is none."""
-        self._connections["default"] = ducktail.connect(path, **settings)
+        given: dict[str, Any] = dict(settings)
+        self._connections["default"] = ducktail.connect(path, **given)
 
     def execute(self, connection: str, sql: str, parameters: Sequence[Parameter]) -> Answer:
         """Run one statement in the session called `connection`, made where there is none."""

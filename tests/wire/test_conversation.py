@@ -30,7 +30,7 @@ from ducktail.sql.classify import classify
 SECRET = b"\1\2\3\4"
 
 
-@dataclass
+@dataclass(frozen=True)
 class Column:
     name: str = "n"
     type: str = "INTEGER"

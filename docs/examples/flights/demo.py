@@ -82,7 +82,7 @@ class Progress:
         if not at_once and time.monotonic() - self._shown < PROGRESS_S:
             return False
         self._shown = time.monotonic()
-        lags = dict(self._connection.execute(LAG).fetchall())
+        lags: dict[str, int] = dict(self._connection.execute(LAG).fetchall())
         read = "   ".join(f"{group} {self.written - lag:>9,}" for group, lag in sorted(lags.items()))
         rate = self.written / self.elapsed()
         line = f"{moment:<16}   written {self.written:>9,} ({rate:>7,.0f}/s)   {read}"

@@ -1,0 +1,499 @@
+"""The relations of pg_catalog that have rows: where each column comes from.
+
+A relation is one or more branches, each a FROM over the base views (objects.py) or the fixed tables
+(fixed_tables.py) with SQL for the columns that are known; all other columns get the value that says
+"nothing of that kind" (shapes.py), and relations that are not here are empty.
+
+`extra` are columns that only the wide form of a relation has: what functions such as
+pg_get_constraintdef(oid) answer, kept beside the row, so that the rewriter can turn a function of a
+row into a column of it. They cost nothing where nobody asks.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from ...engine.quoting import literal
+from .places import (
+    DATABASE_OID,
+    HOME,
+    INDEX_METHOD_OID,
+    INFORMATION_SCHEMA_OID,
+    OWNER,
+    OWNER_OID,
+    PG_CATALOG_OID,
+    TABLE_METHOD_OID,
+    TABLESPACE_OID,
+    TEMPORARY_OID,
+    TEMPORARY_SCHEMA,
+    OTHER,
+    path_sql,
+    place_sql,
+)
+
+PG_CLASS_OID, PG_NAMESPACE_OID, PG_TYPE_OID, PG_PROC_OID = 1259, 2615, 1247, 1255
+INT8_OID, ANY_OID, TEXT_COLLATION_OID = 20, 2276, 100
+SQL_LANGUAGE_OID, INTERNAL_LANGUAGE_OID = 14, 12
+# pg_type.oid of types that collate: text and its array.
+COLLATING = "(25, 1009, 1042, 1043, 1014, 1015)"
+
+
+@dataclass(frozen=True, slots=True)
+class Branch:
+    """Rows of a relation: SQL by column, and the FROM (with WHERE) that it is taken from."""
+
+    source: str
+    values: dict[str, str]
+    extra: dict[str, str] = field(default_factory=dict)
+
+
+def _same(*names: str) -> dict[str, str]:
+    """Columns that are called the same where they come from."""
+    return {name: name for name in names}
+
+
+def _visible(namespace: str) -> str:
+    """SQL: whether a schema is in the search path."""
+    return f"list_contains({HOME}.search_path_oids(), {namespace})"
+
+
+# Every one of these has an owner; there is one.
+OWNED = str(OWNER_OID)
+
+_CLASS_EXTRA = {
+    "__visible": _visible("relnamespace"),
+}
+
+
+def _class_extra(schema: str, name: str, namespace: str, definition: str = "NULL") -> dict[str, str]:
+    return {
+        "__visible": _visible(namespace),
+        "__name": f"{HOME}.shown_name({namespace}, {schema}, {name})",
+        "__definition": definition,
+    }
+
+
+CLASS = [
+    Branch(
+        f"{HOME}.duck_relations",
+        {
+            "oid": "oid", "relname": "table_name", "relnamespace": "namespace", "relowner": OWNED,
+            "relkind": "kind", "relam": f"if(kind = 'r', {TABLE_METHOD_OID}, 0)",
+            "reltuples": "row_count", "relhasindex": "has_index", "relhasrules": "kind = 'v'",
+            "relpersistence": "if(temporary, 't', 'p')", "relnatts": "column_count", "relchecks": "checks",
+            "relispopulated": "true", "relreplident": "if(kind = 'r', 'd', 'n')",
+        },
+        _class_extra("schema_name", "table_name", "namespace", f"{HOME}.view_text(definition)"),
+    ),
+    Branch(
+        f"{HOME}.duck_keys",
+        {
+            "oid": "oid", "relname": "index_name", "relnamespace": "namespace", "relowner": OWNED,
+            "relkind": "'i'", "relam": str(INDEX_METHOD_OID), "relpersistence": "if(temporary, 't', 'p')",
+            "relnatts": "len(keys)", "relispopulated": "true", "relreplident": "'n'",
+        },
+        _class_extra("schema_name", "index_name", "namespace"),
+    ),
+    Branch(
+        f"{HOME}.duck_sequences",
+        {
+            "oid": "oid", "relname": "sequence_name", "relnamespace": "namespace", "relowner": OWNED,
+            "relkind": "'S'", "relpersistence": "if(temporary, 't', 'p')", "relnatts": "3",
+            "reltuples": "1", "relispopulated": "true", "relreplident": "'n'",
+        },
+        _class_extra("schema_name", "sequence_name", "namespace"),
+    ),
+    Branch(
+        f"{HOME}.fixed_relations",
+        {
+            **_same("oid", "relname", "relnamespace", "relkind", "relnatts"),
+            "relowner": OWNED, "relpersistence": "'p'", "relispopulated": "true", "relreplident": "'n'",
+            "relhasrules": "relkind = 'v'", "relam": f"if(relkind = 'r', {TABLE_METHOD_OID}, 0)",
+        },
+        {
+            "__visible": f"relnamespace = {PG_CATALOG_OID}",
+            "__name": f"if(relnamespace = {PG_CATALOG_OID}, relname, 'information_schema.' || relname)",
+            "__definition": "NULL",
+        },
+    ),
+]  # fmt: skip
+
+NAMESPACE = [
+    Branch(f"{HOME}.duck_schemas", {"oid": "oid", "nspname": "schema_name", "nspowner": OWNED}),
+    Branch(
+        f"(VALUES ({PG_CATALOG_OID}, 'pg_catalog'), ({INFORMATION_SCHEMA_OID}, 'information_schema'), "
+        f"({TEMPORARY_OID}, {literal(TEMPORARY_SCHEMA)})) AS f(oid, nspname)",
+        {"oid": "oid", "nspname": "nspname", "nspowner": OWNED},
+    ),
+]
+
+_COLUMN_TYPE = {
+    "attlen": f"{HOME}.type_length(type_oid)", "attbyval": f"{HOME}.type_by_value(type_oid)",
+    "attalign": f"{HOME}.type_align(type_oid)", "attstorage": f"{HOME}.type_storage(type_oid)",
+    "attcollation": f"if(type_oid IN {COLLATING}, {TEXT_COLLATION_OID}, 0)",
+    "attndims": f"if({HOME}.type_category(type_oid) = 'A', 1, 0)",
+}  # fmt: skip
+
+ATTRIBUTE = [
+    Branch(
+        f"{HOME}.duck_columns",
+        {
+            "attrelid": "relation", "attname": "column_name", "atttypid": "type_oid", "attstattarget": "-1",
+            "attnum": "number", "attcacheoff": "-1", "atttypmod": "type_modifier",
+            "attnotnull": "NOT is_nullable", "atthasdef": "kind = 'r' AND column_default IS NOT NULL",
+            "attgenerated": "if(is_generated, 's', '')", "attislocal": "true", **_COLUMN_TYPE,
+        },
+        {"__description": "comment"},
+    ),
+    Branch(
+        f"{HOME}.fixed_columns",
+        {
+            **_same("attrelid", "attname", "attnum", "attnotnull"),
+            "atttypid": "type_oid", "attstattarget": "-1", "attcacheoff": "-1", "atttypmod": "-1",
+            "attislocal": "true", **_COLUMN_TYPE,
+        },
+        {"__description": "NULL"},
+    ),
+]  # fmt: skip
+
+ATTRDEF = [
+    Branch(
+        f"{HOME}.duck_columns WHERE kind = 'r' AND column_default IS NOT NULL",
+        {
+            "oid": place_sql(OTHER, path_sql("relation", "column_name")), "adrelid": "relation",
+            "adnum": "number", "adbin": "coalesce(generation_expression, column_default)",
+        },
+    ),
+]  # fmt: skip
+
+TYPE = [
+    Branch(
+        f"{HOME}.fixed_types",
+        {
+            **_same(
+                "oid", "typname", "typlen", "typbyval", "typtype", "typcategory", "typispreferred",
+                "typsubscript", "typelem", "typarray", "typinput", "typoutput", "typreceive", "typsend",
+                "typmodin", "typmodout", "typalign", "typstorage", "typcollation",
+            ),
+            "typnamespace": str(PG_CATALOG_OID), "typowner": OWNED, "typisdefined": "true",
+            "typdelim": "','", "typtypmod": "-1",
+        },
+        {"__visible": "true", "__name": "shown", "__description": "NULL"},
+    ),
+    Branch(
+        f"{HOME}.duck_types",
+        {
+            "oid": "oid", "typname": "type_name", "typnamespace": "namespace", "typowner": OWNED,
+            "typlen": "if(logical_type = 'ENUM', 4, -1)", "typbyval": "logical_type = 'ENUM'",
+            "typtype": "if(logical_type = 'ENUM', 'e', 'b')", "typcategory": "if(logical_type = 'ENUM', 'E', 'U')",
+            "typisdefined": "true", "typdelim": "','", "typalign": "'i'", "typstorage": "'p'",
+            "typtypmod": "-1",
+        },
+        {
+            "__visible": _visible("namespace"),
+            "__name": f"{HOME}.shown_name(namespace, schema_name, type_name)",
+            "__description": "comment",
+        },
+    ),
+]  # fmt: skip
+
+# A number that an enum's labels have in PostgreSQL; they are found by type and order here.
+ENUM = [
+    Branch(
+        f"(SELECT oid AS type, unnest(labels) AS label, generate_subscripts(labels, 1) AS place "
+        f"FROM {HOME}.duck_types WHERE logical_type = 'ENUM')",
+        {
+            "oid": place_sql(OTHER, path_sql("type", "label")), "enumtypid": "type",
+            "enumsortorder": "place", "enumlabel": "label",
+        },
+    ),
+]  # fmt: skip
+
+CONSTRAINT = [
+    Branch(
+        f"{HOME}.duck_indexes WHERE constraint_index IS NOT NULL",
+        {
+            "oid": "oid", "conname": "index_name", "connamespace": "namespace",
+            "contype": "if(is_primary, 'p', 'u')", "convalidated": "true", "conrelid": "relation",
+            "conindid": "oid", "conislocal": "true", "connoinherit": "true", "conkey": "columns",
+        },
+        {
+            "__definition": "if(is_primary, 'PRIMARY KEY (', 'UNIQUE (') || array_to_string(keys, ', ') || ')'",
+        },
+    ),
+    Branch(
+        f"""{HOME}.duck_checks AS c JOIN {HOME}.duck_relations AS r
+              ON r.table_oid = c.table_oid AND r.database_name = c.database_name
+            WHERE c.constraint_type = 'CHECK'""",
+        {
+            "oid": "c.oid", "conname": "constraint_name", "connamespace": "c.namespace", "contype": "'c'",
+            "convalidated": "true", "conrelid": "r.oid", "conislocal": "true", "conkey": "c.columns",
+            "conbin": "expression",
+        },
+        {
+            "__definition": "'CHECK ' || if(starts_with(expression, '('), expression, '(' || expression || ')')"
+        },
+    ),
+    Branch(
+        f"""{HOME}.duck_checks AS c JOIN {HOME}.duck_relations AS r
+              ON r.table_oid = c.table_oid AND r.database_name = c.database_name
+            JOIN {HOME}.duck_relations AS f
+              ON f.schema_name = c.schema_name AND f.database_name = c.database_name
+                 AND lower(f.table_name) = lower(c.referenced_table)
+            JOIN {HOME}.duck_column_lists AS l
+              ON l.table_oid = f.table_oid AND l.database_name = f.database_name
+            LEFT JOIN {HOME}.duck_keys AS k
+              ON k.table_oid = f.table_oid AND k.database_name = f.database_name
+                 AND k.constraint_index IS NOT NULL
+                 AND k.keys = list_transform(c.referenced_names, LAMBDA part: {HOME}.quote_ident(part))
+            WHERE c.constraint_type = 'FOREIGN KEY'""",
+        {
+            "oid": "c.oid", "conname": "constraint_name", "connamespace": "c.namespace", "contype": "'f'",
+            "convalidated": "true", "conrelid": "r.oid", "conindid": "coalesce(k.oid, 0)",
+            "confrelid": "f.oid", "confupdtype": "'a'", "confdeltype": "'a'", "confmatchtype": "'s'",
+            "conislocal": "true", "connoinherit": "true", "conkey": "c.columns",
+            "confkey": "list_transform(c.referenced_names, LAMBDA part: list_position(l.names, part))",
+        },
+        {
+            "__definition": f"'FOREIGN KEY (' || {HOME}.quoted_list(c.names) || ') REFERENCES ' || "
+            f"{HOME}.shown_name(f.namespace, f.schema_name, f.table_name) || '(' || "
+            f"{HOME}.quoted_list(c.referenced_names) || ')'",
+        },
+    ),
+]  # fmt: skip
+
+INDEX = [
+    Branch(
+        f"""{HOME}.duck_indexes AS i JOIN {HOME}.duck_column_lists AS l
+              ON l.table_oid = i.table_oid AND l.database_name = i.database_name""",
+        {
+            "indexrelid": "i.oid", "indrelid": "i.relation", "indnatts": "len(keys)",
+            "indnkeyatts": "len(keys)", "indisunique": "is_unique", "indisprimary": "is_primary",
+            "indimmediate": "true", "indisvalid": "true", "indisready": "true", "indislive": "true",
+            "indkey": f"list_transform(keys, LAMBDA part: "
+            f"coalesce(list_position(l.names, {HOME}.unquoted(part)), 0))",
+            "indcollation": "list_transform(keys, LAMBDA part: 0)",
+            "indclass": "list_transform(keys, LAMBDA part: 0)",
+            "indoption": "list_transform(keys, LAMBDA part: 0)",
+        },
+        {
+            "__definition": f"'CREATE ' || if(is_unique, 'UNIQUE ', '') || 'INDEX ' || "
+            f"{HOME}.quote_ident(index_name) || ' ON ' || {HOME}.quote_ident(schema_name) || '.' || "
+            f"{HOME}.quote_ident(table_name) || ' USING art (' || array_to_string(keys, ', ') || ')'",
+            "__keys": "keys",
+        },
+    ),
+]  # fmt: skip
+
+SEQUENCE = [
+    Branch(
+        f"{HOME}.duck_sequences",
+        {
+            "seqrelid": "oid", "seqtypid": str(INT8_OID), "seqstart": "start_value",
+            "seqincrement": "increment_by", "seqmax": "max_value", "seqmin": "min_value",
+            "seqcache": "1", "seqcycle": "cycle",
+        },
+    ),
+]  # fmt: skip
+
+
+def _comment(source: str, owner: str, number: str = "0", catalog: int = PG_CLASS_OID) -> Branch:
+    return Branch(
+        f"{source} WHERE comment IS NOT NULL",
+        {"objoid": owner, "classoid": str(catalog), "objsubid": number, "description": "comment"},
+    )
+
+
+DESCRIPTION = [
+    _comment(f"{HOME}.duck_relations", "oid"),
+    _comment(f"{HOME}.duck_columns", "relation", "number"),
+    _comment(f"{HOME}.duck_keys", "oid"),
+    _comment(f"{HOME}.duck_sequences", "oid"),
+    _comment(f"{HOME}.duck_schemas", "oid", catalog=PG_NAMESPACE_OID),
+    _comment(f"{HOME}.duck_types", "oid", catalog=PG_TYPE_OID),
+    _comment(f"{HOME}.duck_macros", "oid", catalog=PG_PROC_OID),
+]
+
+PROC = [
+    Branch(
+        f"{HOME}.duck_macros",
+        {
+            "oid": "oid", "proname": "function_name", "pronamespace": "namespace", "proowner": OWNED,
+            "prolang": str(SQL_LANGUAGE_OID), "procost": "100", "prokind": "'f'", "provolatile": "'v'",
+            "proparallel": "'s'", "proretset": "function_type = 'table_macro'",
+            "prorows": "if(function_type = 'table_macro', 1000, 0)", "pronargs": "len(parameters)",
+            "prorettype": str(ANY_OID), "proargnames": "parameters", "prosrc": "macro_definition",
+            "proargtypes": f"list_transform(parameters, LAMBDA part: {ANY_OID})",
+        },
+        {
+            "__visible": _visible("namespace"),
+            "__name": f"{HOME}.shown_name(namespace, schema_name, function_name)",
+            "__arguments": f"{HOME}.quoted_list(parameters)",
+            "__result": "if(function_type = 'table_macro', 'TABLE', '\"any\"')",
+            "__definition": f"'CREATE MACRO ' || {HOME}.quote_ident(schema_name) || '.' || "
+            f"{HOME}.quote_ident(function_name) || '(' || {HOME}.quoted_list(parameters) || ') AS ' || "
+            "if(function_type = 'table_macro', 'TABLE ', '') || macro_definition",
+            "__description": "comment",
+        },
+    ),
+    Branch(
+        f"{HOME}.fixed_functions",
+        {
+            **_same("oid", "proname", "prokind", "provolatile", "proretset", "prorettype", "provariadic"),
+            "pronamespace": str(PG_CATALOG_OID), "proowner": OWNED, "prolang": str(INTERNAL_LANGUAGE_OID),
+            "procost": "1", "proparallel": "'s'", "pronargs": "len(argument_oids)",
+            "proargtypes": "argument_oids", "prosrc": "proname",
+        },
+        {
+            "__visible": "true", "__name": "proname", "__arguments": "arguments", "__result": "result",
+            "__definition": "NULL", "__description": "description",
+        },
+    ),
+]  # fmt: skip
+
+
+def _roles(rolname: str, prefix: str, rest: dict[str, str]) -> list[Branch]:
+    """The one role that owns everything, and the session's user where he is called something else."""
+    flags = {f"{prefix}{flag}": "true" for flag in ("super", "createdb", "bypassrls")}
+    return [
+        Branch(f"{HOME}.duck_roles", {rolname: "name", **flags, **rest}),
+    ]
+
+
+_ROLE_REST = {
+    "oid": "oid", "rolinherit": "true", "rolcreaterole": "true", "rolcanlogin": "true",
+    "rolreplication": "true", "rolconnlimit": "-1",
+}  # fmt: skip
+
+TABLES = [
+    Branch(
+        f"{HOME}.duck_relations WHERE kind = 'r'",
+        {
+            "schemaname": f"{HOME}.schema_shown(schema_name, temporary)", "tablename": "table_name",
+            "tableowner": literal(OWNER), "hasindexes": "has_index", "hasrules": "false",
+            "hastriggers": "false", "rowsecurity": "false",
+        },
+    ),
+]  # fmt: skip
+VIEWS = [
+    Branch(
+        f"{HOME}.duck_relations WHERE kind = 'v'",
+        {
+            "schemaname": f"{HOME}.schema_shown(schema_name, temporary)", "viewname": "table_name",
+            "viewowner": literal(OWNER), "definition": f"{HOME}.view_text(definition)",
+        },
+    ),
+]  # fmt: skip
+INDEXES = [
+    Branch(
+        f"{HOME.replace('.pg', '.wide')}.pg_index AS i JOIN {HOME}.duck_keys AS k ON k.oid = i.indexrelid",
+        {
+            "schemaname": f"{HOME}.schema_shown(k.schema_name, k.temporary)", "tablename": "k.table_name",
+            "indexname": "k.index_name", "indexdef": "i.__definition",
+        },
+    ),
+]  # fmt: skip
+SEQUENCES = [
+    Branch(
+        f"{HOME}.duck_sequences",
+        {
+            "schemaname": f"{HOME}.schema_shown(schema_name, temporary)", "sequencename": "sequence_name",
+            "sequenceowner": literal(OWNER), "data_type": "'bigint'", "start_value": "start_value",
+            "min_value": "min_value", "max_value": "max_value", "increment_by": "increment_by",
+            "cycle": "cycle", "cache_size": "1", "last_value": "last_value",
+        },
+    ),
+]  # fmt: skip
+
+_STATISTICS = {
+    "relid": "oid", "schemaname": f"{HOME}.schema_shown(schema_name, temporary)", "relname": "table_name",
+    "n_live_tup": "row_count",
+}  # fmt: skip
+STATISTICS = [Branch(f"{HOME}.duck_relations WHERE kind = 'r'", _STATISTICS)]
+
+SYSTEM_VIEWS: dict[str, list[Branch]] = {
+    "pg_class": CLASS,
+    "pg_namespace": NAMESPACE,
+    "pg_attribute": ATTRIBUTE,
+    "pg_attrdef": ATTRDEF,
+    "pg_type": TYPE,
+    "pg_enum": ENUM,
+    "pg_constraint": CONSTRAINT,
+    "pg_index": INDEX,
+    "pg_sequence": SEQUENCE,
+    "pg_description": DESCRIPTION,
+    "pg_proc": PROC,
+    "pg_roles": _roles("rolname", "rol", _ROLE_REST),
+    "pg_authid": _roles("rolname", "rol", _ROLE_REST),
+    "pg_user": [
+        Branch(
+            f"{HOME}.duck_roles",
+            {"usename": "name", "usesysid": "oid", "usecreatedb": "true", "usesuper": "true",
+             "userepl": "true", "usebypassrls": "true"},
+        )
+    ],
+    "pg_shadow": [
+        Branch(
+            f"{HOME}.duck_roles",
+            {"usename": "name", "usesysid": "oid", "usecreatedb": "true", "usesuper": "true",
+             "userepl": "true", "usebypassrls": "true"},
+        )
+    ],
+    "pg_database": [
+        Branch(
+            "(SELECT 1)",
+            {
+                "oid": str(DATABASE_OID), "datname": f"{HOME}.current_database()", "datdba": OWNED,
+                "encoding": "6", "datlocprovider": "'c'", "datallowconn": "true", "datconnlimit": "-1",
+                "dattablespace": str(TABLESPACE_OID), "datcollate": "'C'", "datctype": "'C'",
+            },
+        )
+    ],
+    "pg_tablespace": [
+        Branch(
+            "(SELECT 1)", {"oid": str(TABLESPACE_OID), "spcname": "'pg_default'", "spcowner": OWNED}
+        )
+    ],
+    "pg_am": [
+        Branch(
+            f"(VALUES ({TABLE_METHOD_OID}, 'duckdb', 't'), ({INDEX_METHOD_OID}, 'art', 'i')) AS f(oid, n, t)",
+            {"oid": "oid", "amname": "n", "amtype": "t"},
+        )
+    ],
+    "pg_language": [
+        Branch(
+            f"(VALUES ({INTERNAL_LANGUAGE_OID}, 'internal'), ({SQL_LANGUAGE_OID}, 'sql')) AS f(oid, n)",
+            {"oid": "oid", "lanname": "n", "lanowner": OWNED, "lanpltrusted": "n = 'sql'"},
+        )
+    ],
+    "pg_collation": [
+        Branch(
+            "(VALUES (100, 'default', 'd'), (950, 'C', 'c'), (951, 'POSIX', 'c')) AS f(oid, n, p)",
+            {
+                "oid": "oid", "collname": "n", "collnamespace": str(PG_CATALOG_OID), "collowner": OWNED,
+                "collprovider": "p", "collisdeterministic": "true", "collencoding": "-1",
+                "collcollate": "'C'", "collctype": "'C'",
+            },
+        )
+    ],
+    "pg_settings": [
+        Branch(
+            f"{HOME}.fixed_settings",
+            {
+                **_same("name", "category", "short_desc", "context", "vartype", "boot_val"),
+                "setting": f"{HOME}.setting(name, boot_val)", "reset_val": "boot_val",
+                "source": f"if({HOME}.setting(name, boot_val) = boot_val, 'default', 'session')",
+                "pending_restart": "false",
+            },
+        )
+    ],
+    "pg_tables": TABLES,
+    "pg_views": VIEWS,
+    "pg_indexes": INDEXES,
+    "pg_sequences": SEQUENCES,
+    "pg_stat_user_tables": STATISTICS,
+    "pg_stat_all_tables": STATISTICS,
+    "pg_timezone_names": [
+        Branch("pg_timezone_names()", _same("name", "abbrev", "utc_offset", "is_dst"))
+    ],
+}  # fmt: skip
