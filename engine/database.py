@@ -18,6 +18,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import duckdb
@@ -58,6 +59,9 @@ MEMORY = ":memory:"
 # A file whose stem is our schema's name is attached under this catalog name: `ducktail.streams`
 # would be ambiguous otherwise.
 ALIAS = "ducktail_db"
+
+# How long a system view waits for the publisher before it shows what there is.
+LIVE_WAIT_S = 10.0
 
 # DuckDB settings that a session may still change after the configuration is locked.
 SESSION_CONFIGS = (
@@ -253,6 +257,11 @@ class Database:
             self.sessions.pop(session_id, None)
 
     def _live(self, kind: str) -> str:
+        """Rows of a live view; what was committed before it was asked is in them."""
+        future = self.publisher.wait_for(self.last_lsn)
+        if future is not None:
+            with suppress(TimeoutError):
+                future.result(LIVE_WAIT_S)
         return live_rows(self, kind)
 
     # Finding things.

@@ -66,6 +66,12 @@ class Gate:
         with self._mutex:
             return list(self._writers.get(table, {}).items())
 
+    def mark_of(self, table: TableKey) -> int | None:
+        """The session whose CREATE STREAM has marked the table, if one has."""
+        with self._mutex:
+            mark = self._marks.get(table)
+            return None if mark is None else mark[0]
+
     def unmark(self, table: TableKey) -> None:
         """The CREATE STREAM is over, whatever came of it."""
         with self._mutex:

@@ -116,7 +116,7 @@ class Offsets:
                     return
             self._write(batch)
             if self._rows > FOLD_ROWS + self._count():
-                self._fold()
+                self.fold()
 
     def _free(self, request: Request) -> bool:
         return request.group_id not in self._locked
@@ -210,7 +210,7 @@ class Offsets:
     def _count(self) -> int:
         return sum(map(len, self._positions.values()))
 
-    def _fold(self) -> None:
+    def fold(self) -> None:
         """Delete the rows that a later one of the same group and partition has overtaken."""
         try:
             self._cursor.execute(

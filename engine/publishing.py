@@ -25,6 +25,9 @@ from .publisher import Note
 
 # Rows of one Arrow batch: 8,192 encoded best of the sizes tried.
 BATCH_ROWS = 8192
+# Rows that are shared out, and dropped again, at once: a large transaction leaves its newest events
+# buffered up to so many.
+SHARE_ROWS = 512
 # Up to this many LSNs a range is sorted by DuckDB; a larger one comes in LSN order by itself (the
 # log is written in that order) and is only checked.
 SORT_LSNS_MAX = 100_000
@@ -49,9 +52,11 @@ class Gathered:
         rows = datarow.rows(batch, EVENT_TYPES, TEXT_FORMATS)
         lsns = batch.column(LSN).to_numpy()
         partitions = batch.column(PARTITION).to_numpy()
-        for number in np.unique(partitions).tolist():
-            places = np.flatnonzero(partitions == number)
-            self._share(number, lsns[places], rows, places)
+        for start in range(0, len(rows), SHARE_ROWS):
+            part = partitions[start : start + SHARE_ROWS]
+            for number in np.unique(part).tolist():
+                places = np.flatnonzero(part == number) + start
+                self._share(number, lsns[places], rows, places)
 
     def _share(
         self,
@@ -61,7 +66,7 @@ class Gathered:
         places: npt.NDArray[np.intp],
     ) -> None:
         added = self.additions.setdefault(number, Addition())
-        mine = list(rows) if len(places) == len(rows) else [rows[i] for i in places.tolist()]
+        mine = [rows[place] for place in places.tolist()]
         numbers = lsns.tolist()
         size = sum(map(len, mine)) + ROW_OVERHEAD_BYTES * len(mine)
         if not added.total:

@@ -255,7 +255,7 @@ def column_text(column: pa.Array, type_: DuckType, zone: str) -> pa.Array:
     """The texts of a whole column as an Arrow column of strings, NULL where it is NULL.
 
     Args:
-        column: as DuckDB gives it (a wrapped query for the types of datarow.WRAPPED).
+        column: as DuckDB gives it (of a wrapped query where datarow.wrapped gives one).
         type_: its DuckDB type.
         zone: the session's time zone, an IANA name.
     """

@@ -8,8 +8,10 @@ documentation, chapter 8; compared with PostgreSQL itself in tests/engine/test_d
 from __future__ import annotations
 
 import datetime
+import math
 import re
 from decimal import Decimal
+from fractions import Fraction
 from functools import lru_cache
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
@@ -36,12 +38,42 @@ def bool_text(value: av.Raw) -> str:
 
 def float8_text(value: av.Raw) -> str:
     """The shortest text that reads back as the same double; an exponent below -4 and from 15."""
-    return _shortest(repr(float(value)), 15)
+    number = float(value)
+    text = repr(number)
+    if FLOAT8_WHOLE <= abs(number) < math.inf:
+        near = math.nextafter(number, -math.inf), math.nextafter(number, math.inf)
+        text = _strictly_between(number, text, near)
+    return _shortest(text, 15)
 
 
 def float4_text(value: av.Raw) -> str:
     """The same for a 32-bit float; an exponent below -4 and from 6."""
-    return _shortest(np.format_float_scientific(np.float32(value), trim="-"), 6)
+    number = np.float32(value)
+    text = np.format_float_scientific(number, trim="-")
+    if FLOAT4_WHOLE <= abs(number) < math.inf:
+        with np.errstate(over="ignore"):  # the largest float's neighbour is infinity
+            near = np.nextafter(number, np.array([-math.inf, math.inf], np.float32))
+        text = _strictly_between(float(number), text, (float(near[0]), float(near[1])))
+    return _shortest(text, 6)
+
+
+# From here on a float is a whole number, and so is the middle between two: it may have few digits.
+FLOAT8_WHOLE, FLOAT4_WHOLE = 2.0**53, 2.0**24
+
+
+def _strictly_between(number: float, text: str, near: tuple[float, float]) -> str:
+    """The shortest text that is nearer to a float than the middle to either neighbour.
+
+    Python takes the middle itself where reading it back gives the same float; PostgreSQL does not.
+    """
+    low, high = (
+        (Fraction(number) + (Fraction(f) if math.isfinite(f) else 2 * Fraction(number))) / 2 for f in near
+    )
+    digits = len(_scientific(text)[1])
+    while not low < Fraction(text) < high:
+        digits += 1
+        text = f"{number:.{digits - 1}e}"
+    return text
 
 
 FLOAT_WORDS = {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}

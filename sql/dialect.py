@@ -57,8 +57,23 @@ class DucktailParser(DuckDBParser):
         **DuckDBParser.STATEMENT_PARSERS,
         **{
             TokenType[word]: _ours_or(word)
-            for word in ("CREATE", "ALTER", "DROP", "COMMENT", "COMMIT", "SHOW", "DESCRIBE", "GRANT", "REVOKE")
+            for word in (
+                "CREATE",
+                "ALTER",
+                "DROP",
+                "COMMENT",
+                "COMMIT",
+                "SHOW",
+                "DESCRIBE",
+                "GRANT",
+                "REVOKE",
+            )
         },
+    }
+
+    PLACEHOLDER_PARSERS: ClassVar = {
+        **DuckDBParser.PLACEHOLDER_PARSERS,
+        TokenType.PLACEHOLDER: lambda self: self.parse_question_mark(),
     }
 
     # Set by who has a session; see tree.py.
@@ -78,6 +93,12 @@ class DucktailParser(DuckDBParser):
         grammar.expect_end()
         self._advance(len(self._tokens) - self._index)
         return OurStatement(this=statement)
+
+    def parse_question_mark(self) -> exp.Placeholder:
+        """`?` as the parameter that it is: the n-th of the text is `$n`."""
+        before = self._tokens[: self._index]
+        number = sum(token.token_type == TokenType.PLACEHOLDER for token in before)
+        return self.expression(exp.Placeholder(this=str(number)))
 
     def _parse_statement(self) -> exp.Expr | None:
         # PUBLISH, LISTEN and the like are names to sqlglot's tokenizer: no row can have them.

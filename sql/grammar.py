@@ -112,7 +112,7 @@ class Grammar(Reader):
                 self.index -= 1
                 raise InvalidParameterValue(f"{what} has no name", position=self.position)
             return text
-        return self.simple_name(f"{what}: a name, a string or a parameter")
+        return self.simple_name(f"the name of the {what}")
 
     def string(self, what: str) -> Text:
         """A string literal or a parameter."""
@@ -145,7 +145,7 @@ class Grammar(Reader):
             self.index += 1
         digits = self.word_ahead()
         if digits is None or digits.kind != NUMBER or not digits.text.replace("_", "").isdecimal():
-            raise self.expected(f"{what}: an integer")
+            raise self.expected(f"an integer for {what}")
         self.index += 1
         value = int(digits.text.replace("_", "")) * (-1 if negative else 1)
         if not low <= value <= high:
@@ -190,6 +190,8 @@ class Grammar(Reader):
 
     def options(self, owner: str) -> list[Option]:
         """`( name = value, ... )`."""
+        if self.peek() != "(":
+            raise self.expected("(option = value, ...)")
         return list(self.bracketed(lambda: self.option(owner)))
 
     def option(self, owner: str) -> Option:

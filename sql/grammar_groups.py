@@ -12,10 +12,8 @@ from .statements import (
     EARLIEST,
     CommitOffset,
     CommitOffsets,
-    CreateBookmark,
     CreateGroup,
     DescribeGroup,
-    DropBookmark,
     DropGroup,
     LeaveGroup,
     Name,
@@ -25,7 +23,6 @@ from .statements import (
     Release,
     SeekGroup,
     SetGroup,
-    ShowBookmarks,
     ShowGroups,
     ShowMembers,
     ShowOffsets,
@@ -33,6 +30,11 @@ from .statements import (
     ShowReadPosition,
     Statement,
     Text,
+)
+from .statements_other import (
+    CreateBookmark,
+    DropBookmark,
+    ShowBookmarks,
 )
 
 GROUP = "consumer group"

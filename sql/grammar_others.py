@@ -9,21 +9,23 @@ from ..engine.errors import InvalidTextRepresentation
 from .grammar import STRING, Grammar, collected
 from .options import Option
 from .statements import (
+    Fragment,
+    Name,
+    Statement,
+)
+from .statements_other import (
     PRIVILEGES,
     AlterUser,
     CreateUser,
     DropUser,
-    Fragment,
     Grant,
     Listen,
-    Name,
     Publish,
     ReportPipeline,
     Revoke,
     ShowCheckpoints,
     ShowNodes,
     ShowPlacement,
-    Statement,
     Unlisten,
 )
 
@@ -58,7 +60,9 @@ def _expression(g: Grammar, what: str, other: str) -> Fragment:
     depth = g.tokens[first].depth
     while not g.at_end:
         token = g.tokens[g.index]
-        if token.depth == depth and (token.kind in ("VALUES", "SELECT", "WITH", other) or token.kind == STRING):
+        if token.depth == depth and (
+            token.kind in ("VALUES", "SELECT", "WITH", other) or token.kind == STRING
+        ):
             # A string is the payload unless it is an operand: `KEY 'a' || 'b'`.
             if token.kind != STRING or not _is_operator(g.peek(-1)):
                 break
@@ -67,7 +71,9 @@ def _expression(g: Grammar, what: str, other: str) -> Fragment:
 
 
 def _is_operator(kind: str) -> bool:
-    return not (kind[:1].isalnum() or (kind[:1] in ("_", "<", ")", "]", "}") and kind not in ("<", "<=", "<>")))
+    return not (
+        kind[:1].isalnum() or (kind[:1] in ("_", "<", ")", "]", "}") and kind not in ("<", "<=", "<>"))
+    )
 
 
 def _payload(g: Grammar) -> tuple[str, Fragment]:

@@ -202,9 +202,7 @@ class _Clauses:
         self.group = self.g.text_or_name(GROUP)
         # A member's name may be an identifier here, as nothing else can be meant; but an alias called
         # member is one: `CONSUMER GROUP g member WHERE ...`.
-        if self.g.peek() == "MEMBER" and (
-            self.g.peek(1) in (STRING, PARAMETER) or self._named_member()
-        ):
+        if self.g.peek() == "MEMBER" and (self.g.peek(1) in (STRING, PARAMETER) or self._named_member()):
             self.g.index += 1
             self.member = self.g.text_or_name("member")
 
@@ -254,10 +252,32 @@ def _alias(g: Grammar) -> tuple[str | None, tuple[str, ...]]:
         g.index += 1
         alias = token.value if token.kind == STRING else token.name
     elif g.is_name_ahead():
-        alias = g.take().name
+        word = g.take()
+        alias = word.name
+        _check_no_value(g, word)
     else:
         return None, ()
     if g.peek() != "(":
         return alias, ()
     return alias, g.bracketed(lambda: g.simple_name("the name of a column"))
 
+
+# What each clause takes, for one that was read as an alias since something else follows it.
+_TAKES = {
+    "PARTITION": "PARTITION takes a number, (a list of them) or a parameter.",
+    "CONSUMER": "Expected CONSUMER GROUP and a name.",
+    "AFTER": "AFTER takes an LSN, a map of LSNs such as '{\"0\": 17}' or a parameter.",
+    "ENVELOPE": "ENVELOPE is JSON or CHANGES.",
+    "WAIT": "WAIT takes an interval such as '5 s' or a parameter.",
+}
+
+
+def _check_no_value(g: Grammar, alias: Token) -> None:
+    """After an alias no name or value can stand: it was a clause that is misspelt.
+
+    Raises:
+        SyntaxError_: 42601.
+    """
+    if g.is_name_ahead() or g.peek() in (NUMBER, STRING, PARAMETER):
+        error = g.unexpected()
+        raise SyntaxError_(error.message, hint=_TAKES.get(alias.kind), position=error.position)

@@ -13,45 +13,47 @@ from ..engine.errors import NotSupported
 from .options import RULES, Options
 from .parse import Query
 from .statements import (
-    AlterUser,
     CheckStream,
     CommentOnStream,
     CommitOffset,
     CommitOffsets,
-    CreateBookmark,
     CreateGroup,
     CreateStream,
     CreateTopic,
-    CreateUser,
     DescribeGroup,
-    DropBookmark,
     DropStream,
-    DropUser,
-    Grant,
     LeaveGroup,
-    Listen,
     Park,
-    Publish,
     Release,
     RenameStream,
-    ReportPipeline,
     ResyncStream,
-    Revoke,
     Scan,
     SeekGroup,
     SetGroup,
     SetStream,
-    ShowBookmarks,
     ShowChanges,
-    ShowCheckpoints,
     ShowCreateStream,
     ShowMembers,
-    ShowNodes,
     ShowParked,
-    ShowPlacement,
     ShowReadPosition,
     ShowStreams,
     Statement,
+)
+from .statements_other import (
+    AlterUser,
+    CreateBookmark,
+    CreateUser,
+    DropBookmark,
+    DropUser,
+    Grant,
+    Listen,
+    Publish,
+    ReportPipeline,
+    Revoke,
+    ShowBookmarks,
+    ShowCheckpoints,
+    ShowNodes,
+    ShowPlacement,
     Unlisten,
 )
 
@@ -126,7 +128,9 @@ _OPTION_HINTS = {
 
 def _create_stream(statement: CreateStream) -> Iterator[Later]:
     if statement.all_in_schema is not None or len(statement.tables) > 1:
-        yield Later("a stream of several tables", "Make a stream on each table; they share one order of LSNs.")
+        yield Later(
+            "a stream of several tables", "Make a stream on each table; they share one order of LSNs."
+        )
     yield from _options(statement.options)
 
 

@@ -41,9 +41,7 @@ _DROP_STREAM = "DROP STREAM [IF EXISTS] s [CASCADE]"
 
 _ROWS: dict[str, Opening] = {
     "CREATE [CHANGE] STREAM": _row(streams.create_stream, _CREATE_STREAM),
-    "CREATE TOPIC": _row(
-        streams.create_topic, "CREATE TOPIC [IF NOT EXISTS] s [WITH (option = value, ...)]"
-    ),
+    "CREATE TOPIC": _row(streams.create_topic, "CREATE TOPIC [IF NOT EXISTS] s [WITH (option = value, ...)]"),
     "CREATE CONSUMER GROUP": _row(
         groups.create_group,
         "CREATE CONSUMER GROUP [IF NOT EXISTS] g ON s [START { EARLIEST | LATEST | AFTER lsn }]",
@@ -52,9 +50,7 @@ _ROWS: dict[str, Opening] = {
     "CREATE USER": _row(others.create_user, "CREATE USER u PASSWORD '...' [SUPERUSER]"),
     "CREATE ROLE": _row(others.create_user, "CREATE USER u PASSWORD '...' [SUPERUSER]"),
     "ALTER [CHANGE] STREAM": _row(streams.alter_stream, _ALTER_STREAM),
-    "ALTER TOPIC": _row(
-        streams.alter_topic, "ALTER TOPIC s { SET (option = value, ...) | RENAME TO s2 }"
-    ),
+    "ALTER TOPIC": _row(streams.alter_topic, "ALTER TOPIC s { SET (option = value, ...) | RENAME TO s2 }"),
     "ALTER CONSUMER GROUP": _row(
         groups.alter_group, "ALTER CONSUMER GROUP g ON s { SEEK place | SET (...) | PARK ... | RELEASE ... }"
     ),

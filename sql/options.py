@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from ..engine.errors import InvalidParameterValue, SyntaxError_
@@ -93,7 +93,7 @@ class Rule:
     """What an option's value must be.
 
     Args:
-        parse: makes the value of what was written; ValueError's text says what is expected.
+        parse: makes the value of what was written; ValueError says what is expected, and a hint.
         owners: the kinds of object that have it: stream, topic, group, publish.
         later: whether this version cannot keep it yet.
     """
@@ -109,7 +109,7 @@ def _integer(low: int, high: int) -> Callable[[Raw], Value]:
             value = int(raw.text)
             if low <= value <= high:
                 return value
-        raise ValueError(f"an integer from {low} to {high}")
+        raise ValueError(f"expected an integer from {low} to {high}")
 
     return parse
 
@@ -119,9 +119,7 @@ def _words(*allowed: str) -> Callable[[Raw], Value]:
         word = raw.text.strip().lower()
         if raw.kind in ("string", "word") and word in allowed:
             return word
-        close = difflib.get_close_matches(word, allowed, n=1)
-        meant = f', did you mean "{close[0]}"?' if close else ""
-        raise ValueError(f"one of {', '.join(allowed)}{meant}")
+        raise ValueError(f"known are {', '.join(allowed)}", _did_you_mean(word, allowed))
 
     return parse
 
@@ -129,10 +127,10 @@ def _words(*allowed: str) -> Callable[[Raw], Value]:
 def _bytes(low: int, high: int) -> Callable[[Raw], Value]:
     def parse(raw: Raw) -> Value:
         if raw.kind not in ("number", "string"):
-            raise ValueError("a size such as '64 MiB'")
+            raise ValueError("expected a size such as '64 MiB'")
         value = parse_bytes(raw.text)
         if not low <= value <= high:
-            raise ValueError(f"a size from {low} to {high} bytes")
+            raise ValueError(f"expected a size from {low} to {high} bytes")
         return value
 
     return parse
@@ -141,10 +139,10 @@ def _bytes(low: int, high: int) -> Callable[[Raw], Value]:
 def _interval(low_ms: int) -> Callable[[Raw], Value]:
     def parse(raw: Raw) -> Value:
         if raw.kind not in ("number", "string"):
-            raise ValueError("an interval such as '7 days'")
+            raise ValueError("expected an interval such as '7 days'")
         value = parse_interval_ms(raw.text)
         if value < low_ms:
-            raise ValueError(f"an interval of at least {low_ms} ms")
+            raise ValueError(f"expected an interval of at least {low_ms} ms")
         return value
 
     return parse
@@ -166,9 +164,9 @@ def _columns(raw: Raw) -> Value:
     """Column names: `(a, "B c")`, or the same as a string `'a, "B c"'`."""
     names = raw.items if raw.kind == "list" else (raw.text,) if raw.kind == "word" else _split(raw)
     if not names:
-        raise ValueError("a list of columns such as (a, b)")
+        raise ValueError("expected a list of columns such as (a, b)")
     if len({name.lower() for name in names}) < len(names):
-        raise ValueError("a list of columns without repetition")
+        raise ValueError("expected a list of columns without repetition")
     return names
 
 
@@ -186,7 +184,7 @@ def _split(raw: Raw) -> tuple[str, ...]:
 
 def _text(raw: Raw) -> Value:
     if raw.kind != "string" or not raw.text:
-        raise ValueError("a string")
+        raise ValueError("expected a string")
     return raw.text
 
 
@@ -247,15 +245,21 @@ def check(owner: str, name: str, raw: Raw, position: int) -> Option:
     try:
         return Option(folded, rule.parse(raw), position)
     except ValueError as error:
+        expected, hint = (*error.args, None)[:2]
         raise InvalidParameterValue(
-            f'invalid value for option "{folded}": {_shown(raw)}',
-            detail=f"The option takes {error}{'' if str(error).endswith('?') else '.'}",
-            position=position,
+            f'invalid value {_shown(raw)} for option "{folded}": {expected}', hint=hint, position=position
         ) from None
     except InvalidParameterValue as error:
         raise InvalidParameterValue(
-            f'invalid value for option "{folded}": {error.message}', hint=error.hint, position=position
+            f'invalid value {_shown(raw)} for option "{folded}": {error.message}',
+            hint=error.hint,
+            position=position,
         ) from None
+
+
+def _did_you_mean(word: str, known: Sequence[str]) -> str | None:
+    close = difflib.get_close_matches(word, known, n=1)
+    return f'Did you mean "{close[0]}"?' if close else None
 
 
 def _shown(raw: Raw) -> str:
@@ -264,9 +268,10 @@ def _shown(raw: Raw) -> str:
 
 def _unknown(owner: str, name: str, position: int) -> InvalidParameterValue:
     known = [option for option, rule in RULES.items() if owner in rule.owners]
-    close = difflib.get_close_matches(name.lower(), known, n=1)
-    meant = close[0] if close else _FOREIGN.get(name.lower().replace(".", "_"))
-    hint = f'Did you mean "{meant}"?' if meant in known else None
+    hint = _did_you_mean(name.lower(), known)
+    foreign = _FOREIGN.get(name.lower().replace(".", "_"))
+    if foreign in known:
+        hint = f'Did you mean "{foreign}"?'
     kind = {"group": "consumer group", "publish": "PUBLISH"}.get(owner, owner)
     return InvalidParameterValue(
         f'unknown option "{name}" of a {kind}: known are {", ".join(known)}', hint=hint, position=position

@@ -100,9 +100,7 @@ def _fact(node: exp.Expr, source: Source) -> Fact | None:
     compares = _OPERATORS.get(type(node))
     if compares is not None:
         left, right = node.args["this"], node.args["expression"]
-        return _compared(left, compares, right, source) or _compared(
-            right, _FLIPPED[compares], left, source
-        )
+        return _compared(left, compares, right, source) or _compared(right, _FLIPPED[compares], left, source)
     if isinstance(node, exp.In):
         return _listed(node, "in", source)
     if isinstance(node, exp.Not) and isinstance(node.this, exp.In):

@@ -11,55 +11,57 @@ from typing import Any
 from ..engine.quoting import ident, literal
 from .options import RULES, Option, Options, Value
 from .statements import (
-    AlterUser,
     CheckStream,
     CommentOnStream,
     CommitOffset,
     CommitOffsets,
-    CreateBookmark,
     CreateGroup,
     CreateStream,
     CreateTopic,
-    CreateUser,
     DescribeGroup,
     DescribeStream,
-    DropBookmark,
     DropGroup,
     DropStream,
-    DropUser,
     Fragment,
-    Grant,
     LeaveGroup,
-    Listen,
     Name,
     Parameter,
     Park,
     Place,
-    Publish,
     Release,
     RenameStream,
-    ReportPipeline,
     ResyncStream,
-    Revoke,
     Scalar,
     Scan,
     SeekGroup,
     SetGroup,
     SetStream,
-    ShowBookmarks,
     ShowChanges,
-    ShowCheckpoints,
     ShowCreateStream,
     ShowGroups,
     ShowMembers,
-    ShowNodes,
     ShowOffsets,
     ShowParked,
     ShowPartitions,
-    ShowPlacement,
     ShowReadPosition,
     ShowStreams,
     Statement,
+)
+from .statements_other import (
+    AlterUser,
+    CreateBookmark,
+    CreateUser,
+    DropBookmark,
+    DropUser,
+    Grant,
+    Listen,
+    Publish,
+    ReportPipeline,
+    Revoke,
+    ShowBookmarks,
+    ShowCheckpoints,
+    ShowNodes,
+    ShowPlacement,
     Unlisten,
 )
 
@@ -173,7 +175,9 @@ def _create_stream(s: CreateStream) -> str:
 
 
 def _show_changes(s: ShowChanges) -> str:
-    return _words(f"SHOW CHANGES FOR {name_sql(s.table)}", _clause("SINCE", s.since), _clause("LIMIT", s.limit))
+    return _words(
+        f"SHOW CHANGES FOR {name_sql(s.table)}", _clause("SINCE", s.since), _clause("LIMIT", s.limit)
+    )
 
 
 def _publish(s: Publish) -> str:
@@ -284,9 +288,7 @@ _RENDERERS: dict[type[Statement], Callable[[Any], str]] = {
     ShowOffsets: lambda s: f"SHOW OFFSETS {_of_group(s.stream, s.group)}",
     ShowMembers: lambda s: f"SHOW MEMBERS {_of_group(s.stream, s.group)}",
     ShowParked: lambda s: f"SHOW PARKED {_of_group(s.stream, s.group)}",
-    ShowReadPosition: lambda s: _words(
-        "SHOW READ POSITION", _of_group(s.stream, s.group), _member(s.member)
-    ),
+    ShowReadPosition: lambda s: _words("SHOW READ POSITION", _of_group(s.stream, s.group), _member(s.member)),
     LeaveGroup: lambda s: f"LEAVE CONSUMER GROUP {_on(s.group, s.stream)} {_member(s.member)}",
     CommitOffset: _commit_offset,
     CommitOffsets: _commit_offsets,

@@ -108,6 +108,11 @@ class Shape:
         assert not self.edits or self.kind is Kind.ROWWISE
         assert self.unit is None or self.kind is Kind.WHOLE
 
+    @property
+    def hidden(self) -> bool:
+        """Whether the scan's relation has the hidden column; any other would show it to the user."""
+        return self.kind is Kind.ROWWISE or self.unit is not None
+
 
 def shapes_of(query: Query) -> tuple[Shape, ...]:
     """The shape of each scan of a query, in the order of `query.scans`."""

@@ -77,9 +77,7 @@ def parse_interval_ms(text: str) -> int:
         InvalidParameterValue: 22023, also for a negative one and for a number without a unit.
     """
     if _BARE.match(text):
-        raise InvalidParameterValue(
-            f'invalid interval: "{text}"', hint=f"Give a unit. {_INTERVAL_HINT}"
-        )
+        raise InvalidParameterValue(f'invalid interval: "{text}"', hint=f"Give a unit. {_INTERVAL_HINT}")
     total = _iso_ms(text.strip()) or _amounts_ms(text)
     if total is None:
         raise InvalidParameterValue(f'invalid interval: "{text}"', hint=_INTERVAL_HINT)

@@ -188,7 +188,13 @@ VARIABLES: dict[str, Variable] = {
         Variable("row_security", "on", _boolean, "no effect: there are no row policies"),
         Variable("synchronous_commit", "on", _boolean_only("on"), "on only"),
         Variable("xmloption", "content", _only("content", "document"), "no effect: there is no xml"),
-        Variable("statement_timeout", "0", _milliseconds, "longest run of a statement, ms; 0 is no end"),
+        Variable(
+            "statement_timeout",
+            "0",
+            _milliseconds,
+            "longest run of a statement, ms; 0 is no end",
+            duckdb="max_execution_time",
+        ),
         Variable("lock_timeout", "10000", _milliseconds, "longest wait for a lock, ms; 0 is the default"),
         Variable(
             "idle_in_transaction_session_timeout",

@@ -8,6 +8,7 @@ DuckDB does; the PostgreSQL words come in system_views.py.
 from __future__ import annotations
 
 from ...engine import pgtypes
+from ...engine.duckdb_types import NESTED
 from ...engine.quoting import literal
 from .places import (
     HOME,
@@ -15,6 +16,8 @@ from .places import (
     OTHER,
     OUR_PREFIX,
     OUR_SCHEMA,
+    OWNER,
+    OWNER_OID,
     RELATION,
     SEQUENCE,
     namespace_sql,
@@ -44,13 +47,13 @@ def base_views(database: str) -> dict[str, str]:
               AND schema_name NOT IN ('pg_catalog', 'information_schema')""",
         "duck_relations": numbered(RELATION, _relations(database, shown)),
         "duck_columns": f"""
-            SELECT r.oid AS relation, r.kind, r.schema_name, r.table_name, c.column_index::SMALLINT AS number,
-                   c.column_name, c.comment, c.column_default, c.is_nullable, c.data_type, c.is_generated,
-                   c.generation_expression, {HOME}.duck_type_oid(c.data_type) AS type_oid,
-                   {HOME}.duck_type_modifier(c.data_type) AS type_modifier
-            FROM duckdb_columns() AS c
+            SELECT r.oid AS relation, r.kind, c.column_index::SMALLINT AS number, c.column_name, c.comment,
+                   c.column_default, c.is_nullable, c.data_type, c.is_generated, c.generation_expression,
+                   t.type_oid, {_modifier("c.data_type")} AS type_modifier
+            FROM (SELECT *, {_head("data_type")} AS type_head FROM duckdb_columns()) AS c
             JOIN {HOME}.duck_relations AS r
-              ON r.table_oid = c.table_oid AND r.database_name = c.database_name""",
+              ON r.table_oid = c.table_oid AND r.database_name = c.database_name
+            JOIN {HOME}.fixed_duck_types AS t ON t.head = c.type_head""",
         "duck_column_lists": """
             SELECT database_name, table_oid, list(column_name ORDER BY column_index) AS names
             FROM duckdb_columns() WHERE NOT internal GROUP BY database_name, table_oid""",
@@ -63,6 +66,11 @@ def base_views(database: str) -> dict[str, str]:
         "duck_checks": numbered(OTHER, _checks(shown), "path, constraint_index"),
         "duck_sequences": numbered(SEQUENCE, _sequences(shown)),
         "duck_types": numbered(OTHER, _types(database)),
+        "duck_roles": f"""
+            SELECT {OWNER_OID} AS oid, {literal(OWNER)} AS name
+            UNION ALL
+            SELECT {HOME}.role_oid({HOME}.session_user()), {HOME}.session_user()
+            WHERE {HOME}.session_user() <> {literal(OWNER)}""",
         "duck_macros": numbered(OTHER, _macros(database), "path, parameters"),
     }
 
@@ -102,8 +110,8 @@ def _keys(shown: str) -> str:
             UNION ALL
             SELECT database_name, schema_name, table_name, table_oid, constraint_name, NULL, true,
                    constraint_type = 'PRIMARY KEY', constraint_index,
-                   list_transform(constraint_column_indexes, LAMBDA at: at + 1),
-                   list_transform(constraint_column_names, LAMBDA part: {HOME}.quote_ident(part))
+                   list_transform(constraint_column_indexes, LAMBDA z_at: z_at + 1),
+                   list_transform(constraint_column_names, LAMBDA z_part: {HOME}.quote_ident(z_part))
             FROM duckdb_constraints()
             WHERE {shown.format("table_name")} AND constraint_type IN ('PRIMARY KEY', 'UNIQUE'))"""
 
@@ -115,7 +123,7 @@ def _checks(shown: str) -> str:
         SELECT database_name, schema_name, table_name, table_oid, constraint_name, constraint_index,
                constraint_type, expression, constraint_column_names AS names, referenced_table,
                referenced_column_names AS referenced_names,
-               list_transform(constraint_column_indexes, LAMBDA at: at + 1) AS columns, {path} AS path,
+               list_transform(constraint_column_indexes, LAMBDA z_at: z_at + 1) AS columns, {path} AS path,
                {namespace_sql("schema_name", TEMPORARY)} AS namespace
         FROM duckdb_constraints()
         WHERE {shown.format("table_name")} AND constraint_type IN ('CHECK', 'FOREIGN KEY')"""
@@ -147,25 +155,31 @@ def _macros(database: str) -> str:
         FROM duckdb_functions() WHERE database_name = {literal(database)} AND NOT internal"""
 
 
-def type_macros() -> dict[str, str]:
-    """The macros that say which PostgreSQL type a DuckDB type is sent as: engine/pgtypes.py in SQL.
+def _head(text: str) -> str:
+    """SQL of what decides a DuckDB type's PostgreSQL type: one of `type_heads`.
 
-    `INTEGER[3]` is an array of int4, a list of lists or of structs is json, as there.
+    That is the name before any arguments, with `[]` for a list or array; what is not known is text,
+    and a list of lists or of structs is json, as engine/pgtypes.py has it.
     """
-    scalars = ", ".join(f"{literal(name)}: {oid}" for name, oid in pgtypes.OIDS.items())
-    arrays = ", ".join(f"{oid}: {array}" for oid, array in pgtypes.ARRAY_OF.items())
-    element = r"regexp_replace(duck_text, '\[\d*\]$', '')"
-    head = f"split_part({element}, '(', 1)"
-    nested = "'STRUCT', 'TUPLE', 'MAP', 'UNION', 'VARIANT'"
-    scalar = f"coalesce(MAP {{{scalars}}}[{head}], {pgtypes.TEXT})::BIGINT"
-    return {
-        "duck_type_oid(duck_text)": f"""
-            CASE WHEN NOT ends_with(duck_text, ']') THEN {scalar}
-                 WHEN ends_with({element}, ']') OR {head} IN ({nested}) THEN {pgtypes.JSON}
-                 ELSE MAP {{{arrays}}}[{scalar}] END::BIGINT""",
-        "duck_type_modifier(duck_text)": f"""
-            CASE WHEN starts_with(duck_text, 'DECIMAL(') AND NOT ends_with({element}, ']') THEN
-                 (regexp_extract(duck_text, '\\((\\d+),', 1)::INTEGER << 16)
-                 + regexp_extract(duck_text, ',\\s*(\\d+)\\)', 1)::INTEGER + {pgtypes.MODIFIER_OFFSET}
-                 ELSE {pgtypes.NO_MODIFIER} END""",
-    }
+    element = rf"regexp_replace({text}, '\[\d*\]$', '')"
+    name = f"split_part({element}, '(', 1)"
+    known = ", ".join(map(literal, pgtypes.OIDS))
+    return (
+        f"CASE WHEN {name} NOT IN ({known}) THEN 'VARCHAR' WHEN ends_with({element}, ']') THEN 'JSON' "
+        f"ELSE {name} END || if(ends_with({text}, ']') AND NOT ends_with({element}, ']'), '[]', '')"
+    )
+
+
+def type_heads() -> dict[str, int]:
+    """The oid of each head that `_head` can answer."""
+    lists = {f"{name}[]": pgtypes.pg_type(f"{name}[]").oid for name in pgtypes.OIDS if name not in NESTED}
+    return pgtypes.OIDS | lists | {f"{name}[]": pgtypes.JSON for name in NESTED & pgtypes.OIDS.keys()}
+
+
+def _modifier(text: str) -> str:
+    """SQL of pg_attribute.atttypmod of a DuckDB type: DECIMAL(p,s) has one, and a list of it."""
+    return f"""
+        CASE WHEN starts_with({text}, 'DECIMAL(') AND NOT contains({text}, '][') THEN
+             (regexp_extract({text}, '(\\d+),', 1)::INTEGER << 16)
+             + regexp_extract({text}, ',\\s*(\\d+)', 1)::INTEGER + {pgtypes.MODIFIER_OFFSET}
+             ELSE {pgtypes.NO_MODIFIER} END"""

@@ -19,6 +19,7 @@ from .places import (
     HOME,
     INDEX_METHOD_OID,
     INFORMATION_SCHEMA_OID,
+    OTHER,
     OWNER,
     OWNER_OID,
     PG_CATALOG_OID,
@@ -26,17 +27,14 @@ from .places import (
     TABLESPACE_OID,
     TEMPORARY_OID,
     TEMPORARY_SCHEMA,
-    OTHER,
+    WIDE,
     path_sql,
     place_sql,
 )
 
 PG_CLASS_OID, PG_NAMESPACE_OID, PG_TYPE_OID, PG_PROC_OID = 1259, 2615, 1247, 1255
-INT8_OID, ANY_OID, TEXT_COLLATION_OID = 20, 2276, 100
+INT8_OID, ANY_OID = 20, 2276
 SQL_LANGUAGE_OID, INTERNAL_LANGUAGE_OID = 14, 12
-# pg_type.oid of types that collate: text and its array.
-COLLATING = "(25, 1009, 1042, 1043, 1014, 1015)"
-
 
 @dataclass(frozen=True, slots=True)
 class Branch:
@@ -52,23 +50,18 @@ def _same(*names: str) -> dict[str, str]:
     return {name: name for name in names}
 
 
-def _visible(namespace: str) -> str:
-    """SQL: whether a schema is in the search path."""
-    return f"list_contains({HOME}.search_path_oids(), {namespace})"
+def _visible(temporary: str = "false") -> str:
+    """SQL: whether the schema `schema_name` is in the search path."""
+    return f"{HOME}.in_search_path(schema_name, {temporary})"
 
 
 # Every one of these has an owner; there is one.
 OWNED = str(OWNER_OID)
 
-_CLASS_EXTRA = {
-    "__visible": _visible("relnamespace"),
-}
-
-
-def _class_extra(schema: str, name: str, namespace: str, definition: str = "NULL") -> dict[str, str]:
+def _class_extra(name: str, definition: str = "NULL") -> dict[str, str]:
     return {
-        "__visible": _visible(namespace),
-        "__name": f"{HOME}.shown_name({namespace}, {schema}, {name})",
+        "__visible": _visible("temporary"),
+        "__name": f"{HOME}.shown_name(temporary, schema_name, {name})",
         "__definition": definition,
     }
 
@@ -83,7 +76,7 @@ CLASS = [
             "relpersistence": "if(temporary, 't', 'p')", "relnatts": "column_count", "relchecks": "checks",
             "relispopulated": "true", "relreplident": "if(kind = 'r', 'd', 'n')",
         },
-        _class_extra("schema_name", "table_name", "namespace", f"{HOME}.view_text(definition)"),
+        _class_extra("table_name", f"{HOME}.view_text(definition)"),
     ),
     Branch(
         f"{HOME}.duck_keys",
@@ -92,7 +85,7 @@ CLASS = [
             "relkind": "'i'", "relam": str(INDEX_METHOD_OID), "relpersistence": "if(temporary, 't', 'p')",
             "relnatts": "len(keys)", "relispopulated": "true", "relreplident": "'n'",
         },
-        _class_extra("schema_name", "index_name", "namespace"),
+        _class_extra("index_name"),
     ),
     Branch(
         f"{HOME}.duck_sequences",
@@ -101,7 +94,7 @@ CLASS = [
             "relkind": "'S'", "relpersistence": "if(temporary, 't', 'p')", "relnatts": "3",
             "reltuples": "1", "relispopulated": "true", "relreplident": "'n'",
         },
-        _class_extra("schema_name", "sequence_name", "namespace"),
+        _class_extra("sequence_name"),
     ),
     Branch(
         f"{HOME}.fixed_relations",
@@ -128,31 +121,28 @@ NAMESPACE = [
 ]
 
 _COLUMN_TYPE = {
-    "attlen": f"{HOME}.type_length(type_oid)", "attbyval": f"{HOME}.type_by_value(type_oid)",
-    "attalign": f"{HOME}.type_align(type_oid)", "attstorage": f"{HOME}.type_storage(type_oid)",
-    "attcollation": f"if(type_oid IN {COLLATING}, {TEXT_COLLATION_OID}, 0)",
-    "attndims": f"if({HOME}.type_category(type_oid) = 'A', 1, 0)",
+    "atttypid": "type_oid", "attlen": "t.typlen", "attbyval": "t.typbyval", "attalign": "t.typalign",
+    "attstorage": "t.typstorage", "attcollation": "t.typcollation",
+    "attndims": "if(t.typcategory = 'A', 1, 0)", "attstattarget": "-1", "attcacheoff": "-1",
+    "attislocal": "true",
 }  # fmt: skip
+_TYPE_OF_COLUMN = f"JOIN {HOME}.fixed_types AS t ON t.oid = c.type_oid"
 
 ATTRIBUTE = [
     Branch(
-        f"{HOME}.duck_columns",
+        f"{HOME}.duck_columns AS c {_TYPE_OF_COLUMN}",
         {
-            "attrelid": "relation", "attname": "column_name", "atttypid": "type_oid", "attstattarget": "-1",
-            "attnum": "number", "attcacheoff": "-1", "atttypmod": "type_modifier",
-            "attnotnull": "NOT is_nullable", "atthasdef": "kind = 'r' AND column_default IS NOT NULL",
-            "attgenerated": "if(is_generated, 's', '')", "attislocal": "true", **_COLUMN_TYPE,
+            "attrelid": "relation", "attname": "column_name", "attnum": "number",
+            "atttypmod": "type_modifier", "attnotnull": "NOT is_nullable",
+            "atthasdef": "kind = 'r' AND column_default IS NOT NULL",
+            "attgenerated": "if(is_generated, 's', '')", **_COLUMN_TYPE,
         },
-        {"__description": "comment"},
+        {"__description": "comment", "__type": f"{HOME}.shown_type(t.shown, t.oid, type_modifier)"},
     ),
     Branch(
-        f"{HOME}.fixed_columns",
-        {
-            **_same("attrelid", "attname", "attnum", "attnotnull"),
-            "atttypid": "type_oid", "attstattarget": "-1", "attcacheoff": "-1", "atttypmod": "-1",
-            "attislocal": "true", **_COLUMN_TYPE,
-        },
-        {"__description": "NULL"},
+        f"{HOME}.fixed_columns AS c {_TYPE_OF_COLUMN}",
+        {**_same("attrelid", "attname", "attnum", "attnotnull"), "atttypmod": "-1", **_COLUMN_TYPE},
+        {"__description": "NULL", "__type": "t.shown"},
     ),
 ]  # fmt: skip
 
@@ -190,8 +180,8 @@ TYPE = [
             "typtypmod": "-1",
         },
         {
-            "__visible": _visible("namespace"),
-            "__name": f"{HOME}.shown_name(namespace, schema_name, type_name)",
+            "__visible": _visible(),
+            "__name": f"{HOME}.shown_name(false, schema_name, type_name)",
             "__description": "comment",
         },
     ),
@@ -245,18 +235,18 @@ CONSTRAINT = [
             LEFT JOIN {HOME}.duck_keys AS k
               ON k.table_oid = f.table_oid AND k.database_name = f.database_name
                  AND k.constraint_index IS NOT NULL
-                 AND k.keys = list_transform(c.referenced_names, LAMBDA part: {HOME}.quote_ident(part))
+                 AND k.keys = list_transform(c.referenced_names, LAMBDA z_part: {HOME}.quote_ident(z_part))
             WHERE c.constraint_type = 'FOREIGN KEY'""",
         {
             "oid": "c.oid", "conname": "constraint_name", "connamespace": "c.namespace", "contype": "'f'",
             "convalidated": "true", "conrelid": "r.oid", "conindid": "coalesce(k.oid, 0)",
             "confrelid": "f.oid", "confupdtype": "'a'", "confdeltype": "'a'", "confmatchtype": "'s'",
             "conislocal": "true", "connoinherit": "true", "conkey": "c.columns",
-            "confkey": "list_transform(c.referenced_names, LAMBDA part: list_position(l.names, part))",
+            "confkey": "list_transform(c.referenced_names, LAMBDA z_part: list_position(l.names, z_part))",
         },
         {
             "__definition": f"'FOREIGN KEY (' || {HOME}.quoted_list(c.names) || ') REFERENCES ' || "
-            f"{HOME}.shown_name(f.namespace, f.schema_name, f.table_name) || '(' || "
+            f"{HOME}.shown_name(f.temporary, f.schema_name, f.table_name) || '(' || "
             f"{HOME}.quoted_list(c.referenced_names) || ')'",
         },
     ),
@@ -270,11 +260,11 @@ INDEX = [
             "indexrelid": "i.oid", "indrelid": "i.relation", "indnatts": "len(keys)",
             "indnkeyatts": "len(keys)", "indisunique": "is_unique", "indisprimary": "is_primary",
             "indimmediate": "true", "indisvalid": "true", "indisready": "true", "indislive": "true",
-            "indkey": f"list_transform(keys, LAMBDA part: "
-            f"coalesce(list_position(l.names, {HOME}.unquoted(part)), 0))",
-            "indcollation": "list_transform(keys, LAMBDA part: 0)",
-            "indclass": "list_transform(keys, LAMBDA part: 0)",
-            "indoption": "list_transform(keys, LAMBDA part: 0)",
+            "indkey": f"list_transform(keys, LAMBDA z_part: "
+            f"coalesce(list_position(l.names, {HOME}.unquoted(z_part)), 0))",
+            "indcollation": "list_transform(keys, LAMBDA z_part: 0)",
+            "indclass": "list_transform(keys, LAMBDA z_part: 0)",
+            "indoption": "list_transform(keys, LAMBDA z_part: 0)",
         },
         {
             "__definition": f"'CREATE ' || if(is_unique, 'UNIQUE ', '') || 'INDEX ' || "
@@ -323,11 +313,11 @@ PROC = [
             "proparallel": "'s'", "proretset": "function_type = 'table_macro'",
             "prorows": "if(function_type = 'table_macro', 1000, 0)", "pronargs": "len(parameters)",
             "prorettype": str(ANY_OID), "proargnames": "parameters", "prosrc": "macro_definition",
-            "proargtypes": f"list_transform(parameters, LAMBDA part: {ANY_OID})",
+            "proargtypes": f"list_transform(parameters, LAMBDA z_part: {ANY_OID})",
         },
         {
-            "__visible": _visible("namespace"),
-            "__name": f"{HOME}.shown_name(namespace, schema_name, function_name)",
+            "__visible": _visible(),
+            "__name": f"{HOME}.shown_name(false, schema_name, function_name)",
             "__arguments": f"{HOME}.quoted_list(parameters)",
             "__result": "if(function_type = 'table_macro', 'TABLE', '\"any\"')",
             "__definition": f"'CREATE MACRO ' || {HOME}.quote_ident(schema_name) || '.' || "
@@ -386,7 +376,7 @@ VIEWS = [
 ]  # fmt: skip
 INDEXES = [
     Branch(
-        f"{HOME.replace('.pg', '.wide')}.pg_index AS i JOIN {HOME}.duck_keys AS k ON k.oid = i.indexrelid",
+        f"{WIDE}.pg_index AS i JOIN {HOME}.duck_keys AS k ON k.oid = i.indexrelid",
         {
             "schemaname": f"{HOME}.schema_shown(k.schema_name, k.temporary)", "tablename": "k.table_name",
             "indexname": "k.index_name", "indexdef": "i.__definition",
@@ -398,7 +388,7 @@ SEQUENCES = [
         f"{HOME}.duck_sequences",
         {
             "schemaname": f"{HOME}.schema_shown(schema_name, temporary)", "sequencename": "sequence_name",
-            "sequenceowner": literal(OWNER), "data_type": "'bigint'", "start_value": "start_value",
+            "sequenceowner": literal(OWNER), "data_type": str(INT8_OID), "start_value": "start_value",
             "min_value": "min_value", "max_value": "max_value", "increment_by": "increment_by",
             "cycle": "cycle", "cache_size": "1", "last_value": "last_value",
         },

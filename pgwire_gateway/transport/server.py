@@ -179,6 +179,7 @@ class Server:
             with self._mutex:
                 self._opened -= 1
             raise
+        catalog.attach(session)
         session.on_ended = guest.ended
         with self._mutex:
             self._guests[session.id] = guest

@@ -27,7 +27,8 @@ VALUES: list[tuple[str, str, str | None]] = [
     ("'0.00000001'", "DECIMAL(18,8)", "0.00000001"),
     ("'12345678901234567.12'", "DECIMAL(19,2)", "12345678901234567.12"),
     ("'0.5'", "DECIMAL(38,38)", "0.50000000000000000000000000000000000000"),
-    ("'-99999999999999999999999999999999999.999'", "DECIMAL(38,3)", "-99999999999999999999999999999999999.999"),
+    ("'-99999999999999999999999999999999999.999'", "DECIMAL(38,3)",
+     "-99999999999999999999999999999999999.999"),
     ("0.1", "DOUBLE", "0.1"),
     ("'-0.0'", "DOUBLE", "-0.0"),
     ("1e16", "DOUBLE", "10000000000000000.0"),
@@ -102,7 +103,7 @@ VALUES: list[tuple[str, str, str | None]] = [
     ("union_value(a := 1)", "UNION(a INTEGER, b VARCHAR)", '{"a":1}'),
     ("union_value(b := 1.5::DECIMAL(3,1))", "UNION(a INTEGER, b DECIMAL(3,1))", '{"b":1.5}'),
     ("NULL", "UNION(a INTEGER, b DECIMAL(3,1))", None),
-    ("{'a': [1, 'x']::VARIANT[]}::VARIANT", "VARIANT", '{"a":[1,"x"]}'),
+    ("{'a': [1::VARIANT, 'x'::VARIANT]}", "VARIANT", '{"a":[1,"x"]}'),
     ("'nan'::DOUBLE", "VARIANT", '"NaN"'),
 ]  # fmt: skip
 

@@ -91,6 +91,6 @@ def test_no_such_table(cursor: duckdb.DuckDBPyConnection) -> None:
 
 
 def test_quoting(cursor: duckdb.DuckDBPyConnection) -> None:
-    odd = "it's \"a\" \\ ; -- \n $$ /* é"
+    odd = 'it\'s "a" \\ ; -- \n $$ /* é'
     assert cursor.execute(f"select {literal(odd)} as {ident(odd)}").fetchall() == [(odd,)]
     assert cursor.execute(f"select 1 as {ident(odd)}").description[0][0] == odd

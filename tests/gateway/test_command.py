@@ -50,8 +50,7 @@ def test_serves_until_a_signal_and_keeps_what_was_written(serve: Serve, number: 
         connection.execute("INSERT INTO t VALUES (1)")
     assert server.stop(number) == 0
     assert [line for line in server.lines if line.startswith("listening on ")] == server.lines[:1]
-    server.start()
-    with server.connect(dbname="shop") as connection:
+    with serve("shop.duckdb").connect(dbname="shop") as connection:
         assert connection.execute("SELECT * FROM t").fetchall() == [(1,)]
 
 

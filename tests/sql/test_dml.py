@@ -15,10 +15,12 @@ def cut(text: str, schema: str = "main") -> Dml:
 
 
 def test_insert() -> None:
-    text = "insert into s.\"T x\" (a, \"B c\") values (1, 'x'), (default, f(2, 3)) returning *, a + 1 as b -- end"
+    text = (
+        'insert into s."T x" (a, "B c") values (1, \'x\'), (default, f(2, 3)) returning *, a + 1 as b -- end'
+    )
     dml = cut(text, "s")
     assert dml.verb is Verb.INSERT
-    assert dml.text == "insert into s.\"T x\" (a, \"B c\") values (1, 'x'), (default, f(2, 3))"
+    assert dml.text == 'insert into s."T x" (a, "B c") values (1, \'x\'), (default, f(2, 3))'
     assert (dml.target, dml.relation, dml.returning) == ('s."T x"', '"T x"', "*, a + 1 as b")
     assert (dml.columns, dml.row_count, dml.conflict) == (("a", "B c"), 2, None)
 
@@ -65,7 +67,9 @@ def test_column_list_or_query(text: str, columns: tuple[str, ...] | None) -> Non
 
 
 def test_with_stays_the_users() -> None:
-    dml = cut("WITH /* x */ a AS (select 1 returning_), b(c) AS (select 2)  UPDATE t SET v = (select c from b)")
+    dml = cut(
+        "WITH /* x */ a AS (select 1 returning_), b(c) AS (select 2)  UPDATE t SET v = (select c from b)"
+    )
     assert dml.with_text == "WITH /* x */ a AS (select 1 returning_), b(c) AS (select 2)"
     assert dml.text.startswith("WITH /* x */ a")
     assert dml.has_subquery
@@ -73,8 +77,8 @@ def test_with_stays_the_users() -> None:
 
 def test_upsert() -> None:
     dml = cut(
-        "insert into t as z (id, v) values ($1, (1 + 2)), (default, null) on conflict (\"id\") do update "
-        "set v = excluded.v + EXCLUDED.\"W w\" + z.v, (a, b) = (default, excluded.a) where excluded.v > z.v"
+        'insert into t as z (id, v) values ($1, (1 + 2)), (default, null) on conflict ("id") do update '
+        'set v = excluded.v + EXCLUDED."W w" + z.v, (a, b) = (default, excluded.a) where excluded.v > z.v'
     )
     s = "__ducktail_s"
     assert dml.rows == (("$1", "(1 + 2)"), (None, "null"))
@@ -110,7 +114,10 @@ def test_or_replace_and_defaults() -> None:
         ("(a, b) = ((x, y))", (("a", "x"), ("b", "y"))),
         ("(a) = (7)", (("a", "(7)"),)),
         ("(a, b) = q.pair", (("a", "q.pair"), ("b", "q.pair"))),
-        ("v = case when a is distinct from b then 1 end", (("v", "case when a is distinct from b then 1 end"),)),
+        (
+            "v = case when a is distinct from b then 1 end",
+            (("v", "case when a is distinct from b then 1 end"),),
+        ),
         ("v = {'a': 1, 'b': [1, 2]}", (("v", "{'a': 1, 'b': [1, 2]}"),)),
         ("v = list_transform(l, x -> x + 1)", (("v", "list_transform(l, x -> x + 1)"),)),
     ],
@@ -121,8 +128,8 @@ def test_assignments(sets: str, expected: object) -> None:
 
 def test_update_parts() -> None:
     dml = cut(
-        "update s.t as \"x y\" set v = u.w from u join k on (u.a = k.a) "
-        "where \"x y\".id = u.id and a is not distinct from b returning \"x y\".*"
+        'update s.t as "x y" set v = u.w from u join k on (u.a = k.a) '
+        'where "x y".id = u.id and a is not distinct from b returning "x y".*'
     )
     assert (dml.target, dml.alias, dml.relation) == ("s.t", '"x y"', '"x y"')
     assert dml.source == "u join k on (u.a = k.a)"

@@ -33,7 +33,10 @@ def kinds(text: str) -> list[str]:
         ("select 1", ["SELECT", NUMBER]),
         ("select$1,$2", ["SELECT$1", ",", PARAMETER]),
         ("values($1,$2)", ["VALUES", "(", PARAMETER, ",", PARAMETER, ")"]),
-        ("a=$ 1 or b=$name or c=?", ["A", "=", PARAMETER, "OR", "B", "=", PARAMETER, "OR", "C", "=", PARAMETER]),
+        (
+            "a=$ 1 or b=$name or c=?",
+            ["A", "=", PARAMETER, "OR", "B", "=", PARAMETER, "OR", "C", "=", PARAMETER],
+        ),
         ("explain analyze insert into t", ["EXPLAIN", "ANALYZE", "INSERT", "INTO", "T"]),
         ("prepare p as update t", ["PREPARE", "P", "AS", "UPDATE", "T"]),
         ("execute p(1,'x')", ["EXECUTE", "P", "(", NUMBER, ",", STRING, ")"]),

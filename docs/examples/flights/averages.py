@@ -8,6 +8,7 @@ counts exactly once, wherever this program is stopped, killed or started again.
 
 from __future__ import annotations
 
+import json
 import sys
 import time
 from collections import Counter
@@ -22,8 +23,9 @@ TABLE = """
 """
 READ = "SELECT before, after FROM STREAM flights_stream CONSUMER GROUP averages LIMIT 5000"
 COMMIT = "COMMIT OFFSETS ON flights_stream CONSUMER GROUP averages"
-ADD = """
-    INSERT INTO delays VALUES (%s, %s, %s, %s)
+SHAPE = '[{"origin": "VARCHAR", "hour": "INTEGER", "flights": "BIGINT", "minutes": "BIGINT"}]'
+ADD = f"""
+    INSERT INTO delays SELECT unnest(from_json(%s, '{SHAPE}'), recursive := true)
     ON CONFLICT DO UPDATE SET flights = flights + excluded.flights, minutes = minutes + excluded.minutes
 """
 # How long to rest when there is nothing new.
@@ -50,8 +52,11 @@ def step(connection: psycopg.Connection) -> int:
         for before, after in events:
             count(before, -1, flights, minutes)
             count(after, +1, flights, minutes)
-        for place in sorted(flights | minutes | -minutes):
-            connection.execute(ADD, [*place, flights[place], minutes[place]])
+        changes = [
+            {"origin": origin, "hour": hour, "flights": number, "minutes": minutes[origin, hour]}
+            for (origin, hour), number in flights.items()
+        ]
+        connection.execute(ADD, [json.dumps(changes)])
         connection.execute(COMMIT)
     return len(events)
 

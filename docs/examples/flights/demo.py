@@ -25,12 +25,16 @@ from replay import replay
 HERE = Path(__file__).resolve().parent
 PYTHON = Path(sys.executable)
 DUCKTAIL = PYTHON.with_name("ducktail")
+CONNINFO = "host=127.0.0.1 port={} dbname=flights"
 SETUP = (
     TABLE,
     "CREATE STREAM flights_stream ON flights",
     "CREATE CONSUMER GROUP averages ON flights_stream",
     "CREATE CONSUMER GROUP mirror ON flights_stream",
 )
+GROUPS = ("averages", "mirror")
+# A read moves nothing, so looking for what a group has not committed disturbs nobody.
+UNREAD = "SELECT lsn FROM STREAM flights_stream CONSUMER GROUP {} LIMIT 1"
 LAG = "SELECT group_name, sum(lag_events) :: BIGINT FROM ducktail.offsets GROUP BY group_name"
 WORST = """
     SELECT origin, hour, flights, round(minutes / flights, 1) AS average
@@ -77,20 +81,23 @@ class Progress:
         """Seconds since the replay began."""
         return time.monotonic() - self._start
 
-    def show(self, moment: str, at_once: bool = False) -> bool:
-        """Show the line when it is time to; True once no group has anything left to read."""
-        if not at_once and time.monotonic() - self._shown < PROGRESS_S:
-            return False
+    def show(self, moment: str) -> None:
+        """Show the line when it is time to."""
+        if time.monotonic() - self._shown < PROGRESS_S:
+            return
         self._shown = time.monotonic()
         lags: dict[str, int] = dict(self._connection.execute(LAG).fetchall())
         read = "   ".join(f"{group} {self.written - lag:>9,}" for group, lag in sorted(lags.items()))
         rate = self.written / self.elapsed()
         line = f"{moment:<16}   written {self.written:>9,} ({rate:>7,.0f}/s)   {read}"
         print(*(("\r", line) if IN_PLACE else (line, "\n")), sep="", end="", flush=True)
-        for group, lag in lags.items():
-            if lag == 0:
-                self.finished.setdefault(group, self.elapsed())
-        return not any(lags.values())
+
+    def all_read(self) -> bool:
+        """Whether no group has anything left to read; notes when each of them came to the end."""
+        for group in GROUPS:
+            if group not in self.finished and not self._connection.execute(UNREAD.format(group)).fetchall():
+                self.finished[group] = self.elapsed()
+        return len(self.finished) == len(GROUPS)
 
 
 def compare(original: Path, rebuilt: Path) -> tuple[int, int, int]:
@@ -113,7 +120,7 @@ def run(directory: Path, limit: int | None, hours: int) -> bool:
     original, rebuilt = directory / "flights.duckdb", directory / "mirror.duckdb"
     with (
         started(DUCKTAIL, "serve", original, "--port", "0") as server,
-        psycopg.connect(f"host=127.0.0.1 port={port_of(server)}", autocommit=True) as connection,
+        psycopg.connect(CONNINFO.format(port_of(server)), autocommit=True) as connection,
     ):
         conninfo = connection.info.dsn
         for statement in SETUP:
@@ -129,8 +136,8 @@ def run(directory: Path, limit: int | None, hours: int) -> bool:
                 progress.written += step.events
                 progress.show(step.until)
             replayed_s = progress.elapsed()
-            progress.finished.clear()
-            while not progress.show("all replayed", at_once=True):
+            while not progress.all_read():
+                progress.show("all replayed")
                 if progress.elapsed() - replayed_s > CATCH_UP_S:
                     raise SystemExit("a group did not catch up; is its program alive?")
                 time.sleep(0.1)

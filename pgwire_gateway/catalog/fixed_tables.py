@@ -1,0 +1,172 @@
+"""The rows that never change while a server runs: the catalog's own relations, types and functions.
+
+They are made once, when the catalog is installed, as tables beside its views.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import duckdb
+import pyarrow as pa
+
+from ...engine import pgtypes
+from ...sql.variables import SERVER_VERSION, VARIABLES, Variable
+from .objects import type_heads
+from .pg_types import ARRAY_SUBSCRIPT_HANDLER, FUNCTION_OIDS, ROLES_OF_FUNCTIONS, TYPES, SystemType
+from .places import HOME, INFORMATION_SCHEMA_OID, OTHER, PG_CATALOG_OID, path_sql, place_sql
+from .shapes import PG_CATALOG, SHAPES, Shape
+
+# What clients read of the server besides the session's settings, as PostgreSQL 15 has it.
+SERVER_SETTINGS: dict[str, tuple[str, str]] = {
+    "server_version_num": (f"{int(SERVER_VERSION.split('.')[0])}0000", "the version as a number"),
+    "block_size": ("8192", "size of a block in bytes"),
+    "max_index_keys": ("32", "most columns of an index that clients are told of"),
+    "wal_level": ("logical", "every change can be read"),
+    "lc_collate": ("C", "order of texts: by bytes"),
+    "lc_ctype": ("C", "classes of characters"),
+    "data_checksums": ("on", "DuckDB checks its blocks"),
+    "listen_addresses": ("localhost", "where the server listens"),
+}
+# The oids of pseudo-types that stand for what DuckDB has no PostgreSQL type for.
+ANY_OID, RECORD_OID = 2276, 2249
+# DuckDB's kinds of functions as pg_proc.prokind; pragmas and the like cannot be called in a query.
+_KINDS = {"scalar": "f", "macro": "f", "aggregate": "a", "table": "f", "table_macro": "f", "window": "w"}
+
+Rows = dict[str, Sequence[object]]
+
+
+def make(cursor: duckdb.DuckDBPyConnection) -> None:
+    """Make all of them."""
+    tables = {
+        "fixed_relations": _relations(),
+        "fixed_columns": _columns(),
+        "fixed_types": _types(),
+        "fixed_settings": _settings(),
+        "fixed_duck_types": {"head": list(type_heads()), "type_oid": list(type_heads().values())},
+    }
+    for name, rows in tables.items():
+        _create(cursor, name, pa.table(dict(rows)), "*")
+    oid = place_sql(OTHER, path_sql("proname", "arguments", "prokind"))
+    _create(
+        cursor, "fixed_functions", pa.table(dict(_functions(cursor))), f"* REPLACE (coalesce(oid, {oid}) AS oid)"
+    )
+
+
+def _create(cursor: duckdb.DuckDBPyConnection, name: str, rows: pa.Table, picked: str) -> None:
+    cursor.register("__ducktail_rows", rows)
+    cursor.execute(f"CREATE TABLE {HOME}.{name} AS SELECT {picked} FROM __ducktail_rows")
+    cursor.unregister("__ducktail_rows")
+
+
+def _relations() -> Rows:
+    shapes = list(SHAPES.values())
+    return {
+        "oid": [shape.oid for shape in shapes],
+        "relname": [shape.name for shape in shapes],
+        "relnamespace": [_namespace(shape) for shape in shapes],
+        "relkind": [shape.kind for shape in shapes],
+        "relnatts": [len(shape.columns) for shape in shapes],
+    }
+
+
+def _namespace(shape: Shape) -> int:
+    return PG_CATALOG_OID if shape.schema == PG_CATALOG else INFORMATION_SCHEMA_OID
+
+
+def _columns() -> Rows:
+    found = [
+        (shape.oid, column.name, at, column.not_null, column.type_oid)
+        for shape in SHAPES.values()
+        for at, column in enumerate(shape.columns, 1)
+    ]
+    names = ("attrelid", "attname", "attnum", "attnotnull", "type_oid")
+    return {name: [row[at] for row in found] for at, name in enumerate(names)}
+
+
+def _types() -> Rows:
+    def functions(role: str) -> list[int]:
+        return [found.functions.get(role, 0) for found in TYPES]
+
+    def column(attribute: str) -> list[object]:
+        return [getattr(found, attribute) for found in TYPES]
+
+    return {
+        "oid": column("oid"), "typname": column("name"), "typlen": column("length"),
+        "typbyval": column("by_value"), "typtype": column("kind"), "typcategory": column("category"),
+        "typispreferred": column("preferred"), "typalign": column("align"), "typstorage": column("storage"),
+        "typcollation": column("collation"), "typelem": column("element"), "typarray": column("array"),
+        "shown": column("shown"), "typsubscript": [_subscript(found) for found in TYPES],
+        **dict(
+            zip(
+                ("typinput", "typoutput", "typreceive", "typsend", "typmodin", "typmodout"),
+                map(functions, ROLES_OF_FUNCTIONS),
+                strict=True,
+            )
+        ),
+    }  # fmt: skip
+
+
+def _subscript(found: SystemType) -> int:
+    return ARRAY_SUBSCRIPT_HANDLER if found.category == "A" else 0
+
+
+def _settings() -> Rows:
+    session: list[Variable] = list(VARIABLES.values())
+    fixed = list(SERVER_SETTINGS.items())
+    return {
+        "name": [variable.name for variable in session] + [name for name, _ in fixed],
+        "boot_val": [variable.default or "" for variable in session] + [value for _, (value, _) in fixed],
+        "short_desc": [variable.about for variable in session] + [about for _, (_, about) in fixed],
+        "category": ["Session"] * len(session) + ["Preset Options"] * len(fixed),
+        "context": ["user"] * len(session) + ["internal"] * len(fixed),
+        "vartype": ["string"] * (len(session) + len(fixed)),
+    }
+
+
+def _functions(cursor: duckdb.DuckDBPyConnection) -> Rows:
+    """DuckDB's own functions, and the input and output functions of the types."""
+    rows = [
+        (oid, name, "f", "i", False, 0, 0, [], "", "", "")
+        for name, oid in FUNCTION_OIDS.items()
+    ]  # fmt: skip
+    found = cursor.execute(
+        "SELECT function_name, function_type, return_type, parameters, parameter_types, varargs, description, "
+        "stability FROM duckdb_functions() WHERE database_name = 'system' AND NOT starts_with(function_name, '__') "
+        "AND regexp_full_match(function_name, '[a-z_][a-z0-9_]*')"
+    ).fetchall()
+    seen: set[tuple[object, ...]] = set()
+    for name, kind, result, parameters, types, varargs, description, stability in found:
+        if kind not in _KINDS:
+            continue
+        texts = [type_ or "ANY" for type_ in types or [None] * len(parameters)]
+        arguments = ", ".join([*map(_type_name, texts), *([f"VARIADIC {_type_name(varargs)}"] if varargs else [])])
+        if (name, kind, arguments) in seen:
+            continue
+        seen.add((name, kind, arguments))
+        rows.append(
+            (
+                None, name, _KINDS[kind], "v" if stability == "VOLATILE" else "i", kind.startswith("table"),
+                _type_oid(result) if result else RECORD_OID, _type_oid(varargs) if varargs else 0,
+                [_type_oid(text) for text in texts], arguments,
+                "SETOF record" if kind.startswith("table") else _type_name(result or "ANY"), description or "",
+            )  # fmt: skip
+        )
+    names = ("oid", "proname", "prokind", "provolatile", "proretset", "prorettype", "provariadic",
+             "argument_oids", "arguments", "result", "description")  # fmt: skip
+    columns: Rows = {name: [row[at] for row in rows] for at, name in enumerate(names)}
+    return columns | {"argument_oids": pa.array(columns["argument_oids"], pa.list_(pa.int64()))}
+
+
+def _type_oid(text: str) -> int:
+    """The oid of a DuckDB type in a function's signature, where ANY, T and LIST stand for many."""
+    head = text.partition("(")[0].rstrip("[]0123456789")
+    return pgtypes.pg_type(text).oid if head in pgtypes.OIDS else ANY_OID
+
+
+_SHOWN = {found.oid: found.shown for found in TYPES}
+
+
+def _type_name(text: str) -> str:
+    oid = _type_oid(text)
+    return _SHOWN[oid] if oid != ANY_OID else '"any"'

@@ -1,0 +1,332 @@
+"""PostgreSQL's functions that clients call, as DuckDB macros.
+
+A macro's parameters are put into its body as text, and a name in them is looked up among the body's
+own tables first: so every table and parameter in a body has a name that no client writes (`z_...`).
+What must ask the session (current_setting, pg_backend_pid) reads the session's variables, which
+`session.attach` sets. Source: PostgreSQL documentation, "System Information Functions".
+"""
+
+from __future__ import annotations
+
+from ...engine.quoting import literal
+from .pg_types import BY_NAME, OID_OF_NAME
+from .places import (
+    HOME,
+    OTHER,
+    OWNER,
+    OWNER_OID,
+    TEMPORARY_OID,
+    TEMPORARY_SCHEMA,
+    WIDE,
+    place_sql,
+)
+
+# Session variables of DuckDB that a session's cursors carry.
+USER_VARIABLE, PID_VARIABLE = "__ducktail_user", "__ducktail_pid"
+# A function of ours in Python: (pid, name) -> the session's setting, or NULL.
+SETTING_FUNCTION = "__ducktail_setting"
+
+# Words that PostgreSQL 15 reserves: quote_ident quotes them, as it does what is not all small letters.
+RESERVED = """
+    all analyse analyze and any array as asc asymmetric authorization binary both case cast check collate
+    collation column concurrently constraint create cross current_catalog current_date current_role
+    current_schema current_time current_timestamp current_user default deferrable desc distinct do else end
+    except false fetch for foreign freeze from full grant group having ilike in initially inner intersect
+    into is isnull join lateral leading left like limit localtime localtimestamp natural not notnull null
+    offset on only or order outer overlaps placing primary references returning right select session_user
+    similar some symmetric table tablesample then to trailing true union unique user using variadic verbose
+    when where window with between bigint bit boolean char character coalesce dec decimal exists extract
+    float greatest grouping inout int integer interval least national nchar none normalize nullif numeric
+    out overlay position precision real row setof smallint substring time timestamp treat trim values
+    varchar xmlattributes xmlconcat xmlelement xmlexists xmlforest xmlnamespaces xmlparse xmlpi xmlroot
+    xmlserialize xmltable
+""".split()
+
+ENCODINGS = {0: "SQL_ASCII", 6: "UTF8", 8: "LATIN1"}
+
+# The catalogs that obj_description is asked about.
+CATALOG_OIDS = {
+    "pg_class": 1259, "pg_type": 1247, "pg_proc": 1255, "pg_namespace": 2615, "pg_constraint": 2606,
+    "pg_operator": 2617, "pg_database": 1262, "pg_extension": 3079,
+}  # fmt: skip
+
+
+def _map(pairs: dict[int, str] | dict[str, str], default: str, key: str) -> str:
+    """SQL of a look into a constant table."""
+    entries = ", ".join(f"{literal(k) if isinstance(k, str) else k}: {v}" for k, v in pairs.items())
+    return f"coalesce(MAP {{{entries}}}[{key}], {default})"
+
+
+def _lookup(relation: str, key: str, answer: str, argument: str) -> str:
+    """SQL that looks one column of a relation up by another."""
+    return f"(SELECT any_value(z_t.{answer}) FROM {WIDE}.{relation} AS z_t WHERE z_t.{key} = {argument})"
+
+
+# Functions of a row: name -> (relation, key column, column of the relation's wide form). The rewriter
+# turns a call on a row that the query has at hand into the column; the macro looks the row up.
+ROW_FUNCTIONS: dict[str, tuple[str, str, str]] = {
+    "pg_table_is_visible": ("pg_class", "oid", "__visible"),
+    "pg_type_is_visible": ("pg_type", "oid", "__visible"),
+    "pg_function_is_visible": ("pg_proc", "oid", "__visible"),
+    "pg_get_viewdef": ("pg_class", "oid", "__definition"),
+    "pg_get_constraintdef": ("pg_constraint", "oid", "__definition"),
+    "pg_get_indexdef": ("pg_index", "indexrelid", "__definition"),
+    "pg_get_function_arguments": ("pg_proc", "oid", "__arguments"),
+    "pg_get_function_identity_arguments": ("pg_proc", "oid", "__arguments"),
+    "pg_get_function_result": ("pg_proc", "oid", "__result"),
+    "pg_get_functiondef": ("pg_proc", "oid", "__definition"),
+    "regclass_out": ("pg_class", "oid", "__name"),
+    "regtype_out": ("pg_type", "oid", "__name"),
+    "regproc_out": ("pg_proc", "oid", "__name"),
+}  # fmt: skip
+
+# Functions whose answer never depends on what they are asked: name -> (numbers of arguments, SQL).
+CONSTANTS: dict[str, tuple[tuple[int, ...], str]] = {
+    **{
+        f"has_{what}_privilege": ((2, 3), "true")
+        for what in ("table", "schema", "database", "function", "sequence", "type", "tablespace",
+                     "language", "foreign_data_wrapper", "server", "any_column", "parameter")
+    },
+    "has_column_privilege": ((3, 4), "true"),
+    "pg_has_role": ((2, 3), "true"),
+    **{
+        f"pg_{what}_is_visible": ((1,), "true")
+        for what in ("collation", "conversion", "opclass", "operator", "opfamily", "statistics_obj",
+                     "ts_config", "ts_dict", "ts_parser", "ts_template")
+    },
+    **{
+        name: (counts, "NULL::VARCHAR")
+        for name, counts in {
+            "pg_get_triggerdef": (1, 2), "pg_get_ruledef": (1, 2), "pg_get_partkeydef": (1,),
+            "pg_get_statisticsobjdef_columns": (1,), "pg_get_statisticsobjdef": (1,),
+            "pg_get_function_sqlbody": (1,), "pg_get_partition_constraintdef": (1,),
+            "pg_get_function_arg_default": (2,), "pg_get_replica_identity_index": (1,),
+            "pg_get_serial_sequence": (2,), "pg_relation_filepath": (1,), "shobj_description": (2,),
+            "inet_server_addr": (0,), "inet_client_addr": (0,), "pg_tablespace_location_of": (1,),
+        }.items()
+    },
+    "inet_server_port": ((0,), "NULL::INTEGER"),
+    "inet_client_port": ((0,), "NULL::INTEGER"),
+    "pg_tablespace_location": ((1,), "''"),
+    # DuckDB keeps no size of a table that could be asked for without reading it.
+    "pg_table_size": ((1,), "NULL::BIGINT"),
+    "pg_relation_size": ((1, 2), "NULL::BIGINT"),
+    "pg_total_relation_size": ((1,), "NULL::BIGINT"),
+    "pg_indexes_size": ((1,), "NULL::BIGINT"),
+    "pg_is_in_recovery": ((0,), "false"),
+    "pg_is_wal_replay_paused": ((0,), "false"),
+    "pg_relation_is_publishable": ((1,), "false"),
+    "pg_my_temp_schema": ((0,), f"{TEMPORARY_OID}::BIGINT"),
+    "pg_is_other_temp_schema": ((1,), "false"),
+    "pg_relation_is_updatable": ((2,), "28"),
+    "pg_stat_get_numscans": ((1,), "0::BIGINT"),
+    "getdatabaseencoding": ((0,), "'UTF8'"),
+    "pg_client_encoding": ((0,), "'UTF8'"),
+    "row_security_active": ((1,), "false"),
+    "pg_sequence_last_value": ((1,), "NULL::BIGINT"),
+}  # fmt: skip
+
+# How PostgreSQL calls the type of a DuckDB value, where the names differ.
+_TYPE_NAMES = {
+    "TINYINT": "smallint", "HUGEINT": "numeric", "UTINYINT": "smallint", "USMALLINT": "integer",
+    "UINTEGER": "bigint", "UBIGINT": "numeric", "FLOAT": "real", "DOUBLE": "double precision",
+    "VARCHAR": "text", "BLOB": "bytea", "TIME": "time without time zone", '"NULL"': "unknown",
+    "TIMESTAMP": "timestamp without time zone", "BIT": "bit varying",
+}  # fmt: skip
+
+
+def macros(database: str, shown_database: str, version: str, started_us: int) -> dict[str, str]:
+    """The macros that views may use: head -> body, each after those that it uses.
+
+    Args:
+        database: DuckDB's name of the database.
+        shown_database: the name that clients know it by.
+        version: what version() answers.
+        started_us: when the server started, microseconds since 1970 in UTC.
+    """
+    return {
+        **_session_macros(shown_database, version, started_us),
+        **_name_macros(),
+        **_type_macros(),
+        **_text_macros(),
+        **{name: body for name, body in _constant_macros()},
+        "pg_database_size(z_d)": f"""(SELECT (z_s.total_blocks * z_s.block_size)::BIGINT
+            FROM pragma_database_size() AS z_s WHERE z_s.database_name = {literal(database)})""",
+    }
+
+
+def lookups() -> dict[str, str]:
+    """The macros that look into the views: head -> body."""
+    return {**_type_lookups(), **_lookup_macros()}
+
+
+def _constant_macros() -> list[tuple[str, str]]:
+    return [
+        (f"{name}({', '.join(f'z_{at}' for at in range(count))})", body)
+        for name, (counts, body) in CONSTANTS.items()
+        for count in counts
+    ]
+
+
+def _session_macros(database: str, version: str, started_us: int) -> dict[str, str]:
+    user = f"coalesce(getvariable('{USER_VARIABLE}')::VARCHAR, {literal(OWNER)})"
+    pid = f"coalesce(getvariable('{PID_VARIABLE}')::INTEGER, 0)"
+    path = "if(len(current_schemas(false)) = 0, [current_schema()], current_schemas(false))"
+    setting = f"{SETTING_FUNCTION}({pid}, {{}})"
+    return {
+        "version()": literal(version),
+        "current_database()": literal(database),
+        "current_catalog()": literal(database),
+        "session_user()": user,
+        "current_user()": user,
+        "pg_backend_pid()": pid,
+        "search_path_names()": path,
+        "current_schemas(z_i)": f"if(z_i, list_concat(['pg_catalog'], {path}), {path})",
+        "pg_postmaster_start_time()": f"make_timestamptz({started_us})",
+        "pg_conf_load_time()": f"make_timestamptz({started_us})",
+        "fixed_setting(z_n)": f"(SELECT any_value(z_s.boot_val) FROM {HOME}.fixed_settings AS z_s "
+        "WHERE z_s.name = lower(z_n))",
+        "setting(z_n, z_d)": f"coalesce({setting.format('lower(z_n)')}, z_d)",
+        "current_setting(z_n)": f"coalesce({setting.format('lower(z_n)')}, {HOME}.fixed_setting(z_n), "
+        "error('unrecognized configuration parameter \"' || z_n || '\"'))",
+        "current_setting(z_n, z_m)": f"coalesce({setting.format('lower(z_n)')}, {HOME}.fixed_setting(z_n))",
+        "txid_current_if_assigned()": "NULL::BIGINT",
+    }  # fmt: skip
+
+
+def _name_macros() -> dict[str, str]:
+    plain = "regexp_full_match(z_w, '[a-z_][a-z0-9_$]*')"
+    words = ", ".join(literal(word) for word in RESERVED)
+    return {
+        "quote_ident(z_w)": f"if({plain} AND NOT list_contains([{words}], z_w), z_w, "
+        "'\"' || replace(z_w, '\"', '\"\"') || '\"')",
+        "quote_literal(z_w)": "'''' || replace(z_w::VARCHAR, '''', '''''') || ''''",
+        "quote_nullable(z_w)": "coalesce('''' || replace(z_w::VARCHAR, '''', '''''') || '''', 'NULL')",
+        "quoted_list(z_l)": f"array_to_string(list_transform(z_l, LAMBDA z_p: {HOME}.quote_ident(z_p)), ', ')",
+        "unquoted(z_w)": "if(starts_with(z_w, '\"'), replace(z_w[2:-2], '\"\"', '\"'), z_w)",
+        "in_search_path(z_s, z_t)": "z_t OR z_s = current_schema() "
+        "OR list_contains(current_schemas(false), z_s)",
+        "schema_shown(z_w, z_t)": f"if(z_t, {literal(TEMPORARY_SCHEMA)}, z_w)",
+        "shown_name(z_t, z_s, z_w)": f"if({HOME}.in_search_path(z_s, z_t), '', "
+        f"{HOME}.quote_ident(z_s) || '.') || {HOME}.quote_ident(z_w)",
+        # DuckDB keeps a view as CREATE VIEW name [(columns)] AS query;
+        "view_text(z_w)": "' ' || regexp_replace(z_w, "
+        """'^CREATE\\s+(OR\\s+REPLACE\\s+)?(TEMP(ORARY)?\\s+)?VIEW\\s+(IF\\s+NOT\\s+EXISTS\\s+)?"""
+        """(("([^"]|"")*"|[^\\s."(]+)\\.?)+\\s*(\\([^)]*\\))?\\s*AS\\s+', '')""",
+        "role_oid(z_w)": f"CASE z_w WHEN {literal(OWNER)} THEN {OWNER_OID} ELSE {place_sql(OTHER, 'z_w')} END",
+        "pg_get_userbyid(z_o)": f"CASE z_o WHEN {OWNER_OID} THEN {literal(OWNER)} "
+        f"WHEN {HOME}.role_oid({HOME}.session_user()) THEN {HOME}.session_user() "
+        "ELSE 'unknown (OID=' || z_o || ')' END",
+    }
+
+
+def _type_macros() -> dict[str, str]:
+    numeric, numerics, varchar, bpchar = (
+        BY_NAME[name].oid for name in ("numeric", "_numeric", "varchar", "bpchar")
+    )
+    type_names: dict[str, str] = {name: literal(shown_) for name, shown_ in _TYPE_NAMES.items()}
+    return {
+        "shown_type(z_s, z_o, z_m)": f"""CASE WHEN coalesce(z_m, -1) < 4 THEN z_s
+            WHEN z_o IN ({numeric}, {numerics}) THEN
+                'numeric(' || ((z_m - 4) >> 16) || ',' || ((z_m - 4) & 65535) || ')' || z_s[8:]
+            WHEN z_o IN ({varchar}, {bpchar}) THEN z_s || '(' || (z_m - 4) || ')' ELSE z_s END""",
+        "pg_typeof(z_v)": f"coalesce(MAP {{{', '.join(f'{literal(k)}: {v}' for k, v in type_names.items())}}}"
+        "[typeof(z_v)], if(starts_with(typeof(z_v), 'DECIMAL'), 'numeric', lower(typeof(z_v))))",
+    }
+
+
+def _type_lookups() -> dict[str, str]:
+    names: dict[str, str] = {name: str(oid) for name, oid in OID_OF_NAME.items()}
+    name = _lookup("pg_type", "oid", "__name", "z_o")
+    bare = "lower(replace(replace(z_w, 'pg_catalog.', ''), '\"', ''))"
+    return {
+        "format_type(z_o, z_m)": f"""CASE WHEN z_o IS NULL THEN NULL WHEN z_o = 0 THEN '-'
+            ELSE coalesce({HOME}.shown_type({name}, z_o, z_m), '???') END""",
+        "regtype_out(z_o)": f"coalesce({name}, if(z_o = 0, '-', z_o::VARCHAR))",
+        "to_regtype(z_w)": f"coalesce({_map(names, 'NULL', bare)}, {_named('pg_type', 'typname', 'z_w')})",
+        "regtype_in(z_w)": f"coalesce({HOME}.to_regtype(z_w), TRY_CAST(z_w AS BIGINT), "
+        "error('type \"' || z_w || '\" does not exist'))",
+    }
+
+
+def _named(relation: str, column: str, argument: str) -> str:
+    """SQL of the oid of the object that a text names, as regclass reads it: qualified and quoted or not.
+
+    `__name` is the shortest name; the qualified one is accepted as well.
+    """
+    namespace = {"pg_class": "relnamespace", "pg_type": "typnamespace", "pg_proc": "pronamespace"}[relation]
+    qualified = f"{HOME}.quote_ident(z_n.nspname) || '.' || {HOME}.quote_ident(z_c.{column})"
+    return (
+        f"(SELECT arg_max(z_c.oid, z_c.__visible) FROM {WIDE}.{relation} AS z_c "
+        f"JOIN {HOME}.pg_namespace AS z_n ON z_n.oid = z_c.{namespace} "
+        f"WHERE lower({argument}) IN (lower(z_c.{column}), lower(z_c.__name), lower({qualified}), "
+        f"lower(z_n.nspname || '.' || z_c.{column})) "
+        f"AND (z_c.__visible OR contains({argument}, '.')))"
+    )
+
+
+def _lookup_macros() -> dict[str, str]:
+    found = {
+        f"{name}(z_o)": f"coalesce({_lookup(relation, key, column, 'z_o')}, "
+        "if(z_o = 0, '-', z_o::VARCHAR))" if name.endswith("_out") else
+        _lookup(relation, key, column, "z_o")
+        for name, (relation, key, column) in ROW_FUNCTIONS.items()
+        if name != "regtype_out"
+    }  # fmt: skip
+    with_pretty = ("pg_get_viewdef", "pg_get_constraintdef")
+    found |= {
+        f"{name}(z_o, z_p)": _lookup(*ROW_FUNCTIONS[name], "z_o") for name in with_pretty
+    }
+    key = _lookup("pg_index", "indexrelid", "__keys", "z_o") + "[z_k]"
+    definition = _lookup("pg_index", "indexrelid", "__definition", "z_o")
+    classes = ", ".join(f"{literal(name)}: {oid}" for name, oid in CATALOG_OIDS.items())
+    described = f"(SELECT any_value(z_d.description) FROM {HOME}.pg_description AS z_d WHERE z_d.objoid = z_o"
+    return found | {
+        "pg_get_indexdef(z_o, z_k, z_p)": f"if(z_k = 0, {definition}, {key})",
+        "pg_get_expr(z_e, z_r)": "z_e::VARCHAR",
+        "pg_get_expr(z_e, z_r, z_p)": "z_e::VARCHAR",
+        "obj_description(z_o)": f"{described} AND z_d.objsubid = 0)",
+        "obj_description(z_o, z_c)": f"{described} AND z_d.objsubid = 0 "
+        f"AND z_d.classoid = MAP {{{classes}}}[z_c])",
+        "col_description(z_o, z_n)": f"{described} AND z_d.objsubid = z_n AND z_d.objsubid <> 0)",
+        "to_regclass(z_w)": _named("pg_class", "relname", "z_w"),
+        "regclass_in(z_w)": f"coalesce({_named('pg_class', 'relname', 'z_w')}, TRY_CAST(z_w AS BIGINT), "
+        "error('relation \"' || z_w || '\" does not exist'))",
+        "to_regproc(z_w)": _named("pg_proc", "proname", "z_w"),
+        "regproc_in(z_w)": f"coalesce({_named('pg_proc', 'proname', 'z_w')}, TRY_CAST(z_w AS BIGINT), "
+        "error('function \"' || z_w || '\" does not exist'))",
+        "to_regnamespace(z_w)": _lookup("pg_namespace", "nspname", "oid", f"{HOME}.unquoted(z_w)"),
+        "regnamespace_in(z_w)": f"coalesce({HOME}.to_regnamespace(z_w), TRY_CAST(z_w AS BIGINT), "
+        "error('schema \"' || z_w || '\" does not exist'))",
+        "regnamespace_out(z_o)": f"coalesce({HOME}.quote_ident({_lookup('pg_namespace', 'oid', 'nspname', 'z_o')})"
+        ", if(z_o = 0, '-', z_o::VARCHAR))",
+        "to_regrole(z_w)": _lookup("pg_roles", "rolname", "oid", f"{HOME}.unquoted(z_w)"),
+        "regrole_in(z_w)": f"coalesce({HOME}.to_regrole(z_w), TRY_CAST(z_w AS BIGINT), "
+        "error('role \"' || z_w || '\" does not exist'))",
+        "regrole_out(z_o)": f"{HOME}.pg_get_userbyid(z_o)",
+    }
+
+
+def _text_macros() -> dict[str, str]:
+    steps = ((10240 * 1024**3, 1024**4, "TB"), (10240 * 1024**2, 1024**3, "GB"),
+             (10240 * 1024, 1024**2, "MB"), (10240, 1024, "kB"))  # fmt: skip
+    sizes = " ".join(
+        f"WHEN abs(z_b) >= {bound} THEN round(z_b / {unit})::BIGINT || ' {name}'" for bound, unit, name in steps
+    )
+    encodings = {number: literal(name) for number, name in ENCODINGS.items()}
+    numbers: dict[str, str] = {name: str(number) for number, name in ENCODINGS.items()}
+    return {
+        "pg_size_pretty(z_b)": f"CASE {sizes} ELSE z_b || ' bytes' END",
+        "pg_encoding_to_char(z_e)": _map(encodings, "''", "z_e"),
+        "pg_char_to_encoding(z_w)": _map(numbers, "-1", "upper(z_w)"),
+        "array_to_string(z_l, z_d)": "array_to_string(list_filter(z_l, LAMBDA z_x: z_x IS NOT NULL), z_d)",
+        "array_to_string(z_l, z_d, z_n)":
+            "array_to_string(list_transform(z_l, LAMBDA z_x: coalesce(z_x::VARCHAR, z_n)), z_d)",
+        "array_upper(z_l, z_d)": "if(z_d = 1 AND len(z_l) > 0, len(z_l), NULL)",
+        "array_lower(z_l, z_d)": "if(z_d = 1 AND len(z_l) > 0, 1, NULL)",
+        "array_length(z_l, z_d)": "if(z_d = 1 AND len(z_l) > 0, len(z_l), NULL)",
+        "array_ndims(z_l)": "if(len(z_l) > 0, 1, NULL)",
+        "array_remove(z_l, z_v)": "list_filter(z_l, LAMBDA z_x: z_x IS DISTINCT FROM z_v)",
+        "string_to_array(z_w, z_d)": "string_split(z_w, z_d)",
+        "parse_ident(z_w)": f"list_transform(string_split(z_w, '.'), LAMBDA z_p: {HOME}.unquoted(z_p))",
+    }  # fmt: skip

@@ -1,0 +1,107 @@
+"""Makes the catalog beside an open database, once: its tables, macros and views."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from typing import Protocol
+
+import duckdb
+
+from ... import __version__
+from ...engine.clock import SystemClock
+from ...sql.variables import SERVER_VERSION
+from . import fixed_tables, functions, session
+from .objects import base_views
+from .places import CATALOG, HOME, INFORMATION, WIDE
+from .shapes import PG_SHAPES, Shape
+from .system_views import SYSTEM_VIEWS, Branch
+
+_lock = threading.Lock()
+
+
+class Home(Protocol):
+    """What the catalog needs of an open database (`engine.database.Database`)."""
+
+    name: str
+    catalog_name: str
+
+    def cursor(self, *, utc: bool = False) -> duckdb.DuckDBPyConnection:
+        """A cursor on it."""
+
+
+def install(database: Home) -> None:
+    """Make the catalog of this database, if it is not there yet (it has two servers, or had one)."""
+    cursor = database.cursor()
+    try:
+        with _lock:
+            found = cursor.execute(
+                "SELECT count(*) FROM duckdb_databases() WHERE database_name = $1", [CATALOG]
+            ).fetchall()
+            if found == [(0,)]:
+                _make(cursor, database)
+    finally:
+        cursor.close()
+
+
+def _make(cursor: duckdb.DuckDBPyConnection, database: Home) -> None:
+    session.register(cursor)
+    cursor.execute(f"ATTACH ':memory:' AS {CATALOG}")
+    for schema in (HOME, WIDE, INFORMATION):
+        cursor.execute(f"CREATE SCHEMA {schema}")
+    cursor.execute("BEGIN")
+    fixed_tables.make(cursor)
+    duckdb_version = duckdb.__version__
+    version = f"PostgreSQL {SERVER_VERSION} (ducktail {__version__}, DuckDB {duckdb_version})"
+    started_us = SystemClock().now_us()
+    macros = functions.macros(database.catalog_name, database.name, version, started_us)
+    for statement in (
+        *_macro_statements(macros),
+        *_view_statements(database.catalog_name),
+        *_macro_statements(functions.lookups()),
+    ):
+        cursor.execute(statement)
+    cursor.execute("COMMIT")
+
+
+def _macro_statements(macros: dict[str, str]) -> Iterator[str]:
+    """One CREATE MACRO a name, with all its forms, in the order in which the names come first."""
+    forms: dict[str, list[str]] = {}
+    for head, body in macros.items():
+        name, _, parameters = head.partition("(")
+        forms.setdefault(name, []).append(f"({parameters} AS ({body})")
+    for name, found in forms.items():
+        yield f"CREATE MACRO {HOME}.{name}{', '.join(found)}"
+
+
+def _view_statements(database: str) -> Iterator[str]:
+    for name, sql in base_views(database).items():
+        yield f"CREATE VIEW {HOME}.{name} AS {sql}"
+    # pg_indexes stands on the wide form of pg_index.
+    for name in sorted(PG_SHAPES, key=lambda name: (name == "pg_indexes", name)):
+        branches = SYSTEM_VIEWS.get(name, [])
+        yield f"CREATE VIEW {HOME}.{name} AS {_relation_sql(PG_SHAPES[name], branches, wide=False)}"
+        yield f"CREATE VIEW {WIDE}.{name} AS {_relation_sql(PG_SHAPES[name], branches, wide=True)}"
+
+
+def _relation_sql(shape: Shape, branches: list[Branch], *, wide: bool) -> str:
+    """The SELECT of a relation: what is the same in all branches stands once, around their UNION ALL."""
+    if not branches:
+        return f"SELECT {shape.select({})} WHERE false"
+    known = {column for branch in branches for column in branch.values}
+    extra = list(branches[0].extra) if wide else []
+    inner = " UNION ALL ".join(
+        f"SELECT {_picked(shape, branch, known, extra)} FROM {branch.source}" for branch in branches
+    )
+    outer = shape.select({name: f'z_u."{name}"' for name in known}, {name: f'z_u."{name}"' for name in extra})
+    return f"SELECT {outer} FROM ({inner}) AS z_u"
+
+
+def _picked(shape: Shape, branch: Branch, known: set[str], extra: list[str]) -> str:
+    values = {
+        column.name: branch.values.get(column.name, column.empty)
+        for column in shape.columns
+        if column.name in known
+    }
+    values |= {name: branch.extra[name] for name in extra}
+    return ", ".join(f'{sql} AS "{name}"' for name, sql in values.items())

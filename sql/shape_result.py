@@ -1,0 +1,98 @@
+"""From what the walk has found to the shape: edits, the unit, whether ready rows will do."""
+
+from __future__ import annotations
+
+from sqlglot import exp
+
+from .parse import Query
+from .pruning import is_all_partition
+from .shape import HIDDEN_LSN, Edit, Kind, Plain, Shape, Unit
+from .shape_columns import EVENT, stars
+from .shape_way import Level, Way
+from .spans import query_span
+from .statements import Scan
+
+
+def result_of(query: Query, scan: Scan, way: Way) -> Shape:
+    plain = None if query.copy or query.explain else _plain(way)
+    facts, limits = tuple(way.facts), tuple(way.limits)
+    if scan.group is None or scan.after is not None or query.explain or way.unchanged:
+        return Shape(scan, Kind.UNCHANGED, plain=plain, facts=facts, limits=limits)
+    if way.reason:
+        return Shape(scan, Kind.NONE, way.reason, facts=facts, limits=limits)
+    if query.copy:
+        way.end_rows()
+    if way.rowwise:
+        if _can_be_edited(query, way.levels):
+            edits = _edits(query, way.levels)
+            return Shape(scan, Kind.ROWWISE, edits=edits, plain=plain, facts=facts, limits=limits)
+        if way.limited:
+            return Shape(scan, Kind.NONE, _NOT_FOLLOWED, facts=facts, limits=limits)
+        return Shape(scan, Kind.WHOLE, facts=facts, limits=limits)
+    unit = None
+    if way.unit is not None:
+        unit = _unit(query, way.levels[: way.unit])
+        if unit is None:
+            return Shape(scan, Kind.NONE, _NOT_FOLLOWED, facts=facts, limits=limits)
+    return Shape(scan, Kind.WHOLE, facts=facts, unit=unit, limits=limits)
+
+
+_NOT_FOLLOWED = "which events the rows under the LIMIT are cannot be told from the query's columns"
+
+
+def _can_be_edited(query: Query, levels: list[Level]) -> bool:
+    """Whether the hidden column gets to the top; sqlglot's places must be our own tokens' ends."""
+    ends = {token.end for token in query.tokens}
+    return all(
+        level.followed and (stars(level.select, level.source) == 1 or level.list_end in ends)
+        for level in levels
+    )
+
+
+def _edits(query: Query, levels: list[Level]) -> tuple[Edit, ...]:
+    found: list[Edit] = []
+    for level in levels:
+        if stars(level.select, level.source) == 0:
+            offset = level.list_end
+            comma = "" if query.text[:offset].rstrip().endswith(",") else ","
+            found.append(Edit(offset, f"{comma} {HIDDEN_LSN}"))
+    return tuple(sorted(found, key=lambda edit: edit.offset))
+
+
+def _unit(query: Query, levels: list[Level]) -> Unit | None:
+    """The unit, if it stands by itself and its rows can be followed."""
+    top = levels[-1]
+    if not _can_be_edited(query, levels) or not _is_self_contained(top.select):
+        return None
+    start, end = query_span(query.tokens, top.point)
+    limits = tuple(level.limit for level in levels if level.limit is not None)
+    return Unit(start, end, _edits(query, levels), limits)
+
+
+def _is_self_contained(select: exp.Select) -> bool:
+    """Whether a select names no common table expression of a query around it."""
+    names = {table.name.lower() for table in select.find_all(exp.Table) if not table.db}
+    own = {cte.alias.lower() for cte in select.find_all(exp.CTE)}
+    around = {cte.alias.lower() for cte in select.root().find_all(exp.CTE)} - own
+    return not names & around
+
+
+def _plain(way: Way) -> Plain | None:
+    """Whether the answer's rows are events as they are."""
+    if not way.rowwise or way.reason or not way.levels or way.unchanged:
+        return None
+    cut = [level.limit for level in way.levels if level.limit is not None]
+    if len(cut) > 1:
+        return None
+    if not all(is_all_partition(level.select, level.source) for level in way.levels):
+        return None
+    outputs = way.levels[-1].given.outputs
+    if outputs is None or not all(level.followed for level in way.levels):
+        return None
+    columns = [(output.event, output.name) for output in outputs]
+    if any(event is None for event, _ in columns):
+        return None
+    limit = cut[0] if cut else None
+    if columns == [(output.event, output.name) for output in EVENT]:
+        return Plain(None, limit)
+    return Plain(tuple((event, name) for event, name in columns if event is not None), limit)
