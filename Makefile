@@ -65,5 +65,5 @@ $(READY): pyproject.toml requirements.lock
 		{ echo 'ducktail wants Python 3.11 or newer: make PYTHON=python3.12'; exit 1; }
 	@[ -x $(BIN)/pip ] || $(PYTHON) -m venv .venv
 	@{ command -v uv >/dev/null && uv pip install -q -p $(BIN)/python $(INSTALL) 2>/dev/null; } || \
-		$(BIN)/pip install -q --disable-pip-version-check $(INSTALL)
+		$(BIN)/pip install -qq --disable-pip-version-check $(INSTALL)
 	@touch $@

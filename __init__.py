@@ -15,6 +15,8 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any
 
+from .engine.version import VERSION as __version__
+
 if TYPE_CHECKING:
     from .engine.database import Database
     from .sql.dbapi import (
@@ -44,8 +46,6 @@ if TYPE_CHECKING:
         TimestampFromTicks,
         Warning,
     )
-
-__version__ = "0.1.0"
 
 apilevel = "2.0"
 threadsafety = 1
@@ -77,6 +77,7 @@ __all__ = [
     "Timestamp",
     "TimestampFromTicks",
     "Warning",
+    "__version__",
     "apilevel",
     "connect",
     "paramstyle",

@@ -15,7 +15,7 @@ base + 1, base + 2, ... in the log's own order.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any
 
 import duckdb
@@ -74,13 +74,18 @@ ARROW_BATCH_ROWS = 122_880
 FEW_ROWS_MAX = 1_000
 
 
-def plan(dml: Dml, table: CapturedTable, macros: Collection[str] = frozenset()) -> Plan:
+# The users' macros, or what gives them: it is asked only where a function is called.
+Macros = Collection[str] | Callable[[], Collection[str]]
+
+
+def plan(dml: Dml, table: CapturedTable, macros: Macros = frozenset()) -> Plan:
     """Choose the shape and make its texts.
 
     Args:
         dml: the statement, which DuckDB has bound before (so names and types are right).
         table: the table that it writes.
-        macros: lower-case names of the users' macros (`read_macros`): they may hide functions.
+        macros: lower-case names of the users' macros (`read_macros`, 12 ms), which may hide
+            functions, or a callable that gives them.
 
     Raises:
         CharacterNotInRepertoire: 22021, the text holds the character 0.
@@ -102,7 +107,7 @@ def _few_rows(dml: Dml, shape: TableShape) -> bool:
     return bool(key) and key <= dml.equal_columns
 
 
-def _may_log_first(dml: Dml, shape: TableShape, macros: Collection[str]) -> bool:
+def _may_log_first(dml: Dml, shape: TableShape, macros: Macros) -> bool:
     """Whether the statement's values are surely the same when worked out twice (shape B)."""
     if dml.with_text or dml.source is not None or dml.query is not None or dml.has_subquery:
         return False
@@ -120,7 +125,9 @@ def _may_log_first(dml: Dml, shape: TableShape, macros: Collection[str]) -> bool
         return False
     calls = set(dml.calls).union(*(calls_in(text) for text in texts))
     calls = calls.union(*(calls_in(expression) for _, _, expression in shape.generated))
-    return is_deterministic(calls, macros)
+    if not calls or not is_deterministic(calls, ()):
+        return not calls
+    return is_deterministic(calls, macros() if callable(macros) else macros)
 
 
 def _assignments(dml: Dml) -> Iterable[Assignment]:

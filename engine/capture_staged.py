@@ -54,7 +54,7 @@ class _Stage:
         with_text: the user's common table expressions, or ''.
         old, new: an SQL expression for each stored column, over `source`.
         rid: expression of the row id, NULL for a row that is not there yet.
-        place: expression of the row's place among the touched ones, or '' where any order does.
+        place: expression of a proposed row's place in the source, or '' where there is one row.
         source: what stands behind FROM, WHERE included.
         once: a row may be found more than once, and counts once.
         old_text, new_text: shorter texts of all of `old` and `new`, or ''.
@@ -276,14 +276,14 @@ def _log_from_stage(
     """The log's INSERT by way of a materialized stage.
 
     It is needed where a new value is looked at twice (does the key change, is it equal to the old
-    one): a volatile one must not be evaluated twice.
+    one): a volatile one must not be evaluated twice. Events get their numbers by counting, each
+    sort of event behind the one before it: sorting rows as wide as these takes ten times as long.
     """
     shape = table.shape
-    old, new = images("o", shape), images("n", shape)
     values = [f"{x} AS o{i}" for i, x in enumerate(stage.old, start=1)]
     values += [f"{x} AS n{i}" for i, x in enumerate(stage.new, start=1)]
-    place = stage.place or "row_number() OVER ()"
-    staged = f"SELECT {stage.rid} AS rid,{place} AS place,{','.join(values)} FROM {stage.source}"
+    place = ",row_number() OVER () AS place" if stage.once else ""
+    staged = f"SELECT {stage.rid} AS rid{place},{','.join(values)} FROM {stage.source}"
     # Not DISTINCT ON: it makes sort keys of nested values, and a -0.0 in them loses its sign.
     once = " QUALIFY min(place) OVER (PARTITION BY rid)=place" if stage.once else ""
     kept = [
@@ -291,51 +291,62 @@ def _log_from_stage(
         for i in (place + 1 for place in inexact)
     ]
     replaced = f" REPLACE ({','.join(kept)})" if kept else ""
-    changes = " OR ".join(f"o{i} IS DISTINCT FROM n{i}" for i in (place + 1 for place in split))
-    changed = f"rid IS NOT NULL AND ({changes})" if changes else "false"
+    changes = " OR ".join(_differs(place + 1, shape.stored[place]) for place in split)
+    sort = (
+        "CASE WHEN rid IS NULL THEN 'i'" + (f" WHEN {changes} THEN 'c'" if changes else "") + " ELSE 'u' END"
+    )
     with_text = f"{stage.with_text}," if stage.with_text else "WITH "
-    pair = "CASE WHEN changed THEN row_number() OVER (PARTITION BY changed) END AS pair"
+    counted = ",".join(
+        f"count(*) FILTER (WHERE sort='{x}') OVER (ROWS UNBOUNDED PRECEDING) AS {x}" for x in "cui"
+    )
     head = _head(table, _Stage("", [], [], "", "", ""))
-    numbered = f"{BASE}+row_number() OVER (ORDER BY phase,place),{TXID},op,rid"
-    parts = [_part("CASE WHEN rid IS NULL THEN 'i' ELSE 'u' END", "NOT changed", shape, may_insert)]
-    if split:
-        parts = [_deleted(shape), *parts, _inserted(shape)]
     return (
         f"{head} {with_text}{STAGE}_0 AS MATERIALIZED ({staged}),"
-        f"{STAGE} AS MATERIALIZED (SELECT *,{pair} FROM "
-        f"(SELECT *{replaced},{changed} AS changed FROM {STAGE}_0{once})) "
-        f"SELECT {numbered},key_hash,pair,{old},{new} FROM ({' UNION ALL '.join(parts)})"
+        f"{STAGE} AS MATERIALIZED (SELECT *,{counted} FROM "
+        f"(SELECT *{replaced},{sort} AS sort FROM {STAGE}_0{once})) "
+        + " UNION ALL ".join(_parts(shape, bool(split), may_insert))
     )
 
 
-def _nulls(side: str, shape: TableShape) -> str:
-    return ",".join(f"NULL::{c.type} AS {side}{i}" for i, c in enumerate(shape.stored, start=1))
+def _differs(place: int, column: Column) -> str:
+    """Whether a column's old and new value are two; texts byte by byte, whatever its collation."""
+    if column.type != "VARCHAR":
+        return f"o{place} IS DISTINCT FROM n{place}"
+    return f"encode(o{place}) IS DISTINCT FROM encode(n{place})"
 
 
-def _part(op: str, condition: str, shape: TableShape, may_insert: bool) -> str:
-    """The rows whose key stays: an update each, or an insert."""
-    phase = "CASE WHEN rid IS NULL THEN 2 ELSE 1 END" if may_insert else "1"
-    op = op if may_insert else "'u'"
-    return (
-        f"SELECT {phase} AS phase,place,{op} AS op,rid,{partition_hash('n', shape)} AS key_hash,"
-        f"NULL::BIGINT AS pair,{images('o', shape)},{images('n', shape)} FROM {STAGE} WHERE {condition}"
-    )
+def _parts(shape: TableShape, may_split: bool, may_insert: bool) -> list[str]:
+    """The SELECTs of the log's rows from the stage: deletes, updates, inserts.
+
+    A row of sort 'c' changes its key: it is a delete of the old row, which has no row id so that
+    nothing is applied, and an insert of the new one.
+    """
+    old, new = images("o", shape), images("n", shape)
+    pairs = f"(SELECT count(*) FROM {STAGE} WHERE sort='c')"
+    updates = f"(SELECT count(*) FROM {STAGE} WHERE sort='u')"
+    parts = []
+    if may_split:
+        parts.append(
+            _part(f"{BASE}+c", "d", "NULL", partition_hash("o", shape), "c", old, _nulls(shape), "c")
+        )
+    number = f"{BASE}+{pairs}+u" if may_split else f"{BASE}+u"
+    parts.append(_part(number, "u", "rid", partition_hash("n", shape), "NULL", old, new, "u"))
+    if may_split:
+        number = f"{BASE}+{pairs}+{updates}+c"
+        parts.append(_part(number, "i", "rid", partition_hash("n", shape), "c", _nulls(shape), new, "c"))
+    if may_insert:
+        number = f"{BASE}+2*{pairs}+{updates}+i" if may_split else f"{BASE}+{updates}+i"
+        parts.append(_part(number, "i", "NULL", partition_hash("n", shape), "NULL", old, new, "i"))
+    return parts
 
 
-def _deleted(shape: TableShape) -> str:
-    """The old row of each one whose key changes; it has no row id, so that nothing is applied."""
-    return (
-        f"SELECT 0 AS phase,place,'d' AS op,NULL::BIGINT AS rid,{partition_hash('o', shape)} AS key_hash,"
-        f"pair,{images('o', shape)},{_nulls('n', shape)} FROM {STAGE} WHERE changed"
-    )
+def _part(lsn: str, op: str, rid: str, key_hash: str, pair: str, old: str, new: str, sort: str) -> str:
+    row = f"{lsn},{TXID},'{op}',{rid}::BIGINT,{key_hash},{pair}::INTEGER,{old},{new}"
+    return f"SELECT {row} FROM {STAGE} WHERE sort='{sort}'"
 
 
-def _inserted(shape: TableShape) -> str:
-    """The new row of each one whose key changes."""
-    return (
-        f"SELECT 2 AS phase,place,'i' AS op,rid,{partition_hash('n', shape)} AS key_hash,"
-        f"pair,{_nulls('o', shape)},{images('n', shape)} FROM {STAGE} WHERE changed"
-    )
+def _nulls(shape: TableShape) -> str:
+    return ",".join(["NULL"] * len(shape.stored))
 
 
 def _apply_update(table: CapturedTable, sets: dict[int, str | None]) -> str:

@@ -40,7 +40,7 @@ from .errors import (
 from .gate import Gate, TableKey
 from .live import live_rows
 from .log import EventQuery, log_name
-from .offsets import Offsets, Position, going_back
+from .offsets import Move, Offsets, going_back, insert_sql
 from .publisher import Note, Publisher
 from .publishing import publish, refill
 from .quoting import ident
@@ -49,7 +49,7 @@ from .sessions import SessionEntry, Watchdog
 from .settings import Settings
 from .streams import Captured, Catalog, Group, Stream, fold
 from .table import read_shape
-from .transaction import Transaction
+from .transaction import PendingOffset, Transaction
 from .waiting import Wait, Waiting
 from .writer_lock import WriterLock
 
@@ -69,6 +69,7 @@ SESSION_CONFIGS = (
     "search_path",
     "schema",
     "errors_as_json",
+    "arrow_lossless_conversion",
     "max_execution_time",
     "default_order",
     "default_null_order",
@@ -447,37 +448,44 @@ class Database:
         self._committed(transaction, moves, commit_us)
         self._release(transaction)
 
-    def _lock_offsets(
-        self, transaction: Transaction, timeout_ms: int
-    ) -> Waiting[dict[tuple[int, int], Position]]:
+    def _lock_offsets(self, transaction: Transaction, timeout_ms: int) -> Waiting[list[Move]]:
         """Take the groups' locks, in one order, and hold the moves against what is committed."""
-        moves: dict[tuple[int, int], Position] = {}
-        now_us = self.clock.now_us()
+        moves: list[Move] = []
         for group_id in sorted(transaction.offsets):
             transaction.locked_groups.add(group_id)
             future = self.offsets.lock(group_id, transaction.session_id)
             if future is not None and not (yield Wait(future, timeout_ms / 1000)):
                 raise LockNotAvailable(f"could not lock a consumer group within {timeout_ms} ms")
-            standing = self.offsets.positions(group_id)
-            for partition, pending in transaction.offsets[group_id].items():
-                present = standing.get(partition)
-                if present is None:
-                    if not self._is_new(transaction, group_id):
-                        raise SerializationFailure("the consumer group was dropped meanwhile")
-                elif present.lsn != pending.expected:
-                    raise SerializationFailure(
-                        f"the committed LSN of partition {partition} moved from {pending.expected} "
-                        f"to {present.lsn} meanwhile",
-                        hint="Roll back, read again and retry.",
-                    )
-                moves[group_id, partition] = Position(pending.lsn, now_us, transaction.committed_by)
+            pending = transaction.offsets[group_id]
+            self._compare(transaction, group_id, pending)
+            if pending:
+                lsns = {partition: moved.lsn for partition, moved in pending.items()}
+                moves.append(self.offsets.move(group_id, lsns, transaction.committed_by))
         return moves
+
+    def _compare(self, transaction: Transaction, group_id: int, pending: Mapping[int, PendingOffset]) -> None:
+        """Each position must still be where the transaction found it.
+
+        Raises:
+            SerializationFailure: 40001.
+        """
+        standing = self.offsets.positions(group_id)
+        if not standing and not self._is_new(transaction, group_id):
+            raise SerializationFailure("the consumer group was dropped meanwhile")
+        for partition, moved in pending.items():
+            present = standing.get(partition)
+            if present is not None and present.lsn != moved.expected:
+                raise SerializationFailure(
+                    f"the committed LSN of partition {partition} moved from {moved.expected} "
+                    f"to {present.lsn} meanwhile",
+                    hint="Roll back, read again and retry.",
+                )
 
     @staticmethod
     def _is_new(transaction: Transaction, group_id: int) -> bool:
         return any(group.group_id == group_id for group in transaction.new_groups.values())
 
-    def _write_commit(self, transaction: Transaction, moves: dict[tuple[int, int], Position]) -> int:
+    def _write_commit(self, transaction: Transaction, moves: Sequence[Move]) -> int:
         """The last rows of a transaction: its line in `commits`, the offsets that it moves."""
         commit_us = max(self.clock.now_us(), self.last_commit_us)
         if transaction.events:
@@ -486,12 +494,10 @@ class Database:
                 f"{transaction.base_lsn + 1}, {transaction.next_lsn}, make_timestamptz({commit_us}))"
             )
         if moves:
-            transaction.cursor.execute(self.offsets.append_sql(moves))
+            transaction.cursor.execute(insert_sql(moves))
         return commit_us
 
-    def _committed(
-        self, transaction: Transaction, moves: dict[tuple[int, int], Position], commit_us: int
-    ) -> None:
+    def _committed(self, transaction: Transaction, moves: Sequence[Move], commit_us: int) -> None:
         """DuckDB has committed: now memory follows."""
         with self.mutex:
             if transaction.events:

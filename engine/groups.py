@@ -11,7 +11,7 @@ from collections.abc import Callable
 from .database import Database
 from .definitions import new_id
 from .errors import DuplicateObject
-from .offsets import Position
+from .offsets import Move, insert_sql
 from .quoting import literal
 from .streams import Group, Stream
 from .transaction import Transaction
@@ -39,12 +39,11 @@ def create_group(
         f"{literal(name)}, {literal(start)}, make_timestamptz({now_us}))"
     )
     lsns = _start_lsns(database, transaction, stream, start, after_lsn)
-    positions = {number: Position(lsn, now_us, transaction.committed_by) for number, lsn in lsns.items()}
-    moves = {(group.group_id, number): position for number, position in positions.items()}
-    transaction.cursor.execute(database.offsets.append_sql(moves))
+    move = database.offsets.move(group.group_id, lsns, transaction.committed_by)
+    transaction.cursor.execute(insert_sql([move]))
     transaction.new_groups[key] = group
     transaction.new_positions[group.group_id] = lsns
-    transaction.on_commit.append(_group_adder(database, group, positions))
+    transaction.on_commit.append(_group_adder(database, group, move))
 
 
 def _start_lsns(
@@ -63,11 +62,11 @@ def _start_lsns(
     return lsns
 
 
-def _group_adder(database: Database, group: Group, positions: dict[int, Position]) -> Callable[[], None]:
+def _group_adder(database: Database, group: Group, move: Move) -> Callable[[], None]:
     def add() -> None:
         database.catalog.groups[group.key] = group
         database.catalog_version += 1
-        database.offsets.add_group(group.group_id, positions)
+        database.offsets.add_group(move)
 
     return add
 

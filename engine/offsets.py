@@ -1,9 +1,10 @@
 """Committed LSNs: cached in memory, written to DuckDB before they are acknowledged.
 
-DuckDB syncs once a commit and refuses two transactions that touch one row, so one thread, the
-committer, appends all that has arrived in one transaction; rows that a later one overtakes are
-folded away now and then. A commit of offsets inside a user's transaction is written by that
-transaction instead, under the group's lock; the committer leaves such a group for its next batch.
+DuckDB syncs once a commit and refuses two transactions that touch one row, so commits are appended,
+a row each, and what arrives together is written in one transaction: by the session that finds nobody
+writing, else by the committer thread. Rows that later ones have overtaken are folded away now and
+then. A commit of offsets inside a user's transaction is written by that transaction instead, under
+the group's lock; such a group is left for the committer's next batch.
 
 The cache is only changed after DuckDB's COMMIT has returned. Source: docs/design/engine.md,
 "Offsets".
@@ -11,6 +12,7 @@ The cache is only changed after DuckDB's COMMIT has returned. Source: docs/desig
 
 from __future__ import annotations
 
+import json
 import threading
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
@@ -21,21 +23,38 @@ import duckdb
 
 from .clock import Clock
 from .duckdb_errors import translated
-from .errors import DucktailError, InvalidParameterValue, UndefinedObject
+from .errors import AdminShutdown, DucktailError, InvalidParameterValue, UndefinedObject
 from .quoting import literal
 from .schema import SCHEMA
 
 # Requests that wait for the committer; a session has at most one, so sessions bound it as well.
 REQUESTS_MAX = 100_000
-# Overtaken rows in offset_log before the committer folds them: some 5 MB.
+# Overtaken rows in offset_log before they are folded away: some 10 MB.
 FOLD_ROWS = 100_000
+# The committer's own number among the sessions that hold groups: sessions count from 1.
+COMMITTER = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """A group's place in one partition: the last LSN that it has processed, and who said so when."""
+    """A group's place in one partition: the last LSN that it has processed, who said so and when.
+
+    `seq` is the row of offset_log that says it.
+    """
 
     lsn: int
+    committed_at_us: int
+    committed_by: str
+    seq: int
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """One commit of one group, a row of offset_log: partition -> LSN for those that move."""
+
+    seq: int
+    group_id: int
+    lsns: Mapping[int, int]
     committed_at_us: int
     committed_by: str
 
@@ -60,124 +79,155 @@ def going_back(group_name: str, partition: int, lsn: int, committed: int) -> Inv
     )
 
 
+def insert_sql(moves: Sequence[Move]) -> str:
+    """The INSERT of moves; the caller holds their groups."""
+    rows = ", ".join(
+        f"({move.seq}, {move.group_id}, {literal(json.dumps(dict(move.lsns)))}, "
+        f"make_timestamptz({move.committed_at_us}), {literal(move.committed_by)})"
+        for move in moves
+    )
+    return f"INSERT INTO {SCHEMA}.offset_log VALUES {rows}"
+
+
 class Offsets:
-    """All groups' positions, and the committer thread that writes them."""
+    """All groups' positions, and the committer thread."""
 
     def __init__(self, cursor: duckdb.DuckDBPyConnection, clock: Clock) -> None:
         self._cursor = cursor
         self._clock = clock
-        self._condition = threading.Condition()
+        self._writing = threading.Lock()  # who has the cursor
+        self._condition = threading.Condition()  # guards all below
         self._queue: deque[Request] = deque()
         self._positions: dict[int, dict[int, Position]] = {}
-        self._locked: dict[int, int] = {}  # group id -> session id
-        self._lock_waiters: dict[int, deque[tuple[int, Future[None]]]] = {}
+        self._holders: dict[int, int] = {}  # group id -> session id, or COMMITTER
+        self._waiters: dict[int, deque[tuple[int, Future[None]]]] = {}
         self._closing = False
         self._rows = 0
-        self._live_rows = 0
-        self.seq = 0
+        self._seq = 0
         self._load()
         self._thread = threading.Thread(target=self._run, name="ducktail-committer", daemon=True)
         self._thread.start()
 
     def _load(self) -> None:
         rows = self._cursor.execute(
-            f"SELECT seq, group_id, partition, committed_lsn, epoch_us(committed_at), committed_by "
+            "SELECT seq, group_id, positions, epoch_us(committed_at), committed_by "
             f"FROM {SCHEMA}.offset_log ORDER BY seq"
         ).fetchall()
-        for seq, group_id, partition, lsn, at_us, by in rows:
-            self._positions.setdefault(group_id, {})[partition] = Position(lsn, at_us, by)
-            self.seq = seq
-        self._rows = len(rows)
+        for seq, group_id, positions, at_us, by in rows:
+            lsns = {int(partition): lsn for partition, lsn in json.loads(positions).items()}
+            self._positions.setdefault(group_id, {})
+            self._apply(Move(seq, group_id, lsns, at_us, by))
+            self._seq = seq
 
     def positions(self, group_id: int) -> dict[int, Position]:
         """A copy of a group's positions, by partition."""
         with self._condition:
             return dict(self._positions.get(group_id, {}))
 
+    def move(self, group_id: int, lsns: Mapping[int, int], by: str) -> Move:
+        """A commit with the next number; the caller holds the group until it is written."""
+        with self._condition:
+            self._seq += 1
+            return Move(self._seq, group_id, lsns, self._clock.now_us(), by)
+
     # Commits outside a transaction.
 
     def submit(self, request: Request) -> None:
-        """Queue offsets for the committer; `request.done` tells when they are durable.
+        """Commit offsets: at once where nobody else is writing, else with the committer's next batch.
 
-        The future fails with 22023 where an LSN goes back, 42704 where the group is gone.
+        `request.done` tells when they are durable; it fails with 22023 where an LSN goes back, with
+        42704 where the group is gone. Runs DuckDB.
         """
+        if self._writing.acquire(blocking=False):
+            try:
+                with self._condition:
+                    batch = [] if self._queue or not self._free(request) else [request]
+                    self._hold(batch)
+                if batch:
+                    self._write(batch)
+                    return
+            finally:
+                self._writing.release()
         with self._condition:
             assert len(self._queue) < REQUESTS_MAX, "a session has one commit under way"
+            if self._closing:
+                self._answer(request, AdminShutdown("the database is being closed"))
+                return
             self._queue.append(request)
             self._condition.notify_all()
 
     def _run(self) -> None:
         while True:
             with self._condition:
-                while not (self._closing or any(self._free(r) for r in self._queue)):
+                while not (self._closing or any(map(self._free, self._queue)) or self._many_rows()):
                     self._condition.wait()
-                batch = self._take()
-                if not batch and self._closing:
-                    return
-            self._write(batch)
-            if self._rows > FOLD_ROWS + self._count():
+                closing = self._closing
+            with self._writing:
+                with self._condition:
+                    batch = [request for request in self._queue if self._free(request)]
+                    self._queue = deque(r for r in self._queue if not self._free(r))
+                    self._hold(batch)
+                if batch:
+                    self._write(batch)
+            if self._many_rows():
                 self.fold()
+            if closing and not batch:
+                break
+        for request in self._queue:
+            self._answer(request, AdminShutdown("the database is being closed"))
 
     def _free(self, request: Request) -> bool:
-        return request.group_id not in self._locked
+        return request.group_id not in self._holders
 
-    def _take(self) -> list[Request]:
-        """The requests whose groups no transaction holds; these groups are the committer's now."""
-        batch = [request for request in self._queue if self._free(request)]
-        self._queue = deque(request for request in self._queue if not self._free(request))
+    def _hold(self, batch: Sequence[Request]) -> None:
         for request in batch:
-            self._locked[request.group_id] = 0
-        return batch
+            self._holders[request.group_id] = COMMITTER
 
-    def _write(self, batch: list[Request]) -> None:
+    def _write(self, batch: Sequence[Request]) -> None:
         """Append what holds of a batch, in one transaction; then the cache, then the answers."""
-        moves: dict[tuple[int, int], Position] = {}
+        moves: dict[int, dict[int, int]] = {}
         good: list[Request] = []
-        now_us = self._clock.now_us()
         for request in batch:
             try:
-                new = self._checked(request, moves)
+                new = self._checked(request, moves.get(request.group_id, {}))
             except DucktailError as refused:
                 self._answer(request, refused)
                 continue
-            for partition, lsn in new.items():
-                moves[request.group_id, partition] = Position(lsn, now_us, request.committed_by)
+            if new:
+                moves.setdefault(request.group_id, {}).update(new)
             good.append(request)
-        error = self._append_and_commit(moves)
+        by = {request.group_id: request.committed_by for request in good}
+        rows = [self.move(group_id, lsns, by[group_id]) for group_id, lsns in moves.items()]
+        error = self._insert(rows) if rows else None
         with self._condition:
             if error is None:
-                self._apply(moves)
+                for row in rows:
+                    self._apply(row)
             for group_id in {request.group_id for request in batch}:
-                self._unlock(group_id)
+                self._pass_on(group_id)
         for request in good:
             self._answer(request, error)
 
-    def _checked(self, request: Request, moves: Mapping[tuple[int, int], Position]) -> dict[int, int]:
+    def _checked(self, request: Request, moves: Mapping[int, int]) -> dict[int, int]:
         """What of a request moves a position; equal is accepted and moves nothing."""
-        known = self._positions.get(request.group_id)
-        if known is None:
-            raise UndefinedObject(f'consumer group "{request.group_name}" does not exist')
+        with self._condition:
+            known = self._positions.get(request.group_id)
+            if known is None:
+                raise UndefinedObject(f'consumer group "{request.group_name}" does not exist')
+            standing = {partition: position.lsn for partition, position in known.items()} | dict(moves)
         new: dict[int, int] = {}
         for partition, lsn in request.lsns.items():
-            standing = moves.get((request.group_id, partition)) or known[partition]
-            if lsn < standing.lsn:
-                raise going_back(request.group_name, partition, lsn, standing.lsn)
-            if lsn > standing.lsn:
+            if lsn < standing[partition]:
+                raise going_back(request.group_name, partition, lsn, standing[partition])
+            if lsn > standing[partition]:
                 new[partition] = lsn
         return new
 
-    def _append_and_commit(self, moves: Mapping[tuple[int, int], Position]) -> DucktailError | None:
-        if not moves:
-            return None
+    def _insert(self, rows: Sequence[Move]) -> DucktailError | None:
         try:
-            self._cursor.execute("BEGIN")
-            self._cursor.execute(self.append_sql(moves))
-            self._cursor.execute("COMMIT")
+            # One statement is one transaction: durable when it returns.
+            self._cursor.execute(insert_sql(rows)).fetchall()
         except duckdb.Error as error:
-            try:
-                self._cursor.execute("ROLLBACK")
-            except duckdb.Error:
-                pass  # The transaction ended with the error that is answered.
             return translated(error)
         return None
 
@@ -190,86 +240,88 @@ class Offsets:
         else:
             request.done.set_exception(error)
 
-    def append_sql(self, moves: Mapping[tuple[int, int], Position]) -> str:
-        """INSERT of moved positions; the caller holds their groups' locks."""
-        with self._condition:
-            first = self.seq + 1
-            self.seq += len(moves)
-        rows = ", ".join(
-            f"({seq}, {group_id}, {partition}, {new.lsn}, "
-            f"make_timestamptz({new.committed_at_us}), {literal(new.committed_by)})"
-            for seq, ((group_id, partition), new) in enumerate(moves.items(), first)
-        )
-        return f"INSERT INTO {SCHEMA}.offset_log VALUES {rows}"
+    def _apply(self, move: Move) -> None:
+        group = self._positions.get(move.group_id)
+        if group is not None:
+            for partition, lsn in move.lsns.items():
+                group[partition] = Position(lsn, move.committed_at_us, move.committed_by, move.seq)
+        self._rows += 1
 
-    def _apply(self, moves: Mapping[tuple[int, int], Position]) -> None:
-        for (group_id, partition), position in moves.items():
-            self._positions[group_id][partition] = position
-        self._rows += len(moves)
-
-    def _count(self) -> int:
-        return sum(map(len, self._positions.values()))
+    def _many_rows(self) -> bool:
+        return self._rows > FOLD_ROWS
 
     def fold(self) -> None:
-        """Delete the rows that a later one of the same group and partition has overtaken."""
-        try:
-            self._cursor.execute(
-                f"DELETE FROM {SCHEMA}.offset_log WHERE seq NOT IN (SELECT max(seq) FROM "
-                f"{SCHEMA}.offset_log GROUP BY group_id, partition)"
-            ).fetchall()
-        except duckdb.TransactionException:
-            return  # A transaction that drops a group deletes the same rows: the next time will do.
-        self._rows = self._count()
+        """Delete the rows whose every position a later one has overtaken."""
+        with self._condition:
+            # Only groups that nobody holds: a transaction that has just committed in DuckDB, and is
+            # about to say so here, has rows that look overtaken. Later ones have later numbers.
+            through = self._seq
+            groups = {g: p for g, p in self._positions.items() if g not in self._holders}
+            live = {position.seq for positions in groups.values() for position in positions.values()}
+        if not groups:
+            return
+        known, kept = ", ".join(map(str, groups)), ", ".join(map(str, sorted(live)))
+        with self._writing:
+            try:
+                self._cursor.execute(
+                    f"DELETE FROM {SCHEMA}.offset_log WHERE seq <= {through} "
+                    f"AND group_id IN ({known}) AND seq NOT IN ({kept})"
+                ).fetchall()
+            except duckdb.TransactionException:
+                pass  # A transaction that drops a group deletes the same rows: the next time will do.
+        with self._condition:
+            self._rows = len(live)
 
     # Commits inside a transaction.
 
     def lock(self, group_id: int, session_id: int) -> Future[None] | None:
         """Hold a group for a committing transaction; None when it is held now."""
         with self._condition:
-            holder = self._locked.get(group_id)
+            holder = self._holders.get(group_id)
             if holder is None or holder == session_id:
-                self._locked[group_id] = session_id
+                self._holders[group_id] = session_id
                 return None
             future: Future[None] = Future()
-            self._lock_waiters.setdefault(group_id, deque()).append((session_id, future))
+            self._waiters.setdefault(group_id, deque()).append((session_id, future))
             return future
 
     def unlock(self, group_ids: Iterable[int], session_id: int) -> None:
         """Let go of groups, and of places in the queue for them."""
         with self._condition:
             for group_id in group_ids:
-                waiters = self._lock_waiters.get(group_id)
+                waiters = self._waiters.get(group_id)
                 if waiters:
-                    kept = deque(item for item in waiters if item[0] != session_id)
-                    self._lock_waiters[group_id] = kept
-                if self._locked.get(group_id) == session_id:
-                    self._unlock(group_id)
-            self._condition.notify_all()
+                    self._waiters[group_id] = deque(w for w in waiters if w[0] != session_id)
+                if self._holders.get(group_id) == session_id:
+                    self._pass_on(group_id)
 
-    def _unlock(self, group_id: int) -> None:
-        waiters = self._lock_waiters.get(group_id)
+    def _pass_on(self, group_id: int) -> None:
+        """Give a group to who waits for it first; the committer's queue comes after transactions."""
+        waiters = self._waiters.pop(group_id, deque())
         while waiters:
             session_id, future = waiters.popleft()
             if future.set_running_or_notify_cancel():
-                self._locked[group_id] = session_id
+                self._holders[group_id] = session_id
+                if waiters:
+                    self._waiters[group_id] = waiters
                 future.set_result(None)
                 return
-        self._lock_waiters.pop(group_id, None)
-        self._locked.pop(group_id, None)
+        self._holders.pop(group_id, None)
         self._condition.notify_all()
 
-    def applied(self, moves: Mapping[tuple[int, int], Position]) -> None:
-        """A transaction that wrote these positions has committed."""
+    def applied(self, moves: Iterable[Move]) -> None:
+        """A transaction that wrote these moves has committed."""
         with self._condition:
-            self._apply(moves)
+            for move in moves:
+                self._apply(move)
 
-    def add_group(self, group_id: int, positions: Mapping[int, Position]) -> None:
+    def add_group(self, move: Move) -> None:
         """A group has been made, at these positions."""
         with self._condition:
-            self._positions[group_id] = dict(positions)
-            self._rows += len(positions)
+            self._positions[move.group_id] = {}
+            self._apply(move)
 
-    def drop_groups(self, group_ids: Sequence[int]) -> None:
+    def drop_groups(self, group_ids: Iterable[int]) -> None:
         """Groups are gone."""
         with self._condition:
             for group_id in group_ids:

@@ -133,17 +133,13 @@ class DucktailParser(DuckDBParser):
         return scan
 
     def _parse_scan(self) -> StreamScan | None:
-        """A stream scan, if one begins here, perhaps behind DuckDB's prefix alias (`x: STREAM s`)."""
-        behind = 2 if self._next.token_type == TokenType.COLON else 0
-        index = self._index + behind
-        token = self._tokens[index] if index < len(self._tokens) else _NO_TOKEN
-        scan = self._known_scans().get(token.start) if token.text.upper() in ("STREAM", "TOPIC") else None
+        """A stream scan, if one begins here."""
+        scan = self._known_scans().get(self._curr.start) if self._curr else None
         if scan is None:
             return None
-        prefix = self._curr.text if behind else None
         while self._curr and self._curr.start < scan.end:
             self._advance()
-        return _scan_node(scan, prefix)
+        return _scan_node(scan)
 
     def _known_scans(self) -> dict[int, Scan]:
         if self.scans is None:
@@ -168,12 +164,11 @@ class DucktailParser(DuckDBParser):
         super().raise_error(message, token)
 
 
-def _scan_node(scan: Scan, prefix: str | None) -> StreamScan:
-    alias = scan.alias if prefix is None else prefix
+def _scan_node(scan: Scan) -> StreamScan:
     node = StreamScan(**dict(zip(("this", "db", "catalog"), _parts(scan.stream), strict=False)), scan=scan)
-    if alias is not None:
+    if scan.alias is not None:
         columns = [_identifier(column) for column in scan.columns]
-        node.set("alias", exp.TableAlias(this=_identifier(alias), columns=columns or None))
+        node.set("alias", exp.TableAlias(this=_identifier(scan.alias), columns=columns or None))
     return node
 
 

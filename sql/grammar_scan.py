@@ -23,6 +23,8 @@ IsTable = Callable[[str], bool]
 _OPENINGS = ("STREAM", "TOPIC")
 # A comma belongs to the clause whose word comes before it at its own depth.
 _FROM_WORDS = frozenset({"FROM", "JOIN", "USING"})
+# Statements that begin with a table.
+_STATEMENT_WORDS = frozenset({"PIVOT", "PIVOT_WIDER", "UNPIVOT", "PIVOT_LONGER"})
 _OTHER_CLAUSES = frozenset(
     {"SELECT", "WHERE", "BY", "HAVING", "QUALIFY", "WINDOW", "VALUES", "LIMIT", "OFFSET", "SET", "RETURNING"}
 )
@@ -37,9 +39,11 @@ def _stands_in_from(tokens: Sequence[Token], index: int) -> bool:
     before = tokens[index - 1].kind
     if before in _FROM_WORDS:
         return not _is_distinct_from(tokens, index - 1)
+    if before in _STATEMENT_WORDS:
+        return True
     if before == "(":
-        return _stands_in_from(tokens, index - 1)
-    if before == ":" and index >= 2:
+        return _stands_in_from(tokens, index - 1) and tokens[index - 2].kind not in _STATEMENT_WORDS
+    if before == ":" and index >= 2 and tokens[index - 2].is_name:
         return _stands_in_from(tokens, index - 2)
     return before == "," and _comma_in_from(tokens, index - 1)
 
@@ -137,15 +141,19 @@ def find_scans(tokens: Sequence[Token], text: str, is_table: IsTable) -> tuple[S
 
 def parse_scan(g: Grammar) -> Scan:
     """{ STREAM | TOPIC } s [clauses] [[AS] alias [(column, ...)]]"""
+    start, prefix = _prefix_alias(g)
     opening = g.take()
     stream = g.full_name("the name of a stream")
     clauses = _Clauses(g)
     while (word := _clause_ahead(g)) is not None:
         clauses.take(word)
+    position = g.position
     alias, columns = _alias(g)
+    if alias is not None and prefix is not None:
+        raise SyntaxError_("a stream scan cannot have two aliases", position=position)
     return Scan(
         stream,
-        opening.start,
+        start,
         g.tokens[g.index - 1].end,
         clauses.partitions,
         clauses.group,
@@ -155,9 +163,17 @@ def parse_scan(g: Grammar) -> Scan:
         clauses.wait,
         clauses.wait_for,
         opening.kind == "TOPIC",
-        alias,
+        alias if prefix is None else prefix,
         columns,
     )
+
+
+def _prefix_alias(g: Grammar) -> tuple[int, str | None]:
+    """Where the scan begins, and DuckDB's alias in front of it (`x: STREAM s`), which belongs to it."""
+    if g.index >= 2 and g.tokens[g.index - 1].kind == ":":
+        alias = g.tokens[g.index - 2]
+        return alias.start, alias.name
+    return g.tokens[g.index].start, None
 
 
 class _Clauses:

@@ -24,10 +24,11 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, fields, is_dataclass
+from functools import lru_cache
 
 from sqlglot import exp
 
-from ..engine.errors import DucktailError, InvalidParameterValue, NotSupported, SyntaxError_
+from ..engine.errors import InvalidParameterValue, NotSupported, SyntaxError_
 from .foreign import foreign_clause, foreign_opening
 from .grammar import Grammar
 from .grammar_scan import IsTable, find_scans, may_open
@@ -36,10 +37,15 @@ from .statements import Parameter, Scan, Statement
 from .tokens import NUMBER, PARAMETER, Token, closing, tokenize
 from .tree import parse_tree
 
+# How many queries are kept parsed, and how long they may be: a reader polls with the same text again
+# and again. Some 20 KB a query makes 10 MB at most.
+KEPT_QUERIES = 256
+KEPT_CHARACTERS_MAX = 4096
 
-@dataclass(frozen=True, slots=True)
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Query:
-    """A text for DuckDB that holds stream scans.
+    """A text for DuckDB that holds stream scans; the same text gives the same object.
 
     Args:
         text: the user's text.
@@ -81,7 +87,7 @@ def parse(text: str, is_table: IsTable = _no_table) -> Statement | Query:
     """Read one statement.
 
     Args:
-        text: one statement, without comments cut or semicolon needed.
+        text: one statement; comments and a semicolon at the end do no harm.
         is_table: whether a table or view of that lower-case name is visible.
 
     Raises:
@@ -100,7 +106,12 @@ def parse(text: str, is_table: IsTable = _no_table) -> Statement | Query:
     foreign = foreign_opening(tokens) or foreign_clause(tokens)
     if foreign is not None:
         raise foreign
-    return _query(text, tokens, is_table)
+    if not may_open(tokens):
+        return Query(text, (), tokens, None)
+    tables = frozenset(word for word in ("stream", "topic") if is_table(word))
+    if len(text) > KEPT_CHARACTERS_MAX:
+        return _query(text, tokens, tables)
+    return _kept_query(text, tokens, tables)
 
 
 def _statement(grammar: Grammar, opening: Opening) -> Statement:
@@ -115,8 +126,8 @@ def _statement(grammar: Grammar, opening: Opening) -> Statement:
     return statement
 
 
-def _query(text: str, tokens: tuple[Token, ...], is_table: IsTable) -> Query:
-    scans = find_scans(tokens, text, is_table)
+def _query(text: str, tokens: tuple[Token, ...], tables: frozenset[str]) -> Query:
+    scans = find_scans(tokens, text, tables.__contains__)
     if not scans:
         return Query(text, (), tokens, None)
     begin = _behind_explain(tokens)
@@ -143,6 +154,9 @@ def _copied(tokens: tuple[Token, ...], begin: int) -> tuple[int, int] | None:
     if tokens[begin].kind != "COPY" or begin + 1 >= len(tokens) or tokens[begin + 1].kind != "(":
         return None
     return begin + 2, closing(tokens, begin + 1) - 1
+
+
+_kept_query = lru_cache(KEPT_QUERIES)(_query)
 
 
 def _behind_explain(tokens: tuple[Token, ...]) -> int:
@@ -228,6 +242,3 @@ def _type_of(name: str) -> str:
     if name in _INTEGER:
         return "INTEGER"
     return "BIGINT" if name in _BIGINT else "VARCHAR"
-
-
-__all__ = ["DucktailError", "Query", "has_scan", "parameter_types", "parse"]

@@ -9,7 +9,7 @@ from ..engine.waiting import Waiting
 from .context import Context
 from .names import Key
 from .results import Result, select_tag
-from .running import bound, query_result, rows_of, rows_result
+from .running import bound, lossless, query_result, rows_of, rows_result
 from .statement import Statement
 from .tokens import tokenize
 
@@ -57,7 +57,8 @@ def _run_writing(session: Context, text: str, parameters: tuple[object, ...]) ->
             free = yield from session.database.enter_plain(session.id, key, session.lock_timeout_ms)
             if not free:
                 raise LockNotAvailable(f'table "{key[-1]}" has just got a stream', hint="Try again.")
-        columns, table = rows_of(session, text, parameters)
+        with lossless(session, bound(session, text).types):
+            columns, table = rows_of(session, text, parameters)
     finally:
         if not session.in_block:
             session.database.gate.leave(session.id)

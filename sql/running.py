@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 
 import duckdb
 import pyarrow as pa
@@ -112,10 +113,10 @@ def rows_result(
     session: Context, columns: Sequence[ResultColumn], table: pa.Table, tag: Callable[[int], str]
 ) -> Result:
     """A result of rows that are all there, fit for the wire where the session speaks it."""
-    projection = datarow.select_text([column.type for column in columns]) if session.wire else None
+    projection = _projection(session, [column.type for column in columns])
     if projection is not None:
-        places = [f"c{place}" for place in range(len(columns))]
-        session.meta.register(KEPT_ROWS, table.rename_columns(places))
+        names = [f"c{place}" for place in range(len(columns))]
+        session.meta.register(KEPT_ROWS, table.rename_columns(names))
         try:
             table = session.meta.sql(f"SELECT {projection} FROM {KEPT_ROWS}").to_arrow_table()
         finally:
@@ -138,6 +139,32 @@ def rows_of(
     description = cursor.description or []
     columns = result_columns([item[0] for item in description], [item[1] for item in description])
     return columns, arrow_table(cursor)
+
+
+def _projection(session: Context, types: Sequence[str]) -> str | None:
+    """What turns columns that Arrow does not carry whole to text; None where there are none."""
+    return datarow.select_text(types) if session.wire else None
+
+
+@contextmanager
+def lossless(session: Context, types: Sequence[str]) -> Iterator[None]:
+    """Within, rows of these types come from the session's cursor whole, under DuckDB's own Arrow types.
+
+    `rows_result` needs it where the session speaks the wire and a type is odd.
+    """
+    if _projection(session, types) is None:
+        yield
+        return
+    session.cursor.execute("SET arrow_lossless_conversion = true")
+    try:
+        yield
+    finally:
+        try:
+            session.cursor.execute("SET arrow_lossless_conversion = false")
+        except duckdb.Error:
+            # The transaction has failed, and takes no setting before it is over.
+            session.cursor.execute("ROLLBACK")
+            session.cursor.execute("SET arrow_lossless_conversion = false")
 
 
 def text_rows(columns: Sequence[tuple[str, str]], rows: Sequence[Sequence[object]], tag: str) -> Result:

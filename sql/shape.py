@@ -24,8 +24,9 @@ from __future__ import annotations
 import enum
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
-from .parse import Query
+from .parse import KEPT_QUERIES, Query
 from .pruning import Fact
 from .statements import Number, Parameter, Scan, Text
 
@@ -114,6 +115,7 @@ class Shape:
         return self.kind is Kind.ROWWISE or self.unit is not None
 
 
+@lru_cache(KEPT_QUERIES)
 def shapes_of(query: Query) -> tuple[Shape, ...]:
     """The shape of each scan of a query, in the order of `query.scans`."""
     from .shape_walk import shape_of  # it makes the values above

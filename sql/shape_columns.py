@@ -28,7 +28,7 @@ kurtosis kurtosis_pop last list listagg lttb mad max max_by mean median min min_
 quantile quantile_cont quantile_disc regr_avgx regr_avgy regr_count regr_intercept regr_r2
 regr_slope regr_sxx regr_sxy regr_syy reservoir_quantile sem skewness stddev stddev_pop
 stddev_samp string_agg sum sum_no_overflow sumkahan var_pop var_samp variance
-variant_group_object wavg weighted_avg
+variant_group_array variant_group_object wavg weighted_avg
 """
 AGGREGATES = frozenset(_AGGREGATES.split())
 _ROW_MAKING = frozenset({"unnest", "generate_subscripts", "unpack"})

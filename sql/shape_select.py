@@ -61,8 +61,8 @@ def number_of(value: exp.Expr | None) -> Number | None:
     value = value.unnest() if value is not None else None
     if isinstance(value, exp.Cast):
         value = value.this.unnest()
-    if isinstance(value, exp.Literal) and value.is_int:
-        return int(value.name)
+    if isinstance(value, exp.Literal) and value.name.isascii() and value.name.isdecimal():
+        return int(value.name)  # a string too: LIMIT '5'
     return parameter_of(value) if value is not None else None
 
 

@@ -25,7 +25,7 @@ from .dml import slice_dml
 from .names import OURS, Key
 from .reads import refuse_captured
 from .results import Result
-from .running import count_of, result_columns, rows_of, rows_result
+from .running import bound, count_of, lossless, result_columns, rows_of, rows_result
 from .statement import Statement
 
 TAGS: dict[str, Callable[[int], str]] = {
@@ -99,7 +99,8 @@ def _plain(
         tag = TAGS[classified.verb]
         try:
             if facts.has_returning:
-                columns, table = rows_of(session, classified.text, parameters)
+                with lossless(session, bound(session, classified.text).types):
+                    columns, table = rows_of(session, classified.text, parameters)
                 return rows_result(session, columns, table, tag)
             return Result.command(tag(count_of(session, classified.text, parameters)))
         except duckdb.Error as error:
@@ -124,7 +125,8 @@ def _captured(
             return None
         plan, shape = _plan(session, statement, classified, captured)
         try:
-            outcome = session.database.write_captured(transaction, captured, plan, parameters)
+            with lossless(session, shape.types):
+                outcome = session.database.write_captured(transaction, captured, plan, parameters)
         except duckdb.Error as error:
             raise translated(error) from error
         return outcome, shape

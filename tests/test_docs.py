@@ -5,12 +5,14 @@ from __future__ import annotations
 import importlib.util
 import inspect
 import re
+import subprocess
 from dataclasses import fields
 from functools import cache
 from pathlib import Path
 from types import ModuleType
 
 import pytest
+from server_process import ServerProcess
 
 import ducktail
 from ducktail.__main__ import parser
@@ -147,6 +149,14 @@ def test_every_promise_has_its_heading() -> None:
     assert numbers == list(range(1, PROMISES + 1))
 
 
+def test_every_test_of_a_promise_is_named() -> None:
+    named = re.findall(r"`(tests/[\w/.]+)`", page("promises.md"))
+    for path in named:
+        assert (ROOT / path).exists(), path
+    for path in (ROOT / "tests" / "promises").glob("test_*.py"):
+        assert path.relative_to(ROOT).as_posix() in named
+
+
 @pytest.mark.parametrize("name", ["errors.md", "settings.md"])
 def test_generated_pages_are_what_make_docs_writes(name: str) -> None:
     spec = importlib.util.spec_from_file_location("docs_generate", DOCS / "generate.py")
@@ -220,3 +230,31 @@ def test_python_on_the_first_page_runs(tmp_path: Path, capsys: pytest.CaptureFix
         opened = names["con"]
         assert isinstance(opened, ducktail.Connection)
         opened.close()
+
+
+PROMPT = "ducktail=> "
+MARK = "-- next --"
+
+
+@pytest.mark.psql
+def test_the_session_in_the_readme_is_what_psql_shows(server: ServerProcess) -> None:
+    text = (ROOT / "README.md").read_text()
+    [session] = [block for block in re.findall(r"^```\n(.*?)^```", text, re.M | re.S) if PROMPT in block]
+    shown = [chunk.partition("\n") for chunk in session.split(PROMPT)[1:]]
+    script = "".join(f"{statement}\n\\echo {MARK}\n" for statement, _, _ in shown)
+    ran = subprocess.run(
+        ["psql", server.conninfo, "-X", "-q", "-f", "-", "-v", "QUIET=off"],
+        input=script,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert ran.stderr == ""
+    answers = ran.stdout.split(f"{MARK}\n")
+    for (statement, _, expected), answer in zip(shown, answers, strict=False):
+        assert trimmed(answer) == trimmed(expected), statement
+
+
+def trimmed(text: str) -> list[str]:
+    """Its lines without the spaces that psql pads its columns with."""
+    return [line.rstrip() for line in text.rstrip().splitlines()]

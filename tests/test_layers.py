@@ -18,7 +18,7 @@ ROOT = Path(__file__).resolve().parents[1]
 
 # Layer -> the layers whose modules it may import. "" is the package's own __init__ and __main__.
 MAY_IMPORT = {
-    "": {"pgwire_gateway", "sql", "engine"},
+    "": {"", "pgwire_gateway", "sql", "engine"},
     "pgwire_gateway": {"pgwire_gateway", "sql", "engine"},
     "sql": {"sql", "engine"},
     "engine": {"engine"},

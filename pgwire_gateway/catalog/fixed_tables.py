@@ -64,6 +64,7 @@ def _relations() -> Rows:
     return {
         "oid": [shape.oid for shape in shapes],
         "relname": [shape.name for shape in shapes],
+        "schema_name": [shape.schema for shape in shapes],
         "relnamespace": [_namespace(shape) for shape in shapes],
         "relkind": [shape.kind for shape in shapes],
         "relnatts": [len(shape.columns) for shape in shapes],

@@ -195,11 +195,9 @@ def _session_macros(database: str, version: str, started_us: int) -> dict[str, s
 
 
 def _name_macros() -> dict[str, str]:
-    plain = "regexp_full_match(z_w, '[a-z_][a-z0-9_$]*')"
-    words = ", ".join(literal(word) for word in RESERVED)
+    plain = f"regexp_full_match(z_w, '[a-z_][a-z0-9_$]*') AND NOT regexp_full_match(z_w, '{'|'.join(RESERVED)}')"
     return {
-        "quote_ident(z_w)": f"if({plain} AND NOT list_contains([{words}], z_w), z_w, "
-        "'\"' || replace(z_w, '\"', '\"\"') || '\"')",
+        "quote_ident(z_w)": f"if({plain}, z_w, '\"' || replace(z_w, '\"', '\"\"') || '\"')",
         "quote_literal(z_w)": "'''' || replace(z_w::VARCHAR, '''', '''''') || ''''",
         "quote_nullable(z_w)": "coalesce('''' || replace(z_w::VARCHAR, '''', '''''') || '''', 'NULL')",
         "quoted_list(z_l)": f"array_to_string(list_transform(z_l, LAMBDA z_p: {HOME}.quote_ident(z_p)), ', ')",
@@ -330,3 +328,15 @@ def _text_macros() -> dict[str, str]:
         "string_to_array(z_w, z_d)": "string_split(z_w, z_d)",
         "parse_ident(z_w)": f"list_transform(string_split(z_w, '.'), LAMBDA z_p: {HOME}.unquoted(z_p))",
     }  # fmt: skip
+
+
+def names() -> frozenset[str]:
+    """The functions that clients may call, by name; the macros that only the views use are not among them."""
+    heads = {**macros("", "", "", 0), **lookups()}
+    return frozenset(head.partition("(")[0] for head in heads) - _FOR_VIEWS | {"pg_partition_ancestors"}
+
+
+_FOR_VIEWS = frozenset(
+    {"search_path_names", "in_search_path", "shown_name", "schema_shown", "shown_type", "view_text", "quoted_list",
+     "unquoted", "setting", "fixed_setting", "role_oid"}
+)  # fmt: skip

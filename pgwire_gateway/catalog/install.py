@@ -15,7 +15,7 @@ from . import fixed_tables, functions, session
 from .objects import base_views
 from .places import CATALOG, HOME, INFORMATION, WIDE
 from .shapes import PG_SHAPES, Shape
-from .system_views import SYSTEM_VIEWS, Branch
+from .system_views import AROUND, SYSTEM_VIEWS, Branch
 
 _lock = threading.Lock()
 
@@ -93,7 +93,8 @@ def _relation_sql(shape: Shape, branches: list[Branch], *, wide: bool) -> str:
     inner = " UNION ALL ".join(
         f"SELECT {_picked(shape, branch, known, extra)} FROM {branch.source}" for branch in branches
     )
-    outer = shape.select({name: f'z_u."{name}"' for name in known}, {name: f'z_u."{name}"' for name in extra})
+    more = {name: f'z_u."{name}"' for name in extra} | (AROUND.get(shape.name, {}) if wide else {})
+    outer = shape.select({name: f'z_u."{name}"' for name in known}, more)
     return f"SELECT {outer} FROM ({inner}) AS z_u"
 
 

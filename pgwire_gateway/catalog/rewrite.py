@@ -1,6 +1,175 @@
-"""Rewrites PostgreSQL's catalog queries."""
+"""Turns a client's catalog query, written for PostgreSQL, into one that DuckDB answers over our views.
+
+Three steps, each for fewer texts: a regular expression lets ordinary SQL go untouched; a pass over
+the tokens takes off what names PostgreSQL's own schema and renames the functions that are ours;
+and a query that reads the catalog is parsed by sqlglot and respelt as a tree (spelling.py). Only
+queries are touched: in DML our names would reach the capture's look at a statement, in DDL they
+would be kept in the user's file. Source: docs/design/catalog.md.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import NamedTuple
+
+from sqlglot.errors import SqlglotError
+
+from ...engine.errors import DucktailError
+from ...sql.tokens import STRING, Token, tokenize
+from . import functions
+from .places import HOME, INFORMATION
+from .shapes import INFORMATION_SCHEMA, INFORMATION_SHAPES, PG_CATALOG, PG_SHAPES
+from .scope import MARK
+from .spelling import respell
+
+# A client's catalog query is a few thousand characters; what is longer carries a user's data.
+TEXT_MAX = 64 * 1024
+# Texts kept rewritten. A client sends the same ones again; a text is a few kilobytes.
+TEXTS_KEPT = 512
+
+_HINTS = re.compile(
+    r"pg_|information_schema|\b(?:to_)?reg[a-z]+\b|current_|session_user|\bversion\s*\(|_description\s*\("
+    r"|_privilege\s*\(|\bquote_|\bformat_type\b|set_config|getdatabaseencoding|operator\s*\(|\binet_"
+    r"|txid_|array_|row_security",
+    re.IGNORECASE,
+)
+_QUERIES = frozenset({"SELECT", "WITH", "VALUES", "TABLE", "("})
+_BEFORE_A_QUERY = frozenset({"EXPLAIN", "ANALYZE", "VERBOSE"})
+_WRITING = frozenset({"INSERT", "UPDATE", "DELETE", "MERGE", "INTO"})
+_REG_TYPES = frozenset(
+    {"REGCLASS", "REGTYPE", "REGPROC", "REGPROCEDURE", "REGNAMESPACE", "REGROLE", "REGOPER", "REGOPERATOR"}
+)
+# Functions that PostgreSQL calls without brackets, and ours for them.
+_BARE = {
+    "CURRENT_USER": "current_user", "SESSION_USER": "session_user", "CURRENT_ROLE": "current_user",
+    "CURRENT_CATALOG": "current_catalog",
+}  # fmt: skip
+_OURS = functions.names()
+
+
+class Piece(NamedTuple):
+    """A token of the new text: what it says, and where it stood (start == end: nowhere)."""
+
+    text: str
+    token: Token
 
 
 def rewrite(text: str) -> str:
-    """The text as DuckDB understands it."""
-    return text
+    """The text as DuckDB understands it; one that has nothing of PostgreSQL's catalog as it is."""
+    if len(text) > TEXT_MAX or _HINTS.search(text) is None:
+        return text
+    return _rewritten(text)
+
+
+@lru_cache(TEXTS_KEPT)
+def _rewritten(text: str) -> str:
+    try:
+        tokens = tokenize(text)
+    except DucktailError:
+        return text  # The session will say what is wrong with it.
+    first = next((at for at, token in enumerate(tokens) if token.kind not in _BEFORE_A_QUERY), None)
+    if first is None or tokens[first].kind not in _QUERIES or _writes(tokens):
+        return text
+    pieces = _plain(tokens)
+    if _reads_catalog(tokens):
+        try:
+            query = respell(" ".join(piece.text for piece in pieces if piece.token.start >= tokens[first].start))
+        except SqlglotError:
+            pass  # Not PostgreSQL's grammar; its names alone can still be put right.
+        else:
+            return text[: tokens[first].start] + query
+    return _spliced(text, pieces)
+
+
+def _writes(tokens: Sequence[Token]) -> bool:
+    return any(token.kind in _WRITING for token in tokens)
+
+
+def _reads_catalog(tokens: Sequence[Token]) -> bool:
+    """Whether it names a relation of the catalog, or a type that only the catalog can answer."""
+    for at, token in enumerate(tokens):
+        following = tokens[at + 1].kind if at + 1 < len(tokens) else ""
+        if not token.is_name:
+            continue
+        name = token.name.lower()
+        if name in PG_SHAPES and following not in ("(", "."):
+            return True
+        if following == "." and name in (PG_CATALOG, INFORMATION_SCHEMA):
+            return True
+        if token.kind in _REG_TYPES and at and tokens[at - 1].kind in ("::", "AS"):
+            return True
+    return False
+
+
+def _plain(tokens: Sequence[Token]) -> list[Piece]:
+    """The tokens without what only says that PostgreSQL's own is meant.
+
+    `pg_catalog.f(...)`, `OPERATOR(pg_catalog.~)`, `COLLATE pg_catalog.default`; and calls of functions
+    that are ours with their marked names.
+    """
+    pieces: list[Piece] = []
+    at = 0
+    while at < len(tokens):
+        token = tokens[at]
+        kinds = tuple(found.kind for found in tokens[at : at + 6])
+        if token.is_name and token.name.lower() == PG_CATALOG and kinds[1:2] == (".",):
+            at += 2
+            pieces += _named(tokens, at, qualified=True)
+            at += 1
+        elif kinds[:2] == ("OPERATOR", "("):
+            closing = next((i for i in range(at, len(tokens)) if tokens[i].kind == ")"), len(tokens) - 1)
+            operator = "".join(found.text for found in tokens[at + 2 : closing])
+            pieces.append(Piece(operator.rpartition(".")[2], _joined(tokens[at], tokens[closing])))
+            at = closing + 1
+        elif token.kind == "COLLATE":
+            at += 4 if kinds[2:3] == (".",) else 2
+        else:
+            pieces += _named(tokens, at, qualified=False)
+            at += 1
+    return pieces
+
+
+def _joined(first: Token, last: Token) -> Token:
+    return first._replace(end=last.end)
+
+
+def _named(tokens: Sequence[Token], at: int, *, qualified: bool) -> list[Piece]:
+    """The token at `at` as it stays, or marked where it calls a function of ours."""
+    if at >= len(tokens):
+        return []
+    token = tokens[at]
+    before = tokens[at - 1].kind if at and not qualified else ""
+    following = tokens[at + 1].kind if at + 1 < len(tokens) else ""
+    place = _joined(tokens[at - 2], token) if qualified else token
+    if before == "." or not token.is_name:
+        return [Piece(token.text, place)]
+    name = token.name.lower()
+    if following == "(" and name in _OURS:
+        return [Piece(MARK + name, place)]
+    if following not in ("(", ".") and before != "AS" and token.kind in _BARE:
+        return [Piece(f"{MARK}{_BARE[token.kind]}()", place)]
+    return [Piece(token.text, place)]
+
+
+def _spliced(text: str, pieces: Sequence[Piece]) -> str:
+    """The text with our functions and relations named in full, and everything else as it was."""
+    parts: list[str] = []
+    last = 0
+    previous = ""
+    for at, piece in enumerate(pieces):
+        new = piece.text
+        following = pieces[at + 1].text if at + 1 < len(pieces) else ""
+        if new.startswith(MARK):
+            new = f"{HOME}.{new.removeprefix(MARK)}"
+        elif previous in ("FROM", "JOIN", ",") and following != "." and new.lower() in PG_SHAPES:
+            new = f"{HOME}.{new.lower()}"
+        elif new.lower() == INFORMATION_SCHEMA and following == ".":
+            behind = pieces[at + 2].text.lower() if at + 2 < len(pieces) else ""
+            new = INFORMATION if behind in INFORMATION_SHAPES else new
+        previous = piece.token.kind if piece.token.kind != STRING else ""
+        if new != text[piece.token.start : piece.token.end]:
+            parts += [text[last : piece.token.start], new]
+            last = piece.token.end
+    return "".join(parts) + text[last:] if parts else text

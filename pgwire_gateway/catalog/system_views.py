@@ -58,13 +58,17 @@ def _visible(temporary: str = "false") -> str:
 # Every one of these has an owner; there is one.
 OWNED = str(OWNER_OID)
 
-def _class_extra(name: str, definition: str = "NULL") -> dict[str, str]:
-    return {
-        "__visible": _visible("temporary"),
-        "__name": f"{HOME}.shown_name(temporary, schema_name, {name})",
-        "__definition": definition,
-    }
+def _class_extra(definition: str = "NULL") -> dict[str, str]:
+    return {"__schema": "schema_name", "__temporary": "temporary", "__definition": definition}
 
+
+# Columns of a wide form that are made once from the others, around the branches.
+AROUND: dict[str, dict[str, str]] = {
+    "pg_class": {
+        "__visible": f"{HOME}.in_search_path(__schema, __temporary)",
+        "__name": f"{HOME}.shown_name(__temporary, __schema, relname)",
+    },
+}
 
 CLASS = [
     Branch(
@@ -76,7 +80,7 @@ CLASS = [
             "relpersistence": "if(temporary, 't', 'p')", "relnatts": "column_count", "relchecks": "checks",
             "relispopulated": "true", "relreplident": "if(kind = 'r', 'd', 'n')",
         },
-        _class_extra("table_name", f"{HOME}.view_text(definition)"),
+        _class_extra(f"{HOME}.view_text(definition)"),
     ),
     Branch(
         f"{HOME}.duck_keys",
@@ -85,7 +89,7 @@ CLASS = [
             "relkind": "'i'", "relam": str(INDEX_METHOD_OID), "relpersistence": "if(temporary, 't', 'p')",
             "relnatts": "len(keys)", "relispopulated": "true", "relreplident": "'n'",
         },
-        _class_extra("index_name"),
+        _class_extra(),
     ),
     Branch(
         f"{HOME}.duck_sequences",
@@ -94,7 +98,7 @@ CLASS = [
             "relkind": "'S'", "relpersistence": "if(temporary, 't', 'p')", "relnatts": "3",
             "reltuples": "1", "relispopulated": "true", "relreplident": "'n'",
         },
-        _class_extra("sequence_name"),
+        _class_extra(),
     ),
     Branch(
         f"{HOME}.fixed_relations",
@@ -104,8 +108,7 @@ CLASS = [
             "relhasrules": "relkind = 'v'", "relam": f"if(relkind = 'r', {TABLE_METHOD_OID}, 0)",
         },
         {
-            "__visible": f"relnamespace = {PG_CATALOG_OID}",
-            "__name": f"if(relnamespace = {PG_CATALOG_OID}, relname, 'information_schema.' || relname)",
+            "__schema": "schema_name", "__temporary": f"relnamespace = {PG_CATALOG_OID}",
             "__definition": "NULL",
         },
     ),

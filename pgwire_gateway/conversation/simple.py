@@ -7,6 +7,10 @@ Simple Query".
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from ...engine.errors import DucktailError, SyntaxError_
+from ...sql.tokens import Piece
 from ..codec.backend import EmptyQueryResponse
 from ..codec.frontend import Query
 from .steps import Steps
@@ -24,11 +28,24 @@ class Simple:
         statements = pieces(message.text)
         if not statements:
             self._work.channel.send(EmptyQueryResponse())
+        if len(statements) > 1:
+            yield from self._check(statements)
         for number, (text, offset) in enumerate(statements, start=1):
             if len(statements) > 1:
                 # Again before each: a COMMIT among them has ended the transaction before it.
                 yield from self._work.session.begin_implicit()
             yield from self._run(offset, text, last=number == len(statements))
+
+    def _check(self, statements: Sequence[Piece]) -> Steps[None]:
+        """Nothing runs where a later statement cannot be parsed: a COMMIT before it would stand."""
+        for text, offset in statements:
+            try:
+                yield from self._work.parse(text, offset)
+            except SyntaxError_:
+                raise
+            except DucktailError:
+                # It may be about what a statement before it is yet to make; told when its turn comes.
+                pass
 
     def _run(self, offset: int, text: str, *, last: bool) -> Steps[None]:
         work = self._work

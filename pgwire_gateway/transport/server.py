@@ -26,6 +26,7 @@ from ...engine.errors import (
     TooManyConnections,
     UndefinedDatabase,
 )
+from ...engine.waiting import run
 from ...sql.session import Session
 from .. import catalog
 from ..conversation import Conversation, Entry
@@ -175,11 +176,15 @@ class Server:
                 settings=dict(entry.settings),
                 wire=True,
             )
+            try:
+                catalog.attach(session)
+            except BaseException:
+                run(session.close())
+                raise
         except BaseException:
             with self._mutex:
                 self._opened -= 1
             raise
-        catalog.attach(session)
         session.on_ended = guest.ended
         with self._mutex:
             self._guests[session.id] = guest

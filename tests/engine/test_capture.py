@@ -399,3 +399,10 @@ def test_columns_called_as_ours(box: Sandbox) -> None:
         {"lsn": 2, "op": 9, "o1": 3, "n2": 19, "excluded": 20, "rid": 6, "place": 3, "phase": 8}
         | {"changed": 9, "pair": 1, "t": 11}
     ]
+
+
+def test_a_collation_hides_no_change_of_key(box: Sandbox) -> None:
+    box.make("create table t(id varchar collate nocase primary key, v int)", "insert into t values ('a', 1)")
+    outcome = box.run("update t set id = upper(id)")
+    assert (outcome.events, outcome.rows) == (2, 1)
+    assert box.log() == [("d", "a", None), ("i", None, "A")]

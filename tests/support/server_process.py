@@ -60,7 +60,9 @@ class ServerProcess:
             text=True,
             env=self._environment,
         )
-        self._reader = threading.Thread(target=self._read, args=(self.process,), daemon=True)
+        # A queue of this run's own: the last run's may still hold its end.
+        self._output = queue.Queue()
+        self._reader = threading.Thread(target=self._read, args=(self.process, self._output), daemon=True)
         self._reader.start()
         self.host, self.port = self._await_listening()
 
@@ -105,12 +107,12 @@ class ServerProcess:
             self.process.stdout.close()
         return code
 
-    def _read(self, process: subprocess.Popen[str]) -> None:
+    def _read(self, process: subprocess.Popen[str], output: queue.Queue[str | None]) -> None:
         assert process.stdout
         for line in process.stdout:
             self.lines.append(line.rstrip("\n"))
-            self._output.put(line.rstrip("\n"))
-        self._output.put(None)
+            output.put(line.rstrip("\n"))
+        output.put(None)
 
     def _await_listening(self) -> tuple[str, int]:
         while True:

@@ -19,6 +19,7 @@ from ducktail.engine.errors import (
     DucktailError,
     QueryCanceled,
     SerializationFailure,
+    SyntaxError_,
     TooManyConnections,
     UndefinedTable,
 )
@@ -109,6 +110,8 @@ class Session:
         self.calls.append(f"parse {text}")
         if text.startswith("nonsense"):
             raise UndefinedTable("no sense", position=5)
+        if text == "gibberish":
+            raise SyntaxError_("no SQL", position=1)
         return Statement(text, inline=text == "inline")
 
     def execute(self, statement: Statement, parameters: Sequence[object] = ()) -> Waiting[Result]:
@@ -322,6 +325,7 @@ def test_one_statement_is_autocommit_and_one_hop(talk: Driver, written: Any) -> 
 def test_several_statements_share_a_transaction(talk: Driver, written: Any) -> None:
     assert talk.kinds(written.query("put; rows 1;")) == "CTDCZ"
     assert talk.session.calls == [
+        "parse put", "parse rows 1",
         "begin_implicit", "parse put", "execute put", "parse rows 1", "execute rows 1", "commit_implicit",
     ]  # fmt: skip
 
@@ -338,6 +342,11 @@ def test_begin_and_commit_among_several_statements(talk: Driver, written: Any) -
 def test_an_error_stops_the_rest(talk: Driver, written: Any) -> None:
     assert talk.kinds(written.query("put; fail; put")) == "CEZ"
     assert talk.session.calls[-2:] == ["execute fail", "abort_implicit"]
+
+
+def test_nothing_runs_where_a_later_statement_is_no_sql(talk: Driver, written: Any) -> None:
+    assert talk.kinds(written.query("begin; put; commit; gibberish")) == "EZ"
+    assert not [call for call in talk.session.calls if call.startswith("execute")]
 
 
 def test_the_commit_of_several_statements_fails(talk: Driver, written: Any, read_fields: Any) -> None:

@@ -1,0 +1,3 @@
+"""The version, where every layer can see it; pyproject.toml reads it from here."""
+
+VERSION = "0.1.0"

@@ -1,0 +1,176 @@
+"""Casts to PostgreSQL's types: what has another name in DuckDB, and the types that read names.
+
+A value of regclass and the like is an oid that reads and shows itself as a name. Here it is the oid,
+and becomes the name where PostgreSQL would write it out: in a column that the client sees, and where
+it is made a text.
+"""
+
+from __future__ import annotations
+
+import re
+
+from sqlglot import exp
+
+from .pg_types import FUNCTION_OIDS, OID_OF_NAME
+from .scope import (
+    SHAPE,
+    bare,
+    call,
+    called,
+    column_of,
+    goes_out,
+    string,
+    table_of,
+    tables_of,
+    wide_column,
+)
+from .shapes import SHAPES
+
+# Type -> the family of macros that reads and writes it.
+_REG_TYPES = {
+    "regclass": "regclass", "regtype": "regtype", "regproc": "regproc", "regprocedure": "regproc",
+    "regnamespace": "regnamespace", "regrole": "regrole",
+}  # fmt: skip
+# PostgreSQL's type -> DuckDB's, where sqlglot does not know it.
+_TYPES = {
+    "name": "VARCHAR", "char": "VARCHAR", "bpchar": "VARCHAR", "text": "VARCHAR", "cstring": "VARCHAR",
+    "varchar": "VARCHAR", "pg_node_tree": "VARCHAR", "aclitem": "VARCHAR", "pg_lsn": "VARCHAR",
+    "sql_identifier": "VARCHAR", "character_data": "VARCHAR", "yes_or_no": "VARCHAR", "unknown": "VARCHAR",
+    "cardinal_number": "INTEGER", "oid": "BIGINT", "xid": "BIGINT", "cid": "BIGINT", "xid8": "BIGINT",
+    "int2vector": "SMALLINT[]", "oidvector": "BIGINT[]", "int2": "SMALLINT", "int4": "INTEGER", "int8": "BIGINT",
+    **dict.fromkeys(_REG_TYPES, "BIGINT"),
+}  # fmt: skip
+TEXTS = frozenset(name for name, type_ in _TYPES.items() if type_ == "VARCHAR")
+# Names of the catalog's own things, which need no look into it.
+_KNOWN: dict[str, dict[str, int]] = {
+    "regclass": {
+        name: shape.oid
+        for (schema, relation), shape in SHAPES.items()
+        for name in (relation if schema == "pg_catalog" else f"{schema}.{relation}",)
+    },
+    "regtype": OID_OF_NAME,
+    "regproc": FUNCTION_OIDS,
+}
+# The column that shows the name of a row, by relation and key.
+_NAMES = {("pg_class", "oid"): "regclass", ("pg_type", "oid"): "regtype", ("pg_proc", "oid"): "regproc"}
+_TEXT_FUNCTIONS = frozenset({"quote_ident", "quote_literal", "format", "current_setting"})
+_ARRAY = re.compile(r'"((?:[^"\\]|\\.)*)"|([^,{}]+)')
+
+
+def type_name(to: exp.Expression) -> str:
+    """A type's name in small letters, without schema, quotes and length."""
+    text = to.sql("postgres").lower().replace('"', "")
+    brackets = "[]" if text.endswith("[]") else ""
+    return text.removesuffix("[]").rpartition(".")[2].partition("(")[0].strip() + brackets
+
+
+def respell_cast(node: exp.Cast) -> exp.Expression:
+    """A cast as DuckDB knows it."""
+    name = type_name(node.to)
+    if name in _REG_TYPES:
+        return _reg(node, _REG_TYPES[name])
+    if name.endswith("[]"):
+        element = _TYPES.get(name.removesuffix("[]"))
+        text = string(node.this)
+        value = array(text) if text is not None and text.startswith("{") else node.this
+        return exp.cast(value, f"{element}[]", dialect="duckdb") if element else node
+    if name in _TYPES:
+        return exp.cast(node.this, _TYPES[name], dialect="duckdb")
+    return node
+
+
+def array(text: str) -> exp.Array:
+    """An array from PostgreSQL's text of one.
+
+    >>> array('{a,"b c"}').sql("duckdb")
+    "['a', 'b c']"
+    """
+    parts = [
+        re.sub(r"\\(.)", r"\1", found[1]) if found[1] is not None else found[2].strip()
+        for found in _ARRAY.finditer(text)
+    ]
+    return exp.Array(expressions=[exp.Literal.string(part) for part in parts])
+
+
+def _reg(node: exp.Cast, family: str) -> exp.Expression:
+    value = node.this
+    shown = _is_shown(node)
+    text = string(value)
+    if text is None and not _is_text(value):
+        return name_of(value, family) if shown else value
+    oid = _known(text, family) if text is not None else None
+    found: exp.Expression = exp.Literal.number(oid) if oid is not None else call(f"{family}_in", value)
+    return call(f"{family}_out", found) if shown else found
+
+
+def name_of(value: exp.Expression, family: str) -> exp.Expression:
+    """The name that an oid is shown as: a column where its row is at hand."""
+    table = table_of(value)
+    if table is not None:
+        key = (table.name.lower(), bare(value).name.lower())
+        if _NAMES.get(key) == family:
+            return wide_column(table, "__name")
+    return call(f"{family}_out", value)
+
+
+def _known(text: str, family: str) -> int | None:
+    if text.isdigit():
+        return int(text)
+    return _KNOWN.get(family, {}).get(text.strip().lower().removeprefix("pg_catalog."))
+
+
+def _is_text(value: exp.Expression) -> bool:
+    """Whether a value that is cast to regclass is a name rather than an oid."""
+    value = bare(value)
+    if isinstance(value, (exp.DPipe, exp.Concat, exp.Parameter, exp.Placeholder, exp.Format)):
+        return True
+    if isinstance(value, exp.Cast):
+        return type_name(value.to) in TEXTS | {"varchar", "text"}
+    if called(value):
+        return called(value) in _TEXT_FUNCTIONS
+    if isinstance(value, exp.Column):
+        column = column_of(value)
+        return column.duckdb_type == "VARCHAR" if column else value.name.lower().endswith("name")
+    return False
+
+
+def _is_shown(node: exp.Expression) -> bool:
+    """Whether the name of a reg value is wanted, not its oid."""
+    parent = node.parent
+    while isinstance(parent, exp.Paren):
+        node, parent = parent, parent.parent
+    if isinstance(parent, exp.Cast):
+        return type_name(parent.to) in TEXTS
+    if isinstance(parent, (exp.DPipe, exp.Concat, exp.Format)):
+        return True
+    if isinstance(parent, exp.Expression) and called(parent) in _TEXT_FUNCTIONS:
+        return True
+    return goes_out(node)
+
+
+def respell_column(node: exp.Column) -> exp.Expression:
+    """A column whose value PostgreSQL writes otherwise than DuckDB, and `tableoid`."""
+    name = node.name.lower()
+    if name == "tableoid":
+        return _tableoid(node)
+    column = column_of(node)
+    if column is None or not goes_out(node):
+        return node
+    if column.pg_type in ("regproc", "regtype"):
+        return call(f"{column.pg_type}_out", node)
+    if column.pg_type in ("int2vector", "oidvector"):
+        return call("array_to_string", node, exp.Literal.string(" "))
+    return node
+
+
+def _tableoid(node: exp.Column) -> exp.Expression:
+    """The oid of the relation that a row is from, which is the same for all of its rows."""
+    qualifier = node.table.lower()
+    select = node.find_ancestor(exp.Select)
+    while select is not None:
+        for table in tables_of(select):
+            shape = table.meta.get(SHAPE)
+            if shape and qualifier in ("", table.alias_or_name.lower()):
+                return exp.Literal.number(shape.oid)
+        select = select.find_ancestor(exp.Select)
+    return node

@@ -1,0 +1,250 @@
+"""Respells a PostgreSQL catalog query, as a tree, for DuckDB.
+
+Each rule is a function from a node to the node that stands in its place; RULES says which rule a
+kind of node has. The tree is walked from the leaves up, so a rule sees children that are respelt
+already and parents that are not. What a column means is looked up in the FROM of the queries around
+it, whose tables know the relation that they are (scope.py).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+from sqlglot import exp, parse_one
+from sqlglot.errors import ParseError
+
+from .casts import array, name_of, respell_cast, respell_column
+from .functions import ROW_FUNCTIONS
+from .naming import name_columns
+from .places import HOME, INFORMATION, WIDE
+from .scope import (
+    MARK,
+    SHAPE,
+    WIDE_FORM,
+    bare,
+    call,
+    called,
+    column_of,
+    mark_tables,
+    string,
+    table_of,
+    wide_column,
+)
+from .shapes import PG_CATALOG, Shape
+
+Rule = Callable[[Any], exp.Expression]
+
+# Columns whose arrays begin at 0.
+_VECTORS = ("int2vector", "oidvector")
+_FORMAT_PART = re.compile(r"%(\d+\$)?([sIL%])")
+# Functions that a relation's wide form answers from two columns of one row.
+_PAIRS = {
+    "format_type": (("atttypid", "atttypmod"), "__type"),
+    "col_description": (("attrelid", "attnum"), "__description"),
+}
+
+
+def respell(text: str) -> str:
+    """The query in DuckDB's spelling.
+
+    Args:
+        text: one query, its functions marked and without `pg_catalog.`.
+
+    Raises:
+        SqlglotError: it is not a query that sqlglot can read.
+    """
+    tree = parse_one(text, read="postgres")
+    if not isinstance(tree, exp.Query):
+        raise ParseError("not a query")
+    name_columns(tree)
+    mark_tables(tree)
+    tree = _walked(tree)
+    for found in list(tree.find_all(exp.Anonymous, exp.Table)):
+        if name := called(found):
+            found.set("this", f"{HOME}.{name}")
+        elif isinstance(found, exp.Table):
+            _place(found)
+    return tree.sql("duckdb", normalize_functions=False)
+
+
+def _walked(node: exp.Expression) -> exp.Expression:
+    for key, value in list(node.args.items()):
+        if isinstance(value, exp.Expression):
+            new = _walked(value)
+            if new is not value:
+                node.set(key, new)
+        elif isinstance(value, list):
+            items = [_walked(item) if isinstance(item, exp.Expression) else item for item in value]
+            if any(one is not other for one, other in zip(items, value, strict=True)):
+                node.set(key, items)
+    for kind, rule in RULES.items():
+        if isinstance(node, kind):
+            return rule(node)
+    return node
+
+
+def _place(table: exp.Table) -> None:
+    """Name a table of the catalog by the view that it is."""
+    shape: Shape | None = table.meta.get(SHAPE)
+    if shape is None:
+        return
+    home = INFORMATION if shape.schema != PG_CATALOG else WIDE if table.meta.get(WIDE_FORM) else HOME
+    catalog, schema = home.split(".")
+    table.set("catalog", exp.to_identifier(catalog))
+    table.set("db", exp.to_identifier(schema))
+    table.set("this", exp.to_identifier(shape.name))
+
+
+def _table(node: exp.Table) -> exp.Expression:
+    """A function in FROM: `unnest(x) a` calls its column `a` too."""
+    if isinstance(node.this, exp.Identifier):
+        return node
+    alias = node.args.get("alias")
+    if called(node.this) == "pg_partition_ancestors":
+        nothing = parse_one("(SELECT NULL::BIGINT AS relid, 1 AS depth WHERE false)", read="duckdb")
+        nothing.set("alias", alias)
+        return nothing
+    if isinstance(alias, exp.TableAlias) and alias.this and not alias.columns:
+        alias.set("columns", [exp.to_identifier(alias.name)])
+    return node
+
+
+def _like(node: exp.Expression) -> exp.Expression:
+    """LIKE has a backslash as its escape in PostgreSQL, and none in DuckDB."""
+    if isinstance(node.parent, exp.Escape):
+        return node
+    return exp.Escape(this=node, expression=exp.Literal.string("\\"))
+
+
+def _equal(node: exp.Binary) -> exp.Expression:
+    """An array column beside the text of an array."""
+    for key, other in (("this", "expression"), ("expression", "this")):
+        text = string(node.args[key])
+        column = column_of(node.args[other])
+        if text is not None and column is not None and column.duckdb_type.endswith("[]"):
+            node.set(key, exp.cast(array(text), column.duckdb_type, dialect="duckdb"))
+    return node
+
+
+def _any(node: exp.Any) -> exp.Expression:
+    text = string(node.this)
+    if text is not None and text.startswith("{"):
+        node.set("this", exp.Paren(this=array(text)))
+    return node
+
+
+def _coalesce(node: exp.Coalesce) -> exp.Expression:
+    """`coalesce(list, '{}')`."""
+    for item in node.expressions:
+        if string(item) == "{}":
+            item.replace(exp.Array(expressions=[]))
+    return node
+
+
+def _joined(node: exp.DPipe) -> exp.Expression:
+    """`||` of arrays: with NULL the other one, where DuckDB answers NULL."""
+    for side in (node.this, node.expression):
+        column = column_of(side)
+        if isinstance(bare(side), exp.Array) or (column and column.duckdb_type.endswith("[]")):
+            return exp.Anonymous(this="list_concat", expressions=[node.this, node.expression])
+    return node
+
+
+def _bracket(node: exp.Bracket) -> exp.Expression:
+    """Elements of a vector are counted from 0; sqlglot keeps a literal index less one."""
+    column = column_of(node.this)
+    if column is None or column.pg_type not in _VECTORS or len(node.expressions) != 1:
+        return node
+    index = node.expressions[0]
+    more = 2 if isinstance(index, exp.Literal) or isinstance(index, exp.Neg) else 1
+    place = exp.Add(this=exp.Paren(this=index), expression=exp.Literal.number(more))
+    return exp.Anonymous(this="list_extract", expressions=[node.this, place])
+
+
+def _function(node: exp.Anonymous) -> exp.Expression:
+    name = called(node)
+    arguments = node.expressions
+    if name in _PAIRS and len(arguments) == 2:
+        return _pair(node, *_PAIRS[name])
+    if name == "format_type" and isinstance(arguments[1], exp.Null):
+        return node
+    if name in ROW_FUNCTIONS and arguments:
+        return _row_function(node, *ROW_FUNCTIONS[name])
+    if name == "pg_partition_ancestors":
+        return parse_one("unnest([]::BIGINT[])", read="duckdb")
+    return node
+
+
+def _pair(node: exp.Anonymous, keys: tuple[str, str], answer: str) -> exp.Expression:
+    """A function of two columns of one row of pg_attribute; format_type of a row of pg_type."""
+    first, second = node.expressions
+    table = table_of(first)
+    if table is None:
+        return node
+    shape: Shape = table.meta[SHAPE]
+    names = (bare(first).name.lower(), bare(second).name.lower())
+    if shape.name == "pg_attribute" and names == keys and table_of(second) is table:
+        return wide_column(table, answer)
+    if called(node) == "format_type" and isinstance(bare(second), exp.Null) and names[0] == "oid":
+        return name_of(first, "regtype") if shape.name == "pg_type" else node
+    return node
+
+
+def _row_function(node: exp.Anonymous, relation: str, key: str, answer: str) -> exp.Expression:
+    first, *rest = node.expressions
+    table = table_of(first)
+    if table is None or table.meta[SHAPE].name != relation or bare(first).name.lower() != key:
+        return node
+    if relation == "pg_index" and rest and bare(rest[0]).sql() != "0":
+        return node  # pg_get_indexdef of one column of the index.
+    return wide_column(table, answer)
+
+
+def _format(node: exp.Format) -> exp.Expression:
+    """format('%s.%I', a, b) as the parts that it is made of."""
+    text = string(node.this)
+    if text is None:
+        return node
+    parts: list[exp.Expression] = []
+    arguments = list(node.expressions)
+    last = taken = 0
+    for found in _FORMAT_PART.finditer(text):
+        if found.start() > last:
+            parts.append(exp.Literal.string(text[last : found.start()]))
+        last = found.end()
+        if found[2] == "%":
+            parts.append(exp.Literal.string("%"))
+            continue
+        at = int(found[1][:-1]) - 1 if found[1] else taken
+        taken = at + 1
+        if at >= len(arguments):
+            return node
+        parts.append(_formatted(arguments[at].copy(), found[2]))
+    if last < len(text):
+        parts.append(exp.Literal.string(text[last:]))
+    return exp.Anonymous(this="concat", expressions=parts or [exp.Literal.string("")])
+
+
+def _formatted(value: exp.Expression, how: str) -> exp.Expression:
+    if how == "I":
+        return call("quote_ident", exp.cast(value, "VARCHAR", dialect="duckdb"))
+    return call("quote_nullable", value) if how == "L" else value
+
+
+RULES: dict[type[exp.Expression], Rule] = {
+    exp.Cast: respell_cast,
+    exp.Column: respell_column,
+    exp.Table: _table,
+    exp.Like: _like,
+    exp.ILike: _like,
+    exp.EQ: _equal,
+    exp.NEQ: _equal,
+    exp.Any: _any,
+    exp.Coalesce: _coalesce,
+    exp.DPipe: _joined,
+    exp.Bracket: _bracket,
+    exp.Anonymous: _function,
+    exp.Format: _format,
+}

@@ -1,0 +1,138 @@
+"""Promise 5: kill -9 of a real server in the middle of a write load loses nothing acknowledged.
+
+The checker knows only what was acknowledged to its clients: each acknowledged row is in the table
+and has its event, no event is without its row, events are dense and fold to the table, and each
+acknowledged offset stands.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import psycopg
+import pytest
+from local_client import fold
+from server_process import ServerProcess
+
+# The issue's own number; each takes about a second.
+KILLS = int(os.environ.get("DUCKTAIL_KILLS", "20"))
+WRITERS = 3
+
+
+class Load:
+    """Writers and a committing reader on one server, until it dies; what was acknowledged to them."""
+
+    def __init__(self) -> None:
+        self.inserted: dict[int, str] = {}
+        self.deleted: set[int] = set()
+        self.unsure: set[int] = set()
+        self.committed: dict[int, int] = {}
+        self._mutex = threading.Lock()
+        self._next = 0
+
+    def key(self) -> int:
+        """A key that was never used."""
+        with self._mutex:
+            self._next += 1
+            return self._next
+
+    def write(self, server: ServerProcess, seed: int, started: threading.Barrier) -> None:
+        """Insert, update and delete own keys until the server is gone."""
+        rng, mine = random.Random(seed), []
+        with server.connect() as connection:
+            started.wait(30)
+            try:
+                while True:
+                    self._write_once(connection, rng, mine)
+            except psycopg.OperationalError:
+                return
+
+    def _write_once(self, connection: psycopg.Connection[Any], rng: random.Random, mine: list[int]) -> None:
+        keys = [self.key() for _ in range(rng.randint(1, 3))]
+        text = f"v{rng.random()}"
+        self.unsure |= set(keys)
+        with connection.transaction():
+            for key in keys:
+                connection.execute("insert into t values (%s, %s)", (key, text))
+        self.inserted |= dict.fromkeys(keys, text)
+        self.unsure -= set(keys)
+        mine += keys
+        if len(mine) > 20:
+            gone = mine.pop(rng.randrange(len(mine)))
+            self.unsure.add(gone)
+            connection.execute("delete from t where id = %s", (gone,))
+            self.deleted.add(gone)
+            self.unsure.discard(gone)
+
+    def read(self, server: ServerProcess, started: threading.Barrier) -> None:
+        """Read and commit offsets until the server is gone."""
+        with server.connect() as connection:
+            started.wait(30)
+            try:
+                while True:
+                    rows = connection.execute(
+                        "select partition, lsn from stream s consumer group g limit 50"
+                    ).fetchall()
+                    if rows:
+                        connection.execute("commit offsets on s consumer group g")
+                        self.committed |= dict(rows)
+            except psycopg.OperationalError:
+                return
+
+
+def check(server: ServerProcess, load: Load) -> None:
+    """Hold what the restarted server has against what was acknowledged."""
+    with server.connect() as connection:
+        table = dict(connection.execute("select id, v from t").fetchall())
+        for key, text in load.inserted.items():
+            if key not in load.deleted | load.unsure:
+                assert table.get(key) == text, f"acknowledged row {key} is lost"
+        for key in load.deleted - load.unsure:
+            assert key not in table, f"acknowledged delete of {key} is lost"
+        lsns = [lsn for (lsn,) in connection.execute("select lsn from stream s after 0").fetchall()]
+        assert lsns == list(range(1, len(lsns) + 1))
+        events = connection.execute(
+            "select op, key::text, before::text, after::text from stream s after 0"
+        ).fetchall()
+        images = connection.execute(
+            "select json_object('id', id)::text, json_object('id', id, 'v', v)::text from t"
+        ).fetchall()
+        assert fold(events) == dict(images)
+        offsets = dict(connection.execute("select partition, committed_lsn from ducktail.offsets").fetchall())
+        for partition, lsn in load.committed.items():
+            assert offsets[partition] >= lsn, f"acknowledged offset of partition {partition} is lost"
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_kill_in_the_middle_of_the_load(serve: Callable[..., ServerProcess]) -> None:
+    server = serve("killed.duckdb")
+    with server.connect() as connection:
+        connection.execute("create table t (id int primary key, v text)")
+        connection.execute("create stream s on t with (partitions = 4)")
+        connection.execute("create consumer group g on s")
+    load, rng = Load(), random.Random(5)
+    for number in range(KILLS):
+        started = threading.Barrier(WRITERS + 2)
+        threads = [
+            threading.Thread(target=load.write, args=(server, 100 * number + w, started)) for w in range(WRITERS)
+        ]
+        threads.append(threading.Thread(target=load.read, args=(server, started)))
+        for thread in threads:
+            thread.start()
+        started.wait(30)
+        # At a random point of the load: some acknowledged rows from now.
+        goal = len(load.inserted) + rng.randint(1, 60)
+        while len(load.inserted) < goal:
+            assert any(thread.is_alive() for thread in threads)
+            threads[0].join(0.002)
+        server.kill()
+        for thread in threads:
+            thread.join(30)
+        server.start()
+        check(server, load)
+    assert len(load.inserted) >= KILLS and load.committed

@@ -1,0 +1,546 @@
+"""Every statement of the language: what a text becomes, what it is refused with, and back to a text."""
+
+from __future__ import annotations
+
+import pytest
+
+from ducktail.engine.errors import (
+    DucktailError,
+    InvalidParameterValue,
+    InvalidTextRepresentation,
+    NotSupported,
+    SyntaxError_,
+)
+from ducktail.sql import statements as st
+from ducktail.sql import statements_other as other
+from ducktail.sql.later import refuse_later
+from ducktail.sql.openings import OPENINGS
+from ducktail.sql.parse import Query, has_scan, parameter_types, parse
+from ducktail.sql.position_text import format_positions, parse_after, parse_positions
+from ducktail.sql.render import render_statement
+from ducktail.sql.units import BYTES_MAX, INTERVAL_MS_MAX, parse_bytes, parse_interval_ms
+
+
+def name(*parts: str) -> st.Name:
+    return st.Name(parts)
+
+
+P = st.Parameter
+
+STATEMENTS: dict[str, st.Statement] = {
+    "CREATE STREAM s ON t": st.CreateStream(name("s"), (name("t"),)),
+    "create /* a */ change stream -- b\n if not exists S ON TABLE main.T": st.CreateStream(
+        name("S"), (name("main", "T"),), if_not_exists=True
+    ),
+    'CREATE STREAM "a.b"."c""d" ON t (x, "Y z")': st.CreateStream(
+        name("a.b", 'c"d'), (name("t"),), columns=("x", "Y z")
+    ),
+    "CREATE STREAM s ON t OPERATIONS DELETE, INSERT": st.CreateStream(
+        name("s"), (name("t"),), operations=("insert", "delete")
+    ),
+    "CREATE STREAM s ON t APPEND_ONLY = TRUE": st.CreateStream(
+        name("s"), (name("t"),), operations=("insert",)
+    ),
+    "CREATE STREAM s ON t WHERE a IN (SELECT 1) AND b = 'with' OPERATIONS UPDATE": st.CreateStream(
+        name("s"),
+        (name("t"),),
+        operations=("update",),
+        where=st.Fragment("a IN (SELECT 1) AND b = 'with'"),
+    ),
+    "CREATE STREAM s ON a, b.c": st.CreateStream(name("s"), (name("a"), name("b", "c"))),
+    "CREATE STREAM s ON ALL TABLES IN SCHEMA n": st.CreateStream(name("s"), (), name("n")),
+    "CREATE TOPIC IF NOT EXISTS s": st.CreateTopic(name("s"), if_not_exists=True),
+    "ALTER STREAM s RENAME TO s2": st.RenameStream(name("s"), "s2"),
+    "ALTER TOPIC s RENAME TO s2": st.RenameStream(name("s"), "s2", topic=True),
+    "ALTER STREAM s RESYNC": st.ResyncStream(name("s")),
+    "COMMENT ON STREAM s IS 'it''s'": st.CommentOnStream(name("s"), "it's"),
+    "COMMENT ON TOPIC s IS NULL": st.CommentOnStream(name("s"), None, topic=True),
+    "DROP STREAM s": st.DropStream(name("s")),
+    "DROP CHANGE STREAM IF EXISTS s CASCADE": st.DropStream(name("s"), if_exists=True, cascade=True),
+    "DROP TOPIC s": st.DropStream(name("s"), topic=True),
+    "SHOW STREAMS": st.ShowStreams(),
+    "SHOW CHANGE STREAMS LIKE 'a%'": st.ShowStreams(like="a%"),
+    "SHOW TOPICS": st.ShowStreams(topics=True),
+    "SHOW PARTITIONS ON s": st.ShowPartitions(name("s")),
+    "SHOW CREATE STREAM s": st.ShowCreateStream(name("s")),
+    "DESCRIBE STREAM stream": st.DescribeStream(name("stream")),
+    "CHECK STREAM s": st.CheckStream(name("s")),
+    "SHOW CHANGES FOR t SINCE '2024-01-01' LIMIT $1": st.ShowChanges(name("t"), "2024-01-01", P(1)),
+    "SHOW CHANGES FOR t SINCE 500": st.ShowChanges(name("t"), 500),
+    "LISTEN s": other.Listen("s"),
+    "UNLISTEN *": other.Unlisten(None),
+    "UNLISTEN s": other.Unlisten("s"),
+    "PUBLISH TO s 'payload'": other.Publish(name("s"), st.Fragment("'payload'")),
+    "PUBLISH INTO s KEY 'a' || 'b' HEADERS '{}' 'payload'": other.Publish(
+        name("s"), st.Fragment("'payload'"), "value", st.Fragment("'a' || 'b'"), st.Fragment("'{}'")
+    ),
+    "PUBLISH TO s VALUES ('a'), ('b')": other.Publish(
+        name("s"), st.Fragment("VALUES ('a'), ('b')"), "values"
+    ),
+    "PUBLISH TO s SELECT x FROM t": other.Publish(name("s"), st.Fragment("SELECT x FROM t"), "select"),
+    "CREATE CONSUMER GROUP g ON s": st.CreateGroup("g", name("s")),
+    "CREATE CONSUMER GROUP IF NOT EXISTS 'my group' ON s START LATEST": st.CreateGroup(
+        "my group", name("s"), st.Place("latest"), if_not_exists=True
+    ),
+    "CREATE CONSUMER GROUP $1 ON s START AFTER $2": st.CreateGroup(P(1), name("s"), st.Place("after", P(2))),
+    "CREATE CONSUMER GROUP g ON s START AFTER '{\"0\": 3}'": st.CreateGroup(
+        "g", name("s"), st.Place("after", '{"0": 3}')
+    ),
+    "CREATE CONSUMER GROUP g ON s START AT TIMESTAMP '2024-01-01'": st.CreateGroup(
+        "g", name("s"), st.Place("timestamp", "2024-01-01")
+    ),
+    "CREATE CONSUMER GROUP g ON s START SNAPSHOT": st.CreateGroup("g", name("s"), st.Place("snapshot")),
+    "ALTER CONSUMER GROUP g ON s SEEK TO EARLIEST": st.SeekGroup("g", name("s"), st.EARLIEST),
+    "ALTER CONSUMER GROUP g ON s SEEK PARTITION 3 AFTER 17 DRY RUN": st.SeekGroup(
+        "g", name("s"), st.Place("after", 17), 3, dry_run=True
+    ),
+    "ALTER CONSUMER GROUP g ON s SEEK BOOKMARK b": st.SeekGroup("g", name("s"), st.Place("bookmark", "b")),
+    "ALTER CONSUMER GROUP g ON s PARK PARTITION 1 AT 5 REASON 'bad'": st.Park("g", name("s"), 1, 5, "bad"),
+    "ALTER CONSUMER GROUP g ON s RELEASE PARTITION 1": st.Release("g", name("s"), 1),
+    "DROP CONSUMER GROUP IF EXISTS g ON s": st.DropGroup("g", name("s"), if_exists=True),
+    "DESCRIBE CONSUMER GROUP g ON s": st.DescribeGroup("g", name("s")),
+    "SHOW CONSUMER GROUPS": st.ShowGroups(),
+    "SHOW CONSUMER GROUPS ON s": st.ShowGroups(name("s")),
+    "SHOW OFFSETS ON s CONSUMER GROUP g": st.ShowOffsets(name("s"), "g"),
+    "SHOW MEMBERS ON s CONSUMER GROUP g": st.ShowMembers(name("s"), "g"),
+    "SHOW PARKED ON s CONSUMER GROUP g": st.ShowParked(name("s"), "g"),
+    "SHOW READ POSITION ON s CONSUMER GROUP g": st.ShowReadPosition(name("s"), "g"),
+    "SHOW READ POSITION ON s CONSUMER GROUP g MEMBER m": st.ShowReadPosition(name("s"), "g", "m"),
+    "LEAVE CONSUMER GROUP g ON s MEMBER 'm'": st.LeaveGroup("g", name("s"), "m"),
+    "COMMIT OFFSET PARTITION 0 AT 17 ON s CONSUMER GROUP g": st.CommitOffset(name("s"), "g", 0, 17),
+    "COMMIT OFFSET PARTITION $1 AT $2 ON s CONSUMER GROUP $3 MEMBER $4": st.CommitOffset(
+        name("s"), P(3), P(1), P(2), P(4)
+    ),
+    "COMMIT OFFSETS ON s CONSUMER GROUP g": st.CommitOffsets(name("s"), "g"),
+    "COMMIT OFFSETS AT '{\"0\": 17}' ON s CONSUMER GROUP 'g'": st.CommitOffsets(name("s"), "g", '{"0": 17}'),
+    "COMMIT OFFSETS AT ? ON s CONSUMER GROUP ?": st.CommitOffsets(name("s"), P(2), P(1)),
+    "CREATE BOOKMARK b ON s": other.CreateBookmark("b", name("s")),
+    "CREATE BOOKMARK b ON s CONSUMER GROUP g": other.CreateBookmark("b", name("s"), "g"),
+    "CREATE BOOKMARK b ON s AT '{\"0\": 1}'": other.CreateBookmark("b", name("s"), at='{"0": 1}'),
+    "DROP BOOKMARK b ON s": other.DropBookmark("b", name("s")),
+    "SHOW BOOKMARKS ON s": other.ShowBookmarks(name("s")),
+    "SHOW CHECKPOINTS": other.ShowCheckpoints(),
+    "SHOW NODES": other.ShowNodes(),
+    "SHOW PLACEMENT": other.ShowPlacement(),
+    "REPORT PIPELINE 'p' AS '{}'": other.ReportPipeline("p", "{}"),
+    "CREATE USER u PASSWORD 'secret' SUPERUSER": other.CreateUser("u", "secret", superuser=True),
+    "ALTER USER u NOSUPERUSER": other.AlterUser("u", superuser=False),
+    "DROP USER u": other.DropUser("u"),
+    "GRANT CONSUME, SELECT ON s TO u": other.Grant(("select", "consume"), "relation", name("s"), "u"),
+    "GRANT ALL ON DATABASE TO u": other.Grant(other.PRIVILEGES, "database", None, "u"),
+    "REVOKE CREATE ON SCHEMA n FROM u": other.Revoke(("create",), "schema", name("n"), "u"),
+}
+
+
+@pytest.mark.parametrize("text", STATEMENTS)
+def test_a_text_becomes_its_statement(text: str) -> None:
+    assert parse(text) == STATEMENTS[text]
+    assert parse(text + " ;") == STATEMENTS[text]
+
+
+@pytest.mark.parametrize("text", STATEMENTS)
+def test_a_statement_becomes_a_text_again(text: str) -> None:
+    statement = STATEMENTS[text]
+    assert parse(render_statement(statement)) == statement
+
+
+def test_every_opening_has_a_statement_here() -> None:
+    first_words = {tuple(text.upper().replace("/* A */ ", "").split()[:4]) for text in STATEMENTS}
+    for words in OPENINGS:
+        if "CHANGE" in words or words[-1] == "ROLE" or words == ("SHOW", "CREATE", "TOPIC"):
+            continue
+        assert any(found[: len(words)] == words for found in first_words), words
+
+
+def test_options() -> None:
+    text = (
+        'CREATE STREAM s ON t WITH (Partitions = 4, partition_by = (a, "B c"), before = KEY, '
+        "snapshot = 'initial', buffer_bytes = '64 MiB', retention = '7 days', retention_bytes = none, "
+        "minimal_changes = 'all', compaction = 'key', tombstone_retention = '1 day')"
+    )
+    statement = parse(text)
+    assert isinstance(statement, st.CreateStream)
+    options = statement.options
+    assert options.integer("partitions") == 4
+    assert options.names("partition_by") == ("a", "B c")
+    assert options.text("before") == "key"
+    assert options.text("snapshot") == "initial"
+    assert options.integer("buffer_bytes") == 64 << 20
+    assert options.integer("retention") == 7 * 86_400_000
+    assert "retention_bytes" in options
+    assert options.integer("retention_bytes") is None
+    assert options.position("partitions") == text.index("Partitions") + 1
+    assert parse(render_statement(statement)) == statement
+
+
+@pytest.mark.parametrize("value", ["'a, \"B, c\"'", '(a, "B, c")', "(\"a\", 'B, c')"])
+def test_partition_by_is_a_list_or_a_string(value: str) -> None:
+    statement = parse(f"CREATE STREAM s ON t WITH (partition_by = {value})")
+    assert isinstance(statement, st.CreateStream)
+    assert statement.options.names("partition_by") == ("a", "B, c")
+
+
+def test_snowflake_is_understood() -> None:
+    for text in (
+        "CREATE STREAM s ON TABLE t APPEND_ONLY = TRUE SHOW_INITIAL_ROWS = TRUE",
+        "CREATE STREAM s ON TABLE t WITH (append_only = true, show_initial_rows = true)",
+    ):
+        statement = parse(text)
+        assert isinstance(statement, st.CreateStream)
+        assert statement.operations == ("insert",)
+        assert statement.options.text("snapshot") == "initial"
+    assert parse("CREATE STREAM s ON t APPEND_ONLY = FALSE") == parse("CREATE STREAM s ON t")
+
+
+# Text with the error's place marked by `^`, its class, and words of the message or hint.
+ERRORS = [
+    ("CREATE STREAM^", SyntaxError_, "the name of the stream"),
+    ("CREATE STREAM s^", SyntaxError_, "CREATE STREAM s ON t"),
+    ("CREATE STREAM s ON t ^x", SyntaxError_, "OPERATIONS, WHERE or WITH"),
+    ("CREATE STREAM ^select ON t", SyntaxError_, 'near "select"'),
+    ('CREATE STREAM ^"" ON t', SyntaxError_, "zero-length"),
+    ("CREATE STREAM s ON t WITH (partitions^)", SyntaxError_, "value of partitions"),
+    ("CREATE STREAM s ON t WITH (partitions = 4, ^PARTITIONS = 5)", SyntaxError_, "given twice"),
+    ("CREATE STREAM s ON t OPERATIONS INSERT, ^TRUNCATE", SyntaxError_, "INSERT, UPDATE or DELETE"),
+    ("CREATE STREAM s ON t WHERE^", SyntaxError_, "a predicate"),
+    ("CREATE STREAM s ON t WHERE a ^WHERE b", SyntaxError_, "given twice"),
+    ("CREATE STREAM s ^(id int) WITH (kafka_topic = 'x')", SyntaxError_, "CREATE STREAM s ON t"),
+    ("CREATE STREAM s ^AS SELECT 1", SyntaxError_, "CREATE TABLE first"),
+    ("CREATE STREAM s ON ^VIEW v", NotSupported, "behind the view"),
+    ("CREATE STREAM s ON t WITH (^partitions = 0)", InvalidParameterValue, "from 1 to 1024"),
+    ("CREATE STREAM s ON t WITH (^partitions = 1025)", InvalidParameterValue, "from 1 to 1024"),
+    ("CREATE STREAM s ON t WITH (^partitons = 4)", InvalidParameterValue, 'Did you mean "partitions"?'),
+    ("CREATE STREAM s ON t WITH (^before = 'ful')", InvalidParameterValue, 'Did you mean "full"?'),
+    ("CREATE STREAM s ON t WITH (^buffer_bytes = 5)", InvalidParameterValue, "65536"),
+    ("CREATE STREAM s ON t WITH (^buffer_bytes = '1 parsec')", InvalidParameterValue, "64 MiB"),
+    ("CREATE STREAM s ON t WITH (^retention = 5)", InvalidParameterValue, "Give a unit"),
+    ("CREATE STREAM s ON t WITH (^partition_by = 'a,')", InvalidParameterValue, "list of columns"),
+    ("CREATE STREAM s ON t WITH (^on_gap = 'error')", InvalidParameterValue, "unknown option"),
+    ("ALTER STREAM s SET (^partitions = 9)", InvalidParameterValue, "cannot be changed"),
+    ("CREATE CONSUMER GROUP g^", SyntaxError_, "ON"),
+    ("CREATE CONSUMER GROUP g ON s START ^NOW", SyntaxError_, "EARLIEST, LATEST"),
+    ("CREATE CONSUMER GROUP g ON s START AFTER ^-1", InvalidParameterValue, "less than 0"),
+    ("CREATE CONSUMER GROUP g ON s START AFTER ^'x'", InvalidTextRepresentation, "map of partitions"),
+    ("CREATE CONSUMER GROUP ^'' ON s", InvalidParameterValue, "no name"),
+    ("CREATE CONSUMER GROUP g ON s WITH (^session_timeout = 30)", InvalidParameterValue, "Give a unit"),
+    ("COMMIT OFFSETS ON s^", SyntaxError_, "CONSUMER GROUP"),
+    ("COMMIT OFFSETS ^PARTITION 1 AT 5 ON s CONSUMER GROUP g", SyntaxError_, "COMMIT OFFSET PARTITION"),
+    ("COMMIT OFFSETS AT ^'17' ON s CONSUMER GROUP g", InvalidTextRepresentation, "map"),
+    ("COMMIT OFFSET PARTITION 1 AT ^1.5 ON s CONSUMER GROUP g", SyntaxError_, "an integer"),
+    ("COMMIT OFFSET PARTITION 1 AT ^9223372036854775808 ON s CONSUMER GROUP g", InvalidParameterValue, ""),
+    ("DROP STREAM s^, t", SyntaxError_, "The form is"),
+    ("SHOW OFFSETS ON s CONSUMER GROUP ^$x", SyntaxError_, "$1, $2"),
+    ("^SUBSCRIBE TO s", SyntaxError_, "FROM STREAM s CONSUMER GROUP g"),
+    ("CREATE ^SUBSCRIPTION x", SyntaxError_, "CREATE CONSUMER GROUP g ON s"),
+    ("CREATE ^CHANGEFEED FOR t", SyntaxError_, "CREATE STREAM s ON t"),
+    ("^CREATE OR REPLACE STREAM s ON t", NotSupported, "DROP STREAM s"),
+    ("SELECT * FROM orders EMIT ^CHANGES", SyntaxError_, "FROM STREAM orders"),
+    ("SELECT * FROM main.o CONSUMER ^GROUP g LIMIT 5", SyntaxError_, "FROM STREAM main.o CONSUMER GROUP"),
+    ("SELECT * FROM STREAM s PARTITION ^-1", InvalidParameterValue, "less than 0"),
+    ("SELECT * FROM STREAM s PARTITION ^x", SyntaxError_, "PARTITION takes"),
+    ("SELECT * FROM STREAM s PARTITION (1, ^)", SyntaxError_, "an integer"),
+    ("SELECT * FROM STREAM s AFTER ^'{\"0\": x}'", InvalidTextRepresentation, "map"),
+    ("SELECT * FROM STREAM s CONSUMER GROUP g ^CONSUMER GROUP h", SyntaxError_, "given twice"),
+    ("SELECT * FROM STREAM s MEMBER ^'m'", SyntaxError_, "after CONSUMER GROUP"),
+    ("SELECT * FROM STREAM s WAIT ^5", InvalidParameterValue, "Give a unit"),
+    ("SELECT * FROM STREAM s WAIT ^'5'", InvalidParameterValue, "Give a unit"),
+    ("SELECT * FROM STREAM s WAIT '5 s' FOR ^0", InvalidParameterValue, "less than 1"),
+    ("SELECT * FROM STREAM s ENVELOPE ^XML", SyntaxError_, "JSON or CHANGES"),
+    ("SELECT * FROM STREAM s LIMIT ^-1", InvalidParameterValue, "LIMIT must not be negative"),
+    ("SELECT * FROM x: STREAM s ^y", SyntaxError_, "two aliases"),
+    ("SELECT * FROM STREAM s LIMT ^5", SyntaxError_, 'near "5"'),
+    ("^CREATE VIEW v AS SELECT * FROM STREAM s", NotSupported, "retained events"),
+    ("^CREATE OR REPLACE MACRO m() AS TABLE SELECT * FROM STREAM s", NotSupported, "macro"),
+    ("SELECT * FROM STREAM s ^'", SyntaxError_, "unterminated"),
+]
+
+
+@pytest.mark.parametrize(("marked", "kind", "words"), ERRORS)
+def test_errors_have_their_class_their_place_and_a_way_out(
+    marked: str, kind: type[DucktailError], words: str
+) -> None:
+    text = marked.replace("^", "")
+    with pytest.raises(kind) as caught:
+        parse(text)
+    error = caught.value
+    assert error.position == marked.index("^") + 1
+    assert words in f"{error.message} {error.hint}"
+    assert not error.message.endswith(".")
+    for sentence in (error.hint, error.detail):
+        assert sentence is None or sentence.endswith((".", "?"))
+
+
+# What a later version brings: understood, and refused by name.
+LATER = [
+    "CREATE TOPIC s",
+    "CREATE STREAM s ON a, b",
+    "CREATE STREAM s ON t WITH (retention = '7d')",
+    "CREATE STREAM s ON t WITH (minimal_changes = 'none')",
+    "DROP TOPIC s",
+    "SHOW TOPICS",
+    "SHOW CREATE STREAM s",
+    "CREATE CONSUMER GROUP g ON s START SNAPSHOT",
+    "CREATE CONSUMER GROUP g ON s START AT TIMESTAMP '2024-01-01'",
+    "CREATE CONSUMER GROUP g ON s WITH (on_gap = 'earliest')",
+    "ALTER CONSUMER GROUP g ON s SEEK EARLIEST",
+    "COMMIT OFFSETS ON s CONSUMER GROUP g MEMBER 'm'",
+    "PUBLISH TO s 'x'",
+    "GRANT SELECT ON s TO u",
+    "SELECT * FROM TOPIC s",
+    "SELECT * FROM STREAM s CONSUMER GROUP g MEMBER m",
+    "SELECT * FROM STREAM s ENVELOPE CHANGES",
+    "SELECT * FROM STREAM s WAIT '5 s'",
+    "SELECT * FROM STREAM s LIMIT 5 TRANSACTIONS",
+]
+
+
+@pytest.mark.parametrize("text", LATER)
+def test_later_things_are_refused_and_say_so(text: str) -> None:
+    with pytest.raises(NotSupported, match="is not supported yet"):
+        refuse_later(parse(text))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "CREATE STREAM s ON t (a) OPERATIONS INSERT WHERE a > 1 WITH (partitions = 2, snapshot = initial)",
+        "CREATE CONSUMER GROUP g ON s START AFTER 5",
+        "COMMIT OFFSETS ON s CONSUMER GROUP g",
+        "SELECT * FROM STREAM s PARTITION 1 CONSUMER GROUP g AFTER 3 LIMIT 5",
+        "SELECT * FROM STREAM s ENVELOPE JSON",
+    ],
+)
+def test_what_is_there_is_not_refused(text: str) -> None:
+    refuse_later(parse(text))
+
+
+# Scans.
+
+
+def scan_of(text: str, tables: tuple[str, ...] = ()) -> st.Scan:
+    query = parse(text, tables.__contains__)
+    assert isinstance(query, Query)
+    (scan,) = query.scans
+    return scan
+
+
+def test_a_scan_with_all_its_clauses() -> None:
+    text = (
+        "SELECT * FROM STREAM a.s WAIT '5 s' FOR 10 AFTER $4 PARTITION ($1, 2) "
+        "CONSUMER GROUP $2 MEMBER $3 ENVELOPE CHANGES AS x (l, p) WHERE true"
+    )
+    scan = scan_of(text)
+    assert scan == st.Scan(
+        name("a", "s"), 14, text.index(" WHERE"), (P(1), 2), P(2), P(3), P(4), "changes", "5 s", 10,
+        alias="x", columns=("l", "p"),
+    )  # fmt: skip
+    query = parse(text)
+    assert parameter_types(query) == {1: "INTEGER", 2: "VARCHAR", 3: "VARCHAR", 4: "BIGINT"}
+
+
+def test_parameter_types_of_statements() -> None:
+    text = "COMMIT OFFSET PARTITION $1 AT $2 ON s CONSUMER GROUP $3"
+    assert parameter_types(parse(text)) == {1: "INTEGER", 2: "BIGINT", 3: "VARCHAR"}
+    assert parameter_types(parse("COMMIT OFFSETS AT $2 ON s CONSUMER GROUP $1")) == dict.fromkeys(
+        (1, 2), "VARCHAR"
+    )
+    assert parameter_types(parse("CREATE CONSUMER GROUP $1 ON s START AFTER $2")) == {
+        1: "VARCHAR",
+        2: "BIGINT",
+    }
+
+
+@pytest.mark.parametrize(
+    ("text", "span"),
+    [
+        ("SELECT * FROM STREAM s", "STREAM s"),
+        ("FROM stream s x WHERE x.lsn > 3", "stream s x"),
+        ('SELECT * FROM /* STREAM a */ STREAM -- b\n s AS "x y" LIMIT 3', 'STREAM -- b\n s AS "x y"'),
+        ("SELECT * FROM t JOIN STREAM s ON true", "STREAM s"),
+        ("SELECT * FROM t, (STREAM s CONSUMER GROUP g)", "STREAM s CONSUMER GROUP g"),
+        ("SELECT * FROM x: STREAM s LIMIT 3", "x: STREAM s"),
+        ("PIVOT STREAM s ON op USING count(*)", "STREAM s"),
+        ("SELECT 'FROM STREAM t' FROM STREAM partition PARTITION 3", "STREAM partition PARTITION 3"),
+        ("SELECT * FROM STREAM s consumer GROUP BY op", "STREAM s consumer"),
+        ("SELECT * FROM STREAM s after WHERE after.lsn > 3", "STREAM s after"),
+        ("SELECT * FROM STREAM stream stream", "STREAM stream stream"),
+        ("DELETE FROM t USING STREAM s WHERE t.id = s.lsn", "STREAM s"),
+        ("EXPLAIN (ANALYZE) SELECT * FROM STREAM s", "STREAM s"),
+        ("COPY (SELECT * FROM STREAM s) TO STDOUT (FORMAT csv, HEADER)", "STREAM s"),
+        ("SELECT * FROM STREAM 日本 AS \U0001f986 LIMIT 1", "STREAM 日本 AS \U0001f986"),
+    ],
+)
+def test_the_span_of_a_scan(text: str, span: str) -> None:
+    assert has_scan(text)
+    scan = scan_of(text)
+    assert text[scan.start : scan.end] == span
+
+
+NO_SCANS = [
+    "SELECT * FROM stream",
+    "SELECT * FROM STREAM WHERE x",
+    "SELECT * FROM stream AS x",
+    'SELECT * FROM "stream" s',
+    "SELECT * FROM main.stream s",
+    "SELECT stream, topic, partition, after FROM t",
+    "SELECT a, stream b, topic c FROM t",
+    "SELECT x IS DISTINCT FROM stream y FROM t",
+    "SELECT extract(year FROM stream), f(stream) FROM t",
+    "INSERT INTO stream VALUES (1)",
+    "UPDATE stream SET x = 1",
+    "SELECT * FROM t ORDER BY stream, topic DESC",
+    "SELECT 'FROM STREAM s'",
+    "SELECT 1 -- FROM STREAM s",
+    "WITH stream AS (SELECT 1) SELECT * FROM stream s",
+    'WITH RECURSIVE a AS (SELECT 1), "stream"(x) AS (SELECT 2) SELECT * FROM stream s',
+    "SELECT * FROM stream(5)",
+    "SELECT * FROM t PIVOT (stream s FOR x IN (1))",
+    "SELECT emit changes FROM t",
+    "SELECT * FROM orders consumer GROUP BY x",
+]
+
+
+@pytest.mark.parametrize("text", NO_SCANS)
+def test_what_is_no_scan(text: str) -> None:
+    query = parse(text)
+    assert isinstance(query, Query)
+    assert query.scans == ()
+
+
+def test_ordinary_texts_are_not_looked_at() -> None:
+    for text in ("SELECT 1", "SELECT stream FROM t", "INSERT INTO t VALUES ('stream')", "SELECT emit FROM x"):
+        assert not has_scan(text)
+
+
+def test_a_table_called_stream_hides_a_scan_without_clauses() -> None:
+    both = ("stream", "topic")
+    for text in (
+        "SELECT * FROM stream s",
+        "SELECT * FROM stream partition",
+        "SELECT * FROM topic t, stream s",
+    ):
+        query = parse(text, both.__contains__)
+        assert isinstance(query, Query)
+        assert query.scans == ()
+    assert scan_of("SELECT * FROM stream s PARTITION 3", both).partitions == (3,)
+    assert scan_of("SELECT * FROM STREAM s CONSUMER GROUP g", both).group == "g"
+    assert scan_of("SELECT * FROM topic t, stream s AFTER 5", both).after == 5
+    assert scan_of("SELECT * FROM STREAM s", ("topic",)).stream == name("s")
+
+
+def test_what_sqlglot_does_not_know_is_left_to_duckdb() -> None:
+    query = parse("SELECT * FROM STREAM s WHERE #!")
+    assert isinstance(query, Query)
+    assert query.tree is None
+    assert query.problem is not None and query.problem.sqlstate == "42601"
+
+
+def test_a_deep_text_does_no_harm() -> None:
+    for text in (
+        "SELECT " + "(" * 5000 + "1" + ")" * 5000 + " FROM STREAM s",
+        "SELECT * FROM STREAM s WHERE " + " OR ".join(f"partition = {n}" for n in range(5000)),
+        "SELECT * FROM " + "(SELECT * FROM " * 500 + "STREAM s" + ")" * 500,
+    ):
+        query = parse(text)
+        assert isinstance(query, Query)
+        assert len(query.scans) == 1
+
+
+# Units and positions.
+
+
+@pytest.mark.parametrize(
+    ("text", "milliseconds"),
+    [
+        ("7d", 604_800_000),
+        ("30 s", 30_000),
+        ("5 min", 300_000),
+        ("500 ms", 500),
+        ("1 day 02:00:00", 93_600_000),
+        ("02:30", 9_000_000),
+        ("1.5 hours", 5_400_000),
+        ("1 hour, 30 minutes", 5_400_000),
+        ("1 mon", 30 * 86_400_000),
+        ("1500 us", 1),
+        ("PT1H30M", 5_400_000),
+        ("P1DT1S", 86_401_000),
+        ("0 s", 0),
+    ],
+)
+def test_intervals(text: str, milliseconds: int) -> None:
+    assert parse_interval_ms(text) == milliseconds
+    assert parse_interval_ms(f" {text} ") == milliseconds
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", " ", "5", "5.5", "-5 s", "5 x", "s", "5 s 3", "1:2:3:4", "P", "PT", "1 day ago", "٣ s", "9e9 s"],
+)
+def test_bad_intervals(text: str) -> None:
+    with pytest.raises(InvalidParameterValue) as caught:
+        parse_interval_ms(text)
+    assert caught.value.hint is not None and "30 s" in caught.value.hint
+
+
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [
+        ("1024", 1024),
+        ("64 MiB", 64 << 20),
+        ("10 GB", 10**10),
+        ("1.5kB", 1500),
+        ("1 TiB", 1 << 40),
+        (" 7 bytes ", 7),
+    ],
+)
+def test_sizes(text: str, size: int) -> None:
+    assert parse_bytes(text) == size
+
+
+@pytest.mark.parametrize("text", ["", "x", "5 parsec", "-1", "1 2", "1e3"])
+def test_bad_sizes(text: str) -> None:
+    with pytest.raises(InvalidParameterValue):
+        parse_bytes(text)
+
+
+def test_units_have_bounds() -> None:
+    with pytest.raises(InvalidParameterValue, match="too long"):
+        parse_interval_ms(f"{INTERVAL_MS_MAX + 1} ms")
+    with pytest.raises(InvalidParameterValue, match="too large"):
+        parse_bytes(f"{(BYTES_MAX >> 40) + 1} TiB")
+    with pytest.raises(InvalidParameterValue):
+        parse_interval_ms("9" * 10_000 + " s")
+
+
+def test_positions() -> None:
+    assert parse_positions(' {"0": 17, "12": 0} ') == {0: 17, 12: 0}
+    assert parse_positions("{}") == {}
+    assert parse_positions(format_positions({3: 1, 0: 2})) == {0: 2, 3: 1}
+    assert parse_after("17") == parse_after(17) == 17
+    assert parse_after('{"0": 1}') == {0: 1}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "17",
+        "[]",
+        "null",
+        '{"a": 1}',
+        '{"0": -1}',
+        '{"0": 1.5}',
+        '{"0": "1"}',
+        '{"0": true}',
+        '{"0": 9223372036854775808}',
+        '{"0": 1, "0": 2}',
+        '{"0": 1, "00": 2}',
+        '{"0": NaN}',
+        '{"0": {"1": 2}}',
+        "[" * 100_000,
+        '{"0": ' + "9" * 10_000 + "}",
+    ],
+)
+def test_bad_positions(text: str) -> None:
+    with pytest.raises(InvalidTextRepresentation):
+        parse_positions(text)
