@@ -212,6 +212,15 @@ class StreamBuffer:
                 if self.bytes <= self.bytes_max:
                     return
 
+    def holds(self, after: Mapping[int, int]) -> bool:
+        """Whether every retained event after these LSNs (partition -> LSN) is buffered."""
+        with self.mutex:
+            return all(
+                lsn >= self.partitions[number].trimmed_through_lsn
+                and self.partitions[number].complete_after(lsn)
+                for number, lsn in after.items()
+            )
+
     def read(self, after: Mapping[int, int], through_lsn: int | None, limit: int) -> Hot | None:
         """The next events after a position, at most `limit`, in LSN order over the partitions.
 

@@ -110,6 +110,11 @@ class Scan:
             "of what is retained with AFTER 0.",
         )
 
+    @property
+    def hot(self) -> bool:
+        """Whether the next events are in the buffers, as far as can be told without the log."""
+        return self._buffer.holds(self._after)
+
     def read(self, limit: int) -> Hot:
         """The next events, at most `limit` rows (fewer do not mean the end: see `exhausted`).
 

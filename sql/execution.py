@@ -33,6 +33,9 @@ from .running import bound_with_types
 from .scan_relation import HIDDEN_LSN
 from .statement import Description, Statement
 
+# Verbs that are answered from the session's own state.
+INLINE_VERBS = frozenset({"BEGIN", "SAVEPOINT", "RELEASE"})
+
 # Kinds whose text may hold a stream scan.
 SCANNABLE = frozenset({Kind.READ, Kind.DML, Kind.DDL, Kind.COPY})
 
@@ -51,10 +54,24 @@ def prepare(session: Context, text: str, oids: tuple[int, ...]) -> Statement:
             refuse_later(parsed)
             node = parsed
     types = tuple(_declared(oid) for oid in oids)
-    statement = Statement(classified, node, types, lambda wanted: describe(session, wanted))
+    statement = Statement(
+        classified,
+        node,
+        types,
+        lambda wanted: describe(session, wanted),
+        lambda wanted: is_inline(session, wanted),
+    )
     if isinstance(node, Query):
         statement.bindable = scans.bindable(session, node)
     return statement
+
+
+def is_inline(session: Context, statement: Statement) -> bool:
+    """Whether running a statement now takes no DuckDB work: BEGIN, SHOW, a plain read of a stream."""
+    classified = statement.classified
+    if isinstance(statement.node, Query):
+        return classified.kind is Kind.READ and scans.is_inline(session, statement, statement.node)
+    return classified.kind is Kind.EMPTY or classified.verb in INLINE_VERBS
 
 
 def _declared(oid: int) -> str:
@@ -84,7 +101,7 @@ def _described_query(session: Context, statement: Statement) -> Description:
             (given[n - 1] if n <= len(given) else "") or ours.get(n, "") for n in range(1, count + 1)
         )
     try:
-        found = bound_with_types(session, statement.bindable, given)
+        found, casts = bound_with_types(session, statement.bindable, given)
     except DucktailError as error:
         if isinstance(statement.node, Query) and error.position is not None:
             error.position = scans.user_position(error.position, scans.empty_scans(statement.node))
@@ -100,7 +117,7 @@ def _described_query(session: Context, statement: Statement) -> Description:
             for name, type_ in zip(found.names, found.types, strict=True)
             if name != HIDDEN_LSN
         )
-    return Description(tuple(types.get(n, "VARCHAR") for n in range(1, count + 1)), columns)
+    return Description(tuple(types.get(n, "VARCHAR") for n in range(1, count + 1)), columns, casts)
 
 
 def _returns(classified: Classified) -> bool:

@@ -9,7 +9,7 @@ from ..engine.waiting import Waiting
 from .context import Context
 from .names import Key
 from .results import Result, select_tag
-from .running import bound, lossless, query_result, rows_of, rows_result
+from .running import bound, lossless, query_result, rows_of, rows_result, with_casts
 from .statement import Statement
 from .tokens import tokenize
 
@@ -21,6 +21,8 @@ def run(session: Context, statement: Statement, parameters: tuple[object, ...]) 
         return (yield from _run_writing(session, text, parameters))
     if session.in_block:
         session.touched()
+    if statement.casts and parameters:
+        return query_result(session, with_casts(text, statement.casts), parameters, None)
     return query_result(session, text, parameters, text)
 
 

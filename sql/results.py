@@ -236,6 +236,11 @@ class Result:
         result.tag, result._ended = tag, True
         return result
 
+    @property
+    def inline(self) -> bool:
+        """Whether the next fetch takes no DuckDB work, so that an event loop may do it itself."""
+        return self._ended or bool(getattr(self.source, "inline", False))
+
     def fetch(self, max_rows: int | None) -> Batch | None:
         """The next rows, at most `max_rows` (and at most a batch); None when there are no more.
 

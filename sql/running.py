@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 import duckdb
@@ -12,6 +12,7 @@ from ..engine import datarow
 from ..engine.binding import Bound, bind, type_text
 from ..engine.capture import arrow_table
 from ..engine.duckdb_errors import translated
+from ..engine.errors import DucktailError
 from .context import Context
 from .results import BATCH_ROWS, ArrowSource, Result, ResultColumn, select_tag, table_result
 from .tokens import tokenize
@@ -39,18 +40,44 @@ def bound(session: Context, text: str) -> Bound:
     try:
         return bind(binding_cursor(session), text)
     except duckdb.Error as error:
-        raise translated(error, text) from error
+        raise placed(session, error, text) from error
 
 
-def bound_with_types(session: Context, text: str, given: Sequence[str]) -> Bound:
+def placed(session: Context, error: BaseException, text: str) -> DucktailError:
+    """An error of a text, with its place there.
+
+    What binds without running tells an error without its place; PREPARE tells it with, and costs more:
+    it is asked only now.
+    """
+    found = translated(error, text)
+    if found.position is not None:
+        return found
+    try:
+        session.meta.execute(PREPARE + text)
+        session.meta.execute("DEALLOCATE __ducktail_place")
+    except duckdb.Error as again:
+        told = translated(again, PREPARE + text)
+        if type(told) is type(found) and told.position is not None and told.position > len(PREPARE):
+            told.position -= len(PREPARE)
+            return told
+    return found
+
+
+def bound_with_types(
+    session: Context, text: str, given: Sequence[str]
+) -> tuple[Bound, dict[str, str] | None]:
     """Bind a text whose parameters the client has given types.
 
-    A type of the result that hangs on a parameter alone (`SELECT $1 + 1`) is told by binding once
-    more with typed NULLs in the parameters' places; a parameter without a type is text.
+    A type of the result that hangs on a parameter (`SELECT $1 + 1`) is told by binding once more with
+    typed NULLs in the parameters' places; a parameter without a type is text.
+
+    Returns:
+        What the binder says, and the types that the parameters must be cast to for the answer to be
+        so; None where casts cannot stand in their places.
     """
     found = bound(session, text)
     if not found.parameters:
-        return found
+        return found, None
     types = {
         name: (given[int(name) - 1] if int(name) <= len(given) else "") or type_
         for name, type_ in found.parameters.items()
@@ -58,17 +85,26 @@ def bound_with_types(session: Context, text: str, given: Sequence[str]) -> Bound
     try:
         typed = bind(binding_cursor(session), with_nulls(text, types))
     except duckdb.Error:
-        # A typed NULL cannot stand where the parameter does: what was found has to do.
-        return Bound(found.names, found.types, types, found.writes, found.returns_rows)
-    return Bound(found.names, typed.types, types, found.writes, found.returns_rows)
+        return Bound(found.names, found.types, types, found.writes, found.returns_rows), None
+    names = found.names if len(found.names) == len(typed.names) else typed.names
+    return Bound(names, typed.types, types, found.writes, found.returns_rows), types
 
 
-def with_nulls(text: str, types: dict[str, str]) -> str:
+def with_nulls(text: str, types: Mapping[str, str]) -> str:
     """The text with each parameter replaced by a NULL of its type."""
+    return _at_parameters(text, types, lambda name: f"(NULL::{types[name]})")
+
+
+def with_casts(text: str, types: Mapping[str, str]) -> str:
+    """The text with each parameter cast to its type: its answer has the types that were described."""
+    return _at_parameters(text, types, lambda name: f"(${name}::{types[name]})")
+
+
+def _at_parameters(text: str, types: Mapping[str, str], put: Callable[[str], str]) -> str:
     parts, last = [], 0
     for token in tokenize(text):
         if token.text.startswith("$") and token.text[1:] in types:
-            parts += [text[last : token.start], f"(NULL::{types[token.text[1:]]})"]
+            parts += [text[last : token.start], put(token.text[1:])]
             last = token.end
     return "".join(parts) + text[last:]
 
@@ -98,10 +134,9 @@ def query_result(session: Context, text: str, parameters: Sequence[object], user
             relation = session.cursor.sql(wrapped, params=values)
         reader = relation.to_arrow_reader(BATCH_ROWS)
     except duckdb.Error as error:
-        found = translated(error, user_text)
-        if found.position is None and user_text is not None:
-            bound(session, user_text)  # A relation's errors come without their place: the binder's do.
-        raise found from error
+        if user_text is None:
+            raise translated(error) from error
+        raise placed(session, error, user_text) from error
     return Result(columns, ArrowSource(_batches(reader), user_text), select_tag)
 
 
@@ -178,5 +213,6 @@ def text_rows(columns: Sequence[tuple[str, str]], rows: Sequence[Sequence[object
     return table_result([ResultColumn(*column) for column in columns], table, lambda _: tag)
 
 
+PREPARE = "PREPARE __ducktail_place AS "
 KEPT_ROWS = "__ducktail_rows"
 ARROW = {"BIGINT": pa.int64(), "INTEGER": pa.int32(), "BOOLEAN": pa.bool_(), "DOUBLE": pa.float64()}

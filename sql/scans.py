@@ -38,7 +38,7 @@ from .opening import Opened, Pruning, new_scan, open_scan
 from .parse import Query
 from .pruning import Fact
 from .results import EVENT_RESULT, Batch, EventBatch, Result, ResultColumn, Source, select_tag
-from .running import query_result
+from .running import query_result, with_casts
 from .scan_relation import EMPTY, HIDDEN_LSN, EventRelation, as_json
 from .shape import Kind, Shape, Unit, shapes_of
 from .statement import Statement
@@ -48,6 +48,8 @@ from .tracking import TrackedBatch, Tracker
 
 # Ready rows handed out at a time.
 EVENT_ROWS = 8192
+# Rows of a LIMIT up to which an event loop may take them itself: about a millisecond of its time.
+INLINE_ROWS_MAX = 2000
 # Errors of names and types, which DuckDB's relation tells without their place.
 NAMELESS = (UndefinedColumn, UndefinedTable, UndefinedFunction, AmbiguousColumn, DatatypeMismatch)
 _numbers = itertools.count(1)
@@ -143,17 +145,28 @@ def fact_holds(operator: str, value: int, others: Sequence[int]) -> bool:
     }[operator]
 
 
-def _shapes(statement: Statement, query: Query, parameters: Values) -> list[Shape]:
+def _kept_shapes(statement: Statement, query: Query) -> tuple[Shape, ...]:
     kept = statement.plans.get("shapes")
     if not isinstance(kept, tuple):
         kept = statement.plans["shapes"] = shapes_of(query)
-    return [shape.bound(found, parameters) for found in kept]
+    return kept
+
+
+def _shapes(statement: Statement, query: Query, parameters: Values) -> list[Shape]:
+    return [shape.bound(found, parameters) for found in _kept_shapes(statement, query)]
 
 
 def _open(session: Context, found: Shape, parameters: Values) -> Waiting[Opened]:
     stream = session.names.stream(found.scan.stream.parts, found.scan.stream.position)
     narrowed = pruning(found.facts, stream.partitions, parameters)
     return (yield from open_scan(session, found.scan, parameters, narrowed))
+
+
+def is_inline(session: Context, statement: Statement, query: Query) -> bool:
+    """Whether a query is one plain read that needs no snapshot of DuckDB's to begin."""
+    if session.in_block or len(query.scans) != 1 or len(query.scans[0].stream.parts) != 1:
+        return False
+    return _kept_shapes(statement, query)[0].plain is not None
 
 
 def run_query(session: Context, statement: Statement, parameters: Values) -> Waiting[Result]:
@@ -164,6 +177,7 @@ def run_query(session: Context, statement: Statement, parameters: Values) -> Wai
     if len(shapes) == 1 and shapes[0].plain is not None:
         return (yield from _run_plain(session, shapes[0], parameters))
     reading = yield from _prepare(session, query, shapes, parameters)
+    reading.casts = statement.casts
     try:
         reading.read_units(session)
         result = query_result(session, reading.text, reading.values, None)
@@ -213,6 +227,11 @@ class EventSource:
     def stopped(self) -> bool:
         """Whether the LIMIT has ended the read before the scan's end."""
         return self._left == 0 and not self.scan.exhausted
+
+    @property
+    def inline(self) -> bool:
+        """Whether the next rows are few and in the buffers."""
+        return self._left is not None and self._left <= INLINE_ROWS_MAX and self.scan.hot
 
     def next(self, limit: int | None) -> Batch | None:
         """The next events."""
@@ -294,13 +313,17 @@ class Reading:
     pieces: list[Piece] = field(default_factory=list)
     registered: list[str] = field(default_factory=list)
     parameters: Values = ()
+    casts: dict[str, str] | None = None
 
     def read_units(self, session: Context) -> None:
         """Run the row-wise queries that stand inside, and put their rows in their places."""
         for read in self.reads:
             if read.shape.unit is not None:
                 self._read_unit(session, read, read.shape.unit)
-        self.text, self.values = numbered(cut(self.query.text, self.pieces), self.parameters)
+        text = cut(self.query.text, self.pieces)
+        if self.casts:
+            text = with_casts(text, self.casts)
+        self.text, self.values = numbered(text, self.parameters)
 
     def _read_unit(self, session: Context, read: Read, unit: Unit) -> None:
         inside = [Piece(e.offset, e.offset, e.text) for e in unit.edits]

@@ -85,13 +85,13 @@ def _show(session: Context, facts: SettingFacts) -> Result:
         table = pa.table(
             {
                 "name": [v.name for v in rows],
-                "setting": [session.variables[v.name] for v in rows],
+                "setting": [session.variables.shown(v.name) for v in rows],
                 "description": [v.about for v in rows],
             }
         )
         return table_result(columns, table, lambda _: "SHOW")
     found = variable(facts.name)
-    table = pa.table({found.name: [session.variables[found.name]]})
+    table = pa.table({found.name: [session.variables.shown(found.name)]})
     return table_result([ResultColumn(found.name, TEXT)], table, lambda _: "SHOW")
 
 

@@ -16,10 +16,12 @@ class Description:
     Args:
         parameter_types: DuckDB type text of `$1`, `$2`, ...
         columns: of its rows; None where it answers none.
+        casts: what the parameters ("1", "2", ..) are cast to for the columns to have these types.
     """
 
     parameter_types: tuple[str, ...]
     columns: tuple[ResultColumn, ...] | None
+    casts: dict[str, str] | None = None
 
 
 class Statement:
@@ -32,6 +34,7 @@ class Statement:
         node: our own statement or a query with stream scans; None where DuckDB gets the text.
         parameter_types_given: DuckDB types that the client has declared; "" where it left one open.
         describe: works the description out.
+        inline: whether running it now takes no DuckDB work.
     """
 
     def __init__(
@@ -40,18 +43,20 @@ class Statement:
         node: object,
         parameter_types_given: tuple[str, ...],
         describe: Callable[[Statement], Description],
+        inline: Callable[[Statement], bool],
     ) -> None:
         self.classified = classified
         self.node = node
         self.parameter_types_given = parameter_types_given
         self._describe = describe
+        self._inline = inline
         self.bindable = classified.text  # what DuckDB's binder is shown: the text without our scans
         self.plans: dict[str, object] = {}  # what a runner keeps between executions
         self._description: Description | None = None
 
     def declared(self, types: tuple[str, ...]) -> Statement:
         """The same statement with parameter types that were declared."""
-        twin = Statement(self.classified, self.node, types, self._describe)
+        twin = Statement(self.classified, self.node, types, self._describe, self._inline)
         twin.bindable = self.bindable
         return twin
 
@@ -74,6 +79,19 @@ class Statement:
     def columns(self) -> tuple[ResultColumn, ...] | None:
         """Of its rows; None where it answers none."""
         return self.description.columns
+
+    @property
+    def casts(self) -> dict[str, str] | None:
+        """What a described statement's parameters must be cast to, that it answers as described."""
+        return None if self._description is None else self._description.casts
+
+    @property
+    def inline(self) -> bool:
+        """Whether running it now takes no DuckDB work, so that an event loop may do it itself.
+
+        Its result says for itself whether fetching does (`Result.inline`).
+        """
+        return self._inline(self)
 
     @property
     def description(self) -> Description:

@@ -23,6 +23,7 @@ from .units import parse_interval_ms
 
 SERVER_VERSION = "15.0"
 APPLICATION_NAME_CHARS_MAX = 256
+UNITS = ((86_400_000, "d"), (3_600_000, "h"), (60_000, "min"), (1000, "s"))
 TRUE_WORDS = frozenset({"on", "true", "yes", "1", "t", "y"})
 FALSE_WORDS = frozenset({"off", "false", "no", "0", "f", "n"})
 
@@ -266,6 +267,14 @@ class Variables:
 
     def __getitem__(self, name: str) -> str:
         return self.values[name.lower()]
+
+    def shown(self, name: str) -> str:
+        """A value as SHOW has it: a time with the largest unit that it is a whole number of."""
+        value = self[name]
+        if VARIABLES[name.lower()].read is not _milliseconds or value == "0":
+            return value
+        whole = next((u for u in UNITS if int(value) % u[0] == 0), (1, "ms"))
+        return f"{int(value) // whole[0]}{whole[1]}"
 
     def milliseconds(self, name: str) -> int:
         """A setting that is a time."""

@@ -25,7 +25,7 @@ from .dml import slice_dml
 from .names import OURS, Key
 from .reads import refuse_captured
 from .results import Result
-from .running import bound, count_of, lossless, result_columns, rows_of, rows_result
+from .running import bound, count_of, lossless, placed, result_columns, rows_of, rows_result
 from .statement import Statement
 
 TAGS: dict[str, Callable[[int], str]] = {
@@ -104,7 +104,7 @@ def _plain(
                 return rows_result(session, columns, table, tag)
             return Result.command(tag(count_of(session, classified.text, parameters)))
         except duckdb.Error as error:
-            raise translated(error, classified.text) from error
+            raise placed(session, error, classified.text) from error
     finally:
         if not session.in_block:
             session.database.gate.leave(session.id)
@@ -151,15 +151,16 @@ def _plan(
     The user's own text is bound first, on the session's cursor: a wrong name is told with its place
     in what the user wrote.
     """
+    version = session.database.catalog_version
     kept = statement.plans.get(classified.text)
-    if isinstance(kept, tuple) and kept[0] is captured.table:
-        return kept[1], kept[2]
+    if isinstance(kept, tuple) and kept[0] is captured.table and kept[1] == version:
+        return kept[2], kept[3]
     try:
         shape = bind(session.cursor, classified.text)
     except duckdb.Error as error:
-        raise translated(error, classified.text) from error
+        raise placed(session, error, classified.text) from error
     dml = slice_dml(classified, captured.shape.schema)
-    plan = capture.plan(dml, captured.table, read_macros(session.cursor))
+    plan = capture.plan(dml, captured.table, lambda: read_macros(session.cursor))
     if classified.text == statement.text:
-        statement.plans[classified.text] = (captured.table, plan, shape)
+        statement.plans[classified.text] = (captured.table, version, plan, shape)
     return plan, shape

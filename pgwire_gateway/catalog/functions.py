@@ -59,7 +59,8 @@ def _map(pairs: dict[int, str] | dict[str, str], default: str, key: str) -> str:
 
 def _lookup(relation: str, key: str, answer: str, argument: str) -> str:
     """SQL that looks one column of a relation up by another."""
-    return f"(SELECT any_value(z_t.{answer}) FROM {WIDE}.{relation} AS z_t WHERE z_t.{key} = {argument})"
+    home = WIDE if answer.startswith("__") else HOME
+    return f"(SELECT any_value(z_t.{answer}) FROM {home}.{relation} AS z_t WHERE z_t.{key} = {argument})"
 
 
 # Functions of a row: name -> (relation, key column, column of the relation's wide form). The rewriter
@@ -145,6 +146,7 @@ def macros(database: str, shown_database: str, version: str, started_us: int) ->
         started_us: when the server started, microseconds since 1970 in UTC.
     """
     return {
+        "duck_database()": literal(database),
         **_session_macros(shown_database, version, started_us),
         **_name_macros(),
         **_type_macros(),
@@ -337,6 +339,6 @@ def names() -> frozenset[str]:
 
 
 _FOR_VIEWS = frozenset(
-    {"search_path_names", "in_search_path", "shown_name", "schema_shown", "shown_type", "view_text", "quoted_list",
+    {"duck_database", "search_path_names", "in_search_path", "shown_name", "schema_shown", "shown_type", "view_text", "quoted_list",
      "unquoted", "setting", "fixed_setting", "role_oid"}
 )  # fmt: skip

@@ -14,8 +14,8 @@ from ...sql.variables import SERVER_VERSION
 from . import fixed_tables, functions, session
 from .objects import base_views
 from .places import CATALOG, HOME, INFORMATION, WIDE
-from .shapes import PG_SHAPES, Shape
-from .system_views import AROUND, SYSTEM_VIEWS, Branch
+from .relations import extra_of, relation_sql
+from .shapes import PG_CATALOG, SHAPES
 
 _lock = threading.Lock()
 
@@ -57,7 +57,7 @@ def _make(cursor: duckdb.DuckDBPyConnection, database: Home) -> None:
     macros = functions.macros(database.catalog_name, database.name, version, started_us)
     for statement in (
         *_macro_statements(macros),
-        *_view_statements(database.catalog_name),
+        *_view_statements(),
         *_macro_statements(functions.lookups()),
     ):
         cursor.execute(statement)
@@ -74,35 +74,12 @@ def _macro_statements(macros: dict[str, str]) -> Iterator[str]:
         yield f"CREATE MACRO {HOME}.{name}{', '.join(found)}"
 
 
-def _view_statements(database: str) -> Iterator[str]:
-    for name, sql in base_views(database).items():
+def _view_statements() -> Iterator[str]:
+    for name, sql in base_views().items():
         yield f"CREATE VIEW {HOME}.{name} AS {sql}"
     # pg_indexes stands on the wide form of pg_index.
-    for name in sorted(PG_SHAPES, key=lambda name: (name == "pg_indexes", name)):
-        branches = SYSTEM_VIEWS.get(name, [])
-        yield f"CREATE VIEW {HOME}.{name} AS {_relation_sql(PG_SHAPES[name], branches, wide=False)}"
-        yield f"CREATE VIEW {WIDE}.{name} AS {_relation_sql(PG_SHAPES[name], branches, wide=True)}"
-
-
-def _relation_sql(shape: Shape, branches: list[Branch], *, wide: bool) -> str:
-    """The SELECT of a relation: what is the same in all branches stands once, around their UNION ALL."""
-    if not branches:
-        return f"SELECT {shape.select({})} WHERE false"
-    known = {column for branch in branches for column in branch.values}
-    extra = list(branches[0].extra) if wide else []
-    inner = " UNION ALL ".join(
-        f"SELECT {_picked(shape, branch, known, extra)} FROM {branch.source}" for branch in branches
-    )
-    more = {name: f'z_u."{name}"' for name in extra} | (AROUND.get(shape.name, {}) if wide else {})
-    outer = shape.select({name: f'z_u."{name}"' for name in known}, more)
-    return f"SELECT {outer} FROM ({inner}) AS z_u"
-
-
-def _picked(shape: Shape, branch: Branch, known: set[str], extra: list[str]) -> str:
-    values = {
-        column.name: branch.values.get(column.name, column.empty)
-        for column in shape.columns
-        if column.name in known
-    }
-    values |= {name: branch.extra[name] for name in extra}
-    return ", ".join(f'{sql} AS "{name}"' for name, sql in values.items())
+    for shape in sorted(SHAPES.values(), key=lambda shape: shape.name == "pg_indexes"):
+        home = HOME if shape.schema == PG_CATALOG else INFORMATION
+        yield f"CREATE VIEW {home}.{shape.name} AS {relation_sql(shape, shape.names)}"
+        if extra := extra_of(shape):
+            yield f"CREATE VIEW {WIDE}.{shape.name} AS {relation_sql(shape, shape.names + extra)}"

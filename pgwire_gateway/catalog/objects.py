@@ -26,26 +26,24 @@ from .places import (
 )
 
 TEMPORARY = "(database_name = 'temp')"
+# DuckDB's name of the database that is served.
+SERVED = f"{HOME}.duck_database()"
 # Parts a session's temporary objects from others of their names in a path.
 SPACE = f"if({TEMPORARY}, 'temp', '')"
 
 
-def base_views(database: str) -> dict[str, str]:
-    """The base views by name, in an order in which they can be made.
-
-    Args:
-        database: DuckDB's name of the database that is served.
-    """
+def base_views() -> dict[str, str]:
+    """The base views by name, in an order in which they can be made."""
     ours = f"(schema_name <> {literal(OUR_SCHEMA)})"
-    here = f"database_name IN ({literal(database)}, 'temp')"
+    here = f"database_name IN ({SERVED}, 'temp')"
     shown = f"{here} AND {ours} AND NOT starts_with({{}}, {literal(OUR_PREFIX)})"
     return {
         "duck_schemas": f"""
             SELECT schema_name, comment, {namespace_sql("schema_name", "false")} AS oid
             FROM duckdb_schemas()
-            WHERE database_name = {literal(database)} AND parent_schema IS NULL
+            WHERE database_name = {SERVED} AND parent_schema IS NULL
               AND schema_name NOT IN ('pg_catalog', 'information_schema')""",
-        "duck_relations": numbered(RELATION, _relations(database, shown)),
+        "duck_relations": numbered(RELATION, _relations(shown)),
         "duck_columns": f"""
             SELECT r.oid AS relation, r.kind, c.column_index::SMALLINT AS number, c.column_name, c.comment,
                    c.column_default, c.is_nullable, c.data_type, c.is_generated, c.generation_expression,
@@ -65,17 +63,17 @@ def base_views(database: str) -> dict[str, str]:
               ON r.table_oid = k.table_oid AND r.database_name = k.database_name""",
         "duck_checks": numbered(OTHER, _checks(shown), "path, constraint_index"),
         "duck_sequences": numbered(SEQUENCE, _sequences(shown)),
-        "duck_types": numbered(OTHER, _types(database)),
+        "duck_types": numbered(OTHER, _types()),
         "duck_roles": f"""
             SELECT {OWNER_OID} AS oid, {literal(OWNER)} AS name
             UNION ALL
             SELECT {HOME}.role_oid({HOME}.session_user()), {HOME}.session_user()
             WHERE {HOME}.session_user() <> {literal(OWNER)}""",
-        "duck_macros": numbered(OTHER, _macros(database), "path, parameters"),
+        "duck_macros": numbered(OTHER, _macros(), "path, parameters"),
     }
 
 
-def _relations(database: str, shown: str) -> str:
+def _relations(shown: str) -> str:
     """Tables and views, which share their names."""
     path = path_sql(SPACE, "schema_name", "table_name")
     return f"""
@@ -89,7 +87,7 @@ def _relations(database: str, shown: str) -> str:
             UNION ALL
             SELECT 'v', database_name, schema_name, view_name, view_oid, comment, 0, column_count, false, 0, sql
             FROM duckdb_views()
-            WHERE database_name IN ({literal(database)}, 'temp') AND NOT internal
+            WHERE database_name IN ({SERVED}, 'temp') AND NOT internal
               AND NOT starts_with(view_name, {literal(OUR_PREFIX)}))"""
 
 
@@ -138,21 +136,21 @@ def _sequences(shown: str) -> str:
         FROM duckdb_sequences() WHERE {shown.format("sequence_name")}"""
 
 
-def _types(database: str) -> str:
+def _types() -> str:
     """Types that CREATE TYPE has made."""
     return f"""
         SELECT schema_name, type_name, logical_type, labels, comment,
                {path_sql("schema_name", "type_name")} AS path, {namespace_sql("schema_name", "false")} AS namespace
-        FROM duckdb_types() WHERE database_name = {literal(database)} AND NOT internal"""
+        FROM duckdb_types() WHERE database_name = {SERVED} AND NOT internal"""
 
 
-def _macros(database: str) -> str:
+def _macros() -> str:
     """Macros that the user has made."""
     return f"""
         SELECT schema_name, function_name, function_type, parameters, macro_definition, comment,
                {path_sql("schema_name", "function_name", "len(parameters)")} AS path,
                {namespace_sql("schema_name", "false")} AS namespace
-        FROM duckdb_functions() WHERE database_name = {literal(database)} AND NOT internal"""
+        FROM duckdb_functions() WHERE database_name = {SERVED} AND NOT internal"""
 
 
 def _head(text: str) -> str:

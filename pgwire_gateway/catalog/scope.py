@@ -6,12 +6,13 @@ from collections.abc import Iterator
 
 from sqlglot import exp
 
+from .relations import extra_of
 from .shapes import INFORMATION_SCHEMA, INFORMATION_SHAPES, PG_SHAPES, Column, Shape
 
 # What stands before the name of a function that is ours, once the tokens have been gone through.
 MARK = "__ducktail_f_"
-# Keys of what a table in the tree knows about itself: its Shape, and whether its wide form is wanted.
-SHAPE, WIDE_FORM = "ducktail_shape", "ducktail_wide"
+# The key under which a table in the tree knows its Shape.
+SHAPE = "ducktail_shape"
 
 
 def call(name: str, *arguments: exp.Expression) -> exp.Anonymous:
@@ -100,8 +101,34 @@ def column_of(node: exp.Expression) -> Column | None:
 
 def wide_column(table: exp.Table, name: str) -> exp.Column:
     """A column that only the wide form of a table has."""
-    table.meta[WIDE_FORM] = True
     return exp.column(exp.to_identifier(name, quoted=True), exp.to_identifier(table.alias_or_name, quoted=True))
+
+
+def columns_used(tree: exp.Expression) -> dict[Shape, list[str]]:
+    """The columns that a query wants of each relation: too many rather than too few."""
+    names = [(column.table.lower(), column.name.lower()) for column in tree.find_all(exp.Column)]
+    names += [("", found.name.lower()) for join in tree.find_all(exp.Join) for found in join.args.get("using") or []]
+    by_name = {name for _, name in names}
+    everything = any(
+        not isinstance(star.parent, exp.Count) and star.find_ancestor(exp.Count) is None
+        for star in tree.find_all(exp.Star)
+    ) or any(join.args.get("method") for join in tree.find_all(exp.Join))
+    wanted: dict[Shape, list[str]] = {}
+    for table in tree.find_all(exp.Table):
+        shape: Shape | None = table.meta.get(SHAPE)
+        if shape is None:
+            continue
+        alias = table.alias_or_name.lower()
+        found = {name for qualifier, name in names if qualifier in ("", alias)}
+        columns = wanted.setdefault(shape, [])
+        for name in (*shape.names, *extra_of(shape)):
+            whole = name in shape.names and (everything or ("", alias) in names)
+            if name not in columns and (whole or (name in found and name in by_name)):
+                columns.append(name)
+    for shape, columns in wanted.items():
+        if not columns:
+            columns.append(shape.names[0])
+    return wanted
 
 
 # What passes the value of one of its parts on as its own.

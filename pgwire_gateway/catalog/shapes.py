@@ -82,21 +82,15 @@ class Shape:
     kind: str
     columns: tuple[Column, ...]
 
-    def select(self, values: dict[str, str], extra: dict[str, str] | None = None) -> str:
-        """A select list with all columns in order, typed.
+    @property
+    def key(self) -> str:
+        """A name that no other relation has."""
+        return self.name if self.schema == PG_CATALOG else f"{self.schema}_{self.name}"
 
-        Args:
-            values: SQL by column; a column without one gets its empty value.
-            extra: SQL of further columns, by name.
-        """
-        unknown = set(values) - {column.name for column in self.columns}
-        assert not unknown, f"{self.name} has no columns {unknown}"
-        picked = [
-            f'({values.get(column.name, column.empty)})::{column.duckdb_type} AS "{column.name}"'
-            for column in self.columns
-        ]
-        picked += [f'{sql} AS "{name}"' for name, sql in (extra or {}).items()]
-        return ", ".join(picked)
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of its columns, in order."""
+        return tuple(column.name for column in self.columns)
 
 
 def _read(schema: str, kind: str, text: str) -> Iterator[Shape]:

@@ -17,22 +17,24 @@ from sqlglot.errors import ParseError
 
 from .casts import array, name_of, respell_cast, respell_column
 from .functions import ROW_FUNCTIONS
+from .lookups import inline
 from .naming import name_columns
-from .places import HOME, INFORMATION, WIDE
+from .places import HOME
+from .relations import cte_name, ctes
 from .scope import (
     MARK,
     SHAPE,
-    WIDE_FORM,
     bare,
     call,
     called,
     column_of,
+    columns_used,
     mark_tables,
     string,
     table_of,
     wide_column,
 )
-from .shapes import PG_CATALOG, Shape
+from .shapes import Shape
 
 Rule = Callable[[Any], exp.Expression]
 
@@ -61,12 +63,30 @@ def respell(text: str) -> str:
     name_columns(tree)
     mark_tables(tree)
     tree = _walked(tree)
-    for found in list(tree.find_all(exp.Anonymous, exp.Table)):
+    for call_ in list(tree.find_all(exp.Anonymous)):
+        body = inline(call_)
+        if body is not call_:
+            call_.replace(body)
+    for found in tree.find_all(exp.Anonymous):
         if name := called(found):
             found.set("this", f"{HOME}.{name}")
-        elif isinstance(found, exp.Table):
-            _place(found)
-    return tree.sql("duckdb", normalize_functions=False)
+    wanted = columns_used(tree)
+    for table in tree.find_all(exp.Table):
+        if SHAPE in table.meta:
+            table.set("catalog", None)
+            table.set("db", None)
+            table.set("this", exp.to_identifier(cte_name(table.meta[SHAPE].key)))
+    return _with(", ".join(ctes(wanted)), tree.sql("duckdb", normalize_functions=False))
+
+
+def _with(ctes: str, query: str) -> str:
+    """The query with our common table expressions before its own."""
+    if not ctes:
+        return query
+    for opening in ("WITH RECURSIVE ", "WITH "):
+        if query.startswith(opening):
+            return f"{opening}{ctes}, {query.removeprefix(opening)}"
+    return f"WITH {ctes} {query}"
 
 
 def _walked(node: exp.Expression) -> exp.Expression:
@@ -83,18 +103,6 @@ def _walked(node: exp.Expression) -> exp.Expression:
         if isinstance(node, kind):
             return rule(node)
     return node
-
-
-def _place(table: exp.Table) -> None:
-    """Name a table of the catalog by the view that it is."""
-    shape: Shape | None = table.meta.get(SHAPE)
-    if shape is None:
-        return
-    home = INFORMATION if shape.schema != PG_CATALOG else WIDE if table.meta.get(WIDE_FORM) else HOME
-    catalog, schema = home.split(".")
-    table.set("catalog", exp.to_identifier(catalog))
-    table.set("db", exp.to_identifier(schema))
-    table.set("this", exp.to_identifier(shape.name))
 
 
 def _table(node: exp.Table) -> exp.Expression:

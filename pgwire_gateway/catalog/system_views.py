@@ -62,13 +62,15 @@ def _class_extra(definition: str = "NULL") -> dict[str, str]:
     return {"__schema": "schema_name", "__temporary": "temporary", "__definition": definition}
 
 
-# Columns of a wide form that are made once from the others, around the branches.
-AROUND: dict[str, dict[str, str]] = {
+# Columns of a wide form that are made once, around the branches, from others of them.
+AROUND: dict[str, dict[str, tuple[str, tuple[str, ...]]]] = {
     "pg_class": {
-        "__visible": f"{HOME}.in_search_path(__schema, __temporary)",
-        "__name": f"{HOME}.shown_name(__temporary, __schema, relname)",
+        "__visible": (f"{HOME}.in_search_path(__schema, __temporary)", ("__schema", "__temporary")),
+        "__name": (
+            f"{HOME}.shown_name(__temporary, __schema, relname)", ("__schema", "__temporary", "relname")
+        ),
     },
-}
+}  # fmt: skip
 
 CLASS = [
     Branch(

@@ -33,6 +33,10 @@ class Statement(Protocol):
         """What kind of statement it is."""
 
     @property
+    def inline(self) -> bool:
+        """Running it now takes no DuckDB work."""
+
+    @property
     def empty(self) -> bool:
         """There is nothing in the text."""
 
@@ -62,6 +66,10 @@ class Result(Protocol):
     @property
     def columns(self) -> Sequence[Column] | None:
         """What the rows have; None when there are none."""
+
+    @property
+    def inline(self) -> bool:
+        """The next fetch takes no DuckDB work."""
 
     @property
     def tag(self) -> str | None:

@@ -100,6 +100,8 @@ class Work:
         types = [column.type for column in columns]
         all_formats = spread(formats, len(columns))
         while limit is None or limit > 0:
+            if not result.inline:
+                yield Need.WORKER
             batch = result.fetch(limit)
             if batch is None:
                 self._take_news()
@@ -172,6 +174,7 @@ class Command:
 
     tag: str
     columns: None = None
+    inline: bool = True
 
     def fetch(self, max_rows: int | None) -> None:
         """No rows."""
@@ -182,7 +185,7 @@ class Command:
 
 def is_inline(statement: Statement) -> bool:
     """Whether it ends in microseconds without DuckDB: a worker thread is not worth its while."""
-    return getattr(statement, "inline", False)
+    return statement.inline
 
 
 @contextmanager

@@ -79,6 +79,7 @@ class Result:
     tag: str | None = None
     given: int = 0
     closed: bool = False
+    inline: bool = True
 
     def fetch(self, max_rows: int | None) -> Rows | None:
         assert not self.closed
