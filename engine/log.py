@@ -123,7 +123,7 @@ class EventQuery:
                 f"{last} AS tx_last",
                 f"{self.captured.version} AS schema_version",
                 "CASE WHEN l.key_change IS NOT NULL THEN "
-                "('{\"key_change\": ' || l.key_change || '}')::JSON END AS headers",
+                "('{\"key_change\":' || l.key_change || '}')::JSON END AS headers",
             )
         )
         query = f"SELECT {head} FROM ({self.rows(where)}) AS l"

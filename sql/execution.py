@@ -125,6 +125,7 @@ def _returns(classified: Classified) -> bool:
 
 
 def _described_dml(session: Context, statement: Statement) -> Description:
+    writes.refuse_target(session, statement.classified)
     described = _described_query(session, statement)
     if _returns(statement.classified):
         return described
@@ -143,7 +144,9 @@ def _described_ours(session: Context, statement: Statement) -> Description:
 
 
 def _described_setting(session: Context, statement: Statement) -> Description:
-    return Description((), settings_statements.shown_columns(statement))
+    if settings_statements.shows_table(session, statement):
+        return _described_query(session, statement)
+    return Description((), settings_statements.shown_columns(session, statement))
 
 
 def _described_explain(session: Context, statement: Statement) -> Description:

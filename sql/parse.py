@@ -167,8 +167,8 @@ def _behind_explain(tokens: tuple[Token, ...]) -> int:
     while tokens[index].kind in ("ANALYZE", "ANALYSE", "VERBOSE"):
         index += 1
     if tokens[index].kind == "(" and tokens[index + 1].kind not in ("SELECT", "FROM", "WITH", "(", "TABLE"):
-        index = next(i for i in range(index + 1, len(tokens)) if tokens[i].depth == 0) + 1
-    return index
+        index = closing(tokens, index) + 1
+    return min(index, len(tokens) - 1)
 
 
 _DEFINITIONS = {"VIEW": "view", "MACRO": "macro", "FUNCTION": "macro", "TRIGGER": "trigger"}

@@ -6,12 +6,15 @@ from collections.abc import Iterator
 
 from ..engine.errors import LockNotAvailable, NotSupported
 from ..engine.waiting import Waiting
+from .classified import Reader
 from .context import Context
 from .names import Key
 from .results import Result, select_tag
 from .running import bound, lossless, query_result, rows_of, rows_result, with_casts
 from .statement import Statement
 from .tokens import tokenize
+
+CTE_VERBS = frozenset({"INSERT", "UPDATE", "DELETE", "MERGE"})
 
 
 def run(session: Context, statement: Statement, parameters: tuple[object, ...]) -> Waiting[Result]:
@@ -33,6 +36,26 @@ def tables_named(session: Context, text: str) -> Iterator[Key]:
         yield session.names.table_key(parts)
 
 
+def cte_targets(text: str) -> Iterator[tuple[str, ...]]:
+    """The names of tables that data-modifying common table expressions write: DuckDB does not tell."""
+    tokens = tokenize(text)
+    for place in range(1, len(tokens)):
+        if tokens[place].kind in CTE_VERBS and tokens[place - 1].kind == "(":
+            reader = Reader(text, tokens, place + 1)
+            if reader.accept("OR"):
+                reader.take()
+            reader.accept_one("INTO", "FROM")
+            yield reader.qualified()
+
+
+def _named_anywhere(session: Context, text: str) -> Iterator[Key]:
+    """Captured tables whose name is a word of the text, wherever it stands."""
+    words = {token.name.lower() for token in tokenize(text) if token.is_name}
+    for key in session.database.catalog.tables:
+        if key[-1] in words:
+            yield key
+
+
 def refuse_captured(session: Context, text: str) -> list[Key]:
     """The net under the rewriting: what writes in a way of its own may not name a captured table.
 
@@ -40,7 +63,9 @@ def refuse_captured(session: Context, text: str) -> list[Key]:
         NotSupported: 0A000.
     """
     keys = list(tables_named(session, text))
-    for key in keys:
+    keys += [session.names.table_key(name) for name in cte_targets(text)]
+    # A net under the net: DuckDB does not tell the table that a data-modifying common table expression writes.
+    for key in (*keys, *_named_anywhere(session, text)):
         if session.database.captured(key) is not None:
             raise NotSupported(
                 f'table "{key[-1]}" has a stream, and this statement cannot be captured',

@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from typing import Protocol
 
 import duckdb
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from ..engine import datarow
@@ -92,10 +94,13 @@ class EventBatch:
 
     Args:
         rows: whole events.
+        lsns, partitions: of each of them.
         columns: places of the event's columns that the result has; None for all of them.
     """
 
     rows: list[bytes]
+    lsns: npt.NDArray[np.int64]
+    partitions: npt.NDArray[np.int32]
     columns: tuple[int, ...] | None = None
 
     @property
@@ -111,7 +116,9 @@ class EventBatch:
     def cut(self, start: int, count: int | None) -> Batch:
         """Some of the rows."""
         end = None if count is None else start + count
-        return EventBatch(self.rows[start:end], self.columns)
+        return EventBatch(
+            self.rows[start:end], self.lsns[start:end], self.partitions[start:end], self.columns
+        )
 
     def record_batch(self) -> pa.RecordBatch:
         """The rows as Arrow."""
@@ -235,6 +242,11 @@ class Result:
         result = cls(None, NoRows(), lambda _: tag)
         result.tag, result._ended = tag, True
         return result
+
+    @property
+    def holds_cursor(self) -> bool:
+        """Whether its rows still come from the session's own DuckDB cursor."""
+        return not (self._ended or getattr(self.source, "detached", False))
 
     @property
     def inline(self) -> bool:

@@ -12,7 +12,7 @@ from ..engine import datarow
 from ..engine.binding import Bound, bind, type_text
 from ..engine.capture import arrow_table
 from ..engine.duckdb_errors import translated
-from ..engine.errors import DucktailError
+from ..engine.errors import DucktailError, InsufficientPrivilege, UndefinedTable
 from .context import Context
 from .results import BATCH_ROWS, ArrowSource, Result, ResultColumn, select_tag, table_result
 from .tokens import tokenize
@@ -51,7 +51,7 @@ def placed(session: Context, error: BaseException, text: str) -> DucktailError:
     """
     found = translated(error, text)
     if found.position is not None:
-        return found
+        return _file(found, text)
     try:
         session.meta.execute(PREPARE + text)
         session.meta.execute("DEALLOCATE __ducktail_place")
@@ -59,8 +59,19 @@ def placed(session: Context, error: BaseException, text: str) -> DucktailError:
         told = translated(again, PREPARE + text)
         if type(told) is type(found) and told.position is not None and told.position > len(PREPARE):
             told.position -= len(PREPARE)
-            return told
+            return _file(told, text)
     return found
+
+
+def _file(error: DucktailError, text: str) -> DucktailError:
+    """A string where a table may stand is a file's name: it is not missing, it is out of reach."""
+    if isinstance(error, UndefinedTable) and text[(error.position or 1) - 1 :].startswith("'"):
+        return InsufficientPrivilege(
+            "files cannot be read",
+            hint="Nothing outside the database can be reached through SQL.",
+            position=error.position,
+        )
+    return error
 
 
 def bound_with_types(

@@ -215,11 +215,10 @@ def run_query(session: Context, statement: Statement, parameters: Values) -> Wai
 class EventSource:
     """Ready rows of one scan."""
 
-    def __init__(
-        self, scan: Scan, tracker: Tracker, columns: tuple[int, ...] | None, limit: int | None
-    ) -> None:
+    detached = True  # It reads the buffers, or the log on a cursor of the engine's.
+
+    def __init__(self, scan: Scan, columns: tuple[int, ...] | None, limit: int | None) -> None:
         self.scan = scan
-        self._tracker = tracker
         self._columns = columns
         self._left = limit
 
@@ -243,8 +242,7 @@ class EventSource:
                 continue
             if self._left is not None:
                 self._left -= len(found.rows)
-            self._tracker.given(found.lsns, found.partitions)
-            return EventBatch(found.rows, self._columns)
+            return EventBatch(found.rows, found.lsns, found.partitions, self._columns)
         return None
 
     def close(self) -> None:
@@ -267,7 +265,7 @@ def _run_plain(session: Context, found: Shape, parameters: Values) -> Waiting[Re
             ResultColumn(name, EVENT_RESULT[place].type)
             for place, (_, name) in zip(places, plain.columns, strict=True)
         )
-    source = EventSource(scan, tracker, places, limit)
+    source = EventSource(scan, places, limit)
     session.interrupts.add(scan.interrupt)
 
     def on_end(complete: bool) -> None:
@@ -277,7 +275,11 @@ def _run_plain(session: Context, found: Shape, parameters: Values) -> Waiting[Re
         else:
             tracker.stopped()
 
-    return Result(columns, source, select_tag, on_end=on_end, on_fail=tracker.failed)
+    def on_rows(batch: Batch) -> None:
+        assert isinstance(batch, EventBatch)
+        tracker.given(batch.lsns, batch.partitions)
+
+    return Result(columns, source, select_tag, on_end=on_end, on_rows=on_rows, on_fail=tracker.failed)
 
 
 def _tracker(session: Context, opened: Opened, found: Shape) -> Tracker:

@@ -530,7 +530,7 @@ class Session:
             OutOfMemory: 53200, the rest is larger than `spool_bytes_max`.
         """
         result, self._open_result = self._open_result, None
-        if result is not None and not result.ended:
+        if result is not None and result.holds_cursor:
             result.spool(self.database.settings.spool_bytes_max)
 
     def _drop_result(self) -> None:

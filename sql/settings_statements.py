@@ -5,13 +5,15 @@ from __future__ import annotations
 import duckdb
 import pyarrow as pa
 
+from ..engine.asking import ask_maybe
 from ..engine.duckdb_errors import translated
-from ..engine.errors import ActiveTransaction
+from ..engine.errors import ActiveTransaction, InsufficientPrivilege, UndefinedObject
 from ..engine.quoting import ident, literal
 from ..engine.waiting import Waiting
 from .classified import SettingFacts
 from .context import Context
 from .results import Result, ResultColumn, table_result
+from .running import query_result
 from .statement import Statement
 from .variables import VARIABLES, Variable, variable
 
@@ -24,13 +26,26 @@ def set_variable(session: Context, name: str, values: tuple[str, ...] | None, *,
     Raises:
         UndefinedObject: 42704. InvalidParameterValue: 22023. CantChangeRuntimeParam: 55P02.
     """
-    found = variable(name)
+    try:
+        found = variable(name)
+    except UndefinedObject as error:
+        if _duckdb_setting(session, name) is None:
+            raise
+        raise InsufficientPrivilege(
+            f'setting "{name}" cannot be changed', hint="SHOW ALL lists the settings of a session."
+        ) from error
     key = found.name.lower()
     if values is None:
         value = session.variables.defaults[key]
     else:
         value = found.read(found.name, values)
     apply_value(session, key, value, local=local)
+
+
+def _duckdb_setting(session: Context, name: str) -> str | None:
+    """The value of a setting of DuckDB's own, None where it has none of that name."""
+    row = ask_maybe(session.meta, "SELECT value FROM duckdb_settings() WHERE name = lower($1)", [name])
+    return None if row is None else str(row[0])
 
 
 def apply_value(session: Context, key: str, value: str, *, local: bool) -> None:
@@ -90,9 +105,24 @@ def _show(session: Context, facts: SettingFacts) -> Result:
             }
         )
         return table_result(columns, table, lambda _: "SHOW")
-    found = variable(facts.name)
-    table = pa.table({found.name: [session.variables.shown(found.name)]})
-    return table_result([ResultColumn(found.name, TEXT)], table, lambda _: "SHOW")
+    name, value = _shown(session, facts.name)
+    return table_result([ResultColumn(name, TEXT)], pa.table({name: [value]}), lambda _: "SHOW")
+
+
+def _shown(session: Context, asked: str) -> tuple[str, str]:
+    """Name and value of a setting: a session's, or one of DuckDB's.
+
+    Raises:
+        UndefinedObject: 42704, there is none.
+    """
+    try:
+        found = variable(asked)
+    except UndefinedObject:
+        value = _duckdb_setting(session, asked)
+        if value is None:
+            raise
+        return asked, value
+    return found.name, session.variables.shown(found.name)
 
 
 def _discard(session: Context, facts: SettingFacts) -> Result:
@@ -113,15 +143,25 @@ def _discard(session: Context, facts: SettingFacts) -> Result:
 VERBS = {"SET": _set, "RESET": _reset, "SHOW": _show, "DISCARD": _discard}
 
 
+def shows_table(session: Context, statement: Statement) -> bool:
+    """Whether SHOW names a table and no setting: DuckDB describes it then."""
+    facts = statement.classified.setting
+    if statement.classified.verb != "SHOW" or facts is None or facts.name.lower() in VARIABLES:
+        return False
+    return session.names.is_table(facts.name)
+
+
 def run(session: Context, statement: Statement, parameters: tuple[object, ...]) -> Waiting[Result]:
     """Run one of them."""
     facts = statement.classified.setting
     assert facts is not None
+    if shows_table(session, statement):
+        return query_result(session, statement.text, parameters, statement.text)
     return VERBS[statement.classified.verb](session, facts)
     yield
 
 
-def shown_columns(statement: Statement) -> tuple[ResultColumn, ...] | None:
+def shown_columns(session: Context, statement: Statement) -> tuple[ResultColumn, ...] | None:
     """The columns of SHOW, before it runs.
 
     Raises:
@@ -132,4 +172,4 @@ def shown_columns(statement: Statement) -> tuple[ResultColumn, ...] | None:
         return None
     if facts.name == "all":
         return tuple(ResultColumn(name, TEXT) for name in ("name", "setting", "description"))
-    return (ResultColumn(variable(facts.name).name, TEXT),)
+    return (ResultColumn(_shown(session, facts.name)[0], TEXT),)

@@ -5,7 +5,10 @@ Each scan falls in one row of the read-position table of docs/sql.md, "Committin
 - ROWWISE: the answer's rows are the scan's events in LSN order, some rejected: selects, filters,
   LIMIT. The position follows the rows that were sent. To see which they are, the session carries
   the hidden column `__ducktail_lsn` from the scan (its last column) to the answer: `edits` put it
-  into select lists without a star, and the session takes it off the rows again.
+  into select lists without a star, and the session takes it off the rows again. DuckDB keeps the
+  order of rows through selects and filters, but not through the joins that it makes of subqueries
+  and long IN lists (measured: `op NOT IN (eight words) LIMIT n` gives any n rows): there `edits`
+  put an ORDER BY.
 - WHOLE: the answer is made of all that the scan gave (aggregate, join, other order, INSERT, COPY);
   once it is complete, all is read. Where a row-wise query with a LIMIT stands inside, that query is
   the `unit`: the position follows its rows. It is run by itself (it names nothing outside itself)
@@ -87,7 +90,8 @@ class Shape:
         scan: the scan.
         kind: the row of the table.
         reason: for NONE: why there is no read position, as an error's detail without its full stop.
-        edits: for ROWWISE: what carries the hidden column to the answer; offsets in the user's text.
+        edits: what carries the hidden column to the answer, and sorts by it where DuckDB would mix the
+            rows up; offsets in the user's text. For ROWWISE, and for such a query without a group.
         plain: whether ready rows answer it; given for reads without a group too.
         facts: what WHERE says of the scan's partition, lsn and commit_time.
         unit: for WHOLE: the inner query whose rows the position follows.
@@ -106,13 +110,13 @@ class Shape:
 
     def __post_init__(self) -> None:
         assert bool(self.reason) == (self.kind is Kind.NONE)
-        assert not self.edits or self.kind is Kind.ROWWISE
+        assert not self.edits or self.kind in (Kind.ROWWISE, Kind.UNCHANGED)
         assert self.unit is None or self.kind is Kind.WHOLE
 
     @property
     def hidden(self) -> bool:
         """Whether the scan's relation has the hidden column; any other would show it to the user."""
-        return self.kind is Kind.ROWWISE or self.unit is not None
+        return self.kind is Kind.ROWWISE or self.unit is not None or bool(self.edits)
 
 
 @lru_cache(KEPT_QUERIES)

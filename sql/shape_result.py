@@ -7,17 +7,19 @@ from sqlglot import exp
 from .parse import Query
 from .pruning import is_all_partition
 from .shape import HIDDEN_LSN, Edit, Kind, Plain, Shape, Unit
-from .shape_columns import EVENT, stars
+from .shape_columns import EVENT, disturbs_order, stars
 from .shape_way import Level, Way
-from .spans import query_span
+from .spans import order_place, query_span
 from .statements import Scan
 
 
 def result_of(query: Query, scan: Scan, way: Way) -> Shape:
+    """The shape of a scan whose way is known."""
     plain = None if query.copy or query.explain else _plain(way)
     facts, limits = tuple(way.facts), tuple(way.limits)
     if scan.group is None or scan.after is not None or query.explain or way.unchanged:
-        return Shape(scan, Kind.UNCHANGED, plain=plain, facts=facts, limits=limits)
+        edits = _order_edits(query, way)
+        return Shape(scan, Kind.UNCHANGED, edits=edits, plain=plain, facts=facts, limits=limits)
     if way.reason:
         return Shape(scan, Kind.NONE, way.reason, facts=facts, limits=limits)
     if query.copy:
@@ -50,13 +52,27 @@ def _can_be_edited(query: Query, levels: list[Level]) -> bool:
 
 
 def _edits(query: Query, levels: list[Level]) -> tuple[Edit, ...]:
+    """What carries the hidden column to the top, and keeps or restores the order of the LSNs."""
     found: list[Edit] = []
+    disturbed = False
     for level in levels:
+        disturbed = disturbed or disturbs_order(level.select)
         if stars(level.select, level.source) == 0:
             offset = level.list_end
             comma = "" if query.text[:offset].rstrip().endswith(",") else ","
             found.append(Edit(offset, f"{comma} {HIDDEN_LSN}"))
+        if disturbed and not level.select.args.get("order"):
+            # A LIMIT over rows in another order would pass events that were never given.
+            found.append(Edit(order_place(query.tokens, level.point), f" ORDER BY {HIDDEN_LSN}"))
     return tuple(sorted(found, key=lambda edit: edit.offset))
+
+
+def _order_edits(query: Query, way: Way) -> tuple[Edit, ...]:
+    """A read without a position gives its events in LSN order too."""
+    orderly = not way.rowwise or way.reason or query.copy or query.explain or way.unchanged
+    if orderly or not any(disturbs_order(level.select) for level in way.levels):
+        return ()
+    return _edits(query, way.levels) if _can_be_edited(query, way.levels) else ()
 
 
 def _unit(query: Query, levels: list[Level]) -> Unit | None:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from .tokens import Token, closing
 
+_AFTER_ORDER = frozenset({"LIMIT", "OFFSET", "FETCH"})
 _QUERY = frozenset({"SELECT", "FROM", "WITH"})
 
 
@@ -30,13 +31,24 @@ def query_span(tokens: Sequence[Token], point: int) -> tuple[int, int]:
 
 def _outermost(tokens: Sequence[Token]) -> tuple[int, int]:
     """The query that no bracket holds."""
-    verbs = [i for i, token in enumerate(tokens) if token.depth == 0 and token.kind in ("INSERT", "CREATE")]
-    first = verbs[0] if verbs else 0
-    start = next(i for i in range(first, len(tokens)) if tokens[i].depth == 0 and tokens[i].kind in _QUERY)
+    verb = _verb(tokens)
+    first = verb or 0
+    queries = (i for i in range(first, len(tokens)) if tokens[i].depth == 0 and tokens[i].kind in _QUERY)
+    start = next(queries, first)
     end = len(tokens)
-    if verbs:
+    if verb is not None:
         end = next((i for i in range(start, end) if _ends_query(tokens, i)), end)
     return tokens[start].start, tokens[end - 1].end
+
+
+def _verb(tokens: Sequence[Token]) -> int | None:
+    """Index of INSERT or CREATE, which may stand behind common table expressions."""
+    if tokens[0].kind in ("INSERT", "CREATE"):
+        return 0
+    if tokens[0].kind != "WITH":
+        return None
+    behind = (i for i in range(1, len(tokens)) if tokens[i].kind == "INSERT" and tokens[i].depth == 0)
+    return next((i for i in behind if tokens[i - 1].kind == ")"), None)
 
 
 def _ends_query(tokens: Sequence[Token], index: int) -> bool:
@@ -49,3 +61,23 @@ def _ends_query(tokens: Sequence[Token], index: int) -> bool:
         or (token.kind == "ON" and following == "CONFLICT")
         or (token.kind == "WITH" and following in ("DATA", "NO"))
     )
+
+
+def order_place(tokens: Sequence[Token], point: int) -> int:
+    """Where an ORDER BY would stand in the innermost query around a character, which has none.
+
+    Returns:
+        The end of the last token before its LIMIT, OFFSET or FETCH, or of its last token.
+    """
+    start, end = query_span(tokens, point)
+    inside = [index for index, token in enumerate(tokens) if start <= token.start < end]
+    depth = tokens[inside[0]].depth
+    for index in inside[1:]:
+        before = tokens[index - 1]
+        if (
+            tokens[index].depth == depth
+            and tokens[index].kind in _AFTER_ORDER
+            and before.kind not in ("AS", ".")
+        ):
+            return before.end
+    return end

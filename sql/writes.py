@@ -67,6 +67,16 @@ def write(
             return result
 
 
+def refuse_target(session: Context, classified: Classified) -> None:
+    """Refuse to write what is ours, before DuckDB says so in its own words.
+
+    Raises:
+        NotSupported: 0A000, the target is a stream. InsufficientPrivilege: 42501, it is in our schema.
+    """
+    assert classified.dml is not None
+    _refuse_ours(session, session.names.table_key(classified.dml.target), classified.dml)
+
+
 def _refuse_ours(session: Context, key: Key, facts: DmlFacts) -> None:
     position = facts.target_position + 1
     if key[0] == OURS:

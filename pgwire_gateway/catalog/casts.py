@@ -13,12 +13,12 @@ from sqlglot import exp
 
 from .pg_types import FUNCTION_OIDS, OID_OF_NAME
 from .scope import (
-    SHAPE,
     bare,
     call,
     called,
     column_of,
     goes_out,
+    shape_of,
     string,
     table_of,
     tables_of,
@@ -169,7 +169,7 @@ def _tableoid(node: exp.Column) -> exp.Expression:
     select = node.find_ancestor(exp.Select)
     while select is not None:
         for table in tables_of(select):
-            shape = table.meta.get(SHAPE)
+            shape = shape_of(table)
             if shape and qualifier in ("", table.alias_or_name.lower()):
                 return exp.Literal.number(shape.oid)
         select = select.find_ancestor(exp.Select)

@@ -1,4 +1,4 @@
-"""PostgreSQL's functions that clients call, as DuckDB macros.
+"""PostgreSQL's functions that clients call: DuckDB macros, and lookups that are put into the query.
 
 A macro's parameters are put into its body as text, and a name in them is looked up among the body's
 own tables first: so every table and parameter in a body has a name that no client writes (`z_...`).
@@ -17,7 +17,6 @@ from .places import (
     OWNER_OID,
     TEMPORARY_OID,
     TEMPORARY_SCHEMA,
-    WIDE,
     place_sql,
 )
 
@@ -59,12 +58,11 @@ def _map(pairs: dict[int, str] | dict[str, str], default: str, key: str) -> str:
 
 def _lookup(relation: str, key: str, answer: str, argument: str) -> str:
     """SQL that looks one column of a relation up by another."""
-    home = WIDE if answer.startswith("__") else HOME
-    return f"(SELECT any_value(z_t.{answer}) FROM {home}.{relation} AS z_t WHERE z_t.{key} = {argument})"
+    return f"(SELECT any_value(z_t.{answer}) FROM {relation} AS z_t WHERE z_t.{key} = {argument})"
 
 
 # Functions of a row: name -> (relation, key column, column of the relation's wide form). The rewriter
-# turns a call on a row that the query has at hand into the column; the macro looks the row up.
+# turns a call on a row that the query has at hand into the column; else the row is looked up.
 ROW_FUNCTIONS: dict[str, tuple[str, str, str]] = {
     "pg_table_is_visible": ("pg_class", "oid", "__visible"),
     "pg_type_is_visible": ("pg_type", "oid", "__visible"),
@@ -158,7 +156,7 @@ def macros(database: str, shown_database: str, version: str, started_us: int) ->
 
 
 def lookups() -> dict[str, str]:
-    """The macros that look into the views: head -> body."""
+    """The functions that look into the catalog: head -> body, with its tables as the catalog's own names."""
     return {**_type_lookups(), **_lookup_macros()}
 
 
@@ -202,7 +200,8 @@ def _name_macros() -> dict[str, str]:
         "quote_ident(z_w)": f"if({plain}, z_w, '\"' || replace(z_w, '\"', '\"\"') || '\"')",
         "quote_literal(z_w)": "'''' || replace(z_w::VARCHAR, '''', '''''') || ''''",
         "quote_nullable(z_w)": "coalesce('''' || replace(z_w::VARCHAR, '''', '''''') || '''', 'NULL')",
-        "quoted_list(z_l)": f"array_to_string(list_transform(z_l, LAMBDA z_p: {HOME}.quote_ident(z_p)), ', ')",
+        "quoted_items(z_l)": f"list_transform(z_l, LAMBDA z_p: {HOME}.quote_ident(z_p))",
+        "quoted_list(z_l)": f"array_to_string({HOME}.quoted_items(z_l), ', ')",
         "unquoted(z_w)": "if(starts_with(z_w, '\"'), replace(z_w[2:-2], '\"\"', '\"'), z_w)",
         "in_search_path(z_s, z_t)": "z_t OR z_s = current_schema() "
         "OR list_contains(current_schemas(false), z_s)",
@@ -257,8 +256,8 @@ def _named(relation: str, column: str, argument: str) -> str:
     namespace = {"pg_class": "relnamespace", "pg_type": "typnamespace", "pg_proc": "pronamespace"}[relation]
     qualified = f"{HOME}.quote_ident(z_n.nspname) || '.' || {HOME}.quote_ident(z_c.{column})"
     return (
-        f"(SELECT arg_max(z_c.oid, z_c.__visible) FROM {WIDE}.{relation} AS z_c "
-        f"JOIN {HOME}.pg_namespace AS z_n ON z_n.oid = z_c.{namespace} "
+        f"(SELECT arg_max(z_c.oid, z_c.__visible) FROM {relation} AS z_c "
+        f"JOIN pg_namespace AS z_n ON z_n.oid = z_c.{namespace} "
         f"WHERE lower({argument}) IN (lower(z_c.{column}), lower(z_c.__name), lower({qualified}), "
         f"lower(z_n.nspname || '.' || z_c.{column})) "
         f"AND (z_c.__visible OR contains({argument}, '.')))"
@@ -280,7 +279,7 @@ def _lookup_macros() -> dict[str, str]:
     key = _lookup("pg_index", "indexrelid", "__keys", "z_o") + "[z_k]"
     definition = _lookup("pg_index", "indexrelid", "__definition", "z_o")
     classes = ", ".join(f"{literal(name)}: {oid}" for name, oid in CATALOG_OIDS.items())
-    described = f"(SELECT any_value(z_d.description) FROM {HOME}.pg_description AS z_d WHERE z_d.objoid = z_o"
+    described = f"(SELECT any_value(z_d.description) FROM pg_description AS z_d WHERE z_d.objoid = z_o"
     return found | {
         "pg_get_indexdef(z_o, z_k, z_p)": f"if(z_k = 0, {definition}, {key})",
         "pg_get_expr(z_e, z_r)": "z_e::VARCHAR",
@@ -339,6 +338,6 @@ def names() -> frozenset[str]:
 
 
 _FOR_VIEWS = frozenset(
-    {"duck_database", "search_path_names", "in_search_path", "shown_name", "schema_shown", "shown_type", "view_text", "quoted_list",
+    {"duck_database", "search_path_names", "in_search_path", "shown_name", "schema_shown", "shown_type", "view_text", "quoted_list", "quoted_items",
      "unquoted", "setting", "fixed_setting", "role_oid"}
 )  # fmt: skip

@@ -1,4 +1,4 @@
-"""Makes the catalog beside an open database, once: its tables, macros and views."""
+"""Makes the catalog beside an open database, once: its tables and macros."""
 
 from __future__ import annotations
 
@@ -12,10 +12,7 @@ from ... import __version__
 from ...engine.clock import SystemClock
 from ...sql.variables import SERVER_VERSION
 from . import fixed_tables, functions, session
-from .objects import base_views
-from .places import CATALOG, HOME, INFORMATION, WIDE
-from .relations import extra_of, relation_sql
-from .shapes import PG_CATALOG, SHAPES
+from .places import CATALOG, HOME
 
 _lock = threading.Lock()
 
@@ -47,19 +44,12 @@ def install(database: Home) -> None:
 def _make(cursor: duckdb.DuckDBPyConnection, database: Home) -> None:
     session.register(cursor)
     cursor.execute(f"ATTACH ':memory:' AS {CATALOG}")
-    for schema in (HOME, WIDE, INFORMATION):
-        cursor.execute(f"CREATE SCHEMA {schema}")
+    cursor.execute(f"CREATE SCHEMA {HOME}")
+    version = f"PostgreSQL {SERVER_VERSION} (ducktail {__version__}, DuckDB {duckdb.__version__})"
+    macros = functions.macros(database.catalog_name, database.name, version, SystemClock().now_us())
     cursor.execute("BEGIN")
     fixed_tables.make(cursor)
-    duckdb_version = duckdb.__version__
-    version = f"PostgreSQL {SERVER_VERSION} (ducktail {__version__}, DuckDB {duckdb_version})"
-    started_us = SystemClock().now_us()
-    macros = functions.macros(database.catalog_name, database.name, version, started_us)
-    for statement in (
-        *_macro_statements(macros),
-        *_view_statements(),
-        *_macro_statements(functions.lookups()),
-    ):
+    for statement in _macro_statements(macros):
         cursor.execute(statement)
     cursor.execute("COMMIT")
 
@@ -73,13 +63,3 @@ def _macro_statements(macros: dict[str, str]) -> Iterator[str]:
     for name, found in forms.items():
         yield f"CREATE MACRO {HOME}.{name}{', '.join(found)}"
 
-
-def _view_statements() -> Iterator[str]:
-    for name, sql in base_views().items():
-        yield f"CREATE VIEW {HOME}.{name} AS {sql}"
-    # pg_indexes stands on the wide form of pg_index.
-    for shape in sorted(SHAPES.values(), key=lambda shape: shape.name == "pg_indexes"):
-        home = HOME if shape.schema == PG_CATALOG else INFORMATION
-        yield f"CREATE VIEW {home}.{shape.name} AS {relation_sql(shape, shape.names)}"
-        if extra := extra_of(shape):
-            yield f"CREATE VIEW {WIDE}.{shape.name} AS {relation_sql(shape, shape.names + extra)}"

@@ -1,7 +1,7 @@
 """Functions that look into the catalog, put into a query as the subqueries that they are.
 
-As macros (functions.py) they would bind the views behind them once more for each call; put into the
-tree, their tables are tables of the query like others, and come from its common table expressions.
+Put into the tree, their tables are tables of the query like others, and come from its common table
+expressions, which DuckDB binds once however many calls there are.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ from functools import cache
 from sqlglot import exp, parse_one
 
 from .functions import lookups
-from .places import CATALOG
 from .scope import SHAPE, called
 from .shapes import PG_SHAPES
 
@@ -28,8 +27,6 @@ def inline(call: exp.Anonymous) -> exp.Expression:
         argument = None if column.table else arguments.get(column.name)
         if argument is not None:
             column.replace(exp.Paren(this=argument.copy()))
-    for table in copy.find_all(exp.Table):
-        table.meta[SHAPE] = PG_SHAPES[table.name]
     return copy
 
 
@@ -42,6 +39,6 @@ def _bodies() -> dict[tuple[str, int], tuple[tuple[str, ...], exp.Expression]]:
         parameters = tuple(part.strip() for part in rest.rstrip(")").split(",") if part)
         body = parse_one(f"({sql})", read="duckdb")
         for table in body.find_all(exp.Table):
-            assert table.catalog == CATALOG, f"{name} looks into {table.sql()}"
+            table.meta[SHAPE] = PG_SHAPES[table.name].key
         found[name, len(parameters)] = (parameters, body)
     return found

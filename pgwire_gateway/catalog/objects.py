@@ -1,6 +1,6 @@
-"""The user's objects as DuckDB lists them, each with its oid: what the views of pg_catalog stand on.
+"""The user's objects as DuckDB lists them, each with its oid: what the relations of pg_catalog stand on.
 
-One base view a kind of object. All are filtered to the one database that is served and to the
+One base view a kind of object, which a query brings along as a common table expression. All are filtered to the one database that is served and to the
 session's temporary objects, and leave out what ducktail keeps for itself. They name the object as
 DuckDB does; the PostgreSQL words come in system_views.py.
 """
@@ -94,7 +94,8 @@ def _relations(shown: str) -> str:
 def _keys(shown: str) -> str:
     """Indexes: those that were made, and those behind PRIMARY KEY and UNIQUE.
 
-    `keys` has a text for each part: a column's name, quoted where it must be, or an expression.
+    `keys` has a text for each part: the name of a column of a constraint; of an index its text, which
+    is a name as SQL quotes it, or an expression.
     """
     path = path_sql(SPACE, "schema_name", "table_name", "index_name")
     return f"""
@@ -109,7 +110,7 @@ def _keys(shown: str) -> str:
             SELECT database_name, schema_name, table_name, table_oid, constraint_name, NULL, true,
                    constraint_type = 'PRIMARY KEY', constraint_index,
                    list_transform(constraint_column_indexes, LAMBDA z_at: z_at + 1),
-                   list_transform(constraint_column_names, LAMBDA z_part: {HOME}.quote_ident(z_part))
+                   constraint_column_names
             FROM duckdb_constraints()
             WHERE {shown.format("table_name")} AND constraint_type IN ('PRIMARY KEY', 'UNIQUE'))"""
 

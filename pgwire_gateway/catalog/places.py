@@ -1,8 +1,9 @@
 """Where the catalog's own objects live, and how an object of the user's gets its oid.
 
-The views and macros live in a DuckDB database of their own, in memory, attached beside the user's
-file when a server starts: the file is not touched, every session sees them, and the views read
-DuckDB's own functions, which answer within the transaction that asks.
+Fixed tables and macros live in a DuckDB database of their own, in memory, attached beside the user's
+file when a server starts: the file is not touched, and every session sees them. There are no views:
+DuckDB's duckdb_views() and duckdb_columns() would list them too, and write each one's SQL out, every
+time that we ask them for the user's. A query brings its relations along (relations.py).
 
 An oid must be the same after a reconnect and after a restart. DuckDB's own are not, so it is made
 from the object's name: 16384 + 4 * (md5 of its path % SPAN) + its kind. The kind, in the last two
@@ -15,11 +16,7 @@ and where a colliding name comes that stands before it in that order. Source: do
 from __future__ import annotations
 
 CATALOG = "__ducktail_pg"
-# The schemas in it: PostgreSQL's pg_catalog with macros and base views, and information_schema.
 HOME = f"{CATALOG}.pg"
-INFORMATION = f"{CATALOG}.info"
-# The same relations as in HOME, some with columns more that functions of a row are answered from.
-WIDE = f"{CATALOG}.wide"
 
 # PostgreSQL's first oid for a user's object; oids stay below 2^31 for clients that read an int4.
 OID_FIRST = 16384

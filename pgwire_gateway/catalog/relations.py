@@ -1,8 +1,8 @@
-"""The SQL of a catalog relation: all of it as a view, or the columns that one query wants as a CTE.
+"""The relations of the catalog as the common table expressions of one query.
 
-A view is made of views, and DuckDB binds each again wherever it stands: a query of psql that names
+A view over views would be bound by DuckDB again wherever it stands: a query of psql that names
 pg_class twice, pg_index and pg_constraint would bind the list of tables seven times. So a query
-gets what it needs as common table expressions, each once, with only the columns that it uses.
+brings along what it needs, each once, with only the columns that it uses.
 """
 
 from __future__ import annotations

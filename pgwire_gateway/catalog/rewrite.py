@@ -17,10 +17,10 @@ from typing import NamedTuple
 from sqlglot.errors import SqlglotError
 
 from ...engine.errors import DucktailError
-from ...sql.tokens import STRING, Token, tokenize
+from ...sql.tokens import Token, tokenize
 from . import functions
-from .places import HOME, INFORMATION
-from .shapes import INFORMATION_SCHEMA, INFORMATION_SHAPES, PG_CATALOG, PG_SHAPES
+from .places import HOME
+from .shapes import INFORMATION_SCHEMA, PG_CATALOG, PG_SHAPES
 from .scope import MARK
 from .spelling import respell
 
@@ -47,6 +47,7 @@ _BARE = {
     "CURRENT_CATALOG": "current_catalog",
 }  # fmt: skip
 _OURS = functions.names()
+_LOOKUPS = frozenset(head.partition("(")[0] for head in functions.lookups())
 
 
 class Piece(NamedTuple):
@@ -88,13 +89,15 @@ def _writes(tokens: Sequence[Token]) -> bool:
 
 
 def _reads_catalog(tokens: Sequence[Token]) -> bool:
-    """Whether it names a relation of the catalog, or a type that only the catalog can answer."""
+    """Whether it names a relation of the catalog, or a function or type that must look into it."""
     for at, token in enumerate(tokens):
         following = tokens[at + 1].kind if at + 1 < len(tokens) else ""
         if not token.is_name:
             continue
         name = token.name.lower()
         if name in PG_SHAPES and following not in ("(", "."):
+            return True
+        if name in _LOOKUPS and following == "(":
             return True
         if following == "." and name in (PG_CATALOG, INFORMATION_SCHEMA):
             return True
@@ -154,21 +157,13 @@ def _named(tokens: Sequence[Token], at: int, *, qualified: bool) -> list[Piece]:
 
 
 def _spliced(text: str, pieces: Sequence[Piece]) -> str:
-    """The text with our functions and relations named in full, and everything else as it was."""
+    """The text with our functions named in full, and everything else as it was."""
     parts: list[str] = []
     last = 0
-    previous = ""
-    for at, piece in enumerate(pieces):
+    for piece in pieces:
         new = piece.text
-        following = pieces[at + 1].text if at + 1 < len(pieces) else ""
         if new.startswith(MARK):
             new = f"{HOME}.{new.removeprefix(MARK)}"
-        elif previous in ("FROM", "JOIN", ",") and following != "." and new.lower() in PG_SHAPES:
-            new = f"{HOME}.{new.lower()}"
-        elif new.lower() == INFORMATION_SCHEMA and following == ".":
-            behind = pieces[at + 2].text.lower() if at + 2 < len(pieces) else ""
-            new = INFORMATION if behind in INFORMATION_SHAPES else new
-        previous = piece.token.kind if piece.token.kind != STRING else ""
         if new != text[piece.token.start : piece.token.end]:
             parts += [text[last : piece.token.start], new]
             last = piece.token.end

@@ -7,11 +7,11 @@ from collections.abc import Iterator
 from sqlglot import exp
 
 from .relations import extra_of
-from .shapes import INFORMATION_SCHEMA, INFORMATION_SHAPES, PG_SHAPES, Column, Shape
+from .shapes import BY_KEY, INFORMATION_SCHEMA, INFORMATION_SHAPES, PG_SHAPES, Column, Shape
 
 # What stands before the name of a function that is ours, once the tokens have been gone through.
 MARK = "__ducktail_f_"
-# The key under which a table in the tree knows its Shape.
+# Under it a table in the tree has the key of its Shape (a text: copies of a tree copy it deeply).
 SHAPE = "ducktail_shape"
 
 
@@ -55,9 +55,14 @@ def mark_tables(tree: exp.Expression) -> None:
         elif not schema and name not in ctes:
             shape = PG_SHAPES.get(name)
         if shape is not None:
-            table.meta[SHAPE] = shape
+            table.meta[SHAPE] = shape.key
             if not table.alias:
                 table.set("alias", exp.TableAlias(this=exp.to_identifier(name)))
+
+
+def shape_of(table: exp.Expression) -> Shape | None:
+    """The catalog's relation that a table is."""
+    return BY_KEY.get(table.meta.get(SHAPE, ""))
 
 
 def tables_of(select: exp.Expression) -> Iterator[exp.Table]:
@@ -81,7 +86,7 @@ def table_of(column: exp.Expression) -> exp.Table | None:
     select = column.find_ancestor(exp.Select)
     while select is not None:
         for table in tables_of(select):
-            shape: Shape | None = table.meta.get(SHAPE)
+            shape = shape_of(table)
             if qualifier and table.alias_or_name.lower() == qualifier:
                 return table if shape else None
             if not qualifier and shape and any(found.name == name for found in shape.columns):
@@ -93,10 +98,11 @@ def table_of(column: exp.Expression) -> exp.Table | None:
 def column_of(node: exp.Expression) -> Column | None:
     """What a column of the catalog is."""
     table = table_of(node)
-    if table is None:
+    shape = shape_of(table) if table is not None else None
+    if shape is None:
         return None
     name = bare(node).name.lower()
-    return next((found for found in table.meta[SHAPE].columns if found.name == name), None)
+    return next((found for found in shape.columns if found.name == name), None)
 
 
 def wide_column(table: exp.Table, name: str) -> exp.Column:
@@ -106,29 +112,29 @@ def wide_column(table: exp.Table, name: str) -> exp.Column:
 
 def columns_used(tree: exp.Expression) -> dict[Shape, list[str]]:
     """The columns that a query wants of each relation: too many rather than too few."""
-    names = [(column.table.lower(), column.name.lower()) for column in tree.find_all(exp.Column)]
-    names += [("", found.name.lower()) for join in tree.find_all(exp.Join) for found in join.args.get("using") or []]
-    by_name = {name for _, name in names}
-    everything = any(
-        not isinstance(star.parent, exp.Count) and star.find_ancestor(exp.Count) is None
-        for star in tree.find_all(exp.Star)
-    ) or any(join.args.get("method") for join in tree.find_all(exp.Join))
+    tables: list[tuple[Shape, str]] = []
+    by_qualifier: dict[str, set[str]] = {"": set()}
+    everything = False
+    for node in tree.walk():
+        if isinstance(node, exp.Column):
+            by_qualifier.setdefault(node.table.lower(), set()).add(node.name.lower())
+        elif isinstance(node, exp.Table):
+            if shape := shape_of(node):
+                tables.append((shape, node.alias_or_name.lower()))
+        elif isinstance(node, exp.Star):
+            everything = everything or not isinstance(node.parent, exp.Count)
+        elif isinstance(node, exp.Join):
+            everything = everything or bool(node.args.get("method"))
+            by_qualifier[""] |= {found.name.lower() for found in node.args.get("using") or []}
+    bare_names = by_qualifier[""]
     wanted: dict[Shape, list[str]] = {}
-    for table in tree.find_all(exp.Table):
-        shape: Shape | None = table.meta.get(SHAPE)
-        if shape is None:
-            continue
-        alias = table.alias_or_name.lower()
-        found = {name for qualifier, name in names if qualifier in ("", alias)}
+    for shape, alias in tables:
+        found = by_qualifier.get(alias, set()) | bare_names
+        whole = everything or alias in bare_names  # SELECT c FROM pg_class c
         columns = wanted.setdefault(shape, [])
-        for name in (*shape.names, *extra_of(shape)):
-            whole = name in shape.names and (everything or ("", alias) in names)
-            if name not in columns and (whole or (name in found and name in by_name)):
-                columns.append(name)
-    for shape, columns in wanted.items():
-        if not columns:
-            columns.append(shape.names[0])
-    return wanted
+        columns += [name for name in shape.names if (whole or name in found) and name not in columns]
+        columns += [name for name in extra_of(shape) if name in found and name not in columns]
+    return {shape: columns or [shape.names[0]] for shape, columns in wanted.items()}
 
 
 # What passes the value of one of its parts on as its own.

@@ -122,3 +122,4 @@ PG_SHAPES: dict[str, Shape] = {
 INFORMATION_SHAPES: dict[str, Shape] = {
     name: shape for (schema, name), shape in SHAPES.items() if schema == INFORMATION_SCHEMA
 }
+BY_KEY: dict[str, Shape] = {shape.key: shape for shape in SHAPES.values()}

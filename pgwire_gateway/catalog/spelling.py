@@ -23,18 +23,17 @@ from .places import HOME
 from .relations import cte_name, ctes
 from .scope import (
     MARK,
-    SHAPE,
     bare,
     call,
     called,
     column_of,
     columns_used,
     mark_tables,
+    shape_of,
     string,
     table_of,
     wide_column,
 )
-from .shapes import Shape
 
 Rule = Callable[[Any], exp.Expression]
 
@@ -63,19 +62,17 @@ def respell(text: str) -> str:
     name_columns(tree)
     mark_tables(tree)
     tree = _walked(tree)
-    for call_ in list(tree.find_all(exp.Anonymous)):
-        body = inline(call_)
-        if body is not call_:
-            call_.replace(body)
-    for found in tree.find_all(exp.Anonymous):
-        if name := called(found):
+    for found in list(tree.find_all(exp.Anonymous)):
+        body = inline(found)
+        if body is not found:
+            found.replace(body)
+        elif name := called(found):
             found.set("this", f"{HOME}.{name}")
     wanted = columns_used(tree)
     for table in tree.find_all(exp.Table):
-        if SHAPE in table.meta:
-            table.set("catalog", None)
+        if shape := shape_of(table):
             table.set("db", None)
-            table.set("this", exp.to_identifier(cte_name(table.meta[SHAPE].key)))
+            table.set("this", exp.to_identifier(cte_name(shape.key)))
     return _with(", ".join(ctes(wanted)), tree.sql("duckdb", normalize_functions=False))
 
 
@@ -191,7 +188,8 @@ def _pair(node: exp.Anonymous, keys: tuple[str, str], answer: str) -> exp.Expres
     table = table_of(first)
     if table is None:
         return node
-    shape: Shape = table.meta[SHAPE]
+    shape = shape_of(table)
+    assert shape, "table_of finds tables of the catalog"
     names = (bare(first).name.lower(), bare(second).name.lower())
     if shape.name == "pg_attribute" and names == keys and table_of(second) is table:
         return wide_column(table, answer)
@@ -203,7 +201,8 @@ def _pair(node: exp.Anonymous, keys: tuple[str, str], answer: str) -> exp.Expres
 def _row_function(node: exp.Anonymous, relation: str, key: str, answer: str) -> exp.Expression:
     first, *rest = node.expressions
     table = table_of(first)
-    if table is None or table.meta[SHAPE].name != relation or bare(first).name.lower() != key:
+    shape = shape_of(table) if table is not None else None
+    if table is None or shape is None or shape.name != relation or bare(first).name.lower() != key:
         return node
     if relation == "pg_index" and rest and bare(rest[0]).sql() != "0":
         return node  # pg_get_indexdef of one column of the index.

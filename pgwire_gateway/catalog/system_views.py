@@ -27,7 +27,6 @@ from .places import (
     TABLESPACE_OID,
     TEMPORARY_OID,
     TEMPORARY_SCHEMA,
-    WIDE,
     path_sql,
     place_sql,
 )
@@ -212,9 +211,7 @@ CONSTRAINT = [
             "contype": "if(is_primary, 'p', 'u')", "convalidated": "true", "conrelid": "relation",
             "conindid": "oid", "conislocal": "true", "connoinherit": "true", "conkey": "columns",
         },
-        {
-            "__definition": "if(is_primary, 'PRIMARY KEY (', 'UNIQUE (') || array_to_string(keys, ', ') || ')'",
-        },
+        {"__definition": f"if(is_primary, 'PRIMARY KEY (', 'UNIQUE (') || {HOME}.quoted_list(keys) || ')'"},
     ),
     Branch(
         f"""{HOME}.duck_checks AS c JOIN {HOME}.duck_relations AS r
@@ -240,7 +237,7 @@ CONSTRAINT = [
             LEFT JOIN {HOME}.duck_keys AS k
               ON k.table_oid = f.table_oid AND k.database_name = f.database_name
                  AND k.constraint_index IS NOT NULL
-                 AND k.keys = list_transform(c.referenced_names, LAMBDA z_part: {HOME}.quote_ident(z_part))
+                 AND k.keys = c.referenced_names
             WHERE c.constraint_type = 'FOREIGN KEY'""",
         {
             "oid": "c.oid", "conname": "constraint_name", "connamespace": "c.namespace", "contype": "'f'",
@@ -257,6 +254,16 @@ CONSTRAINT = [
     ),
 ]  # fmt: skip
 
+_KEYS = f"if(constraint_index IS NULL, keys, {HOME}.quoted_items(keys))"
+_INDEX_DEFINITION = (
+    f"'CREATE ' || if(is_unique, 'UNIQUE ', '') || 'INDEX ' || {HOME}.quote_ident(index_name) || ' ON ' || "
+    f"{HOME}.quote_ident(schema_name) || '.' || {HOME}.quote_ident(table_name) || ' USING art (' || "
+    f"array_to_string({_KEYS}, ', ') || ')'"
+)
+_ATTNUM = (
+    f"coalesce(list_position(l.names, if(constraint_index IS NULL, {HOME}.unquoted(z_part), z_part)), 0)"
+)
+
 INDEX = [
     Branch(
         f"""{HOME}.duck_indexes AS i JOIN {HOME}.duck_column_lists AS l
@@ -265,18 +272,12 @@ INDEX = [
             "indexrelid": "i.oid", "indrelid": "i.relation", "indnatts": "len(keys)",
             "indnkeyatts": "len(keys)", "indisunique": "is_unique", "indisprimary": "is_primary",
             "indimmediate": "true", "indisvalid": "true", "indisready": "true", "indislive": "true",
-            "indkey": f"list_transform(keys, LAMBDA z_part: "
-            f"coalesce(list_position(l.names, {HOME}.unquoted(z_part)), 0))",
+            "indkey": f"list_transform(keys, LAMBDA z_part: {_ATTNUM})",
             "indcollation": "list_transform(keys, LAMBDA z_part: 0)",
             "indclass": "list_transform(keys, LAMBDA z_part: 0)",
             "indoption": "list_transform(keys, LAMBDA z_part: 0)",
         },
-        {
-            "__definition": f"'CREATE ' || if(is_unique, 'UNIQUE ', '') || 'INDEX ' || "
-            f"{HOME}.quote_ident(index_name) || ' ON ' || {HOME}.quote_ident(schema_name) || '.' || "
-            f"{HOME}.quote_ident(table_name) || ' USING art (' || array_to_string(keys, ', ') || ')'",
-            "__keys": "keys",
-        },
+        {"__definition": _INDEX_DEFINITION, "__keys": _KEYS},
     ),
 ]  # fmt: skip
 
@@ -381,10 +382,10 @@ VIEWS = [
 ]  # fmt: skip
 INDEXES = [
     Branch(
-        f"{WIDE}.pg_index AS i JOIN {HOME}.duck_keys AS k ON k.oid = i.indexrelid",
+        f"{HOME}.duck_keys",
         {
-            "schemaname": f"{HOME}.schema_shown(k.schema_name, k.temporary)", "tablename": "k.table_name",
-            "indexname": "k.index_name", "indexdef": "i.__definition",
+            "schemaname": f"{HOME}.schema_shown(schema_name, temporary)", "tablename": "table_name",
+            "indexname": "index_name", "indexdef": _INDEX_DEFINITION,
         },
     ),
 ]  # fmt: skip

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st_
 
 from ducktail.engine.errors import (
     DucktailError,
@@ -13,11 +17,12 @@ from ducktail.engine.errors import (
 )
 from ducktail.sql import statements as st
 from ducktail.sql import statements_other as other
-from ducktail.sql.later import refuse_later
+from ducktail.sql.later import later_parts, refuse_later
 from ducktail.sql.openings import OPENINGS
 from ducktail.sql.parse import Query, has_scan, parameter_types, parse
 from ducktail.sql.position_text import format_positions, parse_after, parse_positions
 from ducktail.sql.render import render_statement
+from ducktail.sql.shape import shapes_of
 from ducktail.sql.units import BYTES_MAX, INTERVAL_MS_MAX, parse_bytes, parse_interval_ms
 
 
@@ -444,6 +449,39 @@ def test_a_deep_text_does_no_harm() -> None:
         query = parse(text)
         assert isinstance(query, Query)
         assert len(query.scans) == 1
+
+
+WORDS = sorted({word for text in (*STATEMENTS, *LATER, *NO_SCANS) for word in text.split()})
+
+
+@given(st_.lists(st_.sampled_from([*WORDS, "(", ")", ",", "'", "LIMIT", "-1", "STREAM", "FROM", "INSERT"])))
+@settings(max_examples=300, deadline=None)
+def test_any_text_is_answered(words: list[str]) -> None:
+    text = " ".join(words)
+    with suppress(DucktailError):
+        has_scan(text)
+        parsed = parse(text)
+        parameter_types(parsed)
+        list(later_parts(parsed))
+        if isinstance(parsed, Query):
+            assert len(shapes_of(parsed)) == len(parsed.scans)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "EXPLAIN (ANALYZE, FORMAT g SELECT * FROM STREAM s CONSUMER GROUP g LIMIT",
+        "SELECT upper(op), (SELECT x FROM t) FROM STREAM s CONSUMER GROUP INSERT LIMIT 3",
+        "COPY (SELECT * FROM STREAM s",
+        "CREATE TABLE t b SELECT * FROM STREAM s",
+    ],
+)
+def test_broken_texts(text: str, caplog: pytest.LogCaptureFixture) -> None:
+    with suppress(DucktailError):
+        parsed = parse(text)
+        assert isinstance(parsed, Query)
+        shapes_of(parsed)
+    assert not caplog.records
 
 
 # Units and positions.
