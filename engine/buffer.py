@@ -16,14 +16,14 @@ import threading
 from bisect import bisect_right
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-
-import numpy as np
-import numpy.typing as npt
+from itertools import repeat
+from operator import itemgetter
 
 from .errors import DucktailError
 
-# What a buffered event costs beside its bytes: the object's head, its place in two lists.
-ROW_OVERHEAD_BYTES = 56
+# What a buffered event costs beside its bytes: the object's head (33 bytes), its LSN (32), and its
+# places in five lists.
+ROW_OVERHEAD_BYTES = 105
 # Rows are dropped from the front in steps, so that the cost of moving the rest is shared.
 DROP_STEP_ROWS = 1024
 
@@ -57,7 +57,6 @@ class PartitionBuffer:
 
     lsns: list[int] = field(default_factory=list)
     rows: list[bytes] = field(default_factory=list)
-    binary: dict[int, bytes] = field(default_factory=dict)
     first: int = 0
     events: int = 0  # ever appended: the position after the last event
     first_lsn: int | None = None  # first retained event
@@ -88,7 +87,6 @@ class PartitionBuffer:
             return
         assert added.first_lsn > self.last_lsn, "LSNs rise within a partition"
         if added.skipped_through_lsn:
-            self.clear()
             self.unbuffered_through_lsn = added.skipped_through_lsn
         if self.first_lsn is None:
             self.first_lsn = added.first_lsn
@@ -101,17 +99,14 @@ class PartitionBuffer:
     def clear(self) -> None:
         """Drop every buffered event; the counts stay."""
         self.lsns, self.rows, self.first, self.buffered_bytes = [], [], 0, 0
-        self.binary.clear()
+        self.unbuffered_through_lsn = max(self.unbuffered_through_lsn, self.last_lsn)
 
     def drop_first(self) -> int:
-        """Drop the oldest buffered event; its bytes."""
-        lsn, row = self.lsns[self.first], self.rows[self.first]
-        self.unbuffered_through_lsn = lsn
+        """Drop the oldest buffered event; the bytes that are free then."""
+        self.unbuffered_through_lsn = self.lsns[self.first]
+        freed = len(self.rows[self.first]) + ROW_OVERHEAD_BYTES
         self.rows[self.first] = b""
         self.first += 1
-        freed = len(row) + ROW_OVERHEAD_BYTES
-        if (twin := self.binary.pop(lsn, None)) is not None:
-            freed += len(twin) + ROW_OVERHEAD_BYTES
         self.buffered_bytes -= freed
         if self.first >= DROP_STEP_ROWS and self.first * 2 >= len(self.lsns):
             del self.lsns[: self.first]
@@ -145,8 +140,6 @@ class PartitionBuffer:
 
     def trim(self, through_lsn: int, events: int) -> None:
         """Events up to `through_lsn`, `events` in all since the stream began, are no longer retained."""
-        while (start := self.buffered_from_lsn) is not None and start <= through_lsn:
-            self.drop_first()
         self.trimmed_events = events
         self.trimmed_through_lsn = through_lsn
         self.unbuffered_through_lsn = max(self.unbuffered_through_lsn, through_lsn)
@@ -154,7 +147,7 @@ class PartitionBuffer:
 
 @dataclass(frozen=True, slots=True)
 class Hot:
-    """Hot events that a read has got: in LSN order, each row whole.
+    """Events that a read has got, in LSN order, each row whole.
 
     Args:
         lsns, partitions: of each row.
@@ -162,14 +155,19 @@ class Hot:
         exhausted: nothing more is readable now within the read's bounds.
     """
 
-    lsns: npt.NDArray[np.int64]
-    partitions: npt.NDArray[np.int32]
+    lsns: list[int]
+    partitions: list[int]
     rows: list[bytes]
     exhausted: bool
 
 
 class StreamBuffer:
-    """The partition buffers of one stream, under one mutex and one byte bound."""
+    """The partition buffers of one stream, under one mutex and one byte bound.
+
+    Beside the partitions' own lists it keeps all buffered events in LSN order: a read of all
+    partitions that goes on where the last one ended is one slice of it, and the oldest event is what
+    is dropped first.
+    """
 
     def __init__(self, partitions: int, bytes_max: int) -> None:
         self.mutex = threading.Lock()
@@ -178,6 +176,10 @@ class StreamBuffer:
         self.bytes = 0
         self.log_reads = 0  # reads that had to go to the log
         self.failure: DucktailError | None = None  # why the log could not be read
+        self._lsns: list[int] = []
+        self._numbers: list[int] = []
+        self._rows: list[bytes] = []
+        self._first = 0
 
     @property
     def end_lsn(self) -> int:
@@ -192,41 +194,81 @@ class StreamBuffer:
             commit_us: commit time of the last of these transactions.
         """
         with self.mutex:
+            if any(added.skipped_through_lsn for added in additions.values()):
+                self._clear()
             for number, added in additions.items():
                 partition = self.partitions[number]
                 before = partition.buffered_bytes
                 partition.append(added)
                 partition.last_commit_us = commit_us
                 self.bytes += partition.buffered_bytes - before
-            self._shrink()
+            self._extend(additions)
+            while self.bytes > self.bytes_max:
+                self._drop_oldest()
 
-    def _shrink(self) -> None:
-        """Drop the oldest events, over all partitions, until the byte bound holds."""
-        while self.bytes > self.bytes_max:
-            oldest = min(
-                (p for p in self.partitions if p.buffered_from_lsn is not None),
-                key=lambda p: p.buffered_from_lsn or 0,
-            )
-            for _ in range(min(DROP_STEP_ROWS, len(oldest.lsns) - oldest.first)):
-                self.bytes -= oldest.drop_first()
-                if self.bytes <= self.bytes_max:
-                    return
+    def _extend(self, additions: Mapping[int, Addition]) -> None:
+        """Put new events, which are later than all that are here, in LSN order."""
+        merged = [
+            entry
+            for number, added in additions.items()
+            for entry in zip(added.lsns, repeat(number), added.rows)
+        ]
+        if len(additions) > 1:
+            merged.sort(key=itemgetter(0))
+        for lsn, number, row in merged:
+            self._lsns.append(lsn)
+            self._numbers.append(number)
+            self._rows.append(row)
+
+    def _drop_oldest(self) -> None:
+        number = self._numbers[self._first]
+        self._rows[self._first] = b""
+        self._first += 1
+        self.bytes -= self.partitions[number].drop_first()
+        if self._first >= DROP_STEP_ROWS and self._first * 2 >= len(self._lsns):
+            del self._lsns[: self._first]
+            del self._numbers[: self._first]
+            del self._rows[: self._first]
+            self._first = 0
+
+    def _clear(self) -> None:
+        for partition in self.partitions:
+            partition.clear()
+        self._lsns, self._numbers, self._rows, self._first, self.bytes = [], [], [], 0, 0
+
+    def trim(self, edges: Mapping[int, tuple[int, int]], first_lsns: Mapping[int, int]) -> None:
+        """Events are no longer retained.
+
+        Args:
+            edges: partition -> (LSN of its last trimmed event, how many are trimmed since it began).
+            first_lsns: partition -> its first retained event, for those that have one.
+        """
+        through_lsn = max((lsn for lsn, _ in edges.values()), default=0)
+        with self.mutex:
+            while self._first < len(self._lsns) and self._lsns[self._first] <= through_lsn:
+                self._drop_oldest()
+            for number, (lsn, events) in edges.items():
+                self.partitions[number].trim(lsn, events)
+            for number, partition in enumerate(self.partitions):
+                partition.first_lsn = first_lsns.get(number)
 
     def holds(self, after: Mapping[int, int]) -> bool:
         """Whether every retained event after these LSNs (partition -> LSN) is buffered."""
         with self.mutex:
-            return all(
-                lsn >= self.partitions[number].trimmed_through_lsn
-                and self.partitions[number].complete_after(lsn)
-                for number, lsn in after.items()
-            )
+            return self._holds(after)
 
-    def read(self, after: Mapping[int, int], through_lsn: int | None, limit: int) -> Hot | None:
+    def _holds(self, after: Mapping[int, int]) -> bool:
+        return all(
+            lsn >= self.partitions[number].trimmed_through_lsn and self.partitions[number].complete_after(lsn)
+            for number, lsn in after.items()
+        )
+
+    def read(self, after: Mapping[int, int], through_lsn: int, limit: int) -> Hot | None:
         """The next events after a position, at most `limit`, in LSN order over the partitions.
 
         Args:
             after: partition -> LSN; exactly these partitions are read.
-            through_lsn: the last LSN that may be given, None for all that is readable.
+            through_lsn: the last LSN that may be given.
             limit: most rows, at least 1.
 
         Returns:
@@ -235,40 +277,57 @@ class StreamBuffer:
         if self.failure is not None:
             raise self.failure
         with self.mutex:
-            found: list[tuple[int, int, int]] = []  # partition, from, to
-            exhausted = True
-            for number, lsn in after.items():
-                partition = self.partitions[number]
-                if lsn < partition.trimmed_through_lsn or not partition.complete_after(lsn):
-                    return None
-                start = partition.after(lsn)
-                end = len(partition.lsns)
-                if through_lsn is not None and partition.last_lsn > through_lsn:
-                    end = bisect_right(partition.lsns, through_lsn, start)
-                if end - start > limit:
-                    end, exhausted = start + limit, False
-                if end > start:
-                    found.append((number, start, end))
-            return self._merged(found, limit, exhausted)
+            if not self._holds(after):
+                return None
+            latest = max(after.values())
+            if len(after) == len(self.partitions) and self._goes_on(after, latest):
+                return _slice(self._lsns, self._numbers, self._rows, self._first, latest, through_lsn, limit)
+            return self._merged(after, through_lsn, limit)
 
-    def _merged(self, found: list[tuple[int, int, int]], limit: int, exhausted: bool) -> Hot:
-        if len(found) == 1:
-            number, start, end = found[0]
+    def _goes_on(self, after: Mapping[int, int], latest: int) -> bool:
+        """Whether everything up to `latest` has been read in every partition."""
+        return all(
+            lsn == latest or self.partitions[number].after(lsn) == self.partitions[number].after(latest)
+            for number, lsn in after.items()
+        )
+
+    def _merged(self, after: Mapping[int, int], through_lsn: int, limit: int) -> Hot:
+        """The general read: the next events of each partition, merged."""
+        exhausted = True
+        entries: list[tuple[int, int, bytes]] = []
+        for number, lsn in after.items():
             partition = self.partitions[number]
-            lsns = np.array(partition.lsns[start:end], dtype=np.int64)
-            numbers = np.full(end - start, number, dtype=np.int32)
-            return Hot(lsns, numbers, partition.rows[start:end], exhausted)
-        if not found:
-            return Hot(np.empty(0, np.int64), np.empty(0, np.int32), [], exhausted)
-        rows: list[bytes] = []
-        numbers_parts, lsn_parts = [], []
-        for number, start, end in found:
-            partition = self.partitions[number]
-            rows += partition.rows[start:end]
-            lsn_parts.append(np.array(partition.lsns[start:end], dtype=np.int64))
-            numbers_parts.append(np.full(end - start, number, dtype=np.int32))
-        lsns, numbers = np.concatenate(lsn_parts), np.concatenate(numbers_parts)
-        order = np.argsort(lsns, kind="stable")
-        if len(order) > limit:
-            order, exhausted = order[:limit], False
-        return Hot(lsns[order], numbers[order], [rows[i] for i in order.tolist()], exhausted)
+            found = _slice(
+                partition.lsns, repeat(number), partition.rows, partition.first, lsn, through_lsn, limit
+            )
+            exhausted = exhausted and found.exhausted
+            entries += zip(found.lsns, repeat(number), found.rows)
+        if len(after) > 1:
+            entries.sort(key=itemgetter(0))
+        if len(entries) > limit:
+            entries, exhausted = entries[:limit], False
+        return Hot(
+            [lsn for lsn, _, _ in entries],
+            [number for _, number, _ in entries],
+            [row for _, _, row in entries],
+            exhausted,
+        )
+
+
+def _slice(
+    lsns: list[int],
+    numbers: list[int] | repeat[int],
+    rows: list[bytes],
+    first: int,
+    after: int,
+    through_lsn: int,
+    limit: int,
+) -> Hot:
+    """Events of parallel lists after one LSN, up to another, at most `limit`."""
+    start = bisect_right(lsns, after, first)
+    end = len(lsns)
+    if lsns and lsns[-1] > through_lsn:
+        end = bisect_right(lsns, through_lsn, start)
+    stop = min(end, start + limit)
+    picked = numbers[start:stop] if isinstance(numbers, list) else []
+    return Hot(lsns[start:stop], picked, rows[start:stop], stop == end)

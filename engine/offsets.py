@@ -307,7 +307,8 @@ class Offsets:
                 future.set_result(None)
                 return
         self._holders.pop(group_id, None)
-        self._condition.notify_all()
+        if self._queue or self._many_rows():
+            self._condition.notify_all()
 
     def applied(self, moves: Iterable[Move]) -> None:
         """A transaction that wrote these moves has committed."""

@@ -84,8 +84,4 @@ def _trim_locked(
     run_in_transaction(cursor, statements)
     left = database.event_query(stream).sql(f"lsn > {through_lsn}", "false")
     first = dict(cursor.execute(f"SELECT partition, min(lsn) FROM ({left}) GROUP BY partition").fetchall())
-    with buffer.mutex:
-        for number, (lsn, events) in edges.items():
-            buffer.partitions[number].trim(lsn, events)
-            buffer.partitions[number].first_lsn = first.get(number)
-        buffer.bytes = sum(partition.buffered_bytes for partition in buffer.partitions)
+    buffer.trim(edges, first)

@@ -11,11 +11,10 @@ and the events in the same MVCC snapshot. Source: docs/design/engine.md, "Readin
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import duckdb
-import numpy as np
 import pyarrow as pa
 
 from . import datarow
@@ -129,8 +128,8 @@ class Scan:
             self._buffer.log_reads += 1
             batch, exhausted = self._cold(min(limit, BATCH_ROWS))
             found = Hot(
-                batch.column(LSN).to_numpy(),
-                batch.column(PARTITION).to_numpy(),
+                batch.column(LSN).to_pylist(),
+                batch.column(PARTITION).to_pylist(),
                 datarow.rows(batch, EVENT_TYPES, TEXT_FORMATS),
                 exhausted,
             )
@@ -150,14 +149,14 @@ class Scan:
             batch, exhausted = self._cold(size)
             if limit is not None:
                 limit -= batch.num_rows
-            self._given(batch.column(LSN).to_numpy(), exhausted)
+            self._given(batch.column(LSN).to_pylist(), exhausted)
             if batch.num_rows:
                 yield batch
 
-    def _given(self, lsns: np.ndarray[tuple[int], np.dtype[np.int64]], exhausted: bool) -> None:
+    def _given(self, lsns: Sequence[int], exhausted: bool) -> None:
         """Everything up to the last LSN given has been given, in every partition."""
         self.exhausted = exhausted
-        done = self.through_lsn if exhausted else int(lsns[-1]) if len(lsns) else 0
+        done = self.through_lsn if exhausted else lsns[-1] if lsns else 0
         for number, lsn in self._after.items():
             if done > lsn:
                 self._after[number] = done

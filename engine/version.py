@@ -1,3 +1,3 @@
-"""The version, where every layer can see it; pyproject.toml reads it from here."""
+"""The package's version, where every layer can read it."""
 
 VERSION = "0.1.0"

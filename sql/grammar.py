@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-from ..engine.errors import InvalidParameterValue, SyntaxError_
+from ..engine.errors import InvalidParameterValue, InvalidTextRepresentation, SyntaxError_, UndefinedParameter
 from . import options as option_rules
 from .classified import Reader
 from .options import Option, Options, Raw
@@ -21,6 +21,10 @@ from .words import NOT_NAMES
 T = TypeVar("T")
 
 LSN_MAX = (1 << 63) - 1
+# A number of so many digits is out of any bound already; int() refuses much longer ones in its own words.
+_DIGITS_MAX = 40
+# The extended protocol counts parameters with 16 bits.
+PARAMETERS_MAX = 65535
 
 
 class Grammar(Reader):
@@ -93,11 +97,15 @@ class Grammar(Reader):
         if token.text[0] == "?" and not digits:
             marks = [mark for mark in self.tokens[: self.index] if mark.kind == PARAMETER]
             return Parameter(len(marks))
-        if not digits.isdecimal() or not digits.isascii() or int(digits) == 0:
+        if not digits.isdecimal() or not digits.isascii() or not digits.strip("0"):
             raise SyntaxError_(
                 f'parameter "{token.text}" has no number',
                 hint="Parameters are $1, $2 and so on.",
                 position=token.start + 1,
+            )
+        if len(digits) > _DIGITS_MAX or int(digits) > PARAMETERS_MAX:
+            raise UndefinedParameter(
+                f"there is no parameter ${digits[:_DIGITS_MAX]}", position=token.start + 1
             )
         return Parameter(int(digits))
 
@@ -134,12 +142,20 @@ class Grammar(Reader):
 
         Raises:
             SyntaxError_: 42601, where no integer stands.
+            InvalidTextRepresentation: 22P02, for a string that is none.
             InvalidParameterValue: 22023, beyond the bounds.
         """
         parameter = self.parameter()
         if parameter is not None:
             return parameter
         position = self.position
+        value = self._quoted_integer(what) if self.peek() == STRING else self._integer(what)
+        if not low <= value <= high:
+            bound = f"less than {low}" if value < low else f"greater than {high}"
+            raise InvalidParameterValue(f"{what} must not be {bound}: {value}", position=position)
+        return value
+
+    def _integer(self, what: str) -> int:
         negative = self.peek() == "-" and self.peek(1) == NUMBER
         if negative:
             self.index += 1
@@ -147,11 +163,16 @@ class Grammar(Reader):
         if digits is None or digits.kind != NUMBER or not digits.text.replace("_", "").isdecimal():
             raise self.expected(f"an integer for {what}")
         self.index += 1
-        value = int(digits.text.replace("_", "")) * (-1 if negative else 1)
-        if not low <= value <= high:
-            bound = f"less than {low}" if value < low else f"greater than {high}"
-            raise InvalidParameterValue(f"{what} must not be {bound}: {value}", position=position)
-        return value
+        text = digits.text.replace("_", "")
+        return int(text[:_DIGITS_MAX]) * (-1 if negative else 1)
+
+    def _quoted_integer(self, what: str) -> int:
+        """A driver that puts parameters into the text itself sends `'17'`."""
+        position = self.position
+        text = self.take().value.strip()
+        if not text.removeprefix("-").isdecimal() or not text.isascii() or len(text) > _DIGITS_MAX:
+            raise InvalidTextRepresentation(f'invalid integer for {what}: "{text}"', position=position)
+        return int(text)
 
     def lsn_or_positions(self, what: str) -> Scalar:
         """An LSN, a map of LSNs by partition as a string, or a parameter."""

@@ -71,7 +71,6 @@ def _clause_ahead(g: Grammar) -> str | None:
     begins = {
         "PARTITION": following in ("(", *_VALUE),
         "CONSUMER": following == "GROUP" and g.peek(2) != "BY",
-        "MEMBER": following in (STRING, PARAMETER),
         "AFTER": following in _VALUE,
         "ENVELOPE": following in ("JSON", "CHANGES"),
         "WAIT": following in _VALUE,
@@ -116,7 +115,7 @@ def openings(tokens: Sequence[Token], text: str, is_table: IsTable) -> Iterator[
         if not _skip_name(g) or g.peek() == "(":
             continue
         shadowed = is_table(token.kind.lower()) or _has_cte(tokens, token.kind)
-        if not shadowed or _clause_ahead(g) not in (None, "MEMBER"):
+        if not shadowed or _clause_ahead(g) is not None:
             yield index
 
 
@@ -194,7 +193,6 @@ class _Clauses:
         rules = {
             "PARTITION": ("partitions", self._partition),
             "CONSUMER": ("group", self._group),
-            "MEMBER": ("member", self._alone_member),
             "AFTER": ("after", self._after),
             "ENVELOPE": ("envelope", self._envelope),
             "WAIT": ("wait", self._wait),
@@ -225,11 +223,6 @@ class _Clauses:
     def _named_member(self) -> bool:
         return self.g.is_name_ahead(1) and self.g.peek(1) not in ("PARTITION", "AFTER", "ENVELOPE", "WAIT")
 
-    def _alone_member(self) -> None:
-        error = self.g.unexpected()
-        hint = "Expected MEMBER straight after CONSUMER GROUP g."
-        raise SyntaxError_(error.message, hint=hint, position=error.position)
-
     def _after(self) -> None:
         self.after = self.g.lsn_or_positions("AFTER")
 
@@ -247,7 +240,7 @@ class _Clauses:
         self.wait = self.g.string("an interval")
         if isinstance(self.wait, str):
             _check_interval(self.wait, position)
-        if self.g.peek() == "FOR" and self.g.peek(1) in (NUMBER, PARAMETER, "-"):
+        if self.g.peek() == "FOR" and self.g.peek(1) in _VALUE:
             self.g.index += 1
             self.wait_for = self.g.number("FOR", low=1)
 
@@ -270,7 +263,7 @@ def _alias(g: Grammar) -> tuple[str | None, tuple[str, ...]]:
     elif g.is_name_ahead():
         word = g.take()
         alias = word.name
-        _check_no_value(g, word)
+        _check_alias(g, word)
     else:
         return None, ()
     if g.peek() != "(":
@@ -278,22 +271,27 @@ def _alias(g: Grammar) -> tuple[str | None, tuple[str, ...]]:
     return alias, g.bracketed(lambda: g.simple_name("the name of a column"))
 
 
-# What each clause takes, for one that was read as an alias since something else follows it.
+# What each clause takes, for one that is cut short or goes on in another way.
 _TAKES = {
     "PARTITION": "PARTITION takes a number, (a list of them) or a parameter.",
     "CONSUMER": "Expected CONSUMER GROUP and a name.",
+    "MEMBER": "MEMBER stands straight after CONSUMER GROUP g.",
     "AFTER": "AFTER takes an LSN, a map of LSNs such as '{\"0\": 17}' or a parameter.",
     "ENVELOPE": "ENVELOPE is JSON or CHANGES.",
     "WAIT": "WAIT takes an interval such as '5 s' or a parameter.",
 }
 
 
-def _check_no_value(g: Grammar, alias: Token) -> None:
-    """After an alias no name or value can stand: it was a clause that is misspelt.
+def _check_alias(g: Grammar, alias: Token) -> None:
+    """Refuse an alias without AS that is a clause of ours cut short, or a word misspelt.
 
     Raises:
-        SyntaxError_: 42601.
+        SyntaxError_: 42601, at the token behind it.
     """
-    if g.is_name_ahead() or g.peek() in (NUMBER, STRING, PARAMETER):
+    takes = _TAKES.get(alias.kind)
+    if takes is not None:
         error = g.unexpected()
-        raise SyntaxError_(error.message, hint=_TAKES.get(alias.kind), position=error.position)
+        hint = f"{takes} As an alias it wants AS."
+        raise SyntaxError_(error.message, hint=hint, position=error.position)
+    if g.is_name_ahead() or g.peek() in (NUMBER, STRING, PARAMETER):
+        raise g.unexpected()

@@ -169,11 +169,12 @@ def constant(value: exp.Expr, column: str | None) -> Scalar | None:
     literal = value.this if negative else value
     if not isinstance(literal, exp.Literal):
         return None
-    number = _integer(literal.name)
+    number = integer(literal.name)
     return None if number is None else -number if negative else number
 
 
-def _integer(text: str) -> int | None:
+def integer(text: str) -> int | None:
+    """The number that some digits are; None where they are none, or beyond an int8."""
     digits = text.strip()
     return int(digits) if digits.isascii() and digits.isdecimal() and len(digits) <= 19 else None
 
@@ -183,7 +184,8 @@ def parameter_of(value: exp.Expr) -> Parameter | None:
     if not isinstance(value, exp.Placeholder):
         return None
     name = value.name
-    return Parameter(int(name)) if name.isascii() and name.isdecimal() and int(name) > 0 else None
+    number = integer(name)
+    return Parameter(number) if number else None
 
 
 def chosen_partitions(
@@ -228,7 +230,7 @@ def _number(value: object) -> int | None:
         return value
     if isinstance(value, str):
         sign = -1 if value.strip().startswith("-") else 1
-        digits = _integer(value.strip().lstrip("+-"))
+        digits = integer(value.strip().lstrip("+-"))
         return None if digits is None else sign * digits
     return None
 
@@ -246,7 +248,7 @@ def _truth(node: exp.Expr) -> bool | str | None:
     if isinstance(node, exp.Null):
         return "null"
     if isinstance(node, exp.Literal) and node.is_int:
-        return _integer(node.name) != 0
+        return integer(node.name) != 0
     if isinstance(node, exp.Not):
         inner = _truth(node.this)
         return not inner if isinstance(inner, bool) else inner
@@ -277,4 +279,4 @@ def _literal(node: exp.Expr) -> int | str | None:
     node = node.unnest()
     if isinstance(node, exp.Literal) and node.is_string:
         return node.name
-    return _integer(node.name) if isinstance(node, exp.Literal) else None
+    return integer(node.name) if isinstance(node, exp.Literal) else None

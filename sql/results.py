@@ -13,8 +13,6 @@ from dataclasses import dataclass
 from typing import Protocol
 
 import duckdb
-import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from ..engine import datarow
@@ -99,8 +97,8 @@ class EventBatch:
     """
 
     rows: list[bytes]
-    lsns: npt.NDArray[np.int64]
-    partitions: npt.NDArray[np.int32]
+    lsns: list[int]
+    partitions: list[int]
     columns: tuple[int, ...] | None = None
 
     @property

@@ -27,7 +27,8 @@ _ARROW = {
     "JSON": JSON,
     "TIMESTAMP WITH TIME ZONE": pa.timestamp("us", "UTC"),
 }
-SCHEMA = pa.schema([(name, _ARROW[type_]) for name, type_ in EVENT_COLUMNS] + [(HIDDEN_LSN, pa.int64())])
+SCHEMA = pa.schema([(name, _ARROW[type_]) for name, type_ in EVENT_COLUMNS])
+HIDDEN_SCHEMA = SCHEMA.append(pa.field(HIDDEN_LSN, pa.int64()))
 
 EMPTY = (
     "(SELECT " + ", ".join(f'NULL::{type_} AS "{name}"' for name, type_ in EVENT_COLUMNS) + " WHERE false)"
@@ -39,20 +40,22 @@ class EventRelation:
 
     Args:
         new_scan: begins the scan anew, with the same bounds.
+        hidden: whether it has the hidden column.
     """
 
-    def __init__(self, new_scan: Callable[[], Scan]) -> None:
+    def __init__(self, new_scan: Callable[[], Scan], *, hidden: bool) -> None:
         self._new_scan = new_scan
+        self._schema = HIDDEN_SCHEMA if hidden else SCHEMA
         self._scans: list[Scan] = []
         self.error: DucktailError | None = None
 
     def __arrow_c_schema__(self) -> object:
         """The events' Arrow schema, as a PyCapsule."""
-        return SCHEMA.__arrow_c_schema__()
+        return self._schema.__arrow_c_schema__()
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
         """The events from the scan's beginning, as a PyCapsule."""
-        reader = pa.RecordBatchReader.from_batches(SCHEMA, self._batches())
+        reader = pa.RecordBatchReader.from_batches(self._schema, self._batches())
         return reader.__arrow_c_stream__()
 
     def _batches(self) -> Iterator[pa.RecordBatch]:
@@ -60,7 +63,7 @@ class EventRelation:
         self._scans.append(scan)
         try:
             for batch in scan.batches():
-                yield shaped(batch)
+                yield shaped(batch, self._schema)
         except DucktailError as error:
             # DuckDB would tell it in words of its own: the runner raises this one instead.
             self.error = error
@@ -79,10 +82,10 @@ class EventRelation:
             scan.close()
 
 
-def shaped(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Events as DuckDB gave them, with their JSON called JSON, and the hidden column."""
+def shaped(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """Events as DuckDB gave them, with their JSON called JSON, and the hidden column where `schema` has it."""
     arrays = []
-    for place, field in enumerate(SCHEMA):
+    for place, field in enumerate(schema):
         column = batch.column(0 if field.name == HIDDEN_LSN else place)
         if isinstance(field.type, pa.BaseExtensionType):
             if isinstance(column, pa.ExtensionArray):
@@ -91,7 +94,7 @@ def shaped(batch: pa.RecordBatch) -> pa.RecordBatch:
         elif column.type != field.type:
             column = column.cast(field.type)
         arrays.append(column)
-    return pa.RecordBatch.from_arrays(arrays, schema=SCHEMA)
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
 def as_json(table: pa.Table, types: Sequence[str]) -> pa.Table:

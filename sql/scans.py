@@ -36,7 +36,7 @@ from .classify import classify
 from .context import Context, Runner
 from .opening import Opened, Pruning, new_scan, open_scan
 from .parse import Query
-from .pruning import Fact
+from .pruning import Fact, chosen_partitions
 from .results import EVENT_RESULT, Batch, EventBatch, Result, ResultColumn, Source, select_tag
 from .running import query_result, with_casts
 from .scan_relation import EMPTY, HIDDEN_LSN, EventRelation, as_json
@@ -111,38 +111,29 @@ def empty_scans(query: Query) -> list[Piece]:
     return [relation_of(scan, EMPTY) for scan in query.scans]
 
 
-def pruning(facts: Sequence[Fact], partitions: int, parameters: Values) -> Pruning:
-    """What WHERE says of a scan, with the parameters' values; what cannot be told prunes nothing."""
-    chosen: set[int] | None = None
+def pruning(facts: Sequence[Fact], partitions: int, parameters: Values) -> Pruning | None:
+    """What WHERE says of a scan, with the parameters' values.
+
+    Returns:
+        None where a partition is compared with what is no whole number: DuckDB has to judge.
+    """
+    chosen = chosen_partitions(facts, range(partitions), lambda p: parameters[p.index - 1])
+    if chosen is None:
+        return None
     low, high = 0, None
     for fact in facts:
+        if fact.column != "lsn" or fact.operator in ("in", "not in", "<>"):
+            continue
         try:
-            values = [number(value, parameters, fact.column) for value in fact.values]
+            value = number(fact.values[0], parameters, "lsn")
         except DucktailError:
             continue  # Not a whole number: DuckDB's own filter decides.
-        if fact.column == "partition":
-            passing = {p for p in range(partitions) if fact_holds(fact.operator, p, values)}
-            chosen = passing if chosen is None else chosen & passing
-        elif fact.column == "lsn" and fact.operator in ("=", ">", ">="):
-            low = max(low, values[0] + (fact.operator == ">"))
-        if fact.column == "lsn" and fact.operator in ("=", "<", "<="):
-            bound = values[0] - (fact.operator == "<")
+        if fact.operator in ("=", ">", ">="):
+            low = max(low, value + (fact.operator == ">"))
+        if fact.operator in ("=", "<", "<="):
+            bound = value - (fact.operator == "<")
             high = bound if high is None else min(high, bound)
-    return Pruning(None if chosen is None else frozenset(chosen), low, high)
-
-
-def fact_holds(operator: str, value: int, others: Sequence[int]) -> bool:
-    """Whether a comparison holds."""
-    return {
-        "=": value == others[0],
-        "<>": value != others[0],
-        "<": value < others[0],
-        "<=": value <= others[0],
-        ">": value > others[0],
-        ">=": value >= others[0],
-        "in": value in others,
-        "not in": value not in others,
-    }[operator]
+    return Pruning(frozenset(chosen), low, high)
 
 
 def _kept_shapes(statement: Statement, query: Query) -> tuple[Shape, ...]:
@@ -159,7 +150,15 @@ def _shapes(statement: Statement, query: Query, parameters: Values) -> list[Shap
 def _open(session: Context, found: Shape, parameters: Values) -> Waiting[Opened]:
     stream = session.names.stream(found.scan.stream.parts, found.scan.stream.position)
     narrowed = pruning(found.facts, stream.partitions, parameters)
-    return (yield from open_scan(session, found.scan, parameters, narrowed))
+    return (yield from open_scan(session, found.scan, parameters, narrowed or Pruning()))
+
+
+def _is_plain(session: Context, found: Shape, parameters: Values) -> bool:
+    """Whether ready rows answer a query: nothing of its WHERE is left for DuckDB to judge."""
+    if found.plain is None:
+        return False
+    stream = session.names.stream(found.scan.stream.parts, found.scan.stream.position)
+    return pruning(found.facts, stream.partitions, parameters) is not None
 
 
 def is_inline(session: Context, statement: Statement, query: Query) -> bool:
@@ -174,7 +173,7 @@ def run_query(session: Context, statement: Statement, parameters: Values) -> Wai
     query = statement.node
     assert isinstance(query, Query)
     shapes = _shapes(statement, query, parameters)
-    if len(shapes) == 1 and shapes[0].plain is not None:
+    if len(shapes) == 1 and _is_plain(session, shapes[0], parameters):
         return (yield from _run_plain(session, shapes[0], parameters))
     reading = yield from _prepare(session, query, shapes, parameters)
     reading.casts = statement.casts
@@ -250,10 +249,23 @@ class EventSource:
         self.scan.close()
 
 
+def limit_of(limit: st.Number | None, parameters: Values) -> int | None:
+    """A LIMIT's value; None where there is none, or a parameter that is NULL, which DuckDB takes so."""
+    if limit is None or (isinstance(limit, st.Parameter) and parameters[limit.index - 1] is None):
+        return None
+    return number(limit, parameters, "LIMIT")
+
+
+def least(limits: Sequence[st.Number], parameters: Values) -> int | None:
+    """The smallest of some LIMITs, None where none bounds."""
+    values = [limit_of(limit, parameters) for limit in limits]
+    return min((value for value in values if value is not None), default=None)
+
+
 def _run_plain(session: Context, found: Shape, parameters: Values) -> Waiting[Result]:
     plain = found.plain
     assert plain is not None
-    limit = None if plain.limit is None else number(plain.limit, parameters, "LIMIT")
+    limit = limit_of(plain.limit, parameters)
     opened = yield from _open(session, found, parameters)
     tracker = _tracker(session, opened, found)
     scan = new_scan(session, opened)
@@ -337,10 +349,10 @@ class Reading:
         table = as_json(relation.to_arrow_table(), types)
         hidden = table.column_names.index(HIDDEN_LSN)
         buffer = session.database.buffers[read.opened.stream.stream_id]
-        limit = min(number(limit, self.parameters, "LIMIT") for limit in unit.limits)
+        limit = least(unit.limits, self.parameters)
         if table.num_rows:
             read.tracker.note_through(int(table.column(hidden)[-1].as_py()), buffer)
-        if table.num_rows < limit:
+        if limit is None or table.num_rows < limit:
             read.tracker.note_end()
         name = f"__ducktail_unit_{next(_numbers)}"
         session.cursor.register(name, table.remove_column(hidden))
@@ -363,8 +375,8 @@ class Reading:
         for read in self.reads:
             kind = read.shape.kind
             if kind is Kind.ROWWISE:
-                limits = [number(n, self.parameters, "LIMIT") for n in read.shape.limits]
-                if complete and (not limits or rows < min(limits)):
+                limit = least(read.shape.limits, self.parameters)
+                if complete and (limit is None or rows < limit):
                     read.tracker.complete()
                 else:
                     read.tracker.stopped()
@@ -402,7 +414,7 @@ def _prepare(session: Context, query: Query, shapes: Sequence[Shape], parameters
     for found in shapes:
         opened = yield from _open(session, found, parameters)
         name = f"__ducktail_scan_{next(_numbers)}"
-        relation = EventRelation(_scanner(session, opened))
+        relation = EventRelation(_scanner(session, opened), hidden=found.hidden)
         tracker = _tracker(session, opened, found)
         reading.reads.append(Read(found, opened, tracker, relation, name))
         reading.pieces.append(relation_of(found.scan, ident(name)))

@@ -241,6 +241,10 @@ def hidden_is_last(select: exp.Select, source: Source) -> bool:
     return source.hidden_last and is_star(select.expressions[-1], source)
 
 
+# No select list has more columns than this has numbers.
+_ORDINAL_DIGITS_MAX = 6
+
+
 def is_in_lsn_order(select: exp.Select, source: Source, lsn: str) -> bool:
     """Whether ORDER BY keeps the scan's order: there is none, or it begins with the LSN, ascending."""
     order = select.args.get("order")
@@ -250,7 +254,7 @@ def is_in_lsn_order(select: exp.Select, source: Source, lsn: str) -> bool:
     if not isinstance(first, exp.Ordered) or first.args.get("desc") or first.args.get("with_fill"):
         return False
     value = first.this
-    if isinstance(value, exp.Literal) and value.is_int:
+    if isinstance(value, exp.Literal) and value.is_int and len(value.name) <= _ORDINAL_DIGITS_MAX:
         return _event_at(select, source, int(value.name) - 1) == lsn
     if isinstance(value, exp.Column) and not value.table:
         for entry in select.expressions:

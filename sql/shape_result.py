@@ -6,8 +6,8 @@ from sqlglot import exp
 
 from .parse import Query
 from .pruning import is_all_partition
-from .shape import HIDDEN_LSN, Edit, Kind, Plain, Shape, Unit
 from .shape_columns import EVENT, disturbs_order, stars
+from .shape_values import HIDDEN_LSN, Edit, Kind, Plain, Shape, Unit
 from .shape_way import Level, Way
 from .spans import order_place, query_span
 from .statements import Scan

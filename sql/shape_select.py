@@ -8,7 +8,7 @@ from dataclasses import replace
 from sqlglot import exp
 
 from .nodes import Transactions
-from .pruning import facts_of, is_constant_false, parameter_of
+from .pruning import facts_of, integer, is_constant_false, parameter_of
 from .shape_columns import (
     Output,
     Source,
@@ -61,8 +61,8 @@ def number_of(value: exp.Expr | None) -> Number | None:
     value = value.unnest() if value is not None else None
     if isinstance(value, exp.Cast):
         value = value.this.unnest()
-    if isinstance(value, exp.Literal) and value.name.isascii() and value.name.isdecimal():
-        return int(value.name)  # a string too: LIMIT '5'
+    if isinstance(value, exp.Literal):
+        return integer(value.name)  # a string too: LIMIT '5'
     return parameter_of(value) if value is not None else None
 
 

@@ -13,10 +13,10 @@ from sqlglot import exp
 from .nodes import StreamScan
 from .parse import Query
 from .pruning import is_constant_false
-from .shape import Shape
 from .shape_columns import EVENT, Source
 from .shape_result import result_of
 from .shape_select import add_modifiers, number_of, renamed, take_select
+from .shape_values import Shape
 from .shape_way import Way
 from .spans import query_span
 from .statements import Scan

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from ..engine.buffer import StreamBuffer
@@ -28,12 +26,12 @@ class Tracker:
         self._key = opened.position_key if moves else None
         self._lsns = dict(opened.committed)
 
-    def given(self, lsns: npt.NDArray[np.int64], partitions: npt.NDArray[np.int32]) -> None:
+    def given(self, lsns: Sequence[int], partitions: Sequence[int]) -> None:
         """These events, in LSN order, are handed out."""
         if self._key is None:
             return
         # The last of each partition: dict keeps the later of two.
-        self._lsns.update(zip(partitions.tolist(), lsns.tolist(), strict=True))
+        self._lsns.update(zip(partitions, lsns, strict=True))
         self._set(self._lsns)
 
     def given_through(self, lsn: int, buffer: StreamBuffer) -> None:

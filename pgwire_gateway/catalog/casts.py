@@ -37,7 +37,8 @@ _TYPES = {
     "varchar": "VARCHAR", "pg_node_tree": "VARCHAR", "aclitem": "VARCHAR", "pg_lsn": "VARCHAR",
     "sql_identifier": "VARCHAR", "character_data": "VARCHAR", "yes_or_no": "VARCHAR", "unknown": "VARCHAR",
     "cardinal_number": "INTEGER", "oid": "BIGINT", "xid": "BIGINT", "cid": "BIGINT", "xid8": "BIGINT",
-    "int2vector": "SMALLINT[]", "oidvector": "BIGINT[]", "int2": "SMALLINT", "int4": "INTEGER", "int8": "BIGINT",
+    "int2vector": "SMALLINT[]", "oidvector": "BIGINT[]", "int2": "SMALLINT", "int4": "INTEGER",
+    "int8": "BIGINT",
     **dict.fromkeys(_REG_TYPES, "BIGINT"),
 }  # fmt: skip
 TEXTS = frozenset(name for name, type_ in _TYPES.items() if type_ == "VARCHAR")
@@ -57,14 +58,14 @@ _TEXT_FUNCTIONS = frozenset({"quote_ident", "quote_literal", "format", "current_
 _ARRAY = re.compile(r'"((?:[^"\\]|\\.)*)"|([^,{}]+)')
 
 
-def type_name(to: exp.Expression) -> str:
+def type_name(to: exp.Expr) -> str:
     """A type's name in small letters, without schema, quotes and length."""
     text = to.sql("postgres").lower().replace('"', "")
     brackets = "[]" if text.endswith("[]") else ""
     return text.removesuffix("[]").rpartition(".")[2].partition("(")[0].strip() + brackets
 
 
-def respell_cast(node: exp.Cast) -> exp.Expression:
+def respell_cast(node: exp.Cast) -> exp.Expr:
     """A cast as DuckDB knows it."""
     name = type_name(node.to)
     if name in _REG_TYPES:
@@ -92,18 +93,18 @@ def array(text: str) -> exp.Array:
     return exp.Array(expressions=[exp.Literal.string(part) for part in parts])
 
 
-def _reg(node: exp.Cast, family: str) -> exp.Expression:
+def _reg(node: exp.Cast, family: str) -> exp.Expr:
     value = node.this
     shown = _is_shown(node)
     text = string(value)
     if text is None and not _is_text(value):
         return name_of(value, family) if shown else value
     oid = _known(text, family) if text is not None else None
-    found: exp.Expression = exp.Literal.number(oid) if oid is not None else call(f"{family}_in", value)
+    found: exp.Expr = exp.Literal.number(oid) if oid is not None else call(f"{family}_in", value)
     return call(f"{family}_out", found) if shown else found
 
 
-def name_of(value: exp.Expression, family: str) -> exp.Expression:
+def name_of(value: exp.Expr, family: str) -> exp.Expr:
     """The name that an oid is shown as: a column where its row is at hand."""
     table = table_of(value)
     if table is not None:
@@ -119,7 +120,7 @@ def _known(text: str, family: str) -> int | None:
     return _KNOWN.get(family, {}).get(text.strip().lower().removeprefix("pg_catalog."))
 
 
-def _is_text(value: exp.Expression) -> bool:
+def _is_text(value: exp.Expr) -> bool:
     """Whether a value that is cast to regclass is a name rather than an oid."""
     value = bare(value)
     if isinstance(value, (exp.DPipe, exp.Concat, exp.Parameter, exp.Placeholder, exp.Format)):
@@ -134,7 +135,7 @@ def _is_text(value: exp.Expression) -> bool:
     return False
 
 
-def _is_shown(node: exp.Expression) -> bool:
+def _is_shown(node: exp.Expr) -> bool:
     """Whether the name of a reg value is wanted, not its oid."""
     parent = node.parent
     while isinstance(parent, exp.Paren):
@@ -143,12 +144,12 @@ def _is_shown(node: exp.Expression) -> bool:
         return type_name(parent.to) in TEXTS
     if isinstance(parent, (exp.DPipe, exp.Concat, exp.Format)):
         return True
-    if isinstance(parent, exp.Expression) and called(parent) in _TEXT_FUNCTIONS:
+    if isinstance(parent, exp.Expr) and called(parent) in _TEXT_FUNCTIONS:
         return True
     return goes_out(node)
 
 
-def respell_column(node: exp.Column) -> exp.Expression:
+def respell_column(node: exp.Column) -> exp.Expr:
     """A column whose value PostgreSQL writes otherwise than DuckDB, and `tableoid`."""
     name = node.name.lower()
     if name == "tableoid":
@@ -163,7 +164,7 @@ def respell_column(node: exp.Column) -> exp.Expression:
     return node
 
 
-def _tableoid(node: exp.Column) -> exp.Expression:
+def _tableoid(node: exp.Column) -> exp.Expr:
     """The oid of the relation that a row is from, which is the same for all of its rows."""
     qualifier = node.table.lower()
     select = node.find_ancestor(exp.Select)

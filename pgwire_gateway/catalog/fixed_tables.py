@@ -33,12 +33,17 @@ ANY_OID, RECORD_OID = 2276, 2249
 # DuckDB's kinds of functions as pg_proc.prokind; pragmas and the like cannot be called in a query.
 _KINDS = {"scalar": "f", "macro": "f", "aggregate": "a", "table": "f", "table_macro": "f", "window": "w"}
 
+_FUNCTION_COLUMNS = (
+    "oid", "proname", "prokind", "provolatile", "proretset", "prorettype", "provariadic",
+    "argument_oids", "arguments", "result", "description",
+)  # fmt: skip
+
 Rows = dict[str, Sequence[object]]
 
 
 def make(cursor: duckdb.DuckDBPyConnection) -> None:
     """Make all of them."""
-    tables = {
+    tables: dict[str, Rows] = {
         "fixed_relations": _relations(),
         "fixed_columns": _columns(),
         "fixed_types": _types(),
@@ -46,11 +51,10 @@ def make(cursor: duckdb.DuckDBPyConnection) -> None:
         "fixed_duck_types": {"head": list(type_heads()), "type_oid": list(type_heads().values())},
     }
     for name, rows in tables.items():
-        _create(cursor, name, pa.table(dict(rows)), "*")
+        _create(cursor, name, pa.table(rows), "*")
     oid = place_sql(OTHER, path_sql("proname", "arguments", "prokind"))
-    _create(
-        cursor, "fixed_functions", pa.table(dict(_functions(cursor))), f"* REPLACE (coalesce(oid, {oid}) AS oid)"
-    )
+    functions = pa.table(_functions(cursor))
+    _create(cursor, "fixed_functions", functions, f"* REPLACE (coalesce(oid, {oid}) AS oid)")
 
 
 def _create(cursor: duckdb.DuckDBPyConnection, name: str, rows: pa.Table, picked: str) -> None:
@@ -127,35 +131,33 @@ def _settings() -> Rows:
 
 def _functions(cursor: duckdb.DuckDBPyConnection) -> Rows:
     """DuckDB's own functions, and the input and output functions of the types."""
-    rows = [
-        (oid, name, "f", "i", False, 0, 0, [], "", "", "")
-        for name, oid in FUNCTION_OIDS.items()
-    ]  # fmt: skip
+    rows: list[tuple[object, ...]] = [
+        (oid, name, "f", "i", False, 0, 0, [], "", "", "") for name, oid in FUNCTION_OIDS.items()
+    ]
     found = cursor.execute(
-        "SELECT function_name, function_type, return_type, parameters, parameter_types, varargs, description, "
-        "stability FROM duckdb_functions() WHERE database_name = 'system' AND NOT starts_with(function_name, '__') "
-        "AND regexp_full_match(function_name, '[a-z_][a-z0-9_]*')"
+        "SELECT function_name, function_type, return_type, parameters, parameter_types, varargs, "
+        "description, stability FROM duckdb_functions() WHERE database_name = 'system' "
+        "AND NOT starts_with(function_name, '__') AND regexp_full_match(function_name, '[a-z_][a-z0-9_]*')"
     ).fetchall()
-    seen: set[tuple[object, ...]] = set()
-    for name, kind, result, parameters, types, varargs, description, stability in found:
+    seen: set[tuple[str, str, str]] = set()
+    for name, kind, result, parameters, given, varargs, description, stability in found:
         if kind not in _KINDS:
             continue
-        texts = [type_ or "ANY" for type_ in types or [None] * len(parameters)]
-        arguments = ", ".join([*map(_type_name, texts), *([f"VARIADIC {_type_name(varargs)}"] if varargs else [])])
+        types = [type_ or "ANY" for type_ in given or [None] * len(parameters)]
+        arguments = ", ".join(map(_type_name, types))
+        if varargs:
+            arguments += f"{', ' if types else ''}VARIADIC {_type_name(varargs)}"
         if (name, kind, arguments) in seen:
             continue
         seen.add((name, kind, arguments))
+        many = kind.startswith("table")
+        shown = "SETOF record" if many else _type_name(result or "ANY")
         rows.append(
-            (
-                None, name, _KINDS[kind], "v" if stability == "VOLATILE" else "i", kind.startswith("table"),
-                _type_oid(result) if result else RECORD_OID, _type_oid(varargs) if varargs else 0,
-                [_type_oid(text) for text in texts], arguments,
-                "SETOF record" if kind.startswith("table") else _type_name(result or "ANY"), description or "",
-            )  # fmt: skip
-        )
-    names = ("oid", "proname", "prokind", "provolatile", "proretset", "prorettype", "provariadic",
-             "argument_oids", "arguments", "result", "description")  # fmt: skip
-    columns: Rows = {name: [row[at] for row in rows] for at, name in enumerate(names)}
+            (None, name, _KINDS[kind], "v" if stability == "VOLATILE" else "i", many,
+             _type_oid(result) if result else RECORD_OID, _type_oid(varargs) if varargs else 0,
+             list(map(_type_oid, types)), arguments, shown, description or "")
+        )  # fmt: skip
+    columns: Rows = {name: [row[at] for row in rows] for at, name in enumerate(_FUNCTION_COLUMNS)}
     return columns | {"argument_oids": pa.array(columns["argument_oids"], pa.list_(pa.int64()))}
 
 

@@ -39,16 +39,9 @@ RESERVED = """
     out overlay position precision real row setof smallint substring time timestamp treat trim values
     varchar xmlattributes xmlconcat xmlelement xmlexists xmlforest xmlnamespaces xmlparse xmlpi xmlroot
     xmlserialize xmltable
-""".split()
+"""
 
 ENCODINGS = {0: "SQL_ASCII", 6: "UTF8", 8: "LATIN1"}
-
-# The catalogs that obj_description is asked about.
-CATALOG_OIDS = {
-    "pg_class": 1259, "pg_type": 1247, "pg_proc": 1255, "pg_namespace": 2615, "pg_constraint": 2606,
-    "pg_operator": 2617, "pg_database": 1262, "pg_extension": 3079,
-}  # fmt: skip
-
 
 def _map(pairs: dict[int, str] | dict[str, str], default: str, key: str) -> str:
     """SQL of a look into a constant table."""
@@ -101,7 +94,7 @@ CONSTANTS: dict[str, tuple[tuple[int, ...], str]] = {
             "pg_get_function_sqlbody": (1,), "pg_get_partition_constraintdef": (1,),
             "pg_get_function_arg_default": (2,), "pg_get_replica_identity_index": (1,),
             "pg_get_serial_sequence": (2,), "pg_relation_filepath": (1,), "shobj_description": (2,),
-            "inet_server_addr": (0,), "inet_client_addr": (0,), "pg_tablespace_location_of": (1,),
+            "inet_server_addr": (0,), "inet_client_addr": (0,), "pg_advisory_unlock_all": (0,),
         }.items()
     },
     "inet_server_port": ((0,), "NULL::INTEGER"),
@@ -149,7 +142,7 @@ def macros(database: str, shown_database: str, version: str, started_us: int) ->
         **_name_macros(),
         **_type_macros(),
         **_text_macros(),
-        **{name: body for name, body in _constant_macros()},
+        **dict(_constant_macros()),
         "pg_database_size(z_d)": f"""(SELECT (z_s.total_blocks * z_s.block_size)::BIGINT
             FROM pragma_database_size() AS z_s WHERE z_s.database_name = {literal(database)})""",
     }
@@ -195,7 +188,8 @@ def _session_macros(database: str, version: str, started_us: int) -> dict[str, s
 
 
 def _name_macros() -> dict[str, str]:
-    plain = f"regexp_full_match(z_w, '[a-z_][a-z0-9_$]*') AND NOT regexp_full_match(z_w, '{'|'.join(RESERVED)}')"
+    reserved = "|".join(RESERVED.split())
+    plain = f"regexp_full_match(z_w, '[a-z_][a-z0-9_$]*') AND NOT regexp_full_match(z_w, '{reserved}')"
     return {
         "quote_ident(z_w)": f"if({plain}, z_w, '\"' || replace(z_w, '\"', '\"\"') || '\"')",
         "quote_literal(z_w)": "'''' || replace(z_w::VARCHAR, '''', '''''') || ''''",
@@ -212,7 +206,8 @@ def _name_macros() -> dict[str, str]:
         "view_text(z_w)": "' ' || regexp_replace(z_w, "
         """'^CREATE\\s+(OR\\s+REPLACE\\s+)?(TEMP(ORARY)?\\s+)?VIEW\\s+(IF\\s+NOT\\s+EXISTS\\s+)?"""
         """(("([^"]|"")*"|[^\\s."(]+)\\.?)+\\s*(\\([^)]*\\))?\\s*AS\\s+', '')""",
-        "role_oid(z_w)": f"CASE z_w WHEN {literal(OWNER)} THEN {OWNER_OID} ELSE {place_sql(OTHER, 'z_w')} END",
+        "role_oid(z_w)": f"CASE z_w WHEN {literal(OWNER)} THEN {OWNER_OID} "
+        f"ELSE {place_sql(OTHER, 'z_w')} END",
         "pg_get_userbyid(z_o)": f"CASE z_o WHEN {OWNER_OID} THEN {literal(OWNER)} "
         f"WHEN {HOME}.role_oid({HOME}.session_user()) THEN {HOME}.session_user() "
         "ELSE 'unknown (OID=' || z_o || ')' END",
@@ -278,15 +273,13 @@ def _lookup_macros() -> dict[str, str]:
     }
     key = _lookup("pg_index", "indexrelid", "__keys", "z_o") + "[z_k]"
     definition = _lookup("pg_index", "indexrelid", "__definition", "z_o")
-    classes = ", ".join(f"{literal(name)}: {oid}" for name, oid in CATALOG_OIDS.items())
-    described = f"(SELECT any_value(z_d.description) FROM pg_description AS z_d WHERE z_d.objoid = z_o"
+    described = "(SELECT any_value(z_d.description) FROM pg_description AS z_d WHERE z_d.objoid = z_o"
     return found | {
         "pg_get_indexdef(z_o, z_k, z_p)": f"if(z_k = 0, {definition}, {key})",
         "pg_get_expr(z_e, z_r)": "z_e::VARCHAR",
         "pg_get_expr(z_e, z_r, z_p)": "z_e::VARCHAR",
         "obj_description(z_o)": f"{described} AND z_d.objsubid = 0)",
-        "obj_description(z_o, z_c)": f"{described} AND z_d.objsubid = 0 "
-        f"AND z_d.classoid = MAP {{{classes}}}[z_c])",
+        "obj_description(z_o, z_c)": f"{described} AND z_d.objsubid = 0 AND z_d.classoid = z_c)",
         "col_description(z_o, z_n)": f"{described} AND z_d.objsubid = z_n AND z_d.objsubid <> 0)",
         "to_regclass(z_w)": _named("pg_class", "relname", "z_w"),
         "regclass_in(z_w)": f"coalesce({_named('pg_class', 'relname', 'z_w')}, TRY_CAST(z_w AS BIGINT), "
@@ -327,14 +320,20 @@ def _text_macros() -> dict[str, str]:
         "array_ndims(z_l)": "if(len(z_l) > 0, 1, NULL)",
         "array_remove(z_l, z_v)": "list_filter(z_l, LAMBDA z_x: z_x IS DISTINCT FROM z_v)",
         "string_to_array(z_w, z_d)": "string_split(z_w, z_d)",
+        "_pg_expandarray(z_l)": "list_transform(range(1, len(z_l) + 1), "
+        "LAMBDA z_i: struct_pack(x := z_l[z_i], n := z_i))",
         "parse_ident(z_w)": f"list_transform(string_split(z_w, '.'), LAMBDA z_p: {HOME}.unquoted(z_p))",
     }  # fmt: skip
+
+
+# Functions of many rows, which the rewriter turns into queries.
+ROWS = frozenset({"pg_partition_ancestors", "pg_get_keywords", "_pg_expandarray"})
 
 
 def names() -> frozenset[str]:
     """The functions that clients may call, by name; the macros that only the views use are not among them."""
     heads = {**macros("", "", "", 0), **lookups()}
-    return frozenset(head.partition("(")[0] for head in heads) - _FOR_VIEWS | {"pg_partition_ancestors"}
+    return frozenset(head.partition("(")[0] for head in heads) - _FOR_VIEWS | ROWS
 
 
 _FOR_VIEWS = frozenset(

@@ -8,8 +8,8 @@ from typing import Protocol
 
 import duckdb
 
-from ... import __version__
 from ...engine.clock import SystemClock
+from ...engine.version import VERSION
 from ...sql.variables import SERVER_VERSION
 from . import fixed_tables, functions, session
 from .places import CATALOG, HOME
@@ -45,7 +45,7 @@ def _make(cursor: duckdb.DuckDBPyConnection, database: Home) -> None:
     session.register(cursor)
     cursor.execute(f"ATTACH ':memory:' AS {CATALOG}")
     cursor.execute(f"CREATE SCHEMA {HOME}")
-    version = f"PostgreSQL {SERVER_VERSION} (ducktail {__version__}, DuckDB {duckdb.__version__})"
+    version = f"PostgreSQL {SERVER_VERSION} (ducktail {VERSION}, DuckDB {duckdb.__version__})"
     macros = functions.macros(database.catalog_name, database.name, version, SystemClock().now_us())
     cursor.execute("BEGIN")
     fixed_tables.make(cursor)

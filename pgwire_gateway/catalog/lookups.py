@@ -15,7 +15,7 @@ from .scope import SHAPE, called
 from .shapes import PG_SHAPES
 
 
-def inline(call: exp.Anonymous) -> exp.Expression:
+def inline(call: exp.Anonymous) -> exp.Expr:
     """The body of the function that is called, with the arguments in it; other calls as they are."""
     found = _bodies().get((called(call), len(call.expressions)))
     if found is None:
@@ -31,7 +31,7 @@ def inline(call: exp.Anonymous) -> exp.Expression:
 
 
 @cache
-def _bodies() -> dict[tuple[str, int], tuple[tuple[str, ...], exp.Expression]]:
+def _bodies() -> dict[tuple[str, int], tuple[tuple[str, ...], exp.Expr]]:
     """Each function's parameters and body, by name and number of arguments."""
     found = {}
     for head, sql in lookups().items():

@@ -14,7 +14,7 @@ from .scope import MARK
 UNKNOWN = "?column?"
 
 # Kinds of expressions that PostgreSQL names after themselves.
-_BY_KIND: dict[type[exp.Expression], str] = {
+_BY_KIND: dict[type[exp.Expr], str] = {
     exp.Coalesce: "coalesce",
     exp.Array: "array",
     exp.Exists: "exists",
@@ -37,7 +37,7 @@ _TYPE_NAMES = {
 NONE, WEAK, STRONG = range(3)
 
 
-def name_columns(tree: exp.Expression) -> None:
+def name_columns(tree: exp.Expr) -> None:
     """Name the columns of the outermost query, and of those in FROM and WITH."""
     for select in list(tree.find_all(exp.Select)):
         if _is_named(select):
@@ -47,7 +47,7 @@ def name_columns(tree: exp.Expression) -> None:
 
 def _is_named(select: exp.Select) -> bool:
     """Whether anything sees the names of this query's columns."""
-    node: exp.Expression = select
+    node: exp.Expr = select
     while isinstance(node.parent, (exp.SetOperation, exp.Paren)):
         node = node.parent
     parent = node.parent
@@ -56,7 +56,7 @@ def _is_named(select: exp.Select) -> bool:
     return parent is None or isinstance(parent, exp.CTE)
 
 
-def _name(column: exp.Expression) -> None:
+def _name(column: exp.Expr) -> None:
     if isinstance(column, exp.Alias):
         alias = column.args.get("alias")
         if isinstance(alias, exp.Identifier) and not alias.quoted:
@@ -67,12 +67,12 @@ def _name(column: exp.Expression) -> None:
     column.replace(exp.alias_(column.copy(), column_name(column), quoted=True))
 
 
-def column_name(node: exp.Expression) -> str:
+def column_name(node: exp.Expr) -> str:
     """PostgreSQL's name for an expression that has none."""
     return _figured(node)[1]
 
 
-def _figured(node: exp.Expression) -> tuple[int, str]:
+def _figured(node: exp.Expr) -> tuple[int, str]:
     """A name and how sure it is."""
     if isinstance(node, (exp.Paren, exp.Collate, exp.Bracket)):
         return _figured(node.this)

@@ -7,13 +7,14 @@ DuckDB does; the PostgreSQL words come in system_views.py.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from ...engine import pgtypes
 from ...engine.duckdb_types import NESTED
 from ...engine.quoting import literal
 from .places import (
     HOME,
     INDEX,
-    OTHER,
     OUR_PREFIX,
     OUR_SCHEMA,
     OWNER,
@@ -32,87 +33,121 @@ SERVED = f"{HOME}.duck_database()"
 SPACE = f"if({TEMPORARY}, 'temp', '')"
 
 
+# Which of the objects that share pg_class a row is, by relkind: the last bits of its oid.
+KIND = f"CASE kind WHEN 'i' THEN {INDEX} WHEN 'S' THEN {SEQUENCE} ELSE {RELATION} END"
+
+
 def base_views() -> dict[str, str]:
-    """The base views by name, in an order in which they can be made."""
-    ours = f"(schema_name <> {literal(OUR_SCHEMA)})"
+    """The base views by name, each after those that it uses."""
     here = f"database_name IN ({SERVED}, 'temp')"
-    shown = f"{here} AND {ours} AND NOT starts_with({{}}, {literal(OUR_PREFIX)})"
+    shown = f"{here} AND schema_name <> {literal(OUR_SCHEMA)} AND NOT starts_with({{}}, {literal(OUR_PREFIX)})"
+    relations = [_tables(shown), _views(here)]
+    keys = [_indexes(shown), _unique_constraints(shown)]
     return {
         "duck_schemas": f"""
             SELECT schema_name, comment, {namespace_sql("schema_name", "false")} AS oid
             FROM duckdb_schemas()
             WHERE database_name = {SERVED} AND parent_schema IS NULL
               AND schema_name NOT IN ('pg_catalog', 'information_schema')""",
-        "duck_relations": numbered(RELATION, _relations(shown)),
+        "duck_objects": numbered(_objects([*relations, *keys, _sequences(shown)]), KIND, "path, place_in_list"),
+        "duck_relations": numbered(_objects(relations), str(RELATION)),
         "duck_columns": f"""
-            SELECT r.oid AS relation, r.kind, c.column_index::SMALLINT AS number, c.column_name, c.comment,
+            SELECT r.oid AS relation, r.kind, r.schema_name, r.name AS table_name, r.temporary, c.column_index::SMALLINT AS number, c.column_name, c.comment,
                    c.column_default, c.is_nullable, c.data_type, c.is_generated, c.generation_expression,
                    t.type_oid, {_modifier("c.data_type")} AS type_modifier
             FROM (SELECT *, {_head("data_type")} AS type_head FROM duckdb_columns()) AS c
             JOIN {HOME}.duck_relations AS r
               ON r.table_oid = c.table_oid AND r.database_name = c.database_name
-            JOIN {HOME}.fixed_duck_types AS t ON t.head = c.type_head""",
+            JOIN {HOME}.fixed_duck_types AS t ON t.head = c.type_head
+            ORDER BY relation, number""",
         "duck_column_lists": """
             SELECT database_name, table_oid, list(column_name ORDER BY column_index) AS names
             FROM duckdb_columns() WHERE NOT internal GROUP BY database_name, table_oid""",
-        "duck_keys": numbered(INDEX, _keys(shown), "path, constraint_index"),
+        "duck_keys": numbered(_objects(keys), str(INDEX), "path, place_in_list"),
         "duck_indexes": f"""
             SELECT k.*, r.oid AS relation
             FROM {HOME}.duck_keys AS k
             JOIN {HOME}.duck_relations AS r
               ON r.table_oid = k.table_oid AND r.database_name = k.database_name""",
-        "duck_checks": numbered(OTHER, _checks(shown), "path, constraint_index"),
-        "duck_sequences": numbered(SEQUENCE, _sequences(shown)),
-        "duck_types": numbered(OTHER, _types()),
+        "duck_checks": numbered(_checks(shown), order="path, constraint_index"),
+        "duck_sequences": f"""
+            SELECT o.*, s.start_value, s.min_value, s.max_value, s.increment_by, s.cycle, s.last_value
+            FROM (SELECT * FROM ({numbered(_objects([_sequences(shown)]), str(SEQUENCE))})) AS o
+            JOIN duckdb_sequences() AS s
+              ON s.sequence_oid = o.table_oid AND s.database_name = o.database_name""",
+        "duck_types": numbered(_types()),
         "duck_roles": f"""
             SELECT {OWNER_OID} AS oid, {literal(OWNER)} AS name
             UNION ALL
             SELECT {HOME}.role_oid({HOME}.session_user()), {HOME}.session_user()
             WHERE {HOME}.session_user() <> {literal(OWNER)}""",
-        "duck_macros": numbered(OTHER, _macros(), "path, parameters"),
+        "duck_macros": numbered(_macros(), order="path, parameters"),
     }
 
 
-def _relations(shown: str) -> str:
-    """Tables and views, which share their names."""
-    path = path_sql(SPACE, "schema_name", "table_name")
+# What a branch of `_objects` says of an object, and what it is where the branch does not say.
+_OBJECT = {
+    "kind": "", "database_name": "database_name", "schema_name": "schema_name", "table_name": "''",
+    "name": "", "table_oid": "table_oid", "comment": "comment", "row_count": "0", "column_count": "0",
+    "has_index": "false", "checks": "0", "definition": "''", "is_unique": "false", "is_primary": "false",
+    "place_in_list": "NULL::BIGINT", "columns": "NULL::BIGINT[]", "keys": "NULL::VARCHAR[]",
+}  # fmt: skip
+
+
+def _objects(branches: Sequence[str]) -> str:
+    """What shares pg_class."""
     return f"""
-        SELECT *, {path} AS path, {TEMPORARY} AS temporary,
-               {namespace_sql("schema_name", TEMPORARY)} AS namespace
-        FROM (
-            SELECT 'r' AS kind, database_name, schema_name, table_name, table_oid, comment,
-                   estimated_size AS row_count, column_count, has_primary_key OR index_count > 0 AS has_index,
-                   check_constraint_count AS checks, '' AS definition
-            FROM duckdb_tables() WHERE {shown.format("table_name")}
-            UNION ALL
-            SELECT 'v', database_name, schema_name, view_name, view_oid, comment, 0, column_count, false, 0, sql
-            FROM duckdb_views()
-            WHERE database_name IN ({SERVED}, 'temp') AND NOT internal
-              AND NOT starts_with(view_name, {literal(OUR_PREFIX)}))"""
+        SELECT *, {path_sql(SPACE, "schema_name", "table_name", "name")} AS path,
+               {TEMPORARY} AS temporary, {namespace_sql("schema_name", TEMPORARY)} AS namespace
+        FROM ({" UNION ALL ".join(branches)})"""
 
 
-def _keys(shown: str) -> str:
-    """Indexes: those that were made, and those behind PRIMARY KEY and UNIQUE.
+def _branch(source: str, **values: str) -> str:
+    columns = ", ".join(f"{sql} AS {name}" for name, sql in {**_OBJECT, **values}.items())
+    return f"SELECT {columns} FROM {source}"
 
-    `keys` has a text for each part: the name of a column of a constraint; of an index its text, which
-    is a name as SQL quotes it, or an expression.
-    """
-    path = path_sql(SPACE, "schema_name", "table_name", "index_name")
-    return f"""
-        SELECT *, {path} AS path, {TEMPORARY} AS temporary,
-               {namespace_sql("schema_name", TEMPORARY)} AS namespace
-        FROM (
-            SELECT database_name, schema_name, table_name, table_oid, index_name, comment, is_unique,
-                   false AS is_primary, NULL::BIGINT AS constraint_index,
-                   NULL::BIGINT[] AS columns, expressions::VARCHAR[] AS keys
-            FROM duckdb_indexes() WHERE {shown.format("table_name")}
-            UNION ALL
-            SELECT database_name, schema_name, table_name, table_oid, constraint_name, NULL, true,
-                   constraint_type = 'PRIMARY KEY', constraint_index,
-                   list_transform(constraint_column_indexes, LAMBDA z_at: z_at + 1),
-                   constraint_column_names
-            FROM duckdb_constraints()
-            WHERE {shown.format("table_name")} AND constraint_type IN ('PRIMARY KEY', 'UNIQUE'))"""
+
+def _tables(shown: str) -> str:
+    return _branch(
+        f"duckdb_tables() WHERE {shown.format('table_name')}",
+        kind="'r'", name="table_name", row_count="estimated_size", column_count="column_count",
+        has_index="has_primary_key OR index_count > 0", checks="check_constraint_count",
+    )  # fmt: skip
+
+
+def _views(here: str) -> str:
+    return _branch(
+        f"duckdb_views() WHERE {here} AND NOT internal AND NOT starts_with(view_name, {literal(OUR_PREFIX)})",
+        kind="'v'", name="view_name", table_oid="view_oid", column_count="column_count", definition="sql",
+    )  # fmt: skip
+
+
+def _indexes(shown: str) -> str:
+    """Indexes that were made; `keys` are texts of columns (as SQL quotes them) or of expressions."""
+    return _branch(
+        f"duckdb_indexes() WHERE {shown.format('table_name')}",
+        kind="'i'", table_name="table_name", name="index_name", is_unique="is_unique",
+        keys="expressions::VARCHAR[]",
+    )  # fmt: skip
+
+
+def _unique_constraints(shown: str) -> str:
+    """The indexes behind PRIMARY KEY and UNIQUE; `keys` are names of columns."""
+    return _branch(
+        f"duckdb_constraints() WHERE {shown.format('table_name')} "
+        "AND constraint_type IN ('PRIMARY KEY', 'UNIQUE')",
+        kind="'i'", table_name="table_name", name="constraint_name", comment="NULL::VARCHAR",
+        is_unique="true", is_primary="constraint_type = 'PRIMARY KEY'", place_in_list="constraint_index",
+        columns="list_transform(constraint_column_indexes, LAMBDA z_at: z_at + 1)",
+        keys="constraint_column_names",
+    )  # fmt: skip
+
+
+def _sequences(shown: str) -> str:
+    return _branch(
+        f"duckdb_sequences() WHERE {shown.format('sequence_name')}",
+        kind="'S'", name="sequence_name", table_oid="sequence_oid", row_count="1", column_count="3",
+    )  # fmt: skip
 
 
 def _checks(shown: str) -> str:
@@ -126,15 +161,6 @@ def _checks(shown: str) -> str:
                {namespace_sql("schema_name", TEMPORARY)} AS namespace
         FROM duckdb_constraints()
         WHERE {shown.format("table_name")} AND constraint_type IN ('CHECK', 'FOREIGN KEY')"""
-
-
-def _sequences(shown: str) -> str:
-    path = path_sql(SPACE, "schema_name", "sequence_name")
-    return f"""
-        SELECT schema_name, sequence_name, comment, start_value, min_value, max_value, increment_by, cycle,
-               last_value, {TEMPORARY} AS temporary, {path} AS path,
-               {namespace_sql("schema_name", TEMPORARY)} AS namespace
-        FROM duckdb_sequences() WHERE {shown.format("sequence_name")}"""
 
 
 def _types() -> str:

@@ -45,22 +45,22 @@ def path_sql(*parts: str) -> str:
     return f" || {SEPARATOR} || ".join(parts)
 
 
-def place_sql(kind: int, path: str) -> str:
+def place_sql(kind: int | str, path: str) -> str:
     """SQL of the oid of a path, before the rule for collisions."""
     return f"({OID_FIRST} + {KINDS} * (md5_number_lower({path}) % {SPAN})::BIGINT + {kind})"
 
 
-def numbered(kind: int, source: str, order: str = "path") -> str:
+def numbered(source: str, kind: str = str(OTHER), order: str = "path") -> str:
     """A SELECT of everything in `source`, which has a column `path`, and the column `oid`.
 
     Args:
+        kind: SQL of the kind of each row.
         order: what decides who keeps the number where two paths fall on one.
     """
+    rank = f"(row_number() OVER (PARTITION BY place ORDER BY {order}))"
     return (
-        f"SELECT * EXCLUDE (place, rank), CASE rank WHEN 1 THEN place ELSE "
-        f"{place_sql(kind, path_sql('path', 'rank'))} END AS oid FROM (SELECT *, row_number() OVER "
-        f"(PARTITION BY place ORDER BY {order}) AS rank FROM (SELECT *, {place_sql(kind, 'path')} AS place "
-        f"FROM ({source})))"
+        f"SELECT *, CASE {rank} WHEN 1 THEN place ELSE {place_sql(kind, path_sql('path', rank))} END AS oid "
+        f"FROM (SELECT *, {place_sql(kind, 'path')} AS place FROM ({source}))"
     )
 
 

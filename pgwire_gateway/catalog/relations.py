@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 
 from .information_views import INFORMATION_VIEWS
 from .objects import base_views
 from .places import HOME, OUR_PREFIX
-from .shapes import PG_CATALOG, Shape
+from .shapes import PG_CATALOG, Column, Shape
 from .system_views import AROUND, SYSTEM_VIEWS, Branch
 
 _BASE = re.compile(rf"{re.escape(HOME)}\.(duck_(?:{'|'.join(name[5:] for name in base_views())}))\b(?!\()")
@@ -33,19 +34,20 @@ def extra_of(shape: Shape) -> tuple[str, ...]:
     return tuple(dict.fromkeys([*own, *(AROUND.get(shape.name, {}) if branches else {})]))
 
 
-def relation_sql(shape: Shape, wanted: Iterable[str]) -> str:
+def empty_sql(shape: Shape, wanted: Iterable[str]) -> str:
+    """The SELECT of a relation's columns without a row."""
+    types = {column.name: column.duckdb_type for column in shape.columns}
+    columns = ", ".join(f'NULL::{types.get(name, "VARCHAR")} AS "{name}"' for name in wanted)
+    return f"SELECT {columns} WHERE false"
+
+
+def relation_sql(shape: Shape, branches: Sequence[Branch], wanted: Iterable[str]) -> str:
     """The SELECT of a relation's columns, those of the wide form included.
 
     What is the same in all branches stands once, around their UNION ALL.
     """
     wanted = list(wanted)
     types = {column.name: column for column in shape.columns}
-    branches = branches_of(shape)
-    if not branches:
-        nothing = ", ".join(
-            f'NULL::{types[name].duckdb_type if name in types else "VARCHAR"} AS "{name}"' for name in wanted
-        )
-        return f"SELECT {nothing} WHERE false"
     around = {name: AROUND[shape.name][name] for name in wanted if name in AROUND.get(shape.name, {})}
     inside = [name for name in wanted if name not in around]
     inside += [name for _, needs in around.values() for name in needs]
@@ -72,7 +74,7 @@ def _values(branch: Branch) -> dict[str, str]:
     return {**branch.values, **branch.extra}
 
 
-def _picked(branch: Branch, names: Sequence[str], types: dict[str, object]) -> str:
+def _picked(branch: Branch, names: Sequence[str], types: dict[str, Column]) -> str:
     values = _values(branch)
     return ", ".join(f'{values.get(name) or types[name].empty} AS "{name}"' for name in names)
 
@@ -93,18 +95,42 @@ def cte_name(name: str) -> str:
     return f"{OUR_PREFIX}_{name}"
 
 
-def ctes(wanted: dict[Shape, list[str]]) -> list[str]:
+@dataclass(frozen=True, slots=True)
+class Use:
+    """A relation as a query uses it.
+
+    Args:
+        branches: those of its branches that can have rows which the query wants; none: it is empty.
+    """
+
+    shape: Shape
+    branches: tuple[int, ...]
+
+    @property
+    def cte(self) -> str:
+        """What the query calls it."""
+        which = "".join(map(str, self.branches)) if self.branches else "none"
+        return cte_name(f"{self.shape.key}_{which}")
+
+
+def ctes(wanted: dict[Use, list[str]]) -> list[str]:
     """The common table expressions of a query.
 
     Args:
         wanted: the columns that it uses of each relation.
     """
-    relations = {shape: _with_ctes(relation_sql(shape, names)) for shape, names in wanted.items()}
     bases: dict[str, None] = {}
-    for _, used in relations.values():
-        _collect(used, bases)
-    found = [f"{cte_name(name)} AS MATERIALIZED ({_bases()[name][0]})" for name in bases]
-    return found + [f"{cte_name(shape.key)} AS ({sql})" for shape, (sql, _) in relations.items()]
+    relations: list[str] = []
+    for use, names in wanted.items():
+        if not use.branches:
+            sql = empty_sql(use.shape, names)
+        else:
+            branches = branches_of(use.shape)
+            picked = [branches[at] for at in use.branches]
+            sql, used = _with_ctes(relation_sql(use.shape, picked, names))
+            _collect(used, bases)
+        relations.append(f"{use.cte} AS ({sql})")
+    return [f"{cte_name(name)} AS MATERIALIZED ({_bases()[name][0]})" for name in bases] + relations
 
 
 def _collect(names: Iterable[str], into: dict[str, None]) -> None:

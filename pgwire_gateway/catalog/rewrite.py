@@ -19,9 +19,9 @@ from sqlglot.errors import SqlglotError
 from ...engine.errors import DucktailError
 from ...sql.tokens import Token, tokenize
 from . import functions
-from .places import HOME
-from .shapes import INFORMATION_SCHEMA, PG_CATALOG, PG_SHAPES
+from .places import HOME, TEMPORARY_SCHEMA
 from .scope import MARK
+from .shapes import INFORMATION_SCHEMA, PG_CATALOG, PG_SHAPES
 from .spelling import respell
 
 # A client's catalog query is a few thousand characters; what is longer carries a user's data.
@@ -38,16 +38,22 @@ _HINTS = re.compile(
 _QUERIES = frozenset({"SELECT", "WITH", "VALUES", "TABLE", "("})
 _BEFORE_A_QUERY = frozenset({"EXPLAIN", "ANALYZE", "VERBOSE"})
 _WRITING = frozenset({"INSERT", "UPDATE", "DELETE", "MERGE", "INTO"})
-_REG_TYPES = frozenset(
-    {"REGCLASS", "REGTYPE", "REGPROC", "REGPROCEDURE", "REGNAMESPACE", "REGROLE", "REGOPER", "REGOPERATOR"}
+# Types that DuckDB does not know.
+_TYPES = frozenset(
+    {"regclass", "regtype", "regproc", "regprocedure", "regnamespace", "regrole", "regoper", "regoperator"}
+    | {"name", "xid", "cid"}
 )
+# DuckDB's own functions of the same names; PostgreSQL's are meant only where the catalog is read.
+_NATIVE = frozenset({"array_to_string", "array_length", "string_to_array"})
 # Functions that PostgreSQL calls without brackets, and ours for them.
 _BARE = {
     "CURRENT_USER": "current_user", "SESSION_USER": "session_user", "CURRENT_ROLE": "current_user",
     "CURRENT_CATALOG": "current_catalog",
 }  # fmt: skip
+_CLAUSES = frozenset({"SELECT", "FROM", "WHERE", "GROUP", "HAVING", "ORDER", "LIMIT", "VALUES", "WITH"})
+_AFTER_A_COLUMN = frozenset({"", ",", ";", "FROM", "WHERE", "UNION", "ORDER", "LIMIT"})
 _OURS = functions.names()
-_LOOKUPS = frozenset(head.partition("(")[0] for head in functions.lookups())
+_LOOKUPS = frozenset(head.partition("(")[0] for head in functions.lookups()) | functions.ROWS
 
 
 class Piece(NamedTuple):
@@ -76,7 +82,8 @@ def _rewritten(text: str) -> str:
     pieces = _plain(tokens)
     if _reads_catalog(tokens):
         try:
-            query = respell(" ".join(piece.text for piece in pieces if piece.token.start >= tokens[first].start))
+            begin = tokens[first].start
+            query = respell(" ".join(piece.text for piece in pieces if piece.token.start >= begin))
         except SqlglotError:
             pass  # Not PostgreSQL's grammar; its names alone can still be put right.
         else:
@@ -99,9 +106,10 @@ def _reads_catalog(tokens: Sequence[Token]) -> bool:
             return True
         if name in _LOOKUPS and following == "(":
             return True
-        if following == "." and name in (PG_CATALOG, INFORMATION_SCHEMA):
+        if (name, following) in ((INFORMATION_SCHEMA, "."), ("operator", "(")):
             return True
-        if token.kind in _REG_TYPES and at and tokens[at - 1].kind in ("::", "AS"):
+        before = tokens[at - 1].kind if at else ""
+        if name in _TYPES and before in ("::", "AS", "."):
             return True
     return False
 
@@ -117,7 +125,7 @@ def _plain(tokens: Sequence[Token]) -> list[Piece]:
     while at < len(tokens):
         token = tokens[at]
         kinds = tuple(found.kind for found in tokens[at : at + 6])
-        if token.is_name and token.name.lower() == PG_CATALOG and kinds[1:2] == (".",):
+        if _is_prefix(token, kinds):
             at += 2
             pieces += _named(tokens, at, qualified=True)
             at += 1
@@ -132,6 +140,14 @@ def _plain(tokens: Sequence[Token]) -> list[Piece]:
             pieces += _named(tokens, at, qualified=False)
             at += 1
     return pieces
+
+
+def _is_prefix(token: Token, kinds: tuple[str, ...]) -> bool:
+    """Whether the token names PostgreSQL's own schema before a thing that is not a relation of it."""
+    if not token.is_name or kinds[1:2] != (".",):
+        return False
+    name = token.name.lower()
+    return name == PG_CATALOG or (name == INFORMATION_SCHEMA and kinds[2:3] == ("_PG_EXPANDARRAY",))
 
 
 def _joined(first: Token, last: Token) -> Token:
@@ -160,11 +176,41 @@ def _spliced(text: str, pieces: Sequence[Piece]) -> str:
     """The text with our functions named in full, and everything else as it was."""
     parts: list[str] = []
     last = 0
-    for piece in pieces:
+    for piece, name in zip(pieces, _names(pieces), strict=True):
         new = piece.text
         if new.startswith(MARK):
-            new = f"{HOME}.{new.removeprefix(MARK)}"
+            function = new.removeprefix(MARK)
+            new = function if function in _NATIVE else f"{HOME}.{function}"
+        elif new.lower() == TEMPORARY_SCHEMA:
+            new = "temp"
+        if name:
+            new += f' AS "{name}"'
         if new != text[piece.token.start : piece.token.end]:
             parts += [text[last : piece.token.start], new]
             last = piece.token.end
     return "".join(parts) + text[last:] if parts else text
+
+
+def _names(pieces: Sequence[Piece]) -> list[str]:
+    """For each piece that ends a column which is nothing but a call of ours, PostgreSQL's name of it."""
+    names = [""] * len(pieces)
+    clause = ""
+    for at, piece in enumerate(pieces):
+        kind = piece.token.kind
+        if piece.token.depth == 0 and kind in _CLAUSES:
+            clause = kind
+        begins = at > 0 and pieces[at - 1].text.upper() in ("SELECT", ",")
+        if piece.token.depth or clause != "SELECT" or not begins or not piece.text.startswith(MARK):
+            continue
+        end = at if piece.text.endswith("()") else _closing(pieces, at + 1)
+        following = pieces[end + 1].text.upper() if end + 1 < len(pieces) else ""
+        if following in _AFTER_A_COLUMN and piece.text.removeprefix(MARK) not in _NATIVE:
+            names[end] = piece.text.removeprefix(MARK).removesuffix("()")
+    return names
+
+
+def _closing(pieces: Sequence[Piece], opening: int) -> int:
+    """The place of the bracket that closes the one at `opening`."""
+    depth = pieces[opening].token.depth
+    found = (at for at in range(opening + 1, len(pieces)) if pieces[at].token.depth == depth)
+    return next((at for at in found if pieces[at].text == ")"), len(pieces) - 1)

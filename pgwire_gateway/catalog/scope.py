@@ -6,34 +6,38 @@ from collections.abc import Iterator
 
 from sqlglot import exp
 
-from .relations import extra_of
+from .relations import Use, branches_of, extra_of
 from .shapes import BY_KEY, INFORMATION_SCHEMA, INFORMATION_SHAPES, PG_SHAPES, Column, Shape
 
 # What stands before the name of a function that is ours, once the tokens have been gone through.
 MARK = "__ducktail_f_"
 # Under it a table in the tree has the key of its Shape (a text: copies of a tree copy it deeply).
 SHAPE = "ducktail_shape"
+# Under it a table has True where its query has no rows whatever the table has.
+EMPTY = "ducktail_empty"
+# Under it a table has the values that its query wants of a column, by the column's name.
+WANTED = "ducktail_wanted"
 
 
-def call(name: str, *arguments: exp.Expression) -> exp.Anonymous:
+def call(name: str, *arguments: exp.Expr) -> exp.Anonymous:
     """A call of one of our functions."""
     return exp.Anonymous(this=MARK + name, expressions=list(arguments))
 
 
-def called(node: exp.Expression) -> str:
+def called(node: exp.Expr) -> str:
     """The name of our function that a node calls, or ""."""
     name = str(node.this) if isinstance(node, exp.Anonymous) else ""
     return name.removeprefix(MARK) if name.startswith(MARK) else ""
 
 
-def bare(node: exp.Expression) -> exp.Expression:
+def bare(node: exp.Expr) -> exp.Expr:
     """The expression without brackets around it."""
     while isinstance(node, exp.Paren):
         node = node.this
     return node
 
 
-def string(node: exp.Expression) -> str | None:
+def string(node: exp.Expr) -> str | None:
     """The value of a string literal, else None."""
     node = bare(node)
     if isinstance(node, exp.Literal) and node.is_string:
@@ -41,7 +45,7 @@ def string(node: exp.Expression) -> str | None:
     return node.name if isinstance(node, exp.ByteString) else None
 
 
-def mark_tables(tree: exp.Expression) -> None:
+def mark_tables(tree: exp.Expr) -> None:
     """Let each table of the catalog know its shape, and have an alias."""
     ctes = {cte.alias.lower() for cte in tree.find_all(exp.CTE)}
     for table in tree.find_all(exp.Table):
@@ -60,12 +64,12 @@ def mark_tables(tree: exp.Expression) -> None:
                 table.set("alias", exp.TableAlias(this=exp.to_identifier(name)))
 
 
-def shape_of(table: exp.Expression) -> Shape | None:
+def shape_of(table: exp.Expr) -> Shape | None:
     """The catalog's relation that a table is."""
     return BY_KEY.get(table.meta.get(SHAPE, ""))
 
 
-def tables_of(select: exp.Expression) -> Iterator[exp.Table]:
+def tables_of(select: exp.Expr) -> Iterator[exp.Table]:
     """The tables in a query's own FROM."""
     start = select.args.get("from_")
     sources = [start.this] if start is not None else []
@@ -77,7 +81,7 @@ def tables_of(select: exp.Expression) -> Iterator[exp.Table]:
             sources += [join.this for join in inner.args.get("joins") or []]
 
 
-def table_of(column: exp.Expression) -> exp.Table | None:
+def table_of(column: exp.Expr) -> exp.Table | None:
     """The catalog's table that a column belongs to, in the nearest query that has one."""
     column = bare(column)
     if not isinstance(column, exp.Column):
@@ -95,7 +99,7 @@ def table_of(column: exp.Expression) -> exp.Table | None:
     return None
 
 
-def column_of(node: exp.Expression) -> Column | None:
+def column_of(node: exp.Expr) -> Column | None:
     """What a column of the catalog is."""
     table = table_of(node)
     shape = shape_of(table) if table is not None else None
@@ -107,48 +111,135 @@ def column_of(node: exp.Expression) -> Column | None:
 
 def wide_column(table: exp.Table, name: str) -> exp.Column:
     """A column that only the wide form of a table has."""
-    return exp.column(exp.to_identifier(name, quoted=True), exp.to_identifier(table.alias_or_name, quoted=True))
+    qualifier = exp.to_identifier(table.alias_or_name, quoted=True)
+    return exp.column(exp.to_identifier(name, quoted=True), qualifier)
 
 
-def columns_used(tree: exp.Expression) -> dict[Shape, list[str]]:
+def columns_used(tree: exp.Expr) -> dict[Use, list[str]]:
     """The columns that a query wants of each relation: too many rather than too few."""
-    tables: list[tuple[Shape, str]] = []
+    tables: list[tuple[Use, str]] = []
     by_qualifier: dict[str, set[str]] = {"": set()}
     everything = False
     for node in tree.walk():
         if isinstance(node, exp.Column):
             by_qualifier.setdefault(node.table.lower(), set()).add(node.name.lower())
         elif isinstance(node, exp.Table):
-            if shape := shape_of(node):
-                tables.append((shape, node.alias_or_name.lower()))
+            if use := use_of(node):
+                tables.append((use, node.alias_or_name.lower()))
         elif isinstance(node, exp.Star):
             everything = everything or not isinstance(node.parent, exp.Count)
         elif isinstance(node, exp.Join):
             everything = everything or bool(node.args.get("method"))
             by_qualifier[""] |= {found.name.lower() for found in node.args.get("using") or []}
     bare_names = by_qualifier[""]
-    wanted: dict[Shape, list[str]] = {}
-    for shape, alias in tables:
+    wanted: dict[Use, list[str]] = {}
+    for use, alias in tables:
         found = by_qualifier.get(alias, set()) | bare_names
         whole = everything or alias in bare_names  # SELECT c FROM pg_class c
-        columns = wanted.setdefault(shape, [])
-        columns += [name for name in shape.names if (whole or name in found) and name not in columns]
-        columns += [name for name in extra_of(shape) if name in found and name not in columns]
-    return {shape: columns or [shape.names[0]] for shape, columns in wanted.items()}
+        columns = wanted.setdefault(use, [])
+        names = use.shape.names
+        columns += [name for name in names if (whole or name in found) and name not in columns]
+        columns += [name for name in extra_of(use.shape) if name in found and name not in columns]
+    return {use: columns or [use.shape.names[0]] for use, columns in wanted.items()}
+
+
+def use_of(table: exp.Expr) -> Use | None:
+    """The catalog's relation that a table is, and which of its branches are of use."""
+    shape = shape_of(table)
+    if shape is None:
+        return None
+    if table.meta.get(EMPTY):
+        return Use(shape, ())
+    wanted = table.meta.get(WANTED) or {}
+    found = [
+        at
+        for at, branch in enumerate(branches_of(shape))
+        if all(branch.may_have(column, frozenset(values)) for column, values in wanted.items())
+    ]
+    return Use(shape, tuple(found))
+
+
+def mark_wanted(tree: exp.Expr) -> None:
+    """Note with each table what the query's conditions say of its columns: `relkind IN ('r', 'v')`."""
+    for select in tree.find_all(exp.Select):
+        tables = [table for table in tables_of(select) if shape_of(table)]
+        where = select.args.get("where")
+        for condition in _conjuncts(where.this) if where is not None else []:
+            _note(condition, tables)
+        for join in select.args.get("joins") or []:
+            # The condition of an outer join says what is wanted of the side that may be missing.
+            own = [table for table in tables if table is join.this]
+            for condition in _conjuncts(join.args["on"]) if join.args.get("on") else []:
+                _note(condition, own if join.side in ("", "LEFT") else [])
+
+
+def _conjuncts(condition: exp.Expr) -> Iterator[exp.Expr]:
+    condition = bare(condition)
+    if isinstance(condition, exp.And):
+        yield from _conjuncts(condition.this)
+        yield from _conjuncts(condition.expression)
+    else:
+        yield condition
+
+
+def _note(condition: exp.Expr, tables: list[exp.Table]) -> None:
+    values: list[exp.Expr]
+    if isinstance(condition, exp.EQ):
+        column, values = condition.this, [condition.expression]
+    elif isinstance(condition, exp.In) and condition.expressions:
+        column, values = condition.this, condition.expressions
+    else:
+        return
+    column = bare(column)
+    literals = [bare(value) for value in values]
+    if not isinstance(column, exp.Column) or not all(isinstance(value, exp.Literal) for value in literals):
+        return
+    name, qualifier = column.name.lower(), column.table.lower()
+    for table in tables:
+        shape = shape_of(table)
+        if shape and (qualifier == table.alias_or_name.lower() or (not qualifier and name in shape.names)):
+            noted = table.meta.setdefault(WANTED, {})
+            noted[name] = [value.name for value in literals if value.name in noted.get(name, [value.name])]
+            return
+
+
+def mark_empty(tree: exp.Expr) -> None:
+    """Mark the tables of queries that have no rows because one of their tables never has any.
+
+    psql asks for policies, triggers, publications and more of each table: with nothing there to be
+    found, the tables that these are joined with need not be made.
+    """
+    for select in tree.find_all(exp.Select):
+        if not _has_no_rows(select):
+            continue
+        aggregates = any(found.find_ancestor(exp.Select) is select for found in select.find_all(exp.AggFunc))
+        # An aggregate has a row over no rows, so what it asks for beside its FROM may be asked.
+        for table in list(tables_of(select)) if aggregates else select.find_all(exp.Table):
+            table.meta[EMPTY] = True
+
+
+def _has_no_rows(select: exp.Select) -> bool:
+    start = select.args.get("from_")
+    joins = select.args.get("joins") or []
+    if start is None or any(join.side in ("RIGHT", "FULL") for join in joins):
+        return False
+    inner = [start.this, *(join.this for join in joins if join.side != "LEFT")]
+    found = [use_of(table) for table in inner if isinstance(table, exp.Table) and not table.args.get("joins")]
+    return any(use is not None and not use.branches for use in found)
 
 
 # What passes the value of one of its parts on as its own.
 _PASSES_ON = (exp.Paren, exp.Alias, exp.Case, exp.If, exp.Coalesce)
 
 
-def goes_out(node: exp.Expression) -> bool:
+def goes_out(node: exp.Expr) -> bool:
     """Whether a value is a column of the query's own rows, so that the client sees it."""
     parent = node.parent
     while isinstance(parent, _PASSES_ON):
         node, parent = parent, parent.parent
     if not isinstance(parent, exp.Select) or node.arg_key != "expressions":
         return False
-    around: exp.Expression | None = parent.parent
+    around: exp.Expr | None = parent.parent
     while isinstance(around, (exp.SetOperation, exp.Subquery, exp.Paren)):
         if isinstance(around, exp.Subquery) and isinstance(around.parent, (exp.Select, exp.Case, exp.If)):
             return goes_out(around)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from weakref import WeakValueDictionary
 
 import duckdb
+from duckdb.func import FunctionNullHandling
 
 from ...engine.quoting import literal
 from ...sql.session import Session
@@ -29,7 +30,7 @@ def register(cursor: duckdb.DuckDBPyConnection) -> None:
     """Make the function that answers a session's setting."""
     cursor.create_function(
         SETTING_FUNCTION, _setting, ["INTEGER", "VARCHAR"], "VARCHAR",
-        null_handling="special", side_effects=True,
+        null_handling=FunctionNullHandling.SPECIAL, side_effects=True,
     )  # fmt: skip
 
 

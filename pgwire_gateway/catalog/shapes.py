@@ -99,8 +99,8 @@ def _read(schema: str, kind: str, text: str) -> Iterator[Shape]:
         if line.startswith(" "):
             heads[-1][2].append(line.strip())
         else:
-            name, oid = line.split()
-            heads.append((name, int(oid), []))
+            head, number = line.split()
+            heads.append((head, int(number), []))
     for name, oid, lines in heads:
         words = [column.split() for column in " ".join(lines).split(", ")]
         columns = tuple(Column(word[0], word[1].rstrip("!"), word[1].endswith("!")) for word in words)

@@ -19,23 +19,41 @@ from .casts import array, name_of, respell_cast, respell_column
 from .functions import ROW_FUNCTIONS
 from .lookups import inline
 from .naming import name_columns
-from .places import HOME
-from .relations import cte_name, ctes
+from .places import HOME, OUR_PREFIX
+from .relations import ctes
 from .scope import (
-    MARK,
     bare,
     call,
     called,
     column_of,
     columns_used,
+    mark_empty,
     mark_tables,
+    mark_wanted,
     shape_of,
     string,
     table_of,
+    use_of,
     wide_column,
 )
+from .shapes import PG_SHAPES
 
-Rule = Callable[[Any], exp.Expression]
+Rule = Callable[[Any], exp.Expr]
+
+# The common table expression that keeps parameters which the respelt query has no use for.
+PARAMETERS = f"{OUR_PREFIX}_parameters"
+# Functions that DuckDB has under another name.
+_RENAMED = {"json_build_object": "json_object"}
+# Functions in FROM that are queries here.
+_SOURCES = {
+    "pg_partition_ancestors": "(SELECT NULL::BIGINT AS relid, 1 AS depth WHERE false)",
+    "pg_get_keywords": "(SELECT keyword_name AS word, upper(keyword_category[:1]) AS catcode, "
+    "keyword_category AS catdesc FROM duckdb_keywords())",
+}
+# Functions in a select list that have many rows.
+_EXPANDED = {
+    "pg_partition_ancestors": "unnest([]::BIGINT[])",
+}
 
 # Columns whose arrays begin at 0.
 _VECTORS = ("int2vector", "oidvector")
@@ -59,6 +77,7 @@ def respell(text: str) -> str:
     tree = parse_one(text, read="postgres")
     if not isinstance(tree, exp.Query):
         raise ParseError("not a query")
+    parameters = _parameters(tree)
     name_columns(tree)
     mark_tables(tree)
     tree = _walked(tree)
@@ -68,12 +87,22 @@ def respell(text: str) -> str:
             found.replace(body)
         elif name := called(found):
             found.set("this", f"{HOME}.{name}")
+    mark_wanted(tree)
+    mark_empty(tree)
     wanted = columns_used(tree)
     for table in tree.find_all(exp.Table):
-        if shape := shape_of(table):
+        if use := use_of(table):
             table.set("db", None)
-            table.set("this", exp.to_identifier(cte_name(shape.key)))
-    return _with(", ".join(ctes(wanted)), tree.sql("duckdb", normalize_functions=False))
+            table.set("this", exp.to_identifier(use.cte))
+    common = ctes(wanted)
+    if lost := sorted(parameters - _parameters(tree)):
+        # An argument that says nothing here is still a parameter that the client sends.
+        common.append(f"{PARAMETERS} AS (SELECT {', '.join(f'${number}::VARCHAR' for number in lost)})")
+    return _with(", ".join(common), tree.sql("duckdb", normalize_functions=False))
+
+
+def _parameters(tree: exp.Expr) -> set[int]:
+    return {int(found.name) for found in tree.find_all(exp.Parameter) if found.name.isdigit()}
 
 
 def _with(ctes: str, query: str) -> str:
@@ -86,14 +115,14 @@ def _with(ctes: str, query: str) -> str:
     return f"WITH {ctes} {query}"
 
 
-def _walked(node: exp.Expression) -> exp.Expression:
+def _walked(node: exp.Expr) -> exp.Expr:
     for key, value in list(node.args.items()):
-        if isinstance(value, exp.Expression):
+        if isinstance(value, exp.Expr):
             new = _walked(value)
             if new is not value:
                 node.set(key, new)
         elif isinstance(value, list):
-            items = [_walked(item) if isinstance(item, exp.Expression) else item for item in value]
+            items = [_walked(item) if isinstance(item, exp.Expr) else item for item in value]
             if any(one is not other for one, other in zip(items, value, strict=True)):
                 node.set(key, items)
     for kind, rule in RULES.items():
@@ -102,28 +131,28 @@ def _walked(node: exp.Expression) -> exp.Expression:
     return node
 
 
-def _table(node: exp.Table) -> exp.Expression:
+def _table(node: exp.Table) -> exp.Expr:
     """A function in FROM: `unnest(x) a` calls its column `a` too."""
     if isinstance(node.this, exp.Identifier):
         return node
     alias = node.args.get("alias")
-    if called(node.this) == "pg_partition_ancestors":
-        nothing = parse_one("(SELECT NULL::BIGINT AS relid, 1 AS depth WHERE false)", read="duckdb")
-        nothing.set("alias", alias)
-        return nothing
+    if source := _SOURCES.get(called(node.this)):
+        query = parse_one(source, read="duckdb")
+        query.set("alias", alias or exp.TableAlias(this=exp.to_identifier(called(node.this))))
+        return query
     if isinstance(alias, exp.TableAlias) and alias.this and not alias.columns:
         alias.set("columns", [exp.to_identifier(alias.name)])
     return node
 
 
-def _like(node: exp.Expression) -> exp.Expression:
+def _like(node: exp.Expr) -> exp.Expr:
     """LIKE has a backslash as its escape in PostgreSQL, and none in DuckDB."""
     if isinstance(node.parent, exp.Escape):
         return node
     return exp.Escape(this=node, expression=exp.Literal.string("\\"))
 
 
-def _equal(node: exp.Binary) -> exp.Expression:
+def _equal(node: exp.Binary) -> exp.Expr:
     """An array column beside the text of an array."""
     for key, other in (("this", "expression"), ("expression", "this")):
         text = string(node.args[key])
@@ -133,14 +162,14 @@ def _equal(node: exp.Binary) -> exp.Expression:
     return node
 
 
-def _any(node: exp.Any) -> exp.Expression:
+def _any(node: exp.Any) -> exp.Expr:
     text = string(node.this)
     if text is not None and text.startswith("{"):
         node.set("this", exp.Paren(this=array(text)))
     return node
 
 
-def _coalesce(node: exp.Coalesce) -> exp.Expression:
+def _coalesce(node: exp.Coalesce) -> exp.Expr:
     """`coalesce(list, '{}')`."""
     for item in node.expressions:
         if string(item) == "{}":
@@ -148,7 +177,7 @@ def _coalesce(node: exp.Coalesce) -> exp.Expression:
     return node
 
 
-def _joined(node: exp.DPipe) -> exp.Expression:
+def _joined(node: exp.DPipe) -> exp.Expr:
     """`||` of arrays: with NULL the other one, where DuckDB answers NULL."""
     for side in (node.this, node.expression):
         column = column_of(side)
@@ -157,32 +186,39 @@ def _joined(node: exp.DPipe) -> exp.Expression:
     return node
 
 
-def _bracket(node: exp.Bracket) -> exp.Expression:
+def _bracket(node: exp.Bracket) -> exp.Expr:
     """Elements of a vector are counted from 0; sqlglot keeps a literal index less one."""
     column = column_of(node.this)
     if column is None or column.pg_type not in _VECTORS or len(node.expressions) != 1:
         return node
     index = node.expressions[0]
-    more = 2 if isinstance(index, exp.Literal) or isinstance(index, exp.Neg) else 1
+    more = 2 if isinstance(index, (exp.Literal, exp.Neg)) else 1
     place = exp.Add(this=exp.Paren(this=index), expression=exp.Literal.number(more))
     return exp.Anonymous(this="list_extract", expressions=[node.this, place])
 
 
-def _function(node: exp.Anonymous) -> exp.Expression:
+def _function(node: exp.Anonymous) -> exp.Expr:
     name = called(node)
     arguments = node.expressions
     if name in _PAIRS and len(arguments) == 2:
         return _pair(node, *_PAIRS[name])
     if name == "format_type" and isinstance(arguments[1], exp.Null):
         return node
+    if name == "obj_description" and len(arguments) == 2 and (catalog := string(arguments[1])):
+        shape = PG_SHAPES.get(catalog)
+        return call(name, arguments[0], exp.Literal.number(shape.oid if shape else 0))
     if name in ROW_FUNCTIONS and arguments:
         return _row_function(node, *ROW_FUNCTIONS[name])
-    if name == "pg_partition_ancestors":
-        return parse_one("unnest([]::BIGINT[])", read="duckdb")
+    if name in _EXPANDED:
+        return parse_one(_EXPANDED[name], read="duckdb")
+    if name == "_pg_expandarray":
+        return exp.Anonymous(this="unnest", expressions=[node])
+    if str(node.this).lower() in _RENAMED:
+        node.set("this", _RENAMED[str(node.this).lower()])
     return node
 
 
-def _pair(node: exp.Anonymous, keys: tuple[str, str], answer: str) -> exp.Expression:
+def _pair(node: exp.Anonymous, keys: tuple[str, str], answer: str) -> exp.Expr:
     """A function of two columns of one row of pg_attribute; format_type of a row of pg_type."""
     first, second = node.expressions
     table = table_of(first)
@@ -198,7 +234,7 @@ def _pair(node: exp.Anonymous, keys: tuple[str, str], answer: str) -> exp.Expres
     return node
 
 
-def _row_function(node: exp.Anonymous, relation: str, key: str, answer: str) -> exp.Expression:
+def _row_function(node: exp.Anonymous, relation: str, key: str, answer: str) -> exp.Expr:
     first, *rest = node.expressions
     table = table_of(first)
     shape = shape_of(table) if table is not None else None
@@ -209,12 +245,12 @@ def _row_function(node: exp.Anonymous, relation: str, key: str, answer: str) -> 
     return wide_column(table, answer)
 
 
-def _format(node: exp.Format) -> exp.Expression:
+def _format(node: exp.Format) -> exp.Expr:
     """format('%s.%I', a, b) as the parts that it is made of."""
     text = string(node.this)
     if text is None:
         return node
-    parts: list[exp.Expression] = []
+    parts: list[exp.Expr] = []
     arguments = list(node.expressions)
     last = taken = 0
     for found in _FORMAT_PART.finditer(text):
@@ -234,13 +270,13 @@ def _format(node: exp.Format) -> exp.Expression:
     return exp.Anonymous(this="concat", expressions=parts or [exp.Literal.string("")])
 
 
-def _formatted(value: exp.Expression, how: str) -> exp.Expression:
+def _formatted(value: exp.Expr, how: str) -> exp.Expr:
     if how == "I":
         return call("quote_ident", exp.cast(value, "VARCHAR", dialect="duckdb"))
     return call("quote_nullable", value) if how == "L" else value
 
 
-RULES: dict[type[exp.Expression], Rule] = {
+RULES: dict[type[exp.Expr], Rule] = {
     exp.Cast: respell_cast,
     exp.Column: respell_column,
     exp.Table: _table,

@@ -37,11 +37,27 @@ SQL_LANGUAGE_OID, INTERNAL_LANGUAGE_OID = 14, 12
 
 @dataclass(frozen=True, slots=True)
 class Branch:
-    """Rows of a relation: SQL by column, and the FROM (with WHERE) that it is taken from."""
+    """Rows of a relation.
+
+    Args:
+        source: the FROM that they are taken from, with its WHERE.
+        values: SQL by column.
+        extra: SQL of the columns that only the wide form has.
+        only: the values that a column can have here, where they are few; a query that wants others
+            need not make this branch.
+        never: values that a column cannot have here.
+    """
 
     source: str
     values: dict[str, str]
     extra: dict[str, str] = field(default_factory=dict)
+    only: dict[str, frozenset[str]] = field(default_factory=dict)
+    never: dict[str, frozenset[str]] = field(default_factory=dict)
+
+    def may_have(self, column: str, wanted: frozenset[str]) -> bool:
+        """Whether there can be rows where the column is one of the wanted values."""
+        here = self.only.get(column, wanted) & wanted
+        return bool(here - self.never.get(column, frozenset()))
 
 
 def _same(*names: str) -> dict[str, str]:
@@ -57,10 +73,6 @@ def _visible(temporary: str = "false") -> str:
 # Every one of these has an owner; there is one.
 OWNED = str(OWNER_OID)
 
-def _class_extra(definition: str = "NULL") -> dict[str, str]:
-    return {"__schema": "schema_name", "__temporary": "temporary", "__definition": definition}
-
-
 # Columns of a wide form that are made once, around the branches, from others of them.
 AROUND: dict[str, dict[str, tuple[str, tuple[str, ...]]]] = {
     "pg_class": {
@@ -73,33 +85,21 @@ AROUND: dict[str, dict[str, tuple[str, tuple[str, ...]]]] = {
 
 CLASS = [
     Branch(
-        f"{HOME}.duck_relations",
+        f"{HOME}.duck_objects",
         {
-            "oid": "oid", "relname": "table_name", "relnamespace": "namespace", "relowner": OWNED,
-            "relkind": "kind", "relam": f"if(kind = 'r', {TABLE_METHOD_OID}, 0)",
+            "oid": "oid", "relname": "name", "relnamespace": "namespace", "relowner": OWNED,
+            "relkind": "kind",
+            "relam": f"CASE kind WHEN 'r' THEN {TABLE_METHOD_OID} "
+            f"WHEN 'i' THEN {INDEX_METHOD_OID} ELSE 0 END",
             "reltuples": "row_count", "relhasindex": "has_index", "relhasrules": "kind = 'v'",
-            "relpersistence": "if(temporary, 't', 'p')", "relnatts": "column_count", "relchecks": "checks",
-            "relispopulated": "true", "relreplident": "if(kind = 'r', 'd', 'n')",
+            "relpersistence": "if(temporary, 't', 'p')", "relchecks": "checks",
+            "relnatts": "if(kind = 'i', len(keys), column_count)", "relispopulated": "true",
+            "relreplident": "if(kind = 'r', 'd', 'n')",
         },
-        _class_extra(f"{HOME}.view_text(definition)"),
-    ),
-    Branch(
-        f"{HOME}.duck_keys",
         {
-            "oid": "oid", "relname": "index_name", "relnamespace": "namespace", "relowner": OWNED,
-            "relkind": "'i'", "relam": str(INDEX_METHOD_OID), "relpersistence": "if(temporary, 't', 'p')",
-            "relnatts": "len(keys)", "relispopulated": "true", "relreplident": "'n'",
+            "__schema": "schema_name", "__temporary": "temporary",
+            "__definition": f"if(kind = 'v', {HOME}.view_text(definition), NULL)",
         },
-        _class_extra(),
-    ),
-    Branch(
-        f"{HOME}.duck_sequences",
-        {
-            "oid": "oid", "relname": "sequence_name", "relnamespace": "namespace", "relowner": OWNED,
-            "relkind": "'S'", "relpersistence": "if(temporary, 't', 'p')", "relnatts": "3",
-            "reltuples": "1", "relispopulated": "true", "relreplident": "'n'",
-        },
-        _class_extra(),
     ),
     Branch(
         f"{HOME}.fixed_relations",
@@ -179,7 +179,8 @@ TYPE = [
         {
             "oid": "oid", "typname": "type_name", "typnamespace": "namespace", "typowner": OWNED,
             "typlen": "if(logical_type = 'ENUM', 4, -1)", "typbyval": "logical_type = 'ENUM'",
-            "typtype": "if(logical_type = 'ENUM', 'e', 'b')", "typcategory": "if(logical_type = 'ENUM', 'E', 'U')",
+            "typtype": "if(logical_type = 'ENUM', 'e', 'b')",
+            "typcategory": "if(logical_type = 'ENUM', 'E', 'U')",
             "typisdefined": "true", "typdelim": "','", "typalign": "'i'", "typstorage": "'p'",
             "typtypmod": "-1",
         },
@@ -194,24 +195,25 @@ TYPE = [
 # A number that an enum's labels have in PostgreSQL; they are found by type and order here.
 ENUM = [
     Branch(
-        f"(SELECT oid AS type, unnest(labels) AS label, generate_subscripts(labels, 1) AS place "
+        f"(SELECT oid AS type, unnest(labels) AS label, generate_subscripts(labels, 1) AS z_place "
         f"FROM {HOME}.duck_types WHERE logical_type = 'ENUM')",
         {
             "oid": place_sql(OTHER, path_sql("type", "label")), "enumtypid": "type",
-            "enumsortorder": "place", "enumlabel": "label",
+            "enumsortorder": "z_place", "enumlabel": "label",
         },
     ),
 ]  # fmt: skip
 
 CONSTRAINT = [
     Branch(
-        f"{HOME}.duck_indexes WHERE constraint_index IS NOT NULL",
+        f"{HOME}.duck_indexes WHERE place_in_list IS NOT NULL",
         {
-            "oid": "oid", "conname": "index_name", "connamespace": "namespace",
+            "oid": "oid", "conname": "name", "connamespace": "namespace",
             "contype": "if(is_primary, 'p', 'u')", "convalidated": "true", "conrelid": "relation",
             "conindid": "oid", "conislocal": "true", "connoinherit": "true", "conkey": "columns",
         },
         {"__definition": f"if(is_primary, 'PRIMARY KEY (', 'UNIQUE (') || {HOME}.quoted_list(keys) || ')'"},
+        only={"contype": frozenset("pu")},
     ),
     Branch(
         f"""{HOME}.duck_checks AS c JOIN {HOME}.duck_relations AS r
@@ -223,20 +225,22 @@ CONSTRAINT = [
             "conbin": "expression",
         },
         {
-            "__definition": "'CHECK ' || if(starts_with(expression, '('), expression, '(' || expression || ')')"
+            "__definition": "'CHECK ' || "
+            "if(starts_with(expression, '('), expression, '(' || expression || ')')"
         },
+        only={"contype": frozenset("c")},
     ),
     Branch(
         f"""{HOME}.duck_checks AS c JOIN {HOME}.duck_relations AS r
               ON r.table_oid = c.table_oid AND r.database_name = c.database_name
             JOIN {HOME}.duck_relations AS f
               ON f.schema_name = c.schema_name AND f.database_name = c.database_name
-                 AND lower(f.table_name) = lower(c.referenced_table)
+                 AND lower(f.name) = lower(c.referenced_table)
             JOIN {HOME}.duck_column_lists AS l
               ON l.table_oid = f.table_oid AND l.database_name = f.database_name
             LEFT JOIN {HOME}.duck_keys AS k
               ON k.table_oid = f.table_oid AND k.database_name = f.database_name
-                 AND k.constraint_index IS NOT NULL
+                 AND k.place_in_list IS NOT NULL
                  AND k.keys = c.referenced_names
             WHERE c.constraint_type = 'FOREIGN KEY'""",
         {
@@ -248,20 +252,21 @@ CONSTRAINT = [
         },
         {
             "__definition": f"'FOREIGN KEY (' || {HOME}.quoted_list(c.names) || ') REFERENCES ' || "
-            f"{HOME}.shown_name(f.temporary, f.schema_name, f.table_name) || '(' || "
+            f"{HOME}.shown_name(f.temporary, f.schema_name, f.name) || '(' || "
             f"{HOME}.quoted_list(c.referenced_names) || ')'",
         },
+        only={"contype": frozenset("f")},
     ),
 ]  # fmt: skip
 
-_KEYS = f"if(constraint_index IS NULL, keys, {HOME}.quoted_items(keys))"
+_KEYS = f"if(place_in_list IS NULL, keys, {HOME}.quoted_items(keys))"
 _INDEX_DEFINITION = (
-    f"'CREATE ' || if(is_unique, 'UNIQUE ', '') || 'INDEX ' || {HOME}.quote_ident(index_name) || ' ON ' || "
+    f"'CREATE ' || if(is_unique, 'UNIQUE ', '') || 'INDEX ' || {HOME}.quote_ident(name) || ' ON ' || "
     f"{HOME}.quote_ident(schema_name) || '.' || {HOME}.quote_ident(table_name) || ' USING art (' || "
     f"array_to_string({_KEYS}, ', ') || ')'"
 )
 _ATTNUM = (
-    f"coalesce(list_position(l.names, if(constraint_index IS NULL, {HOME}.unquoted(z_part), z_part)), 0)"
+    f"coalesce(list_position(l.names, if(place_in_list IS NULL, {HOME}.unquoted(z_part), z_part)), 0)"
 )
 
 INDEX = [
@@ -293,21 +298,22 @@ SEQUENCE = [
 ]  # fmt: skip
 
 
-def _comment(source: str, owner: str, number: str = "0", catalog: int = PG_CLASS_OID) -> Branch:
+def _comment(source: str, owner: str, catalog: int, number: str = "0") -> Branch:
+    zero = frozenset("0")
     return Branch(
         f"{source} WHERE comment IS NOT NULL",
         {"objoid": owner, "classoid": str(catalog), "objsubid": number, "description": "comment"},
+        only={"classoid": frozenset({str(catalog)}), **({"objsubid": zero} if number == "0" else {})},
+        never={} if number == "0" else {"objsubid": zero},
     )
 
 
 DESCRIPTION = [
-    _comment(f"{HOME}.duck_relations", "oid"),
-    _comment(f"{HOME}.duck_columns", "relation", "number"),
-    _comment(f"{HOME}.duck_keys", "oid"),
-    _comment(f"{HOME}.duck_sequences", "oid"),
-    _comment(f"{HOME}.duck_schemas", "oid", catalog=PG_NAMESPACE_OID),
-    _comment(f"{HOME}.duck_types", "oid", catalog=PG_TYPE_OID),
-    _comment(f"{HOME}.duck_macros", "oid", catalog=PG_PROC_OID),
+    _comment(f"{HOME}.duck_objects", "oid", PG_CLASS_OID),
+    _comment(f"{HOME}.duck_columns", "relation", PG_CLASS_OID, "number"),
+    _comment(f"{HOME}.duck_schemas", "oid", PG_NAMESPACE_OID),
+    _comment(f"{HOME}.duck_types", "oid", PG_TYPE_OID),
+    _comment(f"{HOME}.duck_macros", "oid", PG_PROC_OID),
 ]
 
 PROC = [
@@ -365,7 +371,7 @@ TABLES = [
     Branch(
         f"{HOME}.duck_relations WHERE kind = 'r'",
         {
-            "schemaname": f"{HOME}.schema_shown(schema_name, temporary)", "tablename": "table_name",
+            "schemaname": f"{HOME}.schema_shown(schema_name, temporary)", "tablename": "name",
             "tableowner": literal(OWNER), "hasindexes": "has_index", "hasrules": "false",
             "hastriggers": "false", "rowsecurity": "false",
         },
@@ -375,7 +381,7 @@ VIEWS = [
     Branch(
         f"{HOME}.duck_relations WHERE kind = 'v'",
         {
-            "schemaname": f"{HOME}.schema_shown(schema_name, temporary)", "viewname": "table_name",
+            "schemaname": f"{HOME}.schema_shown(schema_name, temporary)", "viewname": "name",
             "viewowner": literal(OWNER), "definition": f"{HOME}.view_text(definition)",
         },
     ),
@@ -385,7 +391,7 @@ INDEXES = [
         f"{HOME}.duck_keys",
         {
             "schemaname": f"{HOME}.schema_shown(schema_name, temporary)", "tablename": "table_name",
-            "indexname": "index_name", "indexdef": _INDEX_DEFINITION,
+            "indexname": "name", "indexdef": _INDEX_DEFINITION,
         },
     ),
 ]  # fmt: skip
@@ -393,7 +399,7 @@ SEQUENCES = [
     Branch(
         f"{HOME}.duck_sequences",
         {
-            "schemaname": f"{HOME}.schema_shown(schema_name, temporary)", "sequencename": "sequence_name",
+            "schemaname": f"{HOME}.schema_shown(schema_name, temporary)", "sequencename": "name",
             "sequenceowner": literal(OWNER), "data_type": str(INT8_OID), "start_value": "start_value",
             "min_value": "min_value", "max_value": "max_value", "increment_by": "increment_by",
             "cycle": "cycle", "cache_size": "1", "last_value": "last_value",
@@ -402,7 +408,7 @@ SEQUENCES = [
 ]  # fmt: skip
 
 _STATISTICS = {
-    "relid": "oid", "schemaname": f"{HOME}.schema_shown(schema_name, temporary)", "relname": "table_name",
+    "relid": "oid", "schemaname": f"{HOME}.schema_shown(schema_name, temporary)", "relname": "name",
     "n_live_tup": "row_count",
 }  # fmt: skip
 STATISTICS = [Branch(f"{HOME}.duck_relations WHERE kind = 'r'", _STATISTICS)]

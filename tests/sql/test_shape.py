@@ -78,7 +78,7 @@ ROWWISE = [
     "SELECT x.lsn^ FROM x: {G} LIMIT 3",
     'SELECT "lsn"^ FROM STREAM "My.S" CONSUMER GROUP $1 "Al ias" WHERE "Al ias"."lsn" > $2',
     "SELECT op^, FROM {G} LIMIT 3",
-    "SELECT to_json(after)^ FROM {G} after LIMIT 3",
+    "SELECT to_json(after)^ FROM {G} AS after LIMIT 3",
 ]
 
 
