@@ -50,13 +50,28 @@ class Position:
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """One commit of one group, a row of offset_log: partition -> LSN for those that move."""
+    """One commit of one group, a row of offset_log: partition -> LSN for those that move.
+
+    A row has few columns, and its facts as JSON, because DuckDB's cost of a small INSERT is by column.
+    """
 
     seq: int
     group_id: int
     lsns: Mapping[int, int]
     committed_at_us: int
     committed_by: str
+
+    @property
+    def entry(self) -> str:
+        """The row's JSON: positions, when (microseconds since 1970) and by whom."""
+        return json.dumps({"lsns": self.lsns, "at": self.committed_at_us, "by": self.committed_by})
+
+    @classmethod
+    def read(cls, seq: int, group_id: int, entry: str) -> Move:
+        """A row of offset_log."""
+        facts = json.loads(entry)
+        lsns = {int(partition): lsn for partition, lsn in facts["lsns"].items()}
+        return cls(seq, group_id, lsns, facts["at"], facts["by"])
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,11 +96,7 @@ def going_back(group_name: str, partition: int, lsn: int, committed: int) -> Inv
 
 def insert_sql(moves: Sequence[Move]) -> str:
     """The INSERT of moves; the caller holds their groups."""
-    rows = ", ".join(
-        f"({move.seq}, {move.group_id}, {literal(json.dumps(dict(move.lsns)))}, "
-        f"make_timestamptz({move.committed_at_us}), {literal(move.committed_by)})"
-        for move in moves
-    )
+    rows = ", ".join(f"({move.seq}, {move.group_id}, {literal(move.entry)})" for move in moves)
     return f"INSERT INTO {SCHEMA}.offset_log VALUES {rows}"
 
 
@@ -105,19 +116,19 @@ class Offsets:
         self._rows = 0
         self._seq = 0
         self._load()
+        self._appender = self._new_appender()
         self._thread = threading.Thread(target=self._run, name="ducktail-committer", daemon=True)
         self._thread.start()
 
     def _load(self) -> None:
         rows = self._cursor.execute(
-            "SELECT seq, group_id, positions, epoch_us(committed_at), committed_by "
-            f"FROM {SCHEMA}.offset_log ORDER BY seq"
+            f"SELECT seq, group_id, entry FROM {SCHEMA}.offset_log ORDER BY seq"
         ).fetchall()
-        for seq, group_id, positions, at_us, by in rows:
-            lsns = {int(partition): lsn for partition, lsn in json.loads(positions).items()}
-            self._positions.setdefault(group_id, {})
-            self._apply(Move(seq, group_id, lsns, at_us, by))
-            self._seq = seq
+        for row in rows:
+            move = Move.read(*row)
+            self._positions.setdefault(move.group_id, {})
+            self._apply(move)
+            self._seq = move.seq
 
     def positions(self, group_id: int) -> dict[int, Position]:
         """A copy of a group's positions, by partition."""
@@ -225,11 +236,19 @@ class Offsets:
 
     def _insert(self, rows: Sequence[Move]) -> DucktailError | None:
         try:
-            # One statement is one transaction: durable when it returns.
-            self._cursor.execute(insert_sql(rows)).fetchall()
+            for row in rows:
+                self._appender.append_row(row.seq, row.group_id, row.entry)
+            # A flush outside a transaction is one of its own: durable when it returns.
+            self._appender.flush()
         except duckdb.Error as error:
+            self._appender.clear()
+            self._appender = self._new_appender()
             return translated(error)
         return None
+
+    def _new_appender(self) -> duckdb.Appender:
+        """An appender skips parsing and planning, a third of what a small INSERT costs."""
+        return self._cursor.appender(f"{SCHEMA}.offset_log")
 
     @staticmethod
     def _answer(request: Request, error: DucktailError | None) -> None:

@@ -5,7 +5,7 @@
     stream_catalog  a stream: everything of `Stream`
     stream_edges    where a stream's retained events begin, a row a partition that has lost some
     group_catalog   a consumer group
-    offset_log      commits of offsets, appended: a map from partition to LSN; the highest seq counts
+    offset_log      commits of offsets, appended: what `offsets.Move.entry` says; the highest seq counts
     commits         one row a captured transaction: txid, first and last LSN, commit time
     log_T_V         the log of captured table T, schema version V (see `log.py`)
 
@@ -43,8 +43,7 @@ CREATE TABLE IF NOT EXISTS {SCHEMA}.group_catalog (
     group_id INTEGER, stream_id INTEGER, group_name VARCHAR, start VARCHAR,
     created_at TIMESTAMP WITH TIME ZONE);
 CREATE TABLE IF NOT EXISTS {SCHEMA}.offset_log (
-    seq BIGINT, group_id INTEGER, positions VARCHAR, committed_at TIMESTAMP WITH TIME ZONE,
-    committed_by VARCHAR);
+    seq BIGINT, group_id INTEGER, entry VARCHAR);
 CREATE TABLE IF NOT EXISTS {SCHEMA}.commits (
     txid BIGINT, first_lsn BIGINT, last_lsn BIGINT, commit_time TIMESTAMP WITH TIME ZONE);
 CREATE SEQUENCE IF NOT EXISTS {SCHEMA}.object_id;

@@ -66,7 +66,8 @@ def _submit(session: Context, group: Group, lsns: dict[int, int]) -> Waiting[Non
     done: Future[None] = Future()
     request = Request(group.group_id, group.name, lsns, session.user, done)
     session.database.offsets.submit(request)
-    yield Wait(done)
+    if not done.done():
+        yield Wait(done)
     done.result()
 
 

@@ -271,6 +271,7 @@ def _lookup_macros() -> dict[str, str]:
     found |= {
         f"{name}(z_o, z_p)": _lookup(*ROW_FUNCTIONS[name], "z_o") for name in with_pretty
     }
+    namespace = _lookup("pg_namespace", "oid", "nspname", "z_o")
     key = _lookup("pg_index", "indexrelid", "__keys", "z_o") + "[z_k]"
     definition = _lookup("pg_index", "indexrelid", "__definition", "z_o")
     described = "(SELECT any_value(z_d.description) FROM pg_description AS z_d WHERE z_d.objoid = z_o"
@@ -290,8 +291,8 @@ def _lookup_macros() -> dict[str, str]:
         "to_regnamespace(z_w)": _lookup("pg_namespace", "nspname", "oid", f"{HOME}.unquoted(z_w)"),
         "regnamespace_in(z_w)": f"coalesce({HOME}.to_regnamespace(z_w), TRY_CAST(z_w AS BIGINT), "
         "error('schema \"' || z_w || '\" does not exist'))",
-        "regnamespace_out(z_o)": f"coalesce({HOME}.quote_ident({_lookup('pg_namespace', 'oid', 'nspname', 'z_o')})"
-        ", if(z_o = 0, '-', z_o::VARCHAR))",
+        "regnamespace_out(z_o)": f"coalesce({HOME}.quote_ident({namespace}), "
+        "if(z_o = 0, '-', z_o::VARCHAR))",
         "to_regrole(z_w)": _lookup("pg_roles", "rolname", "oid", f"{HOME}.unquoted(z_w)"),
         "regrole_in(z_w)": f"coalesce({HOME}.to_regrole(z_w), TRY_CAST(z_w AS BIGINT), "
         "error('role \"' || z_w || '\" does not exist'))",
@@ -303,7 +304,8 @@ def _text_macros() -> dict[str, str]:
     steps = ((10240 * 1024**3, 1024**4, "TB"), (10240 * 1024**2, 1024**3, "GB"),
              (10240 * 1024, 1024**2, "MB"), (10240, 1024, "kB"))  # fmt: skip
     sizes = " ".join(
-        f"WHEN abs(z_b) >= {bound} THEN round(z_b / {unit})::BIGINT || ' {name}'" for bound, unit, name in steps
+        f"WHEN abs(z_b) >= {bound} THEN round(z_b / {unit})::BIGINT || ' {name}'"
+        for bound, unit, name in steps
     )
     encodings = {number: literal(name) for number, name in ENCODINGS.items()}
     numbers: dict[str, str] = {name: str(number) for number, name in ENCODINGS.items()}
@@ -337,6 +339,7 @@ def names() -> frozenset[str]:
 
 
 _FOR_VIEWS = frozenset(
-    {"duck_database", "search_path_names", "in_search_path", "shown_name", "schema_shown", "shown_type", "view_text", "quoted_list", "quoted_items",
+    {"duck_database", "search_path_names", "in_search_path", "shown_name", "schema_shown", "shown_type",
+     "view_text", "quoted_list", "quoted_items",
      "unquoted", "setting", "fixed_setting", "role_oid"}
 )  # fmt: skip

@@ -182,7 +182,8 @@ SEQUENCES = [
             "sequence_catalog": DATABASE, "sequence_schema": SCHEMA, "sequence_name": "name",
             "data_type": "'bigint'", "numeric_precision": "64", "numeric_precision_radix": "2",
             "numeric_scale": "0", "start_value": "start_value", "minimum_value": "min_value",
-            "maximum_value": "max_value", "increment": "increment_by", "cycle_option": "if(cycle, 'YES', 'NO')",
+            "maximum_value": "max_value", "increment": "increment_by",
+            "cycle_option": "if(cycle, 'YES', 'NO')",
         },
     ),
 ]  # fmt: skip
@@ -200,10 +201,10 @@ ROUTINES = [
     ),
 ]  # fmt: skip
 
-_PRIVILEGES = ["SELECT", "INSERT", "UPDATE", "DELETE", "TRUNCATE", "REFERENCES", "TRIGGER"]
+_PRIVILEGES = "'SELECT', 'INSERT', 'UPDATE', 'DELETE', 'TRUNCATE', 'REFERENCES', 'TRIGGER'"
 TABLE_PRIVILEGES = [
     Branch(
-        f"(SELECT *, unnest([{', '.join(map(literal, _PRIVILEGES))}]) AS privilege FROM {HOME}.duck_relations)",
+        f"(SELECT *, unnest([{_PRIVILEGES}]) AS privilege FROM {HOME}.duck_relations)",
         {
             "grantor": literal(OWNER), "grantee": literal(OWNER), "table_catalog": DATABASE,
             "table_schema": SCHEMA, "table_name": "name", "privilege_type": "privilege",

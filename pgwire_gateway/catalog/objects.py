@@ -1,8 +1,9 @@
 """The user's objects as DuckDB lists them, each with its oid: what the relations of pg_catalog stand on.
 
-One base view a kind of object, which a query brings along as a common table expression. All are filtered to the one database that is served and to the
-session's temporary objects, and leave out what ducktail keeps for itself. They name the object as
-DuckDB does; the PostgreSQL words come in system_views.py.
+One base view a kind of object, which a query brings along as a common table expression. All are
+filtered to the one database that is served and to the session's temporary objects, and leave out
+what ducktail keeps for itself. They name the object as DuckDB does; the PostgreSQL words come in
+system_views.py.
 """
 
 from __future__ import annotations
@@ -40,7 +41,10 @@ KIND = f"CASE kind WHEN 'i' THEN {INDEX} WHEN 'S' THEN {SEQUENCE} ELSE {RELATION
 def base_views() -> dict[str, str]:
     """The base views by name, each after those that it uses."""
     here = f"database_name IN ({SERVED}, 'temp')"
-    shown = f"{here} AND schema_name <> {literal(OUR_SCHEMA)} AND NOT starts_with({{}}, {literal(OUR_PREFIX)})"
+    shown = (
+        f"{here} AND schema_name <> {literal(OUR_SCHEMA)} "
+        f"AND NOT starts_with({{}}, {literal(OUR_PREFIX)})"
+    )
     relations = [_tables(shown), _views(here)]
     keys = [_indexes(shown), _unique_constraints(shown)]
     return {
@@ -49,13 +53,16 @@ def base_views() -> dict[str, str]:
             FROM duckdb_schemas()
             WHERE database_name = {SERVED} AND parent_schema IS NULL
               AND schema_name NOT IN ('pg_catalog', 'information_schema')""",
-        "duck_objects": numbered(_objects([*relations, *keys, _sequences(shown)]), KIND, "path, place_in_list"),
+        "duck_objects": numbered(
+            _objects([*relations, *keys, _sequences(shown)]), KIND, "path, place_in_list"
+        ),
         "duck_relations": numbered(_objects(relations), str(RELATION)),
         "duck_columns": f"""
-            SELECT r.oid AS relation, r.kind, r.schema_name, r.name AS table_name, r.temporary, c.column_index::SMALLINT AS number, c.column_name, c.comment,
-                   c.column_default, c.is_nullable, c.data_type, c.is_generated, c.generation_expression,
+            SELECT r.oid AS relation, r.kind, r.schema_name, r.name AS table_name, r.temporary,
+                   c.column_index::SMALLINT AS number, c.column_name, c.comment, c.column_default,
+                   c.is_nullable, c.data_type, c.is_generated, c.generation_expression,
                    t.type_oid, {_modifier("c.data_type")} AS type_modifier
-            FROM (SELECT *, {_head("data_type")} AS type_head FROM duckdb_columns()) AS c
+            FROM (SELECT *, {HEAD} AS type_head FROM duckdb_columns()) AS c
             JOIN {HOME}.duck_relations AS r
               ON r.table_oid = c.table_oid AND r.database_name = c.database_name
             JOIN {HOME}.fixed_duck_types AS t ON t.head = c.type_head
@@ -167,7 +174,8 @@ def _types() -> str:
     """Types that CREATE TYPE has made."""
     return f"""
         SELECT schema_name, type_name, logical_type, labels, comment,
-               {path_sql("schema_name", "type_name")} AS path, {namespace_sql("schema_name", "false")} AS namespace
+               {path_sql("schema_name", "type_name")} AS path,
+               {namespace_sql("schema_name", "false")} AS namespace
         FROM duckdb_types() WHERE database_name = {SERVED} AND NOT internal"""
 
 
@@ -193,6 +201,9 @@ def _head(text: str) -> str:
         f"CASE WHEN {name} NOT IN ({known}) THEN 'VARCHAR' WHEN ends_with({element}, ']') THEN 'JSON' "
         f"ELSE {name} END || if(ends_with({text}, ']') AND NOT ends_with({element}, ']'), '[]', '')"
     )
+
+
+HEAD = _head("data_type")
 
 
 def type_heads() -> dict[str, int]:

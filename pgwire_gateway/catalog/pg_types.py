@@ -62,27 +62,37 @@ inet 869 -1 f b I t i m 0 0 1041 inet
 aclitem 1033 12 f b U f i p 0 0 1034 aclitem
     aclitemin:1031 aclitemout:1032
 bpchar 1042 -1 f b S f i x 100 0 1014 character
-    bpcharin:1044 bpcharout:1045 bpcharrecv:2430 bpcharsend:2431 bpchartypmodin:2913 bpchartypmodout:2914
+    bpcharin:1044 bpcharout:1045 bpcharrecv:2430 bpcharsend:2431
+    bpchartypmodin:2913 bpchartypmodout:2914
 varchar 1043 -1 f b S f i x 100 0 1015 character_varying
-    varcharin:1046 varcharout:1047 varcharrecv:2432 varcharsend:2433 varchartypmodin:2915 varchartypmodout:2916
+    varcharin:1046 varcharout:1047 varcharrecv:2432 varcharsend:2433
+    varchartypmodin:2915 varchartypmodout:2916
 date 1082 4 t b D f i p 0 0 1182 date
     date_in:1084 date_out:1085 date_recv:2468 date_send:2469
 time 1083 8 t b D f d p 0 0 1183 time_without_time_zone
-    time_in:1143 time_out:1144 time_recv:2470 time_send:2471 timetypmodin:2909 timetypmodout:2910
+    time_in:1143 time_out:1144 time_recv:2470 time_send:2471
+    timetypmodin:2909 timetypmodout:2910
 timestamp 1114 8 t b D f d p 0 0 1115 timestamp_without_time_zone
-    timestamp_in:1312 timestamp_out:1313 timestamp_recv:2474 timestamp_send:2475 timestamptypmodin:2905 timestamptypmodout:2906
+    timestamp_in:1312 timestamp_out:1313 timestamp_recv:2474 timestamp_send:2475
+    timestamptypmodin:2905 timestamptypmodout:2906
 timestamptz 1184 8 t b D t d p 0 0 1185 timestamp_with_time_zone
-    timestamptz_in:1150 timestamptz_out:1151 timestamptz_recv:2476 timestamptz_send:2477 timestamptztypmodin:2907 timestamptztypmodout:2908
+    timestamptz_in:1150 timestamptz_out:1151 timestamptz_recv:2476 timestamptz_send:2477
+    timestamptztypmodin:2907 timestamptztypmodout:2908
 interval 1186 16 f b T t d p 0 0 1187 interval
-    interval_in:1160 interval_out:1161 interval_recv:2478 interval_send:2479 intervaltypmodin:2903 intervaltypmodout:2904
+    interval_in:1160 interval_out:1161 interval_recv:2478 interval_send:2479
+    intervaltypmodin:2903 intervaltypmodout:2904
 timetz 1266 12 f b D f d p 0 0 1270 time_with_time_zone
-    timetz_in:1350 timetz_out:1351 timetz_recv:2472 timetz_send:2473 timetztypmodin:2911 timetztypmodout:2912
+    timetz_in:1350 timetz_out:1351 timetz_recv:2472 timetz_send:2473
+    timetztypmodin:2911 timetztypmodout:2912
 bit 1560 -1 f b V f i x 0 0 1561 bit
-    bit_in:1564 bit_out:1565 bit_recv:2456 bit_send:2457 bittypmodin:2919 bittypmodout:2920
+    bit_in:1564 bit_out:1565 bit_recv:2456 bit_send:2457
+    bittypmodin:2919 bittypmodout:2920
 varbit 1562 -1 f b V t i x 0 0 1563 bit_varying
-    varbit_in:1579 varbit_out:1580 varbit_recv:2458 varbit_send:2459 varbittypmodin:2902 varbittypmodout:2921
+    varbit_in:1579 varbit_out:1580 varbit_recv:2458 varbit_send:2459
+    varbittypmodin:2902 varbittypmodout:2921
 numeric 1700 -1 f b N f i m 0 0 1231 numeric
-    numeric_in:1701 numeric_out:1702 numeric_recv:2460 numeric_send:2461 numerictypmodin:2917 numerictypmodout:2918
+    numeric_in:1701 numeric_out:1702 numeric_recv:2460 numeric_send:2461
+    numerictypmodin:2917 numerictypmodout:2918
 refcursor 1790 -1 f b U f i x 0 0 2201 refcursor
     textin:46 textout:47 textrecv:2414 textsend:2415
 regprocedure 2202 4 t b N f i p 0 0 2207 regprocedure
@@ -163,10 +173,14 @@ class SystemType:
 
 def _read() -> Iterator[tuple[SystemType, dict[str, int]]]:
     """The types of the text above, each with its functions by name."""
-    lines = PG_TYPES.strip().splitlines()
-    for head, below in zip(lines[::2], lines[1::2], strict=True):
-        words = head.split()
-        pairs = [pair.rsplit(":", 1) for pair in below.split()]
+    rows: list[tuple[list[str], list[str]]] = []
+    for line in PG_TYPES.strip().splitlines():
+        if line.startswith(" "):
+            rows[-1][1].extend(line.split())
+        else:
+            rows.append((line.split(), []))
+    for words, below in rows:
+        pairs = [pair.rsplit(":", 1) for pair in below]
         oids = [int(oid) for _, oid in pairs]
         # Types without receive and send have only the first two; those with a modifier have all six.
         yield (

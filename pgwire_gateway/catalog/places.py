@@ -23,6 +23,8 @@ OID_FIRST = 16384
 KINDS = 4
 SPAN = (2**31 - OID_FIRST) // KINDS
 RELATION, INDEX, SEQUENCE, OTHER = range(KINDS)
+# The kind of oids that PostgreSQL has given.
+FIXED = -1
 
 # Parts a path's names: no name that a person types has it.
 SEPARATOR = "chr(31)"
@@ -43,6 +45,16 @@ OUR_PREFIX = "__ducktail"
 def path_sql(*parts: str) -> str:
     """SQL of a path: expressions joined by the separator."""
     return f" || {SEPARATOR} || ".join(parts)
+
+
+def kind_of(oid: str) -> int:
+    """The kind that an oid tells of the object that has it.
+
+    >>> kind_of("1259") == FIXED, kind_of("16385") == INDEX
+    (True, True)
+    """
+    number = int(oid) if oid.isdigit() else 0
+    return FIXED if number < OID_FIRST else number % KINDS
 
 
 def place_sql(kind: int | str, path: str) -> str:

@@ -14,19 +14,25 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from ...engine.quoting import literal
+from .objects import HEAD
 from .places import (
     DATABASE_OID,
+    FIXED,
     HOME,
+    INDEX,
     INDEX_METHOD_OID,
     INFORMATION_SCHEMA_OID,
     OTHER,
     OWNER,
     OWNER_OID,
     PG_CATALOG_OID,
+    RELATION,
+    SEQUENCE,
     TABLE_METHOD_OID,
     TABLESPACE_OID,
     TEMPORARY_OID,
     TEMPORARY_SCHEMA,
+    kind_of,
     path_sql,
     place_sql,
 )
@@ -46,6 +52,7 @@ class Branch:
         only: the values that a column can have here, where they are few; a query that wants others
             need not make this branch.
         never: values that a column cannot have here.
+        kinds: the kinds of the oids (places.py) in a column here; FIXED is PostgreSQL's own.
     """
 
     source: str
@@ -53,11 +60,13 @@ class Branch:
     extra: dict[str, str] = field(default_factory=dict)
     only: dict[str, frozenset[str]] = field(default_factory=dict)
     never: dict[str, frozenset[str]] = field(default_factory=dict)
+    kinds: dict[str, frozenset[int]] = field(default_factory=dict)
 
     def may_have(self, column: str, wanted: frozenset[str]) -> bool:
         """Whether there can be rows where the column is one of the wanted values."""
-        here = self.only.get(column, wanted) & wanted
-        return bool(here - self.never.get(column, frozenset()))
+        here = (self.only.get(column, wanted) & wanted) - self.never.get(column, frozenset())
+        kinds = self.kinds.get(column)
+        return any(kinds is None or kind_of(value) in kinds for value in here)
 
 
 def _same(*names: str) -> dict[str, str]:
@@ -100,6 +109,7 @@ CLASS = [
             "__schema": "schema_name", "__temporary": "temporary",
             "__definition": f"if(kind = 'v', {HOME}.view_text(definition), NULL)",
         },
+        kinds={"oid": frozenset({RELATION, INDEX, SEQUENCE})},
     ),
     Branch(
         f"{HOME}.fixed_relations",
@@ -112,6 +122,7 @@ CLASS = [
             "__schema": "schema_name", "__temporary": f"relnamespace = {PG_CATALOG_OID}",
             "__definition": "NULL",
         },
+        kinds={"oid": frozenset({FIXED})},
     ),
 ]  # fmt: skip
 
@@ -132,6 +143,16 @@ _COLUMN_TYPE = {
 }  # fmt: skip
 _TYPE_OF_COLUMN = f"JOIN {HOME}.fixed_types AS t ON t.oid = c.type_oid"
 
+# The columns of an index; the type of an expression is not known here.
+_INDEX_COLUMNS = f"""
+    (SELECT k.oid AS relation, unnest(k.keys) AS key, generate_subscripts(k.keys, 1) AS number,
+            k.place_in_list IS NULL AS quoted, k.table_oid, k.database_name FROM {HOME}.duck_keys AS k) AS i
+    LEFT JOIN (SELECT database_name, table_oid, column_name, {HEAD} AS head FROM duckdb_columns()) AS d
+      ON d.table_oid = i.table_oid AND d.database_name = i.database_name
+         AND d.column_name = if(i.quoted, {HOME}.unquoted(i.key), i.key)
+    LEFT JOIN {HOME}.fixed_duck_types AS c ON c.head = d.head
+    LEFT JOIN {HOME}.fixed_types AS t ON t.oid = c.type_oid"""
+
 ATTRIBUTE = [
     Branch(
         f"{HOME}.duck_columns AS c {_TYPE_OF_COLUMN}",
@@ -142,11 +163,22 @@ ATTRIBUTE = [
             "attgenerated": "if(is_generated, 's', '')", **_COLUMN_TYPE,
         },
         {"__description": "comment", "__type": f"{HOME}.shown_type(t.shown, t.oid, type_modifier)"},
+        kinds={"attrelid": frozenset({RELATION})},
+    ),
+    Branch(
+        _INDEX_COLUMNS,
+        {
+            "attrelid": "relation", "attname": "coalesce(d.column_name, 'expr')", "attnum": "number",
+            "atttypmod": "-1", **_COLUMN_TYPE, "atttypid": "coalesce(c.type_oid, 0)",
+        },
+        {"__description": "NULL", "__type": "coalesce(t.shown, '-')"},
+        kinds={"attrelid": frozenset({INDEX})},
     ),
     Branch(
         f"{HOME}.fixed_columns AS c {_TYPE_OF_COLUMN}",
         {**_same("attrelid", "attname", "attnum", "attnotnull"), "atttypmod": "-1", **_COLUMN_TYPE},
         {"__description": "NULL", "__type": "t.shown"},
+        kinds={"attrelid": frozenset({FIXED})},
     ),
 ]  # fmt: skip
 
@@ -269,7 +301,7 @@ _ATTNUM = (
     f"coalesce(list_position(l.names, if(place_in_list IS NULL, {HOME}.unquoted(z_part), z_part)), 0)"
 )
 
-INDEX = [
+INDEXES = [
     Branch(
         f"""{HOME}.duck_indexes AS i JOIN {HOME}.duck_column_lists AS l
               ON l.table_oid = i.table_oid AND l.database_name = i.database_name""",
@@ -286,7 +318,7 @@ INDEX = [
     ),
 ]  # fmt: skip
 
-SEQUENCE = [
+SEQUENCES = [
     Branch(
         f"{HOME}.duck_sequences",
         {
@@ -386,7 +418,7 @@ VIEWS = [
         },
     ),
 ]  # fmt: skip
-INDEXES = [
+INDEX_VIEW = [
     Branch(
         f"{HOME}.duck_keys",
         {
@@ -395,7 +427,7 @@ INDEXES = [
         },
     ),
 ]  # fmt: skip
-SEQUENCES = [
+SEQUENCE_VIEW = [
     Branch(
         f"{HOME}.duck_sequences",
         {
@@ -421,8 +453,8 @@ SYSTEM_VIEWS: dict[str, list[Branch]] = {
     "pg_type": TYPE,
     "pg_enum": ENUM,
     "pg_constraint": CONSTRAINT,
-    "pg_index": INDEX,
-    "pg_sequence": SEQUENCE,
+    "pg_index": INDEXES,
+    "pg_sequence": SEQUENCES,
     "pg_description": DESCRIPTION,
     "pg_proc": PROC,
     "pg_roles": _roles("rolname", "rol", _ROLE_REST),
@@ -491,8 +523,8 @@ SYSTEM_VIEWS: dict[str, list[Branch]] = {
     ],
     "pg_tables": TABLES,
     "pg_views": VIEWS,
-    "pg_indexes": INDEXES,
-    "pg_sequences": SEQUENCES,
+    "pg_indexes": INDEX_VIEW,
+    "pg_sequences": SEQUENCE_VIEW,
     "pg_stat_user_tables": STATISTICS,
     "pg_stat_all_tables": STATISTICS,
     "pg_timezone_names": [
