@@ -13,8 +13,12 @@ from ...engine.version import VERSION
 from ...sql.variables import SERVER_VERSION
 from . import fixed_tables, functions, session
 from .places import CATALOG, HOME
+from .rewrite import rewrite
 
 _lock = threading.Lock()
+
+# Read once at the start, so that the first client does not wait while our own tables are made ready.
+WARMING = "SELECT c.oid::pg_catalog.regclass FROM pg_catalog.pg_class c"
 
 
 class Home(Protocol):
@@ -52,6 +56,7 @@ def _make(cursor: duckdb.DuckDBPyConnection, database: Home) -> None:
     for statement in _macro_statements(macros):
         cursor.execute(statement)
     cursor.execute("COMMIT")
+    rewrite(WARMING)
 
 
 def _macro_statements(macros: dict[str, str]) -> Iterator[str]:

@@ -79,6 +79,8 @@ def _rewritten(text: str) -> str:
     first = next((at for at, token in enumerate(tokens) if token.kind not in _BEFORE_A_QUERY), None)
     if first is None or tokens[first].kind not in _QUERIES or _writes(tokens):
         return text
+    if any(token.kind == ";" for token in tokens[:-1]):
+        return text  # Several statements: the session refuses them, or splits them and comes again.
     pieces = _plain(tokens)
     if _reads_catalog(tokens):
         try:
