@@ -198,7 +198,7 @@ def _head(text: str) -> str:
     name = f"split_part({element}, '(', 1)"
     known = ", ".join(map(literal, pgtypes.OIDS))
     return (
-        f"CASE WHEN {name} NOT IN ({known}) THEN 'VARCHAR' WHEN ends_with({element}, ']') THEN 'JSON' "
+        f"CASE WHEN ends_with({element}, ']') THEN 'JSON' WHEN {name} NOT IN ({known}) THEN 'VARCHAR' "
         f"ELSE {name} END || if(ends_with({text}, ']') AND NOT ends_with({element}, ']'), '[]', '')"
     )
 

@@ -81,9 +81,14 @@ def respell(text: str) -> str:
     name_columns(tree)
     mark_tables(tree)
     tree = _walked(tree)
-    for found in list(tree.find_all(exp.Anonymous)):
+    waiting = list(tree.find_all(exp.Anonymous))
+    while waiting:
+        found = waiting.pop()
         body = inline(found)
         if body is not found:
+            # A call within the arguments was copied with them.
+            waiting = [other for other in waiting if found not in _above(other)]
+            waiting += body.find_all(exp.Anonymous)
             found.replace(body)
         elif name := called(found):
             found.set("this", f"{HOME}.{name}")
@@ -99,6 +104,14 @@ def respell(text: str) -> str:
         # An argument that says nothing here is still a parameter that the client sends.
         common.append(f"{PARAMETERS} AS (SELECT {', '.join(f'${number}::VARCHAR' for number in lost)})")
     return _with(", ".join(common), tree.sql("duckdb", normalize_functions=False))
+
+
+def _above(node: exp.Expr) -> list[exp.Expr]:
+    """The node and everything around it."""
+    found = [node]
+    while found[-1].parent is not None:
+        found.append(found[-1].parent)
+    return found
 
 
 def _parameters(tree: exp.Expr) -> set[int]:

@@ -2,7 +2,7 @@
 
 It owns the list of sessions (for CancelRequest and for the bound on their number) and the order
 of an end: no new connections, running requests are let finish for a while, then cancelled, then
-cut. Source: docs/design/gateway.md, "Server".
+cut. Source: docs/design/pgwire_gateway.md, "Server".
 """
 
 from __future__ import annotations

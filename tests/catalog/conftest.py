@@ -19,7 +19,8 @@ OBJECTS = """
     CREATE TABLE app.orders (id BIGINT PRIMARY KEY, customer_id BIGINT REFERENCES app.customers (id),
         amount DECIMAL(10,2) CHECK (amount >= 0), placed DATE, double_amount AS (amount * 2));
     CREATE INDEX orders_customer ON app.orders (customer_id);
-    CREATE VIEW app.names AS SELECT o.id, c.name FROM app.orders o JOIN app.customers c ON c.id = o.customer_id;
+    CREATE VIEW app.names AS
+        SELECT o.id, c.name FROM app.orders o JOIN app.customers c ON c.id = o.customer_id;
     CREATE SEQUENCE app.numbers START 7 INCREMENT BY 2;
     CREATE MACRO app.twice(a) AS a * 2;
     COMMENT ON TABLE app.orders IS 'what was bought';

@@ -125,8 +125,8 @@ def test_tables_columns_and_keys_fit_together(ask: Ask) -> None:
     assert ask(
         "SELECT a.attname, a.attnotnull, a.atthasdef, a.attgenerated, format_type(a.atttypid, a.atttypmod), "
         "(SELECT pg_get_expr(d.adbin, d.adrelid) FROM pg_attrdef d WHERE d.adrelid = a.attrelid "
-        "AND d.adnum = a.attnum) FROM pg_attribute a WHERE a.attrelid = 'app.orders'::regclass AND a.attnum > 0 "
-        "ORDER BY a.attnum"
+        "AND d.adnum = a.attnum) FROM pg_attribute a WHERE a.attrelid = 'app.orders'::regclass "
+        "AND a.attnum > 0 ORDER BY a.attnum"
     ) == [
         ("id", True, False, "", "bigint", None),
         ("customer_id", False, False, "", "bigint", None),
@@ -136,8 +136,8 @@ def test_tables_columns_and_keys_fit_together(ask: Ask) -> None:
     ]
     assert ask(
         "SELECT conname, contype, conrelid::regclass, confrelid::regclass, conkey, confkey, "
-        "pg_get_constraintdef(oid), (SELECT relname FROM pg_class c WHERE c.oid = conindid) FROM pg_constraint "
-        "WHERE conrelid = 'app.orders'::regclass ORDER BY contype"
+        "pg_get_constraintdef(oid), (SELECT relname FROM pg_class c WHERE c.oid = conindid) "
+        "FROM pg_constraint WHERE conrelid = 'app.orders'::regclass ORDER BY contype"
     ) == [
         ("orders_amount_check", "c", "app.orders", "-", [3], None, "CHECK (amount >= 0)", None),
         ("orders_customer_id_id_fkey", "f", "app.orders", "app.customers", [2], [1],
@@ -146,7 +146,8 @@ def test_tables_columns_and_keys_fit_together(ask: Ask) -> None:
     ]  # fmt: skip
     assert ask(
         "SELECT indexrelid::regclass, indisunique, indisprimary, indkey, pg_get_indexdef(indexrelid), "
-        "pg_get_indexdef(indexrelid, 1, true) FROM pg_index WHERE indrelid = 'app.orders'::regclass ORDER BY 2"
+        "pg_get_indexdef(indexrelid, 1, true) FROM pg_index WHERE indrelid = 'app.orders'::regclass "
+        "ORDER BY 2"
     ) == [
         ("app.orders_customer", False, False, "2",
          "CREATE INDEX orders_customer ON app.orders USING art (customer_id)", "customer_id"),
@@ -176,8 +177,8 @@ def test_comments_types_sequences_and_functions(ask: Ask) -> None:
 
 def test_information_schema_has_postgresql_s_words(ask: Ask) -> None:
     assert ask(
-        "SELECT column_name, data_type, udt_name, numeric_precision, numeric_scale, is_nullable, column_default "
-        "FROM information_schema.columns WHERE table_schema = 'app' AND table_name = 'customers'"
+        "SELECT column_name, data_type, udt_name, numeric_precision, numeric_scale, is_nullable, "
+        "column_default FROM information_schema.columns WHERE table_schema = 'app' AND table_name = 'customers'"
     ) == [
         ("id", "bigint", "int8", 64, 0, "NO", None),
         ("name", "text", "text", None, None, "NO", None),
@@ -206,7 +207,10 @@ def test_the_catalog_is_that_of_the_transaction_that_asks(home: Any) -> None:
 
 
 def test_the_search_path_and_temporary_tables(home: Any) -> None:
-    seen = "SELECT c.oid::regclass FROM pg_class c WHERE pg_table_is_visible(c.oid) AND relkind = 'r' AND c.oid > 16384"
+    seen = (
+        "SELECT c.oid::regclass FROM pg_class c "
+        "WHERE pg_table_is_visible(c.oid) AND relkind = 'r' AND c.oid > 16384"
+    )
     assert sorted(home.ask(seen)) == [('"Odd ""name"',), ("plain",)]
     home.cursor.execute("SET search_path = 'app'; CREATE TEMP TABLE mine (i INTEGER)")
     assert sorted(home.ask(seen)) == [("customers",), ("mine",), ("orders",)]
@@ -236,6 +240,6 @@ def test_a_file_called_as_our_schema(open_home: Callable[[str], Any]) -> None:
     ],
 )
 def test_what_is_not_there_says_so(ask: Ask, text: str, message: str) -> None:
-    with pytest.raises(Exception, match="does not exist|unrecognized") as caught:
+    with pytest.raises(Exception, match=r"does not exist|unrecognized") as caught:
         ask(text)
     assert message.replace('"', '\\"') in str(caught.value) or message in str(caught.value)
