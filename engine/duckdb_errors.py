@@ -21,8 +21,8 @@ RULES: dict[str, tuple[tuple[str, type[e.DucktailError]], ...]] = {
         (r"Duplicate (alias|column)", e.DuplicateColumn),
         (r"Ambiguous reference to table|duplicate alias", e.DuplicateObject),
         (
-            r"must appear in the GROUP BY|cannot be nested|aggregates? .*not allowed|cannot contain aggregates"
-            r"|Window functions are not",
+            r"must appear in the GROUP BY|cannot be nested|aggregates? .*not allowed"
+            r"|cannot contain aggregates|Window functions are not",
             e.GroupingError,
         ),
         (r"Referenced table .* not found", e.UndefinedTable),

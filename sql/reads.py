@@ -64,7 +64,7 @@ def refuse_captured(session: Context, text: str) -> list[Key]:
     """
     keys = list(tables_named(session, text))
     keys += [session.names.table_key(name) for name in cte_targets(text)]
-    # A net under the net: DuckDB does not tell the table that a data-modifying common table expression writes.
+    # A net under the net, as DuckDB does not tell what such an expression writes.
     for key in (*keys, *_named_anywhere(session, text)):
         if session.database.captured(key) is not None:
             raise NotSupported(

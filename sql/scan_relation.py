@@ -83,7 +83,7 @@ class EventRelation:
 
 
 def shaped(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """Events as DuckDB gave them, with their JSON called JSON, and the hidden column where `schema` has it."""
+    """Events as DuckDB gave them, in a schema: JSON is called JSON, and the hidden column may be there."""
     arrays = []
     for place, field in enumerate(schema):
         column = batch.column(0 if field.name == HIDDEN_LSN else place)

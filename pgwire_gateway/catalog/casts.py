@@ -40,6 +40,7 @@ _TYPES = {
     "int2vector": "SMALLINT[]", "oidvector": "BIGINT[]", "int2": "SMALLINT", "int4": "INTEGER",
     "int8": "BIGINT",
     **dict.fromkeys(_REG_TYPES, "BIGINT"),
+    **dict.fromkeys(("regoper", "regoperator", "regcollation", "regconfig", "regdictionary"), "VARCHAR"),
 }  # fmt: skip
 TEXTS = frozenset(name for name, type_ in _TYPES.items() if type_ == "VARCHAR")
 # Names of the catalog's own things, which need no look into it.
@@ -73,8 +74,9 @@ def respell_cast(node: exp.Cast) -> exp.Expr:
     if name.endswith("[]"):
         element = _TYPES.get(name.removesuffix("[]"))
         text = string(node.this)
-        value = array(text) if text is not None and text.startswith("{") else node.this
-        return exp.cast(value, f"{element}[]", dialect="duckdb") if element else node
+        if text is not None and text.startswith("{"):
+            node.set("this", array(text))
+        return exp.cast(node.this, f"{element}[]", dialect="duckdb") if element else node
     if name in _TYPES:
         return exp.cast(node.this, _TYPES[name], dialect="duckdb")
     return node
@@ -157,11 +159,14 @@ def respell_column(node: exp.Column) -> exp.Expr:
     column = column_of(node)
     if column is None or not goes_out(node):
         return node
+    shown: exp.Expr = node
     if column.pg_type in ("regproc", "regtype"):
-        return call(f"{column.pg_type}_out", node)
-    if column.pg_type in ("int2vector", "oidvector"):
-        return call("array_to_string", node, exp.Literal.string(" "))
-    return node
+        shown = call(f"{column.pg_type}_out", node.copy())
+    elif column.pg_type in ("int2vector", "oidvector"):
+        shown = call("array_to_string", node.copy(), exp.Literal.string(" "))
+    if shown is not node and isinstance(node.parent, exp.Select):
+        return exp.alias_(shown, name, quoted=True)
+    return shown
 
 
 def _tableoid(node: exp.Column) -> exp.Expr:

@@ -48,7 +48,7 @@ def make(cursor: duckdb.DuckDBPyConnection) -> None:
         "fixed_columns": _columns(),
         "fixed_types": _types(),
         "fixed_settings": _settings(),
-        "fixed_duck_types": {"head": list(type_heads()), "type_oid": list(type_heads().values())},
+        "fixed_duck_types": {"head": list(type_heads()), **_of_types(list(type_heads().values()))},
     }
     for name, rows in tables.items():
         _create(cursor, name, pa.table(rows), "*")
@@ -85,8 +85,26 @@ def _columns() -> Rows:
         for shape in SHAPES.values()
         for at, column in enumerate(shape.columns, 1)
     ]
-    names = ("attrelid", "attname", "attnum", "attnotnull", "type_oid")
-    return {name: [row[at] for row in found] for at, name in enumerate(names)}
+    names = ("attrelid", "attname", "attnum", "attnotnull")
+    rows: Rows = {name: [row[at] for row in found] for at, name in enumerate(names)}
+    return {**rows, **_of_types([row[-1] for row in found])}
+
+
+def _of_types(oids: Sequence[int]) -> Rows:
+    """What columns say of their types."""
+    by_oid = {found.oid: found for found in TYPES}
+    types = [by_oid[oid] for oid in oids]
+    return {
+        "type_oid": oids,
+        "typname": [found.name for found in types],
+        "shown": [found.shown for found in types],
+        "typlen": [found.length for found in types],
+        "typbyval": [found.by_value for found in types],
+        "typalign": [found.align for found in types],
+        "typstorage": [found.storage for found in types],
+        "typcollation": [found.collation for found in types],
+        "typcategory": [found.category for found in types],
+    }
 
 
 def _types() -> Rows:

@@ -12,6 +12,7 @@ from ...engine.quoting import literal
 from .pg_types import BY_NAME, OID_OF_NAME
 from .places import (
     HOME,
+    MARK,
     OTHER,
     OWNER,
     OWNER_OID,
@@ -50,8 +51,13 @@ def _map(pairs: dict[int, str] | dict[str, str], default: str, key: str) -> str:
 
 
 def _lookup(relation: str, key: str, answer: str, argument: str) -> str:
-    """SQL that looks one column of a relation up by another."""
-    return f"(SELECT any_value(z_t.{answer}) FROM {relation} AS z_t WHERE z_t.{key} = {argument})"
+    """SQL that looks one column of a relation up by another.
+
+    The relation's columns get names of our own around it: an argument such as `oid`, which the client
+    has not qualified, means a column of his query.
+    """
+    renamed = f"SELECT z_i.{key} AS z_key, z_i.{answer} AS z_answer FROM {relation} AS z_i"
+    return f"(SELECT any_value(z_t.z_answer) FROM ({renamed}) AS z_t WHERE z_t.z_key = {argument})"
 
 
 # Functions of a row: name -> (relation, key column, column of the relation's wide form). The rewriter
@@ -232,13 +238,15 @@ def _type_macros() -> dict[str, str]:
 def _type_lookups() -> dict[str, str]:
     names: dict[str, str] = {name: str(oid) for name, oid in OID_OF_NAME.items()}
     name = _lookup("pg_type", "oid", "__name", "z_o")
+    # Once in the subquery: a macro's argument is put into its body as often as it stands there.
+    shown = name.replace("any_value(z_t.z_answer)", f"any_value({HOME}.shown_type(z_t.z_answer, z_o, z_m))")
     bare = "lower(replace(replace(z_w, 'pg_catalog.', ''), '\"', ''))"
     return {
         "format_type(z_o, z_m)": f"""CASE WHEN z_o IS NULL THEN NULL WHEN z_o = 0 THEN '-'
-            ELSE coalesce({HOME}.shown_type({name}, z_o, z_m), '???') END""",
+            ELSE coalesce({shown}, '???') END""",
         "regtype_out(z_o)": f"coalesce({name}, if(z_o = 0, '-', z_o::VARCHAR))",
         "to_regtype(z_w)": f"coalesce({_map(names, 'NULL', bare)}, {_named('pg_type', 'typname', 'z_w')})",
-        "regtype_in(z_w)": f"coalesce({HOME}.to_regtype(z_w), TRY_CAST(z_w AS BIGINT), "
+        "regtype_in(z_w)": f"coalesce({MARK}to_regtype(z_w), TRY_CAST(z_w AS BIGINT), "
         "error('type \"' || z_w || '\" does not exist'))",
     }
 
@@ -250,12 +258,15 @@ def _named(relation: str, column: str, argument: str) -> str:
     """
     namespace = {"pg_class": "relnamespace", "pg_type": "typnamespace", "pg_proc": "pronamespace"}[relation]
     qualified = f"{HOME}.quote_ident(z_n.nspname) || '.' || {HOME}.quote_ident(z_c.{column})"
+    named = (
+        f"SELECT z_c.oid AS z_oid, z_c.__visible AS z_visible, [lower(z_c.{column}), lower(z_c.__name), "
+        f"lower({qualified}), lower(z_n.nspname || '.' || z_c.{column})] AS z_names FROM {relation} AS z_c "
+        f"JOIN pg_namespace AS z_n ON z_n.oid = z_c.{namespace}"
+    )
     return (
-        f"(SELECT arg_max(z_c.oid, z_c.__visible) FROM {relation} AS z_c "
-        f"JOIN pg_namespace AS z_n ON z_n.oid = z_c.{namespace} "
-        f"WHERE lower({argument}) IN (lower(z_c.{column}), lower(z_c.__name), lower({qualified}), "
-        f"lower(z_n.nspname || '.' || z_c.{column})) "
-        f"AND (z_c.__visible OR contains({argument}, '.')))"
+        f"(SELECT arg_max(z_t.z_oid, z_t.z_visible) FROM ({named}) AS z_t "
+        f"WHERE list_contains(z_t.z_names, lower({argument})) "
+        f"AND (z_t.z_visible OR contains({argument}, '.')))"
     )
 
 
@@ -272,16 +283,22 @@ def _lookup_macros() -> dict[str, str]:
         f"{name}(z_o, z_p)": _lookup(*ROW_FUNCTIONS[name], "z_o") for name in with_pretty
     }
     namespace = _lookup("pg_namespace", "oid", "nspname", "z_o")
-    key = _lookup("pg_index", "indexrelid", "__keys", "z_o") + "[z_k]"
+    key = f"list_extract({_lookup('pg_index', 'indexrelid', '__keys', 'z_o')}, z_k)"
     definition = _lookup("pg_index", "indexrelid", "__definition", "z_o")
-    described = "(SELECT any_value(z_d.description) FROM pg_description AS z_d WHERE z_d.objoid = z_o"
+    described = (
+        "(SELECT any_value(z_t.z_text) FROM (SELECT z_d.objoid AS z_of, "
+        "z_d.objsubid AS z_sub, z_d.description AS z_text FROM pg_description AS z_d{}) AS z_t "
+        "WHERE z_t.z_of = z_o"
+    )
+    of_object = described.format(" WHERE z_d.objsubid = 0")
+    of_this_kind = described.format(" WHERE z_d.objsubid = 0 AND z_d.classoid = z_c")
     return found | {
         "pg_get_indexdef(z_o, z_k, z_p)": f"if(z_k = 0, {definition}, {key})",
         "pg_get_expr(z_e, z_r)": "z_e::VARCHAR",
         "pg_get_expr(z_e, z_r, z_p)": "z_e::VARCHAR",
-        "obj_description(z_o)": f"{described} AND z_d.objsubid = 0)",
-        "obj_description(z_o, z_c)": f"{described} AND z_d.objsubid = 0 AND z_d.classoid = z_c)",
-        "col_description(z_o, z_n)": f"{described} AND z_d.objsubid = z_n AND z_d.objsubid <> 0)",
+        "obj_description(z_o)": f"{of_object})",
+        "obj_description(z_o, z_c)": f"{of_this_kind})",
+        "col_description(z_o, z_n)": f"{described.format('')} AND z_t.z_sub = z_n AND z_t.z_sub <> 0)",
         "to_regclass(z_w)": _named("pg_class", "relname", "z_w"),
         "regclass_in(z_w)": f"coalesce({_named('pg_class', 'relname', 'z_w')}, TRY_CAST(z_w AS BIGINT), "
         "error('relation \"' || z_w || '\" does not exist'))",
@@ -289,12 +306,12 @@ def _lookup_macros() -> dict[str, str]:
         "regproc_in(z_w)": f"coalesce({_named('pg_proc', 'proname', 'z_w')}, TRY_CAST(z_w AS BIGINT), "
         "error('function \"' || z_w || '\" does not exist'))",
         "to_regnamespace(z_w)": _lookup("pg_namespace", "nspname", "oid", f"{HOME}.unquoted(z_w)"),
-        "regnamespace_in(z_w)": f"coalesce({HOME}.to_regnamespace(z_w), TRY_CAST(z_w AS BIGINT), "
+        "regnamespace_in(z_w)": f"coalesce({MARK}to_regnamespace(z_w), TRY_CAST(z_w AS BIGINT), "
         "error('schema \"' || z_w || '\" does not exist'))",
         "regnamespace_out(z_o)": f"coalesce({HOME}.quote_ident({namespace}), "
         "if(z_o = 0, '-', z_o::VARCHAR))",
         "to_regrole(z_w)": _lookup("pg_roles", "rolname", "oid", f"{HOME}.unquoted(z_w)"),
-        "regrole_in(z_w)": f"coalesce({HOME}.to_regrole(z_w), TRY_CAST(z_w AS BIGINT), "
+        "regrole_in(z_w)": f"coalesce({MARK}to_regrole(z_w), TRY_CAST(z_w AS BIGINT), "
         "error('role \"' || z_w || '\" does not exist'))",
         "regrole_out(z_o)": f"{HOME}.pg_get_userbyid(z_o)",
     }

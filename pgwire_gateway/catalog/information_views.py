@@ -24,23 +24,23 @@ _TIMES = "(1083, 1114, 1184, 1186, 1266)"
 def _by_type(at: int, of_numeric: str) -> str:
     cases = " ".join(f"WHEN {oid} THEN {row[at]}" for oid, row in _NUMBERS.items())
     has_modifier = "type_modifier >= 4"
-    return f"CASE c.type_oid {cases} WHEN {_NUMERIC_OID} THEN if({has_modifier}, {of_numeric}, NULL) END"
+    return f"CASE type_oid {cases} WHEN {_NUMERIC_OID} THEN if({has_modifier}, {of_numeric}, NULL) END"
 
 
 _COLUMN_TYPE = {
-    "data_type": "if(t.typcategory = 'A', 'ARRAY', t.shown)",
-    "character_octet_length": f"if(c.type_oid = {_TEXT_OID}, {OCTETS_MAX}, NULL)",
+    "data_type": "if(typcategory = 'A', 'ARRAY', shown)",
+    "character_octet_length": f"if(type_oid = {_TEXT_OID}, {OCTETS_MAX}, NULL)",
     "numeric_precision": _by_type(0, "(type_modifier - 4) >> 16"),
     "numeric_precision_radix": _by_type(1, "10"),
     "numeric_scale": _by_type(2, "(type_modifier - 4) & 65535"),
-    "datetime_precision": f"CASE WHEN c.type_oid IN {_TIMES} THEN 6 WHEN c.type_oid = {_DATE_OID} THEN 0 END",
-    "udt_catalog": DATABASE, "udt_schema": "'pg_catalog'", "udt_name": "t.typname",
+    "datetime_precision": f"CASE WHEN type_oid IN {_TIMES} THEN 6 WHEN type_oid = {_DATE_OID} THEN 0 END",
+    "udt_catalog": DATABASE, "udt_schema": "'pg_catalog'", "udt_name": "typname",
 }  # fmt: skip
 _NEITHER = {"is_self_referencing": "'NO'", "is_identity": "'NO'", "identity_cycle": "'NO'"}
 
 COLUMNS = [
     Branch(
-        f"{HOME}.duck_columns AS c JOIN {HOME}.fixed_types AS t ON t.oid = c.type_oid",
+        f"{HOME}.duck_columns",
         {
             "table_catalog": DATABASE, "table_schema": SCHEMA, "table_name": "table_name",
             "column_name": "column_name", "ordinal_position": "number",
@@ -53,8 +53,7 @@ COLUMNS = [
     ),
     Branch(
         f"""(SELECT f.*, -1 AS type_modifier, r.relname, r.schema_name FROM {HOME}.fixed_columns AS f
-             JOIN {HOME}.fixed_relations AS r ON r.oid = f.attrelid) AS c
-            JOIN {HOME}.fixed_types AS t ON t.oid = c.type_oid""",
+             JOIN {HOME}.fixed_relations AS r ON r.oid = f.attrelid)""",
         {
             "table_catalog": DATABASE, "table_schema": "schema_name", "table_name": "relname",
             "column_name": "attname", "ordinal_position": "attnum",

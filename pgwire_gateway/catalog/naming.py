@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from sqlglot import exp
 
-from .scope import MARK
+from .places import MARK
 
 UNKNOWN = "?column?"
 

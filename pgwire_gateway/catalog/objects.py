@@ -61,7 +61,7 @@ def base_views() -> dict[str, str]:
             SELECT r.oid AS relation, r.kind, r.schema_name, r.name AS table_name, r.temporary,
                    c.column_index::SMALLINT AS number, c.column_name, c.comment, c.column_default,
                    c.is_nullable, c.data_type, c.is_generated, c.generation_expression,
-                   t.type_oid, {_modifier("c.data_type")} AS type_modifier
+                   t.* EXCLUDE (head), {_modifier("c.data_type")} AS type_modifier
             FROM (SELECT *, {HEAD} AS type_head FROM duckdb_columns()) AS c
             JOIN {HOME}.duck_relations AS r
               ON r.table_oid = c.table_oid AND r.database_name = c.database_name

@@ -196,8 +196,9 @@ def _read() -> Iterator[tuple[SystemType, dict[str, int]]]:
 
 def _array_of(element: SystemType) -> SystemType:
     modifiers = {role: oid for role, oid in element.functions.items() if role.startswith("mod")}
+    kind, category = ("p", "P") if element.name == "record" else ("b", "A")
     return SystemType(
-        element.array, f"_{element.name}", -1, False, "b" if element.kind != "p" else "p", "A", False,
+        element.array, f"_{element.name}", -1, False, kind, category, False,
         "d" if element.align == "d" else "i", "x", element.collation, element.oid, 0,
         f"{element.shown}[]", ARRAY_FUNCTIONS | modifiers,
     )  # fmt: skip

@@ -15,8 +15,15 @@ and where a colliding name comes that stands before it in that order. Source: do
 
 from __future__ import annotations
 
-CATALOG = "__ducktail_pg"
+# Our own tables are no user's business; our views in the same schema are.
+OUR_SCHEMA = "ducktail"
+OUR_PREFIX = "__ducktail"
+
+CATALOG = f"{OUR_PREFIX}_pg"
 HOME = f"{CATALOG}.pg"
+
+# Stands before the name of a function of ours until a query has been respelt.
+MARK = f"{OUR_PREFIX}_f_"
 
 # PostgreSQL's first oid for a user's object; oids stay below 2^31 for clients that read an int4.
 OID_FIRST = 16384
@@ -36,10 +43,6 @@ TEMPORARY_SCHEMA, TEMPORARY_OID = "pg_temp", 14000
 OWNER, OWNER_OID = "ducktail", 10
 DATABASE_OID, TABLESPACE_OID = 5, 1663
 TABLE_METHOD_OID, INDEX_METHOD_OID = 2, 403
-
-# Our own tables are no user's business; our views in the same schema are.
-OUR_SCHEMA = "ducktail"
-OUR_PREFIX = "__ducktail"
 
 
 def path_sql(*parts: str) -> str:

@@ -19,8 +19,7 @@ from sqlglot.errors import SqlglotError
 from ...engine.errors import DucktailError
 from ...sql.tokens import Token, tokenize
 from . import functions
-from .places import HOME, TEMPORARY_SCHEMA
-from .scope import MARK
+from .places import HOME, MARK, TEMPORARY_SCHEMA
 from .shapes import INFORMATION_SCHEMA, PG_CATALOG, PG_SHAPES
 from .spelling import respell
 
@@ -43,6 +42,7 @@ _TYPES = frozenset(
     {"regclass", "regtype", "regproc", "regprocedure", "regnamespace", "regrole", "regoper", "regoperator"}
     | {"name", "xid", "cid"}
 )
+_OID_TYPES = frozenset(name.upper() for name in _TYPES - {"name"}) | {"OID"}
 # DuckDB's own functions of the same names; PostgreSQL's are meant only where the catalog is read.
 _NATIVE = frozenset({"array_to_string", "array_length", "string_to_array"})
 # Functions that PostgreSQL calls without brackets, and ours for them.
@@ -167,6 +167,8 @@ def _named(tokens: Sequence[Token], at: int, *, qualified: bool) -> list[Piece]:
     if before == "." or not token.is_name:
         return [Piece(token.text, place)]
     name = token.name.lower()
+    if following == "[" and token.kind in _OID_TYPES and before in ("::", "AS"):
+        return [Piece("bigint", place)]  # sqlglot reads no array of these.
     if following == "(" and name in _OURS:
         return [Piece(MARK + name, place)]
     if following not in ("(", ".") and before != "AS" and token.kind in _BARE:

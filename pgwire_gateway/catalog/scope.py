@@ -6,11 +6,10 @@ from collections.abc import Iterator
 
 from sqlglot import exp
 
+from .places import MARK
 from .relations import Use, branches_of, extra_of
 from .shapes import BY_KEY, INFORMATION_SCHEMA, INFORMATION_SHAPES, PG_SHAPES, Column, Shape
 
-# What stands before the name of a function that is ours, once the tokens have been gone through.
-MARK = "__ducktail_f_"
 # Under it a table in the tree has the key of its Shape (a text: copies of a tree copy it deeply).
 SHAPE = "ducktail_shape"
 # Under it a table has True where its query has no rows whatever the table has.

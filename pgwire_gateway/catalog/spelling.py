@@ -87,7 +87,7 @@ def respell(text: str) -> str:
         body = inline(found)
         if body is not found:
             # A call within the arguments was copied with them.
-            waiting = [other for other in waiting if found not in _above(other)]
+            waiting = [other for other in waiting if all(node is not found for node in _above(other))]
             waiting += body.find_all(exp.Anonymous)
             found.replace(body)
         elif name := called(found):

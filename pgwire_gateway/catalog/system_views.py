@@ -136,12 +136,11 @@ NAMESPACE = [
 ]
 
 _COLUMN_TYPE = {
-    "atttypid": "type_oid", "attlen": "t.typlen", "attbyval": "t.typbyval", "attalign": "t.typalign",
-    "attstorage": "t.typstorage", "attcollation": "t.typcollation",
-    "attndims": "if(t.typcategory = 'A', 1, 0)", "attstattarget": "-1", "attcacheoff": "-1",
+    "atttypid": "type_oid", "attlen": "typlen", "attbyval": "typbyval", "attalign": "typalign",
+    "attstorage": "typstorage", "attcollation": "typcollation",
+    "attndims": "if(typcategory = 'A', 1, 0)", "attstattarget": "-1", "attcacheoff": "-1",
     "attislocal": "true",
 }  # fmt: skip
-_TYPE_OF_COLUMN = f"JOIN {HOME}.fixed_types AS t ON t.oid = c.type_oid"
 
 # The columns of an index; the type of an expression is not known here.
 _INDEX_COLUMNS = f"""
@@ -150,34 +149,33 @@ _INDEX_COLUMNS = f"""
     LEFT JOIN (SELECT database_name, table_oid, column_name, {HEAD} AS head FROM duckdb_columns()) AS d
       ON d.table_oid = i.table_oid AND d.database_name = i.database_name
          AND d.column_name = if(i.quoted, {HOME}.unquoted(i.key), i.key)
-    LEFT JOIN {HOME}.fixed_duck_types AS c ON c.head = d.head
-    LEFT JOIN {HOME}.fixed_types AS t ON t.oid = c.type_oid"""
+    LEFT JOIN {HOME}.fixed_duck_types AS t ON t.head = d.head"""
 
 ATTRIBUTE = [
     Branch(
-        f"{HOME}.duck_columns AS c {_TYPE_OF_COLUMN}",
+        f"{HOME}.duck_columns",
         {
             "attrelid": "relation", "attname": "column_name", "attnum": "number",
             "atttypmod": "type_modifier", "attnotnull": "NOT is_nullable",
             "atthasdef": "kind = 'r' AND column_default IS NOT NULL",
             "attgenerated": "if(is_generated, 's', '')", **_COLUMN_TYPE,
         },
-        {"__description": "comment", "__type": f"{HOME}.shown_type(t.shown, t.oid, type_modifier)"},
+        {"__description": "comment", "__type": f"{HOME}.shown_type(shown, type_oid, type_modifier)"},
         kinds={"attrelid": frozenset({RELATION})},
     ),
     Branch(
         _INDEX_COLUMNS,
         {
             "attrelid": "relation", "attname": "coalesce(d.column_name, 'expr')", "attnum": "number",
-            "atttypmod": "-1", **_COLUMN_TYPE, "atttypid": "coalesce(c.type_oid, 0)",
+            "atttypmod": "-1", **_COLUMN_TYPE, "atttypid": "coalesce(type_oid, 0)",
         },
-        {"__description": "NULL", "__type": "coalesce(t.shown, '-')"},
+        {"__description": "NULL", "__type": "coalesce(shown, '-')"},
         kinds={"attrelid": frozenset({INDEX})},
     ),
     Branch(
-        f"{HOME}.fixed_columns AS c {_TYPE_OF_COLUMN}",
+        f"{HOME}.fixed_columns",
         {**_same("attrelid", "attname", "attnum", "attnotnull"), "atttypmod": "-1", **_COLUMN_TYPE},
-        {"__description": "NULL", "__type": "t.shown"},
+        {"__description": "NULL", "__type": "shown"},
         kinds={"attrelid": frozenset({FIXED})},
     ),
 ]  # fmt: skip

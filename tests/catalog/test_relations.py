@@ -132,7 +132,7 @@ def test_tables_columns_and_keys_fit_together(ask: Ask) -> None:
         ("customer_id", False, False, "", "bigint", None),
         ("amount", False, False, "", "numeric(10,2)", None),
         ("placed", False, False, "", "date", None),
-        ("double_amount", False, True, "s", "numeric(12,2)", "CAST((amount * 2) AS DECIMAL(12,2))"),
+        ("double_amount", False, True, "s", "numeric(18,2)", "CAST((amount * 2) AS DECIMAL(18, 2))"),
     ]
     assert ask(
         "SELECT conname, contype, conrelid::regclass, confrelid::regclass, conkey, confkey, "
@@ -178,7 +178,8 @@ def test_comments_types_sequences_and_functions(ask: Ask) -> None:
 def test_information_schema_has_postgresql_s_words(ask: Ask) -> None:
     assert ask(
         "SELECT column_name, data_type, udt_name, numeric_precision, numeric_scale, is_nullable, "
-        "column_default FROM information_schema.columns WHERE table_schema = 'app' AND table_name = 'customers'"
+        "column_default FROM information_schema.columns "
+        "WHERE table_schema = 'app' AND table_name = 'customers'"
     ) == [
         ("id", "bigint", "int8", 64, 0, "NO", None),
         ("name", "text", "text", None, None, "NO", None),

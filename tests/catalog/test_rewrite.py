@@ -60,7 +60,7 @@ def test_a_session_s_temporary_schema_has_duckdb_s_name() -> None:
         ("SELECT version(), current_user, pg_backend_pid() AS pid", ["version", "current_user", "pid"]),
         ("SELECT current_schema, 1 FROM pg_am", ["current_schema", "?column?"]),
         ("SELECT c.relname::text, c.oid::regclass FROM pg_class c", ["relname", "oid"]),
-        ("SELECT CASE WHEN true THEN 1 ELSE relkind END, CASE 1 WHEN 2 THEN 3 END FROM pg_class",
+        ("SELECT CASE WHEN true THEN 'x' ELSE relkind END, CASE 1 WHEN 2 THEN 3 END FROM pg_class",
          ["relkind", "case"]),
         ("SELECT count(*), max(relname) AS Last FROM pg_class", ["count", "last"]),
         ("SELECT 'pg_class'::regclass::oid, ARRAY[1], (SELECT amname FROM pg_am LIMIT 1)",

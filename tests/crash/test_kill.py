@@ -119,7 +119,8 @@ def test_kill_in_the_middle_of_the_load(serve: Callable[..., ServerProcess]) -> 
     for number in range(KILLS):
         started = threading.Barrier(WRITERS + 2)
         threads = [
-            threading.Thread(target=load.write, args=(server, 100 * number + w, started)) for w in range(WRITERS)
+            threading.Thread(target=load.write, args=(server, 100 * number + w, started))
+            for w in range(WRITERS)
         ]
         threads.append(threading.Thread(target=load.read, args=(server, started)))
         for thread in threads:

@@ -34,7 +34,9 @@ def folded(client: Client) -> dict[str, str]:
 
 def rows_of(client: Client) -> dict[str, str]:
     """The table, in the same form."""
-    return dict(client("select json_object('id', id)::varchar, json_object('id', id, 'v', v)::varchar from t"))
+    return dict(
+        client("select json_object('id', id)::varchar, json_object('id', id, 'v', v)::varchar from t")
+    )
 
 
 @pytest.fixture
@@ -92,8 +94,9 @@ def test_a_table_without_a_primary_key_conflicts_by_its_whole_row(connect: Calla
     client("create table n (a int, b text)")
     client("create stream s on n")
     client("insert into n values (1, 'x'), (2, 'y'), (2, 'y')")
-    for first, second in itertools.product(("update n set b = b || '!' where a = 1", "delete from n where a = 1"),
-                                           repeat=2):
+    for first, second in itertools.product(
+        ("update n set b = b || '!' where a = 1", "delete from n where a = 1"), repeat=2
+    ):
         reader("begin")
         reader("select * from n")
         writer(first)

@@ -77,7 +77,8 @@ def test_a_fast_reader_sees_every_committed_event_once_in_order_none_late(
     assert min(committed) > 0
     folded = fold(setup("select op, key, before, after from s order by lsn"))
     rows_now = setup(
-        "select json_object('id', id)::varchar, json_object('id', id, 'writer', writer, 'n', n)::varchar from t"
+        "select json_object('id', id)::varchar, "
+        "json_object('id', id, 'writer', writer, 'n', n)::varchar from t"
     )
     assert folded == dict(rows_now)
 
@@ -93,7 +94,12 @@ def _write_once(client: Client, rng: random.Random, number: int) -> int:
         key, n = rng.randint(1, 12), rng.randint(0, 1000)
         kind = rng.randint(0, 3)
         if kind == 0:
-            client("insert into t values ($1, $2, $3) on conflict (id) do update set n = excluded.n", key, number, n)
+            client(
+                "insert into t values ($1, $2, $3) on conflict (id) do update set n = excluded.n",
+                key,
+                number,
+                n,
+            )
         elif kind == 1:
             client("update t set n = $1, writer = $2 where id = $3", n, number, key)
         elif kind == 2:

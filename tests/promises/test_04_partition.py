@@ -15,7 +15,7 @@ def test_an_event_is_where_its_key_says(connect: Callable[..., Client]) -> None:
     client("create stream s on t with (partitions = 7)")
     client("create stream by_name on t with (partitions = 5, partition_by = 'name')")
     for number in range(60):
-        client("insert into t values ($1, $2, 0)", number, f"n{number % 9} \"é\"")
+        client("insert into t values ($1, $2, 0)", number, f'n{number % 9} "é"')
     client("update t set v = v + 1")
     client("delete from t where id % 2 = 0")
     for partition, key in client("select partition, key from stream s"):

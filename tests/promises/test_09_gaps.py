@@ -74,7 +74,10 @@ def test_a_scan_under_way_that_the_edge_passes_is_told(client: Client, database:
 def test_counts_stay_exact_over_trims_and_reopening(client: Client, database: Database) -> None:
     trim(client, database, 700)
     trim(client, database, 1000)
-    query = "select sum(events), sum(trimmed_events), max(trimmed_through_lsn) from ducktail.partitions where stream_name = 's'"
+    query = (
+        "select sum(events), sum(trimmed_events), max(trimmed_through_lsn) "
+        "from ducktail.partitions where stream_name = 's'"
+    )
     assert client(query) == [(2000, 1000, 1000)]
     path = database.path
     client.close()

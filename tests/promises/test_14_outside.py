@@ -40,9 +40,7 @@ from local_client import Client, raises
         "set memory_limit = '1GB'",
     ],
 )
-def test_what_lies_outside_is_refused(
-    connect: Callable[..., Client], tmp_path: Path, statement: str
-) -> None:
+def test_what_lies_outside_is_refused(connect: Callable[..., Client], tmp_path: Path, statement: str) -> None:
     file, new = tmp_path / "secret.csv", tmp_path / "written"
     file.write_text("a,b\n1,2\n")
     client = connect()
