@@ -19,6 +19,7 @@ import logging
 import threading
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 import duckdb
@@ -102,6 +103,7 @@ class Database:
         self.conflicts: dict[int, Conflicts] = {}
         self.writer_lock = WriterLock()
         self.gate = Gate()
+        self.indexes_changed = False
         self.last_reads: dict[tuple[int, int], int] = {}  # (group id, partition) -> microseconds
         self.sessions: dict[int, SessionEntry] = {}
         self.counter = 0
@@ -386,6 +388,8 @@ class Database:
             SerializationFailure: 40001, the transaction's snapshot is older than a stream.
         """
         yield from self.lock_for(transaction, timeout_ms)
+        if self.indexes_changed:
+            self._read_shapes()
         captured = self.catalog.tables.get(key)
         assert transaction.snapshot_counter is not None
         if captured is not None:
@@ -396,6 +400,20 @@ class Database:
                     hint="Roll back and try again.",
                 )
         return captured
+
+    def _read_shapes(self) -> None:
+        """An index has come or gone: what is unique in captured tables may be other now."""
+        self.indexes_changed = False
+        cursor = self.cursor()
+        try:
+            for captured in list(self.catalog.tables.values()):
+                shape = read_shape(cursor, captured.shape.schema, captured.shape.name)
+                if shape != captured.shape:
+                    table = replace(captured.table, shape=shape)
+                    with self.mutex:
+                        self.catalog.tables[captured.key] = replace(captured, table=table)
+        finally:
+            cursor.close()
 
     def write_captured(
         self,

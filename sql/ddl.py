@@ -54,6 +54,8 @@ def define(session: Context, classified: Classified, parameters: tuple[object, .
         if not session.in_block:
             session.database.gate.leave(session.id)
     session.database.catalog_version += 1
+    if facts.object_type == "INDEX":
+        _note_index(session)
     _note_temporary(session, facts)
     if facts.as_select:
         return Result.command(f"SELECT {rows}")
@@ -67,6 +69,8 @@ def _harmless(facts: DdlFacts) -> bool:
 
 def _guard(session: Context, facts: DdlFacts) -> list[Key]:
     """Refuse what would break a stream; the tables that the statement changes."""
+    if facts.verb == "CREATE" and facts.temporary:
+        return []  # It hides a table of its name from this session, and changes none.
     if facts.object_type == "SCHEMA":
         for name in facts.names:
             _guard_schema(session, facts, name[-1].lower())
@@ -126,6 +130,19 @@ def _refuse_captured_ddl(facts: DdlFacts, key: Key) -> None:
         f'{facts.verb} TABLE of table "{key[-1]}" is not supported while it has a stream',
         hint="DROP STREAM first, change the table, and make the stream again.",
     )
+
+
+def _note_index(session: Context) -> None:
+    """What is unique may have changed: the engine looks again once this is committed."""
+    database = session.database
+
+    def changed() -> None:
+        database.indexes_changed = True
+
+    if session.in_block:
+        session.opened().on_commit.append(changed)
+    else:
+        changed()
 
 
 def _note_temporary(session: Context, facts: DdlFacts) -> None:

@@ -9,7 +9,7 @@ What must ask the session (current_setting, pg_backend_pid) reads the session's 
 from __future__ import annotations
 
 from ...engine.quoting import literal
-from .pg_types import BY_NAME, OID_OF_NAME
+from .pg_types import ALIASES, BY_NAME
 from .places import (
     HOME,
     MARK,
@@ -236,16 +236,16 @@ def _type_macros() -> dict[str, str]:
 
 
 def _type_lookups() -> dict[str, str]:
-    names: dict[str, str] = {name: str(oid) for name, oid in OID_OF_NAME.items()}
+    names: dict[str, str] = {name: str(oid) for name, oid in ALIASES.items()}
     name = _lookup("pg_type", "oid", "__name", "z_o")
     # Once in the subquery: a macro's argument is put into its body as often as it stands there.
     shown = name.replace("any_value(z_t.z_answer)", f"any_value({HOME}.shown_type(z_t.z_answer, z_o, z_m))")
-    bare = "lower(replace(replace(z_w, 'pg_catalog.', ''), '\"', ''))"
+    bare = "lower(replace(z_w, 'pg_catalog.', ''))"
     return {
         "format_type(z_o, z_m)": f"""CASE WHEN z_o IS NULL THEN NULL WHEN z_o = 0 THEN '-'
             ELSE coalesce({shown}, '???') END""",
         "regtype_out(z_o)": f"coalesce({name}, if(z_o = 0, '-', z_o::VARCHAR))",
-        "to_regtype(z_w)": f"coalesce({_map(names, 'NULL', bare)}, {_named('pg_type', 'typname', 'z_w')})",
+        "to_regtype(z_w)": f"coalesce({_map(names, 'NULL', bare)}, {_named('pg_type', 'typname', bare)})",
         "regtype_in(z_w)": f"coalesce({MARK}to_regtype(z_w), TRY_CAST(z_w AS BIGINT), "
         "error('type \"' || z_w || '\" does not exist'))",
     }

@@ -208,10 +208,15 @@ SCALARS: tuple[SystemType, ...] = tuple(found for found, _ in _read())
 ARRAYS: tuple[SystemType, ...] = tuple(_array_of(found) for found in SCALARS if found.array)
 TYPES: tuple[SystemType, ...] = SCALARS + ARRAYS
 BY_NAME: dict[str, SystemType] = {found.name: found for found in TYPES}
-# Names by which SQL calls a type: typname and the name that format_type shows.
+# Other names that SQL has for types.
+ALIASES: dict[str, int] = {
+    "int": 23, "decimal": 1700, "dec": 1700, "float": 701, "char": 1042, "timestamp": 1114, "time": 1083,
+    "string": 25,
+}  # fmt: skip
+# Names by which SQL calls a type: typname, the name that format_type shows, and the others.
 OID_OF_NAME: dict[str, int] = {
     name: found.oid for found in TYPES for name in (found.name, found.shown, found.shown.strip('"'))
-} | {"int": 23, "decimal": 1700, "char": 1042, "timestamp": 1114, "time": 1083, "float": 701, "string": 25}
+} | ALIASES
 
 # Input and output functions by name: what `'array_in'::regproc` is.
 FUNCTION_OIDS: dict[str, int] = {f"array_{role}": oid for role, oid in ARRAY_FUNCTIONS.items()} | {

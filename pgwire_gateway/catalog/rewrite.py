@@ -16,10 +16,10 @@ from typing import NamedTuple
 
 from sqlglot.errors import SqlglotError
 
-from ...engine.errors import DucktailError
+from ...engine.errors import DucktailError, InsufficientPrivilege
 from ...sql.tokens import Token, tokenize
 from . import functions
-from .places import HOME, MARK, TEMPORARY_SCHEMA
+from .places import CATALOG, HOME, MARK, TEMPORARY_SCHEMA
 from .shapes import INFORMATION_SCHEMA, PG_CATALOG, PG_SHAPES
 from .spelling import respell
 
@@ -34,6 +34,7 @@ _HINTS = re.compile(
     r"|txid_|array_|row_security",
     re.IGNORECASE,
 )
+_OUR_NAME = re.compile(CATALOG, re.IGNORECASE)
 _QUERIES = frozenset({"SELECT", "WITH", "VALUES", "TABLE", "("})
 _BEFORE_A_QUERY = frozenset({"EXPLAIN", "ANALYZE", "VERBOSE"})
 _WRITING = frozenset({"INSERT", "UPDATE", "DELETE", "MERGE", "INTO"})
@@ -64,10 +65,31 @@ class Piece(NamedTuple):
 
 
 def rewrite(text: str) -> str:
-    """The text as DuckDB understands it; one that has nothing of PostgreSQL's catalog as it is."""
+    """The text as DuckDB understands it; one that has nothing of PostgreSQL's catalog as it is.
+
+    Raises:
+        InsufficientPrivilege: 42501, the text itself names our database: what is made, dropped or
+            replaced there would be so for every session.
+    """
+    if _OUR_NAME.search(text) is not None:
+        _refuse_our_name(text)
     if len(text) > TEXT_MAX or _HINTS.search(text) is None:
         return text
     return _rewritten(text)
+
+
+def _refuse_our_name(text: str) -> None:
+    try:
+        tokens = tokenize(text)
+    except DucktailError:
+        return  # The session will say what is wrong with it.
+    for token in tokens:
+        if token.is_name and token.name.lower() == CATALOG:
+            raise InsufficientPrivilege(
+                f'permission denied for database "{CATALOG}"',
+                hint="It is ducktail's own; what it holds is in pg_catalog and information_schema.",
+                position=token.start + 1,
+            )
 
 
 @lru_cache(TEXTS_KEPT)

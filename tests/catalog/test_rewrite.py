@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from ducktail.engine.errors import InsufficientPrivilege
 from ducktail.pgwire_gateway.catalog import rewrite
 
 UNTOUCHED = [
@@ -34,6 +35,17 @@ UNTOUCHED = [
 @pytest.mark.parametrize("text", UNTOUCHED)
 def test_ordinary_sql_is_not_touched(text: str) -> None:
     assert rewrite(text) == text
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["DROP SCHEMA __ducktail_pg.pg CASCADE", 'USE "__DUCKTAIL_pg"', "SELECT __ducktail_pg.pg.version()",
+     f"SELECT '{'x' * 70_000}' FROM __ducktail_pg.pg.fixed_types"],
+)  # fmt: skip
+def test_our_own_database_is_not_for_clients(text: str) -> None:
+    with pytest.raises(InsufficientPrivilege):
+        rewrite(text)
+    assert rewrite("SELECT '__ducktail_pg'") == "SELECT '__ducktail_pg'"
 
 
 def test_a_long_text_is_not_looked_at() -> None:
