@@ -17,6 +17,7 @@ from ..engine.errors import (
     NotSupported,
 )
 from ..engine.quoting import ident
+from ..engine.table import RESERVED_PREFIX
 from ..engine.waiting import Waiting
 from .classified import Classified, DdlFacts
 from .context import Context
@@ -71,6 +72,9 @@ def _guard(session: Context, facts: DdlFacts) -> list[Key]:
     """Refuse what would break a stream; the tables that the statement changes."""
     if facts.verb == "CREATE" and facts.temporary:
         return []  # It hides a table of its name from this session, and changes none.
+    for name in facts.names:
+        if name[0].lower().startswith(RESERVED_PREFIX):
+            raise InsufficientPrivilege(f'names that begin with "{RESERVED_PREFIX}" are ducktail\'s own')
     if facts.object_type == "SCHEMA":
         for name in facts.names:
             _guard_schema(session, facts, name[-1].lower())

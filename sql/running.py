@@ -86,7 +86,15 @@ def bound_with_types(
         What the binder says, and the types that the parameters must be cast to for the answer to be
         so; None where casts cannot stand in their places.
     """
-    found = bound(session, text)
+    known = {str(place): type_ for place, type_ in enumerate(given, 1) if type_}
+    try:
+        found = bound(session, text)
+    except DucktailError:
+        # `x = ANY($1)` binds only once the parameter is known to be a list.
+        if not known:
+            raise
+        typed = bound(session, with_nulls(text, known))
+        return Bound(typed.names, typed.types, known, typed.writes, typed.returns_rows), known
     if not found.parameters:
         return found, None
     types = {

@@ -5,7 +5,8 @@ from __future__ import annotations
 import duckdb
 
 from ..engine.duckdb_errors import translated
-from ..engine.errors import ActiveTransaction, ObjectInUse
+from ..engine.errors import ActiveTransaction, InsufficientPrivilege, ObjectInUse
+from ..engine.table import RESERVED_PREFIX
 from ..engine.waiting import Waiting
 from .context import Context
 from .results import Result
@@ -18,6 +19,8 @@ def run(session: Context, statement: Statement, parameters: tuple[object, ...]) 
     verb = statement.classified.verb
     if verb == "USE":
         assert statement.classified.name is not None
+        if statement.classified.name.lower().startswith(RESERVED_PREFIX):
+            raise InsufficientPrivilege(f'names that begin with "{RESERVED_PREFIX}" are ducktail\'s own')
         set_variable(session, "schema", (statement.classified.name,), local=False)
         return Result.command("USE")
     if session.in_block and not session.implicit:
