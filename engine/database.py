@@ -31,7 +31,7 @@ from .clock import Clock, SystemClock
 from .conflicts import Conflicts
 from .duckdb_errors import translated
 from .errors import (
-    DataCorrupted,
+    DucktailError,
     InvalidParameterValue,
     IoError,
     LockNotAvailable,
@@ -57,9 +57,12 @@ from .writer_lock import WriterLock
 logger = logging.getLogger(__name__)
 
 MEMORY = ":memory:"
-# A file whose stem is our schema's name is attached under this catalog name: `ducktail.streams`
-# would be ambiguous otherwise.
+# A file whose stem is our schema's name, or a name of DuckDB's own, is attached under this catalog
+# name: `ducktail.streams` would be ambiguous otherwise.
 ALIAS = "ducktail_db"
+RESERVED_CATALOGS = frozenset(
+    {schema.SCHEMA, "information_schema", "pg_catalog", "main", "memory", "system", "temp", "__ducktail_pg"}
+)
 
 # How long a system view waits for the publisher before it shows what there is.
 LIVE_WAIT_S = 10.0
@@ -145,7 +148,7 @@ class Database:
             "custom_user_agent": "ducktail",
             "python_enable_replacements": False,
         }
-        alias = path != MEMORY and Path(path).stem.lower() == schema.SCHEMA
+        alias = path != MEMORY and Path(path).stem.lower() in RESERVED_CATALOGS
         try:
             connection = duckdb.connect(MEMORY if alias else path, config=config)
             if alias:
@@ -660,7 +663,7 @@ def _stored_tables(
     """Captured tables and their streams, as the file has them.
 
     Raises:
-        DataCorrupted: XX001, a captured table is gone (dropped while ducktail was absent).
+        duckdb.Error: the catalog's own tables cannot be read.
     """
     tables = cursor.execute(
         "SELECT table_id, schema_name, table_name, version FROM ducktail.table_catalog ORDER BY 1"
@@ -668,10 +671,10 @@ def _stored_tables(
     for table_id, schema_name, table_name, version in tables:
         try:
             shape = read_shape(cursor, schema_name, table_name)
-        except Exception as error:
-            raise DataCorrupted(
-                f'captured table "{schema_name}.{table_name}" cannot be read: {error}'
-            ) from error
+        except DucktailError as error:
+            # It was dropped while no ducktail had the file open: the others are served all the same.
+            logger.error('streams of table "%s.%s" are not served: %s', schema_name, table_name, error)
+            continue
         table = capture.CapturedTable(shape, log_name(table_id, version), frozenset(shape.primary_key))
         rows = cursor.execute(
             "SELECT stream_id, schema_name, stream_name, operations, columns, filter, partitions, "

@@ -214,6 +214,17 @@ def _check_new(
             "a database with triggers cannot have streams",
             hint="DROP TRIGGER first: what a trigger writes would go past the stream.",
         )
+    shadows = ask_maybe(
+        cursor,
+        "SELECT function_name FROM duckdb_functions() WHERE NOT internal AND database_name = $1 "
+        "AND function_name IN (SELECT function_name FROM duckdb_functions() WHERE internal)",
+        [database.catalog_name],
+    )
+    if shadows is not None:
+        raise NotSupported(
+            f'a database with a macro under the name of built-in function "{shadows[0]}" cannot have streams',
+            hint="DROP MACRO first.",
+        )
     _stream_of(spec, shape, 0, 0)
     if spec.filter is not None:
         check_filter(cursor, shape, spec.filter)

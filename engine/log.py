@@ -168,11 +168,14 @@ class EventQuery:
         back = ", ".join(f"{HIDDEN}{name} AS {name}" for name in names)
         new = ", ".join(f"n{p} AS {ident(c.name)}" for p, c in zip(places, stored, strict=True))
         old = ", ".join(f"{HIDDEN}o{p} AS {ident(c.name)}" for p, c in zip(places, stored, strict=True))
-        predicate = f"coalesce(({self.stream.filter})::BOOLEAN, false)"
+        # A row on which the predicate fails (a cast of what is no number) does not match: an error
+        # here would stop every reader of the stream at that event, for ever.
+        predicate = f"coalesce(TRY(({self.stream.filter})::BOOLEAN), false)"
+        name = ident(self.captured.shape.name)
         after = f"SELECT {away}, {new} FROM ({base})"
-        after = f"SELECT {keep}, {predicate} AS {HIDDEN}after FROM ({after})"
+        after = f"SELECT {keep}, {predicate} AS {HIDDEN}after FROM ({after}) AS {name}"
         before = f"SELECT {keep}, {HIDDEN}after, {old} FROM ({after})"
-        before = f"SELECT {keep}, {HIDDEN}after, {predicate} AS {HIDDEN}before FROM ({before})"
+        before = f"SELECT {keep}, {HIDDEN}after, {predicate} AS {HIDDEN}before FROM ({before}) AS {name}"
         op = (
             "CASE op WHEN 'i' THEN CASE WHEN a THEN 'insert' END "
             "WHEN 's' THEN CASE WHEN a THEN 'snapshot' END "

@@ -7,8 +7,11 @@ a CREATE STREAM there waits for it. Source: docs/sql.md, "Data definition".
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 import duckdb
 
+from ..engine.asking import ask_maybe
 from ..engine.duckdb_errors import translated
 from ..engine.errors import (
     DependentObjects,
@@ -40,6 +43,8 @@ def define(session: Context, classified: Classified, parameters: tuple[object, .
     keys = _guard(session, facts)
     if classified.may_write:
         keys += refuse_captured(session, classified.text) if classified.cte_writes else []
+    if facts.verb == "CREATE" and facts.object_type in ("MACRO", "FUNCTION"):
+        _guard_macro(session, facts)
     if session.in_block:
         session.touched()
     try:
@@ -48,7 +53,10 @@ def define(session: Context, classified: Classified, parameters: tuple[object, .
             if not free and not _harmless(facts):
                 raise LockNotAvailable(f'table "{key[-1]}" has just got a stream', hint="Try again.")
         try:
-            rows = count_of(session, classified.text, parameters)
+            if facts.verb == "DROP" and facts.cascade:
+                rows = _drop_cascade(session, classified, facts)
+            else:
+                rows = count_of(session, classified.text, parameters)
         except duckdb.Error as error:
             raise translated(error, classified.text) from error
     finally:
@@ -61,6 +69,57 @@ def define(session: Context, classified: Classified, parameters: tuple[object, .
     if facts.as_select:
         return Result.command(f"SELECT {rows}")
     return Result.command(f"{facts.verb} {facts.object_type}")
+
+
+def _drop_cascade(session: Context, classified: Classified, facts: DdlFacts) -> int:
+    """DROP ... CASCADE: DuckDB drops tables by it that the statement does not name.
+
+    Raises:
+        DependentObjects: 2BP01, a captured table would be among them.
+    """
+    outside = not session.in_block
+    if outside:
+        session.cursor.execute("BEGIN")
+    try:
+        rows = count_of(session, classified.text, ())
+        there = session.cursor.execute(
+            "SELECT lower(schema_name), lower(table_name) FROM duckdb_tables() WHERE database_name = $1",
+            [session.database.catalog_name],
+        ).fetchall()
+        gone = [key for key in session.database.catalog.tables if key not in set(there)]
+        if gone:
+            raise DependentObjects(
+                f'cannot drop "{facts.names[0][-1]}" because table "{gone[0][-1]}", which has streams, '
+                "depends on it",
+                hint="DROP STREAM first.",
+            )
+    except BaseException:
+        if outside:
+            with suppress(duckdb.Error):
+                session.cursor.execute("ROLLBACK")
+        raise
+    if outside:
+        session.cursor.execute("COMMIT")
+    return rows
+
+
+def _guard_macro(session: Context, facts: DdlFacts) -> None:
+    """A macro under a built-in function's name would change what our own SQL means.
+
+    Raises:
+        NotSupported: 0A000.
+    """
+    for name in facts.names:
+        row = ask_maybe(
+            session.meta,
+            "SELECT count(*) FROM duckdb_functions() WHERE internal AND function_name = lower($1)",
+            [name[-1]],
+        )
+        if row is not None and row[0]:
+            raise NotSupported(
+                f'"{name[-1]}" is a built-in function, and a macro cannot take its name',
+                hint="Give the macro a name of its own.",
+            )
 
 
 def _harmless(facts: DdlFacts) -> bool:
@@ -90,8 +149,10 @@ def _guard(session: Context, facts: DdlFacts) -> list[Key]:
     key = session.names.table_key(facts.table)
     if key[0] == OURS:
         raise InsufficientPrivilege(f'schema "{OURS}" belongs to ducktail')
-    if session.database.captured(key) is not None and not _harmless(facts):
-        _refuse_captured_ddl(facts, key)
+    if session.database.captured(key) is not None:
+        if not _harmless(facts):
+            _refuse_captured_ddl(facts, key)
+        return []
     return [key] if key[0] != TEMPORARY else []
 
 

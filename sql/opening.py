@@ -86,6 +86,9 @@ def open_scan(session: Context, wanted: st.Scan, parameters: Values, pruning: Pr
     first = session.database.scan(stream, bounds)
     if group is not None and wanted.after is None:
         _note_read(session, group, committed)
+    elif group is not None:
+        key = (stream.stream_id, group.group_id)
+        session.positions.void(key, "the latest read of the group began elsewhere, with AFTER")
     # AFTER leaves no read position: it is a look elsewhere, not the group's own way.
     return Opened(stream, group if wanted.after is None else None, bounds, committed, first.ends)
 

@@ -210,15 +210,15 @@ def _transactions(tokens: tuple[Token, ...]) -> int | None:
 
 
 # The types of parameters in our own clauses, by the field that they stand for.
-_BIGINT = frozenset({"lsn", "after", "limit", "wait_for"})
+_BIGINT = frozenset({"lsn", "limit", "wait_for"})
 _INTEGER = frozenset({"partition", "partitions"})
 
 
 def parameter_types(parsed: Statement | Query) -> dict[int, str]:
     """The DuckDB types of the parameters in our clauses, by their number: BIGINT, INTEGER or VARCHAR.
 
-    AFTER's is BIGINT, as an LSN is what nearly all give; one that the client sends as text may hold
-    a map (`positions.parse_after`).
+    AFTER's is VARCHAR, as it may hold a map of positions as well as an LSN (`parse_after` reads both); a
+    client that binds a number says its type itself.
     """
     types: dict[int, str] = {}
     for part in parsed.scans if isinstance(parsed, Query) else (parsed,):

@@ -119,13 +119,15 @@ def explain(session: Context, statement: Statement, parameters: tuple[object, ..
         raise inner.classified.error
     if kind not in (Kind.READ, Kind.DML, Kind.DDL):
         raise NotSupported(f"{inner.classified.verb} cannot be explained")
-    if facts.analyze and (kind is not Kind.READ or inner.node is not None or inner.classified.may_write):
+    if facts.analyze and (kind is not Kind.READ or inner.classified.may_write):
         raise NotSupported(
-            "EXPLAIN ANALYZE runs queries on tables only", hint="EXPLAIN shows the plan without running it."
+            "EXPLAIN ANALYZE runs queries only", hint="EXPLAIN shows the plan without running it."
         )
     if session.in_block:
         session.touched()
-    word = "EXPLAIN ANALYZE" if facts.analyze else "EXPLAIN"
+    options = [f"{name} {value}".strip() for name, value in facts.options.items() if name != "ANALYZE"]
+    words = ["ANALYZE"] * facts.analyze + options
+    word = f"EXPLAIN ({', '.join(words)})" if options else " ".join(["EXPLAIN", *words])
     text = inner.text if not isinstance(inner.node, Query) else explainable(session, inner.node)
     try:
         cursor = session.cursor.execute(f"{word} {text}", list(parameters) or None)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import duckdb
+
 from ..engine.errors import LockNotAvailable, NotSupported
 from ..engine.waiting import Waiting
 from .classified import Reader
@@ -31,7 +33,11 @@ def run(session: Context, statement: Statement, parameters: tuple[object, ...]) 
 
 def tables_named(session: Context, text: str) -> Iterator[Key]:
     """The tables that a text names, as DuckDB tells them."""
-    for name in session.meta.get_table_names(text, qualified=True):
+    try:
+        names = session.meta.get_table_names(text, qualified=True)
+    except duckdb.Error:
+        return  # It binds to stand-ins for tables, which cannot be written: the tokens tell the rest.
+    for name in names:
         parts = tuple(token.name for token in tokenize(name) if token.kind != ".")
         yield session.names.table_key(parts)
 

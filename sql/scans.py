@@ -102,6 +102,8 @@ def explainable(session: Context, query: Query) -> str:
     pieces = []
     for scan in query.scans:
         stream = session.names.stream(scan.stream.parts, scan.stream.position)
+        if isinstance(scan.group, str):
+            session.database.group(stream, scan.group, session.transaction)
         pieces.append(relation_of(scan, f"{ident(stream.schema)}.{ident(stream.name)}"))
     return cut(query.text, pieces)
 

@@ -410,8 +410,10 @@ class Session:
             found = self._as_ours(error)
             self.failed()
             raise found from error
-        except DucktailError:
+        except DucktailError as error:
             self.failed()
+            if isinstance(error, QueryCanceled) and self._cancelled:
+                raise self._cancel_error() from error
             raise
         except GeneratorExit:
             self.failed()

@@ -9,9 +9,11 @@ from ..engine.asking import ask_maybe
 from ..engine.duckdb_errors import translated
 from ..engine.errors import ActiveTransaction, InsufficientPrivilege, UndefinedObject
 from ..engine.quoting import ident, literal
+from ..engine.table import RESERVED_PREFIX
 from ..engine.waiting import Waiting
 from .classified import SettingFacts
 from .context import Context
+from .names import OURS
 from .results import Result, ResultColumn, table_result
 from .running import query_result
 from .statement import Statement
@@ -55,12 +57,36 @@ def apply_value(session: Context, key: str, value: str, *, local: bool) -> None:
         DucktailError: DuckDB refuses it.
     """
     found = VARIABLES[key]
+    if key in ("search_path", "schema"):
+        _check_path(session, value)
     if found.duckdb is not None:
         _set_in_duckdb(session, found, value)
     session.changed(key, found.name, value, report=found.report, local=local)
     if key in ("search_path", "schema"):
-        path = tuple(part.strip().strip('"') for part in value.split(",") if part.strip())
-        session.names.path = path or ("main",)
+        session.names.path = _path(value) or ("main",)
+        other = "schema" if key == "search_path" else "search_path"
+        shown = session.names.path[0] if other == "schema" else value
+        session.changed(other, other, shown, report=False, local=local)
+
+
+def _path(value: str) -> tuple[str, ...]:
+    return tuple(part.strip().strip('"') for part in value.split(",") if part.strip())
+
+
+def _check_path(session: Context, value: str) -> None:
+    """Names without a schema are the user's: not ours, and of no other database.
+
+    Raises:
+        InsufficientPrivilege: 42501.
+    """
+    for part in _path(value):
+        catalog, _, schema = part.rpartition(".")
+        ours = schema.lower() == OURS or schema.lower().startswith(RESERVED_PREFIX)
+        if ours or catalog.strip('"').lower() not in ("", session.database.catalog_name.lower()):
+            raise InsufficientPrivilege(
+                f'"{part}" cannot be on the search path',
+                hint=f"Name what is in schema {OURS} with it: {OURS}.streams.",
+            )
 
 
 def _set_in_duckdb(session: Context, found: Variable, value: str) -> None:
@@ -140,6 +166,15 @@ def _discard(session: Context, facts: SettingFacts) -> Result:
     return Result.command(f"DISCARD {facts.name.upper()}")
 
 
+def _set_variable(session: Context, statement: Statement) -> Result:
+    """SET VARIABLE: DuckDB's own variables, a session's alone."""
+    try:
+        session.cursor.execute(statement.text).fetchall()
+    except duckdb.Error as error:
+        raise translated(error, statement.text) from error
+    return Result.command("SET")
+
+
 VERBS = {"SET": _set, "RESET": _reset, "SHOW": _show, "DISCARD": _discard}
 
 
@@ -157,6 +192,10 @@ def run(session: Context, statement: Statement, parameters: tuple[object, ...]) 
     assert facts is not None
     if shows_table(session, statement):
         return query_result(session, statement.text, parameters, statement.text)
+    if statement.classified.verb == "SET VARIABLE":
+        if session.in_block:
+            session.touched()
+        return _set_variable(session, statement)
     return VERBS[statement.classified.verb](session, facts)
     yield
 

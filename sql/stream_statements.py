@@ -66,15 +66,15 @@ def text(scalar: st.Scalar, parameters: Values) -> str:
 
 
 def no_transaction(session: Context, what: str) -> None:
-    """Refuse what makes its own transaction where one has begun to read or write.
+    """Refuse what makes its own transaction inside a block, which could not take it back.
 
     Raises:
         ActiveTransaction: 25001.
     """
-    if session.in_block and session.transaction is not None:
+    if session.in_block:
         raise ActiveTransaction(
-            f"{what} cannot run inside a transaction that has touched the database",
-            hint="COMMIT first, or run it outside a transaction block.",
+            f"{what} cannot run inside a transaction block",
+            hint="Run it by itself, in autocommit.",
         )
 
 

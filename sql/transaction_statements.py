@@ -111,6 +111,7 @@ VERBS: dict[str, Callable[[Context, Statement], Waiting[Result]]] = {
     "RELEASE": _release,
     "ROLLBACK TO": _rollback_to,
     "SET TRANSACTION": _set,
+    "SET SESSION CHARACTERISTICS": _set,
 }
 # What still may be said in a failed block.
 ENDINGS = frozenset({"COMMIT", "ROLLBACK", "ROLLBACK TO"})

@@ -104,6 +104,12 @@ def _datestyle(name: str, values: tuple[str, ...]) -> str:
     return "ISO, MDY"
 
 
+def _search_path(name: str, values: tuple[str, ...]) -> str:
+    parts = [part.strip() for value in values for part in value.split(",")]
+    # PostgreSQL's own name of the user's schema, which tools put in by habit, is nobody's here.
+    return ",".join(part for part in parts if part and part.strip('"') != "$user") or "main"
+
+
 def _timezone(name: str, values: tuple[str, ...]) -> str:
     text = _one(name, values)
     if text.upper() in ("UTC", "GMT", "Z"):
@@ -206,7 +212,7 @@ VARIABLES: dict[str, Variable] = {
         Variable(
             "search_path",
             "main",
-            lambda name, values: ", ".join(values),
+            _search_path,
             "where unqualified names are looked up",
             duckdb="search_path",
         ),

@@ -136,7 +136,6 @@ def test_an_aggregate_fetched_in_part_sets_none(client: Client) -> None:
         "select t.* from (select * from stream s consumer group g limit 1000) t where 1 = 0",
         "select * from stream s consumer group g limit 0",
         "select * from stream s after 0",
-        "select * from stream s consumer group g after 3",
         "select * from s",
     ],
 )
@@ -145,6 +144,13 @@ def test_these_leave_it_as_it_was(client: Client, query: str) -> None:
     before = position(client)
     client(query)
     assert position(client) == before
+
+
+def test_a_group_read_with_after_leaves_none(client: Client) -> None:
+    client("select * from stream s consumer group g limit 5")
+    client("select * from stream s consumer group g after 3")
+    with raises("55000"):
+        position(client)
 
 
 def test_describe_leaves_it_as_it_was(client: Client) -> None:
