@@ -17,8 +17,8 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -107,6 +107,7 @@ class Database:
         self.writer_lock = WriterLock()
         self.gate = Gate()
         self.indexes_changed = False
+        self.shields: dict[int, Callable[[], AbstractContextManager[None]]] = {}
         self.last_reads: dict[tuple[int, int], int] = {}  # (group id, partition) -> microseconds
         self.sessions: dict[int, SessionEntry] = {}
         self.counter = 0
@@ -238,7 +239,7 @@ class Database:
         buffer = StreamBuffer(stream.partitions, stream.buffer_bytes)
         try:
             refill(cursor, self.event_query(stream), buffer, through_lsn)
-        except duckdb.Error as error:
+        except Exception as error:  # Whatever it is, its readers must be told, and nobody else's.
             buffer = StreamBuffer(stream.partitions, stream.buffer_bytes)
             buffer.failure = translated(error)
             logger.error('stream "%s" cannot be read from its log: %s', stream.name, error)
@@ -276,6 +277,17 @@ class Database:
         """The captured table under (schema, name) in small letters, if it is one."""
         return self.catalog.tables.get(key)
 
+    def buffer(self, stream: Stream) -> StreamBuffer:
+        """A stream's buffers.
+
+        Raises:
+            UndefinedObject: 42704, it has been dropped.
+        """
+        found = self.buffers.get(stream.stream_id)
+        if found is None:
+            raise UndefinedObject(f'stream "{stream.name}" does not exist')
+        return found
+
     def event_query(self, stream: Stream) -> EventQuery:
         """The SELECT of a stream's events."""
         with self.mutex:
@@ -304,7 +316,13 @@ class Database:
 
     def begin(self, session_id: int, cursor: duckdb.DuckDBPyConnection, by: str) -> Transaction:
         """Begin a DuckDB transaction on a session's cursor."""
-        cursor.execute("BEGIN")
+        try:
+            cursor.execute("BEGIN")
+        except BaseException:
+            # A cancel may hit it once it has taken effect.
+            with suppress(duckdb.Error):
+                cursor.execute("ROLLBACK")
+            raise
         return Transaction(session_id, cursor, by)
 
     def touch(self, transaction: Transaction) -> None:
@@ -344,7 +362,10 @@ class Database:
         Raises:
             LockNotAvailable: 55P03, a CREATE STREAM on the table did not end within `timeout_ms`.
         """
-        while (future := self.gate.enter(transaction_of, table)) is not None:
+        # Who holds the writer lock commits before a CREATE STREAM takes its snapshot: were it to wait
+        # for that statement, each would wait for the other.
+        holds = self.writer_lock.holder() == transaction_of
+        while (future := self.gate.enter(transaction_of, table, past_mark=holds)) is not None:
             if not (yield Wait(future, timeout_ms / 1000)):
                 raise LockNotAvailable(
                     f'table "{table[-1]}" is getting a stream for longer than {timeout_ms} ms'
@@ -459,13 +480,19 @@ class Database:
         try:
             moves = yield from self._lock_offsets(transaction, timeout_ms)
             commit_us = self._write_commit(transaction, moves)
-            transaction.cursor.execute("COMMIT")
         except duckdb.Error as error:
             self.rollback(transaction)
             raise translated(error) from error
         except BaseException:
             self.rollback(transaction)
             raise
+        with self.shield(transaction.session_id):
+            try:
+                transaction.cursor.execute("COMMIT")
+            except BaseException as error:
+                if not self._stands(transaction, moves):
+                    self.rollback(transaction)
+                    raise translated(error) if isinstance(error, duckdb.Error) else error from error
         self._committed(transaction, moves, commit_us)
         self._release(transaction)
 
@@ -501,6 +528,27 @@ class Database:
                     f"to {present.lsn} meanwhile",
                     hint="Roll back, read again and retry.",
                 )
+
+    def _stands(self, transaction: Transaction, moves: Sequence[Move]) -> bool:
+        """Whether a COMMIT that raised took effect all the same: another cursor sees its last rows."""
+        cursor = self.cursor()
+        try:
+            if transaction.events:
+                sql = f"SELECT count(*) FROM ducktail.commits WHERE txid = {transaction.txid}"
+            elif moves:
+                sql = f"SELECT count(*) FROM ducktail.offset_log WHERE seq = {moves[0].seq}"
+            else:
+                return False
+            row = ask_maybe(cursor, sql)
+            return row is not None and bool(row[0])
+        except duckdb.Error as error:
+            raise IoError("the outcome of a COMMIT is unknown", detail=str(translated(error))) from error
+        finally:
+            cursor.close()
+
+    def shield(self, session_id: int) -> AbstractContextManager[None]:
+        """Within, a cancel of the session does not interrupt DuckDB: a COMMIT is all or nothing."""
+        return self.shields.get(session_id, nullcontext)()
 
     @staticmethod
     def _is_new(transaction: Transaction, group_id: int) -> bool:
@@ -576,7 +624,7 @@ class Database:
                 if buffer.failure is None:
                     publish(self._publish_cursor, query, buffer, later)
                     continue
-            except (duckdb.Error, AssertionError):
+            except Exception:
                 logger.exception('publishing stream "%s" failed: its log is read again', stream.name)
             if stream.key in self.catalog.streams:
                 through = notes[-1].last_lsn
@@ -596,7 +644,7 @@ class Database:
         """
         return Scan(
             self.event_query(stream),
-            self.buffers[stream.stream_id],
+            self.buffer(stream),
             bounds,
             lambda: self.cursor(utc=True),
             lambda: self.catalog.stream_by_id(stream.stream_id) is stream,
@@ -608,7 +656,7 @@ class Database:
         Raises:
             InvalidParameterValue: 22023.
         """
-        end_lsn = self.buffers[stream.stream_id].end_lsn
+        end_lsn = self.buffer(stream).end_lsn
         for partition, lsn in lsns.items():
             if not 0 <= partition < stream.partitions:
                 raise InvalidParameterValue(

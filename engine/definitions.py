@@ -169,7 +169,7 @@ def create_stream(
         yield from _wait_for_writers(database, session_id, key, timeout_ms)
         yield from database.lock_writer(session_id, timeout_ms)
         try:
-            return _create_locked(database, cursor, spec)
+            return _create_locked(database, session_id, cursor, spec)
         finally:
             database.writer_lock.release(session_id)
     finally:
@@ -230,7 +230,9 @@ def _check_new(
         check_filter(cursor, shape, spec.filter)
 
 
-def _create_locked(database: Database, cursor: duckdb.DuckDBPyConnection, spec: StreamSpec) -> Stream:
+def _create_locked(
+    database: Database, session_id: int, cursor: duckdb.DuckDBPyConnection, spec: StreamSpec
+) -> Stream:
     """Under the mark and the writer lock: write the stream's rows, then show it."""
     shape = read_shape(cursor, spec.table_schema, spec.table)
     _check_new(database, cursor, spec, shape)
@@ -259,7 +261,8 @@ def _create_locked(database: Database, cursor: duckdb.DuckDBPyConnection, spec: 
                 f"INSERT INTO ducktail.commits VALUES ({txid}, {base_lsn + 1}, {base_lsn + events}, "
                 f"make_timestamptz({now_us}))"
             )
-        cursor.execute("COMMIT")
+        with database.shield(session_id):
+            cursor.execute("COMMIT")
     except duckdb.Error as error:
         with suppress(duckdb.Error):
             cursor.execute("ROLLBACK")
@@ -357,7 +360,7 @@ def drop_stream(
                 raise LockNotAvailable(f'consumer group "{group.name}" is committing')
         if not cascade:
             _check_all_read(database, stream, groups)
-        _drop_locked(database, cursor, stream, groups)
+        _drop_locked(database, session_id, cursor, stream, groups)
     finally:
         database.offsets.unlock([group.group_id for group in groups], session_id)
         database.writer_lock.release(session_id)
@@ -379,7 +382,11 @@ def _check_all_read(database: Database, stream: Stream, groups: tuple[Group, ...
 
 
 def _drop_locked(
-    database: Database, cursor: duckdb.DuckDBPyConnection, stream: Stream, groups: tuple[Group, ...]
+    database: Database,
+    session_id: int,
+    cursor: duckdb.DuckDBPyConnection,
+    stream: Stream,
+    groups: tuple[Group, ...],
 ) -> None:
     captured = database.catalog.table_by_id(stream.table_id)
     ids = ", ".join(str(group.group_id) for group in groups)
@@ -399,7 +406,7 @@ def _drop_locked(
             f"DELETE FROM ducktail.table_catalog WHERE table_id = {captured.table_id}",
             f"DROP TABLE {captured.table.log}",
         ]
-    run_in_transaction(cursor, statements)
+    run_in_transaction(database, session_id, cursor, statements)
     with database.mutex:
         database.catalog.drop_stream(stream)
         database.buffers.pop(stream.stream_id, None)
@@ -410,7 +417,9 @@ def _drop_locked(
     database.offsets.drop_groups([group.group_id for group in groups])
 
 
-def run_in_transaction(cursor: duckdb.DuckDBPyConnection, statements: list[str]) -> None:
+def run_in_transaction(
+    database: Database, session_id: int, cursor: duckdb.DuckDBPyConnection, statements: list[str]
+) -> None:
     """All of these statements or none.
 
     Raises:
@@ -420,7 +429,8 @@ def run_in_transaction(cursor: duckdb.DuckDBPyConnection, statements: list[str])
         cursor.execute("BEGIN")
         for statement in statements:
             cursor.execute(statement).fetchall()
-        cursor.execute("COMMIT")
+        with database.shield(session_id):
+            cursor.execute("COMMIT")
     except duckdb.Error as error:
         with suppress(duckdb.Error):
             cursor.execute("ROLLBACK")

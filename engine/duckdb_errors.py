@@ -83,6 +83,7 @@ RULES: dict[str, tuple[tuple[str, type[e.DucktailError]], ...]] = {
         (r"already.*transaction|within a transaction", e.ActiveTransaction),
         (r"no transaction is active", e.NoActiveTransaction),
         (r"is aborted|has been invalidated", e.InFailedTransaction),
+        (r"Could not (write|sync|fsync|read)|No space|I/O error", e.IoError),
         (r"[Cc]onflict|Failed to commit|write-write", e.SerializationFailure),
         (r"", e.SerializationFailure),
     ),

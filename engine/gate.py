@@ -21,7 +21,7 @@ class Gate:
         self._marks: dict[TableKey, tuple[int, Future[None]]] = {}
         self._writers: dict[TableKey, dict[int, Future[None]]] = {}
 
-    def enter(self, session_id: int, table: TableKey) -> Future[None] | None:
+    def enter(self, session_id: int, table: TableKey, *, past_mark: bool = False) -> Future[None] | None:
         """Note that a session's transaction is about to write a table without a stream.
 
         Returns:
@@ -33,7 +33,7 @@ class Gate:
             if session_id in writers:
                 return None
             mark = self._marks.get(table)
-            if mark is not None and mark[0] != session_id:
+            if mark is not None and mark[0] != session_id and not past_mark:
                 if not writers:
                     del self._writers[table]
                 return mark[1]

@@ -49,7 +49,7 @@ def create_group(
 def _start_lsns(
     database: Database, transaction: Transaction, stream: Stream, start: str, after_lsn: int
 ) -> dict[int, int]:
-    buffer = database.buffers[stream.stream_id]
+    buffer = database.buffer(stream)
     with buffer.mutex:
         if start == "earliest":
             return {n: p.trimmed_through_lsn for n, p in enumerate(buffer.partitions)}

@@ -13,6 +13,7 @@ The cache is only changed after DuckDB's COMMIT has returned. Source: docs/desig
 from __future__ import annotations
 
 import json
+import logging
 import threading
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
@@ -26,6 +27,8 @@ from .duckdb_errors import translated
 from .errors import AdminShutdown, DucktailError, InvalidParameterValue, UndefinedObject
 from .quoting import literal
 from .schema import SCHEMA
+
+logger = logging.getLogger(__name__)
 
 # Requests that wait for the committer; a session has at most one, so sessions bound it as well.
 REQUESTS_MAX = 100_000
@@ -114,6 +117,7 @@ class Offsets:
         self._waiters: dict[int, deque[tuple[int, Future[None]]]] = {}
         self._closing = False
         self._rows = 0
+        self._kept = 0
         self._seq = 0
         self._load()
         self._appender = self._new_appender()
@@ -181,7 +185,11 @@ class Offsets:
                 if batch:
                     self._write(batch)
             if self._many_rows():
-                self.fold()
+                try:
+                    self.fold()
+                except duckdb.Error:
+                    logger.exception("folding committed offsets")
+                    self._kept = self._rows
             if closing and not batch:
                 break
         for request in self._queue:
@@ -241,8 +249,11 @@ class Offsets:
             # A flush outside a transaction is one of its own: durable when it returns.
             self._appender.flush()
         except duckdb.Error as error:
-            self._appender.clear()
-            self._appender = self._new_appender()
+            try:
+                self._appender.clear()
+                self._appender = self._new_appender()
+            except duckdb.Error:
+                logger.exception("the committer cannot write")
             return translated(error)
         return None
 
@@ -267,7 +278,7 @@ class Offsets:
         self._rows += 1
 
     def _many_rows(self) -> bool:
-        return self._rows > FOLD_ROWS
+        return self._rows > self._kept + FOLD_ROWS
 
     def fold(self) -> None:
         """Delete the rows whose every position a later one has overtaken."""
@@ -278,6 +289,7 @@ class Offsets:
             groups = {g: p for g, p in self._positions.items() if g not in self._holders}
             live = {position.seq for positions in groups.values() for position in positions.values()}
         if not groups:
+            self._kept = self._rows
             return
         known, kept = ", ".join(map(str, groups)), ", ".join(map(str, sorted(live)))
         with self._writing:
@@ -289,7 +301,8 @@ class Offsets:
             except duckdb.TransactionException:
                 pass  # A transaction that drops a group deletes the same rows: the next time will do.
         with self._condition:
-            self._rows = len(live)
+            # What could not be folded now counts as kept as well: the next try comes with new rows.
+            self._rows = self._kept = len(live)
 
     # Commits inside a transaction.
 

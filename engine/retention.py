@@ -42,7 +42,7 @@ def trim(
         cut = cursor.execute(
             f"SELECT partition, max(lsn), count(*) FROM ({gone}) GROUP BY partition"
         ).fetchall()
-        _trim_locked(database, cursor, stream, through_lsn, cut)
+        _trim_locked(database, session_id, cursor, stream, through_lsn, cut)
     except duckdb.Error as error:
         raise translated(error) from error
     finally:
@@ -51,6 +51,7 @@ def trim(
 
 def _trim_locked(
     database: Database,
+    session_id: int,
     cursor: duckdb.DuckDBPyConnection,
     stream: Stream,
     through_lsn: int,
@@ -81,7 +82,7 @@ def _trim_locked(
     ]
     cut_lsn = min([through_lsn, *others])
     statements.append(f"DELETE FROM {captured.table.log} WHERE lsn <= {cut_lsn}")
-    run_in_transaction(cursor, statements)
+    run_in_transaction(database, session_id, cursor, statements)
     left = database.event_query(stream).sql(f"lsn > {through_lsn}", "false")
     first = dict(cursor.execute(f"SELECT partition, min(lsn) FROM ({left}) GROUP BY partition").fetchall())
     buffer.trim(edges, first)

@@ -7,6 +7,7 @@ locks keep others waiting. Source: docs/operations.md, "Idle transactions".
 
 from __future__ import annotations
 
+import logging
 import os
 import threading
 from collections.abc import Callable
@@ -14,6 +15,8 @@ from dataclasses import dataclass, field
 
 from .clock import Clock
 from .errors import DucktailError, IdleInTransactionTimeout
+
+logger = logging.getLogger(__name__)
 
 # How often the watchdog looks, at least; a shorter time-out makes it look more often.
 TICK_S = 0.5
@@ -72,7 +75,10 @@ class Watchdog:
 
     def _run(self) -> None:
         while not self._stop.wait(self._tick_s()):
-            self.look()
+            try:
+                self.look()
+            except Exception:  # One session's trouble must not end the watch over the others.
+                logger.exception("looking after idle sessions")
 
     def _tick_s(self) -> float:
         waits = [
@@ -88,24 +94,35 @@ class Watchdog:
         idle = [e for e in list(self.sessions.values()) if e.state in (IN_TRANSACTION, FAILED)]
         for entry in idle:
             if entry.idle_timeout_ms and now - entry.since_s >= entry.idle_timeout_ms / 1000:
-                entry.end(
+                self._end(
+                    entry,
                     IdleInTransactionTimeout(
                         "terminating connection due to idle-in-transaction timeout",
                         hint="Commit or roll back sooner, or raise idle_in_transaction_session_timeout.",
-                    )
+                    ),
                 )
         if self._wal_bytes() > self.wal_bytes_max:
-            self._end_oldest([entry for entry in idle if entry.has_snapshot])
+            # An unfinished result outside a transaction has a snapshot as well.
+            entries = list(self.sessions.values())
+            self._end_oldest([e for e in entries if e.state != ACTIVE and e.has_snapshot])
 
-    def _end_oldest(self, idle: list[SessionEntry]) -> None:
-        for entry in sorted(idle, key=lambda e: e.transaction_us or 0):
-            ended = entry.end(
+    def _end(self, entry: SessionEntry, error: DucktailError) -> bool:
+        try:
+            return entry.end(error)
+        except Exception:
+            logger.exception("ending session %d", entry.session_id)
+            return False
+
+    def _end_oldest(self, resting: list[SessionEntry]) -> None:
+        for entry in sorted(resting, key=lambda e: e.transaction_us or e.since_us):
+            ended = self._end(
+                entry,
                 IdleInTransactionTimeout(
                     "terminating connection because its idle transaction keeps the write-ahead log "
                     "from being checkpointed",
                     detail=f"The log is larger than wal_bytes_max, {self.wal_bytes_max} bytes, and "
                     "this transaction has the oldest snapshot.",
-                )
+                ),
             )
             if ended:
                 self.checkpoint()

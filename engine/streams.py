@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 from .capture import CapturedTable
+from .errors import UndefinedObject
 from .table import TableShape
 
 PARTITIONS_MAX = 1024
@@ -126,7 +127,10 @@ class Catalog:
 
     def table_by_id(self, table_id: int) -> Captured:
         """The captured table with this number."""
-        return next(table for table in self.tables.values() if table.table_id == table_id)
+        found = next((table for table in self.tables.values() if table.table_id == table_id), None)
+        if found is None:
+            raise UndefinedObject("the stream does not exist any more")
+        return found
 
     def stream_by_id(self, stream_id: int) -> Stream | None:
         """The stream with this number, if it still is."""

@@ -41,6 +41,10 @@ def run(work: Waiting[T]) -> T:
     except StopIteration as stop:
         result: T = stop.value
         return result
+    except BaseException:
+        # An interrupt of the thread while it waited: what the work holds, it lets go of now.
+        work.close()
+        raise
 
 
 def block(wait: Wait) -> bool:

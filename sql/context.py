@@ -40,10 +40,21 @@ class Context(Protocol):
     block: str
     implicit: bool
     interrupts: set[Callable[[], None]]
+    ddl_in_block: bool
 
     @property
     def in_block(self) -> bool:
         """Whether statements now belong to a transaction block."""
+
+    @property
+    def has_open_result(self) -> bool:
+        """Whether the session's cursor still has rows to give."""
+
+    def settle(self) -> None:
+        """Take the rest of an unfinished result into memory, so that the cursor is free."""
+
+    def later(self, sql: str) -> None:
+        """Run a setting of the cursor's before the next statement."""
 
     @property
     def lock_timeout_ms(self) -> int:

@@ -63,6 +63,7 @@ def define(session: Context, classified: Classified, parameters: tuple[object, .
         if not session.in_block:
             session.database.gate.leave(session.id)
     session.database.catalog_version += 1
+    session.ddl_in_block = session.in_block
     if facts.object_type == "INDEX":
         _note_index(session)
     _note_temporary(session, facts)
@@ -103,6 +104,15 @@ def _drop_cascade(session: Context, classified: Classified, facts: DdlFacts) -> 
     return rows
 
 
+def _tables(session: Context) -> list[Key]:
+    """All tables of the database but ours."""
+    rows = session.meta.execute(
+        "SELECT lower(schema_name), lower(table_name) FROM duckdb_tables() WHERE database_name = $1",
+        [session.database.catalog_name],
+    ).fetchall()
+    return [(schema, name) for schema, name in rows if schema != OURS]
+
+
 def _guard_macro(session: Context, facts: DdlFacts) -> None:
     """A macro under a built-in function's name would change what our own SQL means.
 
@@ -137,6 +147,10 @@ def _guard(session: Context, facts: DdlFacts) -> list[Key]:
     if facts.object_type == "SCHEMA":
         for name in facts.names:
             _guard_schema(session, facts, name[-1].lower())
+    if facts.verb == "DROP" and facts.cascade:
+        # Any table may go with it: a CREATE STREAM beside it has to wait.
+        return [key for key in _tables(session) if session.database.captured(key) is None]
+    if facts.object_type == "SCHEMA":
         return []
     for name in facts.names:
         if len(name) > 1 and name[-2].lower() == OURS and facts.object_type != "COLUMN":

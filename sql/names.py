@@ -29,12 +29,12 @@ class Names:
     """Name lookup for one session.
 
     Args:
-        cursor: a cursor that has the session's search path; asked where DuckDB must tell.
+        cursor: gives the cursor that sees what the session sees now.
     """
 
-    def __init__(self, database: Database, cursor: duckdb.DuckDBPyConnection) -> None:
+    def __init__(self, database: Database, cursor: Callable[[], duckdb.DuckDBPyConnection]) -> None:
         self._database = database
-        self.cursor = cursor
+        self._cursor = cursor
         self.path: tuple[str, ...] = (DEFAULT_SCHEMA,)
         self.temporary: set[str] = set()  # names of temporary tables made in this session
         # Only the session's own cursor sees its temporary tables: the session tells.
@@ -78,7 +78,7 @@ class Names:
 
     def _is_schema(self, name: str) -> bool:
         row = ask_maybe(
-            self.cursor,
+            self._cursor(),
             "SELECT count(*) FROM duckdb_schemas() WHERE lower(schema_name) = lower($1) "
             "AND database_name = $2",
             [name, self._database.catalog_name],
@@ -87,7 +87,7 @@ class Names:
 
     def _schema_of(self, name: str) -> str:
         """The first schema of the search path that has a table, view or stream of this name."""
-        rows = self.cursor.execute(
+        rows = self._cursor().execute(
             "SELECT lower(table_schema) FROM information_schema.tables "
             "WHERE table_catalog = $1 AND lower(table_name) = lower($2)",
             [self._database.catalog_name, name],
@@ -99,7 +99,7 @@ class Names:
         """Whether a table or view of this name can be seen without a schema."""
         if name.lower() in self.temporary:
             return True
-        rows = self.cursor.execute(
+        rows = self._cursor().execute(
             "SELECT lower(table_schema) FROM information_schema.tables "
             "WHERE table_catalog = $1 AND lower(table_name) = lower($2)",
             [self._database.catalog_name, name],
@@ -159,7 +159,7 @@ class Names:
         if schema == TEMPORARY:
             return True
         row = ask_maybe(
-            self.cursor,
+            self._cursor(),
             "SELECT count(*) FROM information_schema.tables WHERE table_catalog = $1 "
             "AND lower(table_schema) = $2 AND lower(table_name) = $3",
             [self._database.catalog_name, schema, name],

@@ -90,7 +90,8 @@ def _keep(
             earlier.lsn = lsn
             continue
         expected = read.get(partition, began.get(partition))
-        found = standing[partition].lsn if partition in standing else 0
+        made_here = transaction.new_positions.get(group.group_id, {})
+        found = standing[partition].lsn if partition in standing else made_here.get(partition, 0)
         if expected is None:
             if lsn == found:
                 raise SerializationFailure(

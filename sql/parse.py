@@ -235,7 +235,8 @@ def _types_of(value: object, name: str, types: dict[int, str]) -> None:
     elif is_dataclass(value) and not isinstance(value, type):
         kind = getattr(value, "kind", "")
         for field in fields(value):
-            _types_of(getattr(value, field.name), kind if field.name == "value" else field.name, types)
+            name = ("lsn" if kind == "after" else kind) if field.name == "value" else field.name
+            _types_of(getattr(value, field.name), name, types)
 
 
 def _type_of(name: str) -> str:

@@ -23,8 +23,10 @@ def binding_cursor(session: Context) -> duckdb.DuckDBPyConnection:
     that is fixed already, or where temporary tables (which only it sees) may be named."""
     transaction = session.transaction
     if transaction is not None and transaction.snapshot_counter is not None:
+        session.settle()
         return session.cursor
     if session.names.temporary:
+        session.settle()
         if session.in_block:
             session.touched()
         return session.cursor
@@ -213,12 +215,8 @@ def lossless(session: Context, types: Sequence[str]) -> Iterator[None]:
     try:
         yield
     finally:
-        try:
-            session.cursor.execute("SET arrow_lossless_conversion = false")
-        except duckdb.Error:
-            # The transaction has failed, and takes no setting before it is over.
-            session.cursor.execute("ROLLBACK")
-            session.cursor.execute("SET arrow_lossless_conversion = false")
+        session.later(LOSSY)
+        session.cursor.execute(LOSSY)
 
 
 def text_rows(columns: Sequence[tuple[str, str]], rows: Sequence[Sequence[object]], tag: str) -> Result:
@@ -233,5 +231,6 @@ def text_rows(columns: Sequence[tuple[str, str]], rows: Sequence[Sequence[object
 
 
 PREPARE = "PREPARE __ducktail_place AS "
+LOSSY = "SET arrow_lossless_conversion = false"
 KEPT_ROWS = "__ducktail_rows"
 ARROW = {"BIGINT": pa.int64(), "INTEGER": pa.int32(), "BOOLEAN": pa.bool_(), "DOUBLE": pa.float64()}

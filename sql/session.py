@@ -13,9 +13,9 @@ Source: docs/design/sql.md, "Session".
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from concurrent.futures import Future
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -92,7 +92,7 @@ class Session:
         self.id = database.new_session_id()
         self.cursor = database.cursor()
         self.meta = database.cursor()
-        self.names = Names(database, self.meta)
+        self.names = Names(database, self._looking_cursor)
         self.names.is_temporary = self._is_temporary
         bounds = database.settings
         self.variables = Variables(
@@ -123,6 +123,8 @@ class Session:
         self._notices: list[Notice] = []
         self._changes: dict[str, str] = {}
         self._statements: dict[tuple[str, tuple[int, ...], int], Statement] = {}
+        self.ddl_in_block = False
+        self._pending_settings: list[str] = []
         self.entry = SessionEntry(
             self.id,
             user,
@@ -137,6 +139,7 @@ class Session:
             self._free()
             raise
         database.register(self.entry)
+        database.shields[self.id] = self._shield
 
     # What the driver asks.
 
@@ -169,8 +172,11 @@ class Session:
         """
         key = (text, tuple(oids), self.database.catalog_version)
         found = self._statements.pop(key, None)
-        if found is None:
+        if found is None or self.ddl_in_block:
             found = prepare(self, text, tuple(oids))
+            if self.ddl_in_block:
+                # What this transaction has changed is nobody else's yet, and may never be.
+                return found
             while len(self._statements) >= STATEMENTS_KEPT:
                 self._statements.pop(next(iter(self._statements)))
         self._statements[key] = found
@@ -226,6 +232,29 @@ class Session:
         """A protocol error came inside a block: the block has failed."""
         self.failed()
 
+    def _looking_cursor(self) -> duckdb.DuckDBPyConnection:
+        """The cursor on which names are looked up: what the open snapshot sees, where there is one."""
+        transaction = self.transaction
+        if transaction is not None and transaction.snapshot_counter is not None:
+            self.settle()
+            return self.cursor
+        return self.meta
+
+    @contextmanager
+    def _shield(self) -> Iterator[None]:
+        """A cancel waits: what DuckDB does within is done whole, or not begun."""
+        with self._cancel_lock:
+            yield
+
+    @property
+    def has_open_result(self) -> bool:
+        """Whether the session's cursor still has rows to give."""
+        return self._open_result is not None and self._open_result.holds_cursor
+
+    def later(self, sql: str) -> None:
+        """Run a setting of the cursor's before the next statement: the failed transaction takes none."""
+        self._pending_settings.append(sql)
+
     def cancel(self) -> None:
         """End what the session is doing now with 57014; from any thread, at any time."""
         with self._cancel_lock:
@@ -247,6 +276,7 @@ class Session:
             if self.in_block:
                 self.rollback_block()
             self.database.unregister(self.id)
+            self.database.shields.pop(self.id, None)
             self._free()
         return
         yield
@@ -321,6 +351,9 @@ class Session:
 
     def _block_ended(self, *, committed: bool) -> None:
         self.block, self.implicit = NONE, False
+        if self.ddl_in_block:
+            self.ddl_in_block = False
+            self.database.catalog_version += 1
         self.positions.transaction_ended(committed=committed)
         self.entry.transaction_us, self.entry.has_snapshot = None, False
         before, self._at_begin = self._at_begin, None
@@ -397,7 +430,9 @@ class Session:
 
         for key, value in values.items():
             if self.variables.values.get(key) != value:
-                apply_value(self, key, value, local=False)
+                # A schema of an older search path may be gone.
+                with suppress(DucktailError):
+                    apply_value(self, key, value, local=False)
 
     # One call at a time, cancelled, timed, and never beside the watchdog.
 
@@ -415,7 +450,8 @@ class Session:
             if isinstance(error, QueryCanceled) and self._cancelled:
                 raise self._cancel_error() from error
             raise
-        except GeneratorExit:
+        except BaseException:
+            # A closed driver, an interrupt of the thread, a fault of ours: nothing of it may stand.
             self.failed()
             raise
         finally:
@@ -438,6 +474,9 @@ class Session:
             if isinstance(error, QueryCanceled):
                 raise self._cancel_error() from error
             raise
+        except BaseException:
+            self.failed()
+            raise
         finally:
             self._leave()
 
@@ -450,11 +489,17 @@ class Session:
         with self._cancel_lock:
             self._running, self._cancelled = True, False
         self._mark(ACTIVE)
+        if self._pending_settings and self.transaction is None:
+            pending, self._pending_settings = self._pending_settings, []
+            for sql in pending:
+                self.cursor.execute(sql)
 
     def _leave(self) -> None:
         with self._cancel_lock:
             self._running = False
         states = {NONE: IDLE, OPEN: IN_TRANSACTION, BROKEN: FAILED}
+        if self.block == NONE:
+            self.entry.has_snapshot = self.has_open_result
         self._mark(states[self.block])
         self._busy.release()
 
@@ -512,8 +557,15 @@ class Session:
         if not self._busy.acquire(blocking=False):
             return False
         try:
-            if not self.in_block or self._ended is not None:
+            if self._ended is not None:
                 return False
+            if not self.in_block:
+                # An unfinished result outside a transaction: its rest is kept, its snapshot let go.
+                if not self.has_open_result:
+                    return False
+                self.settle()
+                self.entry.has_snapshot = False
+                return True
             self.rollback_block()
             self._mark(IDLE)
             self._ended = error

@@ -160,6 +160,8 @@ def _discard(session: Context, facts: SettingFacts) -> Result:
         session.positions.clear()
         _reset(session, SettingFacts(None, "all", None))
     if facts.name in ("all", "temp", "temporary"):
+        if session.in_block and session.names.temporary:
+            session.touched()
         for name in sorted(session.names.temporary):
             session.cursor.execute(f"DROP TABLE IF EXISTS temp.{ident(name)}")
         session.names.temporary.clear()
@@ -191,6 +193,8 @@ def run(session: Context, statement: Statement, parameters: tuple[object, ...]) 
     facts = statement.classified.setting
     assert facts is not None
     if shows_table(session, statement):
+        if session.in_block:
+            session.touched()
         return query_result(session, statement.text, parameters, statement.text)
     if statement.classified.verb == "SET VARIABLE":
         if session.in_block:

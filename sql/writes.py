@@ -16,13 +16,15 @@ from ..engine.binding import Bound, bind
 from ..engine.capture import Outcome, read_macros
 from ..engine.duckdb_errors import translated
 from ..engine.errors import InsufficientPrivilege, NotSupported
+from ..engine.quoting import ident
 from ..engine.streams import Captured
 from ..engine.transaction import Transaction
 from ..engine.waiting import Waiting
 from .classified import Classified, DmlFacts
+from .classify import classify
 from .context import Context
 from .dml import slice_dml
-from .names import OURS, Key
+from .names import OURS, TEMPORARY, Key
 from .reads import refuse_captured
 from .results import Result
 from .running import bound, count_of, lossless, placed, result_columns, rows_of, rows_result
@@ -106,6 +108,7 @@ def _plain(
         free = yield from session.database.enter_plain(session.id, key, session.lock_timeout_ms)
         if not free:
             return None
+        classified = _named_whole(session, classified, key)
         tag = TAGS[classified.verb]
         try:
             if facts.has_returning:
@@ -118,6 +121,19 @@ def _plain(
     finally:
         if not session.in_block:
             session.database.gate.leave(session.id)
+
+
+def _named_whole(session: Context, classified: Classified, key: Key) -> Classified:
+    """The statement with its target's schema told, where DuckDB could find another table than we did.
+
+    Between our look and DuckDB's a table of the name may come or go in a schema before it.
+    """
+    facts = classified.dml
+    assert facts is not None
+    if len(session.names.path) == 1 or len(facts.target) != 1 or key[0] == TEMPORARY:
+        return classified
+    text, start = classified.text, facts.target_position
+    return classify(f"{text[:start]}{ident(key[0])}.{text[start:]}")
 
 
 def _captured(

@@ -67,6 +67,8 @@ class Extended:
         self._statements = work.prepared
         self._portals: dict[str, Portal] = {}
         self._executed = False
+        # Whether these statements are an implicit transaction, whose end asks DuckDB.
+        self._shared = False
 
     def parse(self, message: Parse) -> Steps[None]:
         """Make a prepared statement; the unnamed one takes the place of the one before."""
@@ -142,6 +144,9 @@ class Extended:
         """End the transaction that the statements since the last Sync shared."""
         if self._executed:
             self._executed = False
+            if self._shared:
+                self._shared = False
+                yield Need.WORKER
             yield from self._work.session.commit_implicit()
         if self._work.session.transaction_status == "I":
             yield from self.drop_portals()
@@ -162,6 +167,7 @@ class Extended:
             alone = not self._executed and isinstance(work.channel.following(), Sync)
             if not alone:
                 yield from work.session.begin_implicit()
+                self._shared = True
             self._executed = True
             portal.result = yield from work.execute(prepared.source, prepared.statement, portal.parameters)
         elif not is_inline(prepared.statement):

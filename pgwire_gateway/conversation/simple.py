@@ -13,7 +13,7 @@ from ...engine.errors import DucktailError, SyntaxError_
 from ...sql.tokens import Piece
 from ..codec.backend import EmptyQueryResponse
 from ..codec.frontend import Query
-from .steps import Steps
+from .steps import Need, Steps
 from .work import Work, pieces
 
 
@@ -34,7 +34,7 @@ class Simple:
             if len(statements) > 1:
                 # Again before each: a COMMIT among them has ended the transaction before it.
                 yield from self._work.session.begin_implicit()
-            yield from self._run(offset, text, last=number == len(statements))
+            yield from self._run(offset, text, last=1 < number == len(statements))
 
     def _check(self, statements: Sequence[Piece]) -> Steps[None]:
         """Nothing runs where a later statement cannot be parsed: a COMMIT before it would stand."""
@@ -61,6 +61,7 @@ class Simple:
         finally:
             result.close()
         if last:
-            # The last statement is complete once the transaction that it is part of is.
+            # The last of several is complete once the transaction that they share is.
+            yield Need.WORKER
             yield from work.session.commit_implicit()
         work.complete(result)

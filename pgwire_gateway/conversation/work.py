@@ -127,6 +127,7 @@ class Work:
         if not isinstance(error, DucktailError):
             log.error("unexpected error in a session", exc_info=error)
             error = InternalError(f"internal error: {type(error).__name__}: {error}")
+        yield Need.WORKER
         self.session.fail()
         yield from self.session.abort_implicit()
         self._take_news()

@@ -349,7 +349,7 @@ def test_a_scan_with_all_its_clauses() -> None:
         alias="x", columns=("l", "p"),
     )  # fmt: skip
     query = parse(text)
-    assert parameter_types(query) == {1: "INTEGER", 2: "VARCHAR", 3: "VARCHAR", 4: "BIGINT"}
+    assert parameter_types(query) == {1: "INTEGER", 2: "VARCHAR", 3: "VARCHAR", 4: "VARCHAR"}
 
 
 def test_parameter_types_of_statements() -> None:

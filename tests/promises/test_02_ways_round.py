@@ -1,0 +1,134 @@
+"""Promise 2: ways in which a captured table could be written, dropped or mistaken past its stream."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from local_client import Client, raises, state_of
+
+from ducktail.engine.database import Database
+
+
+@pytest.fixture
+def client(connect: Callable[..., Client]) -> Client:
+    """A captured table that hangs on a sequence, a type and a macro."""
+    made = connect()
+    made("create sequence q")
+    made("create type mood as enum ('ok', 'sad')")
+    made("create macro seven() as 7")
+    made(
+        "create table t (id int primary key default nextval('q'), "
+        "m mood default 'ok'::mood, n int default (seven()))"
+    )
+    made("create stream s on t with (partitions = 1)")
+    made("insert into t default values")
+    return made
+
+
+@pytest.mark.parametrize("drop", ["drop sequence q cascade", "drop type mood cascade"])
+def test_no_cascade_takes_a_captured_table(client: Client, drop: str) -> None:
+    with raises("2BP01"):
+        client(drop)
+    client("begin")
+    with raises("2BP01"):
+        client(drop)
+    client("rollback")
+    client("insert into t default values")
+    assert client.one("select count(*) from stream s") == 2
+
+
+@pytest.mark.parametrize("name", ["sha1", "duckdb_tables", "epoch_us", "LOWER"])
+def test_no_macro_takes_the_name_of_a_built_in_function(client: Client, name: str) -> None:
+    with raises("0A000"):
+        client(f"create macro {name}(x) as 1")
+
+
+@pytest.mark.parametrize(
+    "write",
+    [
+        "with w as (insert into t values (5, 'ok', 1) returning *) select * from w",
+        "with w as (update t set n = 2 returning *) select * from w",
+        "with w as (delete from t returning *) select * from w",
+        "create table u as with w as (delete from t returning *) select * from w",
+        "explain analyze delete from t",
+        "merge into t using (select 1 as id) x on t.id = x.id when matched then delete",
+        "drop table t",
+        "alter table t add column z int",
+        "create or replace table t (id int)",
+        "truncate s",
+        "insert into s select * from s",
+        "drop view s",
+        "delete from ducktail.commits",
+    ],
+)
+def test_what_cannot_be_captured_is_refused(client: Client, write: str) -> None:
+    assert state_of(client, write) in ("0A000", "2BP01", "42501")
+    assert client.one("select count(*) from t") == client.one("select count(*) from stream s") == 1
+
+
+def test_idempotent_scripts_and_temporary_tables_pass(client: Client) -> None:
+    client("create table if not exists t (id int primary key)")
+    with raises("42P07"):
+        client("create table t (id int)")
+    client("create temp table t (id int)")
+    client("insert into t values (9)")
+    assert client.one("select count(*) from stream s") == 1
+    client("drop table temp.t")
+    client("insert into t default values")
+    assert client.one("select count(*) from stream s") == 2
+
+
+def test_a_table_without_a_stream_may_be_written_by_a_cte(client: Client) -> None:
+    client("create table plain (id int)")
+    client("insert into plain values (1), (2)")
+    assert client("with w as (delete from plain where id = 1 returning *) select * from w") == [(1,)]
+    assert client("select * from plain") == [(2,)]
+
+
+@pytest.mark.parametrize("path", ["ducktail", "main, ducktail", "__ducktail_pg.pg"])
+def test_our_schema_is_not_on_a_search_path(client: Client, path: str) -> None:
+    with raises("42501"):
+        client(f"set search_path = '{path}'")
+
+
+def test_a_table_made_before_ours_on_the_search_path(connect: Callable[..., Client]) -> None:
+    """What an open transaction's unqualified name means is told by its own snapshot."""
+    setup = connect()
+    for text in ("create schema a", "create schema b", "create table b.t (id int)", "create stream s on b.t"):
+        setup(text)
+    writer = connect()
+    writer("set search_path to a, b")
+    writer("begin")
+    writer("select * from t")
+    setup("create table a.t (id int)")
+    writer("insert into t values (1)")
+    writer("commit")
+    assert setup("select * from a.t") == []
+    assert setup("select after from stream main.s") == [('{"id":1}',)]
+
+
+def test_a_row_on_which_the_filter_fails_does_not_match(client: Client) -> None:
+    client("create table raw (id int primary key, a text)")
+    client("create stream big on raw where raw.a::int > 1")
+    client("insert into raw values (1, 'abc'), (2, '5'), (3, '0')")
+    assert client("select key from stream big") == [('{"id":2}',)]
+
+
+def test_a_table_that_went_while_nobody_looked_stops_no_other(
+    client: Client, database: Database, connect: Callable[..., Client]
+) -> None:
+    import duckdb
+
+    client("create table other (id int primary key)")
+    client("create stream so on other")
+    client("insert into other values (1)")
+    client.close()
+    database.close()
+    with duckdb.connect(database.path) as plain:
+        plain.execute("drop table t")
+    reopened = Database.open(database.path)
+    again = Client(reopened)
+    assert again.one("select count(*) from stream so") == 1
+    again.close()
+    reopened.close()
