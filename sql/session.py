@@ -272,9 +272,11 @@ class Session:
         """Roll back what is open and free everything; may be called twice."""
         if not self._closed:
             self._closed = True
-            self._drop_result()
-            if self.in_block:
-                self.rollback_block()
+            # The watchdog may be at it just now: two threads must not share a cursor.
+            with self._busy:
+                self._drop_result()
+                if self.in_block:
+                    self.rollback_block()
             self.database.unregister(self.id)
             self.database.shields.pop(self.id, None)
             self._free()
