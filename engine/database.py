@@ -48,7 +48,7 @@ from .quoting import ident
 from .scan import Scan, ScanRange
 from .sessions import SessionEntry, Watchdog
 from .settings import Settings
-from .streams import Captured, Catalog, Group, Stream, fold
+from .streams import Captured, Catalog, Group, Stream
 from .table import read_shape
 from .transaction import PendingOffset, Transaction
 from .waiting import Wait, Waiting
@@ -749,8 +749,3 @@ def _stored_tables(
             for row in rows
         ]
         yield Captured(table_id, version, table), streams
-
-
-def stream_key(schema_name: str, name: str) -> TableKey:
-    """The catalog key of a stream or table."""
-    return fold(schema_name, name)

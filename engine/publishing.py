@@ -15,7 +15,6 @@ import duckdb
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from . import datarow
 from .asking import ask_maybe
@@ -208,9 +207,3 @@ def read_edges(cursor: duckdb.DuckDBPyConnection, stream_id: int) -> dict[int, t
         f"WHERE stream_id = {stream_id}"
     ).fetchall()
     return {partition: (lsn, events) for partition, lsn, events in rows}
-
-
-def lsns_of(batch: pa.RecordBatch) -> npt.NDArray[np.int64]:
-    """The LSNs of an event batch."""
-    numbers: npt.NDArray[np.int64] = pc.cast(batch.column(LSN), pa.int64()).to_numpy()
-    return numbers
