@@ -214,9 +214,11 @@ def lossless(session: Context, types: Sequence[str]) -> Iterator[None]:
     session.cursor.execute("SET arrow_lossless_conversion = true")
     try:
         yield
-    finally:
-        session.later(LOSSY)
         session.cursor.execute(LOSSY)
+    except BaseException:
+        # A failed transaction takes no setting, and the statement's own error is what is told.
+        session.later(LOSSY)
+        raise
 
 
 def text_rows(columns: Sequence[tuple[str, str]], rows: Sequence[Sequence[object]], tag: str) -> Result:

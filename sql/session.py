@@ -198,6 +198,7 @@ class Session:
                 "current transaction is aborted, commands ignored until end of transaction block"
             )
         self.settle()
+        self._catch_up()
         result: Result = yield from RUNNERS[kind](self, statement, tuple(parameters))
         if not result.ended and result.columns is not None:
             self._open_result = result
@@ -491,10 +492,12 @@ class Session:
         with self._cancel_lock:
             self._running, self._cancelled = True, False
         self._mark(ACTIVE)
-        if self._pending_settings and self.transaction is None:
-            pending, self._pending_settings = self._pending_settings, []
-            for sql in pending:
-                self.cursor.execute(sql)
+
+    def _catch_up(self) -> None:
+        """Run the settings that a failed transaction did not take."""
+        while self._pending_settings and self.transaction is None:
+            self.cursor.execute(self._pending_settings[-1])
+            self._pending_settings.pop()
 
     def _leave(self) -> None:
         with self._cancel_lock:

@@ -7,6 +7,8 @@ from collections.abc import Callable
 import pytest
 from local_client import Client, raises
 
+from ducktail.engine.database import Database
+
 
 @pytest.fixture
 def table(connect: Callable[..., Client]) -> Client:
@@ -78,3 +80,18 @@ def test_one_transaction_over_two_tables(table: Client) -> None:
         (3, 2, True, "t"),
     ]
     assert len({txid for _, txid, *_ in rows}) == 1
+
+
+def test_an_error_under_returning_is_its_own(connect: Callable[..., Client], database: Database) -> None:
+    """Over the wire, where columns that Arrow does not carry whole are read in a way of their own."""
+    client = Client(database, wire=True)
+    client("create table w (id int primary key, i interval)")
+    client("create stream sw on w")
+    for _ in range(2):
+        client("insert into w values (1, interval '1 day') on conflict do nothing returning *")
+        with raises("23505"):
+            client("insert into w values (1, interval '1 day') returning *")
+        assert client("insert into w values (2, interval '2 days') returning i") == [("2 days",)]
+        client("delete from w where id = 2")
+    assert client("select * from w") == [(1, "1 day")]
+    client.close()

@@ -22,8 +22,8 @@ Row = tuple[Any, ...]
 class Client:
     """One session; SQL in, rows out."""
 
-    def __init__(self, database: Database, **settings: str) -> None:
-        self.session = Session(database, settings=settings)
+    def __init__(self, database: Database, *, wire: bool = False, **settings: str) -> None:
+        self.session = Session(database, settings=settings, wire=wire)
         self.tag: str | None = None
 
     def __call__(self, text: str, *parameters: object) -> list[Row]:
