@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -31,16 +31,17 @@ from .clock import Clock, SystemClock
 from .conflicts import Conflicts
 from .duckdb_errors import translated
 from .errors import (
-    DucktailError,
     InvalidParameterValue,
     IoError,
     LockNotAvailable,
     SerializationFailure,
     UndefinedObject,
 )
+from .file import MEMORY, DuckdbFile, lock_down
 from .gate import Gate, TableKey
 from .live import live_rows
-from .log import EventQuery, log_name
+from .loading import read_catalog, read_counters
+from .log import EventQuery
 from .offsets import Move, Offsets, going_back, insert_sql
 from .publisher import Note, Publisher
 from .publishing import publish, refill
@@ -56,48 +57,17 @@ from .writer_lock import WriterLock
 
 logger = logging.getLogger(__name__)
 
-MEMORY = ":memory:"
-# A file whose stem is our schema's name, or a name of DuckDB's own, is attached under this catalog
-# name: `ducktail.streams` would be ambiguous otherwise.
-ALIAS = "ducktail_db"
-RESERVED_CATALOGS = frozenset(
-    {schema.SCHEMA, "information_schema", "pg_catalog", "main", "memory", "system", "temp", "__ducktail_pg"}
-)
-
 # How long a system view waits for the publisher before it shows what there is.
 LIVE_WAIT_S = 10.0
-
-# DuckDB settings that a session may still change after the configuration is locked.
-SESSION_CONFIGS = (
-    "timezone",
-    "search_path",
-    "schema",
-    "errors_as_json",
-    "arrow_lossless_conversion",
-    "max_execution_time",
-    "default_order",
-    "default_null_order",
-    "null_order",
-    "integer_division",
-    "calendar",
-    "preserve_identifier_case",
-)
 
 
 class Database:
     """See the head of the file. Made by `Database.open`; safe to use from several threads."""
 
-    def __init__(
-        self,
-        path: str,
-        connection: duckdb.DuckDBPyConnection,
-        catalog_name: str,
-        settings: Settings,
-        clock: Clock,
-    ) -> None:
-        self.path = path
-        self.name = "memory" if path == MEMORY else Path(path).stem
-        self.catalog_name = catalog_name
+    def __init__(self, file: DuckdbFile, settings: Settings, clock: Clock) -> None:
+        self.path = file.path
+        self.name = "memory" if file.path == MEMORY else Path(file.path).stem
+        self.catalog_name = file.catalog_name
         self.settings = settings
         self.clock = clock
         self.mutex = threading.RLock()
@@ -115,24 +85,20 @@ class Database:
         self.last_lsn = 0
         self.last_txid = 0
         self.last_commit_us = 0
-        self._connection = connection
+        self._file = file
         self._snapshots: dict[int, int] = {}  # session id -> counter noted for its open snapshot
         self._next_session_id = 0
         self._closed = False
-        connection.create_function(
+        file.connection.create_function(
             schema.LIVE_FUNCTION, self._live, ["VARCHAR"], "VARCHAR", side_effects=True
         )
-        setup = self.cursor()
-        schema.install(setup)
-        self._lock_down(setup)
-        setup.close()
         self._load()
         self.offsets = Offsets(self.cursor(utc=True), clock)
         self._publish_cursor = self.cursor(utc=True)
         self._refill_all()
         self.publisher = Publisher(self._publish, self.last_lsn)
-        wal = None if path == MEMORY else f"{path}.wal"
-        self._watchdog = Watchdog(self.sessions, clock, wal, settings.wal_bytes_max, self.checkpoint)
+        bound = settings.wal_bytes_max
+        self._watchdog = Watchdog(self.sessions, clock, file.wal_path, bound, self.checkpoint)
         self._watchdog.start()
 
     # Opening and closing.
@@ -145,36 +111,15 @@ class Database:
             IoError: 58030, the file cannot be opened, is no database, or another process has it.
             DataCorrupted: XX001, the file holds what this version cannot read.
         """
-        config: dict[str, str | bool | int | float | list[str]] = {
-            "custom_user_agent": "ducktail",
-            "python_enable_replacements": False,
-        }
-        alias = path != MEMORY and Path(path).stem.lower() in RESERVED_CATALOGS
+        file = DuckdbFile.connect(path)
         try:
-            connection = duckdb.connect(MEMORY if alias else path, config=config)
-            if alias:
-                quoted = path.replace("'", "''")
-                connection.execute(f"ATTACH '{quoted}' AS {ALIAS}")
+            return cls(file, settings or Settings(), clock or SystemClock())
         except duckdb.Error as error:
-            raise _cannot_open(path, error) from error
-        name = ALIAS if alias else _scalar(connection, "SELECT current_database()")
-        try:
-            return cls(path, connection, name, settings or Settings(), clock or SystemClock())
-        except duckdb.Error as error:
-            connection.close()
+            file.close()
             raise translated(error) from error
         except BaseException:
-            connection.close()
+            file.close()
             raise
-
-    def _lock_down(self, cursor: duckdb.DuckDBPyConnection) -> None:
-        """Nothing outside the database is reachable through SQL from here on (promise 14)."""
-        allowed = ", ".join(f"'{name}'" for name in SESSION_CONFIGS)
-        cursor.execute("SET GLOBAL preserve_insertion_order = true")
-        cursor.execute("SET GLOBAL TimeZone = 'UTC'")
-        cursor.execute(f"SET GLOBAL allowed_configs = [{allowed}]")
-        cursor.execute("SET GLOBAL enable_external_access = false")
-        cursor.execute("SET GLOBAL lock_configuration = true")
 
     def close(self) -> None:
         """Publish and write what is under way, and close the file. Sessions must have ended."""
@@ -184,17 +129,11 @@ class Database:
         self._watchdog.close()
         self.offsets.close()
         self.publisher.close()
-        self._connection.close()
+        self._file.close()
 
     def cursor(self, *, utc: bool = False) -> duckdb.DuckDBPyConnection:
         """A new DuckDB cursor on this database; with `utc`, in that time zone."""
-        cursor = self._connection.cursor()
-        cursor.execute("SET errors_as_json = true")
-        if self.catalog_name == ALIAS:
-            cursor.execute(f"USE {ident(ALIAS)}")
-        if utc:
-            cursor.execute("SET TimeZone = 'UTC'")
-        return cursor
+        return self._file.cursor(utc=utc)
 
     def checkpoint(self) -> None:
         """Ask DuckDB to fold its log into the file; nothing happens while a snapshot is in the way."""
@@ -207,25 +146,15 @@ class Database:
             cursor.close()
 
     def _load(self) -> None:
-        """Read the catalog and the counters from the file."""
+        """Install or migrate our schema, then read the counters and the catalog from the file."""
         cursor = self.cursor(utc=True)
-        row = ask_maybe(
-            cursor,
-            "SELECT coalesce(max(txid), 0), coalesce(max(last_lsn), 0), "
-            "coalesce(max(epoch_us(commit_time)), 0) FROM ducktail.commits",
-        )
-        assert row is not None
-        self.last_txid, self.last_lsn, self.last_commit_us = row
-        for captured, streams in _stored_tables(cursor, self.catalog_name):
-            for stream in streams:
-                self.catalog.put_stream(captured, stream)
-            self.conflicts[captured.table_id] = Conflicts()
-        for group_id, stream_id, name, start, created_us in cursor.execute(
-            "SELECT group_id, stream_id, group_name, start, epoch_us(created_at) "
-            "FROM ducktail.group_catalog ORDER BY group_id"
-        ).fetchall():
-            group = Group(group_id, stream_id, name, start, created_us)
-            self.catalog.groups[group.key] = group
+        schema.install(cursor)
+        lock_down(cursor)
+        counters = read_counters(cursor)
+        self.last_txid, self.last_lsn = counters.txid, counters.lsn
+        self.last_commit_us = counters.commit_us
+        self.catalog = read_catalog(cursor)
+        self.conflicts = {captured.table_id: Conflicts() for captured in self.catalog.tables.values()}
         cursor.close()
 
     def _refill_all(self) -> None:
@@ -690,62 +619,3 @@ def _stale(captured: Captured) -> SerializationFailure:
         "this one began to read.",
         hint="Roll back and try again.",
     )
-
-
-def _cannot_open(path: str, error: duckdb.Error) -> IoError:
-    text = str(error)
-    if "lock" in text.lower():
-        return IoError(f'database file "{path}" is in use by another process')
-    return IoError(f'cannot open database file "{path}"', detail=text.splitlines()[0])
-
-
-def _scalar(connection: duckdb.DuckDBPyConnection, sql: str) -> str:
-    row = ask_maybe(connection, sql)
-    assert row is not None
-    return str(row[0])
-
-
-def _stored_tables(
-    cursor: duckdb.DuckDBPyConnection, catalog_name: str
-) -> Iterable[tuple[Captured, list[Stream]]]:
-    """Captured tables and their streams, as the file has them.
-
-    Raises:
-        duckdb.Error: the catalog's own tables cannot be read.
-    """
-    tables = cursor.execute(
-        "SELECT table_id, schema_name, table_name, version FROM ducktail.table_catalog ORDER BY 1"
-    ).fetchall()
-    for table_id, schema_name, table_name, version in tables:
-        try:
-            shape = read_shape(cursor, schema_name, table_name)
-        except DucktailError as error:
-            # It was dropped while no ducktail had the file open: the others are served all the same.
-            logger.error('streams of table "%s.%s" are not served: %s', schema_name, table_name, error)
-            continue
-        table = capture.CapturedTable(shape, log_name(table_id, version), frozenset(shape.primary_key))
-        rows = cursor.execute(
-            "SELECT stream_id, schema_name, stream_name, operations, columns, filter, partitions, "
-            "partition_by, snapshot, before, buffer_bytes, created_lsn, epoch_us(created_at) "
-            f"FROM ducktail.stream_catalog WHERE table_id = {table_id} ORDER BY stream_id"
-        ).fetchall()
-        streams = [
-            Stream(
-                stream_id=row[0],
-                schema=row[1],
-                name=row[2],
-                table_id=table_id,
-                operations=frozenset(row[3]),
-                columns=tuple(row[4]),
-                filter=row[5],
-                partitions=row[6],
-                partition_by=tuple(row[7]),
-                snapshot=row[8],
-                before=row[9],
-                buffer_bytes=row[10],
-                created_lsn=row[11],
-                created_at_us=row[12],
-            )
-            for row in rows
-        ]
-        yield Captured(table_id, version, table), streams

@@ -1,6 +1,6 @@
 """The tables that ducktail keeps in schema `ducktail` of the user's database, and its views.
 
-    meta            one row a fact about the database: format version
+    meta            one row a fact about the database: format version, identity, incarnation
     table_catalog   a captured table: id, schema, name, version of its log
     stream_catalog  a stream: everything of `Stream`
     stream_edges    where a stream's retained events begin, a row a partition that has lost some
@@ -25,7 +25,7 @@ from .errors import DataCorrupted
 from .quoting import ident, literal
 
 SCHEMA = "ducktail"
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 
 TABLES = f"""
 CREATE SCHEMA IF NOT EXISTS {SCHEMA};
@@ -48,6 +48,20 @@ CREATE TABLE IF NOT EXISTS {SCHEMA}.commits (
     txid BIGINT, first_lsn BIGINT, last_lsn BIGINT, commit_time TIMESTAMP WITH TIME ZONE);
 CREATE SEQUENCE IF NOT EXISTS {SCHEMA}.object_id;
 """
+
+# Facts of a new database; `incarnation` counts how often it was restored.
+FACTS = (
+    f"INSERT INTO {SCHEMA}.meta VALUES ('format', '{FORMAT_VERSION}'), ('identity', uuid()::VARCHAR), "
+    "('incarnation', '0')"
+)
+
+# Format n -> what makes it n + 1. A database may be of any format from 1 on; the tables that TABLES
+# makes are there when these run, a table's new columns are not.
+MIGRATIONS: dict[int, tuple[str, ...]] = {
+    1: (
+        f"INSERT INTO {SCHEMA}.meta VALUES ('identity', uuid()::VARCHAR), ('incarnation', '0')",
+    ),
+}
 
 # Views over what lives in memory: name -> the columns of `ducktail_live(name)`.
 LIVE_VIEWS: dict[str, tuple[tuple[str, str], ...]] = {
@@ -132,22 +146,36 @@ def live_view_sql(name: str, columns: Sequence[tuple[str, str]]) -> str:
 
 
 def install(cursor: duckdb.DuckDBPyConnection) -> None:
-    """Make what is not there yet, in one transaction; refuse a format that this version cannot read.
+    """Make what is not there yet and bring an older format up to ours, in one transaction.
 
     Raises:
         DataCorrupted: XX001, the database was written by a newer ducktail.
     """
     cursor.execute("BEGIN")
-    cursor.execute(TABLES)
+    try:
+        cursor.execute(TABLES)
+        _migrate(cursor)
+        for name, columns in LIVE_VIEWS.items():
+            cursor.execute(live_view_sql(name, columns))
+    except BaseException:
+        cursor.execute("ROLLBACK")
+        raise
+    cursor.execute("COMMIT")
+
+
+def _migrate(cursor: duckdb.DuckDBPyConnection) -> None:
     row = ask_maybe(cursor, f"SELECT value FROM {SCHEMA}.meta WHERE name = 'format'")
     if row is None:
-        cursor.execute(f"INSERT INTO {SCHEMA}.meta VALUES ('format', '{FORMAT_VERSION}')")
-    elif int(row[0]) > FORMAT_VERSION:
-        cursor.execute("ROLLBACK")
+        cursor.execute(FACTS)
+        return
+    found = int(row[0])
+    if found > FORMAT_VERSION:
         raise DataCorrupted(
-            f"the database's format is {row[0]}, and this ducktail reads up to {FORMAT_VERSION}",
+            f"the database's format is {found}, and this ducktail reads up to {FORMAT_VERSION}",
             hint="Open it with the newer version that wrote it.",
         )
-    for name, columns in LIVE_VIEWS.items():
-        cursor.execute(live_view_sql(name, columns))
-    cursor.execute("COMMIT")
+    for older in range(found, FORMAT_VERSION):
+        for statement in MIGRATIONS[older]:
+            cursor.execute(statement)
+    if found < FORMAT_VERSION:
+        cursor.execute(f"UPDATE {SCHEMA}.meta SET value = '{FORMAT_VERSION}' WHERE name = 'format'")
