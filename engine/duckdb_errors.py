@@ -69,6 +69,7 @@ RULES: dict[str, tuple[tuple[str, type[e.DucktailError]], ...]] = {
         (r"Values were not provided|Parameter argument|expected \d+ parameters", e.UndefinedParameter),
         (r"configuration has been locked|not enabled", e.InsufficientPrivilege),
         (r"division by zero", e.DivisionByZero),
+        (r"already been consumed", e.WrongState),  # a registered reader, read a second time
         (r"", e.DataError),
     ),
     "InvalidTypeException": ((r"", e.DatatypeMismatch),),

@@ -14,6 +14,7 @@ import duckdb
 from ..engine.database import Database
 from ..engine.transaction import Transaction
 from ..engine.waiting import Waiting
+from .frames import Frames
 from .names import Names
 from .positions import ReadPositions
 from .results import Result
@@ -33,6 +34,7 @@ class Context(Protocol):
     cursor: duckdb.DuckDBPyConnection
     meta: duckdb.DuckDBPyConnection
     names: Names
+    frames: Frames
     variables: Variables
     positions: ReadPositions
     prepared: dict[str, Statement]

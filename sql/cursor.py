@@ -7,14 +7,14 @@ read a long answer bit by bit, and `fetchall`, `fetch_arrow_table`, `df` and `pl
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from importlib import import_module
 from types import ModuleType, TracebackType
 from typing import TYPE_CHECKING, Protocol
 
 import pyarrow as pa
 
-from .dbapi_errors import InterfaceError, NotSupportedError, ProgrammingError, translated
+from .dbapi_errors import InterfaceError, NotSupportedError, translated
 from .python_values import Row, arrow_table, rows
 from .results import Result
 
@@ -30,6 +30,9 @@ class Owner(Protocol):
 
     def run_text(self, text: str, parameters: Sequence[object]) -> Result:
         """Run the statements of `text`; the last one's result."""
+
+    def run_many(self, text: str, sets: Iterable[Sequence[object]]) -> int:
+        """Run one statement with each set of parameters, all or none; the rows written."""
 
     def check_open(self) -> None:
         """Raise InterfaceError (08003) when the connection is closed."""
@@ -63,8 +66,7 @@ class Cursor:
         """Rows written, or given once all are fetched; -1 when there is no such number (yet)."""
         if self._written_by_many is not None:
             return self._written_by_many
-        last = (self.statusmessage or "").rpartition(" ")[2]
-        return int(last) if last.isdigit() else -1
+        return rows_written(self.statusmessage)
 
     @property
     def statusmessage(self) -> str | None:
@@ -94,20 +96,19 @@ class Cursor:
         self._result = result
         return self
 
-    def executemany(self, operation: str, seq_of_parameters: Sequence[Sequence[object]]) -> Cursor:
-        """Run a statement once for each set of parameters.
+    def executemany(self, operation: str, seq_of_parameters: Iterable[Sequence[object]]) -> Cursor:
+        """Run a statement once for each set of parameters: all of them, or none.
+
+        Outside a transaction the run is one; inside, an error fails the transaction, as any does. For
+        many rows `Connection.append` is far faster.
 
         Raises:
             ProgrammingError: 42601, the statement gives rows (PEP 249 leaves them undefined).
         """
-        written = 0
-        for parameters in seq_of_parameters:
-            self.execute(operation, parameters)
-            if self.description is not None:
-                self._forget()
-                raise ProgrammingError("executemany wants a statement that gives no rows", "42601")
-            written += max(self.rowcount, 0)
-        self._written_by_many = written
+        self._check_open()
+        self._forget()
+        with translated():
+            self._written_by_many = self.connection.run_many(operation, seq_of_parameters)
         return self
 
     def fetchone(self) -> Row | None:
@@ -204,6 +205,12 @@ class Cursor:
         if self._result is not None:
             self._result.close()
         self._result, self._written_by_many = None, None
+
+
+def rows_written(tag: str | None) -> int:
+    """The number in a command tag, such as 3 of "INSERT 0 3"; -1 where it has none."""
+    last = (tag or "").rpartition(" ")[2]
+    return int(last) if last.isdigit() else -1
 
 
 def _wanted(module: str) -> ModuleType:

@@ -17,15 +17,17 @@ from __future__ import annotations
 
 import os
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from types import TracebackType
 from typing import Protocol
 
 from ..engine.database import Database
 from ..engine.errors import InFailedTransaction
+from ..engine.table import RESERVED_PREFIX
 from ..engine.waiting import run
 from . import opened
-from .cursor import Cursor
+from .classified import Reader
+from .cursor import Cursor, rows_written
 from .dbapi_errors import (
     DatabaseError,
     DataError,
@@ -54,10 +56,11 @@ from .dbapi_types import (
     Timestamp,
     TimestampFromTicks,
 )
+from .frames import Frames
 from .opened import IN_MEMORY, Server
 from .results import Result
 from .session import Notice, Session
-from .tokens import number_question_marks, split_statements
+from .tokens import number_question_marks, split_statements, tokenize
 
 __all__ = [
     "BINARY",
@@ -98,6 +101,8 @@ paramstyle = "qmark"
 DEFAULT_PORT = 5480
 # Notices kept until the program looks at them; a loop that never looks must not fill memory.
 NOTICES_MAX = 100
+# Under which `append` registers its frame for the time of its statement.
+APPENDED = f"{RESERVED_PREFIX}_append"
 
 
 class Gateway(Protocol):
@@ -175,6 +180,56 @@ class Connection:
         """Run a statement on a new cursor and return that."""
         return self.cursor().execute(operation, parameters)
 
+    def register(self, name: str, frame: object) -> None:
+        """Make a data frame readable in SQL under a name, in this connection alone.
+
+        It is read while a statement runs, not copied: leave it alone until then. It stays until
+        `unregister` or `close`, whatever becomes of transactions; the same name again replaces it.
+
+        Args:
+            name: as an identifier in SQL finds it, without quotes; case is ignored.
+            frame: a pandas or polars DataFrame, an Arrow Table, RecordBatch or RecordBatchReader, or
+                any object with `__arrow_c_stream__`. A reader, and an object that is none of the
+                others, is read once: a second statement, or one that reads it twice, is 55000.
+
+        Raises:
+            ProgrammingError: 42P07, a table, view or stream has the name; 42804, it holds no rows.
+        """
+        self._with_frames(lambda frames: frames.register(name, frame))
+
+    def unregister(self, name: str) -> None:
+        """Let a registered object go.
+
+        Raises:
+            ProgrammingError: 42P01, nothing is registered under the name.
+        """
+        self._with_frames(lambda frames: frames.unregister(name))
+
+    def append(self, table: str, frame: object, *, by_name: bool = False) -> int:
+        """Insert the rows of a data frame, as one INSERT in the session's transaction.
+
+        Args:
+            table: its name as in SQL: schema-qualified or not, quoted where it must be.
+            frame: what `register` takes.
+            by_name: match columns by name; columns of the table that the frame has not take their
+                defaults. Otherwise the frame has the table's columns, in order.
+
+        Returns:
+            How many rows were inserted.
+
+        Raises:
+            Error: as INSERT does; nothing is inserted then.
+        """
+        with translated():
+            target = table_name(table)
+        words = "BY NAME " if by_name else ""
+        self._with_frames(lambda frames: frames.put(APPENDED, frame))
+        try:
+            return self.execute(f"INSERT INTO {target} {words}SELECT * FROM {APPENDED}").rowcount
+        finally:
+            if not self._closed:
+                self._with_frames(lambda frames: frames.unregister(APPENDED))
+
     def commit(self) -> None:
         """Commit the open transaction; nothing where there is none.
 
@@ -246,6 +301,26 @@ class Connection:
         finally:
             self.notices.extend(self._session.take_notices())
 
+    def run_many(self, text: str, sets: Iterable[Sequence[object]]) -> int:
+        """Run one statement with each set of parameters, all or none; the rows written. For cursors.
+
+        Outside a transaction the whole run is one.
+        """
+        self.check_open()
+        try:
+            if not self._autocommit and not self.in_transaction:
+                self._run_one("BEGIN")
+            run(self._session.begin_implicit())
+            try:
+                written = sum(self._written(text, parameters) for parameters in sets)
+            except BaseException:
+                run(self._session.abort_implicit())
+                raise
+            run(self._session.commit_implicit())
+            return written
+        finally:
+            self.notices.extend(self._session.take_notices())
+
     def check_open(self) -> None:
         """Raise InterfaceError (08003) when the connection is closed."""
         if self._closed:
@@ -288,10 +363,38 @@ class Connection:
         statement = run(self._session.parse(number_question_marks(text)))
         return run(self._session.execute(statement, tuple(parameters)))
 
+    def _written(self, text: str, parameters: Sequence[object]) -> int:
+        """Run a statement that gives no rows; how many it wrote."""
+        result = self._run_one(text, parameters)
+        if result.columns is not None:
+            result.close()
+            raise ProgrammingError("executemany wants a statement that gives no rows", "42601")
+        while result.fetch(None) is not None:
+            pass
+        return max(rows_written(result.tag), 0)
+
+    def _with_frames(self, work: Callable[[Frames], None]) -> None:
+        self.check_open()
+        with translated():
+            run(self._session.with_frames(work))
+
     def _end_transaction(self, text: str) -> None:
         if self.in_transaction:
             with translated():
                 self.run_text(text, ())
+
+
+def table_name(text: str) -> str:
+    """A table's name as it stands in SQL, and nothing else.
+
+    Raises:
+        SyntaxError_: 42601, it is no name.
+    """
+    reader = Reader(text, tokenize(text))
+    reader.qualified()
+    if not reader.at_end:
+        raise reader.unexpected()
+    return text
 
 
 def connect(

@@ -51,15 +51,35 @@ class Names:
         Raises:
             NotSupported: 0A000, the table is in another database.
         """
-        parts = self._without_catalog(parts)
+        given, parts = parts, self._without_catalog(parts)
+        whole, name = parts is not given, parts[-1].lower()
+        # To DuckDB main.t is the temporary t as well, where there is one: its schema is called main too.
+        may_hide = not whole and (len(parts) == 1 or parts[0].lower() == DEFAULT_SCHEMA)
+        if may_hide and self._is_hidden(name):
+            return (TEMPORARY, name)
         if len(parts) == 2:
             return fold(*parts)
-        name = parts[0].lower()
-        if name in self.temporary and self.is_temporary(name):
-            return (TEMPORARY, name)
         if len(self.path) == 1:
             return fold(self.path[0], name)
         return fold(self._schema_of(name), name)
+
+    def _is_hidden(self, name: str) -> bool:
+        """Whether a temporary table or view has the name (in small letters) now."""
+        return name in self.temporary and self.is_temporary(name)
+
+    def refuse_hidden(self, key: Key) -> None:
+        """Refuse a table of the database that a temporary one of the session hides.
+
+        What capture adds to a statement names the table by its schema, which is the temporary one then.
+
+        Raises:
+            NotSupported: 0A000.
+        """
+        if key[0] == DEFAULT_SCHEMA and self._is_hidden(key[1]):
+            raise NotSupported(
+                f'table "{key[1]}" is hidden by a temporary table or view of this session',
+                hint="Drop that one, or give it another name.",
+            )
 
     def _without_catalog(self, parts: tuple[str, ...]) -> tuple[str, ...]:
         """The name without the database's own name in front."""

@@ -35,6 +35,7 @@ from ..engine.transaction import Transaction
 from ..engine.waiting import Wait, Waiting
 from .classified import Kind
 from .execution import RUNNERS, prepare
+from .frames import Frames
 from .names import Names
 from .positions import ReadPositions
 from .results import Batch, Result
@@ -94,6 +95,7 @@ class Session:
         self.meta = database.cursor()
         self.names = Names(database, self._looking_cursor)
         self.names.is_temporary = self._is_temporary
+        self.frames = Frames(self.cursor, self.names, self._forget_plans)
         bounds = database.settings
         self.variables = Variables(
             {
@@ -204,6 +206,32 @@ class Session:
             self._open_result = result
             result.bind_guard(self._fetch_guard)
         return result
+
+    def with_frames(self, work: Callable[[Frames], None]) -> Waiting[None]:
+        """Register or unregister objects of this process.
+
+        Raises:
+            DucktailError: any; inside a block the block has failed then.
+        """
+
+        def changed() -> Waiting[None]:
+            self.settle()
+            self._catch_up()
+            if self.transaction is not None:
+                self.touched()
+            work(self.frames)
+            if self.transaction is None:
+                self.frames.transaction_ended(committed=True)
+            return
+            yield
+
+        yield from self._guarded(changed)
+
+    def _forget_plans(self) -> None:
+        """A name that texts may hold has come to mean something else."""
+        for statement in (*self._statements.values(), *self.prepared.values()):
+            statement.forget()
+        self._statements.clear()
 
     def begin_implicit(self) -> Waiting[None]:
         """What follows, up to `commit_implicit`, is one transaction (unless it says BEGIN itself)."""
@@ -358,6 +386,7 @@ class Session:
             self.ddl_in_block = False
             self.database.catalog_version += 1
         self.positions.transaction_ended(committed=committed)
+        self.frames.transaction_ended(committed=committed)
         self.entry.transaction_us, self.entry.has_snapshot = None, False
         before, self._at_begin = self._at_begin, None
         if not committed and before is not None:
@@ -377,6 +406,7 @@ class Session:
         if transaction is not None:
             self.database.rollback(transaction)
         self.positions.transaction_ended(committed=False)
+        self.frames.transaction_ended(committed=False)
         self.entry.has_snapshot = False
         self.block = BROKEN
 
@@ -494,10 +524,12 @@ class Session:
         self._mark(ACTIVE)
 
     def _catch_up(self) -> None:
-        """Run the settings that a failed transaction did not take."""
+        """Run the settings that a failed transaction did not take, and mend what its rollback undid."""
         while self._pending_settings and self.transaction is None:
             self.cursor.execute(self._pending_settings[-1])
             self._pending_settings.pop()
+        if self.frames.stale and self.transaction is None:
+            self.frames.mend()
 
     def _leave(self) -> None:
         with self._cancel_lock:
@@ -598,6 +630,7 @@ class Session:
             result.close()
 
     def _free(self) -> None:
+        self.frames.close()
         for cursor in (self.cursor, self.meta):
             with suppress(duckdb.Error):
                 cursor.close()

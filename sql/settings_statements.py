@@ -162,10 +162,22 @@ def _discard(session: Context, facts: SettingFacts) -> Result:
     if facts.name in ("all", "temp", "temporary"):
         if session.in_block and session.names.temporary:
             session.touched()
-        for name in sorted(session.names.temporary):
-            session.cursor.execute(f"DROP TABLE IF EXISTS temp.{ident(name)}")
-        session.names.temporary.clear()
+        # What a program has registered is its own, and stays until it takes it back.
+        for name in sorted(name for name in session.names.temporary if name not in session.frames):
+            _drop_temporary(session, name)
+            session.names.temporary.discard(name)
     return Result.command(f"DISCARD {facts.name.upper()}")
+
+
+def _drop_temporary(session: Context, name: str) -> None:
+    """Drop the session's temporary table or view of a name, if it still is."""
+    kinds = session.cursor.execute(
+        "SELECT 'TABLE' FROM duckdb_tables() WHERE temporary AND lower(table_name) = $1 "
+        "UNION ALL SELECT 'VIEW' FROM duckdb_views() WHERE temporary AND lower(view_name) = $1",
+        [name],
+    ).fetchall()
+    for (kind,) in kinds:
+        session.cursor.execute(f"DROP {kind} temp.{ident(name)}")
 
 
 def _set_variable(session: Context, statement: Statement) -> Result:

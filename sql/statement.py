@@ -60,6 +60,11 @@ class Statement:
         twin.bindable = self.bindable
         return twin
 
+    def forget(self) -> None:
+        """What was worked out no longer holds: a name in the text has come to mean something else."""
+        self.plans.clear()
+        self._description = None
+
     @property
     def text(self) -> str:
         """The user's text."""

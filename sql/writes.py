@@ -64,6 +64,7 @@ def write(
         if session.database.captured(key) is None:
             result = yield from _plain(session, classified, parameters, key)
         else:
+            session.names.refuse_hidden(key)
             result = yield from _captured(session, statement, classified, parameters, key)
         if result is not None:
             return result

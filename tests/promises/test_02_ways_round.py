@@ -132,3 +132,25 @@ def test_a_table_that_went_while_nobody_looked_stops_no_other(
     assert again.one("select count(*) from stream so") == 1
     again.close()
     reopened.close()
+
+
+@pytest.mark.parametrize("name", ["main.t", "t"])
+def test_to_duckdb_a_temporary_table_hides_main_too(client: Client, name: str) -> None:
+    client("create temp table t (id int default 5, mood text, n int)")
+    client(f"insert into {name} default values")
+    client(f"update {name} set n = 7")
+    assert client("select id, n from temp.main.t") == [(5, 7)]
+    assert client.one("select count(*) from stream s") == 1
+
+
+@pytest.mark.parametrize("name", ["{0}.main.t", "{0}.t"])
+def test_a_captured_table_under_its_whole_name(client: Client, database: Database, name: str) -> None:
+    name = name.format(database.catalog_name)
+    client(f"insert into {name} default values")
+    assert client.one("select count(*) from stream s") == 2
+    client("create temp table t (id int)")
+    with raises("0A000"):
+        client(f"insert into {name} default values")
+    client("drop table temp.t")
+    client(f"delete from {name}")
+    assert client.one("select count(*) from stream s") == 4
