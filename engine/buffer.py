@@ -3,6 +3,7 @@
 Each partition keeps its newest events: their LSNs, and each event encoded once as the PostgreSQL
 DataRow it will be sent as. A read of hot events is a search in the LSNs and a join of bytes. The
 buffers are a cache of the log and nothing else: what falls out at the byte bound is still there.
+Rows that share an LSN (the two of an update in ENVELOPE CHANGES) are never parted by a limit.
 
 All partitions of a stream are appended to at once, under the stream's mutex, so that a reader of
 several partitions never sees one transaction's events in one of them and not in another.
@@ -164,6 +165,9 @@ class Hot:
 class StreamBuffer:
     """The partition buffers of one stream, under one mutex and one byte bound.
 
+    While somebody reads ENVELOPE CHANGES of hot events, `changes` holds their rows in that form;
+    the two share the stream's bytes, half each. Whoever adds to either holds `feeding`.
+
     Beside the partitions' own lists it keeps all buffered events in LSN order: a read of all
     partitions that goes on where the last one ended is one slice of it, and the oldest event is what
     is dropped first.
@@ -171,6 +175,10 @@ class StreamBuffer:
 
     def __init__(self, partitions: int, bytes_max: int) -> None:
         self.mutex = threading.Lock()
+        self.feeding = threading.Lock()
+        self.making_changes = threading.Lock()
+        self.changes: StreamBuffer | None = None
+        self.read_s = 0.0  # when `changes` was read last: a monotonic clock's seconds
         self.partitions = [PartitionBuffer() for _ in range(partitions)]
         self.bytes_max = bytes_max
         self.bytes = 0
@@ -220,6 +228,21 @@ class StreamBuffer:
             self._numbers.append(number)
             self._rows.append(row)
 
+    def add_changes(self, changes: StreamBuffer) -> None:
+        """Share the bytes with the rows of ENVELOPE CHANGES."""
+        with self.mutex:
+            self.bytes_max -= changes.bytes_max
+            self.changes = changes
+            while self.bytes > self.bytes_max:
+                self._drop_oldest()
+
+    def drop_changes(self) -> None:
+        """Let the rows of ENVELOPE CHANGES go; their bytes come back."""
+        with self.mutex:
+            if self.changes is not None:
+                self.bytes_max += self.changes.bytes_max
+                self.changes = None
+
     def _drop_oldest(self) -> None:
         number = self._numbers[self._first]
         self._rows[self._first] = b""
@@ -244,6 +267,9 @@ class StreamBuffer:
             first_lsns: partition -> its first retained event, for those that have one.
         """
         through_lsn = max((lsn for lsn, _ in edges.values()), default=0)
+        changes = self.changes
+        if changes is not None:
+            changes.trim(edges, first_lsns)
         with self.mutex:
             while self._first < len(self._lsns) and self._lsns[self._first] <= through_lsn:
                 self._drop_oldest()
@@ -269,7 +295,7 @@ class StreamBuffer:
         Args:
             after: partition -> LSN; exactly these partitions are read.
             through_lsn: the last LSN that may be given.
-            limit: most rows, at least 1.
+            limit: most rows, at least 1; one more where it would part rows of one LSN.
 
         Returns:
             None where an event that is asked for is no longer buffered: the log has it.
@@ -305,7 +331,9 @@ class StreamBuffer:
         if len(after) > 1:
             entries.sort(key=itemgetter(0))
         if len(entries) > limit:
-            entries, exhausted = entries[:limit], False
+            stop = limit + (entries[limit - 1][0] == entries[limit][0])
+            exhausted = exhausted and stop == len(entries)
+            entries = entries[:stop]
         return Hot(
             [lsn for lsn, _, _ in entries],
             [number for _, number, _ in entries],
@@ -323,11 +351,13 @@ def _slice(
     through_lsn: int,
     limit: int,
 ) -> Hot:
-    """Events of parallel lists after one LSN, up to another, at most `limit`."""
+    """Events of parallel lists after one LSN, up to another, at most `limit`, no LSN parted."""
     start = bisect_right(lsns, after, first)
     end = len(lsns)
     if lsns and lsns[-1] > through_lsn:
         end = bisect_right(lsns, through_lsn, start)
     stop = min(end, start + limit)
+    if start < stop < end and lsns[stop - 1] == lsns[stop]:
+        stop += 1
     picked = numbers[start:stop] if isinstance(numbers, list) else []
     return Hot(lsns[start:stop], picked, rows[start:stop], stop == end)

@@ -27,6 +27,7 @@ import duckdb
 from . import capture, schema
 from .asking import ask_maybe
 from .buffer import StreamBuffer
+from .changes import ChangesQuery
 from .clock import Clock, SystemClock
 from .conflicts import Conflicts
 from .duckdb_errors import translated
@@ -56,6 +57,10 @@ from .waiting import Wait, Waiting
 from .writer_lock import WriterLock
 
 logger = logging.getLogger(__name__)
+
+# Rows of ENVELOPE CHANGES are kept ready for so long after the last hot read of them, in seconds: a
+# poll loop rests less, and each event costs twice while they are kept.
+CHANGES_IDLE_S = 60.0
 
 # How long a system view waits for the publisher before it shows what there is.
 LIVE_WAIT_S = 10.0
@@ -551,6 +556,8 @@ class Database:
                 continue
             try:
                 if buffer.failure is None:
+                    if self.clock.monotonic_s() - buffer.read_s > CHANGES_IDLE_S:
+                        buffer.drop_changes()
                     publish(self._publish_cursor, query, buffer, later)
                     continue
             except Exception:
@@ -565,18 +572,20 @@ class Database:
         if future is not None:
             yield Wait(future)
 
-    def scan(self, stream: Stream, bounds: ScanRange) -> Scan:
-        """Begin a scan of a stream.
+    def scan(self, stream: Stream, bounds: ScanRange, *, changes: bool = False) -> Scan:
+        """Begin a scan of a stream; with `changes`, of its events as ENVELOPE CHANGES has them.
 
         Raises:
             Gap: 72000, what it begins with has been trimmed.
         """
+        query = self.event_query(stream)
         return Scan(
-            self.event_query(stream),
+            ChangesQuery(query) if changes else query,
             self.buffer(stream),
             bounds,
             lambda: self.cursor(utc=True),
             lambda: self.catalog.stream_by_id(stream.stream_id) is stream,
+            self.clock,
         )
 
     def check_lsns(self, stream: Stream, lsns: Mapping[int, int]) -> None:

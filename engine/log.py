@@ -42,6 +42,23 @@ EVENT_COLUMNS: tuple[tuple[str, str], ...] = (
 EVENT_NAMES = tuple(name for name, _ in EVENT_COLUMNS)
 EVENT_TYPES = tuple(type_ for _, type_ in EVENT_COLUMNS)
 
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """The columns of rows that are read from a stream.
+
+    Args:
+        types: of all of them, as a client gets them.
+        lsn, partition: the places of these two.
+    """
+
+    types: tuple[str, ...]
+    lsn: int
+    partition: int
+
+
+EVENT_LAYOUT = Layout(EVENT_TYPES, EVENT_NAMES.index("lsn"), EVENT_NAMES.index("partition"))
+
 HIDDEN = "__ducktail_"
 PLAIN_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
@@ -95,6 +112,11 @@ class EventQuery:
     stream: Stream
     captured: Captured
 
+    @property
+    def layout(self) -> Layout:
+        """The columns of an event."""
+        return EVENT_LAYOUT
+
     def sql(self, where: str, last: str, commit: tuple[int, int] | None = None) -> str:
         """The events of the log rows that satisfy `where`, in no particular order.
 
@@ -111,7 +133,7 @@ class EventQuery:
         head = ", ".join(
             (
                 "l.lsn AS lsn",
-                f"{self._partition()} AS partition",
+                f"{self.partition_sql()} AS partition",
                 "l.event_op AS op",
                 f"{literal(table_name)} AS table_name",
                 f"{self._key()} AS key",
@@ -128,6 +150,22 @@ class EventQuery:
         )
         query = f"SELECT {head} FROM ({self.rows(where)}) AS l"
         return query if commit else f"{query} JOIN {SCHEMA}.commits AS c ON c.txid = l.txid"
+
+    def page_sql(self, where: str, whole: str, starts: Sequence[int], limit: int) -> str:
+        """The first events after an LSN of each partition's own, in LSN order.
+
+        Args:
+            where: predicate on the log's columns.
+            whole: the same, so wide that the last transaction of `where` is whole: for tx_last.
+            starts: the LSN after which each partition is read, partition 0 first.
+            limit: most rows.
+        """
+        if len(set(starts)) == 1:
+            after = f"lsn > {starts[0]}"
+        else:
+            after = f"lsn > [{', '.join(map(str, starts))}][partition + 1]"
+        sql = self.sql(where, self.last_of_transaction(whole))
+        return f"SELECT * FROM ({sql}) WHERE {after} ORDER BY lsn LIMIT {limit}"
 
     def rows(self, where: str) -> str:
         """The log rows that are events of the stream, with `event_op` worked out."""
@@ -187,7 +225,8 @@ class EventQuery:
             f"{HIDDEN}before AS b FROM ({before}))) WHERE event_op IS NOT NULL"
         )
 
-    def _partition(self) -> str:
+    def partition_sql(self) -> str:
+        """The event's partition, from the log row `l`."""
         stream, shape = self.stream, self.captured.shape
         if stream.partitions == 1:
             return "0::INTEGER"
@@ -235,9 +274,12 @@ class EventQuery:
 
     def view_sql(self, name: str) -> str:
         """CREATE VIEW of all retained events under the stream's own name."""
-        stream = self.stream
-        edge = (
-            f"lsn > coalesce((SELECT max(trimmed_through_lsn) FROM {SCHEMA}.stream_edges "
-            f"WHERE stream_id = {stream.stream_id}), 0)"
-        )
+        edge = self.edge_sql()
         return f"CREATE VIEW {name} AS {self.sql(edge, self.last_of_transaction(edge))}"
+
+    def edge_sql(self) -> str:
+        """SQL boolean on a log row: the stream still retains it."""
+        return (
+            f"lsn > coalesce((SELECT max(trimmed_through_lsn) FROM {SCHEMA}.stream_edges "
+            f"WHERE stream_id = {self.stream.stream_id}), 0)"
+        )

@@ -7,6 +7,7 @@ through, the rest is counted. Source: docs/design/engine.md, "Publisher".
 
 from __future__ import annotations
 
+import logging
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -19,8 +20,11 @@ import pyarrow as pa
 from . import datarow
 from .asking import ask_maybe
 from .buffer import ROW_OVERHEAD_BYTES, Addition, StreamBuffer
-from .log import EVENT_NAMES, EVENT_TYPES, EventQuery
+from .changes import ChangesQuery
+from .log import EVENT_LAYOUT, EVENT_NAMES, EVENT_TYPES, EventQuery, Layout
 from .publisher import Note
+
+logger = logging.getLogger(__name__)
 
 # Rows of one Arrow batch: 8,192 encoded best of the sizes tried.
 BATCH_ROWS = 8192
@@ -34,7 +38,7 @@ SORT_LSNS_MAX = 100_000
 SAMPLE_ROWS = 256
 
 TEXT_FORMATS = (0,) * len(EVENT_NAMES)
-LSN, PARTITION, TXID, TX_LAST = (EVENT_NAMES.index(n) for n in ("lsn", "partition", "txid", "tx_last"))
+LSN, TXID, TX_LAST = (EVENT_NAMES.index(n) for n in ("lsn", "txid", "tx_last"))
 
 
 @dataclass(slots=True)
@@ -42,15 +46,16 @@ class Gathered:
     """Events of one stream on their way into its buffers: the newest ready, the others counted."""
 
     bytes_max: int
+    layout: Layout = EVENT_LAYOUT
     additions: dict[int, Addition] = field(default_factory=dict)
     _order: deque[tuple[int, int, int]] = field(default_factory=deque)
     _bytes: int = 0
 
     def add(self, batch: pa.RecordBatch) -> None:
         """Encode a batch, in LSN order, and share it out to its partitions."""
-        rows = datarow.rows(batch, EVENT_TYPES, TEXT_FORMATS)
-        lsns = batch.column(LSN).to_numpy()
-        partitions = batch.column(PARTITION).to_numpy()
+        rows = datarow.rows(batch, self.layout.types)
+        lsns = batch.column(self.layout.lsn).to_numpy()
+        partitions = batch.column(self.layout.partition).to_numpy()
         for start in range(0, len(rows), SHARE_ROWS):
             part = partitions[start : start + SHARE_ROWS]
             for number in np.unique(part).tolist():
@@ -129,6 +134,13 @@ def publish(
     cursor: duckdb.DuckDBPyConnection, query: EventQuery, buffer: StreamBuffer, notes: Sequence[Note]
 ) -> None:
     """Put what some transactions, in commit order, wrote in the stream's table into its buffers."""
+    with buffer.feeding:
+        _publish(cursor, query, buffer, notes)
+
+
+def _publish(
+    cursor: duckdb.DuckDBPyConnection, query: EventQuery, buffer: StreamBuffer, notes: Sequence[Note]
+) -> None:
     table_id = query.captured.table_id
     mine = [note for note in notes if table_id in note.tables]
     first, last = mine[0].tables[table_id][0], mine[-1].tables[table_id][1]
@@ -142,6 +154,87 @@ def publish(
         gathered.add(batch)
     if gathered.additions:
         buffer.append(gathered.additions, mine[-1].commit_us)
+    if buffer.changes is not None:
+        _publish_changes(cursor, ChangesQuery(query), buffer, (first, last), commit)
+
+
+def _publish_changes(
+    cursor: duckdb.DuckDBPyConnection,
+    query: ChangesQuery,
+    buffer: StreamBuffer,
+    lsns: tuple[int, int],
+    commit: tuple[int, int] | None,
+) -> None:
+    """The same events once more, as rows of ENVELOPE CHANGES."""
+    changes = buffer.changes
+    assert changes is not None
+    if lsns[1] - lsns[0] >= SORT_LSNS_MAX:
+        # They would push out all that is there: the next hot read makes the rows that it wants.
+        buffer.drop_changes()
+        return
+    try:
+        gathered = gather_changes(cursor, query, changes.bytes_max, lsns, commit)
+    except Exception:
+        # Without them its readers go to the log, which tells them what is wrong.
+        logger.exception('changes of stream "%s" cannot be kept ready', query.stream.name)
+        buffer.drop_changes()
+        return
+    _add(changes, gathered)
+
+
+def gather_changes(
+    cursor: duckdb.DuckDBPyConnection,
+    query: ChangesQuery,
+    bytes_max: int,
+    lsns: tuple[int, int],
+    commit: tuple[int, int] | None = None,
+) -> Gathered:
+    """The changes from one LSN to another, both included, as rows for a buffer."""
+    gathered = Gathered(bytes_max, query.layout)
+    where = f"lsn BETWEEN {lsns[0]} AND {lsns[1]}"
+    for batch in cursor.sql(query.wire_sql(where, commit)).to_arrow_reader(BATCH_ROWS):
+        if batch.num_rows:
+            gathered.add(batch)
+    return gathered
+
+
+def refill_changes(
+    cursor: duckdb.DuckDBPyConnection, query: ChangesQuery, buffer: StreamBuffer, after_lsn: int
+) -> None:
+    """Make a stream's rows of ENVELOPE CHANGES, of its events after an LSN.
+
+    One reader does it, others read the log meanwhile. Commits go on being published; only what was
+    published while the log was read makes the publisher wait.
+    """
+    if not buffer.making_changes.acquire(blocking=False):
+        return
+    try:
+        _refill_changes(cursor, query, buffer, after_lsn)
+    finally:
+        buffer.making_changes.release()
+
+
+def _refill_changes(
+    cursor: duckdb.DuckDBPyConnection, query: ChangesQuery, buffer: StreamBuffer, after_lsn: int
+) -> None:
+    changes = StreamBuffer(len(buffer.partitions), buffer.bytes_max // 2)
+    with changes.mutex:
+        for partition in changes.partitions:
+            partition.unbuffered_through_lsn = after_lsn
+    through = buffer.end_lsn
+    _add(changes, gather_changes(cursor, query, changes.bytes_max, (after_lsn + 1, through)))
+    with buffer.feeding:
+        latest = buffer.end_lsn
+        if latest - through >= SORT_LSNS_MAX or buffer.changes is not None:
+            return  # Too much has come meanwhile, or it was made just before: the next read sees.
+        if latest > through:
+            _add(changes, gather_changes(cursor, query, changes.bytes_max, (through + 1, latest)))
+        buffer.add_changes(changes)
+
+
+def _add(changes: StreamBuffer, gathered: Gathered) -> None:
+    if gathered.additions:
+        changes.append(gathered.additions, 0)
 
 
 def refill(

@@ -20,10 +20,12 @@ import pyarrow as pa
 from . import datarow
 from .asking import ask_maybe
 from .buffer import Hot, StreamBuffer
+from .changes import ChangesQuery
+from .clock import Clock
 from .duckdb_errors import translated
 from .errors import Gap, UndefinedObject
-from .log import EVENT_TYPES, EventQuery
-from .publishing import BATCH_ROWS, LSN, PARTITION, TEXT_FORMATS, read_edges
+from .log import EventQuery
+from .publishing import BATCH_ROWS, read_edges, refill_changes
 from .schema import SCHEMA
 
 # Fewest log rows that one query of a cold read looks at: a smaller window saves nothing.
@@ -50,18 +52,23 @@ class ScanRange:
 
 
 class Scan:
-    """One scan under way; see the head of the file. Not for several threads at once."""
+    """One scan under way; see the head of the file. Not for several threads at once.
+
+    Of a `ChangesQuery` the rows are those of ENVELOPE CHANGES: an update's two come together.
+    """
 
     def __init__(
         self,
-        query: EventQuery,
+        query: EventQuery | ChangesQuery,
         buffer: StreamBuffer,
         bounds: ScanRange,
         new_cursor: Callable[[], duckdb.DuckDBPyConnection],
         alive: Callable[[], bool],
+        clock: Clock,
     ) -> None:
         self._query = query
         self._buffer = buffer
+        self._clock = clock
         self._new_cursor = new_cursor
         self._alive = alive
         self._cursor: duckdb.DuckDBPyConnection | None = None
@@ -112,10 +119,17 @@ class Scan:
     @property
     def hot(self) -> bool:
         """Whether the next events are in the buffers, as far as can be told without the log."""
-        return self._buffer.holds(self._after)
+        buffer = self._buffer
+        if isinstance(self._query, ChangesQuery):
+            if buffer.changes is None:
+                return False
+            buffer = buffer.changes
+        return buffer.holds(self._after)
 
     def read(self, limit: int) -> Hot:
         """The next events, at most `limit` rows (fewer do not mean the end: see `exhausted`).
+
+        An update in ENVELOPE CHANGES is not parted: it gives one row more instead.
 
         Raises:
             Gap: 72000, an event that was to come has been trimmed.
@@ -123,18 +137,49 @@ class Scan:
         """
         if not self._alive():
             raise UndefinedObject(f'stream "{self._query.stream.name}" does not exist')
-        found = self._buffer.read(self._after, self.through_lsn, limit)
+        found = self._buffered(limit)
         if found is None:
             self._buffer.log_reads += 1
             batch, exhausted = self._cold(min(limit, BATCH_ROWS))
+            layout = self._query.layout
             found = Hot(
-                batch.column(LSN).to_pylist(),
-                batch.column(PARTITION).to_pylist(),
-                datarow.rows(batch, EVENT_TYPES, TEXT_FORMATS),
+                batch.column(layout.lsn).to_pylist(),
+                batch.column(layout.partition).to_pylist(),
+                datarow.rows(batch, layout.types),
                 exhausted,
             )
         self._given(found.lsns, found.exhausted)
         return found
+
+    def _buffered(self, limit: int) -> Hot | None:
+        """The next rows from the buffers; None where only the log has them."""
+        if not isinstance(self._query, ChangesQuery):
+            return self._buffer.read(self._after, self.through_lsn, limit)
+        if self._buffer.failure is not None:
+            raise self._buffer.failure
+        if self._buffer.changes is None and self._buffer.holds(self._after):
+            self._make_changes(self._query)
+        changes = self._buffer.changes
+        if changes is None:
+            return None
+        self._buffer.read_s = self._clock.monotonic_s()
+        return changes.read(self._after, self.through_lsn, limit)
+
+    def _make_changes(self, query: ChangesQuery) -> None:
+        """The first hot read of ENVELOPE CHANGES: from here on its rows are kept ready."""
+        self._buffer.read_s = self._clock.monotonic_s()
+        if self._cursor is None:
+            self._cursor = self._new_cursor()
+        try:
+            refill_changes(self._cursor, query, self._buffer, min(self._after.values()))
+        except (duckdb.Error, OSError) as error:
+            raise self._told(error) from error
+
+    def _told(self, error: Exception) -> Exception:
+        """An error of DuckDB's as it is told: a stream that has been dropped is no longer there."""
+        if not self._alive():
+            return UndefinedObject(f'stream "{self._query.stream.name}" does not exist')
+        return translated(error)
 
     def batches(self, limit: int | None = None) -> Iterator[pa.RecordBatch]:
         """All remaining events (at most `limit`) as Arrow batches, typed, from the log.
@@ -146,10 +191,10 @@ class Scan:
             if not self._alive():
                 raise UndefinedObject(f'stream "{self._query.stream.name}" does not exist')
             size = BATCH_ROWS if limit is None else min(limit, BATCH_ROWS)
-            batch, exhausted = self._cold(size)
+            batch, exhausted = self._cold(size, typed=True)
             if limit is not None:
-                limit -= batch.num_rows
-            self._given(batch.column(LSN).to_pylist(), exhausted)
+                limit = max(0, limit - batch.num_rows)
+            self._given(batch.column(self._query.layout.lsn).to_pylist()[-1:], exhausted)
             if batch.num_rows:
                 yield batch
 
@@ -161,21 +206,39 @@ class Scan:
             if done > lsn:
                 self._after[number] = done
 
-    def _cold(self, limit: int) -> tuple[pa.RecordBatch, bool]:
-        """The next events from the log: at most `limit`, and whether that was all."""
+    def schema(self) -> pa.Schema:
+        """Of what `batches` gives.
+
+        Raises:
+            UndefinedObject: as `read`.
+        """
+        cursor = self._ready(typed=True)
+        try:
+            sql = self._window_sql(0, 0, 0, typed=True)
+            return cursor.sql(sql).to_arrow_table().schema
+        except duckdb.Error as error:
+            raise self._told(error) from error
+
+    def _ready(self, *, typed: bool) -> duckdb.DuckDBPyConnection:
+        """The scan's cursor; rows of ENVELOPE CHANGES that DuckDB reads again are carried whole."""
         if self._cursor is None:
             self._cursor = self._new_cursor()
+            if typed and isinstance(self._query, ChangesQuery):
+                self._cursor.execute("SET arrow_lossless_conversion = true")
+        return self._cursor
+
+    def _cold(self, limit: int, *, typed: bool = False) -> tuple[pa.RecordBatch, bool]:
+        """The next events from the log: at most `limit`, and whether that was all."""
+        cursor = self._ready(typed=typed)
         try:
-            self._cursor.execute("BEGIN")
+            cursor.execute("BEGIN")
             try:
-                self._check_edges(self._cursor)
-                return self._log_batch(self._cursor, limit)
+                self._check_edges(cursor)
+                return self._log_batch(cursor, limit, typed=typed)
             finally:
-                self._cursor.execute("COMMIT")
+                cursor.execute("COMMIT")
         except duckdb.Error as error:
-            if not self._alive():
-                raise UndefinedObject(f'stream "{self._query.stream.name}" does not exist') from error
-            raise translated(error) from error
+            raise self._told(error) from error
 
     def _check_edges(self, cursor: duckdb.DuckDBPyConnection) -> None:
         edges = read_edges(cursor, self._query.stream.stream_id)
@@ -183,7 +246,9 @@ class Scan:
             if number in self._after and self._after[number] < trimmed:
                 raise self._gap(number, self._after[number])
 
-    def _log_batch(self, cursor: duckdb.DuckDBPyConnection, limit: int) -> tuple[pa.RecordBatch, bool]:
+    def _log_batch(
+        self, cursor: duckdb.DuckDBPyConnection, limit: int, *, typed: bool
+    ) -> tuple[pa.RecordBatch, bool]:
         """Events of a window of log rows; windows without an event of ours are passed over."""
         low = min(self._after.values())
         rows = min(max(2 * limit, WINDOW_ROWS_MIN), BATCH_ROWS)
@@ -195,28 +260,33 @@ class Scan:
                 f"ORDER BY lsn LIMIT 1 OFFSET {rows - 1}",
             )
             high = self.through_lsn if row is None else int(row[0])
-            table = cursor.sql(self._window_sql(low, high, limit + 1)).to_arrow_table()
-            more = table.num_rows > limit
+            # One more tells whether there are more; two, where the last of `limit` may have a twin.
+            table = cursor.sql(self._window_sql(low, high, limit + 2, typed=typed)).to_arrow_table()
+            count = self._whole(table, limit)
             if table.num_rows or high >= self.through_lsn:
-                batch = as_batch(table.slice(0, limit))
-                return batch, not more and high >= self.through_lsn
+                batch = as_batch(table.slice(0, count))
+                return batch, count == table.num_rows and high >= self.through_lsn
             low = high
 
-    def _window_sql(self, low: int, high: int, limit: int) -> str:
+    def _whole(self, table: pa.Table, limit: int) -> int:
+        """How many of some rows to take: `limit`, or one more where that would part an update."""
+        if table.num_rows <= limit:
+            return int(table.num_rows)
+        lsns = table.column(self._query.layout.lsn)
+        return limit + int(lsns[limit - 1].as_py() == lsns[limit].as_py())
+
+    def _window_sql(self, low: int, high: int, limit: int, *, typed: bool) -> str:
         where = f"lsn > {low} AND lsn <= {high}"
         # tx_last wants the window's last transaction whole.
         whole = (
             f"lsn > {low} AND lsn <= coalesce((SELECT max(last_lsn) FROM {SCHEMA}.commits "
             f"WHERE first_lsn <= {high}), {high})"
         )
-        sql = self._query.sql(where, self._query.last_of_transaction(whole))
         partitions = len(self._buffer.partitions)
         starts = [self._after.get(number, self.through_lsn) for number in range(partitions)]
-        if len(set(starts)) == 1:
-            after = f"lsn > {starts[0]}"
-        else:
-            after = f"lsn > [{', '.join(map(str, starts))}][partition + 1]"
-        return f"SELECT * FROM ({sql}) WHERE {after} ORDER BY lsn LIMIT {limit}"
+        if typed and isinstance(self._query, ChangesQuery):
+            return self._query.typed_sql(where, starts, limit)
+        return self._query.page_sql(where, whole, starts, limit)
 
     def interrupt(self) -> None:
         """End a query of the scan that is under way; from any thread."""

@@ -1,0 +1,194 @@
+"""ENVELOPE CHANGES: a stream's events as typed rows of its table, and the SQL that makes them.
+
+Each event is one row of the table's columns with five of our own behind them; an update is two, the
+old row and then the new one, under one LSN. Everything about which events there are is the stream's
+(`log.EventQuery.rows`); here they get another form:
+
+- `sql`: the columns as the table has them, for the view `s_changes`;
+- `wire_sql`: ready for DataRows: what Arrow does not carry whole is text, as in any query's answer;
+- `typed_sql`: for a relation that DuckDB reads again (`carrying.py`).
+
+Source: docs/streams.md, "ENVELOPE CHANGES".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from . import datarow
+from .carrying import carried
+from .log import EventQuery, Layout
+from .quoting import ident
+from .schema import SCHEMA
+from .streams import Captured, Stream
+from .table import Column
+
+CHANGE_COLUMNS: tuple[tuple[str, str], ...] = (
+    ("_change_type", "VARCHAR"),
+    ("_commit_version", "BIGINT"),
+    ("_commit_timestamp", "TIMESTAMP WITH TIME ZONE"),
+    ("_lsn", "BIGINT"),
+    ("_partition", "INTEGER"),
+)
+CHANGE_NAMES = tuple(name for name, _ in CHANGE_COLUMNS)
+VIEW_SUFFIX = "_changes"
+# Behind all others where a query needs to know which event a row is of: twice the LSN, and one more
+# on every row but the first of an update's two. So rows sort by it, and a pair is told from one row.
+HIDDEN_PLACE = "__ducktail_lsn"
+
+
+def clashing(columns: Sequence[str]) -> str | None:
+    """A column that has one of our own names, for which a stream has no CHANGES envelope."""
+    return next((name for name in columns if name.lower() in CHANGE_NAMES), None)
+
+
+def view_name(stream: Stream) -> str:
+    """The view over the stream's retained changes."""
+    return f"{stream.name}{VIEW_SUFFIX}"
+
+
+@dataclass(frozen=True, slots=True)
+class ChangesQuery:
+    """The SELECT of one stream's changes, to be narrowed to a range of LSNs.
+
+    Its stream carries no column of one of our names (`clashing`).
+    """
+
+    events: EventQuery
+
+    @property
+    def stream(self) -> Stream:
+        """Whose changes they are."""
+        return self.events.stream
+
+    @property
+    def captured(self) -> Captured:
+        """The stream's table."""
+        return self.events.captured
+
+    @property
+    def columns(self) -> tuple[tuple[str, str], ...]:
+        """Name and type of each column: the table's that the stream carries, then ours."""
+        return (*((column.name, column.type) for _, column in self._placed()), *CHANGE_COLUMNS)
+
+    @property
+    def layout(self) -> Layout:
+        """The types as a client gets them, and where LSN and partition stand."""
+        names = [name for name, _ in self.columns]
+        types = tuple(type_ for _, type_ in self.columns)
+        return Layout(types, len(names) - 2, len(names) - 1)
+
+    def sql(self, where: str, commit: tuple[int, int] | None = None, extra: str = "") -> str:
+        """The changes of the log rows that satisfy `where`, in no particular order.
+
+        Args:
+            where: predicate on the log's columns (lsn, txid).
+            commit: first LSN and commit time (microseconds) where all rows are of one transaction
+                that the caller knows; None asks `commits`.
+            extra: more columns, on `l`.
+        """
+        commit_time = f"make_timestamptz({commit[1]})" if commit else "c.commit_time"
+        change = (
+            "CASE WHEN l.event_op <> 'update' THEN l.event_op WHEN l.after_side "
+            "THEN 'update_postimage' ELSE 'update_preimage' END"
+        )
+        values = (
+            *(f"{self._value(place, column)} AS {ident(column.name)}" for place, column in self._placed()),
+            f"{change} AS _change_type",
+            "l.txid AS _commit_version",
+            f"{commit_time} AS _commit_timestamp",
+            "l.lsn AS _lsn",
+            f"{self.events.partition_sql()} AS _partition",
+        )
+        query = (
+            f"SELECT {', '.join(values)}{extra} FROM (SELECT *, unnest({self._sides()}) AS after_side "
+            f"FROM ({self.events.rows(where)})) AS l"
+        )
+        return query if commit else f"{query} JOIN {SCHEMA}.commits AS c ON c.txid = l.txid"
+
+    def wire_sql(self, where: str, commit: tuple[int, int] | None = None) -> str:
+        """The same with columns c0, c1, .. as `datarow` encodes them, in order."""
+        names = self._numbered()
+        projection = datarow.select_text(self.layout.types) or ", ".join(names)
+        return self._ordered(projection, self.sql(where, commit), names)
+
+    def page_sql(self, where: str, whole: str, starts: Sequence[int], limit: int) -> str:
+        """The first rows, for the wire, after an LSN of each partition's own, in order."""
+        names = self._numbered()
+        projection = datarow.select_text(self.layout.types) or ", ".join(names)
+        return self._page(projection, self.sql(where), names, starts, limit)
+
+    def typed_sql(self, where: str, starts: Sequence[int], limit: int) -> str:
+        """The same, typed, as Arrow carries the values; with the hidden column."""
+        hidden = (
+            f", (2 * l.lsn + CASE WHEN l.event_op = 'update' AND NOT l.after_side THEN 0 ELSE 1 END)"
+            f"::BIGINT AS {HIDDEN_PLACE}"
+        )
+        names = [*self._numbered(), HIDDEN_PLACE]
+        items = [
+            name if carrier is None else f"{name}::{carrier} AS {name}"
+            for name, carrier in zip(names, self._carriers(), strict=False)
+        ]
+        projection = ", ".join([*items, HIDDEN_PLACE])
+        return self._page(projection, self.sql(where, None, hidden), names, starts, limit)
+
+    def relation_sql(self, relation: str, *, hidden: bool) -> str:
+        """What reads rows of `typed_sql` under the table's names and types."""
+        items = [
+            f"{place}{'' if carrier is None else f'::{type_}'} AS {ident(name)}"
+            for place, (name, type_), carrier in zip(
+                self._numbered(), self.columns, self._carriers(), strict=True
+            )
+        ]
+        if hidden:
+            items.append(HIDDEN_PLACE)
+        return f"(SELECT {', '.join(items)} FROM {relation})"
+
+    def empty_sql(self) -> str:
+        """A relation without rows: what DuckDB's binder is shown."""
+        items = ", ".join(f"NULL::{type_} AS {ident(name)}" for name, type_ in self.columns)
+        return f"(SELECT {items} WHERE false)"
+
+    def view_sql(self, name: str) -> str:
+        """CREATE VIEW of all retained changes."""
+        return f"CREATE VIEW {name} AS {self.sql(self.events.edge_sql())}"
+
+    def _numbered(self) -> list[str]:
+        return [f"c{place}" for place in range(len(self.columns))]
+
+    def _carriers(self) -> list[str | None]:
+        return [carried(type_) for _, type_ in self.columns]
+
+    def _page(
+        self, projection: str, sql: str, names: Sequence[str], starts: Sequence[int], limit: int
+    ) -> str:
+        lsn, partition = names[self.layout.lsn], names[self.layout.partition]
+        if len(set(starts)) == 1:
+            after = f"{lsn} > {starts[0]}"
+        else:
+            after = f"{lsn} > [{', '.join(map(str, starts))}][{partition} + 1]"
+        return self._ordered(projection, sql, names, f" WHERE {after}") + f" LIMIT {limit}"
+
+    def _ordered(self, projection: str, sql: str, names: Sequence[str], where: str = "") -> str:
+        lsn, change_type = names[self.layout.lsn], names[self.layout.lsn - 3]
+        # 'update_preimage' stands behind 'update_postimage' in the alphabet.
+        return (
+            f"SELECT {projection} FROM ({sql}) AS r({', '.join(names)}){where} "
+            f"ORDER BY r.{lsn}, r.{change_type} DESC"
+        )
+
+    def _placed(self) -> list[tuple[int, Column]]:
+        carried_names = set(self.stream.columns)
+        stored = self.captured.shape.stored
+        return [(place, c) for place, c in enumerate(stored, 1) if c.name in carried_names]
+
+    def _value(self, place: int, column: Column) -> str:
+        if self.stream.before == "full" or column.name in self.captured.shape.primary_key:
+            return f"CASE WHEN l.after_side THEN l.n{place} ELSE l.o{place} END"
+        return f"CASE WHEN l.after_side THEN l.n{place} END"
+
+    def _sides(self) -> str:
+        """Which images an event shows, in order: false for the old row, true for the new one."""
+        update = "[true]" if self.stream.before == "none" else "[false, true]"
+        return f"CASE event_op WHEN 'update' THEN {update} WHEN 'delete' THEN [false] ELSE [true] END"
