@@ -20,7 +20,9 @@ from dataclasses import dataclass, field
 from itertools import repeat
 from operator import itemgetter
 
+from .edges import Edge, Edges
 from .errors import DucktailError
+from .retained_bytes import RetainedBytes
 
 # What a buffered event costs beside its bytes: the object's head (33 bytes), its LSN (32), and its
 # places in five lists.
@@ -60,13 +62,19 @@ class PartitionBuffer:
     rows: list[bytes] = field(default_factory=list)
     first: int = 0
     events: int = 0  # ever appended: the position after the last event
-    first_lsn: int | None = None  # first retained event
+    first_lsn: int | None = None  # first retained event; None: there is none, or only the log can tell
     last_lsn: int = 0  # last readable event, 0 before the first
     last_commit_us: int = 0
     trimmed_events: int = 0
     trimmed_through_lsn: int = 0
+    trimmed_by: str = ""  # why the last trimmed event went
     unbuffered_through_lsn: int = 0  # last event that is only in the log, or trimmed
     buffered_bytes: int = 0
+
+    @property
+    def retained(self) -> int:
+        """How many events are retained."""
+        return self.events - self.trimmed_events
 
     @property
     def buffered_from_position(self) -> int:
@@ -89,7 +97,7 @@ class PartitionBuffer:
         assert added.first_lsn > self.last_lsn, "LSNs rise within a partition"
         if added.skipped_through_lsn:
             self.unbuffered_through_lsn = added.skipped_through_lsn
-        if self.first_lsn is None:
+        if not self.retained:
             self.first_lsn = added.first_lsn
         self.lsns.extend(added.lsns)
         self.rows.extend(added.rows)
@@ -139,11 +147,16 @@ class PartitionBuffer:
         whole = self.unbuffered_through_lsn <= self.trimmed_through_lsn
         return self.trimmed_through_lsn if whole else lsn
 
-    def trim(self, through_lsn: int, events: int) -> None:
-        """Events up to `through_lsn`, `events` in all since the stream began, are no longer retained."""
-        self.trimmed_events = events
-        self.trimmed_through_lsn = through_lsn
-        self.unbuffered_through_lsn = max(self.unbuffered_through_lsn, through_lsn)
+    def trim(self, edge: Edge) -> None:
+        """Events up to an edge are no longer retained."""
+        self.trimmed_events = edge.events
+        self.trimmed_through_lsn = edge.through_lsn
+        self.trimmed_by = edge.reason
+        self.unbuffered_through_lsn = max(self.unbuffered_through_lsn, edge.through_lsn)
+        if not self.retained:
+            self.first_lsn = None
+        elif self.first_lsn is None or self.first_lsn <= edge.through_lsn:
+            self.first_lsn = self.buffered_from_lsn if self.complete_after(edge.through_lsn) else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,6 +196,8 @@ class StreamBuffer:
         self.bytes_max = bytes_max
         self.bytes = 0
         self.log_reads = 0  # reads that had to go to the log
+        self.edge_lsn = 0  # the stream's pointer into the log
+        self.retained_bytes = RetainedBytes()
         self.failure: DucktailError | None = None  # why the log could not be read
         self._lsns: list[int] = []
         self._numbers: list[int] = []
@@ -194,14 +209,17 @@ class StreamBuffer:
         """LSN of the stream's last readable event, 0 before the first."""
         return max(partition.last_lsn for partition in self.partitions)
 
-    def append(self, additions: Mapping[int, Addition], commit_us: int) -> None:
+    def append(self, additions: Mapping[int, Addition], commit_us: int, size: int) -> None:
         """Add the events of whole transactions at once.
 
         Args:
             additions: partition -> its new events.
             commit_us: commit time of the last of these transactions.
+            size: bytes of all of these events, as they are sent.
         """
         with self.mutex:
+            if additions:
+                self.retained_bytes.add(max(added.last_lsn for added in additions.values()), size)
             if any(added.skipped_through_lsn for added in additions.values()):
                 self._clear()
             for number, added in additions.items():
@@ -259,24 +277,26 @@ class StreamBuffer:
             partition.clear()
         self._lsns, self._numbers, self._rows, self._first, self.bytes = [], [], [], 0, 0
 
-    def trim(self, edges: Mapping[int, tuple[int, int]], first_lsns: Mapping[int, int]) -> None:
-        """Events are no longer retained.
-
-        Args:
-            edges: partition -> (LSN of its last trimmed event, how many are trimmed since it began).
-            first_lsns: partition -> its first retained event, for those that have one.
-        """
-        through_lsn = max((lsn for lsn, _ in edges.values()), default=0)
+    def trim(self, edges: Edges) -> None:
+        """Events up to these edges are no longer retained."""
         changes = self.changes
         if changes is not None:
-            changes.trim(edges, first_lsns)
+            changes.trim(edges)
         with self.mutex:
-            while self._first < len(self._lsns) and self._lsns[self._first] <= through_lsn:
+            while self._first < len(self._lsns) and self._lsns[self._first] <= edges.through_lsn:
                 self._drop_oldest()
-            for number, (lsn, events) in edges.items():
-                self.partitions[number].trim(lsn, events)
-            for number, partition in enumerate(self.partitions):
-                partition.first_lsn = first_lsns.get(number)
+            for number, edge in edges.partitions.items():
+                self.partitions[number].trim(edge)
+            self.edge_lsn = edges.through_lsn
+            self.retained_bytes.trim(edges.through_lsn)
+
+    def resize(self, bytes_max: int) -> None:
+        """Another byte bound: what does not fit any more is dropped now."""
+        self.drop_changes()
+        with self.mutex:
+            self.bytes_max = bytes_max
+            while self.bytes > self.bytes_max:
+                self._drop_oldest()
 
     def holds(self, after: Mapping[int, int]) -> bool:
         """Whether every retained event after these LSNs (partition -> LSN) is buffered."""

@@ -47,6 +47,7 @@ from .offsets import Move, Offsets, going_back, insert_sql
 from .publisher import Note, Publisher
 from .publishing import publish, refill
 from .quoting import ident
+from .retention import Retention
 from .scan import Scan, ScanRange
 from .sessions import SessionEntry, Watchdog
 from .settings import Settings
@@ -80,6 +81,7 @@ class Database:
         self.buffers: dict[int, StreamBuffer] = {}
         self.conflicts: dict[int, Conflicts] = {}
         self.writer_lock = WriterLock()
+        self.edges_lock = threading.Lock()
         self.gate = Gate()
         self.indexes_changed = False
         self.shields: dict[int, Callable[[], AbstractContextManager[None]]] = {}
@@ -105,6 +107,9 @@ class Database:
         bound = settings.wal_bytes_max
         self._watchdog = Watchdog(self.sessions, clock, file.wal_path, bound, self.checkpoint)
         self._watchdog.start()
+        interval_ms = settings.retention_interval_ms
+        self.retention = Retention(self, self.cursor(utc=True), self.new_session_id(), interval_ms)
+        self.retention.start()
 
     # Opening and closing.
 
@@ -132,6 +137,7 @@ class Database:
             return
         self._closed = True
         self._watchdog.close()
+        self.retention.close()
         self.offsets.close()
         self.publisher.close()
         self._file.close()
@@ -289,6 +295,10 @@ class Database:
                 hint="SELECT * FROM ducktail.sessions shows who holds it; lock_timeout is how long "
                 "a writer waits.",
             )
+
+    def unlock_writer(self, session_id: int) -> None:
+        """Let go of the writer lock."""
+        self.writer_lock.release(session_id)
 
     def enter_plain(self, transaction_of: int, table: TableKey, timeout_ms: int) -> Waiting[bool]:
         """Before a session writes a table that has no stream; True when it still has none.
@@ -564,7 +574,8 @@ class Database:
                 logger.exception('publishing stream "%s" failed: its log is read again', stream.name)
             if stream.key in self.catalog.streams:
                 through = notes[-1].last_lsn
-                self.buffers[stream.stream_id] = self._refilled(self._publish_cursor, stream, through)
+                with self.edges_lock:
+                    self.buffers[stream.stream_id] = self._refilled(self._publish_cursor, stream, through)
 
     def wait_published(self, lsn: int) -> Waiting[None]:
         """Wait until every event up to `lsn` is readable."""
@@ -584,7 +595,7 @@ class Database:
             self.buffer(stream),
             bounds,
             lambda: self.cursor(utc=True),
-            lambda: self.catalog.stream_by_id(stream.stream_id) is stream,
+            lambda: self.catalog.stream_by_id(stream.stream_id) is not None,
             self.clock,
         )
 

@@ -38,6 +38,7 @@ from .streams import (
     BUFFER_BYTES_MIN,
     DEFAULT_BUFFER_BYTES,
     DEFAULT_PARTITIONS_WITH_KEY,
+    DEFAULT_RETENTION_US,
     OPERATIONS,
     PARTITIONS_MAX,
     Captured,
@@ -71,6 +72,8 @@ class StreamSpec:
     snapshot: str = "none"
     before: str = "full"
     buffer_bytes: int = DEFAULT_BUFFER_BYTES
+    retention_us: int | None = DEFAULT_RETENTION_US
+    retention_bytes: int | None = None
 
 
 def _resolved(names: tuple[str, ...], shape: TableShape, what: str) -> tuple[str, ...]:
@@ -142,6 +145,8 @@ def _stream_of(spec: StreamSpec, shape: TableShape, table_id: int, stream_id: in
         before=spec.before,
         buffer_bytes=spec.buffer_bytes,
         created_lsn=0,
+        retention_us=spec.retention_us,
+        retention_bytes=spec.retention_bytes,
     )
 
 
@@ -249,7 +254,6 @@ def _create_locked(
             created_at_us=now_us,
         )
         cursor.execute(_insert_stream_sql(stream))
-        captured = captured.with_streams((*captured.streams, stream))
         view = f"{ident(stream.schema)}.{ident(stream.name)}"
         cursor.execute(EventQuery(stream, captured).view_sql(view))
         events = 0
@@ -271,7 +275,7 @@ def _create_locked(
         with suppress(duckdb.Error):
             cursor.execute("ROLLBACK")
         raise
-    _show_stream(database, known or captured, stream)
+    _show_stream(database, captured, stream)
     if events:
         with database.mutex:
             database.last_lsn, database.last_txid = base_lsn + events, txid
@@ -320,8 +324,18 @@ def _insert_stream_sql(stream: Stream) -> str:
         str(stream.buffer_bytes),
         str(stream.created_lsn),
         f"make_timestamptz({stream.created_at_us})",
+        _or_null(stream.retention_us),
+        _or_null(stream.retention_bytes),
     )
-    return f"INSERT INTO ducktail.stream_catalog VALUES ({', '.join(values)})"
+    return (
+        "INSERT INTO ducktail.stream_catalog (stream_id, schema_name, stream_name, table_id, operations, "
+        "columns, filter, partitions, partition_by, snapshot, before, buffer_bytes, created_lsn, "
+        f"created_at, retention_us, retention_bytes) VALUES ({', '.join(values)})"
+    )
+
+
+def _or_null(value: int | None) -> str:
+    return "NULL" if value is None else str(value)
 
 
 def _show_stream(database: Database, captured: Captured, stream: Stream) -> None:
@@ -351,7 +365,8 @@ def drop_stream(
     groups: tuple[Group, ...] = ()
     try:
         yield from database.wait_published(database.last_lsn)
-        if database.catalog.streams.get(stream.key) is not stream:
+        known = database.catalog.stream_by_id(stream.stream_id)
+        if known is None:
             raise UndefinedObject(f'stream "{stream.name}" does not exist')
         groups = database.catalog.groups_of(stream.stream_id)
         for group in groups:
@@ -399,6 +414,7 @@ def _drop_locked(
         statements += [
             f"DELETE FROM ducktail.group_catalog WHERE group_id IN ({ids})",
             f"DELETE FROM ducktail.offset_log WHERE group_id IN ({ids})",
+            f"DELETE FROM ducktail.passed_positions WHERE group_id IN ({ids})",
         ]
     last = len(captured.streams) == 1
     if last:

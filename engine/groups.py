@@ -18,7 +18,13 @@ from .transaction import Transaction
 
 
 def create_group(
-    database: Database, transaction: Transaction, stream: Stream, name: str, start: str, after_lsn: int
+    database: Database,
+    transaction: Transaction,
+    stream: Stream,
+    name: str,
+    start: str,
+    after_lsn: int,
+    on_gap: str = "error",
 ) -> None:
     """Make a consumer group within a transaction that holds the writer lock; it is there at COMMIT.
 
@@ -33,10 +39,11 @@ def create_group(
     if key in database.catalog.groups or key in transaction.new_groups:
         raise DuplicateObject(f'consumer group "{name}" of stream "{stream.name}" already exists')
     now_us = database.clock.now_us()
-    group = Group(new_id(transaction.cursor), stream.stream_id, name, start, now_us)
+    group = Group(new_id(transaction.cursor), stream.stream_id, name, start, now_us, on_gap)
     transaction.cursor.execute(
-        f"INSERT INTO ducktail.group_catalog VALUES ({group.group_id}, {stream.stream_id}, "
-        f"{literal(name)}, {literal(start)}, make_timestamptz({now_us}))"
+        "INSERT INTO ducktail.group_catalog (group_id, stream_id, group_name, start, created_at, on_gap) "
+        f"VALUES ({group.group_id}, {stream.stream_id}, {literal(name)}, {literal(start)}, "
+        f"make_timestamptz({now_us}), {literal(on_gap)})"
     )
     lsns = _start_lsns(database, transaction, stream, start, after_lsn)
     move = database.offsets.move(group.group_id, lsns, transaction.committed_by)
@@ -73,7 +80,7 @@ def _group_adder(database: Database, group: Group, move: Move) -> Callable[[], N
 
 def drop_group(database: Database, transaction: Transaction, group: Group) -> None:
     """Drop a consumer group with its offsets within a transaction that holds the writer lock."""
-    for table in ("group_catalog", "offset_log"):
+    for table in ("group_catalog", "offset_log", "passed_positions"):
         transaction.cursor.execute(
             f"DELETE FROM ducktail.{table} WHERE group_id = {group.group_id}"
         ).fetchall()

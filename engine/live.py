@@ -20,6 +20,7 @@ from . import datarow
 from .asking import ask_maybe
 from .buffer import PartitionBuffer, StreamBuffer
 from .clock import Clock
+from .durations import SECOND_US, interval_text
 from .log import EVENT_NAMES, EventQuery, shown_name
 from .offsets import Offsets, Position
 from .sessions import SessionEntry
@@ -79,7 +80,8 @@ def streams(database: LiveSource) -> Iterator[Row]:
     for stream, buffer in _streams(database):
         shape = database.catalog.table_by_id(stream.table_id).shape
         with buffer.mutex:
-            events = sum(p.events - p.trimmed_events for p in buffer.partitions)
+            events = sum(p.retained for p in buffer.partitions)
+            size = buffer.retained_bytes.total
             end_lsn = buffer.end_lsn
         yield {
             "schema_name": stream.schema,
@@ -93,8 +95,11 @@ def streams(database: LiveSource) -> Iterator[Row]:
             "snapshot": stream.snapshot,
             "before": stream.before,
             "buffer_bytes": stream.buffer_bytes,
+            "retention": None if stream.retention_us is None else interval_text(stream.retention_us),
+            "retention_bytes": stream.retention_bytes,
             "created_at": _time(stream.created_at_us),
             "events": events,
+            "bytes": size,
             "end_lsn": end_lsn or None,
         }
 
@@ -110,7 +115,7 @@ def partitions(database: LiveSource) -> Iterator[Row]:
                     "partition": number,
                     "first_lsn": partition.first_lsn,
                     "last_lsn": partition.last_lsn or None,
-                    "events": partition.events - partition.trimmed_events,
+                    "events": partition.retained,
                     "bytes": partition.buffered_bytes,
                     "buffered_from_lsn": partition.buffered_from_lsn,
                     "trimmed_events": partition.trimmed_events,
@@ -184,6 +189,7 @@ def consumer_groups(database: LiveSource) -> Iterator[Row]:
             "stream_name": stream.name,
             "group_name": group.name,
             "start": group.start,
+            "on_gap": group.on_gap,
             "created_at": _time(group.created_at_us),
             "lag_events": lag,
         }
@@ -203,6 +209,9 @@ def _offset(
     partition = buffer.partitions[number]
     lag = lag_events(database, stream, number, partition, at.lsn)
     lag_s = _oldest_unread_s(database, stream, number, partition, at.lsn) if lag else 0.0
+    left_s = None
+    if lag and stream.retention_us is not None:
+        left_s = max(0.0, stream.retention_us / SECOND_US - lag_s)
     return {
         "schema_name": stream.schema,
         "stream_name": stream.name,
@@ -212,10 +221,23 @@ def _offset(
         "end_lsn": partition.last_lsn,
         "lag_events": lag,
         "lag_seconds": lag_s,
+        "headroom_events": partition.retained - lag,
+        "headroom_seconds": left_s,
+        "trimmed_unread": _trimmed_unread(database, group, number, partition, at.lsn),
         "committed_at": _time(at.committed_at_us),
         "committed_by": at.committed_by or None,
         "last_read_at": _time(database.last_reads.get((group.group_id, number))),
     }
+
+
+def _trimmed_unread(
+    database: LiveSource, group: Group, number: int, partition: PartitionBuffer, lsn: int
+) -> int:
+    """How many events behind a group's committed LSN are gone; where that is not known, the most."""
+    if lsn >= partition.trimmed_through_lsn:
+        return 0
+    place = database.offsets.passed_position(group.group_id, number, lsn)
+    return partition.trimmed_events - (place or 0)
 
 
 def sessions(database: LiveSource) -> Iterator[Row]:

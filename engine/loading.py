@@ -61,7 +61,7 @@ def read_catalog(cursor: duckdb.DuckDBPyConnection) -> Catalog:
         for stream in _read_streams(cursor, table_id):
             catalog.put_stream(captured, stream)
     for row in cursor.execute(
-        "SELECT group_id, stream_id, group_name, start, epoch_us(created_at) "
+        "SELECT group_id, stream_id, group_name, start, epoch_us(created_at), on_gap "
         "FROM ducktail.group_catalog ORDER BY group_id"
     ).fetchall():
         group = Group(*row)
@@ -72,7 +72,8 @@ def read_catalog(cursor: duckdb.DuckDBPyConnection) -> Catalog:
 def _read_streams(cursor: duckdb.DuckDBPyConnection, table_id: int) -> list[Stream]:
     rows = cursor.execute(
         "SELECT stream_id, schema_name, stream_name, operations, columns, filter, partitions, "
-        "partition_by, snapshot, before, buffer_bytes, created_lsn, epoch_us(created_at) "
+        "partition_by, snapshot, before, buffer_bytes, created_lsn, epoch_us(created_at), "
+        "retention_us, retention_bytes "
         f"FROM ducktail.stream_catalog WHERE table_id = {table_id} ORDER BY stream_id"
     ).fetchall()
     return [
@@ -91,6 +92,8 @@ def _read_streams(cursor: duckdb.DuckDBPyConnection, table_id: int) -> list[Stre
             buffer_bytes=row[10],
             created_lsn=row[11],
             created_at_us=row[12],
+            retention_us=row[13],
+            retention_bytes=row[14],
         )
         for row in rows
     ]

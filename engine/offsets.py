@@ -113,6 +113,7 @@ class Offsets:
         self._condition = threading.Condition()  # guards all below
         self._queue: deque[Request] = deque()
         self._positions: dict[int, dict[int, Position]] = {}
+        self._passed: dict[tuple[int, int], tuple[int, int]] = {}  # see `passed`
         self._holders: dict[int, int] = {}  # group id -> session id, or COMMITTER
         self._waiters: dict[int, deque[tuple[int, Future[None]]]] = {}
         self._closing = False
@@ -133,11 +134,26 @@ class Offsets:
             self._positions.setdefault(move.group_id, {})
             self._apply(move)
             self._seq = move.seq
+        for group_id, partition, lsn, position in self._cursor.execute(
+            f"SELECT group_id, partition, lsn, position FROM {SCHEMA}.passed_positions"
+        ).fetchall():
+            self._passed[group_id, partition] = (lsn, position)
 
     def positions(self, group_id: int) -> dict[int, Position]:
         """A copy of a group's positions, by partition."""
         with self._condition:
             return dict(self._positions.get(group_id, {}))
+
+    def passed(self, group_id: int, partition: int, lsn: int, position: int) -> None:
+        """Retention has passed a committed LSN: so many of the partition's events are at or before it."""
+        with self._condition:
+            self._passed[group_id, partition] = (lsn, position)
+
+    def passed_position(self, group_id: int, partition: int, lsn: int) -> int | None:
+        """How many of a partition's events are at or before a committed LSN that retention has passed."""
+        with self._condition:
+            found = self._passed.get((group_id, partition))
+            return found[1] if found is not None and found[0] == lsn else None
 
     def move(self, group_id: int, lsns: Mapping[int, int], by: str) -> Move:
         """A commit with the next number; the caller holds the group until it is written."""
@@ -359,6 +375,8 @@ class Offsets:
         with self._condition:
             for group_id in group_ids:
                 self._positions.pop(group_id, None)
+                for key in [key for key in self._passed if key[0] == group_id]:
+                    del self._passed[key]
 
     def close(self) -> None:
         """Write what has been submitted and end the committer."""

@@ -21,6 +21,7 @@ from . import datarow
 from .asking import ask_maybe
 from .buffer import ROW_OVERHEAD_BYTES, Addition, StreamBuffer
 from .changes import ChangesQuery
+from .edges import read_edges
 from .log import EVENT_LAYOUT, EVENT_NAMES, EVENT_TYPES, EventQuery, Layout
 from .publisher import Note
 
@@ -36,6 +37,8 @@ SHARE_ROWS = 512
 SORT_LSNS_MAX = 100_000
 # Events at the tail that tell how large the others are.
 SAMPLE_ROWS = 256
+# Parts of a log's LSNs whose events are counted apart at open: retention by bytes is as exact as they.
+SPREAD = 64
 
 TEXT_FORMATS = (0,) * len(EVENT_NAMES)
 LSN, TXID, TX_LAST = (EVENT_NAMES.index(n) for n in ("lsn", "txid", "tx_last"))
@@ -48,12 +51,16 @@ class Gathered:
     bytes_max: int
     layout: Layout = EVENT_LAYOUT
     additions: dict[int, Addition] = field(default_factory=dict)
+    rows: int = 0  # events that came, dropped ones included
+    size: int = 0  # their bytes
     _order: deque[tuple[int, int, int]] = field(default_factory=deque)
     _bytes: int = 0
 
     def add(self, batch: pa.RecordBatch) -> None:
         """Encode a batch, in LSN order, and share it out to its partitions."""
         rows = datarow.rows(batch, self.layout.types)
+        self.rows += len(rows)
+        self.size += sum(map(len, rows))
         lsns = batch.column(self.layout.lsn).to_numpy()
         partitions = batch.column(self.layout.partition).to_numpy()
         for start in range(0, len(rows), SHARE_ROWS):
@@ -153,7 +160,7 @@ def _publish(
     for batch in with_last(in_order(cursor, sql, last - first + 1)):
         gathered.add(batch)
     if gathered.additions:
-        buffer.append(gathered.additions, mine[-1].commit_us)
+        buffer.append(gathered.additions, mine[-1].commit_us, gathered.size)
     if buffer.changes is not None:
         _publish_changes(cursor, ChangesQuery(query), buffer, (first, last), commit)
 
@@ -234,7 +241,7 @@ def _refill_changes(
 
 def _add(changes: StreamBuffer, gathered: Gathered) -> None:
     if gathered.additions:
-        changes.append(gathered.additions, 0)
+        changes.append(gathered.additions, 0, gathered.size)
 
 
 def refill(
@@ -242,13 +249,11 @@ def refill(
 ) -> None:
     """Make a stream's empty buffers from its log: the counts of all events, the tail itself."""
     edges = read_edges(cursor, query.stream.stream_id)
-    edge = max((lsn for lsn, _ in edges.values()), default=0)
+    edge = edges.through_lsn
     where = f"lsn > {edge} AND lsn <= {through_lsn}"
-    counts = cursor.execute(
-        f"SELECT partition, count(*), min(lsn), max(lsn), max(epoch_us(commit_time)) "
-        f"FROM ({query.sql(where, 'NULL::BOOLEAN')}) GROUP BY partition"
-    ).fetchall()
-    tail_after = _tail_after(cursor, query, where, buffer.bytes_max, sum(row[1] for row in counts))
+    counts, spread = _count(cursor, query, where, edge, through_lsn)
+    events = sum(count for count, *_ in counts.values())
+    tail_after = _tail_after(cursor, query, where, buffer.bytes_max, events)
     gathered = Gathered(buffer.bytes_max)
     tail = f"lsn > {max(edge, tail_after)} AND lsn <= {through_lsn}"
     sql = query.sql(tail, query.last_of_transaction(tail))
@@ -256,12 +261,15 @@ def refill(
         if batch.num_rows:
             gathered.add(batch)
     with buffer.mutex:
-        for number, (lsn, events) in edges.items():
+        buffer.edge_lsn = edge
+        for number, gone in edges.partitions.items():
             partition = buffer.partitions[number]
-            partition.events = partition.trimmed_events = events
-            partition.trimmed_through_lsn = partition.unbuffered_through_lsn = lsn
+            partition.events, partition.last_lsn = gone.events, gone.through_lsn
+            partition.trim(gone)
+        for last, count in spread:
+            buffer.retained_bytes.add(last, count * gathered.size // max(1, gathered.rows))
     latest_us = 0
-    for number, count, first, last, commit_us in counts:
+    for number, (count, first, last, commit_us) in counts.items():
         added = gathered.additions.setdefault(number, Addition())
         if count > len(added.lsns):
             added.skipped_through_lsn = max(added.skipped_through_lsn, min(tail_after, last), first)
@@ -269,7 +277,35 @@ def refill(
                 added.skipped_through_lsn = last
         added.total, added.first_lsn, added.last_lsn = count, first, last
         latest_us = max(latest_us, commit_us)
-    buffer.append(gathered.additions, latest_us)
+    buffer.append(gathered.additions, latest_us, 0)
+
+
+def _count(
+    cursor: duckdb.DuckDBPyConnection, query: EventQuery, where: str, first_lsn: int, last_lsn: int
+) -> tuple[dict[int, tuple[int, int, int, int]], list[tuple[int, int]]]:
+    """The retained events: by partition, and how they spread over the LSNs.
+
+    Returns:
+        partition -> (events, first and last LSN, commit time of the last, microseconds); and for some
+        LSNs, rising, how many events lie between the one before and it.
+    """
+    width = max(1, (last_lsn - first_lsn) // SPREAD + 1)
+    counts: dict[int, tuple[int, int, int, int]] = {}
+    spread: dict[int, tuple[int, int]] = {}
+    for number, place, count, first, last, commit_us in cursor.execute(
+        f"SELECT partition, (lsn - {first_lsn}) // {width}, count(*), min(lsn), max(lsn), "
+        f"max(epoch_us(commit_time)) FROM ({query.sql(where, 'NULL::BOOLEAN')}) GROUP BY ALL"
+    ).fetchall():
+        known = counts.get(number, (0, first, 0, 0))
+        counts[number] = (
+            known[0] + count,
+            min(known[1], first),
+            max(known[2], last),
+            max(known[3], commit_us),
+        )
+        reached, events = spread.get(place, (0, 0))
+        spread[place] = (max(reached, last), events + count)
+    return counts, [spread[place] for place in sorted(spread)]
 
 
 def _tail_after(
@@ -291,12 +327,3 @@ def _tail_after(
     row = ask_maybe(cursor, f"SELECT lsn FROM ({sql}) ORDER BY lsn DESC LIMIT 1 OFFSET {fits}")
     assert row is not None
     return int(row[0])
-
-
-def read_edges(cursor: duckdb.DuckDBPyConnection, stream_id: int) -> dict[int, tuple[int, int]]:
-    """partition -> (last trimmed LSN, how many are trimmed), for those that have lost some."""
-    rows = cursor.execute(
-        f"SELECT partition, trimmed_through_lsn, trimmed_events FROM ducktail.stream_edges "
-        f"WHERE stream_id = {stream_id}"
-    ).fetchall()
-    return {partition: (lsn, events) for partition, lsn, events in rows}

@@ -1,88 +1,403 @@
-"""Letting go of a stream's oldest events: its edge moves, and the log loses what nobody retains.
+"""Retention: letting go of the oldest events, so that the log stays bounded.
 
-Source: docs/design/engine.md, "Retention".
+One thread looks every `retention_interval_ms`. For each stream it works out up to which LSN its events
+must go (by time, by bytes), always to the end of a transaction, and then does three things, each in
+transactions of its own:
+
+1. The edges move. What goes is counted first, without any lock; under the writer lock only the few
+   rows that say so are written, and the buffers follow.
+2. The log loses what is behind the edges of all of its table's streams, `STEP_LSNS` at a time.
+3. `commits` loses the rows that no log needs any more, but for the last one (counters come from it).
+
+A pass that is killed anywhere leaves edges that are true and rows behind them that nobody reads; the
+next pass takes them away. The log is only cut behind edges that are durable. The writer lock is let go
+of after each step, so a writer waits for one step at most. Source: docs/design/engine.md, "Retention".
 """
 
 from __future__ import annotations
 
+import logging
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import Protocol
+
 import duckdb
 
-from .database import Database
-from .definitions import run_in_transaction
+from .asking import ask, ask_maybe
+from .buffer import StreamBuffer
+from .clock import Clock
 from .duckdb_errors import translated
-from .errors import InvalidParameterValue
-from .streams import Stream
-from .waiting import Waiting
+from .edges import BY_BYTES, BY_TIME, Edge, Edges, read_edges
+from .errors import LockNotAvailable
+from .log import EventQuery
+from .offsets import Offsets
+from .schema import SCHEMA
+from .streams import Captured, Catalog, Stream
+from .waiting import Waiting, run
+
+logger = logging.getLogger(__name__)
+
+# LSNs, and rows of `commits`, that one step deletes: some 10 ms under the writer lock.
+STEP_LSNS = 500_000
+# LSNs in which the first retained event of a partition is looked for at first; doubled as needed.
+WINDOW_LSNS = 16_384
+# How long a step waits for the writer lock. A transaction may hold it for longer: then the step is
+# left for the next pass.
+LOCK_WAIT_MS = 60_000
 
 
-def trim(
-    database: Database,
-    session_id: int,
-    cursor: duckdb.DuckDBPyConnection,
-    stream: Stream,
-    through_lsn: int,
-    timeout_ms: int,
-) -> Waiting[None]:
-    """Retain only what of a stream comes after `through_lsn`; the log loses what no stream retains.
+class Retaining(Protocol):
+    """What retention needs of an open database (`database.Database`)."""
 
-    Raises:
-        LockNotAvailable: 55P03. InvalidParameterValue: 22023, past the stream's end.
+    mutex: threading.RLock
+    edges_lock: threading.Lock
+    catalog: Catalog
+    buffers: dict[int, StreamBuffer]
+    offsets: Offsets
+    clock: Clock
+    last_lsn: int
+
+    def event_query(self, stream: Stream) -> EventQuery:
+        """The SELECT of a stream's events."""
+
+    def lock_writer(self, session_id: int, timeout_ms: int) -> Waiting[None]:
+        """Wait for the writer lock."""
+
+    def unlock_writer(self, session_id: int) -> None:
+        """Let go of it."""
+
+    def wait_published(self, lsn: int) -> Waiting[None]:
+        """Wait until every event up to `lsn` is readable."""
+
+
+@dataclass(frozen=True, slots=True)
+class Goal:
+    """Up to which LSN a stream's events go, and why."""
+
+    through_lsn: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Passed:
+    """A group's committed LSN that an edge passes: so many of the partition's events are at or before it."""
+
+    group_id: int
+    partition: int
+    lsn: int
+    position: int
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """New edges of one stream, and the groups that are left behind them."""
+
+    stream: Stream
+    edges: Edges
+    passed: tuple[Passed, ...]
+
+
+class Retention:
+    """The thread, and the steps of a pass; see the head of the file.
+
+    Args:
+        owner: under which number it waits for the writer lock, as a session does.
     """
-    yield from database.lock_writer(session_id, timeout_ms)
-    try:
-        yield from database.wait_published(database.last_lsn)
-        buffer = database.buffers[stream.stream_id]
-        if through_lsn > buffer.end_lsn:
-            raise InvalidParameterValue(f"LSN {through_lsn} is past the stream's end")
-        edge = max(partition.trimmed_through_lsn for partition in buffer.partitions)
-        if through_lsn <= edge:
+
+    def __init__(
+        self, database: Retaining, cursor: duckdb.DuckDBPyConnection, owner: int, interval_ms: int
+    ) -> None:
+        self._database = database
+        self._cursor = cursor
+        self._owner = owner
+        self._interval_s = interval_ms / 1000
+        self._stop = threading.Event()
+        self._passing = threading.Lock()  # one pass at a time has the cursor
+        self._thread = threading.Thread(target=self._run, name="ducktail-retention", daemon=True)
+
+    def start(self) -> None:
+        """Begin to look."""
+        self._thread.start()
+
+    def close(self) -> None:
+        """End the thread after the step that it is at."""
+        self._stop.set()
+        self._cursor.interrupt()
+        if self._thread.is_alive():
+            self._thread.join()
+
+    def _run(self) -> None:
+        while not self._stop.wait(self._interval_s):
+            try:
+                self.look()
+            except LockNotAvailable as busy:
+                logger.info("retention waits for the next pass: %s", busy)
+            except Exception:  # Whatever it is, the next pass tries again, and nothing is half done.
+                if not self._stop.is_set():
+                    logger.exception("letting go of old events")
+
+    def look(self) -> None:
+        """One pass over all streams.
+
+        Raises:
+            LockNotAvailable: 55P03, a transaction holds the writer lock for too long. DucktailError:
+            what DuckDB said.
+        """
+        with self._passing:
+            try:
+                # Bytes are counted when events are published.
+                run(self._database.wait_published(self._database.last_lsn))
+                for captured in self._tables():
+                    goals = {s.stream_id: self._goal(s) for s in captured.streams}
+                    self._move_edges(captured.table_id, goals)
+                    self._cut_log(captured.table_id)
+                self._cut_commits()
+            except duckdb.Error as error:
+                raise translated(error) from error
+
+    def trim(self, stream: Stream, through_lsn: int, reason: str = BY_TIME) -> None:
+        """Let one stream go of everything up to the transaction that `through_lsn` is in.
+
+        Raises:
+            LockNotAvailable: 55P03. DucktailError: what DuckDB said.
+        """
+        with self._passing:
+            try:
+                self._move_edges(stream.table_id, {stream.stream_id: Goal(through_lsn, reason)})
+                self._cut_log(stream.table_id)
+                self._cut_commits()
+            except duckdb.Error as error:
+                raise translated(error) from error
+
+    def _tables(self) -> list[Captured]:
+        with self._database.mutex:
+            return list(self._database.catalog.tables.values())
+
+    # What must go.
+
+    def _goal(self, stream: Stream) -> Goal | None:
+        """What goes of a stream now."""
+        goals = []
+        if stream.retention_us is not None:
+            before_us = self._database.clock.now_us() - stream.retention_us
+            row = ask(
+                self._cursor,
+                f"SELECT coalesce(max(last_lsn), 0) FROM {SCHEMA}.commits "
+                f"WHERE commit_time < make_timestamptz({max(0, before_us)})",
+            )
+            goals.append(Goal(int(row[0]), BY_TIME))
+        buffer = self._database.buffers.get(stream.stream_id)
+        if stream.retention_bytes is not None and buffer is not None:
+            with buffer.mutex:
+                excess = buffer.retained_bytes.excess_through(stream.retention_bytes)
+            if excess is not None:
+                goals.append(Goal(excess, BY_BYTES))
+        return max(goals, key=lambda goal: goal.through_lsn, default=None)
+
+    # Edges.
+
+    def _move_edges(self, table_id: int, goals: Mapping[int, Goal | None]) -> None:
+        """Move the edges of one table's streams, all in one transaction."""
+        cuts = [
+            cut
+            for stream in self._streams(table_id)
+            if (goal := goals.get(stream.stream_id)) is not None
+            and (cut := self._counted(stream, goal)) is not None
+        ]
+        if not cuts:
             return
-        query = database.event_query(stream)
-        gone = query.sql(f"lsn > {edge} AND lsn <= {through_lsn}", "false")
-        cut = cursor.execute(
-            f"SELECT partition, max(lsn), count(*) FROM ({gone}) GROUP BY partition"
-        ).fetchall()
-        _trim_locked(database, session_id, cursor, stream, through_lsn, cut)
-    except duckdb.Error as error:
-        raise translated(error) from error
-    finally:
-        database.writer_lock.release(session_id)
+        with self._locked():
+            there = {stream.stream_id for stream in self._streams(table_id)}
+            self._write_edges([cut for cut in cuts if cut.stream.stream_id in there])
+        for cut in cuts:
+            self._find_first(cut.stream)
 
+    def _streams(self, table_id: int) -> tuple[Stream, ...]:
+        with self._database.mutex:
+            tables = self._database.catalog.tables.values()
+            return next((t.streams for t in tables if t.table_id == table_id), ())
 
-def _trim_locked(
-    database: Database,
-    session_id: int,
-    cursor: duckdb.DuckDBPyConnection,
-    stream: Stream,
-    through_lsn: int,
-    cut: list[tuple[int, int, int]],
-) -> None:
-    """Write the new edges and cut the log; then the buffers follow."""
-    buffer = database.buffers[stream.stream_id]
-    captured = database.catalog.table_by_id(stream.table_id)
-    edges: dict[int, tuple[int, int]] = {
-        number: (partition.trimmed_through_lsn, partition.trimmed_events)
-        for number, partition in enumerate(buffer.partitions)
-        if partition.trimmed_events
-    }
-    for number, lsn, events in cut:
-        edges[number] = (lsn, buffer.partitions[number].trimmed_events + events)
-    statements = [f"DELETE FROM ducktail.stream_edges WHERE stream_id = {stream.stream_id}"]
-    statements += [
-        f"INSERT INTO ducktail.stream_edges VALUES ({stream.stream_id}, {number}, {lsn}, {events})"
-        for number, (lsn, events) in edges.items()
-    ]
-    others = [
-        max(
-            other.created_lsn,
-            max(p.trimmed_through_lsn for p in database.buffers[other.stream_id].partitions),
+    def _counted(self, stream: Stream, goal: Goal) -> Cut | None:
+        """The edges that reach a goal; what goes is counted from the log, under no lock."""
+        before = read_edges(self._cursor, stream.stream_id)
+        if goal.through_lsn <= max(before.through_lsn, stream.created_lsn):
+            return None
+        row = ask(
+            self._cursor,
+            f"SELECT min(last_lsn) FROM {SCHEMA}.commits WHERE last_lsn >= {goal.through_lsn}",
         )
-        for other in captured.streams
-        if other is not stream
-    ]
-    cut_lsn = min([through_lsn, *others])
-    statements.append(f"DELETE FROM {captured.table.log} WHERE lsn <= {cut_lsn}")
-    run_in_transaction(database, session_id, cursor, statements)
-    left = database.event_query(stream).sql(f"lsn > {through_lsn}", "false")
-    first = dict(cursor.execute(f"SELECT partition, min(lsn) FROM ({left}) GROUP BY partition").fetchall())
-    buffer.trim(edges, first)
+        through_lsn = int(row[0])
+        # The buffers must hold what is counted before they let go of it.
+        run(self._database.wait_published(through_lsn))
+        query = self._database.event_query(stream)
+        going = query.sql(f"lsn > {before.through_lsn} AND lsn <= {through_lsn}", "false")
+        partitions = dict(before.partitions)
+        for number, last, count in self._cursor.execute(
+            f"SELECT partition, max(lsn), count(*) FROM ({going}) GROUP BY partition"
+        ).fetchall():
+            known = partitions.get(number, Edge(0, 0, goal.reason))
+            partitions[number] = Edge(last, known.events + count, goal.reason)
+        edges = Edges(through_lsn, partitions)
+        return Cut(stream, edges, self._passed(stream, before, edges, going))
+
+    def _passed(self, stream: Stream, before: Edges, after: Edges, going: str) -> tuple[Passed, ...]:
+        """The groups whose committed LSN is among what goes, with their exact places there."""
+        with self._database.mutex:
+            groups = self._database.catalog.groups_of(stream.stream_id)
+        behind = [
+            (group.group_id, number, position.lsn)
+            for group in groups
+            for number, position in self._database.offsets.positions(group.group_id).items()
+            if _begins(before, number) <= position.lsn < _begins(after, number)
+        ]
+        if not behind:
+            return ()
+        places = ", ".join(f"({group_id}, {number}, {lsn})" for group_id, number, lsn in behind)
+        rows = self._cursor.execute(
+            f"SELECT g, p, any_value(until), count(e.lsn) FROM (VALUES {places}) AS behind (g, p, until) "
+            f"LEFT JOIN ({going}) AS e ON e.partition = p AND e.lsn <= until GROUP BY g, p"
+        ).fetchall()
+        return tuple(
+            Passed(group_id, number, lsn, _lost(before, number) + count)
+            for group_id, number, lsn, count in rows
+        )
+
+    def _write_edges(self, cuts: Sequence[Cut]) -> None:
+        statements = []
+        for cut in cuts:
+            statements += cut.edges.rows(cut.stream.stream_id)
+            for passed in cut.passed:
+                statements += [
+                    f"DELETE FROM {SCHEMA}.passed_positions WHERE group_id = {passed.group_id} "
+                    f"AND partition = {passed.partition}",
+                    f"INSERT INTO {SCHEMA}.passed_positions VALUES ({passed.group_id}, "
+                    f"{passed.partition}, {passed.lsn}, {passed.position})",
+                ]
+        # A refill must not read the edges from before, and put its buffers up after.
+        with self._database.edges_lock:
+            self._transaction(statements)
+            for cut in cuts:
+                self._database.buffers[cut.stream.stream_id].trim(cut.edges)
+        for cut in cuts:
+            for passed in cut.passed:
+                self._database.offsets.passed(passed.group_id, passed.partition, passed.lsn, passed.position)
+
+    def _find_first(self, stream: Stream) -> None:
+        """Look in the log for the first retained events of the partitions whose buffers cannot tell."""
+        buffer = self._database.buffers.get(stream.stream_id)
+        if buffer is None:
+            return
+        after, width = buffer.edge_lsn, WINDOW_LSNS
+        while (missing := _without_first(buffer)) and after < buffer.end_lsn:
+            window = f"lsn > {after} AND lsn <= {after + width}"
+            sql = self._database.event_query(stream).sql(window, "false")
+            found = self._cursor.execute(
+                f"SELECT partition, min(lsn) FROM ({sql}) GROUP BY partition"
+            ).fetchall()
+            with buffer.mutex:
+                for number, lsn in found:
+                    if number in missing:
+                        buffer.partitions[number].first_lsn = lsn
+            after, width = after + width, 2 * width
+
+    # The log and the commits.
+
+    def _cut_log(self, table_id: int) -> None:
+        """Delete what is behind the edges of all streams of a table."""
+        while not self._stop.is_set():
+            row = self._first_behind(table_id)
+            if row is None:
+                return
+            log, first, through = row
+            with self._locked():
+                if not self._streams(table_id):
+                    return  # Its last stream is dropped, and the log with it.
+                self._transaction([f"DELETE FROM {log} WHERE lsn >= {first} AND lsn <= {through}"])
+
+    def _first_behind(self, table_id: int) -> tuple[str, int, int] | None:
+        """The log, and the next range of its LSNs that nobody retains."""
+        streams = self._streams(table_id)
+        if not streams:
+            return None
+        edge = min(self._edge(stream) for stream in streams)
+        with self._database.mutex:
+            log = self._database.catalog.table_by_id(table_id).table.log
+        # Rows are in LSN order; this only says where a step begins and ends.
+        row = ask_maybe(self._cursor, f"SELECT lsn FROM {log} LIMIT 1")
+        if row is None or int(row[0]) > edge:
+            return None
+        first = int(row[0])
+        return log, first, min(edge, first + STEP_LSNS - 1)
+
+    def _edge(self, stream: Stream) -> int:
+        buffer = self._database.buffers.get(stream.stream_id)
+        return max(stream.created_lsn, 0 if buffer is None else buffer.edge_lsn)
+
+    def _cut_commits(self) -> None:
+        """Delete the rows of `commits` that no log needs, but for the last one."""
+        while not self._stop.is_set():
+            with self._locked():
+                edge = self._needed_after()
+                row = ask_maybe(self._cursor, f"SELECT txid, last_lsn FROM {SCHEMA}.commits LIMIT 1")
+                if row is None or int(row[1]) > edge:
+                    return
+                first = int(row[0])
+                where = (
+                    f"txid >= {first} AND txid < {first + STEP_LSNS} AND last_lsn <= {edge} "
+                    f"AND txid < (SELECT max(txid) FROM {SCHEMA}.commits)"
+                )
+                gone = ask(self._cursor, f"SELECT count(*) FROM {SCHEMA}.commits WHERE {where}")
+                if not gone[0]:
+                    return
+                self._transaction([f"DELETE FROM {SCHEMA}.commits WHERE {where}"])
+
+    def _needed_after(self) -> int:
+        """The LSN up to which no log has events: of captured tables that are not served, all are kept."""
+        streams = [stream for captured in self._tables() for stream in captured.streams]
+        row = ask(self._cursor, f"SELECT count(*) FROM {SCHEMA}.stream_catalog")
+        if int(row[0]) != len(streams):
+            return 0
+        return min(map(self._edge, streams), default=self._database.last_lsn)
+
+    # Transactions.
+
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        run(self._database.lock_writer(self._owner, LOCK_WAIT_MS))
+        try:
+            yield
+        finally:
+            self._database.unlock_writer(self._owner)
+
+    def _transaction(self, statements: Sequence[str]) -> None:
+        """All of these statements or none."""
+        try:
+            self._cursor.execute("BEGIN")
+            for statement in statements:
+                self._cursor.execute(statement).fetchall()
+            self._cursor.execute("COMMIT")
+        except BaseException:
+            with suppress(duckdb.Error):
+                self._cursor.execute("ROLLBACK")
+            raise
+
+
+def _begins(edges: Edges, number: int) -> int:
+    edge = edges.partitions.get(number)
+    return 0 if edge is None else edge.through_lsn
+
+
+def _lost(edges: Edges, number: int) -> int:
+    edge = edges.partitions.get(number)
+    return 0 if edge is None else edge.events
+
+
+def _without_first(buffer: StreamBuffer) -> set[int]:
+    with buffer.mutex:
+        return {
+            number
+            for number, partition in enumerate(buffer.partitions)
+            if partition.retained and partition.first_lsn is None
+        }

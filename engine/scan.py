@@ -11,22 +11,25 @@ and the events in the same MVCC snapshot. Source: docs/design/engine.md, "Readin
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 
 import duckdb
 import pyarrow as pa
 
 from . import datarow
 from .asking import ask_maybe
-from .buffer import Hot, StreamBuffer
+from .buffer import Hot, PartitionBuffer, StreamBuffer
 from .changes import ChangesQuery
 from .clock import Clock
 from .duckdb_errors import translated
-from .errors import Gap, UndefinedObject
+from .edges import Edge, read_edges
+from .errors import UndefinedObject
+from .gaps import Gone
 from .log import EventQuery
-from .publishing import BATCH_ROWS, read_edges, refill_changes
+from .publishing import BATCH_ROWS, refill_changes
 from .schema import SCHEMA
+from .streams import Stream
 
 # Fewest log rows that one query of a cold read looks at: a smaller window saves nothing.
 WINDOW_ROWS_MIN = 1024
@@ -41,6 +44,9 @@ class ScanRange:
         through_lsn: last LSN that may be given.
         from_start: partitions that are read from what is retained, whatever their LSN in `after`
             says (a read without a group and without AFTER, or AFTER 0): never at a gap.
+        positions: partition -> how many of its events are at or before its LSN in `after`, where that
+            is known though retention has passed it.
+        group: name of the consumer group that reads, for errors.
         from_lsn, to_lsn: bounds that a filter sets, both inclusive: events outside are passed over.
     """
 
@@ -49,6 +55,8 @@ class ScanRange:
     from_start: frozenset[int] = frozenset()
     from_lsn: int = 0
     to_lsn: int | None = None
+    positions: Mapping[int, int] = field(default_factory=dict)
+    group: str | None = None
 
 
 class Scan:
@@ -73,6 +81,9 @@ class Scan:
         self._alive = alive
         self._cursor: duckdb.DuckDBPyConnection | None = None
         self._from_start = bounds.from_start
+        self._bounds = bounds
+        self._began: dict[int, int] = {}  # partition -> how many of its events the scan begins behind
+        self._has_given = False
         self._after = dict(bounds.after)
         self._floor = bounds.from_lsn - 1
         self._snapshot_lsn = self.through_lsn = bounds.through_lsn
@@ -93,28 +104,16 @@ class Scan:
                 partition = self._buffer.partitions[number]
                 ends[number] = max(lsn, partition.last_at(self._snapshot_lsn))
                 if lsn >= partition.trimmed_through_lsn:
+                    position = partition.position_after(lsn)
+                    if position is not None:
+                        self._began[number] = position
                     continue
                 if number not in self._from_start:
-                    raise self._gap(number, lsn)
+                    raise gone(self._query.stream, partition, number, lsn, self._bounds).error()
                 self._after[number] = partition.trimmed_through_lsn
         if self._floor > 0:
             self._after = {number: max(lsn, self._floor) for number, lsn in self._after.items()}
         return ends
-
-    def _gap(self, number: int, lsn: int) -> Gap:
-        """72000 with the facts: which partition, what was asked for, what there is."""
-        partition = self._buffer.partitions[number]
-        stream = self._query.stream
-        gone = partition.trimmed_events
-        first = partition.first_lsn
-        there = f"The first available one is {first}." if first else "It holds no events now."
-        return Gap(
-            f'stream "{stream.name}" partition {number} has been trimmed past LSN {lsn}',
-            detail=f"Events up to LSN {partition.trimmed_through_lsn} are gone ({gone} since the "
-            f"stream began), trimmed by retention. {there}",
-            hint=f"Read what is left with AFTER {partition.trimmed_through_lsn}, or from the start "
-            "of what is retained with AFTER 0.",
-        )
 
     @property
     def hot(self) -> bool:
@@ -201,6 +200,7 @@ class Scan:
     def _given(self, lsns: Sequence[int], exhausted: bool) -> None:
         """Everything up to the last LSN given has been given, in every partition."""
         self.exhausted = exhausted
+        self._has_given = self._has_given or bool(lsns)
         done = self.through_lsn if exhausted else lsns[-1] if lsns else 0
         for number, lsn in self._after.items():
             if done > lsn:
@@ -241,10 +241,31 @@ class Scan:
             raise self._told(error) from error
 
     def _check_edges(self, cursor: duckdb.DuckDBPyConnection) -> None:
-        edges = read_edges(cursor, self._query.stream.stream_id)
-        for number, (trimmed, _) in edges.items():
-            if number in self._after and self._after[number] < trimmed:
-                raise self._gap(number, self._after[number])
+        """Nothing that is still to come may be behind an edge.
+
+        A read from the start that has given nothing yet begins at the edge instead.
+        """
+        for number, edge in read_edges(cursor, self._query.stream.stream_id).partitions.items():
+            if number not in self._after or self._after[number] >= edge.through_lsn:
+                continue
+            if self._has_given or number not in self._from_start:
+                raise self._passed(number, edge).error()
+            self._after[number] = edge.through_lsn
+
+    def _passed(self, number: int, edge: Edge) -> Gone:
+        """The edge has passed a scan that is under way: where it began is known, not how far it came."""
+        partition = self._buffer.partitions[number]
+        first = partition.first_lsn
+        return Gone(
+            self._query.stream,
+            number,
+            self._after[number],
+            edge,
+            first if first is not None and first > edge.through_lsn else None,
+            self._began.get(number),
+            exact=not self._has_given and number in self._began,
+            group=self._bounds.group,
+        )
 
     def _log_batch(
         self, cursor: duckdb.DuckDBPyConnection, limit: int, *, typed: bool
@@ -299,6 +320,14 @@ class Scan:
         if self._cursor is not None:
             self._cursor.close()
             self._cursor = None
+
+
+def gone(stream: Stream, partition: PartitionBuffer, number: int, lsn: int, bounds: ScanRange) -> Gone:
+    """What a read that wants to go on behind `lsn`, which retention has passed, has lost."""
+    position = bounds.positions.get(number)
+    edge = Edge(partition.trimmed_through_lsn, partition.trimmed_events, partition.trimmed_by)
+    exact = position is not None
+    return Gone(stream, number, lsn, edge, partition.first_lsn, position, exact=exact, group=bounds.group)
 
 
 def as_batch(table: pa.Table) -> pa.RecordBatch:

@@ -3,7 +3,9 @@
     meta            one row a fact about the database: format version, identity, incarnation
     table_catalog   a captured table: id, schema, name, version of its log
     stream_catalog  a stream: everything of `Stream`
-    stream_edges    where a stream's retained events begin, a row a partition that has lost some
+    stream_edges    where a stream's retained events begin, a row a partition that has lost some;
+                    partition -1 is the stream's own pointer into the log
+    passed_positions  a group's committed LSN that retention has passed: events at or before it
     group_catalog   a consumer group
     offset_log      commits of offsets, appended: what `offsets.Move.entry` says; the highest seq counts
     commits         one row a captured transaction: txid, first and last LSN, commit time
@@ -36,12 +38,16 @@ CREATE TABLE IF NOT EXISTS {SCHEMA}.stream_catalog (
     stream_id INTEGER, schema_name VARCHAR, stream_name VARCHAR, table_id INTEGER,
     operations VARCHAR[], columns VARCHAR[], filter VARCHAR, partitions INTEGER,
     partition_by VARCHAR[], snapshot VARCHAR, before VARCHAR, buffer_bytes BIGINT,
-    created_lsn BIGINT, created_at TIMESTAMP WITH TIME ZONE);
+    created_lsn BIGINT, created_at TIMESTAMP WITH TIME ZONE,
+    retention_us BIGINT, retention_bytes BIGINT);
 CREATE TABLE IF NOT EXISTS {SCHEMA}.stream_edges (
-    stream_id INTEGER, partition INTEGER, trimmed_through_lsn BIGINT, trimmed_events BIGINT);
+    stream_id INTEGER, partition INTEGER, trimmed_through_lsn BIGINT, trimmed_events BIGINT,
+    reason VARCHAR);
+CREATE TABLE IF NOT EXISTS {SCHEMA}.passed_positions (
+    group_id INTEGER, partition INTEGER, lsn BIGINT, position BIGINT);
 CREATE TABLE IF NOT EXISTS {SCHEMA}.group_catalog (
     group_id INTEGER, stream_id INTEGER, group_name VARCHAR, start VARCHAR,
-    created_at TIMESTAMP WITH TIME ZONE);
+    created_at TIMESTAMP WITH TIME ZONE, on_gap VARCHAR);
 CREATE TABLE IF NOT EXISTS {SCHEMA}.offset_log (
     seq BIGINT, group_id INTEGER, entry VARCHAR);
 CREATE TABLE IF NOT EXISTS {SCHEMA}.commits (
@@ -60,6 +66,12 @@ FACTS = (
 MIGRATIONS: dict[int, tuple[str, ...]] = {
     1: (
         f"INSERT INTO {SCHEMA}.meta VALUES ('identity', uuid()::VARCHAR), ('incarnation', '0')",
+        # Events of a stream of format 1 are kept until it is dropped: NULL says so.
+        f"ALTER TABLE {SCHEMA}.stream_catalog ADD COLUMN retention_us BIGINT",
+        f"ALTER TABLE {SCHEMA}.stream_catalog ADD COLUMN retention_bytes BIGINT",
+        f"ALTER TABLE {SCHEMA}.stream_edges ADD COLUMN reason VARCHAR",
+        f"ALTER TABLE {SCHEMA}.group_catalog ADD COLUMN on_gap VARCHAR",
+        f"UPDATE {SCHEMA}.group_catalog SET on_gap = 'error'",
     ),
 }
 
@@ -77,8 +89,11 @@ LIVE_VIEWS: dict[str, tuple[tuple[str, str], ...]] = {
         ("snapshot", "VARCHAR"),
         ("before", "VARCHAR"),
         ("buffer_bytes", "BIGINT"),
+        ("retention", "VARCHAR"),
+        ("retention_bytes", "BIGINT"),
         ("created_at", "TIMESTAMP WITH TIME ZONE"),
         ("events", "BIGINT"),
+        ("bytes", "BIGINT"),
         ("end_lsn", "BIGINT"),
     ),
     "partitions": (
@@ -100,6 +115,7 @@ LIVE_VIEWS: dict[str, tuple[tuple[str, str], ...]] = {
         ("stream_name", "VARCHAR"),
         ("group_name", "VARCHAR"),
         ("start", "VARCHAR"),
+        ("on_gap", "VARCHAR"),
         ("created_at", "TIMESTAMP WITH TIME ZONE"),
         ("lag_events", "BIGINT"),
     ),
@@ -112,6 +128,9 @@ LIVE_VIEWS: dict[str, tuple[tuple[str, str], ...]] = {
         ("end_lsn", "BIGINT"),
         ("lag_events", "BIGINT"),
         ("lag_seconds", "DOUBLE"),
+        ("headroom_events", "BIGINT"),
+        ("headroom_seconds", "DOUBLE"),
+        ("trimmed_unread", "BIGINT"),
         ("committed_at", "TIMESTAMP WITH TIME ZONE"),
         ("committed_by", "VARCHAR"),
         ("last_read_at", "TIMESTAMP WITH TIME ZONE"),

@@ -34,6 +34,9 @@ class Settings:
     wal_bytes_max: int = _setting(
         256 * MIB, MIB, 1 << 40, "above it the oldest session idle in a transaction is ended at once"
     )
+    retention_interval_ms: int = _setting(
+        10_000, 100, 3_600_000, "how often events that are no longer retained are let go of"
+    )
     max_connections: int = _setting(100, 1, 10_000, "sessions at once")
     worker_threads: int = _setting(16, 1, 1_000, "threads that run DuckDB calls for the gateway")
     spool_bytes_max: int = _setting(

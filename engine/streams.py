@@ -17,6 +17,7 @@ DEFAULT_PARTITIONS_WITH_KEY = 8
 DEFAULT_BUFFER_BYTES = 64 << 20
 BUFFER_BYTES_MIN = 64 << 10
 BUFFER_BYTES_MAX = 1 << 40
+DEFAULT_RETENTION_US = 7 * 86_400_000_000
 
 OPERATIONS = ("insert", "update", "delete")
 
@@ -41,6 +42,9 @@ class Stream:
         buffer_bytes: bound of the in-process buffer, bytes.
         created_lsn: the database's last LSN when it was made; its events come after it.
         created_counter: the commit counter of its creation.
+        retention_us: how long an event is kept after its commit, microseconds; None is until the
+            stream is dropped.
+        retention_bytes: bound of the retained events, as they are sent, bytes; None is none.
     """
 
     stream_id: int
@@ -58,6 +62,8 @@ class Stream:
     created_lsn: int
     created_counter: int = 0
     created_at_us: int = 0
+    retention_us: int | None = None
+    retention_bytes: int | None = None
 
     def __post_init__(self) -> None:
         assert 1 <= self.partitions <= PARTITIONS_MAX
@@ -78,13 +84,18 @@ class Stream:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """A consumer group: a name under which positions of one stream are kept."""
+    """A consumer group: a name under which positions of one stream are kept.
+
+    Args:
+        on_gap: what a read does whose next event is no longer retained: 'error' or 'earliest'.
+    """
 
     group_id: int
     stream_id: int
     name: str
     start: str
     created_at_us: int
+    on_gap: str = "error"
 
     @property
     def key(self) -> tuple[int, str]:

@@ -114,14 +114,13 @@ _STATEMENTS: dict[type[Statement], Later] = {
 
 def _options(options: Options) -> Iterator[Later]:
     for option in options:
+        if option.name == "on_gap" and option.value == "snapshot":
+            yield Later("on_gap = 'snapshot'", "Take 'error' or 'earliest'.", option.position or None)
         if RULES[option.name].later:
             yield Later(f'option "{option.name}"', _OPTION_HINTS.get(option.name), option.position or None)
 
 
 _OPTION_HINTS = {
-    "retention": "Events are kept until the stream is dropped.",
-    "retention_bytes": "Events are kept until the stream is dropped.",
-    "on_gap": "Events are kept until the stream is dropped, so that no group comes to a gap.",
     "session_timeout": _NO_MEMBERS,
 }
 

@@ -9,11 +9,11 @@ Source: docs/sql.md, "Reading".
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ..engine.asking import ask
 from ..engine.errors import InvalidParameterValue
-from ..engine.scan import Scan, ScanRange
+from ..engine.scan import Scan, ScanRange, gone
 from ..engine.streams import Group, Stream
 from ..engine.waiting import Waiting
 from . import statements as st
@@ -82,7 +82,17 @@ def open_scan(session: Context, wanted: st.Scan, parameters: Values, pruning: Pr
         after = committed = {partition: standing[partition] for partition in partitions}
     else:
         after, from_start = dict.fromkeys(partitions, 0), frozenset(partitions)
-    bounds = ScanRange(after, through_lsn, from_start, pruning.from_lsn, pruning.to_lsn)
+    bounds = ScanRange(
+        after,
+        through_lsn,
+        from_start,
+        pruning.from_lsn,
+        pruning.to_lsn,
+        _passed(session, group, committed),
+        None if group is None else group.name,
+    )
+    if group is not None and wanted.after is None and group.on_gap == "earliest":
+        bounds = _over_gaps(session, stream, bounds)
     first = session.database.scan(stream, bounds)
     if group is not None and wanted.after is None:
         _note_read(session, group, committed)
@@ -91,6 +101,29 @@ def open_scan(session: Context, wanted: st.Scan, parameters: Values, pruning: Pr
         session.positions.void(key, "the latest read of the group began elsewhere, with AFTER")
     # AFTER leaves no read position: it is a look elsewhere, not the group's own way.
     return Opened(stream, group if wanted.after is None else None, bounds, committed, first.ends)
+
+
+def _passed(session: Context, group: Group | None, committed: Mapping[int, int]) -> dict[int, int]:
+    """Exact places of the committed LSNs that retention has passed."""
+    if group is None:
+        return {}
+    offsets = session.database.offsets
+    places = {p: offsets.passed_position(group.group_id, p, lsn) for p, lsn in committed.items()}
+    return {partition: place for partition, place in places.items() if place is not None}
+
+
+def _over_gaps(session: Context, stream: Stream, bounds: ScanRange) -> ScanRange:
+    """The same read, from the first retained event where the next one is gone; told as a WARNING."""
+    buffer = session.database.buffer(stream)
+    with buffer.mutex:
+        lost = [
+            gone(stream, partition, number, lsn, bounds)
+            for number, lsn in bounds.after.items()
+            if lsn < (partition := buffer.partitions[number]).trimmed_through_lsn
+        ]
+    for gap in lost:
+        session.notice(gap.message, severity="WARNING", sqlstate="72000", detail=gap.detail)
+    return replace(bounds, after=bounds.after | {gap.partition: gap.edge.through_lsn for gap in lost})
 
 
 def new_scan(session: Context, opened: Opened) -> Scan:

@@ -148,9 +148,11 @@ def _interval(low_ms: int) -> Callable[[Raw], Value]:
     return parse
 
 
-def _or_none(parse: Callable[[Raw], Value]) -> Callable[[Raw], Value]:
+def _or_none(parse: Callable[[Raw], Value], *words: str) -> Callable[[Raw], Value]:
+    """`parse`, or None for NULL, 'none' and some other words."""
+
     def parse_or_none(raw: Raw) -> Value:
-        if raw.kind == "null" or raw.text.strip().lower() == "none":
+        if raw.kind == "null" or raw.text.strip().lower() in ("none", *words):
             return None
         return parse(raw)
 
@@ -196,15 +198,15 @@ _PUBLISH = frozenset({"publish"})
 RULES: dict[str, Rule] = {
     "partitions": Rule(_integer(1, PARTITIONS_MAX), _STREAM_OR_TOPIC),
     "partition_by": Rule(_columns, _STREAM),
-    "retention": Rule(_interval(RETENTION_MS_MIN), _STREAM_OR_TOPIC, later=True),
-    "retention_bytes": Rule(_or_none(_bytes(1, 1 << 60)), _STREAM_OR_TOPIC, later=True),
+    "retention": Rule(_or_none(_interval(RETENTION_MS_MIN), "infinity"), _STREAM_OR_TOPIC),
+    "retention_bytes": Rule(_or_none(_bytes(1, 1 << 60)), _STREAM_OR_TOPIC),
     "buffer_bytes": Rule(_bytes(BUFFER_BYTES_MIN, BUFFER_BYTES_MAX), _STREAM_OR_TOPIC),
     "snapshot": Rule(_words("none", "initial"), _STREAM),
     "before": Rule(_words("full", "key", "none"), _STREAM),
     "minimal_changes": Rule(_words("replace", "all", "none"), _STREAM, later=True),
     "compaction": Rule(_words("none", "key"), _STREAM_OR_TOPIC, later=True),
     "tombstone_retention": Rule(_interval(0), _STREAM_OR_TOPIC, later=True),
-    "on_gap": Rule(_words("error", "earliest", "snapshot"), _GROUP, later=True),
+    "on_gap": Rule(_words("error", "earliest", "snapshot"), _GROUP),
     "on_park": Rule(_words("event", "key"), _GROUP, later=True),
     "session_timeout": Rule(_interval(SESSION_TIMEOUT_MS_MIN), _GROUP, later=True),
     "producer": Rule(_text, _PUBLISH, later=True),

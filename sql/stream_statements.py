@@ -16,12 +16,13 @@ from ..engine.errors import (
 )
 from ..engine.log import EVENT_COLUMNS
 from ..engine.schema import LIVE_VIEWS
-from ..engine.streams import DEFAULT_BUFFER_BYTES, Stream
+from ..engine.streams import DEFAULT_BUFFER_BYTES, DEFAULT_RETENTION_US, Stream
 from ..engine.transaction import Transaction
 from ..engine.waiting import Waiting
 from . import statements as st
 from .context import Context
 from .names import TEMPORARY
+from .options import Options
 from .position_text import format_positions
 from .results import Result, ResultColumn, table_result
 from .running import text_rows
@@ -118,7 +119,15 @@ def _spec(made: st.CreateStream, schema: str, name: str, key: tuple[str, ...]) -
         snapshot=options.text("snapshot") or "none",
         before=options.text("before") or "full",
         buffer_bytes=options.integer("buffer_bytes") or DEFAULT_BUFFER_BYTES,
+        retention_us=_retention_us(options) if "retention" in options else DEFAULT_RETENTION_US,
+        retention_bytes=options.integer("retention_bytes"),
     )
+
+
+def _retention_us(options: Options) -> int | None:
+    """The option retention in microseconds; None is 'none'."""
+    length_ms = options.integer("retention")
+    return None if length_ms is None else length_ms * 1000
 
 
 def drop_stream(session: Context, dropped: st.DropStream, parameters: Values) -> Waiting[Result]:
@@ -143,9 +152,11 @@ def create_group(session: Context, made: st.CreateGroup, parameters: Values) -> 
         raise InvalidParameterValue("a consumer group's name must not be empty")
     after = 0 if made.start.value is None else number(made.start.value, parameters, "AFTER")
 
+    on_gap = made.options.text("on_gap") or "error"
+
     def work(transaction: Transaction) -> Waiting[None]:
         yield from _with_writer_lock(session, transaction)
-        groups.create_group(session.database, transaction, stream, name, made.start.kind, after)
+        groups.create_group(session.database, transaction, stream, name, made.start.kind, after, on_gap)
 
     try:
         yield from session.unit(work)
@@ -224,7 +235,7 @@ SHOWN: dict[type, Shown] = {
     ),
     st.ShowGroups: Shown(
         "consumer_groups",
-        ("schema_name", "stream_name", "group_name", "start", "created_at", "lag_events"),
+        ("schema_name", "stream_name", "group_name", "start", "on_gap", "created_at", "lag_events"),
         "SHOW CONSUMER GROUPS",
     ),
     st.ShowOffsets: Shown(
@@ -235,6 +246,9 @@ SHOWN: dict[type, Shown] = {
             "end_lsn",
             "lag_events",
             "lag_seconds",
+            "headroom_events",
+            "headroom_seconds",
+            "trimmed_unread",
             "committed_at",
             "committed_by",
         ),

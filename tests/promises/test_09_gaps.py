@@ -7,7 +7,6 @@ from collections.abc import Callable
 import pytest
 from local_client import Client, raises, run
 
-from ducktail.engine import retention
 from ducktail.engine.database import Database
 
 
@@ -19,15 +18,14 @@ def client(connect: Callable[..., Client]) -> Client:
     made("create stream s on t with (partitions = 2, buffer_bytes = '64 KiB')")
     made("create stream other on t")
     made("create consumer group g on s")
-    made("insert into t select i, repeat('x', 50) from range(3000) r(i)")
+    for start in range(0, 3000, 100):
+        made(f"insert into t select i, repeat('x', 50) from range({start}, {start + 100}) r(i)")
     return made
 
 
 def trim(client: Client, database: Database, lsn: int) -> None:
     """Move the stream's edge."""
-    stream = database.catalog.streams["main", "s"]
-    session = client.session
-    run(retention.trim(database, session.id, session.cursor, stream, lsn, 5000))
+    database.retention.trim(database.catalog.streams["main", "s"], lsn)
 
 
 def test_a_reader_behind_the_buffer_reads_the_log(client: Client) -> None:
