@@ -22,12 +22,14 @@ import duckdb
 import pyarrow as pa
 
 from .capture_description import (
+    BASE,
     PROPOSED,
     PROPOSED_PREFIX,
     Assignment,
     CapturedTable,
     Conflict,
     Dml,
+    Explain,
     Outcome,
     Plan,
     Shape,
@@ -49,6 +51,7 @@ __all__ = [
     "CapturedTable",
     "Conflict",
     "Dml",
+    "Explain",
     "Outcome",
     "Plan",
     "Shape",
@@ -140,6 +143,7 @@ def execute(
     parameters: Sequence[object],
     base_lsn: int,
     txid: int,
+    explain: Explain | None = None,
 ) -> Outcome:
     """Run a planned statement inside the cursor's open transaction.
 
@@ -148,25 +152,31 @@ def execute(
         parameters: values of $1, $2, ... of the user's text (Python values or duckdb.Value).
         base_lsn: the LSN before the first event of this statement.
         txid: number of the transaction.
+        explain: EXPLAIN ANALYZE: the plan of the log's statement takes the place of RETURNING's rows.
 
     Raises:
         duckdb.Error: as the user's own statement would; the transaction is to be rolled back.
         InternalError: XX000, log and table disagree; the transaction must be rolled back.
     """
     run = _Run(cursor, parameters, base_lsn, txid)
-    if plan.gives_rows:
+    explained = None
+    if explain is not None:
+        explained = run.table(f"{explain.words} {plan.log}")
+        entries, events = _logged(run, plan, explain)
+    elif plan.gives_rows:
         return _returning_verbatim(run, plan)
-    entries, events = _write_log(run, plan)
+    else:
+        entries, events = _write_log(run, plan)
     assert events <= 1 or not plan.one_row, "one row was planned, and numbered so"
     if plan.shape is Shape.VERBATIM:
         keys = frozenset[int]() if plan.entries is None else _keys(entries, events, 0)
-        return Outcome(events, events, keys, None)
+        return Outcome(events, events, keys, explained)
     rows = events - _deletes(run, plan, entries)
     if plan.verbatim is not None:
         _require_same(run.count(plan.verbatim), rows)
     elif events:
         _apply(run, plan, entries, events, rows)
-    returned = None if plan.returning is None else run.table(plan.returning)
+    returned = explained if plan.returning is None or explained else run.table(plan.returning)
     return Outcome(events, rows, _keys(entries, events, 2), returned)
 
 
@@ -238,6 +248,14 @@ def _write_log(run: _Run, plan: Plan) -> tuple[_Entries | None, int]:
         entries = run.rows(plan.log)
         return entries, len(entries)
     events = run.count(plan.log)
+    if plan.entries is None or events > KEYS_MAX:
+        return None, events
+    return run.rows(plan.entries) if events else [], events
+
+
+def _logged(run: _Run, plan: Plan, explain: Explain) -> tuple[_Entries | None, int]:
+    """The same of a log's statement that has answered something else: asked of the log."""
+    events = run.count(f"SELECT count(*) FROM {explain.log} WHERE lsn>{BASE}")
     if plan.entries is None or events > KEYS_MAX:
         return None, events
     return run.rows(plan.entries) if events else [], events

@@ -174,6 +174,19 @@ class Plan:
 
 
 @dataclass(frozen=True, slots=True)
+class Explain:
+    """EXPLAIN ANALYZE of a captured statement.
+
+    Args:
+        words: what stands before the statement: `EXPLAIN ANALYZE`, options included.
+        log: the log's qualified, quoted name.
+    """
+
+    words: str
+    log: str
+
+
+@dataclass(frozen=True, slots=True)
 class Outcome:
     """What a captured statement did.
 

@@ -389,8 +389,12 @@ class Database:
         captured: Captured,
         plan: capture.Plan,
         parameters: Sequence[object],
+        explain: str | None = None,
     ) -> capture.Outcome:
         """Run a captured statement: its log rows and its change of the table.
+
+        Args:
+            explain: the words of EXPLAIN ANALYZE, whose plan then takes the place of RETURNING's rows.
 
         Raises:
             SerializationFailure: 40001, it meets what was committed since its snapshot.
@@ -401,7 +405,12 @@ class Database:
         conflicts = self.conflicts[captured.table_id]
         try:
             outcome = capture.execute(
-                transaction.cursor, plan, parameters, transaction.next_lsn, transaction.txid
+                transaction.cursor,
+                plan,
+                parameters,
+                transaction.next_lsn,
+                transaction.txid,
+                None if explain is None else capture.Explain(explain, captured.table.log),
             )
         except duckdb.ConstraintException as error:
             if conflicts.newer_than(snapshot) and "uplicate key" in str(error):

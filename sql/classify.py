@@ -232,9 +232,15 @@ def _may_write(tokens: tuple[Token, ...]) -> bool:
 
 
 def _cte_writes(tokens: tuple[Token, ...]) -> bool:
-    """Whether a bracket opens with a data-modifying verb that something follows: `( UPDATE t`."""
+    """Whether a bracket opens with a data-modifying verb that something follows: `( UPDATE t`.
+
+    Also where a WITH stands before the verb in the bracket: `( WITH a AS ( SELECT 1 ) UPDATE t`.
+    """
     return any(
-        tokens[i].kind in _CTE_VERBS and tokens[i - 1].kind == "(" and tokens[i + 1].is_name
+        tokens[i].kind in _CTE_VERBS
+        and tokens[i].depth > 0
+        and tokens[i - 1].kind in ("(", ")")
+        and tokens[i + 1].is_name
         for i in range(1, len(tokens) - 1)
     )
 

@@ -19,7 +19,6 @@ from .tokens import Token
 _QUERY_WORDS = frozenset(
     {"SELECT", "FROM", "VALUES", "WITH", "TABLE", "PIVOT", "UNPIVOT", "DESCRIBE", "SHOW", "SUMMARIZE"}
 )
-_COMMA_HINT = "Write the statements one after the other in one transaction."
 
 
 def slice_dml(statement: Classified, schema: str) -> Dml:
@@ -44,11 +43,6 @@ def _refuse_what_is_not_captured(statement: Classified) -> None:
         raise NotSupported(
             "MERGE on a table with a stream is not supported",
             hint="INSERT ... ON CONFLICT DO UPDATE, UPDATE ... FROM and DELETE ... USING do the same.",
-        )
-    if statement.cte_writes:
-        raise NotSupported(
-            "a data-modifying common table expression on a table with a stream is not supported",
-            hint=_COMMA_HINT,
         )
     if statement.kind is Kind.COPY:
         raise NotSupported(

@@ -11,12 +11,11 @@ from ..engine import pgtypes
 from ..engine.errors import DucktailError, NotSupported
 from ..engine.waiting import Waiting
 from . import (
-    ddl,
     offset_statements,
     prepared,
-    reads,
     scans,
     settings_statements,
+    staged,
     stream_statements,
     transaction_statements,
     utilities,
@@ -28,6 +27,7 @@ from .classify import classify
 from .context import Context, Runner
 from .later import refuse_later
 from .parse import Query, has_scan, parameter_types, parse
+from .replacing import user_position
 from .results import Result, ResultColumn
 from .running import bound_with_types
 from .scan_relation import HIDDEN_LSN
@@ -106,7 +106,7 @@ def _described_query(session: Context, statement: Statement) -> Description:
         found, casts = bound_with_types(session, statement.bindable, given)
     except DucktailError as error:
         if isinstance(statement.node, Query) and error.position is not None:
-            error.position = scans.user_position(error.position, scans.empty_scans(statement.node))
+            error.position = user_position(error.position, scans.empty_scans(statement.node))
         raise
     types = {int(name): type_ for name, type_ in found.parameters.items()}
     for place, type_ in enumerate(given, 1):
@@ -123,7 +123,10 @@ def _described_query(session: Context, statement: Statement) -> Description:
 
 
 def _returns(classified: Classified) -> bool:
-    return classified.dml is not None and classified.dml.has_returning
+    """Whether it answers rows, though DuckDB's binder may call them a count."""
+    if classified.dml is None:
+        return classified.kind is Kind.READ and classified.cte_writes
+    return classified.dml.has_returning
 
 
 def _described_dml(session: Context, statement: Statement) -> Description:
@@ -152,7 +155,12 @@ def _described_setting(session: Context, statement: Statement) -> Description:
 
 
 def _described_explain(session: Context, statement: Statement) -> Description:
-    return Description((), prepared.PLAN_COLUMNS)
+    assert statement.classified.explain is not None
+    inner = prepare(session, statement.classified.explain.inner, ())
+    types: tuple[str, ...] = ()
+    if inner.classified.kind in (Kind.READ, Kind.DML):
+        types = inner.declared(statement.parameter_types_given).parameter_types
+    return Description(types, prepared.PLAN_COLUMNS)
 
 
 def _described_execute(session: Context, statement: Statement) -> Description:
@@ -226,9 +234,9 @@ def _copy(session: Context, statement: Statement, parameters: tuple[object, ...]
 RUNNERS: dict[Kind, Runner] = {
     Kind.EMPTY: _empty,
     Kind.OURS: _run_ours,
-    Kind.READ: _with_scans(reads.run, scans.run_query),
-    Kind.DML: _with_scans(writes.run, scans.run_write),
-    Kind.DDL: _with_scans(ddl.run, scans.run_definition),
+    Kind.READ: _with_scans(staged.run_read, scans.run_query),
+    Kind.DML: _with_scans(staged.run_write, scans.run_write),
+    Kind.DDL: _with_scans(staged.run_definition, scans.run_definition),
     Kind.TRANSACTION: transaction_statements.run,
     Kind.SETTING: settings_statements.run,
     Kind.COPY: _copy,

@@ -1,7 +1,8 @@
 """PREPARE, EXECUTE, DEALLOCATE and EXPLAIN: statements about another statement.
 
 DuckDB's own PREPARE would take a write past the capture, so prepared statements are the session's.
-EXPLAIN never runs what it explains; EXPLAIN ANALYZE runs queries only. Source: docs/sql.md.
+EXPLAIN never runs what it explains; EXPLAIN ANALYZE runs it, and a write of it is captured.
+Source: docs/sql.md.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from ..engine.errors import (
     UndefinedParameter,
 )
 from ..engine.waiting import Waiting
+from . import staged
 from .classified import Kind
 from .context import Context, Runner
 from .parse import Query
@@ -105,6 +107,23 @@ def plan_rows(lines: list[str]) -> Result:
     return text_rows([("QUERY PLAN", "VARCHAR")], [[line] for line in lines], "EXPLAIN")
 
 
+def _analyze_writing(
+    session: Context, inner: Statement, parameters: tuple[object, ...], word: str
+) -> Waiting[list[str]]:
+    """EXPLAIN ANALYZE of what may write: it is run as it would be without, and captured.
+
+    Raises:
+        NotSupported: 0A000, it is DDL, or it writes what a stream gives.
+    """
+    classified = inner.classified
+    if classified.kind is Kind.DDL or isinstance(inner.node, Query):
+        raise NotSupported(
+            f"EXPLAIN ANALYZE cannot run this {classified.verb}",
+            hint="EXPLAIN shows the plan without running it.",
+        )
+    return (yield from staged.explain_analyze(session, inner, parameters, word))
+
+
 def explain(session: Context, statement: Statement, parameters: tuple[object, ...]) -> Waiting[Result]:
     """EXPLAIN [ANALYZE] statement."""
     facts = statement.classified.explain
@@ -119,15 +138,13 @@ def explain(session: Context, statement: Statement, parameters: tuple[object, ..
         raise inner.classified.error
     if kind not in (Kind.READ, Kind.DML, Kind.DDL):
         raise NotSupported(f"{inner.classified.verb} cannot be explained")
-    if facts.analyze and (kind is not Kind.READ or inner.classified.may_write):
-        raise NotSupported(
-            "EXPLAIN ANALYZE runs queries only", hint="EXPLAIN shows the plan without running it."
-        )
-    if session.in_block:
-        session.touched()
     options = [f"{name} {value}".strip() for name, value in facts.options.items() if name != "ANALYZE"]
     words = ["ANALYZE"] * facts.analyze + options
     word = f"EXPLAIN ({', '.join(words)})" if options else " ".join(["EXPLAIN", *words])
+    if facts.analyze and (kind is not Kind.READ or inner.classified.may_write):
+        return plan_rows((yield from _analyze_writing(session, inner, parameters, word)))
+    if session.in_block:
+        session.touched()
     text = inner.text if not isinstance(inner.node, Query) else explainable(session, inner.node)
     try:
         cursor = session.cursor.execute(f"{word} {text}", list(parameters) or None)

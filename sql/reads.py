@@ -90,9 +90,17 @@ def _run_writing(session: Context, text: str, parameters: tuple[object, ...]) ->
             free = yield from session.database.enter_plain(session.id, key, session.lock_timeout_ms)
             if not free:
                 raise LockNotAvailable(f'table "{key[-1]}" has just got a stream', hint="Try again.")
-        with lossless(session, bound(session, text).types):
-            columns, table = rows_of(session, text, parameters)
+        return (yield from run_whole(session, text, parameters))
     finally:
         if not session.in_block:
             session.database.gate.leave(session.id)
+
+
+def run_whole(session: Context, text: str, parameters: tuple[object, ...]) -> Waiting[Result]:
+    """Run a query and take all its rows."""
+    if session.in_block:
+        session.touched()
+    with lossless(session, bound(session, text).types):
+        columns, table = rows_of(session, text, parameters)
     return rows_result(session, columns, table, select_tag)
+    yield

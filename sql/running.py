@@ -13,6 +13,7 @@ from ..engine.binding import Bound, bind, type_text
 from ..engine.capture import arrow_table
 from ..engine.duckdb_errors import translated
 from ..engine.errors import DucktailError, InsufficientPrivilege, UndefinedTable
+from ..engine.waiting import Waiting
 from .context import Context
 from .results import BATCH_ROWS, ArrowSource, Result, ResultColumn, select_tag, table_result
 from .tokens import tokenize
@@ -211,6 +212,16 @@ def lossless(session: Context, types: Sequence[str]) -> Iterator[None]:
     if _projection(session, types) is None:
         yield
         return
+    with whole(session, types):
+        yield
+
+
+@contextmanager
+def whole(session: Context, types: Sequence[str]) -> Iterator[None]:
+    """Within, rows come from the session's cursor under DuckDB's own Arrow types, whatever their types.
+
+    What is given back to DuckDB needs it.
+    """
     session.cursor.execute("SET arrow_lossless_conversion = true")
     try:
         yield
@@ -219,6 +230,20 @@ def lossless(session: Context, types: Sequence[str]) -> Iterator[None]:
         # A failed transaction takes no setting, and the statement's own error is what is told.
         session.later(LOSSY)
         raise
+
+
+def atomically(session: Context, work: Callable[[], Waiting[Result]]) -> Waiting[Result]:
+    """Do `work`, whose rows are all taken, in the open block, or in one that ends with it."""
+    if session.in_block:
+        return (yield from work())
+    session.begin_block()
+    try:
+        result = yield from work()
+    except BaseException:
+        session.rollback_block()
+        raise
+    yield from session.commit_block()
+    return result
 
 
 def text_rows(columns: Sequence[tuple[str, str]], rows: Sequence[Sequence[object]], tag: str) -> Result:

@@ -21,6 +21,7 @@ from ..engine.errors import (
     AmbiguousColumn,
     DatatypeMismatch,
     DucktailError,
+    NotSupported,
     UndefinedColumn,
     UndefinedFunction,
     UndefinedTable,
@@ -29,7 +30,7 @@ from ..engine.log import EVENT_NAMES
 from ..engine.quoting import ident
 from ..engine.scan import Scan
 from ..engine.waiting import Waiting
-from . import ddl, shape, writes
+from . import shape, staged
 from . import statements as st
 from .classified import Classified
 from .classify import classify
@@ -37,13 +38,13 @@ from .context import Context, Runner
 from .opening import Opened, Pruning, new_scan, open_scan
 from .parse import Query
 from .pruning import Fact, chosen_partitions
+from .replacing import Piece, cut, numbered, user_position
 from .results import EVENT_RESULT, Batch, EventBatch, Result, ResultColumn, Source, select_tag
-from .running import query_result, with_casts
+from .running import bound, query_result, with_casts
 from .scan_relation import EMPTY, HIDDEN_LSN, EventRelation, as_json
 from .shape import Kind, Shape, Unit, shapes_of
 from .statement import Statement
 from .stream_statements import Values, number
-from .tokens import tokenize
 from .tracking import TrackedBatch, Tracker
 
 # Ready rows handed out at a time.
@@ -53,37 +54,6 @@ INLINE_ROWS_MAX = 2000
 # Errors of names and types, which DuckDB's relation tells without their place.
 NAMELESS = (UndefinedColumn, UndefinedTable, UndefinedFunction, AmbiguousColumn, DatatypeMismatch)
 _numbers = itertools.count(1)
-
-
-@dataclass(frozen=True, slots=True)
-class Piece:
-    """A span of the user's text and what stands there instead."""
-
-    start: int
-    end: int
-    text: str
-
-
-def cut(text: str, pieces: Sequence[Piece]) -> str:
-    """The text with some spans replaced; insertions are spans without length."""
-    parts, last = [], 0
-    for piece in sorted(pieces, key=lambda p: (p.start, p.end)):
-        parts += [text[last : piece.start], piece.text]
-        last = piece.end
-    return "".join(parts) + text[last:]
-
-
-def user_position(position: int, pieces: Sequence[Piece]) -> int:
-    """The place in the user's text of a place (from 1) in the text that `cut` made."""
-    shift = 0
-    for piece in sorted(pieces, key=lambda p: (p.start, p.end)):
-        begins = piece.start + shift
-        if position - 1 < begins:
-            break
-        if position - 1 < begins + len(piece.text):
-            return piece.start + 1
-        shift += len(piece.text) - (piece.end - piece.start)
-    return position - shift
 
 
 def relation_of(scan: st.Scan, relation: str) -> Piece:
@@ -174,6 +144,11 @@ def run_query(session: Context, statement: Statement, parameters: Values) -> Wai
     """Run a query that holds stream scans."""
     query = statement.node
     assert isinstance(query, Query)
+    if statement.classified.may_write and bound(session, statement.bindable).writes:
+        raise NotSupported(
+            "a query that reads a stream cannot write in a common table expression",
+            hint="Write the statements one after the other, in one transaction.",
+        )
     shapes = _shapes(statement, query, parameters)
     if len(shapes) == 1 and _is_plain(session, shapes[0], parameters):
         return (yield from _run_plain(session, shapes[0], parameters))
@@ -461,25 +436,6 @@ class _Pulled:
         self._inner.close()
 
 
-def numbered(text: str, parameters: Values) -> tuple[str, list[object]]:
-    """The text with its parameters numbered from 1 without gaps, and their values.
-
-    A parameter of our own clauses is not in DuckDB's text any more, and DuckDB wants exactly those
-    that are.
-    """
-    if not parameters:
-        return text, []
-    order: dict[int, int] = {}
-    parts, last = [], 0
-    for token in tokenize(text):
-        if token.text.startswith("$") and token.text[1:].isdigit():
-            place = order.setdefault(int(token.text[1:]), len(order) + 1)
-            parts += [text[last : token.start], f"${place}"]
-            last = token.end
-    values = [parameters[index - 1] if index <= len(parameters) else None for index in order]
-    return "".join(parts) + text[last:], values
-
-
 Writer = Callable[[Context, Statement, Classified, Values], Waiting[Result]]
 
 
@@ -507,11 +463,5 @@ def _writing(write: Writer) -> Runner:
     return run
 
 
-def _define(
-    session: Context, statement: Statement, classified: Classified, parameters: Values
-) -> Waiting[Result]:
-    return (yield from ddl.define(session, classified, parameters))
-
-
-run_write = _writing(writes.write)
-run_definition = _writing(_define)
+run_write = _writing(staged.write)
+run_definition = _writing(staged.define)

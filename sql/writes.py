@@ -7,13 +7,16 @@ may be under way). Source: docs/design/sql.md, "Writing".
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
 
 import duckdb
+import pyarrow as pa
 
 from ..engine import capture
 from ..engine.binding import Bound, bind
-from ..engine.capture import Outcome, read_macros
+from ..engine.capture import read_macros
 from ..engine.duckdb_errors import translated
 from ..engine.errors import InsufficientPrivilege, NotSupported
 from ..engine.quoting import ident
@@ -30,6 +33,23 @@ from .results import Result
 from .running import bound, count_of, lossless, placed, result_columns, rows_of, rows_result
 from .statement import Statement
 
+# Within, rows of these types come whole from the session's cursor.
+Keeping = Callable[[Context, Sequence[str]], AbstractContextManager[None]]
+
+
+@dataclass(frozen=True, slots=True)
+class How:
+    """How a DML text is run.
+
+    Args:
+        keeping: how the rows of RETURNING are taken from DuckDB.
+        explain: the words of EXPLAIN ANALYZE, whose plan is then all that is answered.
+    """
+
+    keeping: Keeping = lossless
+    explain: str | None = None
+
+
 TAGS: dict[str, Callable[[int], str]] = {
     "INSERT": "INSERT 0 {}".format,
     "UPDATE": "UPDATE {}".format,
@@ -39,9 +59,14 @@ TAGS: dict[str, Callable[[int], str]] = {
 }
 
 
-def run(session: Context, statement: Statement, parameters: tuple[object, ...]) -> Waiting[Result]:
-    """Run a DML statement that reads no stream."""
-    return (yield from write(session, statement, statement.classified, parameters))
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """What a DML text did: its row count, and the rows of RETURNING (None where it has none)."""
+
+    count: int
+    names: tuple[str, ...] = ()
+    types: tuple[object, ...] = ()
+    table: pa.Table | None = None
 
 
 def write(
@@ -54,6 +79,26 @@ def write(
         classified: the text that DuckDB is to run: the statement's own, or the same with its
             stream scans replaced.
     """
+    rows = yield from write_rows(session, statement, classified, parameters)
+    tag = TAGS[classified.verb]
+    if rows.table is None:
+        return Result.command(tag(rows.count))
+    return rows_result(session, result_columns(rows.names, rows.types), rows.table, lambda _: tag(rows.count))
+
+
+def write_rows(
+    session: Context,
+    statement: Statement,
+    classified: Classified,
+    parameters: tuple[object, ...],
+    how: How = How(),
+) -> Waiting[Rows]:
+    """Run a DML text and keep its rows.
+
+    Args:
+        statement, classified: as `write` takes them.
+        how: how they are taken, and whether it is explained instead.
+    """
     facts = classified.dml
     assert facts is not None
     key = session.names.table_key(facts.target)
@@ -62,12 +107,12 @@ def write(
         refuse_captured(session, classified.text)
     while True:
         if session.database.captured(key) is None:
-            result = yield from _plain(session, classified, parameters, key)
+            rows = yield from _plain(session, classified, parameters, key, how)
         else:
             session.names.refuse_hidden(key)
-            result = yield from _captured(session, statement, classified, parameters, key)
-        if result is not None:
-            return result
+            rows = yield from _captured(session, statement, classified, parameters, key, how)
+        if rows is not None:
+            return rows
 
 
 def refuse_target(session: Context, classified: Classified) -> None:
@@ -98,8 +143,8 @@ def _refuse_ours(session: Context, key: Key, facts: DmlFacts) -> None:
 
 
 def _plain(
-    session: Context, classified: Classified, parameters: tuple[object, ...], key: Key
-) -> Waiting[Result | None]:
+    session: Context, classified: Classified, parameters: tuple[object, ...], key: Key, how: How
+) -> Waiting[Rows | None]:
     """A write of a table without a stream; None where it has just got one."""
     facts = classified.dml
     assert facts is not None
@@ -110,13 +155,16 @@ def _plain(
         if not free:
             return None
         classified = _named_whole(session, classified, key)
-        tag = TAGS[classified.verb]
         try:
-            if facts.has_returning:
-                with lossless(session, bound(session, classified.text).types):
-                    columns, table = rows_of(session, classified.text, parameters)
-                return rows_result(session, columns, table, tag)
-            return Result.command(tag(count_of(session, classified.text, parameters)))
+            if how.explain is not None:
+                columns, table = rows_of(session, f"{how.explain} {classified.text}", parameters)
+                return Rows(0, table=table)
+            if not facts.has_returning:
+                return Rows(count_of(session, classified.text, parameters))
+            with how.keeping(session, bound(session, classified.text).types):
+                columns, table = rows_of(session, classified.text, parameters)
+            names, types = zip(*((column.name, column.type) for column in columns), strict=True)
+            return Rows(table.num_rows, names, types, table)
         except duckdb.Error as error:
             raise placed(session, error, classified.text) from error
     finally:
@@ -143,31 +191,27 @@ def _captured(
     classified: Classified,
     parameters: tuple[object, ...],
     key: Key,
-) -> Waiting[Result | None]:
+    how: How,
+) -> Waiting[Rows | None]:
     """A write of a captured table; None where its last stream has just been dropped."""
 
-    def work(transaction: Transaction) -> Waiting[tuple[Outcome, Bound] | None]:
+    def work(transaction: Transaction) -> Waiting[Rows | None]:
         captured = yield from session.database.enter_captured(transaction, key, session.lock_timeout_ms)
         if captured is None:
             return None
         plan, shape = _plan(session, statement, classified, captured)
         try:
-            with lossless(session, shape.types):
-                outcome = session.database.write_captured(transaction, captured, plan, parameters)
+            with how.keeping(session, shape.types):
+                outcome = session.database.write_captured(
+                    transaction, captured, plan, parameters, how.explain
+                )
         except duckdb.Error as error:
             raise translated(error) from error
-        return outcome, shape
+        if outcome.returning is None:
+            return Rows(outcome.rows)
+        return Rows(outcome.rows, shape.names, shape.types, outcome.returning)
 
-    done = yield from session.unit(work)
-    if done is None:
-        return None
-    outcome, shape = done
-    tag = TAGS[classified.verb]
-    if outcome.returning is None:
-        return Result.command(tag(outcome.rows))
-    rows = outcome.rows
-    columns = result_columns(shape.names, shape.types)
-    return rows_result(session, columns, outcome.returning, lambda _: tag(rows))
+    return (yield from session.unit(work))
 
 
 def _plan(

@@ -47,10 +47,6 @@ def test_no_macro_takes_the_name_of_a_built_in_function(client: Client, name: st
 @pytest.mark.parametrize(
     "write",
     [
-        "with w as (insert into t values (5, 'ok', 1) returning *) select * from w",
-        "with w as (update t set n = 2 returning *) select * from w",
-        "with w as (delete from t returning *) select * from w",
-        "create table u as with w as (delete from t returning *) select * from w",
         "explain analyze delete from t",
         "merge into t using (select 1 as id) x on t.id = x.id when matched then delete",
         "drop table t",
