@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from local_client import Client, raises, state_of
+from local_client import Client, fold, raises, state_of
 
 from ducktail.engine.database import Database
 
@@ -47,7 +47,15 @@ def test_no_macro_takes_the_name_of_a_built_in_function(client: Client, name: st
 @pytest.mark.parametrize(
     "write",
     [
-        "explain analyze delete from t",
+        "explain explain analyze delete from t",
+        "explain analyze prepare p as delete from t",
+        "explain analyze create table u as with w as (delete from t returning *) select * from w",
+        "create view v as with w as (delete from t returning *) select * from w",
+        "create macro m() as table with w as (delete from t returning *) select * from w",
+        "select * from json_execute_serialized_sql(json_serialize_sql('delete from t'))",
+        "select * from JSON_EXECUTE_SERIALIZED_SQL('x')",
+        "with w as (delete from t returning *) select * from w, stream s",
+        "with w as (delete from t returning *), x as (delete from t returning *) select * from w",
         "merge into t using (select 1 as id) x on t.id = x.id when matched then delete",
         "drop table t",
         "alter table t add column z int",
@@ -61,6 +69,53 @@ def test_no_macro_takes_the_name_of_a_built_in_function(client: Client, name: st
 def test_what_cannot_be_captured_is_refused(client: Client, write: str) -> None:
     assert state_of(client, write) in ("0A000", "2BP01", "42501")
     assert client.one("select count(*) from t") == client.one("select count(*) from stream s") == 1
+
+
+@pytest.mark.parametrize(
+    "write",
+    [
+        "select * from query('with w as (delete from t returning *) select * from w')",
+        "select * from (with w as (delete from t returning *) select * from w)",
+        "select (with w as (delete from t returning *) select count(*) from w)",
+        "with y as (with w as (delete from t returning *) select * from w) select * from y",
+        "with recursive w as (delete from t returning *) select * from w",
+        "set variable x = (with w as (delete from t returning *) select count(*) from w)",
+        "from t insert into t",
+        "insert into u with w as (delete from t returning *) select * from w",
+    ],
+)
+def test_what_duckdb_refuses_itself(client: Client, write: str) -> None:
+    client("create table u (id int, m varchar, n int)")
+    assert state_of(client, write) == "42601"
+    assert client.one("select count(*) from t") == client.one("select count(*) from stream s") == 1
+
+
+@pytest.mark.parametrize(
+    "write",
+    [
+        "with w as (insert into t values (5, 'ok', 1) returning *) select * from w",
+        "(with w as (update t set n = 2 returning *) select * from w)",
+        "with w as (with y as (select 1 as id) delete from t using y where t.id = y.id) select 1",
+        "create table u as with w as (delete from t returning *) select * from w",
+        "create temp table u as (with w as (update t set n = 2 returning *) select * from w)",
+        "with w as (delete from t returning *) insert into plain select id from w",
+        "with w as (delete from plain returning *) insert into t (id) select id + 9 from w",
+        "explain analyze insert into t default values",
+        "explain (analyze) update t set n = 3",
+        "explain analyze with w as (delete from t returning *) select * from w",
+        "execute p",
+        "explain analyze insert or replace into t values (1, 'sad', 9), (2, 'sad', 9)",
+    ],
+)
+def test_what_writes_by_a_detour_is_captured(client: Client, write: str) -> None:
+    client("create table plain (id int)")
+    client("insert into plain values (1)")
+    client("prepare p as with w as (delete from t returning *) select * from w")
+    client(write)
+    events = client("select op, key, before, after from stream s")
+    assert len(events) > 1
+    rows = dict(client("select {'id': id}::json::varchar, t::json::varchar from t"))
+    assert fold(events) == rows
 
 
 def test_idempotent_scripts_and_temporary_tables_pass(client: Client) -> None:
