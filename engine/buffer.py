@@ -105,6 +105,12 @@ class PartitionBuffer:
         self.buffered_bytes += sum(map(len, added.rows)) + ROW_OVERHEAD_BYTES * len(added.rows)
         self.last_lsn = added.last_lsn
 
+    def fill(self, added: Addition) -> None:
+        """Put its newest events, which it has counted already, into the empty buffer."""
+        self.lsns, self.rows, self.first = list(added.lsns), list(added.rows), 0
+        self.unbuffered_through_lsn = added.skipped_through_lsn or added.first_lsn - 1
+        self.buffered_bytes = sum(map(len, added.rows)) + ROW_OVERHEAD_BYTES * len(added.rows)
+
     def clear(self) -> None:
         """Drop every buffered event; the counts stay."""
         self.lsns, self.rows, self.first, self.buffered_bytes = [], [], 0, 0
@@ -229,6 +235,24 @@ class StreamBuffer:
                 partition.last_commit_us = commit_us
                 self.bytes += partition.buffered_bytes - before
             self._extend(additions)
+            while self.bytes > self.bytes_max:
+                self._drop_oldest()
+
+    def fill(self, additions: Mapping[int, Addition]) -> None:
+        """Put the newest events, which were counted when they were appended, into the buffer.
+
+        What has been trimmed meanwhile is left out; a buffer that has moved on is left alone.
+        """
+        with self.mutex:
+            last_lsn = max((added.last_lsn for added in additions.values()), default=0)
+            if self._lsns or last_lsn != self.end_lsn:
+                return
+            for number, added in additions.items():
+                partition = self.partitions[number]
+                if partition.trimmed_through_lsn < added.first_lsn:
+                    partition.fill(added)
+                    self.bytes += partition.buffered_bytes
+            self._extend({n: a for n, a in additions.items() if self.partitions[n].lsns})
             while self.bytes > self.bytes_max:
                 self._drop_oldest()
 

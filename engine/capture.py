@@ -3,8 +3,8 @@
 Three shapes, because no single one is right for all (docs/design/engine.md, "Capture"):
 
     A  verbatim    INSERT, DELETE, TRUNCATE    one statement: the log is fed by what was written
-    B  log first   a deterministic UPDATE      the log from a SELECT, then the user's own text, whose
-                   or upsert                   row count must be the log's
+    B  log first   a deterministic UPDATE,     the log from a SELECT, then the user's own text, whose
+                   upsert, INSERT ... SELECT   row count must be the log's
     C  staged      the rest                    the log from a SELECT, then the table from the log
 
 `plan` makes the texts (kept by statement text and table version), `execute` runs them inside a
@@ -21,6 +21,7 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 
+from .capture_bulk import default_texts, plan_repeatable
 from .capture_description import (
     BASE,
     PROPOSED,
@@ -99,6 +100,8 @@ def plan(dml: Dml, table: CapturedTable, macros: Macros = frozenset()) -> Plan:
         return plan_update(dml, table, _may_log_first(dml, table.shape, macros), few)
     if dml.conflict is not None:
         return plan_upsert(dml, table, _may_log_first(dml, table.shape, macros), few)
+    if dml.repeatable and dml.returning is None and _is_repeatable(dml, table.shape, macros):
+        return plan_repeatable(dml, table)
     return plan_verbatim(dml, table, few)
 
 
@@ -126,6 +129,16 @@ def _may_log_first(dml: Dml, shape: TableShape, macros: Macros) -> bool:
         texts = [column.default or "" for column in shape.stored]
     if any(compares_inexactly(column) for column in touched):
         return False
+    return _all_consistent(dml, shape, texts, macros)
+
+
+def _is_repeatable(dml: Dml, shape: TableShape, macros: Macros) -> bool:
+    """Whether an INSERT's query and the defaults beside it are surely the same twice (shape B)."""
+    return not dml.by_name and _all_consistent(dml, shape, default_texts(dml, shape), macros)
+
+
+def _all_consistent(dml: Dml, shape: TableShape, texts: Iterable[str], macros: Macros) -> bool:
+    """Whether every function of the statement, of these texts and of generated columns is consistent."""
     calls = set(dml.calls).union(*(calls_in(text) for text in texts))
     calls = calls.union(*(calls_in(expression) for _, _, expression in shape.generated))
     if not calls or not is_deterministic(calls, ()):

@@ -65,7 +65,12 @@ class Dml:
             VALUES list with more than rows behind it, is the source.
         rows: where rows may be updated: the expressions of each of these rows, None for DEFAULT;
             DEFAULT VALUES is one row without expressions.
-        query: where rows may be updated: the text of the query that is the source, else None.
+        query: where rows may be updated, or `query_from` is told: the text of the query that is the
+            source, else None.
+        query_from: of an INSERT that updates nothing: the unquoted name, with its qualifiers, of the one
+            table that `query` selects from, if it neither picks, groups nor orders rows. () for any
+            other query.
+        repeatable: the caller knows that `query_from` gives the same rows when it is read twice.
         conflict: where rows may be updated. DO NOTHING and OR IGNORE have none.
         sets: of UPDATE: the assignments in order.
         source: of UPDATE: what stands behind FROM, or None.
@@ -88,6 +93,8 @@ class Dml:
     row_count: int | None = None
     rows: tuple[tuple[str | None, ...], ...] | None = None
     query: str | None = None
+    query_from: tuple[str, ...] = ()
+    repeatable: bool = False
     conflict: Conflict | None = None
     sets: tuple[Assignment, ...] = ()
     source: str | None = None

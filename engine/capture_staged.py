@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from .capture_bulk import given_places
 from .capture_description import (
     BASE,
     PROPOSED,
@@ -99,7 +100,7 @@ def plan_upsert(dml: Dml, table: CapturedTable, deterministic: bool, few: bool) 
     """Plan INSERT ... ON CONFLICT DO UPDATE and INSERT OR REPLACE, in shape B or C."""
     assert dml.conflict is not None
     shape, conflict = table.shape, dml.conflict
-    listed = _listed(dml, shape)
+    listed = given_places(dml, shape)
     keys = _conflict_columns(conflict, shape)
     sets = _by_position(shape, _upsert_sets(conflict, shape, listed, keys))
     # The alias is needed only where the user's own text names it.
@@ -114,7 +115,7 @@ def plan_upsert(dml: Dml, table: CapturedTable, deterministic: bool, few: bool) 
     ]
     place = f"{PROPOSED}.{_PLACE}" if _has_places(dml) else ""
     joined = " AND ".join(
-        f"{relation}.{ident(shape.stored[i].name)}={proposed[i]}" for i in (_at(shape, key) for key in keys)
+        f"{relation}.{ident(shape.stored[i].name)}={proposed[i]}" for i in (shape.place(key) for key in keys)
     )
     name = f"{dml.target} AS {relation}" if dml.alias else dml.target
     source = f"({_proposed_rows(dml, shape, listed, keys)}) AS {PROPOSED} LEFT JOIN {name} ON {joined}"
@@ -124,15 +125,8 @@ def plan_upsert(dml: Dml, table: CapturedTable, deterministic: bool, few: bool) 
     return _plan(dml, table, stage, sets, deterministic, few, may_insert=True)
 
 
-def _at(shape: TableShape, name: str) -> int:
-    place = shape.position(name)
-    if place is None:
-        raise InternalError(f'column "{name}" was bound but is not in the table')
-    return place
-
-
 def _by_position(shape: TableShape, sets: tuple[Assignment, ...]) -> dict[int, str | None]:
-    return {_at(shape, name): value for name, value in sets}
+    return {shape.place(name): value for name, value in sets}
 
 
 def _assigned(column: Column, value: str | None) -> str:
@@ -150,22 +144,13 @@ def _conflict_columns(conflict: Conflict, shape: TableShape) -> tuple[str, ...]:
     return shape.unique[0]
 
 
-def _listed(dml: Dml, shape: TableShape) -> tuple[int, ...]:
-    """Places of the stored columns that the source gives, in the source's order."""
-    if dml.rows == ((),):
-        return ()
-    if dml.columns is None:
-        return tuple(range(len(shape.stored)))
-    return tuple(_at(shape, name) for name in dml.columns)
-
-
 def _upsert_sets(
     conflict: Conflict, shape: TableShape, listed: tuple[int, ...], keys: tuple[str, ...]
 ) -> tuple[Assignment, ...]:
     """The assignments; OR REPLACE sets every listed column that is not of the key."""
     if not conflict.replaces:
         return conflict.sets
-    key_places = {_at(shape, key) for key in keys}
+    key_places = {shape.place(key) for key in keys}
     names = [shape.stored[place].name for place in listed if place not in key_places]
     return tuple((name, f"{PROPOSED}.{ident(PROPOSED_PREFIX + name)}") for name in names)
 
@@ -197,7 +182,7 @@ def _proposed_rows(dml: Dml, shape: TableShape, listed: tuple[int, ...], keys: t
     if not _has_places(dml):
         return f"SELECT {','.join(selected)}{source}"
     numbered = f"SELECT row_number() OVER () AS {_PLACE},{','.join(selected)}{source}"
-    key = ",".join(ident(PROPOSED_PREFIX + shape.stored[_at(shape, name)].name) for name in keys)
+    key = ",".join(ident(PROPOSED_PREFIX + shape.stored[shape.place(name)].name) for name in keys)
     # Not row_number() = 1: DuckDB 2.0.0 makes a sort key of the whole row then, and -0.0 loses its sign.
     return f"SELECT * FROM ({numbered}) QUALIFY min({_PLACE}) OVER (PARTITION BY {key})={_PLACE}"
 

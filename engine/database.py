@@ -561,8 +561,9 @@ class Database:
 
     # Publishing and reading.
 
-    def _publish(self, notes: list[Note]) -> None:
-        """Fill the buffers of every stream that these transactions touched."""
+    def _publish(self, notes: list[Note]) -> list[Callable[[], None]]:
+        """Make these transactions readable in every stream that they touched; gives what is left to do."""
+        left: list[Callable[[], None]] = []
         touched = {table_id for note in notes for table_id in note.tables}
         with self.mutex:
             streams = [s for s in self.catalog.streams.values() if s.table_id in touched]
@@ -577,7 +578,8 @@ class Database:
                 if buffer.failure is None:
                     if self.clock.monotonic_s() - buffer.read_s > CHANGES_IDLE_S:
                         buffer.drop_changes()
-                    publish(self._publish_cursor, query, buffer, later)
+                    fill = publish(self._publish_cursor, query, buffer, later)
+                    left += [fill] if fill else []
                     continue
             except Exception:
                 logger.exception('publishing stream "%s" failed: its log is read again', stream.name)
@@ -585,6 +587,7 @@ class Database:
                 through = notes[-1].last_lsn
                 with self.edges_lock:
                     self.buffers[stream.stream_id] = self._refilled(self._publish_cursor, stream, through)
+        return left
 
     def wait_published(self, lsn: int) -> Waiting[None]:
         """Wait until every event up to `lsn` is readable."""

@@ -14,7 +14,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 
@@ -44,9 +44,12 @@ class Note:
 
 
 class Publisher:
-    """Runs `publish(notes)` on its own thread for each round of notes, in commit order."""
+    """Runs `publish(notes)` on its own thread for each round of notes, in commit order.
 
-    def __init__(self, publish: Callable[[list[Note]], None], last_lsn: int) -> None:
+    What `publish` returns is run when the round has become readable.
+    """
+
+    def __init__(self, publish: Callable[[list[Note]], Sequence[Callable[[], None]]], last_lsn: int) -> None:
         self._publish = publish
         self._condition = threading.Condition()
         self._notes: deque[Note] = deque()
@@ -90,11 +93,21 @@ class Publisher:
                 size = min(NOTES_A_ROUND, len(self._notes))
                 notes = [self._notes.popleft() for _ in range(size)]
                 self._condition.notify_all()
+            later: Sequence[Callable[[], None]] = ()
             try:
-                self._publish(notes)
+                later = self._publish(notes)
             except Exception:  # A stream's own failure is kept in its buffers; the thread goes on.
                 logger.exception("publishing LSN %d to %d", notes[0].first_lsn, notes[-1].last_lsn)
             self._done(notes[-1].last_lsn)
+            for work in later:
+                self._afterwards(work)
+
+    @staticmethod
+    def _afterwards(work: Callable[[], None]) -> None:
+        try:
+            work()
+        except Exception:  # The events are readable from the log, whatever became of this.
+            logger.exception("filling the buffers with events that are readable already")
 
     def _done(self, lsn: int) -> None:
         with self._condition:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import duckdb
@@ -35,6 +35,9 @@ SHARE_ROWS = 512
 # Up to this many LSNs a range is sorted by DuckDB; a larger one comes in LSN order by itself (the
 # log is written in that order) and is only checked.
 SORT_LSNS_MAX = 100_000
+# What an event takes in a buffer at least, about. A round that cannot fit is made readable by counting
+# it, a small part of the work of encoding it; what fits of it is encoded when readers are awake already.
+EVENT_BYTES_MIN = 256
 # Events at the tail that tell how large the others are.
 SAMPLE_ROWS = 256
 # Parts of a log's LSNs whose events are counted apart at open: retention by bytes is as exact as they.
@@ -139,48 +142,124 @@ def in_order(cursor: duckdb.DuckDBPyConnection, sql: str, lsns: int) -> Iterator
 
 def publish(
     cursor: duckdb.DuckDBPyConnection, query: EventQuery, buffer: StreamBuffer, notes: Sequence[Note]
-) -> None:
-    """Put what some transactions, in commit order, wrote in the stream's table into its buffers."""
+) -> Callable[[], None] | None:
+    """Put what some transactions, in commit order, wrote in the stream's table into its buffers.
+
+    Returns:
+        None; or, where it was so much that it is only counted, and readable from the log, what puts the
+        newest of it into the buffers.
+    """
     with buffer.feeding:
-        _publish(cursor, query, buffer, notes)
+        return _publish(cursor, query, buffer, notes)
 
 
 def _publish(
     cursor: duckdb.DuckDBPyConnection, query: EventQuery, buffer: StreamBuffer, notes: Sequence[Note]
-) -> None:
+) -> Callable[[], None] | None:
     table_id = query.captured.table_id
     mine = [note for note in notes if table_id in note.tables]
-    first, last = mine[0].tables[table_id][0], mine[-1].tables[table_id][1]
-    where = f"lsn BETWEEN {first} AND {last}"
-    commit = (mine[0].first_lsn, mine[0].commit_us) if len(mine) == 1 else None
-    sql = query.sql(where, "NULL::BOOLEAN", commit)
-    if commit is None:
-        sql += f" AND c.txid BETWEEN {mine[0].txid} AND {mine[-1].txid}"
-    gathered = Gathered(buffer.bytes_max)
-    for batch in with_last(in_order(cursor, sql, last - first + 1)):
-        gathered.add(batch)
+    written = _Written(
+        mine[0].tables[table_id][0],
+        mine[-1].tables[table_id][1],
+        (mine[0].txid, mine[-1].txid),
+        (mine[0].first_lsn, mine[0].commit_us) if len(mine) == 1 else None,
+    )
+    commit_us = mine[-1].commit_us
+    if written.lsns * EVENT_BYTES_MIN > buffer.bytes_max:
+        counted = _counted(cursor, query, written)
+        events = sum(added.total for added in counted.values())
+        if events * EVENT_BYTES_MIN > buffer.bytes_max:
+            sample = written.events_sql(query, written.last_lsn - SAMPLE_ROWS * written.lsns // events)
+            size = _event_bytes(cursor, sample)
+            buffer.append(counted, commit_us, events * size)
+            buffer.drop_changes()
+            newest = buffer.bytes_max // (size + ROW_OVERHEAD_BYTES) * written.lsns // events
+            return lambda: _fill(cursor, query, buffer, written, newest)
+    gathered = _gathered(cursor, query, buffer, written)
     if gathered.additions:
-        buffer.append(gathered.additions, mine[-1].commit_us, gathered.size)
+        buffer.append(gathered.additions, commit_us, gathered.size)
     if buffer.changes is not None:
-        _publish_changes(cursor, ChangesQuery(query), buffer, (first, last), commit)
+        _publish_changes(cursor, ChangesQuery(query), buffer, written)
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class _Written:
+    """LSNs of a table's log that a round of transactions wrote; `commit` where it is only one."""
+
+    first_lsn: int
+    last_lsn: int
+    txids: tuple[int, int]
+    commit: tuple[int, int] | None
+
+    @property
+    def lsns(self) -> int:
+        return self.last_lsn - self.first_lsn + 1
+
+    def events_sql(self, query: EventQuery, after_lsn: int = 0) -> str:
+        """The events, those after an LSN alone."""
+        first = max(self.first_lsn, after_lsn + 1)
+        sql = query.sql(f"lsn BETWEEN {first} AND {self.last_lsn}", "NULL::BOOLEAN", self.commit)
+        if self.commit is None:
+            sql += f" AND c.txid BETWEEN {self.txids[0]} AND {self.txids[1]}"
+        return sql
+
+
+def _gathered(
+    cursor: duckdb.DuckDBPyConnection,
+    query: EventQuery,
+    buffer: StreamBuffer,
+    written: _Written,
+    after_lsn: int = 0,
+) -> Gathered:
+    gathered = Gathered(buffer.bytes_max)
+    lsns = written.last_lsn - max(written.first_lsn - 1, after_lsn)
+    for batch in with_last(in_order(cursor, written.events_sql(query, after_lsn), lsns)):
+        gathered.add(batch)
+    return gathered
+
+
+def _counted(
+    cursor: duckdb.DuckDBPyConnection, query: EventQuery, written: _Written
+) -> dict[int, Addition]:
+    """The events of each partition, counted alone: none of them ready."""
+    events = written.events_sql(query)
+    counts = cursor.execute(
+        f"SELECT partition, count(*), min(lsn), max(lsn) FROM ({events}) GROUP BY partition"
+    ).fetchall()
+    return {
+        number: Addition(total=count, first_lsn=first, last_lsn=last, skipped_through_lsn=last)
+        for number, count, first, last in counts
+    }
+
+
+def _fill(
+    cursor: duckdb.DuckDBPyConnection,
+    query: EventQuery,
+    buffer: StreamBuffer,
+    written: _Written,
+    newest: int,
+) -> None:
+    """Put the events of the newest LSNs of a round that has been counted into the buffers."""
+    buffer.fill(_gathered(cursor, query, buffer, written, written.last_lsn - newest).additions)
 
 
 def _publish_changes(
     cursor: duckdb.DuckDBPyConnection,
     query: ChangesQuery,
     buffer: StreamBuffer,
-    lsns: tuple[int, int],
-    commit: tuple[int, int] | None,
+    written: _Written,
 ) -> None:
     """The same events once more, as rows of ENVELOPE CHANGES."""
     changes = buffer.changes
     assert changes is not None
-    if lsns[1] - lsns[0] >= SORT_LSNS_MAX:
+    if written.lsns > SORT_LSNS_MAX:
         # They would push out all that is there: the next hot read makes the rows that it wants.
         buffer.drop_changes()
         return
     try:
-        gathered = gather_changes(cursor, query, changes.bytes_max, lsns, commit)
+        lsns = (written.first_lsn, written.last_lsn)
+        gathered = gather_changes(cursor, query, changes.bytes_max, lsns, written.commit)
     except Exception:
         # Without them its readers go to the log, which tells them what is wrong.
         logger.exception('changes of stream "%s" cannot be kept ready', query.stream.name)
@@ -315,15 +394,20 @@ def _tail_after(
     if events <= SAMPLE_ROWS:
         return 0
     sql = query.sql(where, "false")
-    sample = cursor.sql(f"{sql} ORDER BY lsn DESC LIMIT {SAMPLE_ROWS}").to_arrow_table()
-    size = sum(
-        len(row) + ROW_OVERHEAD_BYTES
-        for batch in sample.to_batches()
-        for row in datarow.rows(batch, EVENT_TYPES, TEXT_FORMATS)
-    )
-    fits = bytes_max * SAMPLE_ROWS // size
+    fits = bytes_max // _event_bytes(cursor, sql)
     if fits >= events:
         return 0
     row = ask_maybe(cursor, f"SELECT lsn FROM ({sql}) ORDER BY lsn DESC LIMIT 1 OFFSET {fits}")
     assert row is not None
     return int(row[0])
+
+
+def _event_bytes(cursor: duckdb.DuckDBPyConnection, sql: str) -> int:
+    """The bytes of one event of a query, as it is sent: the mean over the newest ones."""
+    sample = cursor.sql(f"{sql} ORDER BY lsn DESC LIMIT {SAMPLE_ROWS}").to_arrow_table()
+    sizes = [
+        len(row)
+        for batch in sample.to_batches()
+        for row in datarow.rows(batch, EVENT_TYPES, TEXT_FORMATS)
+    ]
+    return sum(sizes) // max(1, len(sizes))

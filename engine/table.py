@@ -9,7 +9,8 @@ from dataclasses import dataclass
 
 import duckdb
 
-from .errors import NotSupported, UndefinedTable
+from .asking import ask_maybe
+from .errors import InternalError, NotSupported, UndefinedTable
 from .quoting import ident
 
 # Our own name prefix in texts that are sent to DuckDB; a column of it could be mistaken for ours.
@@ -65,6 +66,13 @@ class TableShape:
         wanted = column.lower()
         return next((i for i, stored in enumerate(self.stored) if stored.name.lower() == wanted), None)
 
+    def place(self, column: str) -> int:
+        """Place, from 0, of a stored column that DuckDB has bound."""
+        place = self.position(column)
+        if place is None:
+            raise InternalError(f'column "{column}" was bound but is not in the table')
+        return place
+
 
 _COLUMNS = """
     SELECT c.column_name, c.data_type, c.column_default, NOT c.is_nullable, i.is_generated = 'ALWAYS',
@@ -99,6 +107,11 @@ _INDEXES = """
       AND lower(table_name) = lower($2)
       AND is_unique
     ORDER BY index_name"""
+
+_PLAIN = """
+    SELECT 1 FROM duckdb_tables()
+    WHERE database_name = current_database() AND lower(schema_name) = lower($1)
+      AND lower(table_name) = lower($2) AND NOT contains(sql, 'GENERATED ALWAYS')"""
 
 _REFUSED = {
     "view": "A view has no rows of its own: make the stream on its table.",
@@ -139,6 +152,11 @@ def read_shape(cursor: duckdb.DuckDBPyConnection, schema: str, name: str) -> Tab
         unique=unique,
         unique_expressions=by_expression,
     )
+
+
+def is_plain_table(cursor: duckdb.DuckDBPyConnection, schema: str, name: str) -> bool:
+    """Whether the name is a base table of the current database, with stored columns alone."""
+    return ask_maybe(cursor, _PLAIN, [schema, name]) is not None
 
 
 def _require_base_table(cursor: duckdb.DuckDBPyConnection, schema: str, name: str) -> None:

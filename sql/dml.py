@@ -19,6 +19,11 @@ from .tokens import Token
 _QUERY_WORDS = frozenset(
     {"SELECT", "FROM", "VALUES", "WITH", "TABLE", "PIVOT", "UNPIVOT", "DESCRIBE", "SHOW", "SUMMARIZE"}
 )
+# Words that make a query pick, group, number or order its rows, wherever they stand in it.
+_PICKING_WORDS = frozenset(
+    {"DISTINCT", "GROUP", "HAVING", "QUALIFY", "LIMIT", "OFFSET", "FETCH", "ORDER", "UNION", "INTERSECT"}
+    | {"EXCEPT", "SAMPLE", "TABLESAMPLE", "OVER", "WINDOW", "PIVOT", "UNPIVOT"}
+)
 
 
 def slice_dml(statement: Classified, schema: str) -> Dml:
@@ -78,12 +83,13 @@ class _Cut:
         end = self.end if end is None else end
         for index in range(first, end):
             token = self.tokens[index]
-            if token.kind == kind and token.depth == 0 and not self._is_distinct_from(index):
+            if token.kind == kind and token.depth == 0 and not self.is_distinct_from(index):
                 return index
         return end
 
-    def _is_distinct_from(self, index: int) -> bool:
-        return self.tokens[index].kind == "FROM" and self.tokens[index - 1].kind == "DISTINCT"
+    def is_distinct_from(self, index: int) -> bool:
+        """Whether this token is the FROM of IS DISTINCT FROM."""
+        return self._is(index, "FROM") and self._is(index - 1, "DISTINCT")
 
     def head(self, *words: str) -> str | None:
         """Take the verb, the words before the target (any of them) and the target; gives OR's word."""
@@ -259,6 +265,10 @@ def _insert(cut: _Cut) -> Dml:
     ranges = _row_ranges(cut, first, conflict_at)
     rows: tuple[tuple[str | None, ...], ...] | None = None
     query: str | None = None
+    query_from: tuple[str, ...] = ()
+    if conflict is None and conflict_at == end and choice is None and not cut.with_text:
+        query_from = _query_from(cut, first, end)
+        query = cut.cut(first, end) if query_from else None
     if conflict is not None:
         if ranges is not None:
             rows = tuple(_row(cut, *each) for each in ranges)
@@ -278,10 +288,38 @@ def _insert(cut: _Cut) -> Dml:
         row_count=None if ranges is None else len(ranges),
         rows=rows,
         query=query,
+        query_from=query_from,
         conflict=conflict,
         calls=cut.calls(first, end) - {"conflict"},
         has_subquery=cut.has_subquery(first + 1, end),
     )
+
+
+def _query_from(cut: _Cut, first: int, end: int) -> tuple[str, ...]:
+    """The table of `SELECT ... FROM table [AS alias] [WHERE ...]`; () where the query is more than that.
+
+    Whatever could give other rows the second time, by picking or ordering them, is more.
+    """
+    tokens = cut.tokens
+    if first >= end or tokens[first].kind != "SELECT" or cut.has_subquery(first + 1, end):
+        return ()
+    picking = (index for index in range(first, end) if tokens[index].kind in _PICKING_WORDS)
+    if any(not cut.is_distinct_from(index + 1) for index in picking):
+        return ()
+    from_at = cut.find("FROM", first, end)
+    where_at = cut.find("WHERE", from_at, end)
+    at = from_at + 1
+    name: list[str] = []
+    while at < where_at and tokens[at].is_name:
+        name.append(tokens[at].name)
+        at += 2 if at + 1 < where_at and tokens[at + 1].kind == "." else 1
+        if tokens[at - 1].kind != ".":
+            break
+    if at < where_at and tokens[at].kind == "AS":
+        at += 1
+    if at == where_at - 1 and tokens[at].is_name:
+        at += 1
+    return tuple(name) if name and at == where_at else ()
 
 
 def _require_known_columns(by_name: bool) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import duckdb
 import pyarrow as pa
@@ -21,6 +21,7 @@ from ..engine.duckdb_errors import translated
 from ..engine.errors import InsufficientPrivilege, NotSupported
 from ..engine.quoting import ident
 from ..engine.streams import Captured
+from ..engine.table import is_plain_table
 from ..engine.transaction import Transaction
 from ..engine.waiting import Waiting
 from .classified import Classified, DmlFacts
@@ -231,7 +232,15 @@ def _plan(
     except duckdb.Error as error:
         raise placed(session, error, classified.text) from error
     dml = slice_dml(classified, captured.shape.schema)
+    if dml.query_from and _is_plain_table(session, dml.query_from):
+        dml = replace(dml, repeatable=True)
     plan = capture.plan(dml, captured.table, lambda: read_macros(session.cursor))
     if classified.text == statement.text:
         statement.plans[classified.text] = (captured.table, version, plan, shape)
     return plan, shape
+
+
+def _is_plain_table(session: Context, name: tuple[str, ...]) -> bool:
+    """Whether a name is a table of the database whose rows are the same when they are read twice."""
+    schema, table = session.names.table_key(name)
+    return schema not in (OURS, TEMPORARY) and is_plain_table(session.cursor, schema, table)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 import duckdb
 import pytest
@@ -38,9 +39,16 @@ class Sandbox:
             f"key_hash uinteger, key_change int, {images})"
         )
 
-    def run(self, text: str, *parameters: object, macros: frozenset[str] = frozenset()) -> Outcome:
+    def run(
+        self,
+        text: str,
+        *parameters: object,
+        macros: frozenset[str] = frozenset(),
+        repeatable: bool = False,
+    ) -> Outcome:
         """Run one statement in a transaction of its own; an error rolls it back."""
-        self.plan = capture.plan(slice_dml(classify(text), "main"), self.table, macros)
+        dml = replace(slice_dml(classify(text), "main"), repeatable=repeatable)
+        self.plan = capture.plan(dml, self.table, macros)
         self.connection.execute("begin")
         try:
             outcome = capture.execute(self.connection, self.plan, parameters, self.base_lsn, 42)
@@ -345,12 +353,23 @@ def test_an_error_is_plain_duckdbs(orders: Sandbox) -> None:
 
 def test_log_and_table_must_agree(orders: Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:
     """Shape B counts: a statement that was taken for deterministic and is not keeps nothing."""
-    orders.run("insert into t(id) select range from range(100, 1100)")
+    orders.connection.execute("create sequence numbers")
     monkeypatch.setattr(capture, "is_deterministic", lambda calls, macros: True)
     with pytest.raises(InternalError, match="its log has"):
-        orders.run("update t set v = 1 where random() < 0.5")
+        orders.run("update t set v = 1 where nextval('numbers') <= 2")
     assert orders.rows("select count(*) from ducktail.log_1 where op = 'u'") == [(0,)]
     assert orders.rows("select count(*) from t where v = 1") == [(0,)]
+
+
+def test_an_insert_of_a_table_is_logged_first(orders: Sandbox) -> None:
+    """In bulk that is a third faster; what it reads must be a table, which the caller knows."""
+    orders.connection.execute("create table source as select i as id, i * 2 as v from range(10, 13) r(i)")
+    orders.run("insert into t(id, v) select id, v + 1 from source where id > 10", repeatable=True)
+    assert orders.plan is not None and orders.plan.shape.value == "B"
+    assert orders.log("op, n1, n2, n3") == [("i", 11, 23, "d"), ("i", 12, 25, "d")]
+    assert orders.rows("select id, v, s from t where id > 10 order by id") == [(11, 23, "d"), (12, 25, "d")]
+    orders.run("insert into t(id, v) select id + 10, random() from source", repeatable=True)
+    assert orders.plan.shape.value == "A"
 
 
 def test_a_macro_may_hide_a_function(orders: Sandbox) -> None:

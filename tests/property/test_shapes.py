@@ -12,6 +12,7 @@ the ways for many rows are taken too.
 from __future__ import annotations
 
 import collections
+import dataclasses
 import itertools
 import os
 import random
@@ -120,6 +121,8 @@ class Captured:
             if not statement.text.startswith("truncate"):
                 self.cursor.execute(f"explain {statement.text}", self._nulls(statement)).fetchall()
             dml: Dml = slice_dml(classify(statement.text), self.kind.schema)
+            if dml.query_from and not self.shape.generated:
+                dml = dataclasses.replace(dml, repeatable=True)
             self.last_plan = plan = capture.plan(dml, self.table)
             self.cursor.execute("begin")
             outcome = capture.execute(self.cursor, plan, statement.parameters, self.lsn, 7)

@@ -221,3 +221,35 @@ def test_malformed(text: str) -> None:
     with pytest.raises(SyntaxError_) as caught:
         cut(text)
     assert caught.value.position
+
+
+@pytest.mark.parametrize(
+    ("query", "name"),
+    [
+        ("select * from source", ("source",)),
+        ("select upper(b) from main.source as s where a > 3 and b is distinct from 'x'", ("main", "source")),
+        ('select * from "Odd name" s', ("Odd name",)),
+        ("select a from db.s.source s where a in (1, 2)", ("db", "s", "source")),
+        ("select distinct a from source", ()),
+        ("select a from source limit 1", ()),
+        ("select a from source order by a", ()),
+        ("select a from source using sample 10", ()),
+        ("select a from source tablesample 10%", ()),
+        ("select a from source, other", ()),
+        ("select a from source join other using (a)", ()),
+        ("select a from source where a = (select max(a) from source)", ()),
+        ("select row_number() over () from source", ()),
+        ("select a from source group by a", ()),
+        ("select a from source union all select a from source", ()),
+        ("select a from source where a > 1 union from source", ()),
+        ("select a from range(10)", ()),
+        ("from source", ()),
+        ("select 1", ()),
+        ("with s as (select 1) select * from s", ()),
+    ],
+)
+def test_a_query_that_reads_one_table_row_by_row(query: str, name: tuple[str, ...]) -> None:
+    dml = slice_dml(classify(f"insert into t {query}"), "main")
+    assert dml.query_from == name
+    assert dml.query == (query if name else None)
+    assert not dml.repeatable
