@@ -36,6 +36,7 @@ from ducktail.engine.waiting import run
 from ducktail.sql.classify import classify
 from ducktail.sql.dml import slice_dml
 from ducktail.sql.session import Session
+from ducktail.sql.statement import Statement
 
 HERE = Path(__file__).resolve().parent
 COLUMNS = (
@@ -118,7 +119,7 @@ def ducktail_runner(path: Path) -> Iterator[tuple[Run, Callable[[], None]]]:
     """A session in process: what runs one statement, and what waits until all is readable."""
     database = Database.open(str(path))
     session = Session(database)
-    kept = {}
+    kept: dict[str, Statement] = {}
 
     def execute(text: str, parameters: Sequence[object]) -> None:
         statement = kept.get(text)
@@ -282,8 +283,8 @@ def page(times: Times, rows: int, peer: str, turns: int) -> str:
     ]
     for statement, most in ONE_ROW_BARS.items():
         own, plain, bare = (times.median("one row", statement, who) for who in ("ducktail", "plain", "bare"))
-        cells = (statement, _ms(own), _ms(bare), f"{own / bare:.2f}", _bar("≤", BARE_BAR))
-        lines.append(_line(*cells, _ms(plain), f"{own / plain:.2f}", _bar("≤", most)))
+        floor = (statement, _ms(own), _ms(bare), f"{own / bare:.2f}", _bar("≤", BARE_BAR))
+        lines.append(_line(*floor, _ms(plain), f"{own / plain:.2f}", _bar("≤", most)))
     return "\n".join([*lines, ""])
 
 
