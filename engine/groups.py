@@ -7,66 +7,47 @@ are the transaction's own, and the catalog in memory follows at COMMIT. Source: 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass, replace
 
 from .database import Database
 from .definitions import new_id
 from .errors import DuplicateObject
+from .live import lag_events
 from .offsets import Move, insert_sql
+from .places import Place, lsns_at
 from .quoting import literal
 from .streams import Group, Stream
-from .transaction import Transaction
+from .transaction import PendingOffset, Transaction
 
 
 def create_group(
-    database: Database,
-    transaction: Transaction,
-    stream: Stream,
-    name: str,
-    start: str,
-    after_lsn: int,
-    on_gap: str = "error",
+    database: Database, transaction: Transaction, stream: Stream, name: str, start: Place, on_gap: str
 ) -> None:
     """Make a consumer group within a transaction that holds the writer lock; it is there at COMMIT.
 
     Args:
-        start: 'earliest', 'latest' or 'after'; `after_lsn` is for the last.
+        on_gap: 'error' or 'earliest'.
 
     Raises:
-        DuplicateObject: 42710. InvalidParameterValue: 22023, `after_lsn` past the stream's end.
+        DuplicateObject: 42710. InvalidParameterValue: 22023, the start is past the stream's end.
     """
     assert transaction.has_writer_lock, "a group begins at one place of the commit order"
     key = (stream.stream_id, name.lower())
     if key in database.catalog.groups or key in transaction.new_groups:
         raise DuplicateObject(f'consumer group "{name}" of stream "{stream.name}" already exists')
     now_us = database.clock.now_us()
-    group = Group(new_id(transaction.cursor), stream.stream_id, name, start, now_us, on_gap)
+    group = Group(new_id(transaction.cursor), stream.stream_id, name, start.kind, now_us, on_gap)
     transaction.cursor.execute(
         "INSERT INTO ducktail.group_catalog (group_id, stream_id, group_name, start, created_at, on_gap) "
-        f"VALUES ({group.group_id}, {stream.stream_id}, {literal(name)}, {literal(start)}, "
+        f"VALUES ({group.group_id}, {stream.stream_id}, {literal(name)}, {literal(start.kind)}, "
         f"make_timestamptz({now_us}), {literal(on_gap)})"
     )
-    lsns = _start_lsns(database, transaction, stream, start, after_lsn)
+    lsns = lsns_at(database, transaction, stream, start)
     move = database.offsets.move(group.group_id, lsns, transaction.committed_by)
     transaction.cursor.execute(insert_sql([move]))
     transaction.new_groups[key] = group
     transaction.new_positions[group.group_id] = lsns
     transaction.on_commit.append(_group_adder(database, group, move))
-
-
-def _start_lsns(
-    database: Database, transaction: Transaction, stream: Stream, start: str, after_lsn: int
-) -> dict[int, int]:
-    buffer = database.buffer(stream)
-    with buffer.mutex:
-        if start == "earliest":
-            return {n: p.trimmed_through_lsn for n, p in enumerate(buffer.partitions)}
-        if start == "latest":
-            # What this transaction has already written comes before the group as well.
-            own = transaction.next_lsn if stream.table_id in transaction.tables else 0
-            return {n: max(own, p.last_lsn) for n, p in enumerate(buffer.partitions)}
-    lsns = dict.fromkeys(range(stream.partitions), after_lsn)
-    database.check_lsns(stream, lsns)
-    return lsns
 
 
 def _group_adder(database: Database, group: Group, move: Move) -> Callable[[], None]:
@@ -85,13 +66,87 @@ def drop_group(database: Database, transaction: Transaction, group: Group) -> No
             f"DELETE FROM ducktail.{table} WHERE group_id = {group.group_id}"
         ).fetchall()
     transaction.offsets.pop(group.group_id, None)
-    made_here = transaction.new_groups.pop(group.key, None)
+    transaction.new_groups.pop(group.key, None)
     transaction.dropped_groups.add(group.group_id)
 
     def forget() -> None:
-        if made_here is None or database.catalog.groups.get(group.key) is group:
-            database.catalog.groups.pop(group.key, None)
+        known = database.catalog.groups.get(group.key)
+        if known is not None and known.group_id == group.group_id:
+            del database.catalog.groups[group.key]
         database.catalog_version += 1
         database.offsets.drop_groups([group.group_id])
 
     transaction.on_commit.append(forget)
+
+
+def set_on_gap(database: Database, transaction: Transaction, group: Group, on_gap: str) -> None:
+    """Change what the reads of a group do at a gap, within a transaction that has locked the group."""
+    transaction.cursor.execute(
+        f"UPDATE ducktail.group_catalog SET on_gap = {literal(on_gap)} WHERE group_id = {group.group_id}"
+    ).fetchall()
+    changed = replace(group, on_gap=on_gap)
+    transaction.new_groups[group.key] = changed
+
+    def show() -> None:
+        database.catalog.groups[group.key] = changed
+
+    transaction.on_commit.append(show)
+
+
+@dataclass(frozen=True, slots=True)
+class Shift:
+    """What SEEK does to one partition.
+
+    Args:
+        events_again: how many retained events a reader gets a second time.
+        events_skipped: how many it does not get.
+    """
+
+    partition: int
+    from_lsn: int
+    to_lsn: int
+    events_again: int
+    events_skipped: int
+
+
+def shifts(database: Database, stream: Stream, present: dict[int, int], to: dict[int, int]) -> list[Shift]:
+    """What moving a group's committed LSNs from `present` to `to` would do, by partition."""
+    buffer = database.buffer(stream)
+    found = []
+    for number in sorted(to):
+        partition = buffer.partitions[number]
+        before = lag_events(database, stream, number, partition, present[number])
+        after = lag_events(database, stream, number, partition, to[number])
+        again, skipped = max(0, after - before), max(0, before - after)
+        found.append(Shift(number, present[number], to[number], again, skipped))
+    return found
+
+
+def seek(
+    database: Database,
+    transaction: Transaction,
+    group: Group,
+    moved: list[Shift],
+    done: Callable[[int], None],
+) -> None:
+    """Move a group's committed LSNs at the COMMIT of a transaction that has locked the group.
+
+    Args:
+        done: called once it is committed, with how often the group has been moved so: read positions
+            from before are void.
+    """
+    standing = database.offsets.positions(group.group_id)
+    pending = transaction.offsets.setdefault(group.group_id, {})
+    for shift in moved:
+        earlier = pending.get(shift.partition)
+        if earlier is not None:
+            earlier.lsn = shift.to_lsn
+        elif shift.to_lsn != shift.from_lsn:
+            found = standing.get(shift.partition)
+            expected = shift.from_lsn if found is None else found.lsn
+            pending[shift.partition] = PendingOffset(expected, shift.to_lsn)
+
+    def count() -> None:
+        done(database.offsets.seeked(group.group_id))
+
+    transaction.on_commit.append(count)

@@ -24,7 +24,7 @@ import duckdb
 
 from .clock import Clock
 from .duckdb_errors import translated
-from .errors import AdminShutdown, DucktailError, InvalidParameterValue, UndefinedObject
+from .errors import AdminShutdown, DucktailError, InvalidParameterValue, UndefinedObject, WrongState
 from .quoting import literal
 from .schema import SCHEMA
 
@@ -79,13 +79,19 @@ class Move:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """Offsets to be committed outside a transaction."""
+    """Offsets to be committed outside a transaction.
+
+    Args:
+        seeks: of a read position, how often SEEK had moved the group when it was read; None: a
+            position that was given by number.
+    """
 
     group_id: int
     group_name: str
     lsns: Mapping[int, int]
     committed_by: str
     done: Future[None]
+    seeks: int | None = None
 
 
 def going_back(group_name: str, partition: int, lsn: int, committed: int) -> InvalidParameterValue:
@@ -94,6 +100,14 @@ def going_back(group_name: str, partition: int, lsn: int, committed: int) -> Inv
         f'offset {lsn} of partition {partition} is behind what consumer group "{group_name}" '
         f"has committed, {committed}",
         hint="A committed LSN never goes back by COMMIT OFFSET.",
+    )
+
+
+def moved_by_seek(group_name: str) -> WrongState:
+    """The error of a commit of a read position from before a SEEK."""
+    return WrongState(
+        f'consumer group "{group_name}" has no read position in this session: SEEK has moved the group',
+        hint="Read again, or give the positions: COMMIT OFFSETS AT '{...}'.",
     )
 
 
@@ -114,6 +128,7 @@ class Offsets:
         self._queue: deque[Request] = deque()
         self._positions: dict[int, dict[int, Position]] = {}
         self._passed: dict[tuple[int, int], tuple[int, int]] = {}  # see `passed`
+        self._seeks: dict[int, int] = {}  # group id -> how often SEEK has moved it since the open
         self._holders: dict[int, int] = {}  # group id -> session id, or COMMITTER
         self._waiters: dict[int, deque[tuple[int, Future[None]]]] = {}
         self._closing = False
@@ -143,6 +158,17 @@ class Offsets:
         """A copy of a group's positions, by partition."""
         with self._condition:
             return dict(self._positions.get(group_id, {}))
+
+    def seeks(self, group_id: int) -> int:
+        """How often SEEK has moved a group since the database was opened."""
+        with self._condition:
+            return self._seeks.get(group_id, 0)
+
+    def seeked(self, group_id: int) -> int:
+        """SEEK has moved a group; how often by now."""
+        with self._condition:
+            self._seeks[group_id] = self._seeks.get(group_id, 0) + 1
+            return self._seeks[group_id]
 
     def passed(self, group_id: int, partition: int, lsn: int, position: int) -> None:
         """Retention has passed a committed LSN: so many of the partition's events are at or before it."""
@@ -249,6 +275,8 @@ class Offsets:
             known = self._positions.get(request.group_id)
             if known is None:
                 raise UndefinedObject(f'consumer group "{request.group_name}" does not exist')
+            if request.seeks is not None and request.seeks != self._seeks.get(request.group_id, 0):
+                raise moved_by_seek(request.group_name)
             standing = {partition: position.lsn for partition, position in known.items()} | dict(moves)
         new: dict[int, int] = {}
         for partition, lsn in request.lsns.items():
@@ -375,6 +403,7 @@ class Offsets:
         with self._condition:
             for group_id in group_ids:
                 self._positions.pop(group_id, None)
+                self._seeks.pop(group_id, None)
                 for key in [key for key in self._passed if key[0] == group_id]:
                     del self._passed[key]
 

@@ -11,6 +11,7 @@ from ..engine import pgtypes
 from ..engine.errors import DucktailError, NotSupported
 from ..engine.waiting import Waiting
 from . import (
+    group_statements,
     offset_statements,
     prepared,
     scans,
@@ -182,8 +183,11 @@ Handler = Callable[..., Waiting[Result]]
 HANDLERS: dict[type, Handler] = {
     st.CreateStream: stream_statements.create_stream,
     st.DropStream: stream_statements.drop_stream,
-    st.CreateGroup: stream_statements.create_group,
-    st.DropGroup: stream_statements.drop_group,
+    st.CreateGroup: group_statements.create_group,
+    st.DropGroup: group_statements.drop_group,
+    st.SetGroup: group_statements.set_group,
+    st.SeekGroup: group_statements.seek_group,
+    st.DescribeGroup: group_statements.describe_group,
     st.ShowStreams: stream_statements.show,
     st.ShowPartitions: stream_statements.show,
     st.ShowGroups: stream_statements.show,

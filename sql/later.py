@@ -20,7 +20,6 @@ from .statements import (
     CreateGroup,
     CreateStream,
     CreateTopic,
-    DescribeGroup,
     DropStream,
     LeaveGroup,
     Park,
@@ -86,14 +85,8 @@ _STATEMENTS: dict[type[Statement], Later] = {
     Publish: Later("PUBLISH", _NO_TOPICS),
     Listen: Later("LISTEN", _POLL),
     Unlisten: Later("UNLISTEN", _POLL),
-    SeekGroup: Later(
-        "ALTER CONSUMER GROUP ... SEEK",
-        "Make a new group with START, or read without moving any: FROM STREAM s AFTER lsn.",
-    ),
-    SetGroup: Later("ALTER CONSUMER GROUP ... SET"),
     Park: Later("ALTER CONSUMER GROUP ... PARK", "Keep what you cannot process in a table of your own."),
     Release: Later("ALTER CONSUMER GROUP ... RELEASE"),
-    DescribeGroup: Later("DESCRIBE CONSUMER GROUP", "SHOW OFFSETS ON s CONSUMER GROUP g shows where it is."),
     ShowMembers: Later("SHOW MEMBERS", _NO_MEMBERS),
     ShowParked: Later("SHOW PARKED"),
     LeaveGroup: Later("LEAVE CONSUMER GROUP", _NO_MEMBERS),
@@ -144,13 +137,18 @@ def _show_streams(statement: ShowStreams) -> Iterator[Later]:
 
 
 def _create_group(statement: CreateGroup) -> Iterator[Later]:
-    starts = {
-        "timestamp": Later("START AT TIMESTAMP", "Find the LSN in the stream's view, and START AFTER lsn."),
-        "snapshot": Later("START SNAPSHOT", "Make the stream with snapshot = 'initial'."),
-    }
-    if statement.start.kind in starts:
-        yield starts[statement.start.kind]
+    if statement.start.kind == "snapshot":
+        yield Later("START SNAPSHOT", "Make the stream with snapshot = 'initial'.")
     yield from _options(statement.options)
+
+
+def _set_group(statement: SetGroup) -> Iterator[Later]:
+    yield from _options(statement.options)
+
+
+def _seek(statement: SeekGroup) -> Iterator[Later]:
+    if statement.to.kind == "bookmark":
+        yield Later("SEEK TO BOOKMARK", "SEEK AFTER '{...}' takes the position that you have kept.")
 
 
 def _member(statement: CommitOffset | CommitOffsets | ShowReadPosition) -> Iterator[Later]:
@@ -175,6 +173,8 @@ _PARTS: dict[type[Statement], Callable[..., Iterator[Later]]] = {
     DropStream: _drop_stream,
     ShowStreams: _show_streams,
     CreateGroup: _create_group,
+    SetGroup: _set_group,
+    SeekGroup: _seek,
     CommitOffset: _member,
     CommitOffsets: _member,
     ShowReadPosition: _member,

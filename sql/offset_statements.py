@@ -46,8 +46,10 @@ def _commit(
     stream = session.names.stream(asked.stream.parts, asked.stream.position)
     group = session.database.group(stream, group_name, session.transaction)
     began: dict[int, int] = {}
+    seeks: int | None = None
     if lsns is None:
-        position = session.positions.get((stream.stream_id, group.group_id), group.name)
+        seeks = session.database.offsets.seeks(group.group_id)
+        position = session.positions.get((stream.stream_id, group.group_id), group.name, seeks)
         lsns, began = position.lsns, position.began
     else:
         # What was committed before this statement is readable, so it may be committed.
@@ -59,12 +61,12 @@ def _commit(
         session.notice("the offsets are committed when the transaction is", hint="COMMIT makes them durable.")
         return
     session.database.check_commit(stream, group, dict(lsns))
-    yield from _submit(session, group, dict(lsns))
+    yield from _submit(session, group, dict(lsns), seeks)
 
 
-def _submit(session: Context, group: Group, lsns: dict[int, int]) -> Waiting[None]:
+def _submit(session: Context, group: Group, lsns: dict[int, int], seeks: int | None) -> Waiting[None]:
     done: Future[None] = Future()
-    request = Request(group.group_id, group.name, lsns, session.user, done)
+    request = Request(group.group_id, group.name, lsns, session.user, done, seeks)
     session.database.offsets.submit(request)
     if not done.done():
         yield Wait(done)

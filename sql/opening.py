@@ -43,6 +43,7 @@ class Opened:
 
     Args:
         committed: partition -> committed LSN from which a group's read begins; empty without one.
+        seeks: how often SEEK has moved the group.
         ends: partition -> LSN of its last event within the scan's end.
     """
 
@@ -51,6 +52,7 @@ class Opened:
     bounds: ScanRange
     committed: Mapping[int, int]
     ends: Mapping[int, int]
+    seeks: int = 0
 
     @property
     def position_key(self) -> tuple[int, int] | None:
@@ -72,6 +74,8 @@ def open_scan(session: Context, wanted: st.Scan, parameters: Values, pruning: Pr
     through_lsn = yield from _end_lsn(session)
     partitions = _partitions(stream, wanted, parameters, pruning)
     committed: dict[int, int] = {}
+    # Before the committed LSNs are looked up: a SEEK in between makes the position void, not wrong.
+    seeks = 0 if group is None else session.database.offsets.seeks(group.group_id)
     from_start: frozenset[int] = frozenset()
     if wanted.after is not None:
         after = _after(stream, wanted.after, parameters, partitions)
@@ -100,7 +104,8 @@ def open_scan(session: Context, wanted: st.Scan, parameters: Values, pruning: Pr
         key = (stream.stream_id, group.group_id)
         session.positions.void(key, "the latest read of the group began elsewhere, with AFTER")
     # AFTER leaves no read position: it is a look elsewhere, not the group's own way.
-    return Opened(stream, group if wanted.after is None else None, bounds, committed, first.ends)
+    mine = group if wanted.after is None else None
+    return Opened(stream, mine, bounds, committed, first.ends, seeks)
 
 
 def _passed(session: Context, group: Group | None, committed: Mapping[int, int]) -> dict[int, int]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from ..engine.errors import WrongState
+from ..engine.offsets import moved_by_seek
 
 Key = tuple[int, int]  # stream id, group id
 
@@ -21,11 +22,13 @@ class ReadPosition:
     Args:
         lsns: partition -> last LSN given.
         began: partition -> committed LSN from which that read began.
+        seeks: how often SEEK had moved the group then.
         reason: why there is none, for the error; "" while there is one.
     """
 
     lsns: dict[int, int] = field(default_factory=dict)
     began: dict[int, int] = field(default_factory=dict)
+    seeks: int = 0
     reason: str = ""
 
 
@@ -36,11 +39,13 @@ class ReadPositions:
         self._positions: dict[Key, ReadPosition] = {}
         self._of_transaction: set[Key] = set()
 
-    def set(self, key: Key, lsns: dict[int, int], began: dict[int, int], *, transaction: bool) -> None:
+    def set(
+        self, key: Key, lsns: dict[int, int], began: dict[int, int], seeks: int, *, transaction: bool
+    ) -> None:
         """A read has given everything up to `lsns` in the partitions that it scanned."""
         position = self._positions.get(key)
-        if position is None or position.reason:
-            position = self._positions[key] = ReadPosition()
+        if position is None or position.reason or position.seeks != seeks:
+            position = self._positions[key] = ReadPosition(seeks=seeks)
         position.lsns.update(lsns)
         position.began.update(began)
         if transaction:
@@ -50,8 +55,11 @@ class ReadPositions:
         """There is none now, because of `reason`."""
         self._positions[key] = ReadPosition(reason=reason)
 
-    def get(self, key: Key, group_name: str) -> ReadPosition:
+    def get(self, key: Key, group_name: str, seeks: int) -> ReadPosition:
         """The position of a group.
+
+        Args:
+            seeks: how often SEEK has moved the group; what was read before the last one is void.
 
         Raises:
             WrongState: 55000, there is none, and why.
@@ -63,12 +71,15 @@ class ReadPositions:
                 f'consumer group "{group_name}" has no read position in this session: {reason}',
                 hint="Read with CONSUMER GROUP first, or give the positions: COMMIT OFFSETS AT '{...}'.",
             )
+        if position.seeks != seeks:
+            raise moved_by_seek(group_name)
         return position
 
-    def peek(self, key: Key) -> ReadPosition | None:
-        """The position of a group, if there is one."""
+    def seeked(self, key: Key, seeks: int) -> None:
+        """SEEK has moved the group in this session's transaction: what was read after it stands."""
         position = self._positions.get(key)
-        return None if position is None or position.reason else position
+        if position is not None:
+            position.seeks = seeks
 
     def transaction_ended(self, *, committed: bool) -> None:
         """Reads of a transaction that was rolled back have given nothing."""

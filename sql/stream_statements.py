@@ -1,23 +1,20 @@
-"""CREATE, DROP, DESCRIBE and SHOW of streams and consumer groups. Source: docs/streams.md, docs/groups.md."""
+"""CREATE and DROP of streams, DESCRIBE and SHOW of streams and groups. Source: docs/streams.md."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..engine import definitions, groups
+from ..engine import definitions
 from ..engine.asking import ask_maybe
 from ..engine.errors import (
     ActiveTransaction,
-    DuplicateObject,
     InvalidParameterValue,
     InvalidTextRepresentation,
     NotSupported,
-    UndefinedObject,
 )
 from ..engine.log import EVENT_COLUMNS
 from ..engine.schema import LIVE_VIEWS
 from ..engine.streams import DEFAULT_BUFFER_BYTES, DEFAULT_RETENTION_US, Stream
-from ..engine.transaction import Transaction
 from ..engine.waiting import Waiting
 from . import statements as st
 from .context import Context
@@ -144,61 +141,6 @@ def drop_stream(session: Context, dropped: st.DropStream, parameters: Values) ->
     return Result.command("DROP STREAM")
 
 
-def create_group(session: Context, made: st.CreateGroup, parameters: Values) -> Waiting[Result]:
-    """CREATE CONSUMER GROUP."""
-    stream = session.names.stream(made.stream.parts, made.stream.position)
-    name = text(made.group, parameters)
-    if not name:
-        raise InvalidParameterValue("a consumer group's name must not be empty")
-    after = 0 if made.start.value is None else number(made.start.value, parameters, "AFTER")
-
-    on_gap = made.options.text("on_gap") or "error"
-
-    def work(transaction: Transaction) -> Waiting[None]:
-        yield from _with_writer_lock(session, transaction)
-        groups.create_group(session.database, transaction, stream, name, made.start.kind, after, on_gap)
-
-    try:
-        yield from session.unit(work)
-    except DuplicateObject:
-        if not made.if_not_exists or session.in_block:
-            raise
-        session.notice(f'consumer group "{name}" already exists, skipping', sqlstate="42710")
-    return Result.command("CREATE CONSUMER GROUP")
-
-
-def _with_writer_lock(session: Context, transaction: Transaction) -> Waiting[None]:
-    """A group begins or ends at one place of the commit order, and all before it is readable."""
-    yield from session.database.lock_for(transaction, session.lock_timeout_ms)
-    yield from session.database.wait_published(session.database.last_lsn)
-
-
-def drop_group(session: Context, dropped: st.DropGroup, parameters: Values) -> Waiting[Result]:
-    """DROP CONSUMER GROUP."""
-    stream = session.names.stream(dropped.stream.parts, dropped.stream.position)
-    name = text(dropped.group, parameters)
-
-    def work(transaction: Transaction) -> Waiting[None]:
-        yield from _with_writer_lock(session, transaction)
-        group = session.database.group(stream, name, transaction)
-        yield from session.database.lock_group(transaction, group, session.lock_timeout_ms)
-        groups.drop_group(session.database, transaction, group)
-
-    if dropped.if_exists and not _there_is(session, stream, name):
-        session.notice(f'consumer group "{name}" does not exist, skipping')
-        return Result.command("DROP CONSUMER GROUP")
-    yield from session.unit(work)
-    return Result.command("DROP CONSUMER GROUP")
-
-
-def _there_is(session: Context, stream: Stream, name: str) -> bool:
-    try:
-        session.database.group(stream, name, session.transaction)
-    except UndefinedObject:
-        return False
-    return True
-
-
 # SHOW and DESCRIBE.
 
 
@@ -256,6 +198,13 @@ SHOWN: dict[type, Shown] = {
     ),
 }
 POSITION_COLUMNS = (("position", "JSON"),)
+SEEK_COLUMNS = (
+    ("partition", "INTEGER"),
+    ("from_lsn", "BIGINT"),
+    ("to_lsn", "BIGINT"),
+    ("events_again", "BIGINT"),
+    ("events_skipped", "BIGINT"),
+)
 DESCRIBE_COLUMNS = (("property", "VARCHAR"), ("value", "VARCHAR"))
 
 
@@ -268,6 +217,8 @@ def shown_columns(statement: st.Statement) -> tuple[ResultColumn, ...] | None:
     own: dict[type, tuple[tuple[str, str], ...]] = {
         st.ShowReadPosition: POSITION_COLUMNS,
         st.DescribeStream: DESCRIBE_COLUMNS,
+        st.DescribeGroup: DESCRIBE_COLUMNS,
+        st.SeekGroup: SEEK_COLUMNS,
     }
     columns = own.get(type(statement))
     return None if columns is None else tuple(ResultColumn(*column) for column in columns)
@@ -308,7 +259,8 @@ def show_read_position(session: Context, asked: st.ShowReadPosition, parameters:
     """SHOW READ POSITION: what COMMIT OFFSETS would commit, as the map that its AT takes."""
     stream = session.names.stream(asked.stream.parts, asked.stream.position)
     group = session.database.group(stream, text(asked.group, parameters), session.transaction)
-    position = session.positions.get((stream.stream_id, group.group_id), group.name)
+    seeks = session.database.offsets.seeks(group.group_id)
+    position = session.positions.get((stream.stream_id, group.group_id), group.name, seeks)
     return text_rows(POSITION_COLUMNS, [[format_positions(position.lsns)]], "SHOW READ POSITION")
     yield
 

@@ -73,7 +73,11 @@ class Tracker:
     def _set(self, lsns: Mapping[int, int]) -> None:
         assert self._key is not None
         self._session.positions.set(
-            self._key, dict(lsns), dict(self._opened.committed), transaction=self._session.in_block
+            self._key,
+            dict(lsns),
+            dict(self._opened.committed),
+            self._opened.seeks,
+            transaction=self._session.in_block,
         )
 
 

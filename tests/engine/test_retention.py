@@ -290,3 +290,57 @@ def test_the_last_stream_takes_the_log_with_it(client: Client) -> None:
     assert cursor.execute("SELECT count(*) FROM ducktail.table_catalog").fetchall() == [(0,)]
     logs = "SELECT count(*) FROM duckdb_tables() WHERE schema_name = 'ducktail' AND table_name LIKE 'log_%'"
     assert cursor.execute(logs).fetchall() == [(0,)]
+
+
+def test_places_by_time(client: Client, clock: Hands) -> None:
+    client("create table t (id int primary key)")
+    client("create stream s on t with (partitions = 2, retention = '5 hours')")
+    for hour in range(4):
+        client("insert into t select i from range($1::int, $1::int + 10) r(i)", hour * 10)
+        clock.us += HOUR_US
+    start_us = clock.us - 4 * HOUR_US
+
+    def unread(at_us: int, zone: str = "UTC") -> int:
+        client("set timezone = '" + zone + "'")
+        shown = client.one("select make_timestamptz($1::bigint)::timestamp::varchar", at_us)
+        client(f"create consumer group g on s start at timestamp '{shown}'")
+        found = client.one("select count(*) from stream s consumer group g")
+        assert client(f"alter consumer group g on s seek at timestamp '{shown}'") == [
+            (number, lsn, lsn, 0, 0)
+            for number, lsn in client("select partition, committed_lsn from ducktail.offsets order by 1")
+        ]
+        client("drop consumer group g on s")
+        return int(found)
+
+    assert unread(start_us - 1) == 40
+    assert unread(start_us) == 40
+    assert unread(start_us + 1) == 30
+    assert unread(start_us + HOUR_US) == 30
+    assert unread(start_us + HOUR_US, "America/New_York") == 30
+    assert unread(start_us + 3 * HOUR_US) == 10
+    assert unread(start_us + 3 * HOUR_US + 1) == 0
+    assert unread(clock.us + DAY_US) == 0
+    clock.us += int(2.5 * HOUR_US)
+    look(client)
+    assert unread(start_us) == 20
+    assert unread(start_us + 3 * HOUR_US) == 10
+
+
+def test_seek_leaves_a_gap_behind(client: Client, clock: Hands) -> None:
+    client("create table t (id int primary key)")
+    client("create stream s on t with (partitions = 1, retention = '1 hour')")
+    client("create consumer group g on s")
+    client("insert into t select i from range(10) r(i)")
+    clock.us += 2 * HOUR_US
+    client("insert into t select i from range(10, 15) r(i)")
+    look(client)
+    with raises("72000"):
+        client("select * from stream s consumer group g")
+    assert client("alter consumer group g on s seek to earliest") == [(0, 0, 10, 0, 0)]
+    assert client.one("select count(*) from stream s consumer group g") == 5
+    assert client("alter consumer group g on s seek to after 3 dry run") == [(0, 10, 3, 0, 0)]
+    client("alter consumer group g on s seek to after 3")
+    with raises("72000") as error:
+        client("select * from stream s consumer group g")
+    # Where it never stood only the most that may be gone is known.
+    assert error.value.detail is not None and error.value.detail.startswith("At most 10 events after LSN 3")

@@ -1,0 +1,210 @@
+"""CREATE, ALTER, DROP and DESCRIBE CONSUMER GROUP. Source: docs/groups.md.
+
+Each is part of the transaction that it stands in: others see it at COMMIT.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import astuple
+
+import duckdb
+
+from ..engine import groups
+from ..engine.asking import ask, ask_maybe
+from ..engine.duckdb_errors import translated
+from ..engine.errors import (
+    DuplicateObject,
+    InvalidParameterValue,
+    InvalidTextRepresentation,
+    UndefinedObject,
+)
+from ..engine.places import Place, lsns_at
+from ..engine.schema import LIVE_VIEWS
+from ..engine.streams import Group, Stream
+from ..engine.transaction import Transaction
+from ..engine.waiting import Waiting
+from . import statements as st
+from .context import Context
+from .offset_statements import committed_lsns
+from .position_text import parse_after
+from .results import Result
+from .running import text_rows
+from .stream_statements import DESCRIBE_COLUMNS, SEEK_COLUMNS, Values, number, text, value_of
+
+
+def create_group(session: Context, made: st.CreateGroup, parameters: Values) -> Waiting[Result]:
+    """CREATE CONSUMER GROUP."""
+    stream = session.names.stream(made.stream.parts, made.stream.position)
+    name = text(made.group, parameters)
+    if not name:
+        raise InvalidParameterValue("a consumer group's name must not be empty")
+    start = _start(session, stream, made.start, parameters)
+    on_gap = made.options.text("on_gap") or "error"
+
+    def work(transaction: Transaction) -> Waiting[None]:
+        yield from _with_writer_lock(session, transaction)
+        groups.create_group(session.database, transaction, stream, name, start, on_gap)
+
+    try:
+        yield from session.unit(work)
+    except DuplicateObject:
+        if not made.if_not_exists or session.in_block:
+            raise
+        session.notice(f'consumer group "{name}" already exists, skipping', sqlstate="42710")
+    return Result.command("CREATE CONSUMER GROUP")
+
+
+def _start(session: Context, stream: Stream, place: st.Place, parameters: Values) -> Place:
+    """The place of START; after an LSN it is one for all partitions."""
+    if place.kind == "after":
+        assert place.value is not None
+        lsn = number(place.value, parameters, "AFTER")
+        return Place("after", dict.fromkeys(range(stream.partitions), lsn))
+    return _place(session, place, parameters, range(stream.partitions))
+
+
+def _place(session: Context, place: st.Place, parameters: Values, partitions: range | list[int]) -> Place:
+    """A place with its values; an LSN is one for all of these partitions."""
+    if place.kind == "timestamp":
+        assert place.value is not None
+        return Place("timestamp", at_us=_timestamp_us(session, text(place.value, parameters)))
+    if place.kind != "after":
+        return Place(place.kind)
+    assert place.value is not None
+    value = value_of(place.value, parameters)
+    after = parse_after(value if isinstance(value, int) else str(value))
+    if isinstance(after, int):
+        return Place("after", dict.fromkeys(partitions, after))
+    return Place("after", after)
+
+
+def _timestamp_us(session: Context, literal: str) -> int:
+    """A timestamp's text in the session's time zone, as microseconds since 1970 UTC.
+
+    Raises:
+        InvalidTextRepresentation: 22P02, it is none, or is not a point in time.
+    """
+    try:
+        row = ask(session.meta, "SELECT epoch_us($1::TIMESTAMPTZ)", [literal])
+    except duckdb.Error as error:
+        raise InvalidTextRepresentation(
+            f'invalid timestamp: "{literal}"', detail=translated(error).message
+        ) from error
+    if row[0] is None:
+        raise InvalidTextRepresentation(f'invalid timestamp: "{literal}"')
+    return int(row[0])
+
+
+def _with_writer_lock(session: Context, transaction: Transaction) -> Waiting[None]:
+    """A group begins or ends at one place of the commit order, and all before it is readable."""
+    yield from session.database.lock_for(transaction, session.lock_timeout_ms)
+    yield from session.database.wait_published(session.database.last_lsn)
+
+
+def drop_group(session: Context, dropped: st.DropGroup, parameters: Values) -> Waiting[Result]:
+    """DROP CONSUMER GROUP."""
+    stream = session.names.stream(dropped.stream.parts, dropped.stream.position)
+    name = text(dropped.group, parameters)
+
+    def work(transaction: Transaction) -> Waiting[None]:
+        yield from _with_writer_lock(session, transaction)
+        group = session.database.group(stream, name, transaction)
+        yield from session.database.lock_group(transaction, group, session.lock_timeout_ms)
+        groups.drop_group(session.database, transaction, group)
+
+    if dropped.if_exists and not _there_is(session, stream, name):
+        session.notice(f'consumer group "{name}" does not exist, skipping')
+        return Result.command("DROP CONSUMER GROUP")
+    yield from session.unit(work)
+    return Result.command("DROP CONSUMER GROUP")
+
+
+def _there_is(session: Context, stream: Stream, name: str) -> bool:
+    try:
+        session.database.group(stream, name, session.transaction)
+    except UndefinedObject:
+        return False
+    return True
+
+
+def set_group(session: Context, asked: st.SetGroup, parameters: Values) -> Waiting[Result]:
+    """ALTER CONSUMER GROUP ... SET (on_gap = ...)."""
+    stream = session.names.stream(asked.stream.parts, asked.stream.position)
+    name = text(asked.group, parameters)
+    on_gap = asked.options.text("on_gap")
+    assert on_gap is not None, "the other options of a group are refused before"
+
+    def work(transaction: Transaction) -> Waiting[None]:
+        # As all that writes group_catalog, under the writer lock: DuckDB fails two that meet there.
+        yield from session.database.lock_for(transaction, session.lock_timeout_ms)
+        group = session.database.group(stream, name, transaction)
+        yield from session.database.lock_group(transaction, group, session.lock_timeout_ms)
+        groups.set_on_gap(session.database, transaction, group, on_gap)
+
+    yield from session.unit(work)
+    return Result.command("ALTER CONSUMER GROUP")
+
+
+def seek_group(session: Context, asked: st.SeekGroup, parameters: Values) -> Waiting[Result]:
+    """ALTER CONSUMER GROUP ... SEEK; answers what has moved, with DRY RUN what would."""
+    stream = session.names.stream(asked.stream.parts, asked.stream.position)
+    name = text(asked.group, parameters)
+    partitions = list(range(stream.partitions))
+    if asked.partition is not None:
+        partitions = [number(asked.partition, parameters, "PARTITION")]
+        if partitions[0] >= stream.partitions:
+            raise InvalidParameterValue(
+                f'stream "{stream.name}" has no partition {partitions[0]}',
+                detail=f"Its partitions are 0 to {stream.partitions - 1}.",
+            )
+    place = _place(session, asked.to, parameters, partitions)
+
+    def plan(transaction: Transaction | None, group: Group) -> list[groups.Shift]:
+        to = lsns_at(session.database, transaction, stream, place)
+        chosen = {partition: lsn for partition, lsn in to.items() if partition in partitions}
+        return groups.shifts(session.database, stream, committed_lsns(session, stream, group), chosen)
+
+    # What was committed before this statement is readable, so it may be skipped.
+    yield from session.database.wait_published(session.database.last_lsn)
+    if asked.dry_run:
+        return _moved(plan(session.transaction, session.database.group(stream, name, session.transaction)))
+
+    def work(transaction: Transaction) -> Waiting[list[groups.Shift]]:
+        group = session.database.group(stream, name, transaction)
+        yield from session.database.lock_group(transaction, group, session.lock_timeout_ms)
+        moved = plan(transaction, group)
+        key = (stream.stream_id, group.group_id)
+        session.positions.void(key, "SEEK has moved the group")
+        groups.seek(session.database, transaction, group, moved, _restamp(session, key))
+        return moved
+
+    return _moved((yield from session.unit(work)))
+
+
+def _restamp(session: Context, key: tuple[int, int]) -> Callable[[int], None]:
+    return lambda seeks: session.positions.seeked(key, seeks)
+
+
+def _moved(shifts: list[groups.Shift]) -> Result:
+    return text_rows(SEEK_COLUMNS, [astuple(shift) for shift in shifts], "ALTER CONSUMER GROUP")
+
+
+def describe_group(session: Context, asked: st.DescribeGroup, parameters: Values) -> Waiting[Result]:
+    """DESCRIBE CONSUMER GROUP: its definition and how far it is, a property a row."""
+    stream = session.names.stream(asked.stream.parts, asked.stream.position)
+    group = session.database.group(stream, text(asked.group, parameters), None)
+    yield from session.database.wait_published(session.database.last_lsn)
+    names = [name for name, _ in LIVE_VIEWS["consumer_groups"]]
+    row = ask_maybe(
+        session.meta,
+        f"SELECT {', '.join(f'{name}::VARCHAR' for name in names)}, "
+        "(SELECT sum(trimmed_unread)::BIGINT::VARCHAR FROM ducktail.offsets AS o "
+        "WHERE (o.schema_name, o.stream_name, o.group_name) = (g.schema_name, g.stream_name, g.group_name)) "
+        "FROM ducktail.consumer_groups AS g "
+        "WHERE schema_name = $1 AND stream_name = $2 AND group_name = $3",
+        [stream.schema, stream.name, group.name],
+    )
+    assert row is not None
+    rows = list(zip([*names, "trimmed_unread"], row, strict=True))
+    return text_rows(DESCRIBE_COLUMNS, rows, "DESCRIBE CONSUMER GROUP")
