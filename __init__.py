@@ -13,6 +13,7 @@ part of the package (a Spark worker, say) does not load DuckDB for nothing.
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from .engine.version import VERSION as __version__
@@ -91,6 +92,7 @@ def connect(
     autocommit: bool = True,
     user: str = "ducktail",
     application_name: str = "",
+    allowed_directories: Iterable[str | os.PathLike[str]] = (),
     **settings: int,
 ) -> Connection:
     """Open a DuckDB file, or join the one that this process has open, and begin a session.
@@ -100,6 +102,7 @@ def connect(
         autocommit: False begins a transaction with the first statement, as PEP 249 has it.
         user: who the session says it is (`current_user`, `ducktail.sessions`).
         application_name: shown in `ducktail.sessions`.
+        allowed_directories: what COPY, read_csv and the like may read and write files under.
         settings: those of docs/settings.md, such as `lock_timeout_ms=2000`.
 
     Raises:
@@ -114,6 +117,7 @@ def connect(
         user=user,
         application_name=application_name,
         gateway=_serve,
+        allowed_directories=allowed_directories,
         **settings,
     )
 

@@ -13,13 +13,12 @@ import os
 import signal
 import sys
 from collections.abc import Sequence
-from dataclasses import fields
 from pathlib import Path
 
 from . import __version__
 from .engine.database import Database
 from .engine.errors import DucktailError
-from .engine.settings import Settings
+from .engine.settings import Settings, numbers
 from .pgwire_gateway import Server, listen
 
 PATH = "ducktail.duckdb"
@@ -49,7 +48,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         format="%(asctime)s %(levelname)s %(name)s: %(message)s",
     )
     try:
-        settings = Settings(**{item.name: getattr(chosen, item.name) for item in fields(Settings)})
+        settings = Settings(
+            allowed_directories=tuple(chosen.allow_dir),
+            **{item.name: getattr(chosen, item.name) for item in numbers()},
+        )
         listener = listen(chosen.host, chosen.port)
         try:
             database = Database.open(str(chosen.path), settings)
@@ -114,7 +116,11 @@ def parser() -> argparse.ArgumentParser:
         "--log-level", type=_level, default=_environment("log_level", "info"), metavar="LEVEL",
         help=f"least level that is logged: {', '.join(LOG_LEVELS)} (default: %(default)s)",
     )  # fmt: skip
-    for item in fields(Settings):
+    serve.add_argument(
+        "--allow-dir", action="append", default=_directories(), metavar="DIR",
+        help="a directory whose files SQL may read and write, with all below it; may be repeated",
+    )  # fmt: skip
+    for item in numbers():
         serve.add_argument(
             f"--{item.name.replace('_', '-')}", type=_whole, default=_environment(item.name, item.default),
             metavar="N", help=f"{item.metadata['about']} (default: %(default)s)",
@@ -125,6 +131,11 @@ def parser() -> argparse.ArgumentParser:
 def _environment(name: str, otherwise: object) -> object:
     # argparse runs a default that is a string through the flag's own type.
     return os.environ.get(f"DUCKTAIL_{name.upper()}", otherwise)
+
+
+def _directories() -> list[str]:
+    # Several are parted as in PATH.
+    return [part for part in os.environ.get("DUCKTAIL_ALLOW_DIR", "").split(os.pathsep) if part]
 
 
 def _whole(text: str) -> int:

@@ -7,11 +7,10 @@ from __future__ import annotations
 
 import inspect
 import re
-from dataclasses import fields
 from pathlib import Path
 
 from ducktail.engine import errors
-from ducktail.engine.settings import Settings
+from ducktail.engine.settings import numbers
 from ducktail.sql.variables import VARIABLES
 
 HERE = Path(__file__).resolve().parent
@@ -52,6 +51,7 @@ Besides these `ducktail serve [PATH]` takes:
 | `PATH` | ducktail.duckdb | the DuckDB file, made where there is none |
 | `--host` | 127.0.0.1 | a loopback address to listen on |
 | `--port` | 5480 | where to listen; 0 takes a free port |
+| `--allow-dir` | none | files that SQL may reach ([operations.md](operations.md#files)); repeatable |
 | `--log-level` | info | least level that is logged, on standard error: debug, info, warning, error |
 
 `ducktail --version` says the version, `ducktail serve --help` lists the flags.
@@ -76,6 +76,7 @@ WHEN = {
     "22003": "a number out of its type's range",
     "22012": "division by zero",
     "22P03": "a binary parameter that is no value of its type",
+    "22P04": "a row of COPY FROM STDIN that is not of the format; CONTEXT has its line",
     "22021": "bytes that are no UTF-8, or a zero byte in a text",
     "23000": "a constraint, where nothing more exact is known",
     "23502": "NULL in a NOT NULL column",
@@ -152,7 +153,7 @@ def settings_page() -> str:
     server = [
         f"| `--{item.name.replace('_', '-')}` | {item.default:,} | {item.metadata['low']:,} "
         f"| {item.metadata['high']:,} | {item.metadata['about']} |"
-        for item in fields(Settings)
+        for item in numbers()
     ]
     session = [
         f"| `{item.name}` | {item.default or '(empty)'} | {item.about} |" for item in VARIABLES.values()

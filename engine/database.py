@@ -160,7 +160,7 @@ class Database:
         """Install or migrate our schema, then read the counters and the catalog from the file."""
         cursor = self.cursor(utc=True)
         schema.install(cursor)
-        lock_down(cursor)
+        lock_down(cursor, self.path, self.settings.allowed_directories)
         counters = read_counters(cursor)
         self.last_txid, self.last_lsn = counters.txid, counters.lsn
         self.last_commit_us = counters.commit_us

@@ -95,6 +95,7 @@ RULES: dict[str, tuple[tuple[str, type[e.DucktailError]], ...]] = {
 }
 
 DETAIL_CHARS_MAX = 2000
+FILES_HINT = "Files are in reach under the directories of `ducktail serve --allow-dir DIR`."
 
 
 def translated(error: BaseException, text: str | None = None) -> e.DucktailError:
@@ -112,6 +113,8 @@ def translated(error: BaseException, text: str | None = None) -> e.DucktailError
         (cls for pattern, cls in RULES.get(_rule_name(error, kind), ()) if re.search(pattern, message)),
         e.InternalError,
     )
+    if found is e.InsufficientPrivilege and "file system operations" in message:
+        hint = hint or FILES_HINT
     place = None
     if text is not None and position is not None:
         place = len(text.encode()[:position].decode(errors="ignore")) + 1

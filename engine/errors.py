@@ -21,6 +21,7 @@ class DucktailError(Exception):
         detail: a sentence with the facts, or None.
         hint: a sentence that says what to do, or None.
         position: place of the offending token in the statement's text, in characters, from 1.
+        context: where in what is loaded it happened: "COPY t, line 3"; or None.
     """
 
     sqlstate: ClassVar[str] = "XX000"
@@ -37,12 +38,14 @@ class DucktailError(Exception):
         detail: str | None = None,
         hint: str | None = None,
         position: int | None = None,
+        context: str | None = None,
     ) -> None:
         super().__init__(message)
         self.message = message
         self.detail = detail
         self.hint = hint
         self.position = position
+        self.context = context
 
 
 # Class 08: connection.
@@ -60,6 +63,7 @@ class InvalidTextRepresentation(DucktailError, sqlstate="22P02", dbapi="DataErro
 class NumericOutOfRange(DucktailError, sqlstate="22003", dbapi="DataError"): ...
 class DivisionByZero(DucktailError, sqlstate="22012", dbapi="DataError"): ...
 class InvalidBinaryRepresentation(DucktailError, sqlstate="22P03", dbapi="DataError"): ...
+class BadCopyFileFormat(DucktailError, sqlstate="22P04", dbapi="DataError"): ...
 class CharacterNotInRepertoire(DucktailError, sqlstate="22021", dbapi="DataError"): ...
 
 

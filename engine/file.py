@@ -5,13 +5,15 @@ Nothing here knows streams. Source: docs/design/engine.md, "Opening".
 
 from __future__ import annotations
 
+import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import duckdb
 
 from .asking import ask
-from .errors import IoError
+from .errors import InvalidParameterValue, IoError
 from .quoting import ident, literal
 from .schema import SCHEMA
 
@@ -94,14 +96,53 @@ class DuckdbFile:
         self.connection.close()
 
 
-def lock_down(cursor: duckdb.DuckDBPyConnection) -> None:
-    """Nothing outside the database is reachable through SQL from here on (promise 14)."""
+def lock_down(cursor: duckdb.DuckDBPyConnection, path: str, directories: Sequence[str] = ()) -> None:
+    """Nothing outside the database is reachable through SQL from here on (promise 14).
+
+    Args:
+        path: the database's.
+        directories: what may be reached all the same, links resolved.
+
+    Raises:
+        InvalidParameterValue: 22023, the database lies under one of them, or a link leads out.
+    """
+    for directory in directories:
+        if path != MEMORY and Path(os.path.realpath(path)).is_relative_to(directory):
+            raise InvalidParameterValue(
+                f'directory "{directory}" cannot be allowed: the database lies under it',
+                hint="Allow a directory that holds the files to be read and written, and nothing else.",
+            )
+        _refuse_ways_out(directory, directories)
+    if directories:
+        listed = ", ".join(map(literal, directories))
+        cursor.execute(f"SET GLOBAL allowed_directories = [{listed}]")
     allowed = ", ".join(literal(name) for name in SESSION_CONFIGS)
     cursor.execute("SET GLOBAL preserve_insertion_order = true")
     cursor.execute("SET GLOBAL TimeZone = 'UTC'")
     cursor.execute(f"SET GLOBAL allowed_configs = [{allowed}]")
     cursor.execute("SET GLOBAL enable_external_access = false")
     cursor.execute("SET GLOBAL lock_configuration = true")
+
+
+def is_allowed(path: str, directories: Sequence[str]) -> bool:
+    """Whether a file's name, its links and `..` resolved as the system does, leads under a directory."""
+    return any(Path(os.path.realpath(path)).is_relative_to(directory) for directory in directories)
+
+
+def _refuse_ways_out(directory: str, directories: Sequence[str]) -> None:
+    """Refuse links to directories outside.
+
+    DuckDB resolves a file's links before it compares, but takes `link/..` for nothing and then opens it
+    as the system does: beside what the link leads to.
+    """
+    for root, below, _ in os.walk(directory):
+        for name in below:
+            link = os.path.join(root, name)
+            if os.path.islink(link) and not is_allowed(link, directories):
+                raise InvalidParameterValue(
+                    f'directory "{directory}" cannot be allowed: the link "{link}" leads out of it',
+                    hint="Take the link away, or allow the directory that it leads to as well.",
+                )
 
 
 def _cannot_open(path: str, error: duckdb.Error) -> IoError:

@@ -261,9 +261,10 @@ def sessions(database: LiveSource) -> Iterator[Row]:
 def settings(database: LiveSource) -> Iterator[Row]:
     """ducktail.settings."""
     for item in fields(database.settings):
+        value = getattr(database.settings, item.name)
         yield {
             "name": item.name,
-            "setting": str(getattr(database.settings, item.name)),
+            "setting": ", ".join(value) if isinstance(value, tuple) else str(value),
             "description": item.metadata["about"],
         }
 

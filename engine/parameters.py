@@ -10,6 +10,7 @@ PostgreSQL's src/backend/utils/adt, functions `*_in` and `*_recv`.
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable
 from decimal import Decimal
 
 from . import pgtypes
@@ -59,6 +60,18 @@ def decode(
     if format_ == TEXT:
         return _from_text(utf8(bytes(raw)), code, type_, timezone)
     return _from_binary(bytes(raw), code, type_)
+
+
+def text_reader(duckdb_type: str, timezone: str | None) -> Callable[[str], object]:
+    """What reads PostgreSQL's text of a type as `decode` does; raises what that raises.
+
+    Args:
+        duckdb_type: of a column.
+        timezone: the session's, for a timestamptz without an offset.
+    """
+    target = _target(duckdb_type)
+    oid = _described_oid(target)
+    return lambda text: _from_text(text, oid, target, timezone)
 
 
 def _target(duckdb_type: str | None) -> DuckType | None:

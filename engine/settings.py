@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields
+import os
+from collections.abc import Iterable
+from dataclasses import Field, dataclass, field, fields
 
 from .errors import InvalidParameterValue
 
@@ -43,11 +45,28 @@ class Settings:
         256 * MIB, MIB, 1 << 40, "most that one unfinished result may hold while another statement runs"
     )
 
+    allowed_directories: Iterable[str | os.PathLike[str]] = field(
+        default=(), metadata={"about": "directories whose files SQL may read and write"}
+    )
+
     def __post_init__(self) -> None:
-        for item in fields(self):
+        for item in numbers():
             value = getattr(self, item.name)
             low, high = item.metadata["low"], item.metadata["high"]
             if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
                 raise InvalidParameterValue(
                     f'setting "{item.name}" wants a whole number from {low} to {high}, not {value!r}'
                 )
+        if isinstance(self.allowed_directories, str):
+            raise InvalidParameterValue('setting "allowed_directories" wants a list of directories')
+        # Links are resolved here, so that DuckDB compares what it resolves with what is meant.
+        resolved = tuple(os.path.realpath(os.fspath(item)) for item in self.allowed_directories)
+        for directory in resolved:
+            if not os.path.isdir(directory):
+                raise InvalidParameterValue(f'"{directory}" in "allowed_directories" is not a directory')
+        object.__setattr__(self, "allowed_directories", resolved)
+
+
+def numbers() -> tuple[Field[int], ...]:
+    """The fields of Settings that are whole numbers with bounds."""
+    return tuple(item for item in fields(Settings) if "low" in item.metadata)

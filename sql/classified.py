@@ -106,14 +106,23 @@ class SettingFacts:
 
 @dataclass(frozen=True, slots=True)
 class CopyFacts:
-    """COPY from the client or to it: a table (with columns) or a query, and the options' text."""
+    """COPY of a table (with columns) or a query.
+
+    Args:
+        table_position: where the table's name stands.
+        reads: COPY ... FROM: it writes the table.
+        client: FROM STDIN or TO STDOUT; else a file.
+        rest: index of the first token behind FROM or TO, and STDIN or STDOUT.
+    """
 
     table: Name | None
+    table_position: int
     columns: tuple[str, ...] | None
     query: str | None
     query_offset: int | None
-    from_client: bool
-    options: str
+    reads: bool
+    client: bool
+    rest: int
 
 
 @dataclass(frozen=True, slots=True)

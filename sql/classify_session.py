@@ -16,6 +16,7 @@ from .classified import (
     TransactionFacts,
     refused,
 )
+from .tokens import STRING
 
 # Isolation levels as PostgreSQL spells them.
 _LEVELS = (("READ", "COMMITTED"), ("READ", "UNCOMMITTED"), ("REPEATABLE", "READ"), ("SERIALIZABLE",))
@@ -275,9 +276,10 @@ def deallocate(reader: Reader) -> Classified:
 
 
 def copy(reader: Reader) -> Classified:
-    """COPY { table [(columns)] | (query) } { FROM STDIN | TO STDOUT } [options]"""
+    """COPY { table [(columns)] | (query) } { FROM { STDIN | file } | TO { STDOUT | file } } [options]"""
     reader.take()
     table: Name | None = None
+    position = 0
     columns: tuple[str, ...] | None = None
     query: str | None = None
     query_offset: int | None = None
@@ -285,8 +287,11 @@ def copy(reader: Reader) -> Classified:
         first, end = reader.brackets()
         query, query_offset = reader.cut(first, end), reader.tokens[first].start
     elif reader.peek() == "FROM" and reader.peek(1) == "DATABASE":
-        return refused(reader, _copy_refused())
+        return refused(reader, InsufficientPrivilege("COPY FROM DATABASE is not allowed"))
+    elif reader.peek() == "BINARY" and reader.peek(1) not in ("FROM", "TO", "(", "."):
+        return refused(reader, NotSupported("COPY BINARY is not supported", hint="text and csv are."))
     else:
+        position = 0 if reader.at_end else reader.tokens[reader.index].start
         table = reader.qualified()
         if reader.peek() == "(":
             first, end = reader.brackets()
@@ -294,18 +299,13 @@ def copy(reader: Reader) -> Classified:
     direction = reader.accept_one("FROM", "TO")
     if direction is None:
         raise reader.unexpected()
-    from_client = direction == "FROM"
-    if from_client and query is not None:
+    reads = direction == "FROM"
+    if reads and query is not None:
         raise reader.unexpected()
-    if not reader.accept("STDIN" if from_client else "STDOUT"):
-        return refused(reader, _copy_refused())
-    options = "" if reader.at_end else reader.rest()[0]
-    facts = CopyFacts(table, columns, query, query_offset, from_client, options)
+    if reader.peek() == "PROGRAM" and reader.peek(1) == STRING:
+        return refused(reader, InsufficientPrivilege("COPY from or to a program is not allowed"))
+    client = reader.accept("STDIN" if reads else "STDOUT")
+    if reader.at_end and not client:
+        raise reader.unexpected()
+    facts = CopyFacts(table, position, columns, query, query_offset, reads, client, reader.index)
     return Classified(Kind.COPY, reader.text, tuple(reader.tokens), verb="COPY", copy=facts)
-
-
-def _copy_refused() -> InsufficientPrivilege:
-    return InsufficientPrivilege(
-        "COPY from or to a file of the server is not allowed",
-        hint="COPY ... FROM STDIN and TO STDOUT move data over the connection.",
-    )

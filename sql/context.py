@@ -76,6 +76,9 @@ class Context(Protocol):
     def parse(self, text: str, oids: tuple[int, ...] = ()) -> Waiting[Statement]:
         """Parse one statement."""
 
+    def begin_implicit(self) -> Waiting[None]:
+        """What follows is one transaction, unless one is open."""
+
     def begin_block(self) -> None:
         """Begin a block."""
 

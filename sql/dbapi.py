@@ -404,6 +404,7 @@ def connect(
     user: str = "ducktail",
     application_name: str = "",
     gateway: Gateway | None = None,
+    allowed_directories: Iterable[str | os.PathLike[str]] = (),
     **settings: int,
 ) -> Connection:
     """Open a DuckDB file, or join the one that this process has open, and begin a session.
@@ -414,6 +415,7 @@ def connect(
         user: who the session says it is (`current_user`, `ducktail.sessions`).
         application_name: shown in `ducktail.sessions`.
         gateway: what `Connection.serve` starts; `ducktail.connect` hands in the package's own.
+        allowed_directories: what COPY, read_csv and the like may read and write files under.
         settings: those of docs/settings.md, such as `lock_timeout_ms=2000`.
 
     Raises:
@@ -421,7 +423,7 @@ def connect(
         DataError: 22023, an unknown setting or a value outside its bounds.
     """
     with translated():
-        shared = opened.join(path, opened.settings_named(settings))
+        shared = opened.join(path, opened.settings_named(settings, allowed_directories))
         try:
             return Connection(shared, user, application_name, autocommit, gateway)
         except BaseException:

@@ -11,6 +11,7 @@ from ..engine import pgtypes
 from ..engine.errors import DucktailError, NotSupported
 from ..engine.waiting import Waiting
 from . import (
+    copying,
     group_statements,
     offset_statements,
     prepared,
@@ -227,14 +228,6 @@ def _empty(session: Context, statement: Statement, parameters: tuple[object, ...
     yield
 
 
-def _copy(session: Context, statement: Statement, parameters: tuple[object, ...]) -> Waiting[Result]:
-    raise NotSupported(
-        "COPY is not supported yet",
-        hint="Read with SELECT, and load with INSERT ... VALUES of many rows.",
-    )
-    yield
-
-
 RUNNERS: dict[Kind, Runner] = {
     Kind.EMPTY: _empty,
     Kind.OURS: _run_ours,
@@ -243,7 +236,7 @@ RUNNERS: dict[Kind, Runner] = {
     Kind.DDL: _with_scans(staged.run_definition, scans.run_definition),
     Kind.TRANSACTION: transaction_statements.run,
     Kind.SETTING: settings_statements.run,
-    Kind.COPY: _copy,
+    Kind.COPY: _with_scans(copying.run, scans.run_copy),
     Kind.EXPLAIN: prepared.explain,
     Kind.PREPARE: prepared.prepare,
     Kind.DEALLOCATE: prepared.deallocate,

@@ -11,14 +11,14 @@ import atexit
 import difflib
 import os
 import threading
-from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
 from ..engine.database import Database
 from ..engine.errors import InvalidParameterValue, ObjectInUse
-from ..engine.settings import Settings
+from ..engine.settings import Settings, numbers
 
 IN_MEMORY = ":memory:"
 
@@ -94,19 +94,21 @@ def leave(opened: Opened) -> None:
             _close(opened)
 
 
-def settings_named(values: Mapping[str, int]) -> Settings:
+def settings_named(
+    values: Mapping[str, int], allowed_directories: Iterable[str | os.PathLike[str]] = ()
+) -> Settings:
     """The settings of docs/settings.md from keyword arguments.
 
     Raises:
         InvalidParameterValue: 22023, an unknown name or a value outside its bounds.
     """
-    known = [item.name for item in fields(Settings)]
+    known = [item.name for item in numbers()]
     for name in values:
         if name not in known:
             near = difflib.get_close_matches(name, known, 1)
             hint = f"Did you mean {near[0]}?" if near else f"The settings are {', '.join(known)}."
             raise InvalidParameterValue(f'unknown setting "{name}"', hint=hint)
-    return Settings(**values)
+    return Settings(allowed_directories=allowed_directories, **values)
 
 
 def _close(opened: Opened) -> None:

@@ -20,6 +20,7 @@ from ..engine.duckdb_errors import translated
 from ..engine.errors import OutOfMemory
 from ..engine.event_rows import event_batch, projected, rows_in_formats
 from ..engine.log import EVENT_COLUMNS
+from ..engine.waiting import Waiting
 
 # Rows that DuckDB gives at a time: 8,192 was the best size when encoding was measured.
 BATCH_ROWS = 8192
@@ -135,6 +136,20 @@ class EventBatch:
 UTC_NAMES = frozenset({"UTC", "ETC/UTC", "GMT", "ETC/GMT"})
 
 
+class CopyIn(Protocol):
+    """A COPY FROM STDIN under way."""
+
+    @property
+    def column_count(self) -> int:
+        """How many columns a row has."""
+
+    def write(self, data: bytes) -> Waiting[None]:
+        """Take a piece of what the client sends."""
+
+    def finish(self) -> Waiting[Result]:
+        """The client has sent all."""
+
+
 class Source(Protocol):
     """Where a result's rows come from."""
 
@@ -230,6 +245,8 @@ class Result:
         self._on_end = on_end
         self._on_rows = on_rows
         self._on_fail = on_fail
+        # What takes the rows of a COPY FROM STDIN, whose answer is not this one yet.
+        self.copy_in: CopyIn | None = None
         self._guard: Guard | None = None
         self._rest: Batch | None = None
         self._ended = False

@@ -11,7 +11,7 @@ import pyarrow as pa
 from ..engine import datarow
 from ..engine.binding import Bound, bind, type_text
 from ..engine.capture import arrow_table
-from ..engine.duckdb_errors import translated
+from ..engine.duckdb_errors import FILES_HINT, translated
 from ..engine.errors import DucktailError, InsufficientPrivilege, UndefinedTable
 from ..engine.waiting import Waiting
 from .context import Context
@@ -71,7 +71,7 @@ def _file(error: DucktailError, text: str) -> DucktailError:
     if isinstance(error, UndefinedTable) and text[(error.position or 1) - 1 :].startswith("'"):
         return InsufficientPrivilege(
             "files cannot be read",
-            hint="Nothing outside the database can be reached through SQL.",
+            hint=FILES_HINT,
             position=error.position,
         )
     return error

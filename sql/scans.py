@@ -30,7 +30,7 @@ from ..engine.log import EVENT_NAMES
 from ..engine.quoting import ident
 from ..engine.scan import Scan
 from ..engine.waiting import Waiting
-from . import shape, staged
+from . import copying, shape, staged
 from . import statements as st
 from .classified import Classified
 from .classify import classify
@@ -465,3 +465,4 @@ def _writing(write: Writer) -> Runner:
 
 run_write = _writing(staged.write)
 run_definition = _writing(staged.define)
+run_copy = _writing(copying.copy)

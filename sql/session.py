@@ -38,7 +38,7 @@ from .execution import RUNNERS, prepare
 from .frames import Frames
 from .names import Names
 from .positions import ReadPositions
-from .results import Batch, Result
+from .results import Batch, CopyIn, Result
 from .statement import Statement
 from .variables import Variables
 
@@ -232,6 +232,18 @@ class Session:
         for statement in (*self._statements.values(), *self.prepared.values()):
             statement.forget()
         self._statements.clear()
+
+    def copy_data(self, copy: CopyIn, data: bytes) -> Waiting[None]:
+        """Give a COPY FROM STDIN a piece of what its client sends.
+
+        Raises:
+            DucktailError: a row that is wrong, with its line; nothing of the COPY is kept.
+        """
+        yield from self._guarded(lambda: copy.write(data))
+
+    def copy_done(self, copy: CopyIn) -> Waiting[Result]:
+        """End a COPY FROM STDIN: all its rows are there."""
+        return (yield from self._guarded(copy.finish))
 
     def begin_implicit(self) -> Waiting[None]:
         """What follows, up to `commit_implicit`, is one transaction (unless it says BEGIN itself)."""

@@ -24,7 +24,7 @@ from ..engine.streams import Captured
 from ..engine.table import is_plain_table
 from ..engine.transaction import Transaction
 from ..engine.waiting import Waiting
-from .classified import Classified, DmlFacts
+from .classified import Classified
 from .classify import classify
 from .context import Context
 from .dml import slice_dml
@@ -103,7 +103,7 @@ def write_rows(
     facts = classified.dml
     assert facts is not None
     key = session.names.table_key(facts.target)
-    _refuse_ours(session, key, facts)
+    refuse_ours(session, key, facts.target_position)
     if classified.cte_writes:
         refuse_captured(session, classified.text)
     while True:
@@ -123,11 +123,17 @@ def refuse_target(session: Context, classified: Classified) -> None:
         NotSupported: 0A000, the target is a stream. InsufficientPrivilege: 42501, it is in our schema.
     """
     assert classified.dml is not None
-    _refuse_ours(session, session.names.table_key(classified.dml.target), classified.dml)
+    facts = classified.dml
+    refuse_ours(session, session.names.table_key(facts.target), facts.target_position)
 
 
-def _refuse_ours(session: Context, key: Key, facts: DmlFacts) -> None:
-    position = facts.target_position + 1
+def refuse_ours(session: Context, key: Key, start: int) -> None:
+    """Refuse to write what is ours; `start` is where its name stands, from 0.
+
+    Raises:
+        NotSupported: 0A000, the target is a stream. InsufficientPrivilege: 42501, it is in our schema.
+    """
+    position = start + 1
     if key[0] == OURS:
         raise InsufficientPrivilege(
             f'schema "{OURS}" cannot be written',

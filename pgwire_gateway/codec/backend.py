@@ -118,6 +118,13 @@ class EmptyQueryResponse:
 
 
 @dataclass(frozen=True, slots=True)
+class CopyInResponse:
+    """The server waits for the rows of a COPY, as text, of so many columns."""
+
+    columns: int
+
+
+@dataclass(frozen=True, slots=True)
 class CommandComplete:
     """A statement has ended; `tag` says which, and how many rows."""
 
@@ -131,6 +138,7 @@ class Report:
     Args:
         severity: ERROR, FATAL, WARNING, NOTICE, ...
         position: in characters of the client's text, from 1.
+        context: where in what is loaded: CONTEXT to psql.
     """
 
     severity: str
@@ -139,6 +147,7 @@ class Report:
     detail: str | None = None
     hint: str | None = None
     position: int | None = None
+    context: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,6 +202,7 @@ def _report(report: Report) -> list[bytes]:
         ("D", report.detail),
         ("H", report.hint),
         ("P", None if report.position is None else str(report.position)),
+        ("W", report.context),
     ]
     return [code.encode() + _text(value) for code, value in fields if value is not None] + [b"\0"]
 
@@ -204,6 +214,9 @@ _ENCODERS: dict[type, Callable[[Any], bytes]] = {
     ReadyForQuery: lambda m: _message(b"Z", m.status.encode()),
     RowDescription: _row_description,
     ParameterDescription: _parameter_description,
+    CopyInResponse: lambda m: _message(
+        b"G", b"\0", _INT16.pack(m.columns), _INT16.pack(0) * m.columns
+    ),
     CommandComplete: lambda m: _message(b"C", _text(m.tag)),
     ErrorResponse: lambda m: _message(b"E", *_report(m.report)),
     NoticeResponse: lambda m: _message(b"N", *_report(m.report)),
@@ -233,6 +246,7 @@ Message = (
     | CloseComplete
     | PortalSuspended
     | EmptyQueryResponse
+    | CopyInResponse
     | CommandComplete
     | ErrorResponse
     | NoticeResponse

@@ -123,8 +123,22 @@ class Terminate:
 
 
 @dataclass(frozen=True, slots=True)
-class Copying:
-    """A message of a COPY (CopyData, CopyDone, CopyFail): outside of one it is passed over."""
+class CopyData:
+    """A piece of the rows of a COPY; outside of one it is passed over, as are the next two."""
+
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class CopyDone:
+    """All rows of a COPY have been sent."""
+
+
+@dataclass(frozen=True, slots=True)
+class CopyFail:
+    """The client gives a COPY up, and says why."""
+
+    reason: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,7 +185,9 @@ Message = (
     | Sync
     | Flush
     | Terminate
-    | Copying
+    | CopyData
+    | CopyDone
+    | CopyFail
     | FunctionCall
     | Password
     | Undecodable
@@ -205,7 +221,7 @@ def _target(body: Body) -> tuple[str, str]:
     return kind.decode(), name
 
 
-def _ignored(kind: type[Copying] | type[FunctionCall] | type[Password]) -> Callable[[Body], Message]:
+def _ignored(kind: type[FunctionCall] | type[Password]) -> Callable[[Body], Message]:
     def decode(body: Body) -> Message:
         body.rest()
         return kind()
@@ -224,9 +240,9 @@ FORMATS: dict[int, Format] = {
     ord("H"): Format(Flush, SMALL_BYTES_MAX, lambda body: Flush()),
     ord("X"): Format(Terminate, SMALL_BYTES_MAX, lambda body: Terminate()),
     ord("F"): Format(FunctionCall, LARGE_BYTES_MAX, _ignored(FunctionCall)),
-    ord("d"): Format(Copying, LARGE_BYTES_MAX, _ignored(Copying)),
-    ord("c"): Format(Copying, SMALL_BYTES_MAX, _ignored(Copying)),
-    ord("f"): Format(Copying, SMALL_BYTES_MAX, _ignored(Copying)),
+    ord("d"): Format(CopyData, LARGE_BYTES_MAX, lambda body: CopyData(body.rest())),
+    ord("c"): Format(CopyDone, SMALL_BYTES_MAX, lambda body: CopyDone()),
+    ord("f"): Format(CopyFail, SMALL_BYTES_MAX, lambda body: CopyFail(body.text())),
     ord("p"): Format(Password, SMALL_BYTES_MAX, _ignored(Password)),
 }
 

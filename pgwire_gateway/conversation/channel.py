@@ -107,17 +107,22 @@ class Channel:
         """The client is let in: long messages are accepted."""
         self._receiver.authenticated = True
 
-    def next(self) -> Steps[Message]:
+    def next(self, need: Need = Need.INPUT) -> Steps[Message]:
         """The next message.
 
+        Args:
+            need: INPUT for the next request; COPYING within one, which a cancel ends.
+
         Raises:
+            QueryCanceled: the request has been cancelled.
             Fatal: the bytes are no messages, or the server ends the session.
             Gone: the client has left.
         """
-        self.check()
+        check = self.check_cancelled if need is Need.COPYING else self.check
+        check()
         while not self._pending:
-            yield Need.INPUT
-            self.check()
+            yield need
+            check()
         message, freed = self._pending.popleft()
         self._taken += freed
         if isinstance(message, Malformed):

@@ -49,6 +49,14 @@ class Statement(Protocol):
         """What its rows have; None when it gives none."""
 
 
+class CopyIn(Protocol):
+    """A COPY FROM STDIN under way."""
+
+    @property
+    def column_count(self) -> int:
+        """How many columns a row has."""
+
+
 class Batch(Protocol):
     """Some rows of a result."""
 
@@ -70,6 +78,10 @@ class Result(Protocol):
     @property
     def inline(self) -> bool:
         """The next fetch takes no DuckDB work."""
+
+    @property
+    def copy_in(self) -> CopyIn | None:
+        """What wants the rows of a COPY FROM STDIN, before it is answered."""
 
     @property
     def tag(self) -> str | None:
@@ -120,6 +132,12 @@ class Session(Protocol):
 
     def execute(self, statement: Any, parameters: Sequence[object] = ()) -> Waiting[Any]:
         """Run it."""
+
+    def copy_data(self, copy: Any, data: bytes) -> Waiting[None]:
+        """Give a COPY FROM STDIN a piece of its rows."""
+
+    def copy_done(self, copy: Any) -> Waiting[Any]:
+        """End it: all its rows are there. Gives its result."""
 
     def begin_implicit(self) -> Waiting[None]:
         """Open the transaction that several statements share; nothing if one is open."""

@@ -22,6 +22,8 @@ class Need(Enum):
 
     INPUT = auto()
     """Resume when there are messages, on the caller's own thread; write the output before."""
+    COPYING = auto()
+    """Resume when there are messages of the COPY that is being answered, or it is cancelled."""
     FLUSH = auto()
     """Write the output; resume when the client has taken enough of it."""
     WORKER = auto()

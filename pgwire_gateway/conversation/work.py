@@ -29,6 +29,7 @@ from ..codec.backend import (
     RowDescription,
 )
 from .channel import Channel
+from .copying import take_rows
 from .needs import Column, Result, Session, Statement
 from .positions import Source
 from .steps import Need, Steps
@@ -83,6 +84,8 @@ class Work:
         self.channel.check_cancelled()
         with placed(source):
             result: Result = yield from self.session.execute(statement, parameters)
+        if result.copy_in is not None:
+            result = yield from take_rows(self.channel, self.session, result.copy_in)
         self._take_news()
         return result
 
@@ -175,6 +178,7 @@ class Command:
 
     tag: str
     columns: None = None
+    copy_in: None = None
     inline: bool = True
 
     def fetch(self, max_rows: int | None) -> None:
@@ -213,7 +217,9 @@ def spread(formats: Sequence[int], count: int) -> Sequence[int]:
 
 def report(error: DucktailError, severity: str) -> Report:
     """The fields of an error."""
-    return Report(severity, error.sqlstate, error.message, error.detail, error.hint, error.position)
+    return Report(
+        severity, error.sqlstate, error.message, error.detail, error.hint, error.position, error.context
+    )
 
 
 def pieces(text: str) -> Sequence[Piece]:

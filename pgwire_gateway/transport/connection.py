@@ -113,6 +113,7 @@ class Connection(asyncio.Protocol):
         """Cancel the request that is being answered, if there is one."""
         if self.busy:
             self._channel.cancel()
+            _settle(self._input, None)
             if self._pressing is None:
                 self._press(CANCEL_AGAIN_S)
 
@@ -170,7 +171,8 @@ class Connection(asyncio.Protocol):
             elif step is Need.FLUSH:
                 await self._drained()
             else:
-                worker = self._answering = False
+                # In a COPY the request goes on: a cancel ends the wait for more of it.
+                worker, self._answering = False, step is Need.COPYING
                 await self._more_input()
                 self._answering = True
 
@@ -191,12 +193,15 @@ class Connection(asyncio.Protocol):
         if not self._reading and not self._transport.is_closing():
             self._reading = True
             self._transport.resume_reading()
-        if self._channel.idle and not self._channel.over:
+        if self._channel.idle and not self._channel.over and not self._cancelled_in_copy():
             self._input = self._loop.create_future()
             try:
                 await self._input
             finally:
                 self._input = None
+
+    def _cancelled_in_copy(self) -> bool:
+        return self._answering and self._channel.cancelled
 
     async def _drained(self) -> None:
         if not self._sending and not self._channel.over:

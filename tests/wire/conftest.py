@@ -135,9 +135,9 @@ def samples(written: Written) -> dict[str, tuple[bytes, Any]]:
         "sync": (written.sync, f.Sync()),
         "flush": (written.flush, f.Flush()),
         "terminate": (written.terminate, f.Terminate()),
-        "copy data": (written.message("d", b"1\t2\n"), f.Copying()),
-        "copy done": (written.message("c"), f.Copying()),
-        "copy fail": (written.message("f", b"no\0"), f.Copying()),
+        "copy data": (written.message("d", b"1\t2\n"), f.CopyData(b"1\t2\n")),
+        "copy done": (written.message("c"), f.CopyDone()),
+        "copy fail": (written.message("f", b"no\0"), f.CopyFail("no")),
         "function call": (written.message("F", bytes(10)), f.FunctionCall()),
         "password": (written.message("p", b"secret\0"), f.Password()),
     }

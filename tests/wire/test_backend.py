@@ -9,7 +9,7 @@ import pytest
 from ducktail.pgwire_gateway.codec import backend as b
 from ducktail.pgwire_gateway.codec import encode
 
-FULL = b.Report("ERROR", "42601", "syntax error", "A detail.", "A hint.", 7)
+FULL = b.Report("ERROR", "42601", "syntax error", "A detail.", "A hint.", 7, "COPY t")
 
 SAMPLES: list[tuple[b.Message, bytes]] = [
     (b.AuthenticationOk(), b"R\0\0\0\x08\0\0\0\0"),
@@ -31,10 +31,11 @@ SAMPLES: list[tuple[b.Message, bytes]] = [
     (b.CloseComplete(), b"3\0\0\0\x04"),
     (b.PortalSuspended(), b"s\0\0\0\x04"),
     (b.EmptyQueryResponse(), b"I\0\0\0\x04"),
+    (b.CopyInResponse(2), b"G\0\0\0\x0b\0\0\2\0\0\0\0"),
     (b.CommandComplete("SELECT 1"), b"C\0\0\0\x0dSELECT 1\0"),
     (
         b.ErrorResponse(FULL),
-        b"E\0\0\0\x3fSERROR\0VERROR\0C42601\0Msyntax error\0DA detail.\0HA hint.\0P7\0\0",
+        b"E\0\0\0\x47SERROR\0VERROR\0C42601\0Msyntax error\0DA detail.\0HA hint.\0P7\0WCOPY t\0\0",
     ),
     (
         b.NoticeResponse(b.Report("NOTICE", "00000", "é")),

@@ -80,6 +80,7 @@ class Result:
     given: int = 0
     closed: bool = False
     inline: bool = True
+    copy_in: None = None
 
     def fetch(self, max_rows: int | None) -> Rows | None:
         assert not self.closed

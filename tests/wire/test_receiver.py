@@ -56,7 +56,7 @@ def test_a_sample_with_a_byte_too_many_or_too_few_in_its_body_is_malformed(
     samples: Any, written: Any
 ) -> None:
     # What has no fields that we read takes any body.
-    unread = (f.Copying, f.FunctionCall, f.Password)
+    unread = (f.CopyData, f.FunctionCall, f.Password)
     for name, (data, message) in samples.items():
         if isinstance(message, unread):
             continue
