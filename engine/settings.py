@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
 from dataclasses import Field, dataclass, field, fields
 
 from .errors import InvalidParameterValue
@@ -45,7 +44,7 @@ class Settings:
         256 * MIB, MIB, 1 << 40, "most that one unfinished result may hold while another statement runs"
     )
 
-    allowed_directories: Iterable[str | os.PathLike[str]] = field(
+    allowed_directories: tuple[str, ...] = field(
         default=(), metadata={"about": "directories whose files SQL may read and write"}
     )
 
@@ -57,10 +56,8 @@ class Settings:
                 raise InvalidParameterValue(
                     f'setting "{item.name}" wants a whole number from {low} to {high}, not {value!r}'
                 )
-        if isinstance(self.allowed_directories, str):
-            raise InvalidParameterValue('setting "allowed_directories" wants a list of directories')
         # Links are resolved here, so that DuckDB compares what it resolves with what is meant.
-        resolved = tuple(os.path.realpath(os.fspath(item)) for item in self.allowed_directories)
+        resolved = tuple(os.path.realpath(item) for item in self.allowed_directories)
         for directory in resolved:
             if not os.path.isdir(directory):
                 raise InvalidParameterValue(f'"{directory}" in "allowed_directories" is not a directory')

@@ -108,7 +108,9 @@ def settings_named(
             near = difflib.get_close_matches(name, known, 1)
             hint = f"Did you mean {near[0]}?" if near else f"The settings are {', '.join(known)}."
             raise InvalidParameterValue(f'unknown setting "{name}"', hint=hint)
-    return Settings(allowed_directories=allowed_directories, **values)
+    if isinstance(allowed_directories, str):
+        raise InvalidParameterValue('setting "allowed_directories" wants a list of directories')
+    return Settings(allowed_directories=tuple(map(os.fspath, allowed_directories)), **values)
 
 
 def _close(opened: Opened) -> None:
