@@ -49,11 +49,6 @@ def _refuse_what_is_not_captured(statement: Classified) -> None:
             "MERGE on a table with a stream is not supported",
             hint="INSERT ... ON CONFLICT DO UPDATE, UPDATE ... FROM and DELETE ... USING do the same.",
         )
-    if statement.kind is Kind.COPY:
-        raise NotSupported(
-            "COPY into a table with a stream is not supported",
-            hint="INSERT ... VALUES with many rows loads in bulk.",
-        )
     if statement.kind is not Kind.DML:
         raise NotSupported(
             f"{statement.verb} cannot write a table with a stream",

@@ -110,7 +110,7 @@ def settings_named(
             raise InvalidParameterValue(f'unknown setting "{name}"', hint=hint)
     if isinstance(allowed_directories, str):
         raise InvalidParameterValue('setting "allowed_directories" wants a list of directories')
-    return Settings(allowed_directories=tuple(map(os.fspath, allowed_directories)), **values)
+    return Settings(allowed_directories=tuple(os.fspath(item) for item in allowed_directories), **values)
 
 
 def _close(opened: Opened) -> None:
