@@ -21,7 +21,7 @@ from .carrying import carried
 from .log import EventQuery, Layout
 from .quoting import ident
 from .schema import SCHEMA
-from .streams import Captured, Stream
+from .streams import CHANGES_SUFFIX, Captured, Stream
 from .table import Column
 
 CHANGE_COLUMNS: tuple[tuple[str, str], ...] = (
@@ -32,7 +32,6 @@ CHANGE_COLUMNS: tuple[tuple[str, str], ...] = (
     ("_partition", "INTEGER"),
 )
 CHANGE_NAMES = tuple(name for name, _ in CHANGE_COLUMNS)
-VIEW_SUFFIX = "_changes"
 # Behind all others where a query needs to know which event a row is of: twice the LSN, and one more
 # on every row but the first of an update's two. So rows sort by it, and a pair is told from one row.
 HIDDEN_PLACE = "__ducktail_lsn"
@@ -45,7 +44,17 @@ def clashing(columns: Sequence[str]) -> str | None:
 
 def view_name(stream: Stream) -> str:
     """The view over the stream's retained changes."""
-    return f"{stream.name}{VIEW_SUFFIX}"
+    return f"{stream.name}{CHANGES_SUFFIX}"
+
+
+def view_statements(events: EventQuery) -> list[str]:
+    """What makes the views of a stream: of its events, and of its changes where it has that view."""
+    stream = events.stream
+    schema = ident(stream.schema)
+    statements = [events.view_sql(f"{schema}.{ident(stream.name)}")]
+    if stream.changes_view:
+        statements.append(ChangesQuery(events).view_sql(f"{schema}.{ident(view_name(stream))}"))
+    return statements
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,7 +41,7 @@ from .errors import (
 from .file import MEMORY, DuckdbFile, lock_down
 from .gate import Gate, TableKey
 from .live import live_rows
-from .loading import read_catalog, read_counters
+from .loading import make_changes_views, read_catalog, read_counters
 from .log import EventQuery
 from .offsets import Move, Offsets, going_back, insert_sql
 from .publisher import Note, Publisher
@@ -165,6 +165,8 @@ class Database:
         self.last_txid, self.last_lsn = counters.txid, counters.lsn
         self.last_commit_us = counters.commit_us
         self.catalog = read_catalog(cursor)
+        if make_changes_views(cursor, self.catalog):
+            self.catalog = read_catalog(cursor)
         self.conflicts = {captured.table_id: Conflicts() for captured in self.catalog.tables.values()}
         cursor.close()
 

@@ -16,6 +16,7 @@ import duckdb
 from . import capture
 from .asking import ask_maybe
 from .buffer import StreamBuffer
+from .changes import clashing, view_statements
 from .conflicts import Conflicts
 from .database import Database
 from .duckdb_errors import translated
@@ -147,6 +148,7 @@ def _stream_of(spec: StreamSpec, shape: TableShape, table_id: int, stream_id: in
         created_lsn=0,
         retention_us=spec.retention_us,
         retention_bytes=spec.retention_bytes,
+        changes_view=clashing(columns) is None,
     )
 
 
@@ -201,18 +203,7 @@ def _check_new(
 ) -> None:
     if fold(spec.schema, spec.name) in database.catalog.streams:
         raise DuplicateObject(f'stream "{spec.name}" already exists')
-    taken = ask_maybe(
-        cursor,
-        "SELECT table_type FROM information_schema.tables WHERE table_catalog = $1 "
-        "AND lower(table_schema) = lower($2) AND lower(table_name) = lower($3)",
-        [database.catalog_name, spec.schema, spec.name],
-    )
-    if taken is not None:
-        kind = "view" if taken[0] == "VIEW" else "table"
-        raise DuplicateObject(
-            f'the name "{spec.name}" is taken by a {kind}',
-            hint=f"Tables, views and streams share their names: try {ident(spec.name + '_stream')}.",
-        )
+    _check_names(database, cursor, _stream_of(spec, shape, 0, 0))
     triggers = ask_maybe(cursor, "SELECT count(*) FROM duckdb_triggers()")
     if triggers is not None and triggers[0]:
         raise NotSupported(
@@ -230,9 +221,33 @@ def _check_new(
             f'a database with a macro under the name of built-in function "{shadows[0]}" cannot have streams',
             hint="DROP MACRO first.",
         )
-    _stream_of(spec, shape, 0, 0)
     if spec.filter is not None:
         check_filter(cursor, shape, spec.filter)
+
+
+def _check_names(database: Database, cursor: duckdb.DuckDBPyConnection, stream: Stream) -> None:
+    """Nothing else may have the names of the stream's views.
+
+    Raises:
+        DuplicateObject: 42710.
+    """
+    for name in stream.views:
+        taken = ask_maybe(
+            cursor,
+            "SELECT table_type FROM information_schema.tables WHERE table_catalog = $1 "
+            "AND lower(table_schema) = lower($2) AND lower(table_name) = lower($3)",
+            [database.catalog_name, stream.schema, name],
+        )
+        if taken is None:
+            continue
+        kind = "view" if taken[0] == "VIEW" else "table"
+        other = ident(stream.name + "_stream")
+        raise DuplicateObject(
+            f'the name "{name}" is taken by a {kind}',
+            hint=f"Tables, views and streams share their names: try {other}."
+            if name == stream.name
+            else f"It would be the stream's view of typed changes: name the stream otherwise, as {other}.",
+        )
 
 
 def _create_locked(
@@ -254,8 +269,8 @@ def _create_locked(
             created_at_us=now_us,
         )
         cursor.execute(_insert_stream_sql(stream))
-        view = f"{ident(stream.schema)}.{ident(stream.name)}"
-        cursor.execute(EventQuery(stream, captured).view_sql(view))
+        for statement in view_statements(EventQuery(stream, captured)):
+            cursor.execute(statement)
         events = 0
         if stream.snapshot == "initial":
             sql = snapshot_sql(captured, stream.stream_id, base_lsn, txid)
@@ -326,11 +341,12 @@ def _insert_stream_sql(stream: Stream) -> str:
         f"make_timestamptz({stream.created_at_us})",
         _or_null(stream.retention_us),
         _or_null(stream.retention_bytes),
+        str(stream.changes_view),
     )
     return (
         "INSERT INTO ducktail.stream_catalog (stream_id, schema_name, stream_name, table_id, operations, "
         "columns, filter, partitions, partition_by, snapshot, before, buffer_bytes, created_lsn, "
-        f"created_at, retention_us, retention_bytes) VALUES ({', '.join(values)})"
+        f"created_at, retention_us, retention_bytes, changes_view) VALUES ({', '.join(values)})"
     )
 
 
@@ -408,7 +424,7 @@ def _drop_locked(
     statements = [
         f"DELETE FROM ducktail.stream_catalog WHERE stream_id = {stream.stream_id}",
         f"DELETE FROM ducktail.stream_edges WHERE stream_id = {stream.stream_id}",
-        f"DROP VIEW IF EXISTS {ident(stream.schema)}.{ident(stream.name)}",
+        *(f"DROP VIEW IF EXISTS {ident(stream.schema)}.{ident(view)}" for view in stream.views),
     ]
     if groups:
         statements += [

@@ -6,7 +6,6 @@ made from that here, field by field. Source: PostgreSQL's protocol, "Message For
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Callable, Sequence
 from datetime import datetime
 from functools import lru_cache
@@ -15,8 +14,8 @@ import pyarrow as pa
 
 from .datarow import fields
 from .log import EVENT_COLUMNS, EVENT_TYPES
+from .text_raw import turn_of
 
-POSTGRES_EPOCH_US = 946_684_800_000_000
 NULL = b"\xff\xff\xff\xff"
 
 
@@ -27,32 +26,6 @@ def time_us(text: bytes) -> int:
     return int(moment.timestamp()) * 1_000_000 + moment.microsecond
 
 
-def _int8(text: bytes) -> bytes:
-    return struct.pack("!q", int(text))
-
-
-def _int4(text: bytes) -> bytes:
-    return struct.pack("!i", int(text))
-
-
-def _bool(text: bytes) -> bytes:
-    return b"\x01" if text == b"t" else b"\x00"
-
-
-@lru_cache(maxsize=4096)
-def _timestamptz(text: bytes) -> bytes:
-    return struct.pack("!q", time_us(text) - POSTGRES_EPOCH_US)
-
-
-# Text and json are the same bytes in both formats.
-TO_BINARY: dict[str, Callable[[bytes], bytes] | None] = {
-    "BIGINT": _int8,
-    "INTEGER": _int4,
-    "BOOLEAN": _bool,
-    "TIMESTAMP WITH TIME ZONE": _timestamptz,
-    "VARCHAR": None,
-    "JSON": None,
-}
 FROM_TEXT: dict[str, Callable[[bytes], object]] = {
     "BIGINT": int,
     "INTEGER": int,
@@ -87,13 +60,24 @@ def projected(rows: Sequence[bytes], columns: Sequence[int]) -> list[bytes]:
     return found
 
 
-def rows_in_formats(rows: Sequence[bytes], columns: Sequence[int] | None, formats: Sequence[int]) -> bytes:
-    """The rows as one run of DataRows, each column in the format asked for."""
-    places = tuple(range(len(EVENT_TYPES)) if columns is None else columns)
-    turns = [
-        TO_BINARY[EVENT_TYPES[place]] if format_ else None
-        for place, format_ in zip(places, formats, strict=True)
-    ]
+def rows_in_formats(
+    rows: Sequence[bytes],
+    types: Sequence[str],
+    columns: Sequence[int] | None,
+    formats: Sequence[int],
+    timezone: str,
+) -> bytes:
+    """The rows as one run of DataRows, each column in the format and the zone asked for.
+
+    Args:
+        types: of all columns that the rows have.
+        columns: places of those that are wanted, None for all.
+        formats: 0 text, 1 binary, a wanted column each.
+    """
+    places = tuple(range(len(types)) if columns is None else columns)
+    turns = [turn_of(types[place], format_, timezone) for place, format_ in zip(places, formats, strict=True)]
+    if not any(turns):
+        return b"".join(rows if columns is None else projected(rows, columns))
     found = []
     for row in rows:
         values = fields(row)

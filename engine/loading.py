@@ -12,8 +12,10 @@ import duckdb
 
 from .asking import ask
 from .capture import CapturedTable
+from .changes import ChangesQuery, clashing, view_name
 from .errors import DucktailError
-from .log import log_name
+from .log import EventQuery, log_name
+from .quoting import ident
 from .streams import Captured, Catalog, Group, Stream
 from .table import read_shape
 
@@ -69,11 +71,47 @@ def read_catalog(cursor: duckdb.DuckDBPyConnection) -> Catalog:
     return catalog
 
 
+def make_changes_views(cursor: duckdb.DuckDBPyConnection, catalog: Catalog) -> bool:
+    """Give the streams of an older format their views of typed changes, in one transaction.
+
+    A stream whose view's name is taken, or one of whose columns has a name of the envelope's own, stays
+    without.
+
+    Returns:
+        Whether there were such streams: the catalog is to be read again.
+    """
+    sql = "SELECT stream_id FROM ducktail.stream_catalog WHERE changes_view IS NULL"
+    found = [catalog.stream_by_id(row[0]) for row in cursor.execute(sql).fetchall()]
+    streams = [stream for stream in found if stream is not None]
+    if not streams:
+        return False
+    cursor.execute("BEGIN")
+    for stream in streams:
+        name = view_name(stream)
+        taken = ask(
+            cursor,
+            "SELECT count(*) FROM information_schema.tables WHERE table_catalog = current_database() "
+            "AND lower(table_schema) = lower($1) AND lower(table_name) = lower($2)",
+            [stream.schema, name],
+        )
+        made = not taken[0] and clashing(stream.columns) is None
+        if made:
+            query = ChangesQuery(EventQuery(stream, catalog.table_by_id(stream.table_id)))
+            cursor.execute(query.view_sql(f"{ident(stream.schema)}.{ident(name)}"))
+        else:
+            logger.warning('stream "%s" gets no view "%s": the name is taken', stream.name, name)
+        cursor.execute(
+            f"UPDATE ducktail.stream_catalog SET changes_view = {made} WHERE stream_id = {stream.stream_id}"
+        )
+    cursor.execute("COMMIT")
+    return True
+
+
 def _read_streams(cursor: duckdb.DuckDBPyConnection, table_id: int) -> list[Stream]:
     rows = cursor.execute(
         "SELECT stream_id, schema_name, stream_name, operations, columns, filter, partitions, "
         "partition_by, snapshot, before, buffer_bytes, created_lsn, epoch_us(created_at), "
-        "retention_us, retention_bytes "
+        "retention_us, retention_bytes, coalesce(changes_view, false) "
         f"FROM ducktail.stream_catalog WHERE table_id = {table_id} ORDER BY stream_id"
     ).fetchall()
     return [
@@ -94,6 +132,7 @@ def _read_streams(cursor: duckdb.DuckDBPyConnection, table_id: int) -> list[Stre
             created_at_us=row[12],
             retention_us=row[13],
             retention_bytes=row[14],
+            changes_view=row[15],
         )
         for row in rows
     ]

@@ -39,7 +39,7 @@ CREATE TABLE IF NOT EXISTS {SCHEMA}.stream_catalog (
     operations VARCHAR[], columns VARCHAR[], filter VARCHAR, partitions INTEGER,
     partition_by VARCHAR[], snapshot VARCHAR, before VARCHAR, buffer_bytes BIGINT,
     created_lsn BIGINT, created_at TIMESTAMP WITH TIME ZONE,
-    retention_us BIGINT, retention_bytes BIGINT);
+    retention_us BIGINT, retention_bytes BIGINT, changes_view BOOLEAN);
 CREATE TABLE IF NOT EXISTS {SCHEMA}.stream_edges (
     stream_id INTEGER, partition INTEGER, trimmed_through_lsn BIGINT, trimmed_events BIGINT,
     reason VARCHAR);
@@ -72,6 +72,8 @@ MIGRATIONS: dict[int, tuple[str, ...]] = {
         f"ALTER TABLE {SCHEMA}.stream_edges ADD COLUMN reason VARCHAR",
         f"ALTER TABLE {SCHEMA}.group_catalog ADD COLUMN on_gap VARCHAR",
         f"UPDATE {SCHEMA}.group_catalog SET on_gap = 'error'",
+        # NULL until `loading.make_changes_views` has looked whether the view can be made.
+        f"ALTER TABLE {SCHEMA}.stream_catalog ADD COLUMN changes_view BOOLEAN",
     ),
 }
 

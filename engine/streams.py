@@ -20,6 +20,8 @@ BUFFER_BYTES_MAX = 1 << 40
 DEFAULT_RETENTION_US = 7 * 86_400_000_000
 
 OPERATIONS = ("insert", "update", "delete")
+# Behind a stream's name: its view over ENVELOPE CHANGES.
+CHANGES_SUFFIX = "_changes"
 
 
 def fold(*parts: str) -> tuple[str, ...]:
@@ -45,6 +47,9 @@ class Stream:
         retention_us: how long an event is kept after its commit, microseconds; None is until the
             stream is dropped.
         retention_bytes: bound of the retained events, as they are sent, bytes; None is none.
+        changes_view: whether the view over ENVELOPE CHANGES is there: not for a stream that carries a
+            column of one of the envelope's own names, nor where an older database had something else
+            under the view's name.
     """
 
     stream_id: int
@@ -64,6 +69,7 @@ class Stream:
     created_at_us: int = 0
     retention_us: int | None = None
     retention_bytes: int | None = None
+    changes_view: bool = False
 
     def __post_init__(self) -> None:
         assert 1 <= self.partitions <= PARTITIONS_MAX
@@ -75,6 +81,11 @@ class Stream:
     def key(self) -> tuple[str, ...]:
         """Under which the catalog finds it."""
         return fold(self.schema, self.name)
+
+    @property
+    def views(self) -> tuple[str, ...]:
+        """Names of its views, in its schema."""
+        return (self.name, self.name + CHANGES_SUFFIX) if self.changes_view else (self.name,)
 
     @property
     def shows_all(self) -> bool:
@@ -146,6 +157,14 @@ class Catalog:
     def stream_by_id(self, stream_id: int) -> Stream | None:
         """The stream with this number, if it still is."""
         return next((s for s in self.streams.values() if s.stream_id == stream_id), None)
+
+    def stream_of_view(self, key: tuple[str, ...]) -> Stream | None:
+        """The stream that has a view of this name, if one has."""
+        found = self.streams.get(key)
+        if found is None and key[-1].endswith(CHANGES_SUFFIX):
+            base = self.streams.get((*key[:-1], key[-1].removesuffix(CHANGES_SUFFIX)))
+            found = base if base is not None and base.changes_view else None
+        return found
 
     def groups_of(self, stream_id: int) -> tuple[Group, ...]:
         """A stream's groups, oldest first."""

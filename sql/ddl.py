@@ -186,14 +186,15 @@ def _guard_schema(session: Context, facts: DdlFacts, schema: str) -> None:
 
 def _guard_relation(session: Context, facts: DdlFacts, name: tuple[str, ...]) -> None:
     key = session.names.table_key(name)
-    stream = session.database.catalog.streams.get(key)
+    stream = session.database.catalog.stream_of_view(key)
     if stream is None or facts.verb == "COMMENT":
         return
     if facts.verb == "CREATE" and not facts.or_replace:
         return  # DuckDB says that the name is taken.
+    what = "is a stream" if key == stream.key else f'is a view of stream "{stream.name}"'
     raise NotSupported(
-        f'"{stream.name}" is a stream',
-        hint=f"DROP STREAM {ident(stream.name)} drops it with its view.",
+        f'"{name[-1]}" {what}',
+        hint=f"DROP STREAM {ident(stream.name)} drops it with its views.",
     )
 
 

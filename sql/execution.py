@@ -56,16 +56,13 @@ def prepare(session: Context, text: str, oids: tuple[int, ...]) -> Statement:
             refuse_later(parsed)
             node = parsed
     types = tuple(_declared(oid) for oid in oids)
-    statement = Statement(
+    return Statement(
         classified,
         node,
         types,
         lambda wanted: describe(session, wanted),
         lambda wanted: is_inline(session, wanted),
     )
-    if isinstance(node, Query):
-        statement.bindable = scans.bindable(session, node)
-    return statement
 
 
 def is_inline(session: Context, statement: Statement) -> bool:
@@ -104,11 +101,14 @@ def _described_query(session: Context, statement: Statement) -> Description:
         given = tuple(
             (given[n - 1] if n <= len(given) else "") or ours.get(n, "") for n in range(1, count + 1)
         )
+    text = statement.text
+    if isinstance(statement.node, Query):
+        text = scans.bindable(session, statement.node)
     try:
-        found, casts = bound_with_types(session, statement.bindable, given)
+        found, casts = bound_with_types(session, text, given)
     except DucktailError as error:
         if isinstance(statement.node, Query) and error.position is not None:
-            error.position = user_position(error.position, scans.empty_scans(statement.node))
+            error.position = user_position(error.position, scans.empty_scans(session, statement.node))
         raise
     types = {int(name): type_ for name, type_ in found.parameters.items()}
     for place, type_ in enumerate(given, 1):

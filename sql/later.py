@@ -162,8 +162,6 @@ def _scan(scan: Scan) -> Iterator[Later]:
         yield Later("a scan of a topic", _NO_TOPICS, position)
     if scan.member is not None:
         yield Later("MEMBER", _NO_MEMBERS, position)
-    if scan.envelope != "json":
-        yield Later("ENVELOPE CHANGES", "The JSON columns before and after hold the rows.", position)
     if scan.wait is not None:
         yield Later("WAIT", _POLL, position)
 

@@ -45,6 +45,7 @@ class Opened:
         committed: partition -> committed LSN from which a group's read begins; empty without one.
         seeks: how often SEEK has moved the group.
         ends: partition -> LSN of its last event within the scan's end.
+        changes: whether it is read as ENVELOPE CHANGES.
     """
 
     stream: Stream
@@ -53,6 +54,7 @@ class Opened:
     committed: Mapping[int, int]
     ends: Mapping[int, int]
     seeks: int = 0
+    changes: bool = False
 
     @property
     def position_key(self) -> tuple[int, int] | None:
@@ -105,7 +107,8 @@ def open_scan(session: Context, wanted: st.Scan, parameters: Values, pruning: Pr
         session.positions.void(key, "the latest read of the group began elsewhere, with AFTER")
     # AFTER leaves no read position: it is a look elsewhere, not the group's own way.
     mine = group if wanted.after is None else None
-    return Opened(stream, mine, bounds, committed, first.ends, seeks)
+    changes = wanted.envelope != "json"
+    return Opened(stream, mine, bounds, committed, first.ends, seeks, changes)
 
 
 def _passed(session: Context, group: Group | None, committed: Mapping[int, int]) -> dict[int, int]:
@@ -133,7 +136,7 @@ def _over_gaps(session: Context, stream: Stream, bounds: ScanRange) -> ScanRange
 
 def new_scan(session: Context, opened: Opened) -> Scan:
     """Begin to read an opened scan."""
-    return session.database.scan(opened.stream, opened.bounds)
+    return session.database.scan(opened.stream, opened.bounds, changes=opened.changes)
 
 
 def _end_lsn(session: Context) -> Waiting[int]:

@@ -18,8 +18,8 @@ import pyarrow as pa
 from ..engine import datarow
 from ..engine.duckdb_errors import translated
 from ..engine.errors import OutOfMemory
-from ..engine.event_rows import event_batch, projected, rows_in_formats
-from ..engine.log import EVENT_COLUMNS
+from ..engine.event_rows import event_batch, rows_in_formats
+from ..engine.log import EVENT_COLUMNS, EVENT_TYPES
 from ..engine.waiting import Waiting
 
 # Rows that DuckDB gives at a time: 8,192 was the best size when encoding was measured.
@@ -92,15 +92,19 @@ class EventBatch:
     """Events as the buffers hold them: DataRows in text format, in UTC.
 
     Args:
-        rows: whole events.
+        rows: whole events; of ENVELOPE CHANGES, an update is two rows with one LSN.
         lsns, partitions: of each of them.
         columns: places of the event's columns that the result has; None for all of them.
+        types: of all columns of the rows.
+        parted: the last row's event goes on in the next batch.
     """
 
     rows: list[bytes]
     lsns: list[int]
     partitions: list[int]
     columns: tuple[int, ...] | None = None
+    types: tuple[str, ...] = EVENT_TYPES
+    parted: bool = False
 
     @property
     def row_count(self) -> int:
@@ -114,26 +118,30 @@ class EventBatch:
 
     def cut(self, start: int, count: int | None) -> Batch:
         """Some of the rows."""
-        end = None if count is None else start + count
+        end = len(self.rows) if count is None else min(start + count, len(self.rows))
+        parted = self.parted
+        if start < end < len(self.rows):
+            parted = self.lsns[end - 1] == self.lsns[end]
+        part = slice(start, end)
         return EventBatch(
-            self.rows[start:end], self.lsns[start:end], self.partitions[start:end], self.columns
+            self.rows[part], self.lsns[part], self.partitions[part], self.columns, self.types, parted
         )
 
+    @property
+    def whole(self) -> slice:
+        """The rows whose events are whole with them."""
+        return slice(0, len(self.rows) - self.parted)
+
     def record_batch(self) -> pa.RecordBatch:
-        """The rows as Arrow."""
+        """The rows as Arrow; of an event's own columns only."""
+        # In process ENVELOPE CHANGES is read as Arrow from the log: nothing is parsed again.
+        assert self.types is EVENT_TYPES
         batch = event_batch(self.rows)
         return batch if self.columns is None else batch.select(list(self.columns))
 
     def datarows(self, types: Sequence[str], formats: Sequence[int], timezone: str) -> bytes | memoryview:
         """The rows as DataRow messages: the ready bytes themselves where that is what is asked for."""
-        if timezone.upper() not in UTC_NAMES and "TIMESTAMP WITH TIME ZONE" in types:
-            return datarow.encode(self.record_batch(), types, formats, timezone)
-        if not any(formats):
-            return b"".join(self.rows if self.columns is None else projected(self.rows, self.columns))
-        return rows_in_formats(self.rows, self.columns, formats)
-
-
-UTC_NAMES = frozenset({"UTC", "ETC/UTC", "GMT", "ETC/GMT"})
+        return rows_in_formats(self.rows, self.types, self.columns, formats, timezone)
 
 
 class CopyIn(Protocol):

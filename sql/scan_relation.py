@@ -8,7 +8,7 @@ opens. One hidden column, `__ducktail_lsn`, tells how far the rows of the answer
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 
 import pyarrow as pa
 
@@ -41,13 +41,31 @@ class EventRelation:
     Args:
         new_scan: begins the scan anew, with the same bounds.
         hidden: whether it has the hidden column.
+        changes: whether it has the rows of ENVELOPE CHANGES, as `ChangesQuery.relation_sql` reads
+            them (with the hidden column always).
     """
 
-    def __init__(self, new_scan: Callable[[], Scan], *, hidden: bool) -> None:
+    def __init__(self, new_scan: Callable[[], Scan], *, hidden: bool, changes: bool = False) -> None:
         self._new_scan = new_scan
-        self._schema = HIDDEN_SCHEMA if hidden else SCHEMA
+        self._changes = changes
+        self._known: pa.Schema | None = HIDDEN_SCHEMA if hidden else SCHEMA
+        if changes:
+            self._known = None
         self._scans: list[Scan] = []
         self.error: DucktailError | None = None
+
+    @property
+    def _schema(self) -> pa.Schema:
+        if self._known is None:
+            scan = self._begun()
+            self._known = scan.schema()
+            scan.close()
+        return self._known
+
+    def _begun(self) -> Scan:
+        scan = self._new_scan()
+        self._scans.append(scan)
+        return scan
 
     def __arrow_c_schema__(self) -> object:
         """The events' Arrow schema, as a PyCapsule."""
@@ -59,11 +77,10 @@ class EventRelation:
         return reader.__arrow_c_stream__()
 
     def _batches(self) -> Iterator[pa.RecordBatch]:
-        scan = self._new_scan()
-        self._scans.append(scan)
+        scan = self._begun()
         try:
             for batch in scan.batches():
-                yield shaped(batch, self._schema)
+                yield batch if self._changes else shaped(batch, self._schema)
         except DucktailError as error:
             # DuckDB would tell it in words of its own: the runner raises this one instead.
             self.error = error
@@ -95,14 +112,3 @@ def shaped(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
             column = column.cast(field.type)
         arrays.append(column)
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
-
-
-def as_json(table: pa.Table, types: Sequence[str]) -> pa.Table:
-    """The table with its JSON columns called JSON again: DuckDB hands them out as text."""
-    for place, type_ in enumerate(types):
-        if type_ == "JSON":
-            column = table.column(place).cast(pa.string())
-            chunks = [pa.ExtensionArray.from_storage(JSON, chunk) for chunk in column.chunks]
-            column = pa.chunked_array(chunks, type=JSON)
-            table = table.set_column(place, table.field(place).with_type(JSON), column)
-    return table

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 
 import duckdb
 
-from ..engine.binding import type_text
+from ..engine.changes import view_name
 from ..engine.duckdb_errors import translated
 from ..engine.errors import (
     AmbiguousColumn,
@@ -26,12 +26,14 @@ from ..engine.errors import (
     UndefinedFunction,
     UndefinedTable,
 )
-from ..engine.log import EVENT_NAMES
+from ..engine.log import EVENT_TYPES
+from ..engine.pgtypes import pg_type
 from ..engine.quoting import ident
 from ..engine.scan import Scan
 from ..engine.waiting import Waiting
 from . import copying, shape, staged
 from . import statements as st
+from .changes import PairSource, changes_of, columns_of, whole_rows
 from .classified import Classified
 from .classify import classify
 from .context import Context, Runner
@@ -41,10 +43,12 @@ from .pruning import Fact, chosen_partitions
 from .replacing import Piece, cut, numbered, user_position
 from .results import EVENT_RESULT, Batch, EventBatch, Result, ResultColumn, Source, select_tag
 from .running import bound, query_result, with_casts
-from .scan_relation import EMPTY, HIDDEN_LSN, EventRelation, as_json
-from .shape import Kind, Shape, Unit, shapes_of
+from .scan_relation import EMPTY, HIDDEN_LSN, EventRelation
+from .shape import Cut, Kind, Shape, Unit, shapes_of
+from .shape_columns import outputs_of_scan
 from .statement import Statement
 from .stream_statements import Values, number
+from .taken import taken_whole
 from .tracking import TrackedBatch, Tracker
 
 # Ready rows handed out at a time.
@@ -64,7 +68,7 @@ def relation_of(scan: st.Scan, relation: str) -> Piece:
 
 def bindable(session: Context, query: Query) -> str:
     """The text for DuckDB's binder: each scan an empty relation of its columns."""
-    return cut(query.text, empty_scans(query))
+    return cut(query.text, empty_scans(session, query))
 
 
 def explainable(session: Context, query: Query) -> str:
@@ -74,13 +78,18 @@ def explainable(session: Context, query: Query) -> str:
         stream = session.names.stream(scan.stream.parts, scan.stream.position)
         if isinstance(scan.group, str):
             session.database.group(stream, scan.group, session.transaction)
-        pieces.append(relation_of(scan, f"{ident(stream.schema)}.{ident(stream.name)}"))
+        view = stream.name if changes_of(session, scan) is None else view_name(stream)
+        pieces.append(relation_of(scan, f"{ident(stream.schema)}.{ident(view)}"))
     return cut(query.text, pieces)
 
 
-def empty_scans(query: Query) -> list[Piece]:
+def empty_scans(session: Context, query: Query) -> list[Piece]:
     """Each scan as an empty relation."""
-    return [relation_of(scan, EMPTY) for scan in query.scans]
+    queries = [changes_of(session, scan) for scan in query.scans]
+    return [
+        relation_of(scan, EMPTY if changes is None else changes.empty_sql())
+        for scan, changes in zip(query.scans, queries, strict=True)
+    ]
 
 
 def pruning(facts: Sequence[Fact], partitions: int, parameters: Values) -> Pruning | None:
@@ -108,15 +117,17 @@ def pruning(facts: Sequence[Fact], partitions: int, parameters: Values) -> Pruni
     return Pruning(frozenset(chosen), low, high)
 
 
-def _kept_shapes(statement: Statement, query: Query) -> tuple[Shape, ...]:
+def _kept_shapes(session: Context, statement: Statement, query: Query) -> tuple[Shape, ...]:
+    if any(scan.envelope != "json" for scan in query.scans):
+        return shapes_of(query, columns_of(session, query.scans))
     kept = statement.plans.get("shapes")
     if not isinstance(kept, tuple):
         kept = statement.plans["shapes"] = shapes_of(query)
     return kept
 
 
-def _shapes(statement: Statement, query: Query, parameters: Values) -> list[Shape]:
-    return [shape.bound(found, parameters) for found in _kept_shapes(statement, query)]
+def _shapes(session: Context, statement: Statement, query: Query, parameters: Values) -> list[Shape]:
+    return [shape.bound(found, parameters) for found in _kept_shapes(session, statement, query)]
 
 
 def _open(session: Context, found: Shape, parameters: Values) -> Waiting[Opened]:
@@ -127,8 +138,8 @@ def _open(session: Context, found: Shape, parameters: Values) -> Waiting[Opened]
 
 def _is_plain(session: Context, found: Shape, parameters: Values) -> bool:
     """Whether ready rows answer a query: nothing of its WHERE is left for DuckDB to judge."""
-    if found.plain is None:
-        return False
+    if found.plain is None or (found.scan.envelope != "json" and not session.wire):
+        return False  # In process typed rows come as Arrow: there is no text to read again.
     stream = session.names.stream(found.scan.stream.parts, found.scan.stream.position)
     return pruning(found.facts, stream.partitions, parameters) is not None
 
@@ -137,21 +148,25 @@ def is_inline(session: Context, statement: Statement, query: Query) -> bool:
     """Whether a query is one plain read that needs no snapshot of DuckDB's to begin."""
     if session.in_block or len(query.scans) != 1 or len(query.scans[0].stream.parts) != 1:
         return False
-    return _kept_shapes(statement, query)[0].plain is not None
+    if query.scans[0].envelope != "json" and session.names.find_stream(query.scans[0].stream.parts) is None:
+        return False
+    return _kept_shapes(session, statement, query)[0].plain is not None
 
 
 def run_query(session: Context, statement: Statement, parameters: Values) -> Waiting[Result]:
     """Run a query that holds stream scans."""
     query = statement.node
     assert isinstance(query, Query)
-    if statement.classified.may_write and bound(session, statement.bindable).writes:
+    if statement.classified.may_write and bound(session, bindable(session, query)).writes:
         raise NotSupported(
             "a query that reads a stream cannot write in a common table expression",
             hint="Write the statements one after the other, in one transaction.",
         )
-    shapes = _shapes(statement, query, parameters)
+    shapes = _shapes(session, statement, query, parameters)
     if len(shapes) == 1 and _is_plain(session, shapes[0], parameters):
-        return (yield from _run_plain(session, shapes[0], parameters))
+        plain = yield from _run_plain(session, shapes[0], parameters)
+        _check_described(statement, plain)
+        return plain
     reading = yield from _prepare(session, query, shapes, parameters)
     reading.casts = statement.casts
     try:
@@ -166,7 +181,14 @@ def run_query(session: Context, statement: Statement, parameters: Values) -> Wai
     assert result.columns is not None
     rowwise = next((r for r in reading.reads if r.shape.kind is Kind.ROWWISE), None)
     hidden = next((i for i, c in enumerate(result.columns) if c.name == HIDDEN_LSN), None)
-    source = _Pulled(session, result.source, reading, query, hidden)
+    cut_read = next((read for read in reading.reads if read.shape.cuts), None)
+    inner = result.source
+    if cut_read is not None and hidden is not None:
+        limit = least([item.limit for item in cut_read.shape.cuts], parameters)
+        if limit is not None:
+            inner = reading.pairs = PairSource(inner, hidden, limit)
+    pairs = rowwise is not None and rowwise.opened.changes
+    source = _Pulled(session, inner, reading, query, hidden, pairs)
     columns = tuple(c for i, c in enumerate(result.columns) if i != hidden)
 
     def on_rows(batch: Batch) -> None:
@@ -185,6 +207,21 @@ def run_query(session: Context, statement: Statement, parameters: Values) -> Wai
     return made
 
 
+def _check_described(statement: Statement, result: Result) -> None:
+    """A client that has described a statement knows its columns: they may not become others.
+
+    Raises:
+        NotSupported: 0A000.
+    """
+    told, given = (
+        None if columns is None else [(c.name, pg_type(c.type).oid) for c in columns]
+        for columns in (statement.described, result.columns)
+    )
+    if told is not None and told != given:
+        result.close()
+        raise NotSupported("cached plan must not change result type", hint="Prepare the statement again.")
+
+
 # Plain reads.
 
 
@@ -193,8 +230,11 @@ class EventSource:
 
     detached = True  # It reads the buffers, or the log on a cursor of the engine's.
 
-    def __init__(self, scan: Scan, columns: tuple[int, ...] | None, limit: int | None) -> None:
+    def __init__(
+        self, scan: Scan, types: tuple[str, ...], columns: tuple[int, ...] | None, limit: int | None
+    ) -> None:
         self.scan = scan
+        self._types = types
         self._columns = columns
         self._left = limit
 
@@ -217,8 +257,9 @@ class EventSource:
             if not found.rows:
                 continue
             if self._left is not None:
-                self._left -= len(found.rows)
-            return EventBatch(found.rows, found.lsns, found.partitions, self._columns)
+                # The LIMIT parts no update: the scan may have given one row more.
+                self._left = max(0, self._left - len(found.rows))
+            return EventBatch(found.rows, found.lsns, found.partitions, self._columns, self._types)
         return None
 
     def close(self) -> None:
@@ -247,14 +288,19 @@ def _run_plain(session: Context, found: Shape, parameters: Values) -> Waiting[Re
     tracker = _tracker(session, opened, found)
     scan = new_scan(session, opened)
     places = None
+    changes = changes_of(session, found.scan)
     columns = EVENT_RESULT
+    if changes is not None:
+        columns = tuple(ResultColumn(*column) for column in changes.columns)
+    types = tuple(column.type for column in columns)
     if plain.columns is not None:
-        places = tuple(EVENT_NAMES.index(event) for event, _ in plain.columns)
+        base = outputs_of_scan(found.scan.envelope, [column.name for column in columns])
+        events = [output.event for output in base or ()]
+        places = tuple(events.index(event) for event, _ in plain.columns)
         columns = tuple(
-            ResultColumn(name, EVENT_RESULT[place].type)
-            for place, (_, name) in zip(places, plain.columns, strict=True)
+            ResultColumn(name, types[place]) for place, (_, name) in zip(places, plain.columns, strict=True)
         )
-    source = EventSource(scan, places, limit)
+    source = EventSource(scan, EVENT_TYPES if changes is None else types, places, limit)
     session.interrupts.add(scan.interrupt)
 
     def on_end(complete: bool) -> None:
@@ -266,7 +312,7 @@ def _run_plain(session: Context, found: Shape, parameters: Values) -> Waiting[Re
 
     def on_rows(batch: Batch) -> None:
         assert isinstance(batch, EventBatch)
-        tracker.given(batch.lsns, batch.partitions)
+        tracker.given(batch.lsns[batch.whole], batch.partitions[batch.whole])
 
     return Result(columns, source, select_tag, on_end=on_end, on_rows=on_rows, on_fail=tracker.failed)
 
@@ -305,6 +351,7 @@ class Reading:
     registered: list[str] = field(default_factory=list)
     parameters: Values = ()
     casts: dict[str, str] | None = None
+    pairs: PairSource | None = None
 
     def read_units(self, session: Context) -> None:
         """Run the row-wise queries that stand inside, and put their rows in their places."""
@@ -318,24 +365,32 @@ class Reading:
 
     def _read_unit(self, session: Context, read: Read, unit: Unit) -> None:
         inside = [Piece(e.offset, e.offset, e.text) for e in unit.edits]
-        inside.append(relation_of(read.shape.scan, ident(read.name)))
+        inside.append(relation_of(read.shape.scan, _readable(session, read)))
+        inside += cut_pieces(unit.cuts, self.parameters)
         shifted = [Piece(p.start - unit.start, p.end - unit.start, p.text) for p in inside]
         text, values = numbered(cut(self.query.text[unit.start : unit.end], shifted), self.parameters)
-        relation = session.cursor.sql(text, params=values or None)
-        types = [type_text(type_) for type_ in relation.types]
-        table = as_json(relation.to_arrow_table(), types)
-        hidden = table.column_names.index(HIDDEN_LSN)
+        taken = taken_whole(session, text, values)
+        table = taken.table
+        hidden = table.column(taken.names.index(HIDDEN_LSN))
         buffer = session.database.buffers[read.opened.stream.stream_id]
         limit = least(unit.limits, self.parameters)
-        if table.num_rows:
-            read.tracker.note_through(int(table.column(hidden)[-1].as_py()), buffer)
-        if limit is None or table.num_rows < limit:
-            read.tracker.note_end()
+        if read.opened.changes:
+            count = table.num_rows if limit is None else whole_rows(hidden, limit)
+            if limit is None or table.num_rows <= limit:
+                read.tracker.note_end()
+            elif count:
+                read.tracker.note_through(hidden[count - 1].as_py() // 2, buffer)
+            table = table.slice(0, count)
+        else:
+            if table.num_rows:
+                read.tracker.note_through(int(hidden[-1].as_py()), buffer)
+            if limit is None or table.num_rows < limit:
+                read.tracker.note_end()
         name = f"__ducktail_unit_{next(_numbers)}"
-        session.cursor.register(name, table.remove_column(hidden))
+        session.cursor.register(name, table)
         self.registered.append(name)
         self.pieces = [p for p in self.pieces if not unit.start <= p.start < unit.end]
-        self.pieces.append(Piece(unit.start, unit.end, f"SELECT * FROM {name}"))
+        self.pieces.append(Piece(unit.start, unit.end, taken.query(name, without=HIDDEN_LSN)))
 
     def told(self, error: BaseException, query: Query) -> DucktailError:
         """The error as it is told: a scan's own before DuckDB's words for it, at the user's place."""
@@ -353,7 +408,9 @@ class Reading:
             kind = read.shape.kind
             if kind is Kind.ROWWISE:
                 limit = least(read.shape.limits, self.parameters)
-                if complete and (limit is None or rows < limit):
+                if self.pairs is not None and complete:
+                    self._ended_with_pairs(session, read, self.pairs)
+                elif complete and (limit is None or rows < limit):
                     read.tracker.complete()
                 else:
                     read.tracker.stopped()
@@ -365,6 +422,13 @@ class Reading:
             elif kind is Kind.WHOLE:
                 read.tracker.void("the answer of the latest read was not taken to its end")
         self.close(session)
+
+    def _ended_with_pairs(self, session: Context, read: Read, pairs: PairSource) -> None:
+        """An answer in ENVELOPE CHANGES is complete: its LIMIT has parted no update."""
+        if pairs.ran_out:
+            read.tracker.complete()
+        else:
+            read.tracker.given_through(pairs.last_lsn, session.database.buffers[read.opened.stream.stream_id])
 
     def failed(self, session: Context) -> None:
         """The query has failed: none of its reads counts."""
@@ -391,11 +455,13 @@ def _prepare(session: Context, query: Query, shapes: Sequence[Shape], parameters
     for found in shapes:
         opened = yield from _open(session, found, parameters)
         name = f"__ducktail_scan_{next(_numbers)}"
-        relation = EventRelation(_scanner(session, opened), hidden=found.hidden)
+        relation = EventRelation(_scanner(session, opened), hidden=found.hidden, changes=opened.changes)
         tracker = _tracker(session, opened, found)
-        reading.reads.append(Read(found, opened, tracker, relation, name))
-        reading.pieces.append(relation_of(found.scan, ident(name)))
+        read = Read(found, opened, tracker, relation, name)
+        reading.reads.append(read)
+        reading.pieces.append(relation_of(found.scan, _readable(session, read)))
         reading.pieces += [Piece(e.offset, e.offset, e.text) for e in found.edits]
+        reading.pieces += cut_pieces(found.cuts, parameters)
     if session.in_block:
         session.touched()
     for read in reading.reads:
@@ -403,6 +469,20 @@ def _prepare(session: Context, query: Query, shapes: Sequence[Shape], parameters
         reading.registered.append(read.name)
         session.interrupts.add(read.relation.interrupt)
     return reading
+
+
+def _readable(session: Context, read: Read) -> str:
+    """What a scan's relation is read as."""
+    changes = changes_of(session, read.shape.scan)
+    if changes is None:
+        return ident(read.name)
+    return changes.relation_sql(ident(read.name), hidden=read.shape.hidden)
+
+
+def cut_pieces(cuts: Sequence[Cut], parameters: Values) -> list[Piece]:
+    """LIMITs that ask for one row more."""
+    limits = [(item, limit_of(item.limit, parameters)) for item in cuts]
+    return [Piece(item.start, item.end, f"LIMIT {n + 1}") for item, n in limits if n is not None]
 
 
 def _scanner(session: Context, opened: Opened) -> Callable[[], Scan]:
@@ -413,13 +493,20 @@ class _Pulled:
     """The rows of a query over scans; ends with the scans."""
 
     def __init__(
-        self, session: Context, inner: Source, reading: Reading, query: Query, hidden: int | None
+        self,
+        session: Context,
+        inner: Source,
+        reading: Reading,
+        query: Query,
+        hidden: int | None,
+        pairs: bool,
     ) -> None:
         self._session = session
         self._inner = inner
         self._reading = reading
         self._query = query
         self._hidden = hidden
+        self._pairs = pairs
 
     def next(self, limit: int | None) -> Batch | None:
         """The next batch."""
@@ -429,7 +516,9 @@ class _Pulled:
             raise self._reading.told(error, self._query) from error
         if batch is None or self._hidden is None:
             return batch
-        return TrackedBatch(batch.record_batch(), self._hidden)
+        if isinstance(batch, TrackedBatch):
+            return batch
+        return TrackedBatch(batch.record_batch(), self._hidden, self._pairs)
 
     def close(self) -> None:
         """Free the query."""
@@ -445,7 +534,7 @@ def _writing(write: Writer) -> Runner:
     def run(session: Context, statement: Statement, parameters: Values) -> Waiting[Result]:
         query = statement.node
         assert isinstance(query, Query)
-        shapes = _shapes(statement, query, parameters)
+        shapes = _shapes(session, statement, query, parameters)
         reading = yield from _prepare(session, query, shapes, parameters)
         try:
             reading.read_units(session)

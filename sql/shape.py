@@ -29,17 +29,22 @@ from dataclasses import replace
 from functools import lru_cache
 
 from .parse import KEPT_QUERIES, Query
-from .shape_values import HIDDEN_LSN, Edit, Kind, Plain, Shape, Unit
+from .shape_values import HIDDEN_LSN, Cut, Edit, Kind, Plain, Shape, Unit
 from .shape_walk import shape_of
 from .statements import Parameter, Scan, Text
 
-__all__ = ["HIDDEN_LSN", "Edit", "Kind", "Plain", "Shape", "Unit", "bound", "shapes_of"]
+__all__ = ["HIDDEN_LSN", "Cut", "Edit", "Kind", "Plain", "Shape", "Unit", "bound", "shapes_of"]
 
 
 @lru_cache(KEPT_QUERIES)
-def shapes_of(query: Query) -> tuple[Shape, ...]:
-    """The shape of each scan of a query, in the order of `query.scans`."""
-    shapes = [shape_of(query, scan) for scan in query.scans]
+def shapes_of(query: Query, columns: tuple[tuple[str, ...] | None, ...] = ()) -> tuple[Shape, ...]:
+    """The shape of each scan of a query, in the order of `query.scans`.
+
+    Args:
+        columns: of each scan in ENVELOPE CHANGES, None for others; () where none is known.
+    """
+    of_each = columns or (None,) * len(query.scans)
+    shapes = [shape_of(query, scan, names) for scan, names in zip(query.scans, of_each, strict=True)]
     twice = [_read_twice(scan, query.scans) for scan in query.scans]
     return tuple(
         replace_by_none(shape, TWICE) if again and shape.kind in (Kind.ROWWISE, Kind.WHOLE) else shape
@@ -52,7 +57,7 @@ TWICE = "the query reads the group twice"
 
 def replace_by_none(shape: Shape, reason: str) -> Shape:
     """The same scan with no read position."""
-    return replace(shape, kind=Kind.NONE, reason=reason, edits=(), unit=None)
+    return replace(shape, kind=Kind.NONE, reason=reason, edits=(), unit=None, cuts=())
 
 
 def _read_twice(scan: Scan, scans: Sequence[Scan]) -> bool:
@@ -85,5 +90,5 @@ def bound(shape: Shape, values: Sequence[object]) -> Shape:
         if isinstance(limit, Parameter) and limit.index <= len(values):
             value = values[limit.index - 1]
             if isinstance(value, int | str) and str(value).strip() == "0":
-                return replace(shape, kind=Kind.UNCHANGED, reason="", edits=(), unit=None)
+                return replace(shape, kind=Kind.UNCHANGED, reason="", edits=(), unit=None, cuts=())
     return shape

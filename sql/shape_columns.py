@@ -6,12 +6,13 @@ as a value, two stars) is named as such, and the shape falls back.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
 from sqlglot import exp
 
+from ..engine.changes import CHANGE_NAMES
 from ..engine.log import EVENT_NAMES
 
 N = TypeVar("N", bound=exp.Expr)
@@ -84,6 +85,22 @@ class Source:
 
 
 EVENT = tuple(Output(name, name) for name in EVENT_NAMES)
+# What our columns of ENVELOPE CHANGES are called in an event. The table's own are told from them by a
+# blank, which stands in no name of an event's column.
+_CHANGES = dict(zip(CHANGE_NAMES, ("op", "txid", "commit_time", "lsn", "partition"), strict=True))
+
+
+def outputs_of_scan(envelope: str, columns: Sequence[str] | None) -> tuple[Output, ...] | None:
+    """The columns that a scan gives; None where they are not known.
+
+    Args:
+        columns: of ENVELOPE CHANGES, all of them.
+    """
+    if envelope == "json":
+        return EVENT
+    if columns is None:
+        return None
+    return tuple(Output(name, _CHANGES.get(name, f" {name}")) for name in columns)
 
 
 def own(node: exp.Expr | None, kinds: type[N] | tuple[type[N], ...]) -> Iterator[N]:
@@ -245,11 +262,18 @@ def hidden_is_last(select: exp.Select, source: Source) -> bool:
 _ORDINAL_DIGITS_MAX = 6
 
 
-def is_in_lsn_order(select: exp.Select, source: Source, lsn: str) -> bool:
-    """Whether ORDER BY keeps the scan's order: there is none, or it begins with the LSN, ascending."""
+def is_in_lsn_order(select: exp.Select, source: Source, pairs: bool) -> bool:
+    """Whether ORDER BY keeps the scan's order: there is none, or it begins with the LSN, ascending.
+
+    Args:
+        pairs: two rows may have one LSN, so that what comes behind it counts.
+    """
     order = select.args.get("order")
     if order is None:
         return True
+    if pairs and len(order.expressions) > 1:
+        return False
+    lsn = "lsn"
     first = order.expressions[0]
     if not isinstance(first, exp.Ordered) or first.args.get("desc") or first.args.get("with_fill"):
         return False

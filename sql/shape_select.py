@@ -101,8 +101,7 @@ def take_select(
     for reason in _obstacles(select):
         way.none(reason)
     limit = limit_of(select, way)
-    lsn = "lsn" if way.scan.envelope == "json" else "_lsn"
-    ends = has_aggregate(select) or not alone or not is_in_lsn_order(select, source, lsn)
+    ends = has_aggregate(select) or not alone or not is_in_lsn_order(select, source, way.pairs)
     if way.rowwise and where is not None and limited_below:
         # The filter rejects rows that the LIMIT below has counted: those below are what was read.
         ends = True

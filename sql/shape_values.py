@@ -42,19 +42,36 @@ class Plain:
 
 
 @dataclass(frozen=True, slots=True)
+class Cut:
+    """A LIMIT clause over rows of which two may be an update's.
+
+    DuckDB is asked for one row more, and the session cuts where no update is parted.
+
+    Args:
+        start, end: its span in the user's text.
+        limit: how many rows.
+    """
+
+    start: int
+    end: int
+    limit: Number
+
+
+@dataclass(frozen=True, slots=True)
 class Unit:
     """A row-wise query with a LIMIT inside a query that is not.
 
     Args:
         start, end: its span in the user's text, without brackets around it.
         edits: carry the hidden column to its select list; offsets in the user's text.
-        limits: as of Shape.
+        limits, cuts: as of Shape.
     """
 
     start: int
     end: int
     edits: tuple[Edit, ...]
     limits: tuple[Number, ...]
+    cuts: tuple[Cut, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +89,7 @@ class Shape:
         unit: for WHOLE: the inner query whose rows the position follows.
         limits: the LIMITs on the scan's way, constants and parameters: one that is 0 when it is
             bound makes the read UNCHANGED.
+        cuts: for ENVELOPE CHANGES: the LIMIT clauses that would part an update.
     """
 
     scan: Scan
@@ -82,11 +100,13 @@ class Shape:
     facts: tuple[Fact, ...] = ()
     unit: Unit | None = None
     limits: tuple[Number, ...] = ()
+    cuts: tuple[Cut, ...] = ()
 
     def __post_init__(self) -> None:
         assert bool(self.reason) == (self.kind is Kind.NONE)
         assert not self.edits or self.kind in (Kind.ROWWISE, Kind.UNCHANGED)
-        assert self.unit is None or self.kind is Kind.WHOLE
+        assert self.unit is None or self.kind in (Kind.WHOLE, Kind.UNCHANGED)
+        assert not self.cuts or self.hidden
 
     @property
     def hidden(self) -> bool:

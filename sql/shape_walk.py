@@ -8,12 +8,14 @@ constant false filter there means that nothing is read at all.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from sqlglot import exp
 
 from .nodes import StreamScan
 from .parse import Query
 from .pruning import is_constant_false
-from .shape_columns import EVENT, Source
+from .shape_columns import Source, outputs_of_scan
 from .shape_result import result_of
 from .shape_select import add_modifiers, number_of, renamed, take_select
 from .shape_values import Shape
@@ -22,23 +24,27 @@ from .spans import query_span
 from .statements import Scan
 
 
-def shape_of(query: Query, scan: Scan) -> Shape:
-    """The shape of one scan of a query."""
+def shape_of(query: Query, scan: Scan, columns: Sequence[str] | None = None) -> Shape:
+    """The shape of one scan of a query.
+
+    Args:
+        columns: of the scan in ENVELOPE CHANGES.
+    """
     try:
-        return _shape_of(query, scan)
+        return _shape_of(query, scan, columns)
     except RecursionError:
         way = Way(scan)
         way.none("the query is nested too deeply")
         return result_of(query, scan, way)
 
 
-def _shape_of(query: Query, scan: Scan) -> Shape:
-    way = Way(scan)
+def _shape_of(query: Query, scan: Scan, columns: Sequence[str] | None) -> Shape:
+    way = Way(scan, outputs_of_scan(scan.envelope, columns))
     node = _node_of(query, scan)
     if node is None:
         way.none("the shape of the query is not known")
     else:
-        source = _source_of(scan, node)
+        source = Source(None, way.base).renamed(node.alias or scan.stream.last, list(scan.columns))
         if source is None:
             way.followed = False
         _climb(query, node, source or Source(scan.visible_name, None), scan.stream.position - 1, way)
@@ -50,11 +56,6 @@ def _node_of(query: Query, scan: Scan) -> StreamScan | None:
         return None
     nodes = query.tree.find_all(StreamScan)
     return next((node for node in nodes if node.scan.start == scan.start), None)
-
-
-def _source_of(scan: Scan, node: StreamScan) -> Source | None:
-    outputs = EVENT if scan.envelope == "json" else None
-    return Source(None, outputs).renamed(node.alias or scan.stream.last, list(scan.columns))
 
 
 # From a source to its select.

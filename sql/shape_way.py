@@ -8,7 +8,7 @@ from sqlglot import exp
 
 from .dialect import LIST_END
 from .pruning import Fact
-from .shape_columns import Source
+from .shape_columns import Output, Source
 from .statements import Number, Scan
 
 
@@ -37,9 +37,14 @@ class Level:
 
 @dataclass(slots=True)
 class Way:
-    """What was found on the way so far."""
+    """What was found on the way so far.
+
+    Args:
+        base: the scan's own columns, None where they are not known.
+    """
 
     scan: Scan
+    base: tuple[Output, ...] | None = None
     levels: list[Level] = field(default_factory=list)
     limits: list[Number] = field(default_factory=list)
     facts: list[Fact] = field(default_factory=list)
@@ -49,6 +54,11 @@ class Way:
     unit: int | None = None  # how many of the levels are the unit
     limited: bool = False  # a LIMIT stood on the way
     reason: str = ""
+
+    @property
+    def pairs(self) -> bool:
+        """Whether two rows of the scan may have one LSN."""
+        return self.scan.envelope != "json"
 
     def none(self, reason: str) -> None:
         """There is no read position; the first reason is the one to tell."""

@@ -63,6 +63,30 @@ def _ends_query(tokens: Sequence[Token], index: int) -> bool:
     )
 
 
+def limit_span(tokens: Sequence[Token], point: int) -> tuple[int, int] | None:
+    """The LIMIT or FETCH clause of the innermost query around a character; None where it is not found.
+
+    Returns:
+        Start and end in characters from 0, half open.
+    """
+    start, end = query_span(tokens, point)
+    inside = [token for token in tokens if start <= token.start < end]
+    depth = inside[0].depth
+    own = [
+        (place, token)
+        for place, token in enumerate(inside)
+        if token.depth == depth and token.kind in _AFTER_ORDER and place
+        and inside[place - 1].kind not in ("AS", ".")
+    ]
+    limits = [(place, token) for place, token in own if token.kind != "OFFSET"]
+    if len(limits) != 1:
+        return None
+    place, token = limits[0]
+    behind = next((other.start for at, other in own if at > place), None)
+    clause = [inner for inner in inside[place:] if behind is None or inner.start < behind]
+    return token.start, [inner.end for inner in clause if inner.kind != ";"][-1]
+
+
 def order_place(tokens: Sequence[Token], point: int) -> int:
     """Where an ORDER BY would stand in the innermost query around a character, which has none.
 

@@ -50,15 +50,12 @@ class Statement:
         self.parameter_types_given = parameter_types_given
         self._describe = describe
         self._inline = inline
-        self.bindable = classified.text  # what DuckDB's binder is shown: the text without our scans
         self.plans: dict[str, object] = {}  # what a runner keeps between executions
         self._description: Description | None = None
 
     def declared(self, types: tuple[str, ...]) -> Statement:
         """The same statement with parameter types that were declared."""
-        twin = Statement(self.classified, self.node, types, self._describe, self._inline)
-        twin.bindable = self.bindable
-        return twin
+        return Statement(self.classified, self.node, types, self._describe, self._inline)
 
     def forget(self) -> None:
         """What was worked out no longer holds: a name in the text has come to mean something else."""
@@ -84,6 +81,11 @@ class Statement:
     def columns(self) -> tuple[ResultColumn, ...] | None:
         """Of its rows; None where it answers none."""
         return self.description.columns
+
+    @property
+    def described(self) -> tuple[ResultColumn, ...] | None:
+        """The columns that a client was told; None where it was told none."""
+        return None if self._description is None else self._description.columns
 
     @property
     def casts(self) -> dict[str, str] | None:

@@ -83,15 +83,17 @@ class Tracker:
 
 @dataclass(frozen=True, slots=True)
 class TrackedBatch:
-    """Rows with the hidden LSN column, which the client does not get.
+    """Rows with the hidden column, which the client does not get.
 
     Args:
         rows: with the hidden column.
-        hidden: its place.
+        hidden: its place. It holds the LSN, or in ENVELOPE CHANGES what `changes.HIDDEN_PLACE` says.
+        pairs: whether it is that of ENVELOPE CHANGES.
     """
 
     rows: pa.RecordBatch
     hidden: int
+    pairs: bool = False
 
     @property
     def row_count(self) -> int:
@@ -105,12 +107,16 @@ class TrackedBatch:
 
     @property
     def last_lsn(self) -> int:
-        """LSN of the last row's event."""
-        return int(self.rows.column(self.hidden)[-1].as_py())
+        """The LSN up to which every event is whole with these rows."""
+        last = int(self.rows.column(self.hidden)[-1].as_py())
+        if not self.pairs:
+            return last
+        # Behind an update's old row its new one may come.
+        return last // 2 - (last % 2 == 0)
 
     def cut(self, start: int, count: int | None) -> Batch:
         """Some of the rows."""
-        return TrackedBatch(self.rows.slice(start, count), self.hidden)
+        return TrackedBatch(self.rows.slice(start, count), self.hidden, self.pairs)
 
     def record_batch(self) -> pa.RecordBatch:
         """The rows as Arrow, as the client gets them."""

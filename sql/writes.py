@@ -140,10 +140,11 @@ def refuse_ours(session: Context, key: Key, start: int) -> None:
             hint="Streams, groups and offsets are changed by their own statements.",
             position=position,
         )
-    stream = session.database.catalog.streams.get(key)
+    stream = session.database.catalog.stream_of_view(key)
     if stream is not None:
+        view = "" if key == stream.key else f'view "{key[-1]}" of '
         raise NotSupported(
-            f'stream "{stream.name}" cannot be written',
+            f'{view}stream "{stream.name}" cannot be written',
             hint="Write its table: each change becomes an event.",
             position=position,
         )
