@@ -585,7 +585,7 @@ class Database:
                     continue
             except Exception:
                 logger.exception('publishing stream "%s" failed: its log is read again', stream.name)
-            if stream.key in self.catalog.streams:
+            if self.catalog.stream_by_id(stream.stream_id) is not None:
                 through = notes[-1].last_lsn
                 with self.edges_lock:
                     self.buffers[stream.stream_id] = self._refilled(self._publish_cursor, stream, through)

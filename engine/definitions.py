@@ -203,7 +203,7 @@ def _check_new(
 ) -> None:
     if fold(spec.schema, spec.name) in database.catalog.streams:
         raise DuplicateObject(f'stream "{spec.name}" already exists')
-    _check_names(database, cursor, _stream_of(spec, shape, 0, 0))
+    check_names(database, cursor, _stream_of(spec, shape, 0, 0))
     triggers = ask_maybe(cursor, "SELECT count(*) FROM duckdb_triggers()")
     if triggers is not None and triggers[0]:
         raise NotSupported(
@@ -225,7 +225,7 @@ def _check_new(
         check_filter(cursor, shape, spec.filter)
 
 
-def _check_names(database: Database, cursor: duckdb.DuckDBPyConnection, stream: Stream) -> None:
+def check_names(database: Database, cursor: duckdb.DuckDBPyConnection, stream: Stream) -> None:
     """Nothing else may have the names of the stream's views.
 
     Raises:
@@ -384,6 +384,7 @@ def drop_stream(
         known = database.catalog.stream_by_id(stream.stream_id)
         if known is None:
             raise UndefinedObject(f'stream "{stream.name}" does not exist')
+        stream = known  # It may have been altered while this waited.
         groups = database.catalog.groups_of(stream.stream_id)
         for group in groups:
             future = database.offsets.lock(group.group_id, session_id)

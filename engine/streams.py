@@ -76,6 +76,7 @@ class Stream:
         assert self.operations and self.operations <= frozenset(OPERATIONS)
         assert self.before in ("full", "key", "none")
         assert self.snapshot in ("none", "initial")
+        assert BUFFER_BYTES_MIN <= self.buffer_bytes <= BUFFER_BYTES_MAX
 
     @property
     def key(self) -> tuple[str, ...]:
@@ -175,6 +176,15 @@ class Catalog:
         known = self.tables.get(captured.key, captured)
         self.tables[captured.key] = known.with_streams((*known.streams, stream))
         self.streams[stream.key] = stream
+
+    def replace_stream(self, before: Stream, after: Stream) -> None:
+        """Show a stream as it is now: other options, or another name."""
+        assert before.stream_id == after.stream_id
+        captured = self.table_by_id(before.table_id)
+        streams = tuple(after if s.stream_id == after.stream_id else s for s in captured.streams)
+        self.tables[captured.key] = captured.with_streams(streams)
+        del self.streams[before.key]
+        self.streams[after.key] = after
 
     def drop_stream(self, stream: Stream) -> None:
         """Take a stream away with its groups; with its last stream the table is no longer captured."""

@@ -183,6 +183,8 @@ DESCRIBERS: dict[Kind, Callable[[Context, Statement], Description]] = {
 Handler = Callable[..., Waiting[Result]]
 HANDLERS: dict[type, Handler] = {
     st.CreateStream: stream_statements.create_stream,
+    st.SetStream: stream_statements.set_stream,
+    st.RenameStream: stream_statements.rename_stream,
     st.DropStream: stream_statements.drop_stream,
     st.CreateGroup: group_statements.create_group,
     st.DropGroup: group_statements.drop_group,

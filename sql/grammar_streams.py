@@ -185,8 +185,8 @@ def alter_stream(g: Grammar, topic: bool = False) -> Statement:
         for option in options:
             if option.name not in CHANGEABLE:
                 raise InvalidParameterValue(
-                    f'option "{option.name}" cannot be changed',
-                    hint=f"It is fixed for the life of the {kind}: drop it and make it again.",
+                    f'option "{option.name}" is fixed for the {kind}\'s life',
+                    hint=f"These can change: {', '.join(sorted(CHANGEABLE))}. Else make another {kind}.",
                     position=option.position,
                 )
         return SetStream(name, options, topic)

@@ -66,7 +66,6 @@ class Later:
     position: int | None = None
 
 
-_STREAM_AGAIN = "Make a new stream with the options that you want; groups start where START says."
 _NO_TOPICS = "Write the events into a table, and make a stream on it."
 _NO_USERS = "Every session is the database's owner; the server listens on loopback only."
 _POLL = "Poll: read, and read again after a while when there was nothing."
@@ -75,8 +74,6 @@ _NO_MEMBERS = "Give each reader its own partitions with PARTITION."
 # Statements that are later as a whole.
 _STATEMENTS: dict[type[Statement], Later] = {
     CreateTopic: Later("CREATE TOPIC", _NO_TOPICS),
-    SetStream: Later("ALTER STREAM ... SET", _STREAM_AGAIN),
-    RenameStream: Later("ALTER STREAM ... RENAME", _STREAM_AGAIN),
     ResyncStream: Later("ALTER STREAM ... RESYNC", "Make a new stream with snapshot = 'initial'."),
     CommentOnStream: Later("COMMENT ON STREAM", "Comment on the table instead."),
     ShowCreateStream: Later("SHOW CREATE STREAM", "DESCRIBE STREAM shows the stream's options."),
@@ -126,6 +123,17 @@ def _create_stream(statement: CreateStream) -> Iterator[Later]:
     yield from _options(statement.options)
 
 
+def _set_stream(statement: SetStream) -> Iterator[Later]:
+    if statement.topic:
+        yield Later("ALTER TOPIC", _NO_TOPICS)
+    yield from _options(statement.options)
+
+
+def _rename_stream(statement: RenameStream) -> Iterator[Later]:
+    if statement.topic:
+        yield Later("ALTER TOPIC", _NO_TOPICS)
+
+
 def _drop_stream(statement: DropStream) -> Iterator[Later]:
     if statement.topic:
         yield Later("DROP TOPIC", _NO_TOPICS)
@@ -168,6 +176,8 @@ def _scan(scan: Scan) -> Iterator[Later]:
 
 _PARTS: dict[type[Statement], Callable[..., Iterator[Later]]] = {
     CreateStream: _create_stream,
+    SetStream: _set_stream,
+    RenameStream: _rename_stream,
     DropStream: _drop_stream,
     ShowStreams: _show_streams,
     CreateGroup: _create_group,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..engine import definitions
+from ..engine import alterations, definitions
 from ..engine.asking import ask_maybe
 from ..engine.errors import (
     ActiveTransaction,
@@ -125,6 +125,30 @@ def _retention_us(options: Options) -> int | None:
     """The option retention in microseconds; None is 'none'."""
     length_ms = options.integer("retention")
     return None if length_ms is None else length_ms * 1000
+
+
+def set_stream(session: Context, asked: st.SetStream, parameters: Values) -> Waiting[Result]:
+    """ALTER STREAM ... SET (option = value)."""
+    no_transaction(session, "ALTER STREAM")
+    stream = session.names.stream(asked.name.parts, asked.name.position)
+    values = {option.name: asked.options.integer(option.name) for option in asked.options}
+    if "retention" in values:
+        del values["retention"]
+        values["retention_us"] = _retention_us(asked.options)
+    yield from alterations.set_stream(
+        session.database, session.id, session.cursor, stream, values, session.lock_timeout_ms
+    )
+    return Result.command("ALTER STREAM")
+
+
+def rename_stream(session: Context, asked: st.RenameStream, parameters: Values) -> Waiting[Result]:
+    """ALTER STREAM ... RENAME TO."""
+    no_transaction(session, "ALTER STREAM")
+    stream = session.names.stream(asked.name.parts, asked.name.position)
+    yield from alterations.rename_stream(
+        session.database, session.id, session.cursor, stream, asked.new, session.lock_timeout_ms
+    )
+    return Result.command("ALTER STREAM")
 
 
 def drop_stream(session: Context, dropped: st.DropStream, parameters: Values) -> Waiting[Result]:

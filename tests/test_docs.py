@@ -29,6 +29,8 @@ PAGES = sorted([ROOT / "README.md", *DOCS.rglob("*.md")])
 # Statement -> its heading in docs/sql.md.
 HEADINGS = {
     "CreateStream": "CREATE STREAM",
+    "SetStream": "ALTER STREAM",
+    "RenameStream": "ALTER STREAM",
     "DropStream": "DROP STREAM",
     "ShowStreams": "SHOW STREAMS",
     "ShowPartitions": "SHOW PARTITIONS",
@@ -61,8 +63,6 @@ NOT_YET = {
     "ShowBookmarks": "SHOW BOOKMARKS",
     "ShowCheckpoints": "SHOW CHECKPOINTS",
     "ReportPipeline": "REPORT PIPELINE",
-    "SetStream": "ALTER STREAM (SET",
-    "RenameStream": "RENAME TO",
     "ResyncStream": "RESYNC",
     "CommentOnStream": "COMMENT ON STREAM",
     "ShowCreateStream": "SHOW CREATE STREAM",

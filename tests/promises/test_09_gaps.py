@@ -20,6 +20,7 @@ def client(connect: Callable[..., Client]) -> Client:
     made("create consumer group g on s")
     for start in range(0, 3000, 100):
         made(f"insert into t select i, repeat('x', 50) from range({start}, {start + 100}) r(i)")
+        made("select max(end_lsn) from ducktail.streams")  # Published, and so encoded, one by one.
     return made
 
 

@@ -223,7 +223,7 @@ ERRORS = [
     ("CREATE STREAM s ON t WITH (^retention = 5)", InvalidParameterValue, "Give a unit"),
     ("CREATE STREAM s ON t WITH (^partition_by = 'a,')", InvalidParameterValue, "list of columns"),
     ("CREATE STREAM s ON t WITH (^on_gap = 'error')", InvalidParameterValue, "unknown option"),
-    ("ALTER STREAM s SET (^partitions = 9)", InvalidParameterValue, "cannot be changed"),
+    ("ALTER STREAM s SET (^partitions = 9)", InvalidParameterValue, "fixed for the stream's life"),
     ("CREATE CONSUMER GROUP g^", SyntaxError_, "ON"),
     ("CREATE CONSUMER GROUP g ON s START ^NOW", SyntaxError_, "EARLIEST, LATEST"),
     ("CREATE CONSUMER GROUP g ON s START AFTER ^-1", InvalidParameterValue, "less than 0"),

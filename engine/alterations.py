@@ -1,0 +1,101 @@
+"""Changing a stream that is there: its retention, its buffer, its name.
+
+Each is a transaction of its own under the writer lock; the catalog in memory follows DuckDB's COMMIT.
+Scans that are open go on: they know the stream by its number, which stays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import duckdb
+
+from .changes import view_statements
+from .database import Database
+from .definitions import check_names, run_in_transaction
+from .errors import DuplicateObject, UndefinedObject
+from .log import EventQuery
+from .quoting import ident, literal
+from .streams import Captured, Stream, fold
+from .waiting import Waiting
+
+
+def set_stream(
+    database: Database,
+    session_id: int,
+    cursor: duckdb.DuckDBPyConnection,
+    stream: Stream,
+    values: Mapping[str, int | None],
+    timeout_ms: int,
+) -> Waiting[None]:
+    """Change options of a stream; retention is held to them from its next pass on.
+
+    Args:
+        values: of 'retention_us', 'retention_bytes' and 'buffer_bytes', those that change, within their
+            bounds.
+
+    Raises:
+        LockNotAvailable: 55P03. UndefinedObject: 42704, somebody else has dropped it.
+    """
+    yield from database.lock_writer(session_id, timeout_ms)
+    try:
+        present, _ = _present(database, stream)
+        changed = replace(present, **values)  # type: ignore[arg-type]
+        assignments = ", ".join(
+            f"{name} = {'NULL' if value is None else value}" for name, value in values.items()
+        )
+        update = f"UPDATE ducktail.stream_catalog SET {assignments} WHERE stream_id = {stream.stream_id}"
+        run_in_transaction(database, session_id, cursor, [update])
+        _show(database, present, changed)
+        if changed.buffer_bytes != present.buffer_bytes:
+            database.buffers[stream.stream_id].resize(changed.buffer_bytes)
+    finally:
+        database.writer_lock.release(session_id)
+
+
+def rename_stream(
+    database: Database,
+    session_id: int,
+    cursor: duckdb.DuckDBPyConnection,
+    stream: Stream,
+    name: str,
+    timeout_ms: int,
+) -> Waiting[None]:
+    """Give a stream, and its views, another name in the same schema.
+
+    Raises:
+        DuplicateObject: 42710, the name is taken. LockNotAvailable: 55P03. UndefinedObject: 42704,
+        somebody else has dropped it.
+    """
+    yield from database.lock_writer(session_id, timeout_ms)
+    try:
+        present, captured = _present(database, stream)
+        renamed = replace(present, name=name)
+        if fold(present.schema, name) in database.catalog.streams:
+            raise DuplicateObject(f'stream "{name}" already exists')
+        check_names(database, cursor, renamed)
+        statements = [
+            f"UPDATE ducktail.stream_catalog SET stream_name = {literal(name)} "
+            f"WHERE stream_id = {stream.stream_id}",
+            *(f"DROP VIEW IF EXISTS {ident(present.schema)}.{ident(view)}" for view in present.views),
+            *view_statements(EventQuery(renamed, captured)),
+        ]
+        run_in_transaction(database, session_id, cursor, statements)
+        _show(database, present, renamed)
+    finally:
+        database.writer_lock.release(session_id)
+
+
+def _present(database: Database, stream: Stream) -> tuple[Stream, Captured]:
+    """The stream as it is under the writer lock."""
+    present = database.catalog.stream_by_id(stream.stream_id)
+    if present is None:
+        raise UndefinedObject(f'stream "{stream.name}" does not exist')
+    return present, database.catalog.table_by_id(present.table_id)
+
+
+def _show(database: Database, before: Stream, after: Stream) -> None:
+    with database.mutex:
+        database.catalog.replace_stream(before, after)
+        database.catalog_version += 1
