@@ -1,7 +1,7 @@
-"""The command `ducktail`: serve a database.
+"""The command `ducktail`: serve a database, check it, back it up, restore it.
 
 Every flag can be set in the environment as well, `--lock-timeout-ms` as `DUCKTAIL_LOCK_TIMEOUT_MS`;
-a flag goes before the environment.
+a flag goes before the environment. Only --accept-loss cannot: it is for one start, not for all.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from . import __version__
+from . import __version__, maintenance
 from .engine.database import Database
 from .engine.errors import DucktailError
 from .engine.settings import Settings, numbers
@@ -32,7 +32,7 @@ When it is ready it prints one line, `listening on HOST:PORT`, on standard outpu
 standard error. The database is called by its file's stem, and answers to the names `ducktail` and
 `postgres` as well."""
 SERVE_AFTER = """\
-environment: each flag also as DUCKTAIL_ and its name, for instance DUCKTAIL_PORT=5481.
+environment: each flag but --accept-loss also as DUCKTAIL_ and its name, for instance DUCKTAIL_PORT=5481.
 
 example:
   ducktail serve shop.duckdb &
@@ -48,27 +48,39 @@ def main(arguments: Sequence[str] | None = None) -> int:
         format="%(asctime)s %(levelname)s %(name)s: %(message)s",
     )
     try:
-        settings = Settings(
-            allowed_directories=tuple(chosen.allow_dir),
-            **{item.name: getattr(chosen, item.name) for item in numbers()},
-        )
-        listener = listen(chosen.host, chosen.port)
-        try:
-            database = Database.open(str(chosen.path), settings)
-        except BaseException:
-            listener.close()
-            raise
-        try:
-            asyncio.run(_serve(Server(database, listener)))
-        finally:
-            database.close()
+        return int(COMMANDS[chosen.command](chosen))
     except DucktailError as error:
         print(f"ducktail: {_line(error)}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         # Before the server was ready to end in its own way.
         return 130
+
+
+def _run_server(chosen: argparse.Namespace) -> int:
+    settings = Settings(
+        allowed_directories=tuple(chosen.allow_dir),
+        **{item.name: getattr(chosen, item.name) for item in numbers()},
+    )
+    listener = listen(chosen.host, chosen.port)
+    try:
+        database = Database.open(str(chosen.path), settings, accept_loss=chosen.accept_loss)
+    except BaseException:
+        listener.close()
+        raise
+    try:
+        asyncio.run(_serve(Server(database, listener)))
+    finally:
+        database.close()
     return 0
+
+
+COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {
+    "serve": _run_server,
+    "check": lambda chosen: maintenance.check(chosen.path),
+    "backup": lambda chosen: maintenance.make_backup(chosen.path, chosen.to),
+    "restore": lambda chosen: maintenance.restore(chosen.backup, chosen.to),
+}
 
 
 async def _serve(server: Server) -> None:
@@ -88,7 +100,7 @@ def parser() -> argparse.ArgumentParser:
     top = argparse.ArgumentParser(
         prog="ducktail",
         description="Change streams for DuckDB, spoken as SQL over the Postgres wire.",
-        epilog="Try `ducktail serve --help`.",
+        epilog="Try `ducktail COMMAND --help`.",
     )
     top.add_argument("--version", action="version", version=f"ducktail {__version__}")
     commands = top.add_subparsers(dest="command", metavar="COMMAND", required=True)
@@ -120,12 +132,49 @@ def parser() -> argparse.ArgumentParser:
         "--allow-dir", action="append", default=_directories(), metavar="DIR",
         help="a directory whose files SQL may read and write, with all below it; may be repeated",
     )  # fmt: skip
+    serve.add_argument(
+        "--accept-loss", action="store_true",
+        help="serve a database although commits that were acknowledged are missing from it",
+    )  # fmt: skip
     for item in numbers():
         serve.add_argument(
             f"--{item.name.replace('_', '-')}", type=_whole, default=_environment(item.name, item.default),
             metavar="N", help=f"{item.metadata['about']} (default: %(default)s)",
         )  # fmt: skip
+    _maintenance(commands)
     return top
+
+
+def _maintenance(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """The flags of check, backup and restore."""
+    check = commands.add_parser(
+        "check",
+        help="look for damage in a database file that nobody has open",
+        description="Read a closed database file whole, change nothing, and say what it is. "
+        "Exit code 1 if anything in it is damaged or missing.",
+    )
+    check.add_argument("path", type=Path, metavar="PATH", help="the DuckDB file")
+    backup = commands.add_parser(
+        "backup",
+        help="copy a database, served or not, into one verified file",
+        description="Copy a database into one new file, as of one moment; "
+        "writers of a served one do not wait.",
+    )
+    backup.add_argument("path", type=Path, metavar="PATH", help="the DuckDB file")
+    restore = commands.add_parser(
+        "restore",
+        help="make a database of a backup",
+        description="Make a database of a backup. Its LSNs go on in a new incarnation.",
+    )
+    restore.add_argument("backup", type=Path, metavar="BACKUP", help="the backup")
+    for command, to in ((backup, "the backup's file, not there yet"), (restore, "the database's file")):
+        command.add_argument("word", choices=("TO", "to"), metavar="TO", help="the word TO")
+        command.add_argument("to", type=Path, metavar="DEST", help=to)
+    for command in (check, backup, restore):
+        command.add_argument(
+            "--log-level", type=_level, default=_environment("log_level", "warning"), metavar="LEVEL",
+            help=f"least level that is logged: {', '.join(LOG_LEVELS)} (default: %(default)s)",
+        )  # fmt: skip
 
 
 def _environment(name: str, otherwise: object) -> object:

@@ -53,8 +53,10 @@ Besides these `ducktail serve [PATH]` takes:
 | `--port` | 5480 | where to listen; 0 takes a free port |
 | `--allow-dir` | none | files that SQL may reach ([operations.md](operations.md#files)); repeatable |
 | `--log-level` | info | least level that is logged, on standard error: debug, info, warning, error |
+| `--accept-loss` | no | serve a database that lacks acknowledged commits; not from the environment |
 
-`ducktail --version` says the version, `ducktail serve --help` lists the flags.
+`ducktail --version` says the version, `ducktail serve --help` lists the flags. `ducktail check`, `backup` and
+`restore` are in [operations.md](operations.md).
 
 ## Of a session
 
@@ -116,7 +118,7 @@ WHEN = {
     "53300": "too many connections: `max_connections`",
     "54000": "over a limit of the program",
     "55000": "the wrong state for it: nothing read yet, or a read without a read position",
-    "55006": "in use: the database is open with other settings",
+    "55006": "in use: open in this process, with other settings, or by one that serves nobody",
     "55P02": "the setting cannot be changed now",
     "55P03": "no lock within `lock_timeout`: another session writes captured tables",
     "57014": "cancelled, or over `statement_timeout`",
@@ -125,7 +127,7 @@ WHEN = {
     "58030": "the disk, or a file that cannot be opened",
     "72000": "a gap: the next event of the read is no longer retained; says what is gone",
     "XX000": "a fault of ours: please report it",
-    "XX001": "the file or the log is damaged",
+    "XX001": "the file or the log is damaged, or acknowledged commits are missing",
 }
 
 

@@ -24,7 +24,7 @@ from pathlib import Path
 
 import duckdb
 
-from . import capture, schema
+from . import capture, opening, schema
 from .asking import ask_maybe
 from .buffer import StreamBuffer
 from .changes import ChangesQuery
@@ -41,7 +41,7 @@ from .errors import (
 from .file import MEMORY, DuckdbFile, lock_down
 from .gate import Gate, TableKey
 from .live import live_rows
-from .loading import make_changes_views, read_catalog, read_counters
+from .loading import make_changes_views, read_catalog
 from .log import EventQuery
 from .offsets import Move, Offsets, going_back, insert_sql
 from .publisher import Note, Publisher
@@ -70,7 +70,9 @@ LIVE_WAIT_S = 10.0
 class Database:
     """See the head of the file. Made by `Database.open`; safe to use from several threads."""
 
-    def __init__(self, file: DuckdbFile, settings: Settings, clock: Clock) -> None:
+    def __init__(
+        self, file: DuckdbFile, settings: Settings, clock: Clock, *, accept_loss: bool = False
+    ) -> None:
         self.path = file.path
         self.name = "memory" if file.path == MEMORY else Path(file.path).stem
         self.catalog_name = file.catalog_name
@@ -96,11 +98,12 @@ class Database:
         self._snapshots: dict[int, int] = {}  # session id -> counter noted for its open snapshot
         self._next_session_id = 0
         self._closed = False
+        self._claimed: tuple[int, int] | None = None
         file.connection.create_function(
             schema.LIVE_FUNCTION, self._live, ["VARCHAR"], "VARCHAR", side_effects=True
         )
-        self._load()
-        self.offsets = Offsets(self.cursor(utc=True), clock)
+        self._load(accept_loss=accept_loss)
+        self.offsets = Offsets(self.cursor(utc=True), clock, self._offsets_written)
         self._publish_cursor = self.cursor(utc=True)
         self._refill_all()
         self.publisher = Publisher(self._publish, self.last_lsn)
@@ -114,22 +117,43 @@ class Database:
     # Opening and closing.
 
     @classmethod
-    def open(cls, path: str, settings: Settings | None = None, clock: Clock | None = None) -> Database:
+    def open(
+        cls,
+        path: str,
+        settings: Settings | None = None,
+        clock: Clock | None = None,
+        *,
+        accept_loss: bool = False,
+    ) -> Database:
         """Open the database file at `path`, or make it; ":memory:" is one without a file.
 
+        Args:
+            accept_loss: serve it although commits that were acknowledged are missing.
+
         Raises:
+            ObjectInUse: 55006, this process has it open.
             IoError: 58030, the file cannot be opened, is no database, or another process has it.
-            DataCorrupted: XX001, the file holds what this version cannot read.
+            DataCorrupted: XX001, the file holds what this version cannot read, or lacks commits that
+                were acknowledged.
         """
-        file = DuckdbFile.connect(path)
+        claimed = opening.claim(path)
         try:
-            return cls(file, settings or Settings(), clock or SystemClock())
-        except duckdb.Error as error:
-            file.close()
-            raise translated(error) from error
+            if claimed is not None:
+                opening.check_logs(path, accept_loss=accept_loss)
+            file = DuckdbFile.connect(path)
+            try:
+                claimed = claimed or opening.claim_new(path)
+                database = cls(file, settings or Settings(), clock or SystemClock(), accept_loss=accept_loss)
+            except BaseException as error:
+                file.abandon()
+                if isinstance(error, duckdb.Error):
+                    raise translated(error) from error
+                raise
         except BaseException:
-            file.close()
+            opening.release(claimed)
             raise
+        database._claimed = claimed
+        return database
 
     def close(self) -> None:
         """Publish and write what is under way, and close the file. Sessions must have ended."""
@@ -141,6 +165,9 @@ class Database:
         self.offsets.close()
         self.publisher.close()
         self._file.close()
+        if self.side is not None:
+            self.side.close()
+        opening.release(self._claimed)
 
     def cursor(self, *, utc: bool = False) -> duckdb.DuckDBPyConnection:
         """A new DuckDB cursor on this database; with `utc`, in that time zone."""
@@ -156,18 +183,21 @@ class Database:
         finally:
             cursor.close()
 
-    def _load(self) -> None:
-        """Install or migrate our schema, then read the counters and the catalog from the file."""
+    def _load(self, *, accept_loss: bool) -> None:
+        """Look at the file, install or migrate our schema, read the counters and the catalog."""
         cursor = self.cursor(utc=True)
-        schema.install(cursor)
+        looked = opening.look(cursor, self.path, accept_loss=accept_loss)
+        settled = opening.settle(cursor, self.path, looked)
         lock_down(cursor, self.path, self.settings.allowed_directories)
-        counters = read_counters(cursor)
+        self.side, self.holes = settled.side, settled.holes
+        counters = settled.counters
         self.last_txid, self.last_lsn = counters.txid, counters.lsn
         self.last_commit_us = counters.commit_us
         self.catalog = read_catalog(cursor)
         if make_changes_views(cursor, self.catalog):
             self.catalog = read_catalog(cursor)
         self.conflicts = {captured.table_id: Conflicts() for captured in self.catalog.tables.values()}
+        self.damage = opening.find_damage(cursor, self.catalog, self.last_lsn, accept_loss=accept_loss)
         cursor.close()
 
     def _refill_all(self) -> None:
@@ -179,6 +209,9 @@ class Database:
     def _refilled(self, cursor: duckdb.DuckDBPyConnection, stream: Stream, through_lsn: int) -> StreamBuffer:
         """A stream's buffers made from its log; where that fails, empty ones that say why."""
         buffer = StreamBuffer(stream.partitions, stream.buffer_bytes)
+        buffer.failure = self.damage.get(stream.stream_id)
+        if buffer.failure is not None:
+            return buffer
         try:
             refill(cursor, self.event_query(stream), buffer, through_lsn)
         except Exception as error:  # Whatever it is, its readers must be told, and nobody else's.
@@ -433,7 +466,20 @@ class Database:
             DucktailError: what DuckDB's COMMIT said; the transaction is rolled back.
         """
         try:
-            moves = yield from self._lock_offsets(transaction, timeout_ms)
+            pending = yield from self._lock_offsets(transaction, timeout_ms)
+        except BaseException:
+            self.rollback(transaction)
+            raise
+        # Offset commits are numbered in the order in which DuckDB commits them.
+        with self.offsets.writing() if pending else nullcontext():
+            moves = [self.offsets.move(*move, transaction.committed_by) for move in pending]
+            commit_us = self._commit_now(transaction, moves)
+        self._committed(transaction, moves, commit_us)
+        self._release(transaction)
+
+    def _commit_now(self, transaction: Transaction, moves: Sequence[Move]) -> int:
+        """Write the last rows and commit in DuckDB; a transaction that fails is rolled back."""
+        try:
             commit_us = self._write_commit(transaction, moves)
         except duckdb.Error as error:
             self.rollback(transaction)
@@ -448,12 +494,17 @@ class Database:
                 if not self._stands(transaction, moves):
                     self.rollback(transaction)
                     raise translated(error) if isinstance(error, duckdb.Error) else error from error
-        self._committed(transaction, moves, commit_us)
-        self._release(transaction)
+        return commit_us
 
-    def _lock_offsets(self, transaction: Transaction, timeout_ms: int) -> Waiting[list[Move]]:
-        """Take the groups' locks, in one order, and hold the moves against what is committed."""
-        moves: list[Move] = []
+    def _lock_offsets(
+        self, transaction: Transaction, timeout_ms: int
+    ) -> Waiting[list[tuple[int, dict[int, int]]]]:
+        """Take the groups' locks, in one order, and hold the moves against what is committed.
+
+        Returns:
+            Group id and partition -> LSN for each group that moves.
+        """
+        moves: list[tuple[int, dict[int, int]]] = []
         for group_id in sorted(transaction.offsets):
             transaction.locked_groups.add(group_id)
             future = self.offsets.lock(group_id, transaction.session_id)
@@ -463,7 +514,7 @@ class Database:
             self._compare(transaction, group_id, pending)
             if pending:
                 lsns = {partition: moved.lsn for partition, moved in pending.items()}
-                moves.append(self.offsets.move(group_id, lsns, transaction.committed_by))
+                moves.append((group_id, lsns))
         return moves
 
     def _compare(self, transaction: Transaction, group_id: int, pending: Mapping[int, PendingOffset]) -> None:
@@ -488,7 +539,7 @@ class Database:
         """Whether a COMMIT that raised took effect all the same: another cursor sees its last rows."""
         cursor = self.cursor()
         try:
-            if transaction.events:
+            if transaction.numbered:
                 sql = f"SELECT count(*) FROM ducktail.commits WHERE txid = {transaction.txid}"
             elif moves:
                 sql = f"SELECT count(*) FROM ducktail.offset_log WHERE seq = {moves[0].seq}"
@@ -512,7 +563,7 @@ class Database:
     def _write_commit(self, transaction: Transaction, moves: Sequence[Move]) -> int:
         """The last rows of a transaction: its line in `commits`, the offsets that it moves."""
         commit_us = max(self.clock.now_us(), self.last_commit_us)
-        if transaction.events:
+        if transaction.numbered:
             transaction.cursor.execute(
                 f"INSERT INTO ducktail.commits VALUES ({transaction.txid}, "
                 f"{transaction.base_lsn + 1}, {transaction.next_lsn}, make_timestamptz({commit_us}))"
@@ -521,13 +572,35 @@ class Database:
             transaction.cursor.execute(insert_sql(moves))
         return commit_us
 
+    def announce(self, address: str) -> None:
+        """Say in the side file where this database is served; "" when it no longer is."""
+        if self.side is not None:
+            self.side.announce(address)
+
+    def note_commit(self, txid: int, last_lsn: int, commit_us: int) -> None:
+        """DuckDB has committed a numbered transaction of the engine's own, under the writer lock."""
+        if self.side is not None:
+            self.side.acknowledge(txid=txid, lsn=last_lsn)
+        with self.mutex:
+            self.last_lsn, self.last_txid, self.last_commit_us = last_lsn, txid, commit_us
+
+    def _offsets_written(self, seq: int) -> None:
+        """The committer has written offset commits up to this number."""
+        if self.side is not None:
+            self.side.acknowledge(seq=seq)
+
     def _committed(self, transaction: Transaction, moves: Sequence[Move], commit_us: int) -> None:
         """DuckDB has committed: now memory follows."""
+        if self.side is not None:
+            numbers = (transaction.txid, transaction.next_lsn) if transaction.numbered else (0, 0)
+            seq = moves[-1].seq if moves else 0
+            self.side.acknowledge(txid=numbers[0], lsn=numbers[1], seq=seq)
         with self.mutex:
-            if transaction.events:
-                self.counter += 1
+            if transaction.numbered:
                 self.last_lsn, self.last_txid = transaction.next_lsn, transaction.txid
                 self.last_commit_us = commit_us
+            if transaction.events:
+                self.counter += 1
                 oldest = min(
                     (c for sid, c in self._snapshots.items() if sid != transaction.session_id),
                     default=self.counter,
@@ -613,6 +686,21 @@ class Database:
             self.clock,
         )
 
+    def check_no_hole(self, lsn: int) -> None:
+        """Refuse a position of events that a restore or an accepted loss has taken away.
+
+        Raises:
+            InvalidParameterValue: 22023.
+        """
+        for hole in self.holes:
+            if hole.has(lsn):
+                raise InvalidParameterValue(
+                    f"LSN {lsn} is of events that the database has lost",
+                    detail=f"It was restored, or opened without them: LSN {hole.after} is the last one "
+                    f"before that, and what came afterwards begins at {hole.through + 1}.",
+                    hint=f"Go on AFTER {hole.after}.",
+                )
+
     def check_lsns(self, stream: Stream, lsns: Mapping[int, int]) -> None:
         """Refuse partitions that a stream has not, and LSNs past its end.
 
@@ -621,6 +709,7 @@ class Database:
         """
         end_lsn = self.buffer(stream).end_lsn
         for partition, lsn in lsns.items():
+            self.check_no_hole(lsn)
             if not 0 <= partition < stream.partitions:
                 raise InvalidParameterValue(
                     f'stream "{stream.name}" has no partition {partition}',

@@ -32,6 +32,7 @@ from .errors import (
 from .filters import check_filter
 from .live import lag_events
 from .log import EventQuery, create_log_sql, log_name, snapshot_sql
+from .offsets import insert_sql
 from .publisher import Note
 from .quoting import ident, literal
 from .streams import (
@@ -275,11 +276,7 @@ def _create_locked(
         if stream.snapshot == "initial":
             sql = snapshot_sql(captured, stream.stream_id, base_lsn, txid)
             events = int((ask_maybe(cursor, sql) or (0,))[0])
-        if events:
-            cursor.execute(
-                f"INSERT INTO ducktail.commits VALUES ({txid}, {base_lsn + 1}, {base_lsn + events}, "
-                f"make_timestamptz({now_us}))"
-            )
+        cursor.execute(commit_sql(txid, base_lsn, events, now_us))
         with database.shield(session_id):
             cursor.execute("COMMIT")
     except duckdb.Error as error:
@@ -291,10 +288,8 @@ def _create_locked(
             cursor.execute("ROLLBACK")
         raise
     _show_stream(database, captured, stream)
+    database.note_commit(txid, base_lsn + events, now_us)
     if events:
-        with database.mutex:
-            database.last_lsn, database.last_txid = base_lsn + events, txid
-            database.last_commit_us = now_us
         lsns = (base_lsn + 1, base_lsn + events)
         database.publisher.put(Note(txid, *lsns, now_us, {captured.table_id: lsns}))
     return stream
@@ -432,14 +427,22 @@ def _drop_locked(
             f"DELETE FROM ducktail.group_catalog WHERE group_id IN ({ids})",
             f"DELETE FROM ducktail.offset_log WHERE group_id IN ({ids})",
             f"DELETE FROM ducktail.passed_positions WHERE group_id IN ({ids})",
+            insert_sql([database.offsets.tombstone()]),
         ]
+    statements += [
+        "DELETE FROM ducktail.meta WHERE name = 'dropped'",
+        f"INSERT INTO ducktail.meta VALUES ('dropped', '{database.last_lsn}')",
+    ]
     last = len(captured.streams) == 1
     if last:
         statements += [
             f"DELETE FROM ducktail.table_catalog WHERE table_id = {captured.table_id}",
             f"DROP TABLE {captured.table.log}",
         ]
+    txid, now_us = database.last_txid + 1, max(database.clock.now_us(), database.last_commit_us)
+    statements.append(commit_sql(txid, database.last_lsn, 0, now_us))
     run_in_transaction(database, session_id, cursor, statements)
+    database.note_commit(txid, database.last_lsn, now_us)
     with database.mutex:
         database.catalog.drop_stream(stream)
         database.buffers.pop(stream.stream_id, None)
@@ -448,6 +451,14 @@ def _drop_locked(
         if last:
             database.conflicts.pop(captured.table_id, None)
     database.offsets.drop_groups([group.group_id for group in groups])
+
+
+def commit_sql(txid: int, base_lsn: int, events: int, commit_us: int) -> str:
+    """A transaction's line in `commits`; one without events, as a definition is, takes no LSN."""
+    return (
+        f"INSERT INTO ducktail.commits VALUES ({txid}, {base_lsn + 1}, {base_lsn + events}, "
+        f"make_timestamptz({commit_us}))"
+    )
 
 
 def run_in_transaction(

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 import duckdb
 
 from .asking import ask
-from .errors import InvalidParameterValue, IoError
+from .errors import DataCorrupted, DucktailError, InvalidParameterValue, IoError
 from .quoting import ident, literal
 from .schema import SCHEMA
 
@@ -56,11 +57,12 @@ class DuckdbFile:
     catalog_name: str
 
     @classmethod
-    def connect(cls, path: str) -> DuckdbFile:
-        """Connect to the file at `path`, or make it.
+    def connect(cls, path: str, *, read_only: bool = False) -> DuckdbFile:
+        """Connect to the file at `path`, or make it; with `read_only`, change nothing in it.
 
         Raises:
             IoError: 58030, the file cannot be opened, is no database, or another process has it.
+            DataCorrupted: XX001, DuckDB finds it damaged.
         """
         config: dict[str, str | bool | int | float | list[str]] = {
             "custom_user_agent": "ducktail",
@@ -68,9 +70,12 @@ class DuckdbFile:
         }
         alias = path != MEMORY and Path(path).stem.lower() in RESERVED_CATALOGS
         try:
-            connection = duckdb.connect(MEMORY if alias else path, config=config)
+            connection = duckdb.connect(
+                MEMORY if alias else path, config=config, read_only=read_only and not alias
+            )
             if alias:
-                connection.execute(f"ATTACH {literal(path)} AS {ALIAS}")
+                mode = " (READ_ONLY)" if read_only else ""
+                connection.execute(f"ATTACH {literal(path)} AS {ALIAS}{mode}")
         except duckdb.Error as error:
             raise _cannot_open(path, error) from error
         name = ALIAS if alias else str(ask(connection, "SELECT current_database()")[0])
@@ -90,6 +95,12 @@ class DuckdbFile:
         if utc:
             cursor.execute("SET TimeZone = 'UTC'")
         return cursor
+
+    def abandon(self) -> None:
+        """Close the connection and leave the file and its log as they are."""
+        with suppress(duckdb.Error):
+            self.connection.execute("PRAGMA disable_checkpoint_on_shutdown")
+        self.connection.close()
 
     def close(self) -> None:
         """Close the connection; DuckDB folds its log into the file."""
@@ -145,8 +156,10 @@ def _refuse_ways_out(directory: str, directories: Sequence[str]) -> None:
                 )
 
 
-def _cannot_open(path: str, error: duckdb.Error) -> IoError:
+def _cannot_open(path: str, error: duckdb.Error) -> DucktailError:
     text = str(error)
+    if "orrupt" in text or "hecksum" in text:
+        return DataCorrupted(f'database file "{path}" is damaged', detail=text.splitlines()[0])
     if "lock" in text.lower():
         return IoError(f'database file "{path}" is in use by another process')
     return IoError(f'cannot open database file "{path}"', detail=text.splitlines()[0])

@@ -45,6 +45,7 @@ def create_group(
     lsns = lsns_at(database, transaction, stream, start)
     move = database.offsets.move(group.group_id, lsns, transaction.committed_by)
     transaction.cursor.execute(insert_sql([move]))
+    transaction.defines = True
     transaction.new_groups[key] = group
     transaction.new_positions[group.group_id] = lsns
     transaction.on_commit.append(_group_adder(database, group, move))
@@ -61,10 +62,13 @@ def _group_adder(database: Database, group: Group, move: Move) -> Callable[[], N
 
 def drop_group(database: Database, transaction: Transaction, group: Group) -> None:
     """Drop a consumer group with its offsets within a transaction that holds the writer lock."""
+    assert transaction.has_writer_lock, "a group ends at one place of the commit order"
     for table in ("group_catalog", "offset_log", "passed_positions"):
         transaction.cursor.execute(
             f"DELETE FROM ducktail.{table} WHERE group_id = {group.group_id}"
         ).fetchall()
+    transaction.cursor.execute(insert_sql([database.offsets.tombstone()])).fetchall()
+    transaction.defines = True
     transaction.offsets.pop(group.group_id, None)
     transaction.new_groups.pop(group.key, None)
     transaction.dropped_groups.add(group.group_id)

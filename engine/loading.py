@@ -33,12 +33,12 @@ class Counters:
 
 def read_counters(cursor: duckdb.DuckDBPyConnection) -> Counters:
     """The counters as the file has them; zeros where nothing was captured yet."""
-    row = ask(
+    txid, lsn, commit_us = ask(
         cursor,
         "SELECT coalesce(max(txid), 0), coalesce(max(last_lsn), 0), "
         "coalesce(max(epoch_us(commit_time)), 0) FROM ducktail.commits",
     )
-    return Counters(*row)
+    return Counters(txid, lsn, commit_us)
 
 
 def read_catalog(cursor: duckdb.DuckDBPyConnection) -> Catalog:

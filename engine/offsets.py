@@ -16,8 +16,9 @@ import json
 import logging
 import threading
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
 import duckdb
@@ -34,6 +35,9 @@ logger = logging.getLogger(__name__)
 REQUESTS_MAX = 100_000
 # Overtaken rows in offset_log before they are folded away: some 10 MB.
 FOLD_ROWS = 100_000
+# The group under which a drop leaves a row: the numbers of offset commits must not go back when the
+# rows of a group go. Ids of groups count from 1.
+DROPPED = 0
 # The committer's own number among the sessions that hold groups: sessions count from 1.
 COMMITTER = 0
 
@@ -118,17 +122,25 @@ def insert_sql(moves: Sequence[Move]) -> str:
 
 
 class Offsets:
-    """All groups' positions, and the committer thread."""
+    """All groups' positions, and the committer thread.
 
-    def __init__(self, cursor: duckdb.DuckDBPyConnection, clock: Clock) -> None:
+    Args:
+        written: told the number of the last offset commit of a batch, once it is durable and before
+            it is acknowledged.
+    """
+
+    def __init__(
+        self, cursor: duckdb.DuckDBPyConnection, clock: Clock, written: Callable[[int], None]
+    ) -> None:
         self._cursor = cursor
+        self._written = written
         self._clock = clock
         self._writing = threading.Lock()  # who has the cursor
         self._condition = threading.Condition()  # guards all below
         self._queue: deque[Request] = deque()
-        self._positions: dict[int, dict[int, Position]] = {}
         self._passed: dict[tuple[int, int], tuple[int, int]] = {}  # see `passed`
         self._seeks: dict[int, int] = {}  # group id -> how often SEEK has moved it since the open
+        self._positions: dict[int, dict[int, Position]] = {DROPPED: {}}
         self._holders: dict[int, int] = {}  # group id -> session id, or COMMITTER
         self._waiters: dict[int, deque[tuple[int, Future[None]]]] = {}
         self._closing = False
@@ -186,6 +198,14 @@ class Offsets:
         with self._condition:
             self._seq += 1
             return Move(self._seq, group_id, lsns, self._clock.now_us(), by)
+
+    def tombstone(self) -> Move:
+        """The row that a drop leaves; the caller writes it with the drop."""
+        return self.move(DROPPED, {0: 0}, "")
+
+    def writing(self) -> AbstractContextManager[object]:
+        """Within, nobody else writes offset commits: the numbers that are taken here commit in order."""
+        return self._writing
 
     # Commits outside a transaction.
 
@@ -260,6 +280,8 @@ class Offsets:
         by = {request.group_id: request.committed_by for request in good}
         rows = [self.move(group_id, lsns, by[group_id]) for group_id, lsns in moves.items()]
         error = self._insert(rows) if rows else None
+        if rows and error is None:
+            self._written(rows[-1].seq)
         with self._condition:
             if error is None:
                 for row in rows:

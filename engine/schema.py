@@ -1,6 +1,8 @@
 """The tables that ducktail keeps in schema `ducktail` of the user's database, and its views.
 
-    meta            one row a fact about the database: format version, identity, incarnation
+    meta            facts about the database: format version, identity, incarnation; 'hole' and 'txid' are of
+                    raised incarnations, 'dropped' is the last LSN before the latest DROP STREAM,
+                    'accepted' the last one before the latest damage that was accepted
     table_catalog   a captured table: id, schema, name, version of its log
     stream_catalog  a stream: everything of `Stream`
     stream_edges    where a stream's retained events begin, a row a partition that has lost some;
@@ -18,11 +20,13 @@ catalog".
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import duckdb
 
-from .asking import ask_maybe
+from .asking import ask
 from .errors import DataCorrupted
 from .quoting import ident, literal
 
@@ -66,6 +70,9 @@ FACTS = (
 MIGRATIONS: dict[int, tuple[str, ...]] = {
     1: (
         f"INSERT INTO {SCHEMA}.meta VALUES ('identity', uuid()::VARCHAR), ('incarnation', '0')",
+        # Which logs were dropped before is not known.
+        f"INSERT INTO {SCHEMA}.meta SELECT 'dropped', coalesce(max(last_lsn), 0)::VARCHAR "
+        f"FROM {SCHEMA}.commits",
         # Events of a stream of format 1 are kept until it is dropped: NULL says so.
         f"ALTER TABLE {SCHEMA}.stream_catalog ADD COLUMN retention_us BIGINT",
         f"ALTER TABLE {SCHEMA}.stream_catalog ADD COLUMN retention_bytes BIGINT",
@@ -166,6 +173,41 @@ def live_view_sql(name: str, columns: Sequence[tuple[str, str]]) -> str:
     )
 
 
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What `meta` says; a database of format 1 has no identity."""
+
+    format: int
+    identity: uuid.UUID | None
+    incarnation: int
+
+
+def read_facts(cursor: duckdb.DuckDBPyConnection) -> Facts | None:
+    """What the database says of itself; None where no ducktail has written it yet.
+
+    Raises:
+        DataCorrupted: XX001, the database was written by a newer ducktail.
+    """
+    (there,) = ask(
+        cursor,
+        f"SELECT count(*) FROM duckdb_tables() WHERE database_name = current_database() "
+        f"AND schema_name = '{SCHEMA}' AND table_name = 'meta'",
+    )
+    facts = {}
+    if there:
+        facts = dict(cursor.execute(f"SELECT name, value FROM {SCHEMA}.meta").fetchall())
+    if "format" not in facts:
+        return None
+    found = int(facts["format"])
+    if found > FORMAT_VERSION:
+        raise DataCorrupted(
+            f"the database's format is {found}, and this ducktail reads up to {FORMAT_VERSION}",
+            hint="Open it with the newer version that wrote it.",
+        )
+    identity = uuid.UUID(facts["identity"]) if "identity" in facts else None
+    return Facts(found, identity, int(facts.get("incarnation", 0)))
+
+
 def install(cursor: duckdb.DuckDBPyConnection) -> None:
     """Make what is not there yet and bring an older format up to ours, in one transaction.
 
@@ -184,17 +226,31 @@ def install(cursor: duckdb.DuckDBPyConnection) -> None:
     cursor.execute("COMMIT")
 
 
+def migrate(cursor: duckdb.DuckDBPyConnection) -> Facts:
+    """The same but for the views, which want the engine's own function: for a file that is not served.
+
+    Raises:
+        DataCorrupted: XX001, the database was written by a newer ducktail.
+    """
+    cursor.execute("BEGIN")
+    try:
+        cursor.execute(TABLES)
+        _migrate(cursor)
+        facts = read_facts(cursor)
+    except BaseException:
+        cursor.execute("ROLLBACK")
+        raise
+    cursor.execute("COMMIT")
+    assert facts is not None
+    return facts
+
+
 def _migrate(cursor: duckdb.DuckDBPyConnection) -> None:
-    row = ask_maybe(cursor, f"SELECT value FROM {SCHEMA}.meta WHERE name = 'format'")
-    if row is None:
+    facts = read_facts(cursor)
+    if facts is None:
         cursor.execute(FACTS)
         return
-    found = int(row[0])
-    if found > FORMAT_VERSION:
-        raise DataCorrupted(
-            f"the database's format is {found}, and this ducktail reads up to {FORMAT_VERSION}",
-            hint="Open it with the newer version that wrote it.",
-        )
+    found = facts.format
     for older in range(found, FORMAT_VERSION):
         for statement in MIGRATIONS[older]:
             cursor.execute(statement)

@@ -40,6 +40,7 @@ class Transaction:
         session_id: whose it is; the owner of every lock it takes.
         snapshot_counter: the engine's commit counter noted before DuckDB took the transaction's
             MVCC snapshot; None while it has none.
+        defines: it makes or drops a group, under the writer lock.
         txid, base_lsn: set when it gets the writer lock: its events are base_lsn + 1, + 2, ...
     """
 
@@ -59,6 +60,12 @@ class Transaction:
     dropped_groups: set[int] = field(default_factory=set)
     locked_groups: set[int] = field(default_factory=set)
     on_commit: list[Callable[[], None]] = field(default_factory=list)
+    defines: bool = False
+
+    @property
+    def numbered(self) -> bool:
+        """Whether it has a line in `commits`: it has events, or makes or drops a group."""
+        return bool(self.events) or self.defines
 
     @property
     def next_lsn(self) -> int:

@@ -81,6 +81,8 @@ def open_scan(session: Context, wanted: st.Scan, parameters: Values, pruning: Pr
     from_start: frozenset[int] = frozenset()
     if wanted.after is not None:
         after = _after(stream, wanted.after, parameters, partitions)
+        for lsn in after.values():
+            session.database.check_no_hole(lsn)
         # AFTER 0 is what is retained; a map is exact in each partition that it names.
         from_start = frozenset(partition for partition, lsn in after.items() if lsn == 0)
     elif group is not None:

@@ -113,11 +113,13 @@ class Server:
         self._loop = asyncio.get_running_loop()
         await self._loop.run_in_executor(self._workers, catalog.install, self._database)
         self._server = await self._loop.create_server(self._connect, sock=self._listener)
+        self._database.announce(" ".join(map(str, self.address)))
 
     async def close(self) -> None:
         """Accept no more, end every session with 57P01, and wait for their ends (bounded)."""
         assert self._server is not None, "only a started server is closed"
         self._draining = True
+        self._database.announce("")
         self._server.close()
         ending = AdminShutdown("terminating connection due to administrator command")
         for connection in list(self._connections):

@@ -1,0 +1,212 @@
+"""The small file beside a database, `x.duckdb.ducktail`: what was acknowledged last.
+
+DuckDB forgets commits without a word where its log is gone or cut. This file cannot bring them back; it
+tells that they are missing. It is written after DuckDB's COMMIT has returned and before anybody is told,
+so it is never ahead of the database, and a database that opens behind it has lost commits.
+
+    offset  size  field
+    0       8     "DUCKTAIL"
+    8       4     format, 1
+    12      4     CRC-32 of bytes 0 to 11 and 16 to 39
+    16      16    identity of the database (uuid), also in ducktail.meta
+    32      8     incarnation
+    64      36    mark 0
+    128     36    mark 1
+    256     2     length of the address
+    258     n     address of the server that has the database open, "host port"; empty without one
+
+    mark    u64 number, u64 txid, u64 lsn, u64 offset commit, u32 CRC-32 of the identity and these 32 bytes
+
+The marks are written in turn, so that one is whole at any instant; the whole one with the larger number
+counts. A write goes to the page cache, as a mapped page would: kill -9 does not lose it, and a full disk is
+an error and not a signal. It is not synced: what a power cut may take is the newest marks, and a mark that
+is behind accuses nobody. Integers are little-endian. Source: docs/design/engine.md, "The side file".
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import struct
+import threading
+import uuid
+import zlib
+from dataclasses import dataclass
+from pathlib import Path
+
+logger = logging.getLogger(__name__)
+
+MAGIC = b"DUCKTAIL"
+FORMAT = 1
+SIZE = 512
+HEAD = struct.Struct("<8sII16sQ")
+MARK = struct.Struct("<QQQQI")
+MARK_PLACES = (64, 128)
+ADDRESS_PLACE, ADDRESS_BYTES_MAX = 256, SIZE - 258
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """The last acknowledged captured commit, its last LSN, and the last offset commit's number."""
+
+    txid: int = 0
+    lsn: int = 0
+    seq: int = 0
+
+
+def side_path(path: str) -> Path:
+    """Where the side file of a database file is."""
+    return Path(f"{path}.ducktail")
+
+
+class DamagedSideFile(Exception):
+    """It is no side file, or its checksums do not fit."""
+
+
+class SideFile:
+    """One open side file; safe to use from several threads.
+
+    Args:
+        identity: the database's, a uuid.
+        incarnation: the database's.
+        mark: what it says now.
+    """
+
+    def __init__(
+        self, descriptor: int, identity: uuid.UUID, incarnation: int, mark: Mark, number: int
+    ) -> None:
+        self._descriptor = descriptor
+        self._mutex = threading.Lock()
+        self._number = number
+        self._closed = False
+        self.identity = identity
+        self.incarnation = incarnation
+        self.mark = mark
+
+    @classmethod
+    def create(cls, path: Path, identity: uuid.UUID, incarnation: int, mark: Mark) -> SideFile:
+        """Write a new one, in place of any that is there, durable when it returns.
+
+        Raises:
+            OSError: it cannot be written.
+        """
+        data = bytearray(SIZE)
+        HEAD.pack_into(data, 0, MAGIC, FORMAT, 0, identity.bytes, incarnation)
+        struct.pack_into("<I", data, 12, zlib.crc32(data[16:40], zlib.crc32(data[:12])))
+        place = MARK_PLACES[1]
+        data[place : place + MARK.size] = _mark_bytes(identity, 1, mark)
+        temporary = path.with_name(f"{path.name}.new")
+        with temporary.open("wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+        _sync_directory(path.parent)
+        return cls(os.open(path, os.O_RDWR | os.O_CLOEXEC), identity, incarnation, mark, 1)
+
+    @classmethod
+    def open(cls, path: Path) -> SideFile | None:
+        """The side file that is there; None where there is none.
+
+        Raises:
+            DamagedSideFile: it cannot be believed.
+            OSError: it cannot be read.
+        """
+        try:
+            descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return None
+        try:
+            data = os.pread(descriptor, SIZE, 0)
+            identity, incarnation = _head(data)
+            number, mark = max(_marks(data, identity), key=lambda found: found[0])
+            return cls(descriptor, identity, incarnation, mark, number)
+        except BaseException:
+            os.close(descriptor)
+            raise
+
+    def acknowledge(self, *, txid: int = 0, lsn: int = 0, seq: int = 0) -> None:
+        """DuckDB has committed this; call it before anybody is told. What is not given stays."""
+        with self._mutex:
+            if self._closed:
+                return
+            old = self.mark
+            self.mark = Mark(max(txid, old.txid), max(lsn, old.lsn), max(seq, old.seq))
+            self._number += 1
+            place = MARK_PLACES[self._number % 2]
+            try:
+                os.pwrite(self._descriptor, _mark_bytes(self.identity, self._number, self.mark), place)
+            except OSError as error:
+                # The commit stands; a mark that is behind can only miss a loss, not tell a false one.
+                logger.error("the side file cannot be written: %s", error)
+
+    def announce(self, address: str) -> None:
+        """Say where the server is that has the database open; "" when there is none any more."""
+        data = address.encode()
+        if len(data) > ADDRESS_BYTES_MAX:
+            raise ValueError("an address of a few hundred bytes is none")
+        with self._mutex:
+            if not self._closed:
+                os.pwrite(self._descriptor, struct.pack("<H", len(data)) + data, ADDRESS_PLACE)
+
+    @property
+    def address(self) -> str:
+        """What was announced last."""
+        data = os.pread(self._descriptor, SIZE, 0)
+        (length,) = struct.unpack_from("<H", data, ADDRESS_PLACE)
+        return data[ADDRESS_PLACE + 2 : ADDRESS_PLACE + 2 + length].decode(errors="replace")
+
+    def close(self) -> None:
+        """Close it; again is harmless."""
+        with self._mutex:
+            if not self._closed:
+                self._closed = True
+                os.close(self._descriptor)
+
+
+def move_aside(path: Path) -> Path:
+    """Give a side file a name under which nobody looks for it.
+
+    Returns:
+        Its new path.
+    """
+    number = 1
+    while (other := path.with_name(f"{path.name}.old-{number}")).exists():
+        number += 1
+    path.rename(other)
+    return other
+
+
+def _mark_bytes(identity: uuid.UUID, number: int, mark: Mark) -> bytes:
+    numbers = struct.pack("<QQQQ", number, mark.txid, mark.lsn, mark.seq)
+    return numbers + struct.pack("<I", zlib.crc32(numbers, zlib.crc32(identity.bytes)))
+
+
+def _head(data: bytes) -> tuple[uuid.UUID, int]:
+    if len(data) != SIZE or data[:8] != MAGIC:
+        raise DamagedSideFile("it does not begin as one")
+    _, form, stored, identity, incarnation = HEAD.unpack_from(data)
+    if stored != zlib.crc32(data[16:40], zlib.crc32(data[:12])):
+        raise DamagedSideFile("its checksum does not fit")
+    if form != FORMAT:
+        raise DamagedSideFile(f"its format is {form}, and this ducktail reads {FORMAT}")
+    return uuid.UUID(bytes=identity), int(incarnation)
+
+
+def _marks(data: bytes, identity: uuid.UUID) -> list[tuple[int, Mark]]:
+    found = []
+    for place in MARK_PLACES:
+        number, txid, lsn, seq, stored = MARK.unpack_from(data, place)
+        if number and stored == zlib.crc32(data[place : place + 32], zlib.crc32(identity.bytes)):
+            found.append((number, Mark(txid, lsn, seq)))
+    if not found:
+        raise DamagedSideFile("neither of its marks is whole")
+    return found
+
+
+def _sync_directory(directory: Path) -> None:
+    descriptor = os.open(directory, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
