@@ -40,6 +40,9 @@ def test_format_1_keeps_streams_events_and_offsets(format_1: Path) -> None:
         assert [op for _, op, *_ in events] == ["insert"] * 20 + ["update"] * 3 + ["delete"]
         assert {json.loads(after)["v"] for _, op, _, after in events if op == "update"} == {"changed"}
         assert client.one("select count(*) from stream big after 0") == 15
+        typed = client("select _change_type, _lsn from s_changes order by _lsn, _change_type desc")
+        assert typed == client("select _change_type, _lsn from stream s after 0 envelope changes")
+        assert [lsn for _, lsn in typed] == [*range(1, 21), 21, 21, 22, 22, 23, 23, 24]
         notes = client("select lsn, after::varchar from stream notes_stream after 0")
         assert notes == [(25, '{"t":"a"}'), (26, '{"t":"b"}'), (27, '{"t":"c"}')]
         offsets = client("select partition, committed_lsn from ducktail.offsets order by partition")
@@ -73,3 +76,21 @@ def test_a_newer_format_is_refused_and_left_alone(format_1: Path) -> None:
         Database.open(str(format_1))
     assert "999" in found.value.message
     assert format_1.read_bytes() == before
+
+
+def test_a_view_of_the_users_own_keeps_its_name(format_1: Path) -> None:
+    with duckdb.connect(str(format_1)) as plain:
+        plain.execute("create view s_changes as select 1 as mine")
+    for _ in range(2):
+        database = Database.open(str(format_1))
+        client = Client(database)
+        assert client("select * from s_changes") == [(1,)]
+        assert client.one("select count(*) from stream s after 0 envelope changes") == 27
+        client.close()
+        database.close()
+    database = Database.open(str(format_1))
+    client = Client(database)
+    client("drop stream s cascade")
+    assert client("select * from s_changes") == [(1,)]
+    client.close()
+    database.close()
