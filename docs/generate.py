@@ -80,6 +80,7 @@ WHEN = {
     "22P03": "a binary parameter that is no value of its type",
     "22P04": "a row of COPY FROM STDIN that is not of the format; CONTEXT has its line",
     "22021": "bytes that are no UTF-8, or a zero byte in a text",
+    "21000": "a MERGE whose source has two rows for one row of the table",
     "23000": "a constraint, where nothing more exact is known",
     "23502": "NULL in a NOT NULL column",
     "23503": "a foreign key",

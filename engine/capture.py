@@ -15,7 +15,7 @@ base + 1, base + 2, ... in the log's own order.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import duckdb
@@ -24,13 +24,18 @@ import pyarrow as pa
 from .capture_bulk import default_texts, plan_repeatable
 from .capture_description import (
     BASE,
+    HIDDEN,
     PROPOSED,
     PROPOSED_PREFIX,
+    Action,
     Assignment,
     CapturedTable,
     Conflict,
     Dml,
     Explain,
+    Match,
+    Merge,
+    MergeClause,
     Outcome,
     Plan,
     Shape,
@@ -38,21 +43,34 @@ from .capture_description import (
     filled,
     refuse_zero_characters,
 )
+from .capture_merge import TWICE, merge_error, plan_merge
 from .capture_staged import plan_update, plan_upsert
 from .capture_verbatim import plan_verbatim
-from .determinism import calls_in, compares_inexactly, is_deterministic, read_macros
+from .determinism import (
+    NamesInUse,
+    calls_with,
+    compares_inexactly,
+    is_deterministic,
+    read_macros,
+    read_views,
+)
 from .errors import InternalError
 from .table import TableShape
 
 __all__ = [
+    "HIDDEN",
     "KEYS_MAX",
     "PROPOSED",
     "PROPOSED_PREFIX",
+    "Action",
     "Assignment",
     "CapturedTable",
     "Conflict",
     "Dml",
     "Explain",
+    "Match",
+    "Merge",
+    "MergeClause",
     "Outcome",
     "Plan",
     "Shape",
@@ -61,6 +79,7 @@ __all__ = [
     "execute",
     "plan",
     "read_macros",
+    "read_views",
 ]
 
 # Keys told of one statement; above it the conflict check takes "every key". 10,000 hashes are
@@ -78,11 +97,9 @@ ARROW_BATCH_ROWS = 122_880
 FEW_ROWS_MAX = 1_000
 
 
-# The users' macros, or what gives them: it is asked only where a function is called.
-Macros = Collection[str] | Callable[[], Collection[str]]
-
-
-def plan(dml: Dml, table: CapturedTable, macros: Macros = frozenset()) -> Plan:
+def plan(
+    dml: Dml, table: CapturedTable, macros: NamesInUse = frozenset(), views: NamesInUse = frozenset()
+) -> Plan:
     """Choose the shape and make its texts.
 
     Args:
@@ -90,12 +107,16 @@ def plan(dml: Dml, table: CapturedTable, macros: Macros = frozenset()) -> Plan:
         table: the table that it writes.
         macros: lower-case names of the users' macros (`read_macros`, 12 ms), which may hide
             functions, or a callable that gives them.
+        views: the same of views (`read_views`), which may hide what is volatile.
 
     Raises:
+        NotSupported: 0A000, a MERGE that capture cannot evaluate once.
         CharacterNotInRepertoire: 22021, the text holds the character 0.
     """
     refuse_zero_characters(dml)
     few = _few_rows(dml, table.shape)
+    if dml.verb is Verb.MERGE:
+        return plan_merge(dml, table, macros, views, few)
     if dml.verb is Verb.UPDATE:
         return plan_update(dml, table, _may_log_first(dml, table.shape, macros), few)
     if dml.conflict is not None:
@@ -107,13 +128,13 @@ def plan(dml: Dml, table: CapturedTable, macros: Macros = frozenset()) -> Plan:
 
 def _few_rows(dml: Dml, shape: TableShape) -> bool:
     """Whether few rows are expected; a wrong guess costs time, nothing else."""
-    if dml.verb is Verb.INSERT:
+    if dml.verb in (Verb.INSERT, Verb.MERGE):
         return dml.row_count is not None and dml.row_count <= FEW_ROWS_MAX
     key = {name.lower() for name in shape.primary_key}
     return bool(key) and key <= dml.equal_columns
 
 
-def _may_log_first(dml: Dml, shape: TableShape, macros: Macros) -> bool:
+def _may_log_first(dml: Dml, shape: TableShape, macros: NamesInUse) -> bool:
     """Whether the statement's values are surely the same when worked out twice (shape B)."""
     if dml.with_text or dml.source is not None or dml.query is not None or dml.has_subquery:
         return False
@@ -129,21 +150,14 @@ def _may_log_first(dml: Dml, shape: TableShape, macros: Macros) -> bool:
         texts = [column.default or "" for column in shape.stored]
     if any(compares_inexactly(column) for column in touched):
         return False
-    return _all_consistent(dml, shape, texts, macros)
+    return is_deterministic(calls_with(dml.calls, texts, shape), macros)
 
 
-def _is_repeatable(dml: Dml, shape: TableShape, macros: Macros) -> bool:
+def _is_repeatable(dml: Dml, shape: TableShape, macros: NamesInUse) -> bool:
     """Whether an INSERT's query and the defaults beside it are surely the same twice (shape B)."""
-    return not dml.by_name and _all_consistent(dml, shape, default_texts(dml, shape), macros)
-
-
-def _all_consistent(dml: Dml, shape: TableShape, texts: Iterable[str], macros: Macros) -> bool:
-    """Whether every function of the statement, of these texts and of generated columns is consistent."""
-    calls = set(dml.calls).union(*(calls_in(text) for text in texts))
-    calls = calls.union(*(calls_in(expression) for _, _, expression in shape.generated))
-    if not calls or not is_deterministic(calls, ()):
-        return not calls
-    return is_deterministic(calls, macros() if callable(macros) else macros)
+    if dml.by_name:
+        return False
+    return is_deterministic(calls_with(dml.calls, default_texts(dml, shape), shape), macros)
 
 
 def _assignments(dml: Dml) -> Iterable[Assignment]:
@@ -172,6 +186,16 @@ def execute(
         InternalError: XX000, log and table disagree; the transaction must be rolled back.
     """
     run = _Run(cursor, parameters, base_lsn, txid)
+    try:
+        return _executed(run, plan, explain)
+    except duckdb.InvalidInputException as error:
+        told = merge_error(error)
+        if told is None:
+            raise
+        raise told from error
+
+
+def _executed(run: _Run, plan: Plan, explain: Explain | None) -> Outcome:
     explained = None
     if explain is not None:
         explained = run.table(f"{explain.words} {plan.log}")
@@ -184,10 +208,12 @@ def execute(
     if plan.shape is Shape.VERBATIM:
         keys = frozenset[int]() if plan.entries is None else _keys(entries, events, 0)
         return Outcome(events, events, keys, explained)
-    rows = events - _deletes(run, plan, entries)
+    rows = events - _split_deletes(run, plan, entries)
     if plan.verbatim is not None:
         _require_same(run.count(plan.verbatim), rows)
     elif events:
+        if plan.twice is not None and run.count(plan.twice):
+            raise duckdb.InvalidInputException(TWICE)
         _apply(run, plan, entries, events, rows)
     returned = explained if plan.returning is None or explained else run.table(plan.returning)
     return Outcome(events, rows, _keys(entries, events, 2), returned)
@@ -281,13 +307,13 @@ def _keys(entries: _Entries | None, events: int, place: int) -> frozenset[int] |
     return frozenset(entry[place] for entry in entries if entry[place] is not None)
 
 
-def _deletes(run: _Run, plan: Plan, entries: _Entries | None) -> int:
-    """The number of deletes among the events of an update or upsert."""
-    if plan.deletes is None:
+def _split_deletes(run: _Run, plan: Plan, entries: _Entries | None) -> int:
+    """The number of deletes that are half of an update."""
+    if plan.split_deletes is None:
         return 0
     if entries is None:
-        return run.count(plan.deletes)
-    return sum(entry[0] == "d" for entry in entries)
+        return run.count(plan.split_deletes)
+    return sum(op == "d" and has_no_row for op, has_no_row, _ in entries)
 
 
 def _apply(run: _Run, plan: Plan, entries: _Entries | None, events: int, rows: int) -> None:
@@ -295,21 +321,23 @@ def _apply(run: _Run, plan: Plan, entries: _Entries | None, events: int, rows: i
 
     Where the log tells which steps have rows, the others are left out.
     """
-    update, insert = plan.update, plan.insert
-    if entries is not None:
-        if all(is_new for _, is_new, _ in entries):
-            update = None
-        if not any(op == "i" and is_new for op, is_new, _ in entries):
-            insert = None
+    kinds = None if entries is None else {_kind(op, has_no_row) for op, has_no_row, _ in entries}
     last = run.base_lsn + events
     step = SLICE_ROWS_MAX if plan.sliceable else events
     applied = 0
-    for text in (update, insert):
-        if text is not None:
+    for kind, text in plan.steps:
+        if kinds is None or kind in kinds:
             for after in range(run.base_lsn, last, step):
                 applied += run.count(text, after, min(after + step, last))
-    if plan.update is not None:
+    if plan.applies_all:
         _require_same(applied, rows)
+
+
+def _kind(op: str, has_no_row: bool) -> str:
+    """The kind of step that an event needs; a split update is told by its insert."""
+    if op == "d":
+        return "" if has_no_row else "d"
+    return "i" if has_no_row else "u"
 
 
 def _require_same(applied: int, logged: int) -> None:

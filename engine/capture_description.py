@@ -19,6 +19,10 @@ from .table import RESERVED_PREFIX, TableShape
 PROPOSED = f"{RESERVED_PREFIX}_s"
 PROPOSED_PREFIX = f"{RESERVED_PREFIX}_x_"
 
+# The virtual column that RETURNING names (merge_action of MERGE, rowid of DELETE), where the select
+# list stands over a subquery.
+HIDDEN = f"{RESERVED_PREFIX}_h"
+
 # Assigned column and expression; None stands for DEFAULT.
 Assignment = tuple[str, str | None]
 
@@ -29,6 +33,79 @@ class Verb(enum.Enum):
     INSERT = "insert"
     UPDATE = "update"
     DELETE = "delete"
+    MERGE = "merge"
+
+
+class Match(enum.Enum):
+    """Which rows a WHEN clause of MERGE is about; the value is DuckDB's wording of it."""
+
+    MATCHED = "WHEN MATCHED"
+    NOT_BY_TARGET = "WHEN NOT MATCHED"
+    NOT_BY_SOURCE = "WHEN NOT MATCHED BY SOURCE"
+
+
+class Action(enum.Enum):
+    """What a WHEN clause of MERGE does."""
+
+    UPDATE = "update"
+    INSERT = "insert"
+    DELETE = "delete"
+    NOTHING = "do nothing"
+    ERROR = "error"
+
+
+@dataclass(frozen=True, slots=True)
+class MergeClause:
+    """One WHEN clause.
+
+    Args:
+        condition: what stands behind AND, or None; `calls` are its, as in Dml.
+        sets: of UPDATE SET: the assignments in order.
+        columns: of INSERT: the column list, None without one.
+        values: of INSERT VALUES: the expressions, None for DEFAULT; of DEFAULT VALUES none.
+        star: UPDATE and INSERT of the source's columns as they are: "name" or "position", else None.
+        message: of ERROR: the expression, or None.
+    """
+
+    match: Match
+    action: Action
+    condition: str | None = None
+    calls: frozenset[str] = frozenset()
+    sets: tuple[Assignment, ...] = ()
+    columns: tuple[str, ...] | None = None
+    values: tuple[str | None, ...] = ()
+    star: str | None = None
+    message: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Merge:
+    """MERGE behind its target.
+
+    Args:
+        source: the table reference behind USING.
+        source_name: what the source's columns are qualified by, as SQL; None where it has no one
+            name (a join, a subquery without an alias).
+        source_columns: its columns' names; only told where a clause takes them as they are.
+        is_join: the source is a join of several.
+        on: the join's qualifier, ON (...) or USING (...).
+        clauses: the WHEN clauses in order.
+        plain_source: by its words the source gives the same rows whenever it is read, if all that it
+            names are base tables and all that it calls is deterministic.
+        source_words: lower-case names in the source, tables' among them.
+        source_calls, on_calls: as in Dml, of these parts alone.
+    """
+
+    source: str
+    source_name: str | None
+    source_columns: tuple[str, ...]
+    is_join: bool
+    on: str
+    clauses: tuple[MergeClause, ...]
+    plain_source: bool
+    source_words: frozenset[str]
+    source_calls: frozenset[str]
+    on_calls: frozenset[str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +126,7 @@ class Conflict:
 
 @dataclass(frozen=True, slots=True)
 class Dml:
-    """One INSERT, UPDATE or DELETE, cut into pieces.
+    """One INSERT, UPDATE, DELETE or MERGE, cut into pieces.
 
     Args:
         text: the whole statement without its RETURNING; a TRUNCATE as the DELETE that it is.
@@ -59,10 +136,11 @@ class Dml:
             it has one (but for an INSERT without DO UPDATE, where that is the table's name).
         alias: the alias as written, or None.
         returning: the select list behind RETURNING, or None.
+        names_hidden: the select list names the statement's virtual column, as HIDDEN.
         columns: of INSERT: the column list, None without one.
         by_name: INSERT BY NAME.
-        row_count: of INSERT VALUES and DEFAULT VALUES: rows in the text. None where a query, or a
-            VALUES list with more than rows behind it, is the source.
+        row_count: of INSERT VALUES, DEFAULT VALUES and MERGE USING (VALUES ...): rows in the text.
+            None where a query, or a VALUES list with more than rows behind it, is the source.
         rows: where rows may be updated: the expressions of each of these rows, None for DEFAULT;
             DEFAULT VALUES is one row without expressions.
         query: where rows may be updated, or `query_from` is told: the text of the query that is the
@@ -78,7 +156,8 @@ class Dml:
         equal_columns: lower-case names of the columns that WHERE compares by `=` or IN on its top
             level, where it has no OR: says that few rows can be meant. Never needed for rightness.
         calls: lower-case names that a `(` follows, RETURNING left out.
-        has_subquery: a query stands in brackets somewhere, RETURNING left out.
+        has_subquery: a query stands in brackets somewhere, RETURNING and MERGE's source left out.
+        merge: of MERGE: the rest of it.
     """
 
     verb: Verb
@@ -88,6 +167,7 @@ class Dml:
     relation: str
     alias: str | None
     returning: str | None = None
+    names_hidden: bool = False
     columns: tuple[str, ...] | None = None
     by_name: bool = False
     row_count: int | None = None
@@ -102,6 +182,7 @@ class Dml:
     equal_columns: frozenset[str] = frozenset()
     calls: frozenset[str] = frozenset()
     has_subquery: bool = False
+    merge: Merge | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,6 +228,10 @@ def refuse_zero_characters(dml: Dml) -> None:
         raise CharacterNotInRepertoire("a statement cannot contain the character 0")
 
 
+# What a step does to the table ("d" deletes, "u" updates, "i" inserts rows), and its text.
+Step = tuple[str, str]
+
+
 @dataclass(frozen=True, slots=True)
 class Plan:
     """How a captured statement is run: the texts of its steps, to be kept by (text, table version).
@@ -159,10 +244,12 @@ class Plan:
         gives_rows: shape A: `log` gives the rows of RETURNING, behind a constant and, where there
             are entries, the key.
         verbatim: shape B: the user's statement.
-        update, insert: shape C: what applies the log to the table, up to UPPER.
+        steps: shape C: what applies the log to the table, up to UPPER, in order.
+        applies_all: shape C: each event (but a split update's delete) is one row of the steps.
         returning: SELECT of the user's RETURNING from the log, or None.
-        deletes: SELECT of the number of deletes that a split update has logged, or None where
+        split_deletes: SELECT of the number of deletes that split updates have logged, or None where
             every event is a row of the statement.
+        twice: shape C: SELECT of the number of events that touch a row which another one touches.
         sliceable: shape C may apply the log in several goes.
     """
 
@@ -173,10 +260,11 @@ class Plan:
     one_row: bool = False
     gives_rows: bool = False
     verbatim: str | None = None
-    update: str | None = None
-    insert: str | None = None
+    steps: tuple[Step, ...] = ()
+    applies_all: bool = True
     returning: str | None = None
-    deletes: str | None = None
+    split_deletes: str | None = None
+    twice: str | None = None
     sliceable: bool = False
 
 

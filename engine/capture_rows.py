@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 
-from .capture_description import BASE, CapturedTable
+from .capture_description import BASE, HIDDEN, CapturedTable
 from .partitioning import hash_sql
 from .quoting import ident
 from .table import RESERVED_PREFIX, TableShape
@@ -73,19 +73,22 @@ def conflict_hash_by_name(shape: TableShape) -> str:
     return f"hash({','.join(map(ident, names))})"
 
 
-def image_as_table(side: str, shape: TableShape, source: str) -> str:
+def image_as_table(side: str, shape: TableShape, source: str, hidden: str = "") -> str:
     """A SELECT that gives an image under the columns' own names, generated ones computed.
 
     Args:
         side: 'o' or 'n'.
         source: what stands behind FROM: a relation with the image's columns, and WHERE.
+        hidden: SQL over `source` of the column that HIDDEN names, if there is to be one.
     """
     named = ",".join(f"{side}{i} AS {ident(c.name)}" for i, c in enumerate(shape.stored, start=1))
+    if hidden:
+        named += f",{hidden} AS {HIDDEN}"
     plain = f"SELECT {named} FROM {source}"
     if not shape.generated:
         return plain
     computed = ",".join(f"({text})::{kind} AS {ident(name)}" for name, kind, text in _in_order(shape))
-    order = ",".join(ident(name) for name in shape.column_order)
+    order = ",".join(ident(name) for name in shape.column_order) + (f",{HIDDEN}" if hidden else "")
     return f"SELECT {order} FROM (SELECT *,{computed} FROM ({plain}))"
 
 

@@ -19,31 +19,31 @@ from .capture_description import (
     PROPOSED,
     PROPOSED_PREFIX,
     TXID,
-    UPPER,
     Assignment,
     CapturedTable,
     Conflict,
     Dml,
     Plan,
     Shape,
+    Step,
 )
-from .capture_rows import (
-    STAGE,
-    TARGET,
-    conflict_hash,
-    image_as_table,
-    images,
-    logged,
-    partition_hash,
-    partition_hash_of,
-    stored_names,
+from .capture_log import (
+    apply_insert,
+    apply_update,
+    assigned,
+    by_position,
+    key_changes,
+    log_from_stage,
+    log_head,
+    split_deletes,
+    touches_unique,
 )
+from .capture_rows import conflict_hash, image_as_table, logged, partition_hash_of
 from .determinism import compares_inexactly
 from .errors import InternalError
 from .quoting import ident
-from .table import RESERVED_PREFIX, Column, TableShape
+from .table import RESERVED_PREFIX, TableShape
 
-_RID = f"{RESERVED_PREFIX}_rid"
 _PLACE = f"{RESERVED_PREFIX}_place"
 
 
@@ -76,9 +76,9 @@ def plan_update(dml: Dml, table: CapturedTable, deterministic: bool, few: bool) 
     """Plan an UPDATE, in shape B where it is deterministic, else in shape C."""
     shape = table.shape
     relation = dml.relation
-    sets = _by_position(shape, dml.sets)
+    sets = by_position(shape, dml.sets)
     old = [f"{relation}.{ident(column.name)}" for column in shape.stored]
-    new = [_assigned(shape.stored[i], sets[i]) if i in sets else old[i] for i in range(len(old))]
+    new = [assigned(shape.stored[i], sets[i]) if i in sets else old[i] for i in range(len(old))]
     rid = f"{relation}.rowid"
     target = f"{dml.target} AS {dml.alias}" if dml.alias else dml.target
     source = target + (f",{dml.source}" if dml.source else "") + (f" WHERE {dml.where}" if dml.where else "")
@@ -102,37 +102,26 @@ def plan_upsert(dml: Dml, table: CapturedTable, deterministic: bool, few: bool) 
     shape, conflict = table.shape, dml.conflict
     listed = given_places(dml, shape)
     keys = _conflict_columns(conflict, shape)
-    sets = _by_position(shape, _upsert_sets(conflict, shape, listed, keys))
+    sets = by_position(shape, _upsert_sets(conflict, shape, listed, keys))
     # The alias is needed only where the user's own text names it.
     relation = dml.relation
     rid = f"{relation}.rowid"
     proposed = [f"{PROPOSED}.{ident(PROPOSED_PREFIX + column.name)}" for column in shape.stored]
     old = [f"{relation}.{ident(column.name)}" for column in shape.stored]
-    updated = [_assigned(shape.stored[i], sets[i]) if i in sets else old[i] for i in range(len(old))]
+    updated = [assigned(shape.stored[i], sets[i]) if i in sets else old[i] for i in range(len(old))]
     new = [
         theirs if theirs == ours else f"CASE WHEN {rid} IS NULL THEN {theirs} ELSE {ours} END"
         for theirs, ours in zip(proposed, updated, strict=True)
     ]
     place = f"{PROPOSED}.{_PLACE}" if _has_places(dml) else ""
-    joined = " AND ".join(
-        f"{relation}.{ident(shape.stored[i].name)}={proposed[i]}" for i in (shape.place(key) for key in keys)
-    )
+    key_places = [shape.place(key) for key in keys]
+    joined = " AND ".join(f"{relation}.{ident(shape.stored[i].name)}={proposed[i]}" for i in key_places)
     name = f"{dml.target} AS {relation}" if dml.alias else dml.target
     source = f"({_proposed_rows(dml, shape, listed, keys)}) AS {PROPOSED} LEFT JOIN {name} ON {joined}"
     if conflict.where is not None:
         source += f" WHERE {rid} IS NULL OR ({conflict.where})"
     stage = _Stage(dml.with_text, old, new, rid, place, source)
     return _plan(dml, table, stage, sets, deterministic, few, may_insert=True)
-
-
-def _by_position(shape: TableShape, sets: tuple[Assignment, ...]) -> dict[int, str | None]:
-    return {shape.place(name): value for name, value in sets}
-
-
-def _assigned(column: Column, value: str | None) -> str:
-    """An assignment's value as the column stores it."""
-    expression = (column.default or "NULL") if value is None else value
-    return f"({expression})::{column.type}"
 
 
 def _conflict_columns(conflict: Conflict, shape: TableShape) -> tuple[str, ...]:
@@ -188,7 +177,7 @@ def _proposed_rows(dml: Dml, shape: TableShape, listed: tuple[int, ...], keys: t
 
 
 def _row(row: tuple[str | None, ...], listed: tuple[int, ...], shape: TableShape) -> str:
-    values = (_assigned(shape.stored[place], value) for place, value in zip(listed, row, strict=True))
+    values = (assigned(shape.stored[place], value) for place, value in zip(listed, row, strict=True))
     return f"({','.join(values)})"
 
 
@@ -220,23 +209,17 @@ def _plan(
         lists_entries=few,
         entries=f"SELECT {entry} FROM {logged(table)}",
         verbatim=dml.text if deterministic else None,
-        update=None if deterministic or not sets else _apply_update(table, sets),
-        insert=None if deterministic or not may_insert else _apply_insert(table),
+        steps=() if deterministic else _steps(table, sets, may_insert),
+        applies_all=bool(sets),
         returning=returning,
-        deletes=f"SELECT count(*) FROM {logged(table)} AND op='d'" if split else None,
-        sliceable=not deterministic and not shape.unique_expressions and not _touches_unique(shape, sets),
+        split_deletes=split_deletes(table) if split else None,
+        sliceable=not deterministic and not shape.unique_expressions and not touches_unique(shape, sets),
     )
 
 
-def _touches_unique(shape: TableShape, sets: dict[int, str | None]) -> bool:
-    named = {shape.stored[i].name for i in sets}
-    return any(named & set(columns) for columns in shape.unique)
-
-
-def _head(table: CapturedTable, stage: _Stage) -> str:
-    columns = f"{images('o', table.shape)},{images('n', table.shape)}"
-    head = f"INSERT INTO {table.log}(lsn,txid,op,rid,key_hash,key_change,{columns})"
-    return f"{head} {stage.with_text}" if stage.with_text else head
+def _steps(table: CapturedTable, sets: dict[int, str | None], may_insert: bool) -> tuple[Step, ...]:
+    updates = (("u", apply_update(table, sets)),) if sets else ()
+    return (*updates, ("i", apply_insert(table))) if may_insert else updates
 
 
 def _log_direct(table: CapturedTable, stage: _Stage, may_insert: bool, needs_rid: bool) -> str:
@@ -249,7 +232,7 @@ def _log_direct(table: CapturedTable, stage: _Stage, may_insert: bool, needs_rid
     old = stage.old_text or ",".join(stage.old)
     new = stage.new_text or ",".join(stage.new)
     return (
-        f"{_head(table, stage)} SELECT {BASE}+row_number() OVER ({order}),{TXID},{op},{rid},"
+        f"{log_head(table, stage.with_text)} SELECT {BASE}+row_number() OVER ({order}),{TXID},{op},{rid},"
         f"{partition_hash_of(stage.new, table.shape)},NULL,{old},{new} "
         f"FROM {stage.source}"
     )
@@ -258,95 +241,14 @@ def _log_direct(table: CapturedTable, stage: _Stage, may_insert: bool, needs_rid
 def _log_from_stage(
     table: CapturedTable, stage: _Stage, split: list[int], inexact: list[int], may_insert: bool
 ) -> str:
-    """The log's INSERT by way of a materialized stage.
-
-    It is needed where a new value is looked at twice (does the key change, is it equal to the old
-    one): a volatile one must not be evaluated twice. Events get their numbers by counting, each
-    sort of event behind the one before it: sorting rows as wide as these takes ten times as long.
-    """
-    shape = table.shape
+    """The log's INSERT by way of a materialized stage."""
     values = [f"{x} AS o{i}" for i, x in enumerate(stage.old, start=1)]
     values += [f"{x} AS n{i}" for i, x in enumerate(stage.new, start=1)]
     place = ",row_number() OVER () AS place" if stage.once else ""
     staged = f"SELECT {stage.rid} AS rid{place},{','.join(values)} FROM {stage.source}"
     # Not DISTINCT ON: it makes sort keys of nested values, and a -0.0 in them loses its sign.
     once = " QUALIFY min(place) OVER (PARTITION BY rid)=place" if stage.once else ""
-    kept = [
-        f"CASE WHEN rid IS NOT NULL AND n{i} IS NOT DISTINCT FROM o{i} THEN o{i} ELSE n{i} END AS n{i}"
-        for i in (place + 1 for place in inexact)
-    ]
-    replaced = f" REPLACE ({','.join(kept)})" if kept else ""
-    changes = " OR ".join(_differs(place + 1, shape.stored[place]) for place in split)
-    sort = (
-        "CASE WHEN rid IS NULL THEN 'i'" + (f" WHEN {changes} THEN 'c'" if changes else "") + " ELSE 'u' END"
-    )
-    with_text = f"{stage.with_text}," if stage.with_text else "WITH "
-    counted = ",".join(
-        f"count(*) FILTER (WHERE sort='{x}') OVER (ROWS UNBOUNDED PRECEDING) AS {x}" for x in "cui"
-    )
-    head = _head(table, _Stage("", [], [], "", "", ""))
-    return (
-        f"{head} {with_text}{STAGE}_0 AS MATERIALIZED ({staged}),"
-        f"{STAGE} AS MATERIALIZED (SELECT *,{counted} FROM "
-        f"(SELECT *{replaced},{sort} AS sort FROM {STAGE}_0{once})) "
-        + " UNION ALL ".join(_parts(shape, bool(split), may_insert))
-    )
-
-
-def _differs(place: int, column: Column) -> str:
-    """Whether a column's old and new value are two; texts byte by byte, whatever its collation."""
-    if column.type != "VARCHAR":
-        return f"o{place} IS DISTINCT FROM n{place}"
-    return f"encode(o{place}) IS DISTINCT FROM encode(n{place})"
-
-
-def _parts(shape: TableShape, may_split: bool, may_insert: bool) -> list[str]:
-    """The SELECTs of the log's rows from the stage: deletes, updates, inserts.
-
-    A row of sort 'c' changes its key: it is a delete of the old row, which has no row id so that
-    nothing is applied, and an insert of the new one.
-    """
-    old, new = images("o", shape), images("n", shape)
-    pairs = f"(SELECT count(*) FROM {STAGE} WHERE sort='c')"
-    updates = f"(SELECT count(*) FROM {STAGE} WHERE sort='u')"
-    parts = []
-    if may_split:
-        parts.append(
-            _part(f"{BASE}+c", "d", "NULL", partition_hash("o", shape), "c", old, _nulls(shape), "c")
-        )
-    number = f"{BASE}+{pairs}+u" if may_split else f"{BASE}+u"
-    parts.append(_part(number, "u", "rid", partition_hash("n", shape), "NULL", old, new, "u"))
-    if may_split:
-        number = f"{BASE}+{pairs}+{updates}+c"
-        parts.append(_part(number, "i", "rid", partition_hash("n", shape), "c", _nulls(shape), new, "c"))
-    if may_insert:
-        number = f"{BASE}+2*{pairs}+{updates}+i" if may_split else f"{BASE}+{updates}+i"
-        parts.append(_part(number, "i", "NULL", partition_hash("n", shape), "NULL", old, new, "i"))
-    return parts
-
-
-def _part(lsn: str, op: str, rid: str, key_hash: str, pair: str, old: str, new: str, sort: str) -> str:
-    row = f"{lsn},{TXID},'{op}',{rid}::BIGINT,{key_hash},{pair}::INTEGER,{old},{new}"
-    return f"SELECT {row} FROM {STAGE} WHERE sort='{sort}'"
-
-
-def _nulls(shape: TableShape) -> str:
-    return ",".join(["NULL"] * len(shape.stored))
-
-
-def _apply_update(table: CapturedTable, sets: dict[int, str | None]) -> str:
-    """Set the touched rows to what the log says; a split update's row id is on its insert."""
-    values = ",".join(f"{ident(table.shape.stored[i].name)}={STAGE}.n{i + 1}" for i in sets)
-    return (
-        f"UPDATE {table.shape.qualified} AS {TARGET} SET {values} FROM {table.log} AS {STAGE} "
-        f"WHERE {STAGE}.lsn>{BASE} AND {STAGE}.lsn<={UPPER} AND {TARGET}.rowid={STAGE}.rid"
-    )
-
-
-def _apply_insert(table: CapturedTable) -> str:
-    """Insert the rows that were not there."""
-    return (
-        f"INSERT INTO {table.shape.qualified}({stored_names(table.shape)}) "
-        f"SELECT {images('n', table.shape)} FROM {table.log} "
-        f"WHERE lsn>{BASE} AND lsn<={UPPER} AND op='i' AND rid IS NULL"
-    )
+    changed = f" WHEN {key_changes(table.shape, split)} THEN 'c'" if split else ""
+    sort = f"CASE WHEN rid IS NULL THEN 'i'{changed} ELSE 'u' END"
+    sorts = ("c" if split else "") + "u" + ("i" if may_insert else "")
+    return log_from_stage(table, stage.with_text, staged, sort, sorts, inexact, once)

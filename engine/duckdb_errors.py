@@ -70,6 +70,7 @@ RULES: dict[str, tuple[tuple[str, type[e.DucktailError]], ...]] = {
         (r"configuration has been locked|not enabled", e.InsufficientPrivilege),
         (r"division by zero", e.DivisionByZero),
         (r"already been consumed", e.WrongState),  # a registered reader, read a second time
+        (r"cannot affect the same target row more than once", e.CardinalityViolation),
         (r"", e.DataError),
     ),
     "InvalidTypeException": ((r"", e.DatatypeMismatch),),

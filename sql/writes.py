@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from ..engine import capture
 from ..engine.binding import Bound, bind
-from ..engine.capture import read_macros
+from ..engine.capture import read_macros, read_views
 from ..engine.duckdb_errors import translated
 from ..engine.errors import InsufficientPrivilege, NotSupported
 from ..engine.quoting import ident
@@ -238,10 +238,12 @@ def _plan(
         shape = bind(session.cursor, classified.text)
     except duckdb.Error as error:
         raise placed(session, error, classified.text) from error
-    dml = slice_dml(classified, captured.shape.schema)
+    dml = slice_dml(classified, captured.shape.schema, lambda query: bind(session.cursor, query).names)
     if dml.query_from and _is_plain_table(session, dml.query_from):
         dml = replace(dml, repeatable=True)
-    plan = capture.plan(dml, captured.table, lambda: read_macros(session.cursor))
+    plan = capture.plan(
+        dml, captured.table, lambda: read_macros(session.cursor), lambda: read_views(session.cursor)
+    )
     if classified.text == statement.text:
         statement.plans[classified.text] = (captured.table, version, plan, shape)
     return plan, shape

@@ -203,7 +203,7 @@ def test_subqueries(expression: str, found: bool) -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        "merge into t using u on true when matched then delete",
+        "merge into t using u on true when not matched then insert",
         "with a as (insert into t values (1) returning *) select * from a",
         "create table u as with a as (delete from t returning *) select * from a",
         "copy t from stdin",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import re
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 
@@ -188,7 +189,14 @@ class Generator:
     def statement(self) -> Statement:
         """One statement."""
         self.now = Statement()
-        makers = (
+        makers = self.makers()
+        maker = self.r.choices([m for _, m in makers], [w for w, _ in makers])[0]
+        self._keep_used_parameters(maker())
+        return self.now
+
+    def makers(self) -> list[tuple[int, Callable[[], str]]]:
+        """What makes each sort of statement, and how often it is taken."""
+        return [
             (10, self.insert),
             (6, self.insert_query),
             (3, self.insert_by_name),
@@ -201,10 +209,7 @@ class Generator:
             (5, self.replace),
             (3, self.ignore),
             (1, self.truncate),
-        )
-        maker = self.r.choices([m for _, m in makers], [w for w, _ in makers])[0]
-        self._keep_used_parameters(maker())
-        return self.now
+        ]
 
     def _keep_used_parameters(self, text: str) -> None:
         """Number the parameters anew: some were made for choices that were not taken."""
@@ -234,9 +239,9 @@ class Generator:
             return self.number()
         return self.pick(self.number(9), f"({self.number(9)} + 1)", "null", "'6'", "2.5")
 
-    def expression(self, column: str, relation: str) -> str:
-        """A value to assign, often from the row itself."""
-        dot = self.pick("", f"{relation}.")
+    def expression(self, column: str, relation: str, bare: bool = True) -> str:
+        """A value to assign, often from the row itself; `bare` names of columns are not ambiguous."""
+        dot = self.pick("", f"{relation}.") if bare else f"{relation}."
         own, kind = f"{dot}{column}", self.kind.columns[column]
         roll = self.r.random()
         if roll < 0.1:
@@ -260,8 +265,8 @@ class Generator:
             return self.pick(f"{own} || '!'", f"upper({own})", f"coalesce({own}, '') || 'z'")
         return self.value(column)
 
-    def predicate(self, relation: str) -> str:
-        dot = self.pick("", f"{relation}.")
+    def predicate(self, relation: str, bare: bool = True) -> str:
+        dot = self.pick("", f"{relation}.") if bare else f"{relation}."
         column = self.r.choice(self.ints)
         own = f"{dot}{column}"
         inner = (
