@@ -102,7 +102,7 @@ def test_what_duckdb_refuses_itself(client: Client, write: str) -> None:
         "explain analyze insert into t default values",
         "explain (analyze) update t set n = 3",
         "merge into t using (select 1 as id) x on t.id = x.id when matched then delete",
-        "explain analyze merge into t using (select 1 as id) x on t.id = x.id when matched then update set n = 7",
+        "explain analyze merge into t using (values (1)) x(i) on id = i when matched then update set n = 7",
         "explain analyze with w as (delete from t returning *) select * from w",
         "execute p",
         "explain analyze insert or replace into t values (1, 'sad', 9), (2, 'sad', 9)",
