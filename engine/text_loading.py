@@ -17,7 +17,7 @@ from duckdb import Value
 
 from .duckdb_types import DuckType, read_type
 from .errors import DucktailError
-from .parameters import text_reader
+from .parameters import INTEGER_RANGES, text_reader
 
 # Types whose decoded values Arrow carries as they are, and DuckDB takes without a cast of ours.
 _ARROW = {
@@ -58,12 +58,14 @@ class ColumnLoader:
     Args:
         type: what DuckDB casts it to, None where Arrow carries the value itself.
         through: a cast before that: `::JSON`, or ''.
+        is_number: an integer or a DECIMAL, whose plainest spelling needs no decoder.
     """
 
     arrow: pa.DataType
     read: Callable[[str], object]
     type: str | None = None
     through: str = ""
+    is_number: bool = False
 
     def cast(self, name: str) -> str:
         """The SQL of a value, from the name of its column in a relation."""
@@ -84,6 +86,8 @@ class ColumnLoader:
         """
         if self.read is str:
             return pa.array(texts, self.arrow)
+        if self.is_number and (quick := self._quick(texts)) is not None:
+            return quick
         values: list[object] = []
         read = self.read
         try:
@@ -92,6 +96,25 @@ class ColumnLoader:
         except DucktailError as error:
             raise BadValue(len(values), error) from error
         return pa.array(values, self.arrow)
+
+
+    def _quick(self, texts: Sequence[str | None]) -> pa.Array | None:
+        """The column where all its texts are of digits, signs and points; else None.
+
+        A tenth of the decoder's time. What is still no number (1-2) is left to whoever says so.
+        """
+        marks = "".join(text for text in texts if text)
+        plain = marks.replace("-", "")
+        if self.type is not None:
+            plain = plain.replace(".", "")
+        if not (plain.isascii() and plain.isdigit()):
+            return None
+        try:
+            if self.type is not None:
+                return pa.array(texts, self.arrow)
+            return pa.array([None if text is None else int(text) for text in texts], self.arrow)
+        except (ValueError, OverflowError):
+            return None
 
 
 def column_loader(duckdb_type: str, timezone: str | None) -> ColumnLoader:
@@ -106,11 +129,12 @@ def column_loader(duckdb_type: str, timezone: str | None) -> ColumnLoader:
     if type_.name == "VARCHAR":
         return ColumnLoader(pa.string(), str)
     if arrow is not None:
-        return ColumnLoader(arrow, read)
+        return ColumnLoader(arrow, read, is_number=type_.name in INTEGER_RANGES)
     if type_.name in ("LIST", "ARRAY"):
         return _list_loader(type_, read)
     first = "::JSON" if type_.name in _JSON_FIRST else ""
-    return ColumnLoader(pa.string(), lambda text: _text(read(text)), duckdb_type, first)
+    number = type_.name == "DECIMAL"
+    return ColumnLoader(pa.string(), lambda text: _text(read(text)), duckdb_type, first, number)
 
 
 def _list_loader(type_: DuckType, read: Callable[[str], object]) -> ColumnLoader:

@@ -25,7 +25,7 @@ from .copy_options import read_options
 from .copy_text import Row, RowReader
 from .names import TEMPORARY, Key
 from .results import Result
-from .running import bound
+from .running import binding_cursor, bound
 from .statement import Statement
 
 # Bytes of the client's that make a batch: some tens of MB as Python's and Arrow's values.
@@ -60,8 +60,7 @@ def columns_of(session: Context, facts: CopyFacts) -> tuple[str, ...]:
         return facts.columns
     schema, name = target(session, facts)
     in_temporary = schema == TEMPORARY
-    cursor = session.cursor if session.in_block or in_temporary else session.meta
-    rows = cursor.execute(
+    rows = binding_cursor(session).execute(
         "SELECT column_name FROM information_schema.columns WHERE table_catalog = $1 "
         "AND lower(table_schema) = $2 AND lower(table_name) = $3 AND is_generated <> 'ALWAYS' "
         "ORDER BY ordinal_position",
@@ -90,8 +89,8 @@ def begin(session: Context, statement: Statement, classified: Classified) -> Wai
     options = read_options(classified)
     target(session, facts)
     own = not session.in_block
+    # DuckDB's transaction begins with the first batch: a slow client keeps no snapshot before that.
     yield from session.begin_implicit()
-    session.touched()
     names = columns_of(session, facts)
     listed = ",".join(map(ident, names))
     # What DuckDB has against the table or a column is told before the client sends its rows.

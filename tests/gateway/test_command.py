@@ -8,6 +8,7 @@ import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
+import psycopg
 import pytest
 from server_process import COMMAND, ServerProcess
 
@@ -107,3 +108,19 @@ def test_an_address_that_others_can_reach(tmp_path: Path, host: str) -> None:
     path = tmp_path / "d.duckdb"
     assert "loopback" in refused(ducktail("serve", str(path), "--host", host, "--port", "0"))
     assert not path.exists()
+
+
+def test_allowed_directories(tmp_path: Path, serve: Serve) -> None:
+    for name in ("in", "out", "data"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "in" / "a.csv").write_text("id\n1\n")
+    options = ("--port", "0", "--allow-dir", str(tmp_path / "in"), "--allow-dir", str(tmp_path / "out"))
+    with serve("data/x.duckdb", options=options).connect() as connection:
+        connection.execute(f"create table t as from '{tmp_path}/in/a.csv'")
+        assert connection.execute(f"copy t to '{tmp_path}/out/b.parquet'").statusmessage == "COPY 1"
+        with pytest.raises(psycopg.errors.InsufficientPrivilege):
+            connection.execute(f"copy t to '{tmp_path}/c.csv'")
+    done = ducktail("serve", str(tmp_path / "data" / "y.duckdb"), "--allow-dir", str(tmp_path / "none"))
+    assert (done.returncode, "is not a directory" in done.stderr) == (1, True)
+    done = ducktail("serve", str(tmp_path / "data" / "y.duckdb"), "--allow-dir", str(tmp_path / "data"))
+    assert (done.returncode, "the database lies under it" in done.stderr) == (1, True)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import select
+import struct
 import subprocess
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -11,6 +13,8 @@ import pytest
 from server_process import ServerProcess
 
 Connection = psycopg.Connection[Any]
+# A server that takes nothing for so long waits for something.
+STALLED_S = 3.0
 
 
 @pytest.fixture
@@ -315,3 +319,75 @@ def test_a_client_that_vanishes_leaves_nothing(con: Connection, shared_raw: Call
     assert rows(con, "select count(*) from t") == [(1,)]
     assert [row[1] for row in events(con)] == ['{"id":-1,"v":"none","n":null}']
     assert told["pid"]
+
+
+def test_a_shutdown_ends_the_wait_for_rows(
+    serve: Callable[..., ServerProcess], raw_to: Callable[[ServerProcess], Any], error_fields: Any
+) -> None:
+    server = serve()
+    with server.connect() as connection:
+        connection.execute("create table t (id int)")
+    raw = raw_to(server)
+    raw.enter()
+    begun(raw, "copy t (id) from stdin")
+    raw.message("d", b"1\n")
+    assert server.stop() == 0
+    [(kind, body)] = raw.until("Z")
+    assert (kind, error_fields(body)["C"]) == ("E", "57P01")
+
+
+def peak_bytes(server: ServerProcess) -> int:
+    """The most memory that a server has held."""
+    with open(f"/proc/{server.process.pid}/status") as status:
+        [line] = [line for line in status if line.startswith("VmHWM")]
+    return int(line.split()[1]) * 1024
+
+
+@pytest.mark.slow
+def test_a_million_rows_take_bounded_memory(serve: Callable[..., ServerProcess]) -> None:
+    """100 MB; DuckDB itself takes twice a transaction's rows before it gives memory back."""
+    server = serve()
+    with server.connect() as con:
+        con.execute("create table p (id int, v text)")
+        before = peak_bytes(server)
+        pad = "x" * 90
+        with con.cursor() as cursor, cursor.copy("copy p from stdin") as copy:
+            for low in range(0, 1_000_000, 10_000):
+                copy.write("".join(f"{number}\t{pad}\n" for number in range(low, low + 10_000)))
+        assert rows(con, "select count(*), sum(id) from p") == [(1_000_000, 499999500000)]
+    assert peak_bytes(server) - before < 450 << 20
+
+
+def test_a_client_that_is_faster_than_the_table_waits(
+    con: Connection, shared_raw: Callable[[], Any], error_fields: Any
+) -> None:
+    """While another holds the writer lock no more is taken than a batch and what sockets hold."""
+    con.execute("begin")
+    con.execute("insert into t (id) values (-1)")
+    raw = shared_raw()
+    raw.enter()
+    raw.query("set lock_timeout = '60 s'")
+    begun(raw, "copy t (id) from stdin")
+    message = b"d" + struct.pack("!i", 4 + 16 * 65_536)
+    pieces = (
+        message + b"".join(b"%15d\n" % number for number in range(low, low + 65_536))
+        for low in range(0, 64 * 65_536, 65_536)
+    )
+    sent, rest = 0, b""
+    for rest in pieces:
+        while rest and select.select([], [raw.socket], [], STALLED_S)[1]:
+            taken = raw.socket.send(rest[:65_536])
+            sent, rest = sent + taken, rest[taken:]
+        if rest:
+            break
+    assert rest
+    assert sent < 32 << 20
+    con.execute("rollback")
+    raw.send(rest)
+    raw.message("c")
+    [(kind, body), ready] = raw.until("Z")
+    assert (kind, ready) == ("C", ("Z", b"I")), error_fields(body)
+    count = int(body[5:-1])
+    assert count % 65_536 == 0
+    assert count * 16 > sent - 65_536
+    assert rows(con, "select count(*) from t") == [(count,)]
