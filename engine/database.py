@@ -402,6 +402,9 @@ class Database:
                     f'table "{captured.shape.name}" got a stream after this transaction began to read',
                     hint="Roll back and try again.",
                 )
+        if captured is not None and transaction.indexes_changed:
+            shape = read_shape(transaction.cursor, captured.shape.schema, captured.shape.name)
+            return replace(captured, table=replace(captured.table, shape=shape))
         return captured
 
     def _read_shapes(self) -> None:

@@ -41,6 +41,7 @@ class Transaction:
         snapshot_counter: the engine's commit counter noted before DuckDB took the transaction's
             MVCC snapshot; None while it has none.
         defines: it makes or drops a group, under the writer lock.
+        indexes_changed: it has made or dropped an index, which only it sees so far.
         txid, base_lsn: set when it gets the writer lock: its events are base_lsn + 1, + 2, ...
     """
 
@@ -61,6 +62,7 @@ class Transaction:
     locked_groups: set[int] = field(default_factory=set)
     on_commit: list[Callable[[], None]] = field(default_factory=list)
     defines: bool = False
+    indexes_changed: bool = False
 
     @property
     def numbered(self) -> bool:

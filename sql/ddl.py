@@ -213,13 +213,14 @@ def _refuse_captured_ddl(facts: DdlFacts, key: Key) -> None:
 
 
 def _note_index(session: Context) -> None:
-    """What is unique may have changed: the engine looks again once this is committed."""
+    """What is unique may have changed: the engine looks again, here and once this is committed."""
     database = session.database
 
     def changed() -> None:
         database.indexes_changed = True
 
     if session.in_block:
+        session.opened().indexes_changed = True
         session.opened().on_commit.append(changed)
     else:
         changed()

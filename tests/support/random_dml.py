@@ -346,10 +346,12 @@ class Generator:
         return prefix + text
 
     def insert_by_name(self) -> str:
-        named = (f"{self.value(c, False)}::{self.kind.columns[c]} as {c}" for c in self.some_columns())
-        return (
-            f"insert into {self.kind.name} by name select {', '.join(named)}{self.returning(self.relation)}"
-        )
+        row = self.named_row(self.some_columns())
+        return f"insert into {self.kind.name} by name {row}{self.returning(self.relation)}"
+
+    def named_row(self, columns: list[str]) -> str:
+        named = (f"{self.value(c, False)}::{self.kind.columns[c]} as {c}" for c in columns)
+        return f"select {', '.join(named)}"
 
     def insert_defaults(self) -> str:
         return f"insert into {self.kind.name} default values{self.returning(self.relation)}"
@@ -393,7 +395,10 @@ class Generator:
     def delete(self) -> str:
         target, relation = self.aliased()
         schema = relation == self.relation
-        return f"delete from {target} where {self.predicate(relation)}{self.returning(relation, schema)}"
+        returning = self.returning(relation, schema)
+        if self.r.random() < 0.15:
+            returning = f" returning {self.pick('', '*, ', relation + '.*, ')}{relation}.rowid is null as r"
+        return f"delete from {target} where {self.predicate(relation)}{returning}"
 
     def delete_using(self) -> str:
         target, relation = self.aliased()
@@ -417,7 +422,10 @@ class Generator:
         source = self.pick(self.rows(given), self.rows(given), self.query(given))
         # How many numbers an upsert takes from a sequence is not promised either.
         self.now.open |= kind.null_keys or kind.volatile
-        text = f"insert into {kind.name}{f' as {alias}' if alias else ''} ({', '.join(given)}) {source}"
+        into = f"{kind.name}{f' as {alias}' if alias else ''}"
+        text = f"insert into {into} ({', '.join(given)}) {source}"
+        if self.r.random() < 0.15:
+            text = f"insert into {into} by name {self.named_row(given)}"
         conflict = f" on conflict{target} do update set {sets}{where}"
         return text + conflict + self.returning(relation, schema=False)
 
@@ -439,6 +447,8 @@ class Generator:
         columns = self.some_columns()
         self.now.open |= self.kind.null_keys or self.kind.volatile
         text = f"insert or replace into {self.kind.name} ({', '.join(columns)}) {self.rows(columns)}"
+        if self.r.random() < 0.2:
+            text = f"insert or replace into {self.kind.name} by name {self.named_row(columns)}"
         return text + self.returning(self.relation)
 
     def ignore(self) -> str:
