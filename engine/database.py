@@ -140,7 +140,7 @@ class Database:
         try:
             if claimed is not None:
                 opening.check_logs(path, accept_loss=accept_loss)
-            file = DuckdbFile.connect(path)
+            file = opening.connect(path, accept_loss=accept_loss)
             try:
                 claimed = claimed or opening.claim_new(path)
                 database = cls(file, settings or Settings(), clock or SystemClock(), accept_loss=accept_loss)

@@ -158,6 +158,12 @@ def _refuse_ways_out(directory: str, directories: Sequence[str]) -> None:
 
 def _cannot_open(path: str, error: duckdb.Error) -> DucktailError:
     text = str(error)
+    if "replaying WAL" in text:
+        return DataCorrupted(
+            f'DuckDB refuses the write-ahead log of database "{path}"',
+            detail=text.splitlines()[0],
+            hint="Put back the log that belongs to the file, or open it with --accept-loss.",
+        )
     if "orrupt" in text or "hecksum" in text:
         return DataCorrupted(f'database file "{path}" is damaged', detail=text.splitlines()[0])
     if "lock" in text.lower():

@@ -28,7 +28,7 @@ from . import schema, wal_chain
 from .asking import ask
 from .audit import audit, worst
 from .errors import DataCorrupted, DucktailError, IoError, ObjectInUse
-from .file import MEMORY
+from .file import MEMORY, DuckdbFile
 from .incarnation import Hole, incarnation_base, raise_incarnation, read_holes
 from .loading import Counters, read_counters
 from .side_file import DamagedSideFile, Mark, SideFile, move_aside, side_path
@@ -176,6 +176,24 @@ def check_logs(path: str, *, accept_loss: bool) -> None:
         else:
             continue
         wal_chain.cut(log, chain.end)
+
+
+def connect(path: str, *, accept_loss: bool) -> DuckdbFile:
+    """Let DuckDB open the file; with `accept_loss` without logs that it refuses, moved aside.
+
+    Raises:
+        IoError: 58030. DataCorrupted: XX001.
+    """
+    try:
+        return DuckdbFile.connect(path)
+    except DataCorrupted as refused:
+        logs = [log for log in wal_chain.wal_paths(path) if log.exists()]
+        if not accept_loss or not logs:
+            raise
+        for log in logs:
+            logger.error("%s: the log is moved aside to %s", refused.message, wal_chain.copy_aside(log))
+            log.unlink()
+        return DuckdbFile.connect(path)
 
 
 def damaged_log(path: str, chain: wal_chain.WalChain, copy: Path | None) -> DataCorrupted:
