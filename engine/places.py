@@ -55,7 +55,7 @@ def lsns_at(
         if place.at_us > max(database.clock.now_us(), database.last_commit_us):
             kind = LATEST
         else:
-            before_lsn = _last_lsn_before(database, place.at_us)
+            before_lsn = last_lsn_before(database, place.at_us)
     own = 0
     if transaction is not None and stream.table_id in transaction.tables:
         own = transaction.next_lsn
@@ -68,7 +68,7 @@ def lsns_at(
         }
 
 
-def _last_lsn_before(database: Database, at_us: int) -> int:
+def last_lsn_before(database: Database, at_us: int) -> int:
     """The last LSN that was committed before a time. Commit times never go back."""
     cursor = database.cursor(utc=True)
     try:

@@ -37,9 +37,9 @@ from .changes import PairSource, changes_of, columns_of, whole_rows
 from .classified import Classified
 from .classify import classify
 from .context import Context, Runner
+from .narrowing import pruning, within_times
 from .opening import Opened, Pruning, new_scan, open_scan
 from .parse import Query
-from .pruning import Fact, chosen_partitions
 from .replacing import Piece, cut, numbered, user_position
 from .results import EVENT_RESULT, Batch, EventBatch, Result, ResultColumn, Source, select_tag
 from .running import bound, query_result, with_casts
@@ -92,31 +92,6 @@ def empty_scans(session: Context, query: Query) -> list[Piece]:
     ]
 
 
-def pruning(facts: Sequence[Fact], partitions: int, parameters: Values) -> Pruning | None:
-    """What WHERE says of a scan, with the parameters' values.
-
-    Returns:
-        None where a partition is compared with what is no whole number: DuckDB has to judge.
-    """
-    chosen = chosen_partitions(facts, range(partitions), lambda p: parameters[p.index - 1])
-    if chosen is None:
-        return None
-    low, high = 0, None
-    for fact in facts:
-        if fact.column != "lsn" or fact.operator in ("in", "not in", "<>"):
-            continue
-        try:
-            value = number(fact.values[0], parameters, "lsn")
-        except DucktailError:
-            continue  # Not a whole number: DuckDB's own filter decides.
-        if fact.operator in ("=", ">", ">="):
-            low = max(low, value + (fact.operator == ">"))
-        if fact.operator in ("=", "<", "<="):
-            bound = value - (fact.operator == "<")
-            high = bound if high is None else min(high, bound)
-    return Pruning(frozenset(chosen), low, high)
-
-
 def _kept_shapes(session: Context, statement: Statement, query: Query) -> tuple[Shape, ...]:
     if any(scan.envelope != "json" for scan in query.scans):
         return shapes_of(query, columns_of(session, query.scans))
@@ -132,8 +107,9 @@ def _shapes(session: Context, statement: Statement, query: Query, parameters: Va
 
 def _open(session: Context, found: Shape, parameters: Values) -> Waiting[Opened]:
     stream = session.names.stream(found.scan.stream.parts, found.scan.stream.position)
-    narrowed = pruning(found.facts, stream.partitions, parameters)
-    return (yield from open_scan(session, found.scan, parameters, narrowed or Pruning()))
+    narrowed = pruning(found.facts, stream.partitions, parameters) or Pruning()
+    narrowed = within_times(session, found.facts, narrowed, parameters)
+    return (yield from open_scan(session, found.scan, parameters, narrowed))
 
 
 def _is_plain(session: Context, found: Shape, parameters: Values) -> bool:
