@@ -263,12 +263,14 @@ class StreamBuffer:
             for number, added in additions.items()
             for entry in zip(added.lsns, repeat(number), added.rows)
         ]
+        if not merged:
+            return
         if len(additions) > 1:
             merged.sort(key=itemgetter(0))
-        for lsn, number, row in merged:
-            self._lsns.append(lsn)
-            self._numbers.append(number)
-            self._rows.append(row)
+        lsns, numbers, rows = zip(*merged, strict=True)
+        self._lsns.extend(lsns)
+        self._numbers.extend(numbers)
+        self._rows.extend(rows)
 
     def add_changes(self, changes: StreamBuffer) -> None:
         """Share the bytes with the rows of ENVELOPE CHANGES."""

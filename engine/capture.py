@@ -21,6 +21,7 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 
+from .arrow_results import arrow_table
 from .capture_bulk import default_texts, plan_repeatable
 from .capture_description import (
     BASE,
@@ -75,7 +76,6 @@ __all__ = [
     "Plan",
     "Shape",
     "Verb",
-    "arrow_table",
     "execute",
     "plan",
     "read_macros",
@@ -89,9 +89,6 @@ KEYS_MAX = 10_000
 # Rows that shape C applies in one go: more than this in one UPDATE ... FROM runs out of a memory
 # limit of 600 MB at 5 million rows of 8 columns (docs/design/engine.md, "Bulk").
 SLICE_ROWS_MAX = 500_000
-
-# Rows of an Arrow batch: DuckDB's own row group.
-ARROW_BATCH_ROWS = 122_880
 
 # A key that WHERE pins by `=` or IN means few rows; so do as many rows of VALUES as this.
 FEW_ROWS_MAX = 1_000
@@ -217,18 +214,6 @@ def _executed(run: _Run, plan: Plan, explain: Explain | None) -> Outcome:
         _apply(run, plan, entries, events, rows)
     returned = explained if plan.returning is None or explained else run.table(plan.returning)
     return Outcome(events, rows, _keys(entries, events, 2), returned)
-
-
-def arrow_table(cursor: duckdb.DuckDBPyConnection) -> pa.Table:
-    """The rows of the statement that has just run.
-
-    DuckDB's public call is the same behind a warning that advises `cursor.sql`; that binds such a
-    statement twice, which is 1.6 ms of the 4.7 of a one-row INSERT ... RETURNING.
-    """
-    result_as_arrow = getattr(cursor, "_result_as_arrow", None)
-    if result_as_arrow is None:
-        return cursor.to_arrow_table()
-    return result_as_arrow(ARROW_BATCH_ROWS, reader=False)
 
 
 # What the log tells of an event: (key) in shape A, else (op, "has no row id", key).

@@ -18,6 +18,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from . import datarow
+from .arrow_results import arrow_batches, arrow_table
 from .asking import ask_maybe
 from .buffer import ROW_OVERHEAD_BYTES, Addition, StreamBuffer
 from .changes import ChangesQuery
@@ -128,10 +129,10 @@ def _marked(batch: pa.RecordBatch, next_txid: int | None) -> pa.RecordBatch:
 def in_order(cursor: duckdb.DuckDBPyConnection, sql: str, lsns: int) -> Iterator[pa.RecordBatch]:
     """Run an event query over `lsns` LSNs; its batches in LSN order."""
     if lsns <= SORT_LSNS_MAX:
-        yield from cursor.sql(f"{sql} ORDER BY lsn").to_arrow_reader(BATCH_ROWS)
+        yield from arrow_batches(cursor, f"{sql} ORDER BY lsn", BATCH_ROWS)
         return
     through = 0
-    for batch in cursor.sql(sql).to_arrow_reader(BATCH_ROWS):
+    for batch in arrow_batches(cursor, sql, BATCH_ROWS):
         if not batch.num_rows:
             continue
         numbers = batch.column(LSN).to_numpy()
@@ -278,7 +279,7 @@ def gather_changes(
     """The changes from one LSN to another, both included, as rows for a buffer."""
     gathered = Gathered(bytes_max, query.layout)
     where = f"lsn BETWEEN {lsns[0]} AND {lsns[1]}"
-    for batch in cursor.sql(query.wire_sql(where, commit)).to_arrow_reader(BATCH_ROWS):
+    for batch in arrow_batches(cursor, query.wire_sql(where, commit), BATCH_ROWS):
         if batch.num_rows:
             gathered.add(batch)
     return gathered
@@ -404,7 +405,7 @@ def _tail_after(
 
 def _event_bytes(cursor: duckdb.DuckDBPyConnection, sql: str) -> int:
     """The bytes of one event of a query, as it is sent: the mean over the newest ones."""
-    sample = cursor.sql(f"{sql} ORDER BY lsn DESC LIMIT {SAMPLE_ROWS}").to_arrow_table()
+    sample = arrow_table(cursor.execute(f"{sql} ORDER BY lsn DESC LIMIT {SAMPLE_ROWS}"))
     sizes = [
         len(row)
         for batch in sample.to_batches()

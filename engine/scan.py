@@ -18,6 +18,7 @@ import duckdb
 import pyarrow as pa
 
 from . import datarow
+from .arrow_results import arrow_table
 from .asking import ask_maybe
 from .buffer import Hot, PartitionBuffer, StreamBuffer
 from .changes import ChangesQuery
@@ -282,7 +283,7 @@ class Scan:
             )
             high = self.through_lsn if row is None else int(row[0])
             # One more tells whether there are more; two, where the last of `limit` may have a twin.
-            table = cursor.sql(self._window_sql(low, high, limit + 2, typed=typed)).to_arrow_table()
+            table = arrow_table(cursor.execute(self._window_sql(low, high, limit + 2, typed=typed)))
             count = self._whole(table, limit)
             if table.num_rows or high >= self.through_lsn:
                 batch = as_batch(table.slice(0, count))

@@ -9,8 +9,8 @@ import duckdb
 import pyarrow as pa
 
 from ..engine import datarow
+from ..engine.arrow_results import arrow_table
 from ..engine.binding import Bound, bind, type_text
-from ..engine.capture import arrow_table
 from ..engine.duckdb_errors import FILES_HINT, translated
 from ..engine.errors import DucktailError, InsufficientPrivilege, UndefinedTable
 from ..engine.waiting import Waiting
