@@ -55,6 +55,7 @@ from .capture_rows import conflict_hash, image_as_table, images, logged, partiti
 from .determinism import NamesInUse, calls_with, compares_inexactly, is_deterministic, is_settled
 from .errors import NotSupported
 from .quoting import ident
+from .schema import SCHEMA
 from .table import RESERVED_PREFIX, TableShape
 
 # DuckDB's own words for it.
@@ -150,9 +151,11 @@ def _defaults(merge: Merge, shape: TableShape) -> list[str]:
 
 
 def _names_view(merge: Merge, views: NamesInUse) -> bool:
-    """Whether the source may read a view, which may hide what is volatile."""
+    """Whether the source may read a view, which may hide what is volatile, or the log itself."""
     if merge.source.startswith("(") and "from" not in merge.source_words and not merge.is_join:
         return False
+    if SCHEMA in merge.source_words:
+        return True
     return not merge.source_words.isdisjoint(views() if callable(views) else views)
 
 
