@@ -1,8 +1,10 @@
-"""Promise 5: kill -9 of a real server in the middle of a write load loses nothing acknowledged.
+"""Promise 5: kill -9 of a real server in the middle of a mixed load loses nothing acknowledged.
 
-The checker knows only what was acknowledged to its clients: each acknowledged row is in the table
-and has its event, no event is without its row, events are dense and fold to the table, and each
-acknowledged offset stands.
+Writers insert, upsert, merge and delete; one reader commits offsets, another moves rows and offsets in one
+transaction; a second stream retains a second of events only. The checker knows only what was acknowledged
+to its clients: each acknowledged row is in the table and has its event, no event is without its row,
+events are dense and fold to the table (promises 1 and 3), each acknowledged offset stands (5, 7), and what
+the transactions have moved is there once (8).
 """
 
 from __future__ import annotations
@@ -21,6 +23,11 @@ from server_process import ServerProcess
 # The issue's own number; each takes about a second.
 KILLS = int(os.environ.get("DUCKTAIL_KILLS", "20"))
 WRITERS = 3
+CHANGES = (
+    "insert into t values (%s, %s) on conflict (id) do update set v = excluded.v",
+    "merge into t using (select %s::int as id, %s as v) as n on t.id = n.id "
+    "when matched then update set v = n.v when not matched then insert values (n.id, n.v)",
+)
 
 
 class Load:
@@ -67,6 +74,11 @@ class Load:
             connection.execute("delete from t where id = %s", (gone,))
             self.deleted.add(gone)
             self.unsure.discard(gone)
+        changed, text = rng.choice(mine), f"w{rng.random()}"
+        self.unsure.add(changed)
+        connection.execute(rng.choice(CHANGES), (changed, text))
+        self.inserted[changed] = text
+        self.unsure.discard(changed)
 
     def read(self, server: ServerProcess, started: threading.Barrier) -> None:
         """Read and commit offsets until the server is gone."""
@@ -80,6 +92,21 @@ class Load:
                     if rows:
                         connection.execute("commit offsets on s consumer group g")
                         self.committed |= dict(rows)
+            except psycopg.OperationalError:
+                return
+
+
+    def move(self, server: ServerProcess, started: threading.Barrier) -> None:
+        """Move events to a table of their own with their offsets, until the server is gone."""
+        with server.connect() as connection:
+            started.wait(30)
+            try:
+                while True:
+                    with connection.transaction():
+                        connection.execute(
+                            "insert into moved select lsn from stream s consumer group mover limit 20"
+                        )
+                        connection.execute("commit offsets on s consumer group mover")
             except psycopg.OperationalError:
                 return
 
@@ -102,27 +129,43 @@ def check(server: ServerProcess, load: Load) -> None:
             "select json_object('id', id)::text, json_object('id', id, 'v', v)::text from t"
         ).fetchall()
         assert fold(events) == dict(images)
-        offsets = dict(connection.execute("select partition, committed_lsn from ducktail.offsets").fetchall())
+        offsets = dict(
+            connection.execute(
+                "select partition, committed_lsn from ducktail.offsets where group_name = 'g'"
+            ).fetchall()
+        )
         for partition, lsn in load.committed.items():
             assert offsets[partition] >= lsn, f"acknowledged offset of partition {partition} is lost"
+        moved = [lsn for (lsn,) in connection.execute("select lsn from moved order by lsn").fetchall()]
+        passed = connection.execute(
+            "select e.lsn from stream s after 0 as e join ducktail.offsets as o on o.group_name = 'mover' "
+            "and o.partition = e.partition and e.lsn <= o.committed_lsn order by e.lsn"
+        ).fetchall()
+        assert moved == [lsn for (lsn,) in passed], "moved rows and their offsets part"
+        recent = [lsn for (lsn,) in connection.execute("select lsn from stream recent").fetchall()]
+        assert recent == lsns[len(lsns) - len(recent) :], "retention took an event from the middle"
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_kill_in_the_middle_of_the_load(serve: Callable[..., ServerProcess]) -> None:
-    server = serve("killed.duckdb")
+    server = serve("killed.duckdb", options=("--port", "0", "--retention-interval-ms", "100"))
     with server.connect() as connection:
         connection.execute("create table t (id int primary key, v text)")
         connection.execute("create stream s on t with (partitions = 4)")
+        connection.execute("create stream recent on t with (partitions = 1, retention = '1 s')")
         connection.execute("create consumer group g on s")
+        connection.execute("create consumer group mover on s")
+        connection.execute("create table moved (lsn bigint)")
     load, rng = Load(), random.Random(5)
     for number in range(KILLS):
-        started = threading.Barrier(WRITERS + 2)
+        started = threading.Barrier(WRITERS + 3)
         threads = [
             threading.Thread(target=load.write, args=(server, 100 * number + w, started))
             for w in range(WRITERS)
         ]
         threads.append(threading.Thread(target=load.read, args=(server, started)))
+        threads.append(threading.Thread(target=load.move, args=(server, started)))
         for thread in threads:
             thread.start()
         started.wait(30)
