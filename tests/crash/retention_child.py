@@ -1,0 +1,74 @@
+"""Runs a retention pass and kills its own process, with SIGKILL, at the nth step of it; n is 0, 1, 2 ...
+
+`python retention_child.py FILE COPIES`: each n has a copy of FILE of its own, COPIES/n.duckdb, in a
+process of its own. The first pass that comes to its end is the last; how many were killed is printed.
+A step is what the retention thread gives to DuckDB: a statement, a BEGIN, a COMMIT.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import sys
+from pathlib import Path
+from typing import Any
+
+import duckdb
+from hands import DAY_US, Hands
+
+from ducktail.engine import retention
+from ducktail.engine.database import Database
+from ducktail.engine.settings import Settings
+
+# Steps so small that the log is cut in several.
+STEP_LSNS = 60
+
+
+class Fatal:
+    """The retention's cursor, until so many statements have been run on it."""
+
+    def __init__(self, cursor: duckdb.DuckDBPyConnection, left: int) -> None:
+        self._cursor = cursor
+        self._left = left
+
+    def execute(self, *arguments: Any) -> Any:
+        """Run a statement, or end the process."""
+        if self._left == 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+        self._left -= 1
+        return self._cursor.execute(*arguments)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._cursor, name)
+
+
+def look(path: Path, steps: int) -> None:
+    """One pass, a day after the file's events."""
+    clock = Hands()
+    clock.us += DAY_US
+    database = Database.open(str(path), Settings(retention_interval_ms=3_600_000), clock)
+    database.retention._cursor = Fatal(database.retention._cursor, steps)  # type: ignore[assignment]
+    database.retention.look()
+    os._exit(0)
+
+
+def main(file: Path, copies: Path) -> None:
+    """Kill a pass at each of its steps."""
+    retention.STEP_LSNS = STEP_LSNS
+    killed = 0
+    while True:
+        path = copies / f"{killed}.duckdb"
+        shutil.copy(file, path)
+        child = os.fork()
+        if child == 0:
+            look(path, killed)
+        _, status = os.waitpid(child, 0)
+        if not os.WIFSIGNALED(status):
+            sys.exit(f"the pass failed: {status}") if status else print(killed)
+            return
+        killed += 1
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), Path(sys.argv[2]))
