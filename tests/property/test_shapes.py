@@ -305,6 +305,9 @@ def forgiven(kind: TableKind, statement: Statement, ours: Result, theirs: Result
     # RETURNING turns plain DuckDB's update of a referenced row into delete and insert, which fails.
     if kind.label == "foreign key parent" and theirs[0] == "ConstraintException":
         return True
+    # Plain DuckDB's cast of lists to an array may look at the length of a NULL.
+    if theirs[0] == "ConversionException" and "list with length 0" in str(theirs[1]):
+        return True
     return "merge into" in statement.text and {ours[0], theirs[0]} <= ROW_ERRORS
 
 

@@ -108,7 +108,7 @@ class Generator(random_dml.Generator):
                 return self.pick("update", "update set *", "update by name", "update by position")
             return "update by name"
         free = [c for c in self.columns if c not in self.keys] or self.columns
-        chosen = self.r.sample(free if self.r.random() < 0.8 else self.columns, self.r.choice((1, 1, 2)))
+        chosen = self.r.sample(free if self.r.random() < 0.7 else self.columns, self.r.choice((1, 1, 2)))
         bare = kind != "matched"
 
         def given(column: str) -> str:
