@@ -308,6 +308,9 @@ def forgiven(kind: TableKind, statement: Statement, ours: Result, theirs: Result
     # Plain DuckDB's cast of lists to an array may look at the length of a NULL.
     if theirs[0] == "ConversionException" and "list with length 0" in str(theirs[1]):
         return True
+    # One clause frees a key that another takes: deletes go first in shape C.
+    if "merge into" in statement.text and ours[0] == "ok" and "uplicate key" in str(theirs[1]):
+        return True
     return "merge into" in statement.text and {ours[0], theirs[0]} <= ROW_ERRORS
 
 
