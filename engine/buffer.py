@@ -309,6 +309,8 @@ class StreamBuffer:
         if changes is not None:
             changes.trim(edges)
         with self.mutex:
+            if self._lsns and self._lsns[-1] <= edges.through_lsn:
+                self._clear()  # All of it at once: a row at a time, writers would wait for it.
             while self._first < len(self._lsns) and self._lsns[self._first] <= edges.through_lsn:
                 self._drop_oldest()
             for number, edge in edges.partitions.items():

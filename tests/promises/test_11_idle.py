@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from local_client import Client, raises
+from local_client import Client, raises, run
 
 from ducktail.engine.database import Database
 from ducktail.engine.errors import DucktailError
@@ -150,3 +150,24 @@ def test_a_large_wal_ends_the_oldest_idle_reader_first(
     with raises("25P03") as error:
         oldest("select 1")
     assert "write-ahead log" in error.value.message
+
+
+def test_a_suspended_read_of_a_stream_is_in_no_checkpoints_way(
+    client: Client, connect: Callable[..., Client]
+) -> None:
+    client("create stream cold on t with (buffer_bytes = '64 KiB', partitions = 1)")
+    for start in range(1000, 5000, 500):
+        client(f"insert into t select i, repeat('q', 50) from range({start}, {start + 500}) r(i)")
+    slow = connect()
+    read = run(slow.session.execute(run(slow.session.parse("select lsn from stream cold"))))
+    first = read.fetch(10)
+    assert first is not None
+    client("update t set v = 'changed'")
+    client("checkpoint")
+    stream = client.session.database.catalog.streams["main", "cold"]
+    client.session.database.retention.trim(stream, 2000)
+    client("checkpoint")
+    # It is told that what was to come is gone, or it would have been given whole.
+    with raises("72000"):
+        while read.fetch(100) is not None:
+            pass
