@@ -46,7 +46,7 @@ types: $(READY) ## mypy, strict, on the built wheel and the programs around it
 	cd build/types && MYPYPATH=.:../../docs/examples/flights:../../docs:../../benchmarks \
 		../../$(BIN)/mypy --config-file ../../pyproject.toml --cache-dir ../../.mypy_cache \
 		--explicit-package-bases -p ducktail -m demo -m replay -m averages -m mirror \
-		-m generate -m stream_read -m capture_cost
+		-m generate -m stream_read -m capture_cost -m memory
 
 deps: ## the system programs that tests want
 	@.ci/deps

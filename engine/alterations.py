@@ -49,7 +49,8 @@ def set_stream(
         run_in_transaction(database, session_id, cursor, [update])
         _show(database, present, changed)
         if changed.buffer_bytes != present.buffer_bytes:
-            database.buffers[stream.stream_id].resize(changed.buffer_bytes)
+            bound = min(changed.buffer_bytes, database.settings.buffer_bytes_total)
+            database.buffers[stream.stream_id].resize(bound)
     finally:
         database.writer_lock.release(session_id)
 

@@ -287,6 +287,29 @@ class StreamBuffer:
                 self.bytes_max += self.changes.bytes_max
                 self.changes = None
 
+    @property
+    def oldest_lsn(self) -> int | None:
+        """LSN of the oldest buffered event, None where nothing is buffered."""
+        with self.mutex:
+            return self._lsns[self._first] if self._first < len(self._lsns) else None
+
+    def drop(self, bytes_: int, until_lsn: int | None, events: int) -> int:
+        """Drop the oldest events until so many bytes are free; the bytes that are.
+
+        Args:
+            until_lsn: events from this LSN on stay, but for the first `events`; None: none must.
+        """
+        freed = 0
+        with self.mutex:
+            while freed < bytes_ and self._first < len(self._lsns):
+                if events <= 0 and until_lsn is not None and self._lsns[self._first] >= until_lsn:
+                    break
+                before = self.bytes
+                self._drop_oldest()
+                freed += before - self.bytes
+                events -= 1
+        return freed
+
     def _drop_oldest(self) -> None:
         number = self._numbers[self._first]
         self._rows[self._first] = b""

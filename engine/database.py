@@ -26,6 +26,7 @@ import duckdb
 
 from . import capture, opening, schema
 from .asking import ask_maybe
+from .budget import hold
 from .buffer import StreamBuffer
 from .changes import ChangesQuery
 from .clock import Clock, SystemClock
@@ -136,14 +137,15 @@ class Database:
             DataCorrupted: XX001, the file holds what this version cannot read, or lacks commits that
                 were acknowledged.
         """
+        settings = settings or Settings()
         claimed = opening.claim(path)
         try:
             if claimed is not None:
                 opening.check_logs(path, accept_loss=accept_loss)
-            file = opening.connect(path, accept_loss=accept_loss)
+            file = opening.connect(path, settings, accept_loss=accept_loss)
             try:
                 claimed = claimed or opening.claim_new(path)
-                database = cls(file, settings or Settings(), clock or SystemClock(), accept_loss=accept_loss)
+                database = cls(file, settings, clock or SystemClock(), accept_loss=accept_loss)
             except BaseException as error:
                 file.abandon()
                 if isinstance(error, duckdb.Error):
@@ -202,20 +204,35 @@ class Database:
 
     def _refill_all(self) -> None:
         cursor = self.cursor(utc=True)
-        for stream in self.catalog.streams.values():
-            self.buffers[stream.stream_id] = self._refilled(cursor, stream, self.last_lsn)
+        streams = self.catalog.streams.values()
+        share = self.settings.buffer_bytes_total // max(len(streams), 1)
+        for stream in streams:
+            self.buffers[stream.stream_id] = self._refilled(cursor, stream, self.last_lsn, share)
         cursor.close()
 
-    def _refilled(self, cursor: duckdb.DuckDBPyConnection, stream: Stream, through_lsn: int) -> StreamBuffer:
-        """A stream's buffers made from its log; where that fails, empty ones that say why."""
-        buffer = StreamBuffer(stream.partitions, stream.buffer_bytes)
+    def new_buffer(self, stream: Stream) -> StreamBuffer:
+        """Empty buffers for a stream, with its byte bound."""
+        return StreamBuffer(stream.partitions, min(stream.buffer_bytes, self.settings.buffer_bytes_total))
+
+    def hold_buffers(self) -> None:
+        """Keep all buffers together within their bound."""
+        buffers = list(self.buffers.values())
+        changes = [buffer.changes for buffer in buffers]
+        hold([*buffers, *filter(None, changes)], self.settings.buffer_bytes_total)
+
+    def _refilled(
+        self, cursor: duckdb.DuckDBPyConnection, stream: Stream, through_lsn: int, bytes_max: int
+    ) -> StreamBuffer:
+        """A stream's buffers made from its log, up to so many bytes; where that fails, empty ones that
+        say why."""
+        buffer = self.new_buffer(stream)
         buffer.failure = self.damage.get(stream.stream_id)
         if buffer.failure is not None:
             return buffer
         try:
-            refill(cursor, self.event_query(stream), buffer, through_lsn)
+            refill(cursor, self.event_query(stream), buffer, through_lsn, min(bytes_max, buffer.bytes_max))
         except Exception as error:  # Whatever it is, its readers must be told, and nobody else's.
-            buffer = StreamBuffer(stream.partitions, stream.buffer_bytes)
+            buffer = self.new_buffer(stream)
             buffer.failure = translated(error)
             logger.error('stream "%s" cannot be read from its log: %s', stream.name, error)
         return buffer
@@ -650,22 +667,29 @@ class Database:
             stream = query.stream
             later = [n for n in notes if n.last_lsn > stream.created_lsn and stream.table_id in n.tables]
             buffer = self.buffers.get(stream.stream_id)
-            if not later or buffer is None:
-                continue
-            try:
-                if buffer.failure is None:
-                    if self.clock.monotonic_s() - buffer.read_s > CHANGES_IDLE_S:
-                        buffer.drop_changes()
-                    fill = publish(self._publish_cursor, query, buffer, later)
-                    left += [fill] if fill else []
-                    continue
-            except Exception:
-                logger.exception('publishing stream "%s" failed: its log is read again', stream.name)
-            if self.catalog.stream_by_id(stream.stream_id) is not None:
-                through = notes[-1].last_lsn
-                with self.edges_lock:
-                    self.buffers[stream.stream_id] = self._refilled(self._publish_cursor, stream, through)
+            if later and buffer is not None:
+                fill = self._publish_stream(query, buffer, later, notes[-1].last_lsn)
+                left += [fill, self.hold_buffers] if fill else []
+                self.hold_buffers()
         return left
+
+    def _publish_stream(
+        self, query: EventQuery, buffer: StreamBuffer, notes: Sequence[Note], through_lsn: int
+    ) -> Callable[[], None] | None:
+        stream = query.stream
+        try:
+            if buffer.failure is None:
+                if self.clock.monotonic_s() - buffer.read_s > CHANGES_IDLE_S:
+                    buffer.drop_changes()
+                return publish(self._publish_cursor, query, buffer, notes)
+        except Exception:
+            logger.exception('publishing stream "%s" failed: its log is read again', stream.name)
+        if self.catalog.stream_by_id(stream.stream_id) is not None:
+            with self.edges_lock:
+                self.buffers[stream.stream_id] = self._refilled(
+                    self._publish_cursor, stream, through_lsn, stream.buffer_bytes
+                )
+        return None
 
     def wait_published(self, lsn: int) -> Waiting[None]:
         """Wait until every event up to `lsn` is readable."""
@@ -680,6 +704,8 @@ class Database:
             Gap: 72000, what it begins with has been trimmed.
         """
         query = self.event_query(stream)
+        if changes:
+            self.hold_buffers()  # The last such scan may have made rows.
         return Scan(
             ChangesQuery(query) if changes else query,
             self.buffer(stream),

@@ -15,7 +15,6 @@ import duckdb
 
 from . import capture
 from .asking import ask_maybe
-from .buffer import StreamBuffer
 from .changes import clashing, view_statements
 from .conflicts import Conflicts
 from .database import Database
@@ -353,7 +352,7 @@ def _show_stream(database: Database, captured: Captured, stream: Stream) -> None
     with database.mutex:
         database.catalog.put_stream(captured, stream)
         database.conflicts.setdefault(captured.table_id, Conflicts())
-        database.buffers[stream.stream_id] = StreamBuffer(stream.partitions, stream.buffer_bytes)
+        database.buffers[stream.stream_id] = database.new_buffer(stream)
         database.counter += 1
         database.catalog_version += 1
 

@@ -17,6 +17,7 @@ from .asking import ask
 from .errors import DataCorrupted, DucktailError, InvalidParameterValue, IoError
 from .quoting import ident, literal
 from .schema import SCHEMA
+from .settings import Settings
 
 MEMORY = ":memory:"
 # A file whose stem is our schema's name, or a name of DuckDB's own, is attached under this catalog
@@ -25,6 +26,9 @@ ALIAS = "ducktail_db"
 RESERVED_CATALOGS = frozenset(
     {SCHEMA, "information_schema", "pg_catalog", "main", "memory", "system", "temp", "__ducktail_pg"}
 )
+
+# Below it DuckDB cannot keep the blocks of a few columns at once, for each of its threads.
+MEMORY_BYTES_MIN = 64 << 20
 
 # DuckDB settings that a session may still change after the configuration is locked.
 SESSION_CONFIGS = (
@@ -57,8 +61,10 @@ class DuckdbFile:
     catalog_name: str
 
     @classmethod
-    def connect(cls, path: str, *, read_only: bool = False) -> DuckdbFile:
-        """Connect to the file at `path`, or make it; with `read_only`, change nothing in it.
+    def connect(cls, path: str, settings: Settings | None = None, *, read_only: bool = False) -> DuckdbFile:
+        """Connect to the file at `path`, or make it, with the settings' bounds of memory.
+
+        With `read_only` nothing in it is changed.
 
         Raises:
             IoError: 58030, the file cannot be opened, is no database, or another process has it.
@@ -73,6 +79,7 @@ class DuckdbFile:
             connection = duckdb.connect(
                 MEMORY if alias else path, config=config, read_only=read_only and not alias
             )
+            bound_memory(connection, path, settings or Settings())
             if alias:
                 mode = " (READ_ONLY)" if read_only else ""
                 connection.execute(f"ATTACH {literal(path)} AS {ALIAS}{mode}")
@@ -105,6 +112,28 @@ class DuckdbFile:
     def close(self) -> None:
         """Close the connection; DuckDB folds its log into the file."""
         self.connection.close()
+
+
+def bound_memory(connection: duckdb.DuckDBPyConnection, path: str, settings: Settings) -> None:
+    """Set DuckDB's bounds: memory, and what it may write beside the file when that is not enough.
+
+    Raises:
+        InvalidParameterValue: 22023, less memory than DuckDB can work with.
+    """
+    limit = settings.memory_limit_bytes
+    if not limit:
+        # DuckDB's own default is four fifths of what the machine, or the container, has.
+        (share,) = ask(connection, "SELECT current_setting('memory_limit')")
+        (whole,) = ask(connection, "SELECT parse_formatted_bytes($1)", [share])
+        limit = max(int(whole) - settings.buffer_bytes_total, int(whole) // 2)
+    if limit < MEMORY_BYTES_MIN:
+        raise InvalidParameterValue(
+            f'setting "memory_limit_bytes" wants at least {MEMORY_BYTES_MIN} bytes, not {limit}'
+        )
+    connection.execute(f"SET GLOBAL memory_limit = '{limit}B'")
+    if path != MEMORY:
+        connection.execute(f"SET GLOBAL temp_directory = {literal(path + '.tmp')}")
+    connection.execute(f"SET GLOBAL max_temp_directory_size = '{settings.temp_bytes_max}B'")
 
 
 def lock_down(cursor: duckdb.DuckDBPyConnection, path: str, directories: Sequence[str] = ()) -> None:

@@ -31,6 +31,7 @@ from .errors import DataCorrupted, DucktailError, IoError, ObjectInUse
 from .file import MEMORY, DuckdbFile
 from .incarnation import Hole, incarnation_base, raise_incarnation, read_holes
 from .loading import Counters, read_counters
+from .settings import Settings
 from .side_file import DamagedSideFile, Mark, SideFile, move_aside, side_path
 from .streams import Catalog
 
@@ -178,14 +179,14 @@ def check_logs(path: str, *, accept_loss: bool) -> None:
         wal_chain.cut(log, chain.end)
 
 
-def connect(path: str, *, accept_loss: bool) -> DuckdbFile:
+def connect(path: str, settings: Settings, *, accept_loss: bool) -> DuckdbFile:
     """Let DuckDB open the file; with `accept_loss` without logs that it refuses, moved aside.
 
     Raises:
         IoError: 58030. DataCorrupted: XX001.
     """
     try:
-        return DuckdbFile.connect(path)
+        return DuckdbFile.connect(path, settings)
     except DataCorrupted as refused:
         logs = [log for log in wal_chain.wal_paths(path) if log.exists()]
         if not accept_loss or not logs:
@@ -193,7 +194,7 @@ def connect(path: str, *, accept_loss: bool) -> DuckdbFile:
         for log in logs:
             logger.error("%s: the log is moved aside to %s", refused.message, wal_chain.copy_aside(log))
             log.unlink()
-        return DuckdbFile.connect(path)
+        return DuckdbFile.connect(path, settings)
 
 
 def damaged_log(path: str, chain: wal_chain.WalChain, copy: Path | None) -> DataCorrupted:

@@ -11,6 +11,7 @@ import logging
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 import duckdb
 import numpy as np
@@ -19,12 +20,13 @@ import pyarrow as pa
 
 from . import datarow
 from .arrow_results import arrow_batches, arrow_table
-from .asking import ask_maybe
+from .asking import ask, ask_maybe
 from .buffer import ROW_OVERHEAD_BYTES, Addition, StreamBuffer
 from .changes import ChangesQuery
 from .edges import read_edges
 from .log import EVENT_LAYOUT, EVENT_NAMES, EVENT_TYPES, EventQuery, Layout
 from .publisher import Note
+from .schema import SCHEMA
 
 logger = logging.getLogger(__name__)
 
@@ -33,9 +35,10 @@ BATCH_ROWS = 8192
 # Rows that are shared out, and dropped again, at once: a large transaction leaves its newest events
 # buffered up to so many.
 SHARE_ROWS = 512
-# Up to this many LSNs a range is sorted by DuckDB; a larger one comes in LSN order by itself (the
-# log is written in that order) and is only checked.
-SORT_LSNS_MAX = 100_000
+# LSNs of one query of the log: its events are sorted, and held in memory, at once.
+WINDOW_LSNS = 32_768
+# Changes of so many LSNs at once are not made ready beside the events.
+CHANGES_LSNS_MAX = 100_000
 # What an event takes in a buffer at least, about. A round that cannot fit is made readable by counting
 # it, a small part of the work of encoding it; what fits of it is encoded when readers are awake already.
 EVENT_BYTES_MIN = 256
@@ -126,19 +129,20 @@ def _marked(batch: pa.RecordBatch, next_txid: int | None) -> pa.RecordBatch:
     return batch.set_column(TX_LAST, EVENT_NAMES[TX_LAST], pa.array(last))
 
 
-def in_order(cursor: duckdb.DuckDBPyConnection, sql: str, lsns: int) -> Iterator[pa.RecordBatch]:
-    """Run an event query over `lsns` LSNs; its batches in LSN order."""
-    if lsns <= SORT_LSNS_MAX:
-        yield from arrow_batches(cursor, f"{sql} ORDER BY lsn", BATCH_ROWS)
-        return
-    through = 0
-    for batch in arrow_batches(cursor, sql, BATCH_ROWS):
-        if not batch.num_rows:
-            continue
-        numbers = batch.column(LSN).to_numpy()
-        assert numbers[0] > through and bool((np.diff(numbers) > 0).all()), "the log is in LSN order"
-        through = int(numbers[-1])
-        yield batch
+def in_order(
+    cursor: duckdb.DuckDBPyConnection, sql: Callable[[int, int], str], first: int, last: int
+) -> Iterator[pa.RecordBatch]:
+    """Run an event query from one LSN to another, both included; its batches in LSN order.
+
+    DuckDB keeps no order through a join when memory is short, and sorts a large range in as much
+    memory as it has: so the range is taken window by window, each sorted for itself.
+
+    Args:
+        sql: makes the query's text from a first and a last LSN.
+    """
+    for start in range(first, last + 1, WINDOW_LSNS):
+        part = sql(start, min(start + WINDOW_LSNS - 1, last))
+        yield from arrow_batches(cursor, f"{part} ORDER BY lsn", BATCH_ROWS)
 
 
 def publish(
@@ -170,7 +174,7 @@ def _publish(
         counted = _counted(cursor, query, written)
         events = sum(added.total for added in counted.values())
         if events * EVENT_BYTES_MIN > buffer.bytes_max:
-            sample = written.events_sql(query, written.last_lsn - SAMPLE_ROWS * written.lsns // events)
+            sample = written.events_sql(query, written.last_lsn + 1 - SAMPLE_ROWS * written.lsns // events)
             size = _event_bytes(cursor, sample)
             buffer.append(counted, commit_us, events * size)
             buffer.drop_changes()
@@ -197,10 +201,11 @@ class _Written:
     def lsns(self) -> int:
         return self.last_lsn - self.first_lsn + 1
 
-    def events_sql(self, query: EventQuery, after_lsn: int = 0) -> str:
-        """The events, those after an LSN alone."""
-        first = max(self.first_lsn, after_lsn + 1)
-        sql = query.sql(f"lsn BETWEEN {first} AND {self.last_lsn}", "NULL::BOOLEAN", self.commit)
+    def events_sql(self, query: EventQuery, first_lsn: int = 0, last_lsn: int | None = None) -> str:
+        """The events, those from an LSN on and up to another alone."""
+        first = max(self.first_lsn, first_lsn)
+        last = self.last_lsn if last_lsn is None else last_lsn
+        sql = query.sql(f"lsn BETWEEN {first} AND {last}", "NULL::BOOLEAN", self.commit)
         if self.commit is None:
             sql += f" AND c.txid BETWEEN {self.txids[0]} AND {self.txids[1]}"
         return sql
@@ -214,8 +219,9 @@ def _gathered(
     after_lsn: int = 0,
 ) -> Gathered:
     gathered = Gathered(buffer.bytes_max)
-    lsns = written.last_lsn - max(written.first_lsn - 1, after_lsn)
-    for batch in with_last(in_order(cursor, written.events_sql(query, after_lsn), lsns)):
+    first = max(written.first_lsn, after_lsn + 1)
+    parts = in_order(cursor, partial(written.events_sql, query), first, written.last_lsn)
+    for batch in with_last(parts):
         gathered.add(batch)
     return gathered
 
@@ -254,7 +260,7 @@ def _publish_changes(
     """The same events once more, as rows of ENVELOPE CHANGES."""
     changes = buffer.changes
     assert changes is not None
-    if written.lsns > SORT_LSNS_MAX:
+    if written.lsns > CHANGES_LSNS_MAX:
         # They would push out all that is there: the next hot read makes the rows that it wants.
         buffer.drop_changes()
         return
@@ -312,7 +318,7 @@ def _refill_changes(
     _add(changes, gather_changes(cursor, query, changes.bytes_max, (after_lsn + 1, through)))
     with buffer.feeding:
         latest = buffer.end_lsn
-        if latest - through >= SORT_LSNS_MAX or buffer.changes is not None:
+        if latest - through >= CHANGES_LSNS_MAX or buffer.changes is not None:
             return  # Too much has come meanwhile, or it was made just before: the next read sees.
         if latest > through:
             _add(changes, gather_changes(cursor, query, changes.bytes_max, (through + 1, latest)))
@@ -325,21 +331,26 @@ def _add(changes: StreamBuffer, gathered: Gathered) -> None:
 
 
 def refill(
-    cursor: duckdb.DuckDBPyConnection, query: EventQuery, buffer: StreamBuffer, through_lsn: int
+    cursor: duckdb.DuckDBPyConnection,
+    query: EventQuery,
+    buffer: StreamBuffer,
+    through_lsn: int,
+    bytes_max: int,
 ) -> None:
-    """Make a stream's empty buffers from its log: the counts of all events, the tail itself."""
+    """Make a stream's empty buffers from its log: the counts of all events, and `bytes_max` of its tail."""
     edges = read_edges(cursor, query.stream.stream_id)
     edge = edges.through_lsn
     where = f"lsn > {edge} AND lsn <= {through_lsn}"
     counts, spread = _count(cursor, query, where, edge, through_lsn)
     events = sum(count for count, *_ in counts.values())
-    tail_after = _tail_after(cursor, query, where, buffer.bytes_max, events)
-    gathered = Gathered(buffer.bytes_max)
-    tail = f"lsn > {max(edge, tail_after)} AND lsn <= {through_lsn}"
-    sql = query.sql(tail, query.last_of_transaction(tail))
-    for batch in in_order(cursor, sql, 0):
-        if batch.num_rows:
-            gathered.add(batch)
+    tail_after = _tail_after(cursor, query, where, bytes_max, events)
+    gathered = Gathered(bytes_max)
+
+    def part(first: int, last: int) -> str:
+        return query.sql(f"lsn BETWEEN {first} AND {last}", "NULL::BOOLEAN")
+
+    for batch in with_last(in_order(cursor, part, max(edge, tail_after) + 1, through_lsn)):
+        gathered.add(batch)
     with buffer.mutex:
         buffer.edge_lsn = edge
         for number, gone in edges.partitions.items():
@@ -348,41 +359,44 @@ def refill(
             partition.trim(gone)
         for last, count in spread:
             buffer.retained_bytes.add(last, count * gathered.size // max(1, gathered.rows))
-    latest_us = 0
-    for number, (count, first, last, commit_us) in counts.items():
+    for number, (count, first, last) in counts.items():
         added = gathered.additions.setdefault(number, Addition())
         if count > len(added.lsns):
             added.skipped_through_lsn = max(added.skipped_through_lsn, min(tail_after, last), first)
             if not added.lsns:
                 added.skipped_through_lsn = last
         added.total, added.first_lsn, added.last_lsn = count, first, last
-        latest_us = max(latest_us, commit_us)
-    buffer.append(gathered.additions, latest_us, 0)
+    latest = max((last for _, _, last in counts.values()), default=0)
+    buffer.append(gathered.additions, _commit_us(cursor, latest), 0)
+
+
+def _commit_us(cursor: duckdb.DuckDBPyConnection, lsn: int) -> int:
+    """The commit time of an LSN, in microseconds; 0 where it is none."""
+    sql = f"SELECT epoch_us(commit_time) FROM {SCHEMA}.commits WHERE {lsn} BETWEEN first_lsn AND last_lsn"
+    row = ask_maybe(cursor, sql)
+    return 0 if row is None else int(row[0])
 
 
 def _count(
     cursor: duckdb.DuckDBPyConnection, query: EventQuery, where: str, first_lsn: int, last_lsn: int
-) -> tuple[dict[int, tuple[int, int, int, int]], list[tuple[int, int]]]:
+) -> tuple[dict[int, tuple[int, int, int]], list[tuple[int, int]]]:
     """The retained events: by partition, and how they spread over the LSNs.
 
     Returns:
-        partition -> (events, first and last LSN, commit time of the last, microseconds); and for some
-        LSNs, rising, how many events lie between the one before and it.
+        partition -> (events, first and last LSN); and for some LSNs, rising, how many events lie
+        between the one before and it.
     """
     width = max(1, (last_lsn - first_lsn) // SPREAD + 1)
-    counts: dict[int, tuple[int, int, int, int]] = {}
+    # What is asked of all events must not join them with their commits, nor make their JSON.
+    sql = query.sql(where, "NULL::BOOLEAN", (0, 0))
+    counts: dict[int, tuple[int, int, int]] = {}
     spread: dict[int, tuple[int, int]] = {}
-    for number, place, count, first, last, commit_us in cursor.execute(
-        f"SELECT partition, (lsn - {first_lsn}) // {width}, count(*), min(lsn), max(lsn), "
-        f"max(epoch_us(commit_time)) FROM ({query.sql(where, 'NULL::BOOLEAN')}) GROUP BY ALL"
+    for number, place, count, first, last in cursor.execute(
+        f"SELECT partition, (lsn - {first_lsn}) // {width}, count(*), min(lsn), max(lsn) "
+        f"FROM ({sql}) GROUP BY ALL"
     ).fetchall():
-        known = counts.get(number, (0, first, 0, 0))
-        counts[number] = (
-            known[0] + count,
-            min(known[1], first),
-            max(known[2], last),
-            max(known[3], commit_us),
-        )
+        known = counts.get(number, (0, first, 0))
+        counts[number] = (known[0] + count, min(known[1], first), max(known[2], last))
         reached, events = spread.get(place, (0, 0))
         spread[place] = (max(reached, last), events + count)
     return counts, [spread[place] for place in sorted(spread)]
@@ -394,13 +408,14 @@ def _tail_after(
     """The LSN after which the newest events fill the buffer's bytes about once."""
     if events <= SAMPLE_ROWS:
         return 0
-    sql = query.sql(where, "false")
-    fits = bytes_max // _event_bytes(cursor, sql)
+    lsns = f"SELECT lsn FROM ({query.sql(where, 'false', (0, 0))}) ORDER BY lsn DESC"
+    # Only the sample's own JSON is made: its first LSN is found before.
+    (first,) = ask(cursor, f"{lsns} LIMIT 1 OFFSET {SAMPLE_ROWS - 1}")
+    size = _event_bytes(cursor, query.sql(f"{where} AND lsn >= {first}", "false"))
+    fits = bytes_max // (size + ROW_OVERHEAD_BYTES)
     if fits >= events:
         return 0
-    row = ask_maybe(cursor, f"SELECT lsn FROM ({sql}) ORDER BY lsn DESC LIMIT 1 OFFSET {fits}")
-    assert row is not None
-    return int(row[0])
+    return int(ask(cursor, f"{lsns} LIMIT 1 OFFSET {fits}")[0])
 
 
 def _event_bytes(cursor: duckdb.DuckDBPyConnection, sql: str) -> int:

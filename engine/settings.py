@@ -43,6 +43,15 @@ class Settings:
     spool_bytes_max: int = _setting(
         256 * MIB, MIB, 1 << 40, "most that one unfinished result may hold while another statement runs"
     )
+    buffer_bytes_total: int = _setting(
+        512 * MIB, MIB, 1 << 40, "most that the buffers of all streams hold; the oldest events leave first"
+    )
+    memory_limit_bytes: int = _setting(
+        0, 0, 1 << 50, "DuckDB's memory; 0 is four fifths of the machine's less buffer_bytes_total"
+    )
+    temp_bytes_max: int = _setting(
+        64 << 30, 0, 1 << 50, "most that DuckDB writes to PATH.tmp for what exceeds its memory (0: nothing)"
+    )
 
     allowed_directories: tuple[str, ...] = field(
         default=(), metadata={"about": "directories whose files SQL may read and write"}
