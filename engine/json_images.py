@@ -174,7 +174,8 @@ def _union(x: str, type_: DuckType, depth: int) -> Value:
 
 
 def _variant(x: str, type_: DuckType, depth: int) -> Value:
-    return Value(_strict(f"to_json({x})::VARCHAR"), raw=True)
+    # By way of JSON, which has a decimal's digits: to_json takes it for a double.
+    return Value(_strict(f"{x}::JSON::VARCHAR"), raw=True)
 
 
 # What DuckDB's reader takes for JSON and no other does: NaN and Infinity, a comma before the end.
