@@ -7,6 +7,8 @@ ARGS   ?=
 
 BIN   := .venv/bin
 READY := .venv/.ready
+# A checkout may be called anything (ducktail-main): its own __init__.py is no package to pytest then.
+PYTEST := $(BIN)/pytest --rootdir=tests
 INSTALL := -c requirements.lock -e '.[dev,demo]'
 
 .DEFAULT_GOAL := help
@@ -22,7 +24,7 @@ serve: $(READY) ## serve a DuckDB file (DB=ducktail.duckdb PORT=5480)
 	$(BIN)/ducktail serve $(DB) --port $(PORT) $(ARGS)
 
 test: deps lint types ## everything: lint, types, all tests
-	$(BIN)/pytest $(ARGS)
+	$(PYTEST) $(ARGS)
 
 # What needs no server of its own; some promises among it. Under two minutes on two cores.
 QUICK = tests/engine tests/sql tests/wire tests/promises/test_01_atomic.py tests/promises/test_04_partition.py \
@@ -30,7 +32,7 @@ QUICK = tests/engine tests/sql tests/wire tests/promises/test_01_atomic.py tests
 	tests/promises/test_08_transactional_offsets.py tests/test_layers.py tests/test_docs.py
 
 quick: lint ## what to run while writing: the tests that need no server
-	$(BIN)/pytest -m "not slow" -x -q $(QUICK) $(ARGS)
+	$(PYTEST) -m "not slow" -x -q $(QUICK) $(ARGS)
 
 lint: $(READY) ## ruff
 	$(BIN)/ruff check .
