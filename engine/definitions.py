@@ -28,7 +28,7 @@ from .errors import (
     UndefinedColumn,
     UndefinedObject,
 )
-from .filters import check_filter
+from .filters import check_filter, plain_division
 from .live import lag_events
 from .log import EventQuery, create_log_sql, log_name, snapshot_sql
 from .offsets import insert_sql
@@ -176,7 +176,8 @@ def create_stream(
         yield from _wait_for_writers(database, session_id, key, timeout_ms)
         yield from database.lock_writer(session_id, timeout_ms)
         try:
-            return _create_locked(database, session_id, cursor, spec)
+            with plain_division(cursor):
+                return _create_locked(database, session_id, cursor, spec)
         finally:
             database.writer_lock.release(session_id)
     finally:
@@ -468,13 +469,14 @@ def run_in_transaction(
     Raises:
         DucktailError: what DuckDB said, translated.
     """
-    try:
-        cursor.execute("BEGIN")
-        for statement in statements:
-            cursor.execute(statement).fetchall()
-        with database.shield(session_id):
-            cursor.execute("COMMIT")
-    except duckdb.Error as error:
-        with suppress(duckdb.Error):
-            cursor.execute("ROLLBACK")
-        raise translated(error) from error
+    with plain_division(cursor):
+        try:
+            cursor.execute("BEGIN")
+            for statement in statements:
+                cursor.execute(statement).fetchall()
+            with database.shield(session_id):
+                cursor.execute("COMMIT")
+        except duckdb.Error as error:
+            with suppress(duckdb.Error):
+                cursor.execute("ROLLBACK")
+            raise translated(error) from error

@@ -38,7 +38,6 @@ SESSION_CONFIGS = (
     "errors_as_json",
     "arrow_lossless_conversion",
     "max_execution_time",
-    "default_order",
     "default_null_order",
     "null_order",
     "integer_division",
@@ -96,11 +95,11 @@ class DuckdbFile:
     def cursor(self, *, utc: bool = False) -> duckdb.DuckDBPyConnection:
         """A new DuckDB cursor; with `utc`, in that time zone."""
         cursor = self.connection.cursor()
-        cursor.execute("SET errors_as_json = true")
+        cursor.execute("SET SESSION errors_as_json = true")
         if self.catalog_name == ALIAS:
             cursor.execute(f"USE {ident(ALIAS)}")
         if utc:
-            cursor.execute("SET TimeZone = 'UTC'")
+            cursor.execute("SET SESSION TimeZone = 'UTC'")
         return cursor
 
     def abandon(self) -> None:

@@ -225,7 +225,7 @@ class Scan:
         if self._cursor is None:
             self._cursor = self._new_cursor()
             if typed and isinstance(self._query, ChangesQuery):
-                self._cursor.execute("SET arrow_lossless_conversion = true")
+                self._cursor.execute("SET SESSION arrow_lossless_conversion = true")
         return self._cursor
 
     def _cold(self, limit: int, *, typed: bool = False) -> tuple[pa.RecordBatch, bool]:

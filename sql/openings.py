@@ -44,7 +44,8 @@ _ROWS: dict[str, Opening] = {
     "CREATE TOPIC": _row(streams.create_topic, "CREATE TOPIC [IF NOT EXISTS] s [WITH (option = value, ...)]"),
     "CREATE CONSUMER GROUP": _row(
         groups.create_group,
-        "CREATE CONSUMER GROUP [IF NOT EXISTS] g ON s [START { EARLIEST | LATEST | AFTER lsn }]",
+        "CREATE CONSUMER GROUP [IF NOT EXISTS] g ON s "
+        "[START { EARLIEST | LATEST | AFTER lsn | AT TIMESTAMP 'ts' }] [WITH (...)]",
     ),
     "CREATE BOOKMARK": _row(groups.create_bookmark, "CREATE BOOKMARK b ON s [CONSUMER GROUP g | AT '{...}']"),
     "CREATE USER": _row(others.create_user, "CREATE USER u PASSWORD '...' [SUPERUSER]"),

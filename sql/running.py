@@ -222,7 +222,7 @@ def whole(session: Context, types: Sequence[str]) -> Iterator[None]:
 
     What is given back to DuckDB needs it.
     """
-    session.cursor.execute("SET arrow_lossless_conversion = true")
+    session.cursor.execute("SET SESSION arrow_lossless_conversion = true")
     try:
         yield
         session.cursor.execute(LOSSY)
@@ -258,6 +258,6 @@ def text_rows(columns: Sequence[tuple[str, str]], rows: Sequence[Sequence[object
 
 
 PREPARE = "PREPARE __ducktail_place AS "
-LOSSY = "SET arrow_lossless_conversion = false"
+LOSSY = "SET SESSION arrow_lossless_conversion = false"
 KEPT_ROWS = "__ducktail_rows"
 ARROW = {"BIGINT": pa.int64(), "INTEGER": pa.int32(), "BOOLEAN": pa.bool_(), "DOUBLE": pa.float64()}

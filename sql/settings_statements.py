@@ -93,7 +93,8 @@ def _set_in_duckdb(session: Context, found: Variable, value: str) -> None:
     text = {"on": "true", "off": "false"}.get(value) or literal(value)
     try:
         for cursor in (session.cursor, session.meta):
-            cursor.execute(f"SET {found.duckdb} = {text}")
+            # Without SESSION some settings of DuckDB change for every cursor of the process.
+            cursor.execute(f"SET SESSION {found.duckdb} = {text}")
     except duckdb.Error as error:
         raise translated(error) from error
 

@@ -50,7 +50,7 @@ def taken_whole(session: Context, text: str, values: Sequence[object]) -> Taken:
         place if (carrier := carried(type_)) is None else f"{place}::{carrier} AS {place}"
         for place, type_ in zip(places, types, strict=True)
     ]
-    session.cursor.execute("SET arrow_lossless_conversion = true")
+    session.cursor.execute("SET SESSION arrow_lossless_conversion = true")
     try:
         # The line break ends a comment at the text's end.
         wrapped = f"SELECT {', '.join(items)} FROM ({text}\n) AS taken({', '.join(places)})"

@@ -221,13 +221,6 @@ VARIABLES: dict[str, Variable] = {
             "integer_division", "off", _boolean, "1 / 2 is 0, as in PostgreSQL", duckdb="integer_division"
         ),
         Variable(
-            "default_order",
-            "asc",
-            _only("asc", "desc"),
-            "order of ORDER BY without a word",
-            duckdb="default_order",
-        ),
-        Variable(
             "default_null_order",
             "nulls_last",
             _only("nulls_last", "nulls_first"),

@@ -206,3 +206,29 @@ def test_a_captured_table_under_its_whole_name(client: Client, database: Databas
     client("drop table temp.t")
     client(f"delete from {name}")
     assert client.one("select count(*) from stream s") == 4
+
+
+def test_no_session_changes_the_order_that_others_get(client: Client, connect: Callable[..., Client]) -> None:
+    """Some settings of DuckDB are the process's: one session's would turn every image and every read."""
+    other = connect()
+    with raises("42501"):
+        other("set default_order = 'desc'")
+    other("set default_null_order = 'nulls_first'")
+    assert other("from (values (1), (null)) v(i) order by i") == [(None,), (1,)]
+    assert client("from (values (1), (null)) v(i) order by i") == [(1,), (None,)]
+    client("create table pair (id int primary key, a int, b int)")
+    client("create stream sp on pair with (partitions = 1)")
+    client("insert into pair values (1, 2, 3)")
+    client("insert into pair values (2, 2, 3)")
+    assert client("select after from stream sp") == [('{"id":1,"a":2,"b":3}',), ('{"id":2,"a":2,"b":3}',)]
+
+
+def test_no_read_changes_how_others_get_their_rows(client: Client, connect: Callable[..., Client]) -> None:
+    """DuckDB's lossless Arrow form belongs to the cursor that asked for it."""
+    client("create table big (id int primary key, h hugeint)")
+    client("create stream sb on big")
+    client("insert into big values (1, 2)")
+    assert client("select max(h) from stream sb envelope changes after 0") == [(2,)]
+    client("with w as (delete from big returning *) select * from w")
+    other = connect()
+    assert other.one("select current_setting('arrow_lossless_conversion')") is False
