@@ -422,12 +422,13 @@ def _drop_locked(
         f"DELETE FROM ducktail.stream_edges WHERE stream_id = {stream.stream_id}",
         *(f"DROP VIEW IF EXISTS {ident(stream.schema)}.{ident(view)}" for view in stream.views),
     ]
-    if groups:
+    tombstone = database.offsets.tombstone() if groups else None
+    if tombstone is not None:
         statements += [
             f"DELETE FROM ducktail.group_catalog WHERE group_id IN ({ids})",
             f"DELETE FROM ducktail.offset_log WHERE group_id IN ({ids})",
             f"DELETE FROM ducktail.passed_positions WHERE group_id IN ({ids})",
-            insert_sql([database.offsets.tombstone()]),
+            insert_sql([tombstone]),
         ]
     statements += [
         "DELETE FROM ducktail.meta WHERE name = 'dropped'",
@@ -450,7 +451,8 @@ def _drop_locked(
         database.catalog_version += 1
         if last:
             database.conflicts.pop(captured.table_id, None)
-    database.offsets.drop_groups([group.group_id for group in groups])
+    if tombstone is not None:
+        database.offsets.drop_groups([group.group_id for group in groups], tombstone)
 
 
 def commit_sql(txid: int, base_lsn: int, events: int, commit_us: int) -> str:

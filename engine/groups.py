@@ -67,7 +67,8 @@ def drop_group(database: Database, transaction: Transaction, group: Group) -> No
         transaction.cursor.execute(
             f"DELETE FROM ducktail.{table} WHERE group_id = {group.group_id}"
         ).fetchall()
-    transaction.cursor.execute(insert_sql([database.offsets.tombstone()])).fetchall()
+    tombstone = database.offsets.tombstone()
+    transaction.cursor.execute(insert_sql([tombstone])).fetchall()
     transaction.defines = True
     transaction.offsets.pop(group.group_id, None)
     transaction.new_groups.pop(group.key, None)
@@ -78,7 +79,7 @@ def drop_group(database: Database, transaction: Transaction, group: Group) -> No
         if known is not None and known.group_id == group.group_id:
             del database.catalog.groups[group.key]
         database.catalog_version += 1
-        database.offsets.drop_groups([group.group_id])
+        database.offsets.drop_groups([group.group_id], tombstone)
 
     transaction.on_commit.append(forget)
 

@@ -340,7 +340,9 @@ class Offsets:
         group = self._positions.get(move.group_id)
         if group is not None:
             for partition, lsn in move.lsns.items():
-                group[partition] = Position(lsn, move.committed_at_us, move.committed_by, move.seq)
+                known = group.get(partition)
+                if known is None or known.seq < move.seq:
+                    group[partition] = Position(lsn, move.committed_at_us, move.committed_by, move.seq)
         self._rows += 1
 
     def _many_rows(self) -> bool:
@@ -354,15 +356,15 @@ class Offsets:
             through = self._seq
             groups = {g: p for g, p in self._positions.items() if g not in self._holders}
             live = {position.seq for positions in groups.values() for position in positions.values()}
-        if not groups:
-            self._kept = self._rows
-            return
-        known, kept = ", ".join(map(str, groups)), ", ".join(map(str, sorted(live)))
+            # A drop may have committed and not yet said so: its row, the latest, has to stay.
+            dropped = max((position.seq for position in groups.pop(DROPPED).values()), default=0)
+        known, kept = (", ".join(map(str, sorted(numbers))) or "NULL" for numbers in (groups, live))
         with self._writing:
             try:
                 self._cursor.execute(
                     f"DELETE FROM {SCHEMA}.offset_log WHERE seq <= {through} "
-                    f"AND group_id IN ({known}) AND seq NOT IN ({kept})"
+                    f"AND group_id IN ({known}) AND seq NOT IN ({kept}) "
+                    f"OR group_id = {DROPPED} AND seq < {dropped}"
                 ).fetchall()
             except duckdb.TransactionException:
                 pass  # A transaction that drops a group deletes the same rows: the next time will do.
@@ -420,9 +422,10 @@ class Offsets:
             self._positions[move.group_id] = {}
             self._apply(move)
 
-    def drop_groups(self, group_ids: Iterable[int]) -> None:
-        """Groups are gone."""
+    def drop_groups(self, group_ids: Iterable[int], tombstone: Move) -> None:
+        """Groups are gone; `tombstone` is what their drop has written."""
         with self._condition:
+            self._apply(tombstone)
             for group_id in group_ids:
                 self._positions.pop(group_id, None)
                 self._seeks.pop(group_id, None)

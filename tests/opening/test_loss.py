@@ -96,6 +96,23 @@ def test_dropping_a_group_is_no_loss(killed: Files) -> None:
     closed(open_client(killed))
 
 
+def test_offsets_folded_after_a_drop_are_no_loss(killed: Files) -> None:
+    client = open_client(killed)
+    for name in ("h", "i"):
+        client(f"create consumer group {name} on s")
+    client("drop consumer group h on s")
+    client("drop consumer group i on s")
+    client.session.database.offsets.fold()
+    closed(client)
+    client = open_client(killed)
+    client("drop consumer group g on s")
+    client.session.database.offsets.fold()
+    dropped = "select count(*) from ducktail.offset_log"
+    assert client.session.database.cursor().execute(dropped).fetchall() == [(1,)]
+    closed(client)
+    closed(open_client(killed))
+
+
 def test_a_loss_that_is_accepted_never_gives_an_lsn_twice(killed: Files) -> None:
     chain = read_chain(killed.wal)
     assert chain is not None
