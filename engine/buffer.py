@@ -273,8 +273,15 @@ class StreamBuffer:
         self._rows.extend(rows)
 
     def add_changes(self, changes: StreamBuffer) -> None:
-        """Share the bytes with the rows of ENVELOPE CHANGES."""
+        """Share the bytes with the rows of ENVELOPE CHANGES, unless these are too many by now.
+
+        What has been trimmed since they were asked for is a gap in them as well.
+        """
         with self.mutex:
+            if changes.bytes_max > self.bytes_max // 2:
+                return
+            for mine, theirs in zip(self.partitions, changes.partitions, strict=True):
+                theirs.trimmed_through_lsn = mine.trimmed_through_lsn
             self.bytes_max -= changes.bytes_max
             self.changes = changes
             while self.bytes > self.bytes_max:
@@ -328,10 +335,8 @@ class StreamBuffer:
 
     def trim(self, edges: Edges) -> None:
         """Events up to these edges are no longer retained."""
-        changes = self.changes
-        if changes is not None:
-            changes.trim(edges)
         with self.mutex:
+            changes = self.changes
             if self._lsns and self._lsns[-1] <= edges.through_lsn:
                 self._clear()  # All of it at once: a row at a time, writers would wait for it.
             while self._first < len(self._lsns) and self._lsns[self._first] <= edges.through_lsn:
@@ -340,12 +345,13 @@ class StreamBuffer:
                 self.partitions[number].trim(edge)
             self.edge_lsn = edges.through_lsn
             self.retained_bytes.trim(edges.through_lsn)
+        if changes is not None:
+            changes.trim(edges)
 
     def resize(self, bytes_max: int) -> None:
         """Another byte bound: what does not fit any more is dropped now."""
-        self.drop_changes()
         with self.mutex:
-            self.bytes_max = bytes_max
+            self.changes, self.bytes_max = None, bytes_max
             while self.bytes > self.bytes_max:
                 self._drop_oldest()
 

@@ -174,17 +174,19 @@ def _publish(
         counted = _counted(cursor, query, written)
         events = sum(added.total for added in counted.values())
         if events * EVENT_BYTES_MIN > buffer.bytes_max:
-            sample = written.events_sql(query, written.last_lsn + 1 - SAMPLE_ROWS * written.lsns // events)
+            last_lsn = max(added.last_lsn for added in counted.values())
+            sample = written.events_sql(query, last_lsn - SAMPLE_ROWS * written.lsns // events)
             size = _event_bytes(cursor, sample)
             buffer.append(counted, commit_us, events * size)
             buffer.drop_changes()
             newest = buffer.bytes_max // (size + ROW_OVERHEAD_BYTES) * written.lsns // events
-            return lambda: _fill(cursor, query, buffer, written, newest)
+            return lambda: _fill(cursor, query, buffer, written, last_lsn - 1 - newest)
     gathered = _gathered(cursor, query, buffer, written)
     if gathered.additions:
         buffer.append(gathered.additions, commit_us, gathered.size)
-    if buffer.changes is not None:
-        _publish_changes(cursor, ChangesQuery(query), buffer, written)
+    changes = buffer.changes
+    if changes is not None:
+        _publish_changes(cursor, ChangesQuery(query), buffer, changes, written)
     return None
 
 
@@ -245,21 +247,20 @@ def _fill(
     query: EventQuery,
     buffer: StreamBuffer,
     written: _Written,
-    newest: int,
+    after_lsn: int,
 ) -> None:
-    """Put the events of the newest LSNs of a round that has been counted into the buffers."""
-    buffer.fill(_gathered(cursor, query, buffer, written, written.last_lsn - newest).additions)
+    """Put the newest events of a round that has been counted into the buffers."""
+    buffer.fill(_gathered(cursor, query, buffer, written, after_lsn).additions)
 
 
 def _publish_changes(
     cursor: duckdb.DuckDBPyConnection,
     query: ChangesQuery,
     buffer: StreamBuffer,
+    changes: StreamBuffer,
     written: _Written,
 ) -> None:
     """The same events once more, as rows of ENVELOPE CHANGES."""
-    changes = buffer.changes
-    assert changes is not None
     if written.lsns > CHANGES_LSNS_MAX:
         # They would push out all that is there: the next hot read makes the rows that it wants.
         buffer.drop_changes()

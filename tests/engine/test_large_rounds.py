@@ -45,6 +45,16 @@ def test_a_large_transaction_is_readable_whole(client: Client, options: str, whe
     assert client(tail) == client(f"select * from s where lsn > {buffered_from} order by lsn")
 
 
+def test_the_bytes_of_events_that_are_all_at_the_beginning_count(client: Client) -> None:
+    client("create stream s on t where v = 'a' with (buffer_bytes = '64 KiB')")
+    client("insert into t select i, case when i < 5000 then 'a' else 'b' end from range(50000) r(i)")
+    assert len(client("select * from stream s")) == 5000
+    assert client.one("select bytes from ducktail.streams") > 5000 * 100
+    client("insert into t values (-4, 'a')")
+    assert client.one("select count(*) from stream s") == 5001
+    assert 3500 < client(BUFFERED)[0][1] < 5000, "the newest of it are buffered"
+
+
 def test_a_fill_that_never_comes_leaves_a_stream_readable(
     client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
