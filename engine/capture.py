@@ -213,7 +213,8 @@ def _executed(run: _Run, plan: Plan, explain: Explain | None) -> Outcome:
             raise duckdb.InvalidInputException(TWICE)
         _apply(run, plan, entries, events, rows)
     returned = explained if plan.returning is None or explained else run.table(plan.returning)
-    return Outcome(events, rows, _keys(entries, events, 2), returned)
+    told = frozenset[int]() if plan.entries is None else _keys(entries, events, 2)
+    return Outcome(events, rows, told, returned)
 
 
 # What the log tells of an event: (key) in shape A, else (op, "has no row id", key).

@@ -41,13 +41,13 @@ def plan_repeatable(dml: Dml, table: CapturedTable) -> Plan:
     ]
     columns = images("n", shape)
     source = f"({dml.query}) AS {_SOURCE}({','.join(names[place] for place in given)})"
-    key = conflict_hash("i", shape) or "NULL"
+    key = conflict_hash("i", shape)
     return Plan(
         shape=Shape.LOG_FIRST,
         log=f"INSERT INTO {table.log}(lsn,txid,op,key_hash,{columns}) "
         f"SELECT {BASE}+row_number() OVER (),{TXID},'i',{partition_hash('n', shape)},{columns} "
         f"FROM (SELECT {','.join(values)} FROM {source}) AS {_ROWS}",
         lists_entries=False,
-        entries=f"SELECT 'i',false,{key} FROM {logged(table)}",
+        entries=f"SELECT 'i',false,{key} FROM {logged(table)}" if key else None,
         verbatim=dml.text,
     )

@@ -100,6 +100,7 @@ class Database:
         self._next_session_id = 0
         self._closed = False
         self._claimed: tuple[int, int] | None = None
+        self._doubt: tuple[Transaction, Sequence[Move], int] | None = None
         file.connection.create_function(
             schema.LIVE_FUNCTION, self._live, ["VARCHAR"], "VARCHAR", side_effects=True
         )
@@ -322,6 +323,7 @@ class Database:
         if transaction.snapshot_counter is None:
             with self.mutex:
                 transaction.snapshot_counter = self.counter
+                transaction.catalog_version = self.catalog_version
                 self._snapshots[transaction.session_id] = self.counter
 
     def lock_writer(self, session_id: int, timeout_ms: int) -> Waiting[None]:
@@ -332,6 +334,7 @@ class Database:
         """
         future = self.writer_lock.acquire(session_id)
         if future is None:
+            self._settle_doubt(session_id)
             return
         granted = False
         try:
@@ -347,6 +350,7 @@ class Database:
                 hint="SELECT * FROM ducktail.sessions shows who holds it; lock_timeout is how long "
                 "a writer waits.",
             )
+        self._settle_doubt(session_id)
 
     def unlock_writer(self, session_id: int) -> None:
         """Let go of the writer lock."""
@@ -511,10 +515,35 @@ class Database:
             try:
                 transaction.cursor.execute("COMMIT")
             except BaseException as error:
-                if not self._stands(transaction, moves):
+                try:
+                    stands = self._stands(transaction, moves)
+                except BaseException:
+                    # Whoever writes next asks again first: its numbers may be taken.
+                    self._doubt = (transaction, moves, commit_us) if transaction.numbered else None
+                    self.rollback(transaction)
+                    raise
+                if not stands:
                     self.rollback(transaction)
                     raise translated(error) if isinstance(error, duckdb.Error) else error from error
         return commit_us
+
+    def _settle_doubt(self, session_id: int) -> None:
+        """Under the writer lock: a COMMIT whose outcome was not known stands, or it does not.
+
+        Raises:
+            IoError: 58030, it is still not known; the writer lock is free again.
+        """
+        if self._doubt is None:
+            return
+        transaction, moves, commit_us = self._doubt
+        try:
+            stands = self._stands(transaction, moves)
+        except BaseException:
+            self.writer_lock.release(session_id)
+            raise
+        self._doubt = None
+        if stands:
+            self._committed(transaction, moves, commit_us)
 
     def _lock_offsets(
         self, transaction: Transaction, timeout_ms: int

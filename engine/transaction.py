@@ -40,6 +40,7 @@ class Transaction:
         session_id: whose it is; the owner of every lock it takes.
         snapshot_counter: the engine's commit counter noted before DuckDB took the transaction's
             MVCC snapshot; None while it has none.
+        catalog_version: the engine's, noted with it.
         defines: it makes or drops a group, under the writer lock.
         indexes_changed: it has made or dropped an index, which only it sees so far.
         txid, base_lsn: set when it gets the writer lock: its events are base_lsn + 1, + 2, ...
@@ -49,6 +50,7 @@ class Transaction:
     cursor: duckdb.DuckDBPyConnection
     committed_by: str = ""
     snapshot_counter: int | None = None
+    catalog_version: int = 0
     has_writer_lock: bool = False
     txid: int = 0
     base_lsn: int = 0

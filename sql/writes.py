@@ -207,7 +207,8 @@ def _captured(
         captured = yield from session.database.enter_captured(transaction, key, session.lock_timeout_ms)
         if captured is None:
             return None
-        plan, shape = _plan(session, statement, classified, captured)
+        version = (transaction.catalog_version, session.names.path)
+        plan, shape = _plan(session, statement, classified, captured, version)
         try:
             with how.keeping(session, shape.types):
                 outcome = session.database.write_captured(
@@ -223,14 +224,20 @@ def _captured(
 
 
 def _plan(
-    session: Context, statement: Statement, classified: Classified, captured: Captured
+    session: Context,
+    statement: Statement,
+    classified: Classified,
+    captured: Captured,
+    version: tuple[int, tuple[str, ...]],
 ) -> tuple[capture.Plan, Bound]:
     """The statement's plan for the table as it is, kept with the statement.
+
+    Names are those of the transaction's own MVCC snapshot: `version` is the catalog's then and the search
+    path. A plan for others may take a view for a table.
 
     The user's own text is bound first, on the session's cursor: a wrong name is told with its place
     in what the user wrote.
     """
-    version = session.database.catalog_version
     kept = statement.plans.get(classified.text)
     if isinstance(kept, tuple) and kept[0] is captured.table and kept[1] == version:
         return kept[2], kept[3]

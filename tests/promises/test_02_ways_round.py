@@ -8,6 +8,7 @@ import pytest
 from local_client import Client, fold, raises, state_of
 
 from ducktail.engine.database import Database
+from ducktail.engine.waiting import run
 
 
 @pytest.fixture
@@ -232,3 +233,43 @@ def test_no_read_changes_how_others_get_their_rows(client: Client, connect: Call
     client("with w as (delete from big returning *) select * from w")
     other = connect()
     assert other.one("select current_setting('arrow_lossless_conversion')") is False
+
+
+def test_a_plan_is_of_the_transactions_own_names(connect: Callable[..., Client]) -> None:
+    """What was a table that reads the same twice may be a view that does not."""
+    client, other = connect(), connect()
+    client("create table t (v double)")
+    client("create table u (v double)")
+    client("insert into u values (1)")
+    client("create stream s on t")
+    insert = "insert into t select v from u"
+    client("begin")
+    client("select * from t")
+    other("drop table u")
+    other("create view u as select random() as v")
+    client(insert)
+    client("commit")
+    client(insert)
+    client("create schema further")
+    client("create table further.u as select 2 as v")
+    copied = "insert into main.t select v from u"
+    statement = run(client.session.parse(copied))
+    for path in ("further", "main", "further", "main"):
+        client(f"set search_path = '{path}'")
+        run(client.session.execute(statement))
+    rows = client("select v from t order by v")
+    assert len(rows) == 6
+    assert client("select (after->>'v')::double as v from stream s order by v") == rows
+
+
+def test_a_bulk_insert_without_a_key_meets_nothing(connect: Callable[..., Client]) -> None:
+    client, other = connect(), connect()
+    client("create table t (v int)")
+    client("create table u as select i::int as v from range(20000) r(i)")
+    client("create stream s on t")
+    client("begin")
+    client("select * from t")
+    other("insert into t values (-1)")
+    client("insert into t select v from u")
+    client("commit")
+    assert client.one("select count(*) from stream s") == 20001
