@@ -217,7 +217,8 @@ class Database:
 
     def hold_buffers(self) -> None:
         """Keep all buffers together within their bound."""
-        buffers = list(self.buffers.values())
+        with self.mutex:
+            buffers = list(self.buffers.values())
         changes = [buffer.changes for buffer in buffers]
         hold([*buffers, *filter(None, changes)], self.settings.buffer_bytes_total)
 

@@ -149,13 +149,24 @@ class Retention:
             try:
                 # Bytes are counted when events are published.
                 run(self._database.wait_published(self._database.last_lsn))
+                failure: duckdb.Error | None = None
                 for captured in self._tables():
-                    goals = {s.stream_id: self._goal(s) for s in captured.streams}
-                    self._move_edges(captured.table_id, goals)
-                    self._cut_log(captured.table_id)
+                    if self._stop.is_set():
+                        return
+                    try:
+                        self._look_at(captured)
+                    except duckdb.Error as error:
+                        failure = failure or error  # One log that is damaged keeps no other from being cut.
                 self._cut_commits()
+                if failure is not None:
+                    raise failure
             except duckdb.Error as error:
                 raise translated(error) from error
+
+    def _look_at(self, captured: Captured) -> None:
+        goals = {stream.stream_id: self._goal(stream) for stream in captured.streams}
+        self._move_edges(captured.table_id, goals)
+        self._cut_log(captured.table_id)
 
     def trim(self, stream: Stream, through_lsn: int, reason: str = BY_TIME) -> None:
         """Let one stream go of everything up to the transaction that `through_lsn` is in.
@@ -229,6 +240,8 @@ class Retention:
             f"SELECT min(last_lsn) FROM {SCHEMA}.commits WHERE last_lsn >= {goal.through_lsn}",
         )
         through_lsn = int(row[0])
+        if through_lsn > self._database.last_lsn:
+            return None  # Its COMMIT has not returned yet: the next pass sees.
         # The buffers must hold what is counted before they let go of it.
         run(self._database.wait_published(through_lsn))
         query = self._database.event_query(stream)

@@ -106,6 +106,23 @@ def test_never_and_the_default(client: Client, clock: Hands) -> None:
     assert log_of(client) == (1, 1)
 
 
+def test_a_log_that_cannot_be_read_keeps_no_other_from_being_cut(client: Client, clock: Hands) -> None:
+    logs = []
+    for name in ("a", "b", "c"):
+        client(f"create table {name} (id int primary key)")
+        client(f"create stream s{name} on {name} with (partitions = 1, retention = '1 hour')")
+        client(f"insert into {name} select i from range(10) r(i)")
+        logs.append(client.session.database.catalog.tables["main", name].table.log)
+    assert client.one("select count(*) from stream sc") == 10
+    cursor = client.session.database.cursor()
+    cursor.execute(f"DROP TABLE {logs[0]}")
+    clock.us += DAY_US
+    with raises("42P01"):
+        look(client)
+    for log in logs[1:]:
+        assert cursor.execute(f"SELECT count(*) FROM {log}").fetchall() == [(0,)]
+
+
 def test_each_stream_has_its_own_edge(client: Client, clock: Hands) -> None:
     client("create table t (id int primary key)")
     client("create stream short on t where id % 2 = 0 with (retention = '1 hour')")
