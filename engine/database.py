@@ -9,6 +9,8 @@ The rules that it keeps:
   first statement that lets DuckDB take its MVCC snapshot: what commits later has a larger number.
 - Memory (catalog, buffers, committed LSNs) changes only after DuckDB's COMMIT.
 - No DuckDB call is made under `mutex`.
+- What is made from the file is made in `_stand`: at the open, and again where DuckDB has given its
+  instance up (`reopening.py`).
 
 Source: docs/design/engine.md.
 """
@@ -18,6 +20,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -33,6 +36,7 @@ from .clock import Clock, SystemClock
 from .conflicts import Conflicts
 from .duckdb_errors import translated
 from .errors import (
+    DucktailError,
     InvalidParameterValue,
     IoError,
     LockNotAvailable,
@@ -48,10 +52,12 @@ from .offsets import Move, Offsets, going_back, insert_sql
 from .publisher import Note, Publisher
 from .publishing import publish, refill
 from .quoting import ident
+from .reopening import Reopener
 from .retention import Retention
 from .scan import Scan, ScanRange
 from .sessions import SessionEntry, Watchdog
 from .settings import Settings
+from .side_file import SideFile
 from .streams import Captured, Catalog, Group, Stream
 from .table import read_shape
 from .transaction import PendingOffset, Transaction
@@ -63,6 +69,9 @@ logger = logging.getLogger(__name__)
 # Rows of ENVELOPE CHANGES are kept ready for so long after the last hot read of them, in seconds: a
 # poll loop rests less, and each event costs twice while they are kept.
 CHANGES_IDLE_S = 60.0
+
+# What a COMMIT says that DuckDB neither did nor refused, as far as can be told.
+UNKNOWN = "the outcome of a COMMIT is unknown"
 
 # How long a system view waits for the publisher before it shows what there is.
 LIVE_WAIT_S = 10.0
@@ -92,29 +101,20 @@ class Database:
         self.sessions: dict[int, SessionEntry] = {}
         self.counter = 0
         self.catalog_version = 0
+        self.generation = 0
         self.last_lsn = 0
         self.last_txid = 0
         self.last_commit_us = 0
-        self._file = file
+        self.side: SideFile | None = None
+        self._stands = False
+        self._openers: list[Callable[[Database], None]] = []
+        self._reopener = Reopener(self._let_go, self._come_back, clock, has_file=file.path != MEMORY)
         self._snapshots: dict[int, int] = {}  # session id -> counter noted for its open snapshot
         self._next_session_id = 0
         self._closed = False
         self._claimed: tuple[int, int] | None = None
         self._doubt: tuple[Transaction, Sequence[Move], int] | None = None
-        file.connection.create_function(
-            schema.LIVE_FUNCTION, self._live, ["VARCHAR"], "VARCHAR", side_effects=True
-        )
-        self._load(accept_loss=accept_loss)
-        self.offsets = Offsets(self.cursor(utc=True), clock, self._offsets_written)
-        self._publish_cursor = self.cursor(utc=True)
-        self._refill_all()
-        self.publisher = Publisher(self._publish, self.last_lsn)
-        bound = settings.wal_bytes_max
-        self._watchdog = Watchdog(self.sessions, clock, file.wal_path, bound, self.checkpoint)
-        self._watchdog.start()
-        interval_ms = settings.retention_interval_ms
-        self.retention = Retention(self, self.cursor(utc=True), self.new_session_id(), interval_ms)
-        self.retention.start()
+        self._stand(file, {}, accept_loss=accept_loss)
 
     # Opening and closing.
 
@@ -163,14 +163,119 @@ class Database:
         if self._closed:
             return
         self._closed = True
-        self._watchdog.close()
-        self.retention.close()
-        self.offsets.close()
-        self.publisher.close()
+        self._reopener.close()
+        self._end_threads()
         self._file.close()
         if self.side is not None:
             self.side.close()
         opening.release(self._claimed)
+
+    def _stand(self, file: DuckdbFile, seeks: Mapping[int, int], *, accept_loss: bool) -> None:
+        """Make everything that is made from the file; the threads last, when nothing can fail any more."""
+        self._file = file
+        file.connection.create_function(
+            schema.LIVE_FUNCTION, self._live, ["VARCHAR"], "VARCHAR", side_effects=True
+        )
+        self._load(accept_loss=accept_loss)
+        for opener in self._openers:
+            opener(self)
+        self._publish_cursor = self.cursor(utc=True)
+        self._refill_all()
+        clock, settings = self.clock, self.settings
+        interval_ms = settings.retention_interval_ms
+        retention = Retention(self, self.cursor(utc=True), self.new_session_id(), interval_ms)
+        self.offsets = Offsets(self.cursor(utc=True), clock, self._offsets_written, seeks)
+        self.publisher = Publisher(self._publish, self.last_lsn)
+        bound = settings.wal_bytes_max
+        self._watchdog = Watchdog(self.sessions, clock, file.wal_path, bound, self.checkpoint)
+        self.retention = retention
+        self._watchdog.start()
+        self.retention.start()
+        self._stands = True
+
+    def _end_threads(self) -> None:
+        """Publish and write what is under way, and end the engine's threads."""
+        if self._stands:
+            self._stands = False
+            self._watchdog.close()
+            self.retention.close()
+            self.offsets.close()
+            self.publisher.close()
+
+    # Falling, and coming back: see reopening.py.
+
+    def at_opening(self, opener: Callable[[Database], None]) -> None:
+        """Have something made beside the database: now, and whenever its file has been opened again."""
+        opener(self)
+        if opener not in self._openers:
+            self._openers.append(opener)
+
+    @property
+    def fallen(self) -> DucktailError | None:
+        """What statements are answered while the database is not open: DuckDB has given it up."""
+        return self._reopener.error
+
+    def has_fallen(self) -> bool:
+        """Whether DuckDB has given the database up; it is then opened again. Asks DuckDB.
+
+        To be asked by whoever met an I/O error, or one that DuckDB has no word for.
+        """
+        if self.fallen is None and not self._closed:
+            reason = self._file.why_invalidated()
+            if reason is not None:
+                self._reopener.fell(reason)
+        return self.fallen is not None
+
+    def standing(self) -> Waiting[None]:
+        """Wait while the file is being opened again.
+
+        Raises:
+            IoError: 58030, it cannot be opened yet. DataCorrupted: XX001, it lacks what was acknowledged.
+        """
+        yield from self._reopener.standing()
+
+    def _let_go(self, error: DucktailError) -> None:
+        """Nobody has a cursor on the old instance any more, and it is closed.
+
+        Raises:
+            IoError: 58030, a session is still at work on it.
+        """
+        with self.mutex:
+            entries = list(self.sessions.values())
+        for entry in entries:
+            entry.warn(error)
+        late = [entry.session_id for entry in entries if not entry.let_go(error)]
+        if late:
+            raise IoError(f"sessions {late} are still at work on what has been given up")
+        self._end_threads()
+        self._file.abandon()
+        if self.side is not None:
+            self.side.close()
+
+    def _come_back(self) -> None:
+        """Open the file again, with all that is held against it at a start.
+
+        Raises:
+            IoError: 58030, DuckDB does not open it. DataCorrupted: XX001, it lacks what was acknowledged.
+        """
+        if not opening.lock_is_free(self.path):
+            raise IoError(f'database file "{self.path}" is in use by another process')
+        opening.check_logs(self.path, accept_loss=False)
+        file = opening.connect(self.path, accept_loss=False)
+        with self.mutex:
+            self._snapshots.clear()
+            self._doubt = None
+            self.indexes_changed = False
+            self.buffers = {}
+        try:
+            self._stand(file, self.offsets.all_seeks(), accept_loss=False)
+        except BaseException:
+            file.abandon()
+            if self.side is not None:
+                self.side.close()
+            raise
+        self.generation += 1
+        self.catalog_version += 1
 
     def cursor(self, *, utc: bool = False) -> duckdb.DuckDBPyConnection:
         """A new DuckDB cursor on this database; with `utc`, in that time zone."""
@@ -183,6 +288,9 @@ class Database:
             cursor.execute("CHECKPOINT")
         except duckdb.TransactionException:
             return
+        except duckdb.FatalException:
+            self.has_fallen()
+            raise
         finally:
             cursor.close()
 
@@ -190,7 +298,12 @@ class Database:
         """Look at the file, install or migrate our schema, read the counters and the catalog."""
         cursor = self.cursor(utc=True)
         looked = opening.look(cursor, self.path, accept_loss=accept_loss)
-        settled = opening.settle(cursor, self.path, looked)
+        try:
+            settled = opening.settle(cursor, self.path, looked)
+        except BaseException:
+            if looked.side is not None:
+                looked.side.close()
+            raise
         lock_down(cursor, self.path, self.settings.allowed_directories)
         self.side, self.holes = settled.side, settled.holes
         counters = settled.counters
@@ -242,8 +355,15 @@ class Database:
     # Sessions.
 
     def register(self, entry: SessionEntry) -> None:
-        """Make a session known; its id comes from `new_session_id`."""
+        """Make a session known, before it has a cursor; its id comes from `new_session_id`.
+
+        Raises:
+            IoError: 58030, DuckDB has given the database up, and its file is not open again yet.
+        """
         with self.mutex:
+            fallen = self.fallen
+            if fallen is not None:
+                raise fallen
             self.sessions[entry.session_id] = entry
 
     def new_session_id(self) -> int:
@@ -331,12 +451,21 @@ class Database:
         """Wait for the writer lock.
 
         Raises:
-            LockNotAvailable: 55P03, not within `timeout_ms`.
+            LockNotAvailable: 55P03, not within `timeout_ms`. IoError: 58030, DuckDB has given the
+            database up: what the next LSN is must be read first.
         """
+        held = self.writer_lock.holder() == session_id
         future = self.writer_lock.acquire(session_id)
-        if future is None:
-            self._settle_doubt(session_id)
-            return
+        if future is not None:
+            yield from self._wait_for_writer(session_id, future, timeout_ms)
+        fallen = self.fallen
+        if fallen is not None:
+            if not held:
+                self.writer_lock.release(session_id)
+            raise fallen
+        self._settle_doubt(session_id)
+
+    def _wait_for_writer(self, session_id: int, future: Future[None], timeout_ms: int) -> Waiting[None]:
         granted = False
         try:
             granted = yield Wait(future, timeout_ms / 1000)
@@ -351,7 +480,6 @@ class Database:
                 hint="SELECT * FROM ducktail.sessions shows who holds it; lock_timeout is how long "
                 "a writer waits.",
             )
-        self._settle_doubt(session_id)
 
     def unlock_writer(self, session_id: int) -> None:
         """Let go of the writer lock."""
@@ -517,16 +645,24 @@ class Database:
                 transaction.cursor.execute("COMMIT")
             except BaseException as error:
                 try:
-                    stands = self._stands(transaction, moves)
+                    done = self._took_effect(transaction, moves)
                 except BaseException:
-                    # Whoever writes next asks again first: its numbers may be taken.
-                    self._doubt = (transaction, moves, commit_us) if transaction.numbered else None
+                    self._outcome_unknown(transaction, moves, commit_us)
                     self.rollback(transaction)
                     raise
-                if not stands:
+                if not done:
                     self.rollback(transaction)
                     raise translated(error) if isinstance(error, duckdb.Error) else error from error
         return commit_us
+
+    def _outcome_unknown(self, transaction: Transaction, moves: Sequence[Move], commit_us: int) -> None:
+        """Nobody writes before it is known: from the file that is opened again, or by asking again."""
+        if self.has_fallen():
+            # A SEEK may have been in it: read positions from before are not to be committed.
+            for group_id in transaction.offsets:
+                self.offsets.seeked(group_id)
+        elif transaction.numbered:
+            self._doubt = (transaction, moves, commit_us)
 
     def _settle_doubt(self, session_id: int) -> None:
         """Under the writer lock: a COMMIT whose outcome was not known stands, or it does not.
@@ -538,7 +674,7 @@ class Database:
             return
         transaction, moves, commit_us = self._doubt
         try:
-            stands = self._stands(transaction, moves)
+            stands = self._took_effect(transaction, moves)
         except BaseException:
             self.writer_lock.release(session_id)
             raise
@@ -585,10 +721,15 @@ class Database:
                     hint="Roll back, read again and retry.",
                 )
 
-    def _stands(self, transaction: Transaction, moves: Sequence[Move]) -> bool:
-        """Whether a COMMIT that raised took effect all the same: another cursor sees its last rows."""
-        cursor = self.cursor()
+    def _took_effect(self, transaction: Transaction, moves: Sequence[Move]) -> bool:
+        """Whether a COMMIT that raised took effect all the same: another cursor sees its last rows.
+
+        Raises:
+            IoError: 58030, that cannot be told.
+        """
+        cursor: duckdb.DuckDBPyConnection | None = None
         try:
+            cursor = self.cursor()
             if transaction.numbered:
                 sql = f"SELECT count(*) FROM ducktail.commits WHERE txid = {transaction.txid}"
             elif moves:
@@ -598,9 +739,14 @@ class Database:
             row = ask_maybe(cursor, sql)
             return row is not None and bool(row[0])
         except duckdb.Error as error:
-            raise IoError("the outcome of a COMMIT is unknown", detail=str(translated(error))) from error
+            raise IoError(
+                UNKNOWN,
+                detail=str(translated(error)),
+                hint="Look whether it stands before it is tried again: it does, or does not, as a whole.",
+            ) from error
         finally:
-            cursor.close()
+            if cursor is not None:
+                cursor.close()
 
     def shield(self, session_id: int) -> AbstractContextManager[None]:
         """Within, a cancel of the session does not interrupt DuckDB: a COMMIT is all or nothing."""

@@ -8,8 +8,9 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from weakref import WeakSet
 
 import duckdb
 
@@ -58,6 +59,7 @@ class DuckdbFile:
     path: str
     connection: duckdb.DuckDBPyConnection
     catalog_name: str
+    _cursors: WeakSet[duckdb.DuckDBPyConnection] = field(default_factory=WeakSet, compare=False)
 
     @classmethod
     def connect(cls, path: str, settings: Settings | None = None, *, read_only: bool = False) -> DuckdbFile:
@@ -95,6 +97,7 @@ class DuckdbFile:
     def cursor(self, *, utc: bool = False) -> duckdb.DuckDBPyConnection:
         """A new DuckDB cursor; with `utc`, in that time zone."""
         cursor = self.connection.cursor()
+        self._cursors.add(cursor)
         cursor.execute("SET SESSION errors_as_json = true")
         if self.catalog_name == ALIAS:
             cursor.execute(f"USE {ident(ALIAS)}")
@@ -102,10 +105,26 @@ class DuckdbFile:
             cursor.execute("SET SESSION TimeZone = 'UTC'")
         return cursor
 
+    def why_invalidated(self) -> str | None:
+        """What made DuckDB give this database up; None where it has not."""
+        try:
+            self.cursor().close()
+        except duckdb.FatalException as error:
+            _, _, original = str(error).partition("Original error: ")
+            return " ".join(original.split()).strip('"') or str(error)
+        except duckdb.Error:
+            return None  # It is closed, or has no room for one more cursor: not this.
+        return None
+
     def abandon(self) -> None:
-        """Close the connection and leave the file and its log as they are."""
+        """Close the connection and its cursors, and leave the file and its log as they are.
+
+        No call of theirs may be under way. DuckDB lets go of the file with the last of them.
+        """
         with suppress(duckdb.Error):
             self.connection.execute("PRAGMA disable_checkpoint_on_shutdown")
+        for cursor in list(self._cursors):
+            cursor.close()
         self.connection.close()
 
     def close(self) -> None:

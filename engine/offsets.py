@@ -127,10 +127,15 @@ class Offsets:
     Args:
         written: told the number of the last offset commit of a batch, once it is durable and before
             it is acknowledged.
+        seeks: what the Offsets before this one say, where the file has been opened again.
     """
 
     def __init__(
-        self, cursor: duckdb.DuckDBPyConnection, clock: Clock, written: Callable[[int], None]
+        self,
+        cursor: duckdb.DuckDBPyConnection,
+        clock: Clock,
+        written: Callable[[int], None],
+        seeks: Mapping[int, int],
     ) -> None:
         self._cursor = cursor
         self._written = written
@@ -139,7 +144,7 @@ class Offsets:
         self._condition = threading.Condition()  # guards all below
         self._queue: deque[Request] = deque()
         self._passed: dict[tuple[int, int], tuple[int, int]] = {}  # see `passed`
-        self._seeks: dict[int, int] = {}  # group id -> how often SEEK has moved it since the open
+        self._seeks = dict(seeks)  # group id -> how often SEEK has moved it since the open
         self._positions: dict[int, dict[int, Position]] = {DROPPED: {}}
         self._holders: dict[int, int] = {}  # group id -> session id, or COMMITTER
         self._waiters: dict[int, deque[tuple[int, Future[None]]]] = {}
@@ -175,6 +180,11 @@ class Offsets:
         """How often SEEK has moved a group since the database was opened."""
         with self._condition:
             return self._seeks.get(group_id, 0)
+
+    def all_seeks(self) -> dict[int, int]:
+        """Group id -> how often SEEK has moved it, for those that it has moved."""
+        with self._condition:
+            return dict(self._seeks)
 
     def seeked(self, group_id: int) -> int:
         """SEEK has moved a group; how often by now."""

@@ -71,6 +71,9 @@ class Retaining(Protocol):
     def wait_published(self, lsn: int) -> Waiting[None]:
         """Wait until every event up to `lsn` is readable."""
 
+    def has_fallen(self) -> bool:
+        """Whether DuckDB has given the database up."""
+
 
 @dataclass(frozen=True, slots=True)
 class Goal:
@@ -135,7 +138,7 @@ class Retention:
             except LockNotAvailable as busy:
                 logger.info("retention waits for the next pass: %s", busy)
             except Exception:  # Whatever it is, the next pass tries again, and nothing is half done.
-                if not self._stop.is_set():
+                if not self._stop.is_set() and not self._database.has_fallen():
                     logger.exception("letting go of old events")
 
     def look(self) -> None:

@@ -35,6 +35,8 @@ class SessionEntry:
     Args:
         end: ends the session with an error unless it is at work; True when it did. Called from
             the watchdog's thread.
+        warn: ends what the session is doing with an error, since the database has fallen.
+        let_go: closes its cursors, once it is at rest; False where it is not in time.
         idle_timeout_ms: its idle_in_transaction_session_timeout; 0 is never.
     """
 
@@ -42,6 +44,8 @@ class SessionEntry:
     user_name: str
     application_name: str
     end: Callable[[DucktailError], bool]
+    warn: Callable[[DucktailError], None]
+    let_go: Callable[[DucktailError], bool]
     idle_timeout_ms: int
     state: str = IDLE
     since_us: int = 0

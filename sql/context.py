@@ -7,6 +7,7 @@ session can import the runners.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import Protocol, TypeVar
 
 import duckdb
@@ -51,6 +52,9 @@ class Context(Protocol):
     @property
     def has_open_result(self) -> bool:
         """Whether the session's cursor still has rows to give."""
+
+    def looking(self) -> AbstractContextManager[None]:
+        """Within, names are looked up and texts bound, outside or inside a statement that runs."""
 
     def settle(self) -> None:
         """Take the rest of an unfinished result into memory, so that the cursor is free."""

@@ -86,7 +86,8 @@ def describe(session: Context, statement: Statement) -> Description:
     Raises:
         DucktailError: what is wrong with it.
     """
-    return DESCRIBERS.get(statement.classified.kind, _nothing)(session, statement)
+    with session.looking():
+        return DESCRIBERS.get(statement.classified.kind, _nothing)(session, statement)
 
 
 def _nothing(session: Context, statement: Statement) -> Description:

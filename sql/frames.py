@@ -157,6 +157,13 @@ class Frames:
             else:
                 self._drop(key)
 
+    def renew(self, cursor: duckdb.DuckDBPyConnection) -> None:
+        """The session has another cursor: `mend` registers everything there."""
+        self._cursor = cursor
+        self._changed = set(self._objects)
+        self.stale = True
+        self._names.temporary = set(self._objects)
+
     def close(self) -> None:
         """Let go of everything."""
         self._objects.clear()

@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from ..engine import datarow
 from ..engine.duckdb_errors import translated
-from ..engine.errors import OutOfMemory
+from ..engine.errors import DucktailError, OutOfMemory
 from ..engine.event_rows import event_batch, rows_in_formats
 from ..engine.log import EVENT_COLUMNS, EVENT_TYPES
 from ..engine.waiting import Waiting
@@ -258,6 +258,7 @@ class Result:
         self._guard: Guard | None = None
         self._rest: Batch | None = None
         self._ended = False
+        self._lost: DucktailError | None = None
 
     @classmethod
     def command(cls, tag: str) -> Result:
@@ -282,9 +283,10 @@ class Result:
         Raises:
             DucktailError: the statement failed under way; what was fetched before must not count.
         """
+        if self._lost is not None:
+            raise self._lost
         if self._ended:
             return None
-
         if self._guard is None:
             return self._next(max_rows)
         return self._guard(lambda: self._next(max_rows))
@@ -334,9 +336,13 @@ class Result:
         if not self._ended:
             self._end(complete=False)
 
-    def fail(self) -> None:
-        """The statement has failed or was cancelled: what it has given does not count."""
+    def fail(self, lost: DucktailError | None = None) -> None:
+        """The statement has failed or was cancelled: what it has given does not count.
+
+        With `lost`, it failed between two fetches: the next one says so.
+        """
         if not self._ended:
+            self._lost = lost
             self._end(complete=False)
             if self._on_fail is not None:
                 self._on_fail()

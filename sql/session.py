@@ -7,6 +7,10 @@ loop and under the calling thread of the DB-API. One call at a time: a driver ow
 Transactions are PostgreSQL's over DuckDB's: BEGIN is answered without DuckDB and takes no snapshot,
 an error makes the block fail until it ends (DuckDB's own transaction is rolled back at once, so a
 failed block holds no lock), and several statements of one message are an implicit block.
+
+Where DuckDB gives its database up, a session lets go of its cursors and makes new ones at its next
+statement: an open block has failed then, temporary tables are gone, settings, registered frames,
+prepared statements and read positions stay.
 Source: docs/design/sql.md, "Session".
 """
 
@@ -22,12 +26,14 @@ from typing import TypeVar
 import duckdb
 
 from ..engine.asking import ask_maybe
-from ..engine.database import Database
+from ..engine.database import UNKNOWN, Database
 from ..engine.duckdb_errors import translated
 from ..engine.errors import (
     AdminShutdown,
     DucktailError,
     InFailedTransaction,
+    InternalError,
+    IoError,
     QueryCanceled,
 )
 from ..engine.sessions import ACTIVE, FAILED, IDLE, IN_TRANSACTION, SessionEntry
@@ -47,6 +53,8 @@ T = TypeVar("T")
 # Statements kept parsed in a session, by text: drivers repeat theirs. A parsed statement is a few
 # kilobytes.
 STATEMENTS_KEPT = 256
+# How long a session that is told to let go of its cursors may take.
+LET_GO_S = 30.0
 # Notices kept for a driver that does not ask for them.
 NOTICES_MAX = 100
 
@@ -76,6 +84,7 @@ class Session:
 
     Raises:
         UndefinedObject: 42704, an unknown setting. InvalidParameterValue: 22023, a bad value.
+        IoError: 58030, DuckDB has given the database up, and its file is not open again yet.
     """
 
     def __init__(
@@ -91,11 +100,6 @@ class Session:
         self.wire = wire
         self.user = user
         self.id = database.new_session_id()
-        self.cursor = database.cursor()
-        self.meta = database.cursor()
-        self.names = Names(database, self._looking_cursor)
-        self.names.is_temporary = self._is_temporary
-        self.frames = Frames(self.cursor, self.names, self._forget_plans)
         bounds = database.settings
         self.variables = Variables(
             {
@@ -115,11 +119,16 @@ class Session:
         self._at_begin: dict[str, str] | None = None
         self._local: dict[str, str] = {}
         self._busy = threading.Lock()
+        # Cursors are made and closed by who has it; what is looked up without `_busy` has it too.
+        self._looking = threading.RLock()
+        self._dresses: list[Callable[[Session], None]] = []
+        self._warned: DucktailError | None = None
         self._cancel_lock = threading.Lock()
         self._running = False
         self._cancelled = False
         self._waiting: Future[None] | None = None
         self._ended: DucktailError | None = None
+        self._lost: DucktailError | None = None  # why the open block failed between two statements
         self._closed = False
         self._open_result: Result | None = None
         self._notices: list[Notice] = []
@@ -132,15 +141,23 @@ class Session:
             user,
             application_name,
             self._end_idle,
+            self._warn,
+            self._let_go,
             bounds.idle_in_transaction_session_timeout_ms,
         )
         self._mark(IDLE)
-        try:
-            self._apply_at_start(settings or {})
-        except BaseException:
-            self._free()
-            raise
-        database.register(self.entry)
+        with self._busy:
+            database.register(self.entry)
+            try:
+                self.generation = database.generation
+                self.cursor, self.meta = database.cursor(), database.cursor()
+                self.names = Names(database, self._looking_cursor)
+                self.names.is_temporary = self._is_temporary
+                self.frames = Frames(self.cursor, self.names, self._forget_plans)
+                self._apply_at_start(settings or {})
+            except BaseException:
+                database.unregister(self.id)
+                raise
         database.shields[self.id] = self._shield
 
     # What the driver asks.
@@ -172,10 +189,13 @@ class Session:
         Raises:
             SyntaxError_: 42601, with the position.
         """
+        if not self._running:
+            yield from self.database.standing()
         key = (text, tuple(oids), self.database.catalog_version)
         found = self._statements.pop(key, None)
         if found is None or self.ddl_in_block:
-            found = prepare(self, text, tuple(oids))
+            with self.looking():
+                found = prepare(self, text, tuple(oids))
             if self.ddl_in_block:
                 # What this transaction has changed is nobody else's yet, and may never be.
                 return found
@@ -183,7 +203,6 @@ class Session:
                 self._statements.pop(next(iter(self._statements)))
         self._statements[key] = found
         return found
-        yield  # A generator like its neighbours: parsing waits for nothing today.
 
     def execute(self, statement: Statement, parameters: Sequence[object] = ()) -> Waiting[Result]:
         """Run a statement.
@@ -227,6 +246,12 @@ class Session:
 
         yield from self._guarded(changed)
 
+    def dress(self, work: Callable[[Session], None]) -> None:
+        """Do something to the session's cursors: now, and to others that take their place."""
+        with self._busy, self._looking:
+            work(self)
+            self._dresses.append(work)
+
     def _forget_plans(self) -> None:
         """A name that texts may hold has come to mean something else."""
         for statement in (*self._statements.values(), *self.prepared.values()):
@@ -239,11 +264,21 @@ class Session:
         Raises:
             DucktailError: a row that is wrong, with its line; nothing of the COPY is kept.
         """
-        yield from self._guarded(lambda: copy.write(data))
+        yield from self._guarded(lambda: self._in_whole_block(lambda: copy.write(data)))
 
     def copy_done(self, copy: CopyIn) -> Waiting[Result]:
         """End a COPY FROM STDIN: all its rows are there."""
-        return (yield from self._guarded(copy.finish))
+        return (yield from self._guarded(lambda: self._in_whole_block(copy.finish)))
+
+    def _in_whole_block(self, work: Callable[[], Waiting[T]]) -> Waiting[T]:
+        """Go on with what was begun in the open block, unless the block failed meanwhile.
+
+        Raises:
+            IoError: 58030, it did: DuckDB gave the database up.
+        """
+        if self.block == BROKEN:
+            raise self._lost or InFailedTransaction("the transaction has failed")
+        return (yield from work())
 
     def begin_implicit(self) -> Waiting[None]:
         """What follows, up to `commit_implicit`, is one transaction (unless it says BEGIN itself)."""
@@ -260,7 +295,7 @@ class Session:
             DucktailError: the commit failed; everything of the block is rolled back.
         """
         if self.implicit:
-            yield from self._guarded(self.commit_block)
+            yield from self._guarded(lambda: self._in_whole_block(self.commit_block))
 
     def abort_implicit(self) -> Waiting[None]:
         """Roll an implicit block back, if it is still one."""
@@ -302,12 +337,17 @@ class Session:
             if not self._running:
                 return
             self._cancelled = True
-            waiting = self._waiting
-            self.cursor.interrupt()
-            for interrupt in list(self.interrupts):
-                interrupt()
+            waiting = self._interrupt()
         if waiting is not None:
             _finish(waiting)
+
+    def _interrupt(self) -> Future[None] | None:
+        """End the call that is under way; the wait that is to be ended as well."""
+        with suppress(duckdb.ConnectionException):  # Its cursor has been closed, and not yet renewed.
+            self.cursor.interrupt()
+        for interrupt in list(self.interrupts):
+            interrupt()
+        return self._waiting
 
     def close(self) -> Waiting[None]:
         """Roll back what is open and free everything; may be called twice."""
@@ -355,7 +395,7 @@ class Session:
 
     def begin_block(self) -> None:
         """Begin a block; DuckDB's transaction begins with the first statement that needs it."""
-        self.block = OPEN
+        self.block, self._lost = OPEN, None
         self._at_begin = dict(self.variables.values)
         self.entry.transaction_us = self.database.clock.now_us()
 
@@ -483,17 +523,22 @@ class Session:
 
     def _guarded(self, work: Callable[[], Waiting[T]]) -> Waiting[T]:
         """Run a piece of work: busy, cancellable, with its errors as ours."""
+        yield from self.database.standing()
         self._enter()
         try:
+            self._renew()
             return (yield from self._cancellable(work()))
         except duckdb.Error as error:
             found = self._as_ours(error)
             self.failed()
             raise found from error
         except DucktailError as error:
+            told = self._told(error)
             self.failed()
             if isinstance(error, QueryCanceled) and self._cancelled:
                 raise self._cancel_error() from error
+            if told is not error:
+                raise told from error
             raise
         except BaseException:
             # A closed driver, an interrupt of the thread, a fault of ours: nothing of it may stand.
@@ -506,6 +551,7 @@ class Session:
         """Run a fetch the same way; it waits for nothing."""
         self._enter()
         try:
+            self._renew()
             batch = step()
             if self._cancelled:
                 raise self._cancel_error()
@@ -515,9 +561,12 @@ class Session:
             self.failed()
             raise found from error
         except DucktailError as error:
+            told = self._told(error)
             self.failed()
-            if isinstance(error, QueryCanceled):
+            if isinstance(told, QueryCanceled):
                 raise self._cancel_error() from error
+            if told is not error:
+                raise told from error
             raise
         except BaseException:
             self.failed()
@@ -532,7 +581,7 @@ class Session:
             self._busy.release()
             raise self._ended or AdminShutdown("the session is closed")
         with self._cancel_lock:
-            self._running, self._cancelled = True, False
+            self._running, self._cancelled, self._warned = True, False, None
         self._mark(ACTIVE)
 
     def _catch_up(self) -> None:
@@ -565,7 +614,9 @@ class Session:
             wait = next(work)
             while True:
                 yield from self._one_wait(wait, deadline)
-                if self._cancelled:
+                if self._warned is not None:
+                    wait = work.throw(self._warned)
+                elif self._cancelled:
                     wait = work.throw(self._cancel_error())
                 elif deadline is not None and clock.monotonic_s() >= deadline and not wait.future.done():
                     wait = work.throw(QueryCanceled("canceling statement due to statement timeout"))
@@ -582,7 +633,7 @@ class Session:
         """Wait on a future of the session's own: it ends with the other, or with a cancel."""
         own: Future[None] = Future()
         with self._cancel_lock:
-            if self._cancelled:
+            if self._cancelled or self._warned is not None:
                 return
             self._waiting = own
         wait.future.add_done_callback(lambda _: _finish(own))
@@ -593,7 +644,7 @@ class Session:
         self._waiting = None
 
     def _as_ours(self, error: duckdb.Error) -> DucktailError:
-        found = translated(error)
+        found = self._told(translated(error))
         return self._cancel_error() if isinstance(found, QueryCanceled) else found
 
     def _cancel_error(self) -> QueryCanceled:
@@ -624,6 +675,89 @@ class Session:
             self.on_ended(error)
         return True
 
+    # When DuckDB has given the database up.
+
+    @contextmanager
+    def looking(self) -> Iterator[None]:
+        """Names are looked up and texts bound, outside or inside a statement that runs.
+
+        Raises:
+            DucktailError: what the work within says.
+        """
+        with self._looking:
+            try:
+                self._renew()
+                yield
+            except DucktailError as error:
+                told = self._told(error)
+                if told is not error:
+                    raise told from error
+                raise
+
+    def _told(self, error: DucktailError) -> DucktailError:
+        """An error as it is told: where DuckDB has given the database up, that is what it is of."""
+        if isinstance(error, IoError) and error.message.startswith(UNKNOWN):
+            return error
+        if self._warned is not None:
+            return self._warned
+        if not isinstance(error, (IoError, InternalError)) or not self.database.has_fallen():
+            return error
+        fallen = self.database.fallen
+        if fallen is None or not self._running or self.in_block:
+            return fallen or error
+        # It may have been its own COMMIT that DuckDB could not end.
+        told = " Where the statement wrote, its outcome is unknown."
+        return type(fallen)(fallen.message, detail=f"{fallen.detail}.{told}", hint=fallen.hint)
+
+    def _warn(self, error: DucktailError) -> None:
+        """End what the session is doing: the database has fallen."""
+        with self._cancel_lock:
+            if not self._running or self._warned is not None:
+                return
+            self._warned = error
+            waiting = self._interrupt()
+        if waiting is not None:
+            _finish(waiting)
+
+    def _let_go(self, error: DucktailError) -> bool:
+        """Close the cursors, once no statement runs; False where one still does."""
+        if not self._busy.acquire(timeout=LET_GO_S):
+            return False
+        try:
+            with self._looking:
+                result, self._open_result = self._open_result, None
+                if result is not None:
+                    result.fail(error)
+                if self.block == OPEN:
+                    self._lost = error
+                    self.failed()
+                self._close_cursors()
+        finally:
+            self._busy.release()
+        return True
+
+    def _renew(self) -> None:
+        """New cursors, where the file has been opened again since the last ones were made.
+
+        Raises:
+            IoError: 58030, it is not open.
+        """
+        fallen = self.database.fallen
+        if fallen is not None:
+            raise fallen
+        if self.generation == self.database.generation:
+            return
+        from .settings_statements import renew_values
+
+        with self._looking:
+            self.generation = self.database.generation
+            self.cursor, self.meta = self.database.cursor(), self.database.cursor()
+            self.frames.renew(self.cursor)
+            self._forget_plans()
+            renew_values(self)
+            for work in self._dresses:
+                work(self)
+
     # Results under way.
 
     def settle(self) -> None:
@@ -643,6 +777,9 @@ class Session:
 
     def _free(self) -> None:
         self.frames.close()
+        self._close_cursors()
+
+    def _close_cursors(self) -> None:
         for cursor in (self.cursor, self.meta):
             with suppress(duckdb.Error):
                 cursor.close()

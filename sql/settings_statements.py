@@ -69,6 +69,14 @@ def apply_value(session: Context, key: str, value: str, *, local: bool) -> None:
         session.changed(other, other, shown, report=False, local=local)
 
 
+def renew_values(session: Context) -> None:
+    """Give the session's settings to new cursors of DuckDB's; what DuckDB alone knows is at its default."""
+    for key, found in VARIABLES.items():
+        value = session.variables.values[key]
+        if found.duckdb is not None and value != found.default:
+            _set_in_duckdb(session, found, value)
+
+
 def _path(value: str) -> tuple[str, ...]:
     return tuple(part.strip().strip('"') for part in value.split(",") if part.strip())
 

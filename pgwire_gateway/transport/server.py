@@ -111,7 +111,7 @@ class Server:
     async def start(self) -> None:
         """Begin to accept connections."""
         self._loop = asyncio.get_running_loop()
-        await self._loop.run_in_executor(self._workers, catalog.install, self._database)
+        await self._loop.run_in_executor(self._workers, self._database.at_opening, catalog.install)
         self._server = await self._loop.create_server(self._connect, sock=self._listener)
         self._database.announce(" ".join(map(str, self.address)))
 
@@ -179,7 +179,7 @@ class Server:
                 wire=True,
             )
             try:
-                catalog.attach(session)
+                session.dress(catalog.attach)
             except BaseException:
                 run(session.close())
                 raise
