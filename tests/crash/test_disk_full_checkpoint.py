@@ -20,7 +20,8 @@ import psycopg
 import pytest
 from server_process import ServerProcess
 
-FILLED_ROWS = 30_000
+# Together they are more than DuckDB's log may be before a COMMIT checkpoints (16 MiB).
+FILLED_ROWS, ROWS = 50_000, 1000
 IO_ERROR, FAILED_BLOCK = "58030", "25P02"
 # A client that tries again waits so long in between, and gives up after so many seconds.
 PAUSE_S, PATIENCE_S = 0.05, 30.0
@@ -38,16 +39,14 @@ def set_up(connection: Connection) -> None:
     connection.execute("create table t (id int primary key, v text)")
     connection.execute("create stream s on t with (partitions = 1)")
     connection.execute("create consumer group g on s")
-    connection.execute(
-        f"insert into t select i, md5(i::text) || md5((i * 7)::text) from range({FILLED_ROWS}) r(i)"
-    )
+    write(connection, 0, FILLED_ROWS)
     connection.execute("checkpoint")
 
 
-def write_more(connection: Connection, first: int, rows: int = 1000) -> None:
-    connection.execute(
-        f"insert into t select i, md5(i::text) || md5((i * 7)::text) from range({first}, {first + rows}) r(i)"
-    )
+def write(connection: Connection, first: int, rows: int = ROWS) -> None:
+    """Rows of some 330 bytes that do not get much smaller in the file."""
+    value = "||".join(f"sha256((i * {factor})::text)" for factor in (1, 3, 5, 7, 11))
+    connection.execute(f"insert into t select i, {value} from range({first}, {first + rows}) r(i)")
 
 
 def sqlstate(act: Callable[[], object]) -> str | None:
@@ -110,9 +109,9 @@ def test_the_engine_comes_back(serve: Callable[..., ServerProcess]) -> None:
         two.execute("commit offsets on s consumer group g")
         acknowledged = FILLED_ROWS
         with full(server):
-            for number in range(20):
-                write_more(one, FILLED_ROWS + 1000 * number)
-                acknowledged += 1000
+            for number in range(5):
+                write(one, FILLED_ROWS + ROWS * number)
+                acknowledged += ROWS
             two.autocommit = False
             two.execute("insert into t values (-1, 'never committed')")
             assert sqlstate(lambda: idle.execute("checkpoint")) == IO_ERROR
@@ -124,8 +123,8 @@ def test_the_engine_comes_back(serve: Callable[..., ServerProcess]) -> None:
             assert descriptors(server) == 1
         two.rollback()
         two.autocommit = True
-        again(lambda: write_more(one, 100_000))
-        assert check(two, acknowledged + 1000) == acknowledged + 1000
+        again(lambda: write(one, 100_000))
+        assert check(two, acknowledged + ROWS) == acknowledged + ROWS
         read = two.execute("select lsn from stream s consumer group g limit 1").fetchall()
         assert read == [(101,)]
         again(lambda: one.execute("checkpoint"))
@@ -145,4 +144,36 @@ def test_the_engine_comes_back(serve: Callable[..., ServerProcess]) -> None:
     server.kill()
     server.start()
     with server.connect() as connection:
-        check(connection, acknowledged + 1000)
+        check(connection, acknowledged + ROWS)
+
+
+@pytest.mark.slow
+def test_a_commit_that_cannot_checkpoint(serve: Callable[..., ServerProcess]) -> None:
+    """DuckDB checkpoints within the COMMIT that makes its log too large: then nobody knows what stands."""
+    server = serve("full.duckdb")
+    with server.connect() as connection:
+        set_up(connection)
+        acknowledged = FILLED_ROWS
+        with full(server):
+            for number in range(100):
+                try:
+                    write(connection, FILLED_ROWS + ROWS * number)
+                except psycopg.OperationalError as error:
+                    assert error.sqlstate == IO_ERROR
+                    assert "the outcome of a COMMIT is unknown" in str(error)
+                    break
+                acknowledged += ROWS
+            else:
+                raise AssertionError("no COMMIT failed")
+            # While the disk is full the next COMMIT ends so as well; nothing of it is told as done.
+            again(lambda: rows_of(connection))
+            assert sqlstate(lambda: write(connection, 1_000_000)) == IO_ERROR
+            again(lambda: rows_of(connection))
+        again(lambda: connection.execute("checkpoint"))
+        rows = check(connection, acknowledged)
+        assert rows <= acknowledged + 2 * ROWS and rows % ROWS == 0
+        write(connection, 2_000_000)
+    server.kill()
+    server.start()
+    with server.connect() as connection:
+        assert check(connection, rows + ROWS) == rows + ROWS
