@@ -261,7 +261,7 @@ class Database:
         if not opening.lock_is_free(self.path):
             raise IoError(f'database file "{self.path}" is in use by another process')
         opening.check_logs(self.path, accept_loss=False)
-        file = opening.connect(self.path, accept_loss=False)
+        file = opening.connect(self.path, self.settings, accept_loss=False)
         with self.mutex:
             self._snapshots.clear()
             self._doubt = None
@@ -859,7 +859,9 @@ class Database:
                     buffer.drop_changes()
                 return publish(self._publish_cursor, query, buffer, notes)
         except Exception:
-            logger.exception('publishing stream "%s" failed: its log is read again', stream.name)
+            # Where the database has fallen that says it all; the buffers get the error all the same.
+            if not self.has_fallen():
+                logger.exception('publishing stream "%s" failed: its log is read again', stream.name)
         if self.catalog.stream_by_id(stream.stream_id) is not None:
             with self.edges_lock:
                 self.buffers[stream.stream_id] = self._refilled(
