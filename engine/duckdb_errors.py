@@ -92,6 +92,8 @@ RULES: dict[str, tuple[tuple[str, type[e.DucktailError]], ...]] = {
     "FatalException": ((r"", e.IoError),),
     "ConnectionException": ((r"", e.IoError),),
     "HTTPException": ((r"", e.InsufficientPrivilege),),
+    "ResourceInUseException": ((r"file handle conflict", e.ObjectInUse),),
+    "Error": ((r"install the required extension", e.InsufficientPrivilege),),
     "InternalException": ((r"", e.InternalError),),
 }
 

@@ -31,6 +31,8 @@ RESERVED_CATALOGS = frozenset(
 # Below it DuckDB cannot keep the blocks of a few columns at once, for each of its threads.
 MEMORY_BYTES_MIN = 64 << 20
 
+DATA_HINT = "Make a database beside it, allow its directory, and read it with SQL: FROM 'file.csv'."
+
 # DuckDB settings that a session may still change after the configuration is locked.
 SESSION_CONFIGS = (
     "timezone",
@@ -87,6 +89,11 @@ class DuckdbFile:
         except duckdb.Error as error:
             raise _cannot_open(path, error) from error
         name = ALIAS if alias else str(ask(connection, "SELECT current_database()")[0])
+        (where,) = ask(connection, "SELECT path FROM duckdb_databases() WHERE database_name = $1", [name])
+        if where is None and path != MEMORY:
+            # DuckDB shows a file of data in a database in memory: what was written would be gone at its end.
+            connection.close()
+            raise IoError(f'"{path}" is a file of data, no DuckDB database', hint=DATA_HINT)
         return cls(path, connection, name)
 
     @property

@@ -22,7 +22,7 @@ from types import TracebackType
 from typing import Protocol
 
 from ..engine.database import Database
-from ..engine.errors import InFailedTransaction
+from ..engine.errors import CharacterNotInRepertoire, InFailedTransaction
 from ..engine.table import RESERVED_PREFIX
 from ..engine.waiting import run
 from . import opened
@@ -296,6 +296,7 @@ class Connection:
         Several statements are one transaction, as in one simple query of PostgreSQL.
         """
         self.check_open()
+        _check_text(text)
         try:
             return self._run_all(split_statements(text), parameters)
         finally:
@@ -307,6 +308,7 @@ class Connection:
         Outside a transaction the whole run is one.
         """
         self.check_open()
+        _check_text(text)
         try:
             if not self._autocommit and not self.in_transaction:
                 self._run_one("BEGIN")
@@ -395,6 +397,14 @@ def table_name(text: str) -> str:
     if not reader.at_end:
         raise reader.unexpected()
     return text
+
+
+def _check_text(text: str) -> None:
+    """A lone surrogate has no bytes in UTF-8, and DuckDB no word for it."""
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise CharacterNotInRepertoire(f"the statement is no Unicode text: {error.reason}") from error
 
 
 def connect(

@@ -273,3 +273,8 @@ def test_a_bulk_insert_without_a_key_meets_nothing(connect: Callable[..., Client
     client("insert into t select v from u")
     client("commit")
     assert client.one("select count(*) from stream s") == 20001
+
+
+def test_the_open_file_is_not_attached_a_second_time(client: Client, database: Database) -> None:
+    with raises("55006"):
+        client(f"from read_duckdb('{database.path}', table_name = 't')")

@@ -395,3 +395,21 @@ def test_serve_from_a_process_that_holds_the_database(tmp_path: Path) -> None:
             psycopg.connect(dsn, connect_timeout=2)
     with ducktail.connect(tmp_path / "shop.duckdb") as con:
         con.serve(port=0)
+
+
+def test_a_text_that_is_no_unicode(con: ducktail.Connection) -> None:
+    for call in (con.execute, lambda text: con.cursor().executemany(text, [()])):
+        with pytest.raises(ducktail.DataError) as found:
+            call("select '\ud800'")
+        assert found.value.sqlstate == "22021"
+
+
+@pytest.mark.parametrize("name", ["data.csv", "data.json"])
+def test_a_file_of_data_is_no_database(tmp_path: Path, name: str) -> None:
+    """DuckDB would show it in a database in memory, and every commit would be gone at the end."""
+    path = tmp_path / name
+    path.write_text('{"a": 1}\n')
+    with pytest.raises(ducktail.OperationalError) as found:
+        ducktail.connect(path)
+    assert found.value.sqlstate == "58030"
+    assert [file.name for file in tmp_path.iterdir()] == [name]
