@@ -3,7 +3,8 @@
 After each step: the model's rows are the table, the events that came are those that the model says (so
 that the stream folds to the table, both ways), every other stream is its view of them, hot reads and
 the stream's view give the same, LSNs are dense in commit order, and nothing appears behind a reader.
-Promises 1 to 9. DUCKTAIL_STATEFUL_EXAMPLES (default 25) is how many runs of up to 50 steps are made.
+Promises 1 to 9. DUCKTAIL_STATEFUL_EXAMPLES (default 12) is how many runs of up to 50 steps
+are made.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from ducktail.engine.json_images import value_sql
 from ducktail.engine.log import EVENT_NAMES
 from ducktail.engine.settings import Settings
 
-EXAMPLES = int(os.environ.get("DUCKTAIL_STATEFUL_EXAMPLES", "25"))
+EXAMPLES = int(os.environ.get("DUCKTAIL_STATEFUL_EXAMPLES", "12"))
 # Shrinking a failure takes minutes; CI prints the steps as they were.
 SHRINKS = bool(os.environ.get("DUCKTAIL_STATEFUL_SHRINK"))
 STEPS = 50
