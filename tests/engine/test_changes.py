@@ -16,6 +16,9 @@ from ducktail.engine.errors import DucktailError
 from ducktail.engine.event_rows import rows_in_formats
 from ducktail.engine.scan import Scan, ScanRange
 
+# Half a minute in all: left out of `make quick`.
+pytestmark = pytest.mark.slow
+
 # Each type with values that something on the way could change; NULL is added to all.
 TYPES: dict[str, list[str]] = {
     "BOOLEAN": ["true", "false"],

@@ -15,6 +15,9 @@ from ducktail.engine.database import Database
 from ducktail.engine.errors import InvalidParameterValue
 from ducktail.engine.settings import Settings
 
+# Eight seconds in all: left out of `make quick`.
+pytestmark = pytest.mark.slow
+
 MIB = 1 << 20
 
 
