@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import threading
 from bisect import bisect_right
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import repeat
 from operator import itemgetter
@@ -29,6 +29,11 @@ from .retained_bytes import RetainedBytes
 ROW_OVERHEAD_BYTES = 105
 # Rows are dropped from the front in steps, so that the cost of moving the rest is shared.
 DROP_STEP_ROWS = 1024
+
+
+def bytes_of(rows: Sequence[bytes]) -> int:
+    """What ready rows take in a buffer, bytes."""
+    return sum(map(len, rows)) + ROW_OVERHEAD_BYTES * len(rows)
 
 
 @dataclass(slots=True)
@@ -102,14 +107,14 @@ class PartitionBuffer:
         self.lsns.extend(added.lsns)
         self.rows.extend(added.rows)
         self.events += added.total
-        self.buffered_bytes += sum(map(len, added.rows)) + ROW_OVERHEAD_BYTES * len(added.rows)
+        self.buffered_bytes += bytes_of(added.rows)
         self.last_lsn = added.last_lsn
 
     def fill(self, added: Addition) -> None:
         """Put its newest events, which it has counted already, into the empty buffer."""
         self.lsns, self.rows, self.first = list(added.lsns), list(added.rows), 0
         self.unbuffered_through_lsn = added.skipped_through_lsn or added.first_lsn - 1
-        self.buffered_bytes = sum(map(len, added.rows)) + ROW_OVERHEAD_BYTES * len(added.rows)
+        self.buffered_bytes = bytes_of(added.rows)
 
     def clear(self) -> None:
         """Drop every buffered event; the counts stay."""
@@ -235,8 +240,7 @@ class StreamBuffer:
                 partition.last_commit_us = commit_us
                 self.bytes += partition.buffered_bytes - before
             self._extend(additions)
-            while self.bytes > self.bytes_max:
-                self._drop_oldest()
+            self._fit()
 
     def fill(self, additions: Mapping[int, Addition]) -> None:
         """Put the newest events, which were counted when they were appended, into the buffer.
@@ -253,8 +257,7 @@ class StreamBuffer:
                     partition.fill(added)
                     self.bytes += partition.buffered_bytes
             self._extend({n: a for n, a in additions.items() if self.partitions[n].lsns})
-            while self.bytes > self.bytes_max:
-                self._drop_oldest()
+            self._fit()
 
     def _extend(self, additions: Mapping[int, Addition]) -> None:
         """Put new events, which are later than all that are here, in LSN order."""
@@ -284,8 +287,7 @@ class StreamBuffer:
                 theirs.trimmed_through_lsn = mine.trimmed_through_lsn
             self.bytes_max -= changes.bytes_max
             self.changes = changes
-            while self.bytes > self.bytes_max:
-                self._drop_oldest()
+            self._fit()
 
     def drop_changes(self) -> None:
         """Let the rows of ENVELOPE CHANGES go; their bytes come back."""
@@ -316,6 +318,11 @@ class StreamBuffer:
                 freed += before - self.bytes
                 events -= 1
         return freed
+
+    def _fit(self) -> None:
+        """Drop the oldest events until the byte bound holds."""
+        while self.bytes > self.bytes_max:
+            self._drop_oldest()
 
     def _drop_oldest(self) -> None:
         number = self._numbers[self._first]
@@ -352,8 +359,7 @@ class StreamBuffer:
         """Another byte bound: what does not fit any more is dropped now."""
         with self.mutex:
             self.changes, self.bytes_max = None, bytes_max
-            while self.bytes > self.bytes_max:
-                self._drop_oldest()
+            self._fit()
 
     def holds(self, after: Mapping[int, int]) -> bool:
         """Whether every retained event after these LSNs (partition -> LSN) is buffered."""

@@ -273,17 +273,20 @@ def _write_log(run: _Run, plan: Plan) -> tuple[_Entries | None, int]:
         entries = run.rows(plan.log)
         return entries, len(entries)
     events = run.count(plan.log)
-    if plan.entries is None or events > KEYS_MAX:
-        return None, events
-    return run.rows(plan.entries) if events else [], events
+    return _entries_of(run, plan, events), events
 
 
 def _logged(run: _Run, plan: Plan, explain: Explain) -> tuple[_Entries | None, int]:
     """The same of a log's statement that has answered something else: asked of the log."""
     events = run.count(f"SELECT count(*) FROM {explain.log} WHERE lsn>{BASE}")
+    return _entries_of(run, plan, events), events
+
+
+def _entries_of(run: _Run, plan: Plan, events: int) -> _Entries | None:
+    """The entries, asked of the log; None where they are too many, or none has a key to tell."""
     if plan.entries is None or events > KEYS_MAX:
-        return None, events
-    return run.rows(plan.entries) if events else [], events
+        return None
+    return run.rows(plan.entries) if events else []
 
 
 def _keys(entries: _Entries | None, events: int, place: int) -> frozenset[int] | None:

@@ -21,7 +21,7 @@ import pyarrow as pa
 from . import datarow
 from .arrow_results import arrow_batches, arrow_table
 from .asking import ask, ask_maybe
-from .buffer import ROW_OVERHEAD_BYTES, Addition, StreamBuffer
+from .buffer import ROW_OVERHEAD_BYTES, Addition, StreamBuffer, bytes_of
 from .changes import ChangesQuery
 from .edges import read_edges
 from .log import EVENT_LAYOUT, EVENT_NAMES, EVENT_TYPES, EventQuery, Layout
@@ -86,7 +86,7 @@ class Gathered:
         added = self.additions.setdefault(number, Addition())
         mine = [rows[place] for place in places.tolist()]
         numbers = lsns.tolist()
-        size = sum(map(len, mine)) + ROW_OVERHEAD_BYTES * len(mine)
+        size = bytes_of(mine)
         if not added.total:
             added.first_lsn = numbers[0]
         added.lsns += numbers
