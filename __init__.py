@@ -20,7 +20,7 @@ from .engine.version import VERSION as __version__
 
 if TYPE_CHECKING:
     from .engine.database import Database
-    from .sql.dbapi import (
+    from .sql.dbapi.dbapi import (
         BINARY,
         DATETIME,
         NUMBER,
@@ -109,7 +109,7 @@ def connect(
         OperationalError: 55006, the file is open in another process, or here with other settings.
         DataError: 22023, an unknown setting or a value outside its bounds.
     """
-    from .sql import dbapi
+    from .sql.dbapi import dbapi
 
     return dbapi.connect(
         path,
@@ -132,6 +132,6 @@ def _serve(database: Database, host: str, port: int) -> Server:
 def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from .sql import dbapi
+    from .sql.dbapi import dbapi
 
     return getattr(dbapi, name)

@@ -15,10 +15,10 @@ from pathlib import Path
 
 import psycopg
 
-from .engine import backup
 from .engine.errors import DuplicateObject, IoError, ObjectInUse
-from .engine.side_file import DamagedSideFile, SideFile, side_path
-from .engine.wal_chain import wal_paths
+from .engine.storage import backup
+from .engine.storage.side_file import DamagedSideFile, SideFile, side_path
+from .engine.storage.wal_chain import wal_paths
 
 CONNECT_TIMEOUT_S = 10
 

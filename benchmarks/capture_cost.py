@@ -27,16 +27,16 @@ import duckdb
 import postgres
 import psycopg
 
-from ducktail.engine import capture
-from ducktail.engine.capture_description import CapturedTable, filled
+from ducktail.engine.capture import capture
+from ducktail.engine.capture.description import CapturedTable, filled
 from ducktail.engine.database import Database
 from ducktail.engine.log import create_log_sql
 from ducktail.engine.table import read_shape
 from ducktail.engine.waiting import run
-from ducktail.sql.classify import classify
-from ducktail.sql.dml import slice_dml
+from ducktail.sql.dml.dml import slice_dml
 from ducktail.sql.session import Session
 from ducktail.sql.statement import Statement
+from ducktail.sql.text.classify import classify
 
 HERE = Path(__file__).resolve().parent
 COLUMNS = (

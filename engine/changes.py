@@ -16,13 +16,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from . import datarow
-from .carrying import carried
 from .log import EventQuery, Layout
 from .quoting import ident
-from .schema import SCHEMA
+from .storage.schema import SCHEMA
 from .streams import CHANGES_SUFFIX, Captured, Stream
 from .table import Column
+from .values import datarow
+from .values.carrying import carried
 
 CHANGE_COLUMNS: tuple[tuple[str, str], ...] = (
     ("_change_type", "VARCHAR"),

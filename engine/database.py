@@ -27,13 +27,13 @@ from pathlib import Path
 
 import duckdb
 
-from . import capture, opening, schema
 from .asking import ask_maybe
 from .budget import hold
 from .buffer import StreamBuffer
+from .capture import capture
+from .capture.conflicts import Conflicts
 from .changes import ChangesQuery
 from .clock import Clock, SystemClock
-from .conflicts import Conflicts
 from .duckdb_errors import translated
 from .errors import (
     DucktailError,
@@ -43,21 +43,22 @@ from .errors import (
     SerializationFailure,
     UndefinedObject,
 )
-from .file import MEMORY, DuckdbFile, lock_down
 from .gate import Gate, TableKey
 from .live import live_rows
-from .loading import make_changes_views, read_catalog
 from .log import EventQuery
 from .offsets import Move, Offsets, going_back, insert_sql
 from .publisher import Note, Publisher
 from .publishing import publish, refill
 from .quoting import ident
-from .reopening import Reopener
 from .retention import Retention
 from .scan import Scan, ScanRange
 from .sessions import SessionEntry, Watchdog
 from .settings import Settings
-from .side_file import SideFile
+from .storage import opening, schema
+from .storage.file import MEMORY, DuckdbFile, lock_down
+from .storage.loading import make_changes_views, read_catalog
+from .storage.reopening import Reopener
+from .storage.side_file import SideFile
 from .streams import Captured, Catalog, Group, Stream
 from .table import read_shape
 from .transaction import PendingOffset, Transaction

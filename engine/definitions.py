@@ -13,10 +13,10 @@ from dataclasses import dataclass, replace
 
 import duckdb
 
-from . import capture
 from .asking import ask_maybe
+from .capture import capture
+from .capture.conflicts import Conflicts
 from .changes import clashing, view_statements
-from .conflicts import Conflicts
 from .database import Database
 from .duckdb_errors import translated
 from .errors import (

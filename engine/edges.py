@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 import duckdb
 
 from .quoting import literal
-from .schema import SCHEMA
+from .storage.schema import SCHEMA
 
 # The row of stream_edges that is the stream's own.
 WHOLE = -1

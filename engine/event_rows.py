@@ -12,9 +12,9 @@ from functools import lru_cache
 
 import pyarrow as pa
 
-from .datarow import fields
 from .log import EVENT_COLUMNS, EVENT_TYPES
-from .text_raw import turn_of
+from .values.datarow import fields
+from .values.text_raw import turn_of
 
 NULL = b"\xff\xff\xff\xff"
 

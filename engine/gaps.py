@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from .durations import interval_text
 from .edges import BY_BYTES, Edge
 from .errors import Gap
 from .quoting import ident, literal
 from .streams import Stream
+from .values.durations import interval_text
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,16 +16,16 @@ from typing import Any, Protocol
 
 import duckdb
 
-from . import datarow
 from .asking import ask_maybe
 from .buffer import PartitionBuffer, StreamBuffer
 from .clock import Clock
-from .durations import SECOND_US, interval_text
 from .log import EVENT_NAMES, EventQuery, shown_name
 from .offsets import Offsets, Position
 from .sessions import SessionEntry
 from .settings import Settings
 from .streams import OPERATIONS, Catalog, Group, Stream
+from .values import datarow
+from .values.durations import SECOND_US, interval_text
 from .writer_lock import WriterLock
 
 Row = dict[str, Any]

@@ -17,12 +17,12 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from .json_images import object_sql
 from .partitioning import hash_sql
 from .quoting import ident, literal
-from .schema import SCHEMA
+from .storage.schema import SCHEMA
 from .streams import Captured, Stream
 from .table import Column, TableShape
+from .values.json_images import object_sql
 
 EVENT_COLUMNS: tuple[tuple[str, str], ...] = (
     ("lsn", "BIGINT"),

@@ -27,7 +27,7 @@ from .clock import Clock
 from .duckdb_errors import translated
 from .errors import AdminShutdown, DucktailError, InvalidParameterValue, UndefinedObject, WrongState
 from .quoting import literal
-from .schema import SCHEMA
+from .storage.schema import SCHEMA
 
 logger = logging.getLogger(__name__)
 

@@ -25,8 +25,8 @@ import struct
 import uuid
 from collections.abc import Callable, Sequence
 
-from .duckdb_types import INTEGERS, DuckType, read_type
 from .errors import InvalidParameterValue, NotSupported
+from .values.duckdb_types import INTEGERS, DuckType, read_type
 
 EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 EPOCH_DATE = datetime.date(1970, 1, 1)

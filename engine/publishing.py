@@ -18,15 +18,15 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from . import datarow
-from .arrow_results import arrow_batches, arrow_table
 from .asking import ask, ask_maybe
 from .buffer import ROW_OVERHEAD_BYTES, Addition, StreamBuffer, bytes_of
 from .changes import ChangesQuery
 from .edges import read_edges
 from .log import EVENT_LAYOUT, EVENT_NAMES, EVENT_TYPES, EventQuery, Layout
 from .publisher import Note
-from .schema import SCHEMA
+from .storage.schema import SCHEMA
+from .values import datarow
+from .values.arrow_results import arrow_batches, arrow_table
 
 logger = logging.getLogger(__name__)
 

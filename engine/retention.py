@@ -33,7 +33,7 @@ from .edges import BY_BYTES, BY_TIME, Edge, Edges, read_edges
 from .errors import LockNotAvailable
 from .log import EventQuery
 from .offsets import Offsets
-from .schema import SCHEMA
+from .storage.schema import SCHEMA
 from .streams import Captured, Catalog, Stream
 from .waiting import Waiting, run
 

@@ -17,8 +17,6 @@ from dataclasses import dataclass, field
 import duckdb
 import pyarrow as pa
 
-from . import datarow
-from .arrow_results import arrow_table
 from .asking import ask_maybe
 from .buffer import Hot, PartitionBuffer, StreamBuffer
 from .changes import ChangesQuery
@@ -29,8 +27,10 @@ from .errors import UndefinedObject
 from .gaps import Gone
 from .log import EventQuery
 from .publishing import BATCH_ROWS, refill_changes
-from .schema import SCHEMA
+from .storage.schema import SCHEMA
 from .streams import Stream
+from .values import datarow
+from .values.arrow_results import arrow_table
 
 # Fewest log rows that one query of a cold read looks at: a smaller window saves nothing.
 WINDOW_ROWS_MIN = 1024

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
-from .capture import CapturedTable
+from .capture.capture import CapturedTable
 from .errors import UndefinedObject
 from .table import TableShape
 

@@ -14,8 +14,8 @@ import pyarrow as pa
 from ..engine.changes import ChangesQuery, clashing
 from ..engine.errors import NotSupported
 from ..engine.quoting import ident
-from . import statements as st
 from .context import Context
+from .language import statements as st
 from .results import Batch, Source
 from .tracking import TrackedBatch
 

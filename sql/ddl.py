@@ -22,13 +22,13 @@ from ..engine.errors import (
 from ..engine.quoting import ident
 from ..engine.table import RESERVED_PREFIX
 from ..engine.waiting import Waiting
-from .classified import Classified, DdlFacts
 from .context import Context
 from .names import OURS, TEMPORARY, Key
 from .reads import refuse_captured
 from .results import Result
 from .running import count_of
 from .statement import Statement
+from .text.classified import Classified, DdlFacts
 
 
 def run(session: Context, statement: Statement, parameters: tuple[object, ...]) -> Waiting[Result]:

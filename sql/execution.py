@@ -7,11 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from ..engine import pgtypes
 from ..engine.errors import DucktailError, NotSupported
+from ..engine.values import pgtypes
 from ..engine.waiting import Waiting
 from . import (
-    copying,
     group_statements,
     offset_statements,
     prepared,
@@ -23,17 +22,18 @@ from . import (
     utilities,
     writes,
 )
-from . import statements as st
-from .classified import Classified, Kind
-from .classify import classify
 from .context import Context, Runner
-from .later import refuse_later
-from .parse import Query, has_scan, parameter_types, parse
-from .replacing import user_position
+from .copy import copying
+from .language import statements as st
+from .language.later import refuse_later
+from .language.parse import Query, has_scan, parameter_types, parse
 from .results import Result, ResultColumn
 from .running import bound_with_types
 from .scan_relation import HIDDEN_LSN
 from .statement import Description, Statement
+from .text.classified import Classified, Kind
+from .text.classify import classify
+from .text.replacing import user_position
 
 # Verbs that are answered from the session's own state.
 INLINE_VERBS = frozenset({"BEGIN", "SAVEPOINT", "RELEASE"})

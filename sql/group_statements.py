@@ -20,14 +20,14 @@ from ..engine.errors import (
     UndefinedObject,
 )
 from ..engine.places import Place, lsns_at
-from ..engine.schema import LIVE_VIEWS
+from ..engine.storage.schema import LIVE_VIEWS
 from ..engine.streams import Group, Stream
 from ..engine.transaction import Transaction
 from ..engine.waiting import Waiting
-from . import statements as st
 from .context import Context
+from .language import statements as st
+from .language.position_text import parse_after
 from .offset_statements import committed_lsns
-from .position_text import parse_after
 from .results import Result
 from .running import text_rows
 from .stream_statements import DESCRIBE_COLUMNS, SEEK_COLUMNS, Values, number, text, value_of

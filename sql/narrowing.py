@@ -14,10 +14,10 @@ import duckdb
 from ..engine.asking import ask
 from ..engine.errors import DucktailError
 from ..engine.places import last_lsn_before
-from . import statements as st
 from .context import Context
+from .language import statements as st
 from .opening import Pruning
-from .pruning import Fact, chosen_partitions
+from .shape.pruning import Fact, chosen_partitions
 from .stream_statements import Values, number
 
 

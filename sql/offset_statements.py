@@ -15,9 +15,9 @@ from ..engine.offsets import Request, going_back
 from ..engine.streams import Group, Stream
 from ..engine.transaction import PendingOffset, Transaction
 from ..engine.waiting import Wait, Waiting
-from . import statements as st
 from .context import Context
-from .position_text import parse_positions
+from .language import statements as st
+from .language.position_text import parse_positions
 from .results import Result
 from .stream_statements import Values, number, text
 

@@ -16,10 +16,10 @@ from ..engine.errors import InvalidParameterValue
 from ..engine.scan import Scan, ScanRange, gone
 from ..engine.streams import Group, Stream
 from ..engine.waiting import Waiting
-from . import statements as st
 from .context import Context
+from .language import statements as st
+from .language.position_text import parse_after
 from .offset_statements import committed_lsns
-from .position_text import parse_after
 from .stream_statements import Values, number, text, value_of
 
 

@@ -19,13 +19,13 @@ from ..engine.errors import (
 )
 from ..engine.waiting import Waiting
 from . import staged
-from .classified import Kind
 from .context import Context, Runner
-from .parse import Query
+from .language.parse import Query
 from .results import Result, ResultColumn
 from .running import text_rows
 from .scans import explainable
 from .statement import Statement
+from .text.classified import Kind
 
 PLAN_COLUMNS = (ResultColumn("QUERY PLAN", "VARCHAR"),)
 PREPARED_MAX = 10_000

@@ -8,13 +8,13 @@ import duckdb
 
 from ..engine.errors import LockNotAvailable, NotSupported
 from ..engine.waiting import Waiting
-from .classified import Reader
 from .context import Context
 from .names import Key
 from .results import Result, select_tag
 from .running import bound, lossless, query_result, rows_of, rows_result, with_casts
 from .statement import Statement
-from .tokens import tokenize
+from .text.classified import Reader
+from .text.tokens import tokenize
 
 CTE_VERBS = frozenset({"INSERT", "UPDATE", "DELETE", "MERGE"})
 

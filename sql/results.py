@@ -15,11 +15,11 @@ from typing import Protocol
 import duckdb
 import pyarrow as pa
 
-from ..engine import datarow
 from ..engine.duckdb_errors import translated
 from ..engine.errors import DucktailError, OutOfMemory
 from ..engine.event_rows import event_batch, rows_in_formats
 from ..engine.log import EVENT_COLUMNS, EVENT_TYPES
+from ..engine.values import datarow
 from ..engine.waiting import Waiting
 
 # Rows that DuckDB gives at a time: 8,192 was the best size when encoding was measured.

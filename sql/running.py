@@ -8,15 +8,15 @@ from contextlib import contextmanager
 import duckdb
 import pyarrow as pa
 
-from ..engine import datarow
-from ..engine.arrow_results import arrow_table
-from ..engine.binding import Bound, bind, type_text
+from ..engine.capture.binding import Bound, bind, type_text
 from ..engine.duckdb_errors import FILES_HINT, translated
 from ..engine.errors import DucktailError, InsufficientPrivilege, UndefinedTable
+from ..engine.values import datarow
+from ..engine.values.arrow_results import arrow_table
 from ..engine.waiting import Waiting
 from .context import Context
 from .results import BATCH_ROWS, ArrowSource, Result, ResultColumn, select_tag, table_result
-from .tokens import tokenize
+from .text.tokens import tokenize
 
 
 def binding_cursor(session: Context) -> duckdb.DuckDBPyConnection:

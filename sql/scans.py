@@ -27,28 +27,30 @@ from ..engine.errors import (
     UndefinedTable,
 )
 from ..engine.log import EVENT_TYPES
-from ..engine.pgtypes import pg_type
 from ..engine.quoting import ident
 from ..engine.scan import Scan
+from ..engine.values.pgtypes import pg_type
 from ..engine.waiting import Waiting
-from . import copying, shape, staged
-from . import statements as st
+from . import staged
 from .changes import PairSource, changes_of, columns_of, whole_rows
-from .classified import Classified
-from .classify import classify
 from .context import Context, Runner
+from .copy import copying
+from .language import statements as st
+from .language.parse import Query
 from .narrowing import pruning, within_times
 from .opening import Opened, Pruning, new_scan, open_scan
-from .parse import Query
-from .replacing import Piece, cut, numbered, user_position
 from .results import EVENT_RESULT, Batch, EventBatch, Result, ResultColumn, Source, select_tag
 from .running import bound, query_result, with_casts
 from .scan_relation import EMPTY, HIDDEN_LSN, EventRelation
-from .shape import Cut, Kind, Shape, Unit, shapes_of
-from .shape_columns import outputs_of_scan
+from .shape import shape
+from .shape.columns import outputs_of_scan
+from .shape.shape import Cut, Kind, Shape, Unit, shapes_of
 from .statement import Statement
 from .stream_statements import Values, number
 from .taken import taken_whole
+from .text.classified import Classified
+from .text.classify import classify
+from .text.replacing import Piece, cut, numbered, user_position
 from .tracking import TrackedBatch, Tracker
 
 # Ready rows handed out at a time.

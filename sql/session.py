@@ -39,13 +39,13 @@ from ..engine.errors import (
 from ..engine.sessions import ACTIVE, FAILED, IDLE, IN_TRANSACTION, SessionEntry
 from ..engine.transaction import Transaction
 from ..engine.waiting import Wait, Waiting
-from .classified import Kind
 from .execution import RUNNERS, prepare
 from .frames import Frames
 from .names import Names
 from .positions import ReadPositions
 from .results import Batch, CopyIn, Result
 from .statement import Statement
+from .text.classified import Kind
 from .variables import Variables
 
 T = TypeVar("T")

@@ -11,12 +11,12 @@ from ..engine.errors import ActiveTransaction, InsufficientPrivilege, UndefinedO
 from ..engine.quoting import ident, literal
 from ..engine.table import RESERVED_PREFIX
 from ..engine.waiting import Waiting
-from .classified import SettingFacts
 from .context import Context
 from .names import OURS
 from .results import Result, ResultColumn, table_result
 from .running import query_result
 from .statement import Statement
+from .text.classified import SettingFacts
 from .variables import VARIABLES, Variable, variable
 
 TEXT = "VARCHAR"

@@ -21,15 +21,15 @@ from ..engine.errors import NotSupported
 from ..engine.quoting import ident
 from ..engine.waiting import Waiting
 from . import ddl, reads, writes
-from .classified import Classified, Kind
-from .classify import classify
 from .context import Context
 from .names import Key
-from .replacing import Piece, cut, numbered
 from .results import Result, ResultColumn
 from .running import atomically, bound, result_columns, rows_of, whole, with_casts
 from .statement import Statement
-from .with_list import Part, needed, with_list, words
+from .text.classified import Classified, Kind
+from .text.classify import classify
+from .text.replacing import Piece, cut, numbered
+from .text.with_list import Part, needed, with_list, words
 
 Values = tuple[object, ...]
 # Runs what is left of the statement: its text, classified, and its parameters.

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from .classified import Classified
 from .results import ResultColumn
+from .text.classified import Classified
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,14 +13,14 @@ from ..engine.errors import (
     NotSupported,
 )
 from ..engine.log import EVENT_COLUMNS
-from ..engine.schema import LIVE_VIEWS
+from ..engine.storage.schema import LIVE_VIEWS
 from ..engine.streams import DEFAULT_BUFFER_BYTES, DEFAULT_RETENTION_US, Stream
 from ..engine.waiting import Waiting
-from . import statements as st
 from .context import Context
+from .language import statements as st
+from .language.options import Options
+from .language.position_text import format_positions
 from .names import TEMPORARY
-from .options import Options
-from .position_text import format_positions
 from .results import Result, ResultColumn, table_result
 from .running import text_rows
 

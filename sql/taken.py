@@ -1,7 +1,7 @@
 """The rows of a query, taken into memory whole, to be read again by the same session.
 
 Arrow loses some of DuckDB's types on the way unless it is told not to, and a few even then
-(engine/carrying.py): those travel in another type and are cast back where the rows are read.
+(engine/values/carrying.py): those travel in another type and are cast back where the rows are read.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from ..engine.binding import type_text
-from ..engine.carrying import carried
+from ..engine.capture.binding import type_text
 from ..engine.quoting import ident
+from ..engine.values.carrying import carried
 from .context import Context
 from .running import LOSSY
 

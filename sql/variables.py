@@ -19,7 +19,7 @@ from ..engine.errors import (
     NotSupported,
     UndefinedObject,
 )
-from .units import parse_interval_ms
+from .text.units import parse_interval_ms
 
 SERVER_VERSION = "15.0"
 APPLICATION_NAME_CHARS_MAX = 256

@@ -14,9 +14,9 @@ from dataclasses import dataclass, replace
 import duckdb
 import pyarrow as pa
 
-from ..engine import capture
-from ..engine.binding import Bound, bind
-from ..engine.capture import read_macros, read_views
+from ..engine.capture import capture
+from ..engine.capture.binding import Bound, bind
+from ..engine.capture.capture import read_macros, read_views
 from ..engine.duckdb_errors import translated
 from ..engine.errors import InsufficientPrivilege, NotSupported
 from ..engine.quoting import ident
@@ -24,15 +24,15 @@ from ..engine.streams import Captured
 from ..engine.table import is_plain_table
 from ..engine.transaction import Transaction
 from ..engine.waiting import Waiting
-from .classified import Classified
-from .classify import classify
 from .context import Context
-from .dml import slice_dml
+from .dml.dml import slice_dml
 from .names import OURS, TEMPORARY, Key
 from .reads import refuse_captured
 from .results import Result
 from .running import bound, count_of, lossless, placed, result_columns, rows_of, rows_result
 from .statement import Statement
+from .text.classified import Classified
+from .text.classify import classify
 
 # Within, rows of these types come whole from the session's cursor.
 Keeping = Callable[[Context, Sequence[str]], AbstractContextManager[None]]

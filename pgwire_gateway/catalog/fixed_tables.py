@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import duckdb
 import pyarrow as pa
 
-from ...engine import pgtypes
+from ...engine.values import pgtypes
 from ...sql.variables import SERVER_VERSION, VARIABLES, Variable
 from .objects import type_heads
 from .pg_types import ARRAY_SUBSCRIPT_HANDLER, FUNCTION_OIDS, ROLES_OF_FUNCTIONS, TYPES, SystemType

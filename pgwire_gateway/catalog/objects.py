@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ...engine import pgtypes
-from ...engine.duckdb_types import NESTED
 from ...engine.quoting import literal
+from ...engine.values import pgtypes
+from ...engine.values.duckdb_types import NESTED
 from .places import (
     HOME,
     INDEX,
@@ -192,7 +192,7 @@ def _head(text: str) -> str:
     """SQL of what decides a DuckDB type's PostgreSQL type: one of `type_heads`.
 
     That is the name before any arguments, with `[]` for a list or array; what is not known is text,
-    and a list of lists or of structs is json, as engine/pgtypes.py has it.
+    and a list of lists or of structs is json, as engine/values/pgtypes.py has it.
     """
     element = rf"regexp_replace({text}, '\[\d*\]$', '')"
     name = f"split_part({element}, '(', 1)"

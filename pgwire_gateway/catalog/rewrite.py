@@ -17,7 +17,7 @@ from typing import NamedTuple
 from sqlglot.errors import SqlglotError
 
 from ...engine.errors import DucktailError, InsufficientPrivilege
-from ...sql.tokens import Token, tokenize
+from ...sql.text.tokens import Token, tokenize
 from . import functions
 from .places import CATALOG, HOME, MARK, TEMPORARY_SCHEMA
 from .shapes import INFORMATION_SCHEMA, PG_CATALOG, PG_SHAPES

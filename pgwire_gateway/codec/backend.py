@@ -1,6 +1,6 @@
 """What the server sends: one frozen value a message, and the table from class to encoder.
 
-Rows are not here: they come as ready DataRow bytes from engine/datarow.py and the partition
+Rows are not here: they come as ready DataRow bytes from engine/values/datarow.py and the partition
 buffers. Source: PostgreSQL documentation, "Message Formats", "Error and Notice Message Fields".
 """
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ...engine import parameters, pgtypes
 from ...engine.errors import (
     DuplicateCursor,
     DuplicatePreparedStatement,
@@ -23,6 +22,7 @@ from ...engine.errors import (
     SyntaxError_,
     WrongState,
 )
+from ...engine.values import parameters, pgtypes
 from ..codec.backend import (
     BindComplete,
     CloseComplete,

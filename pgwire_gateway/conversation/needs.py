@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 from ...engine.waiting import Waiting
-from ...sql.classified import Classified
+from ...sql.text.classified import Classified
 from .startup import Entry
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ...engine.errors import DucktailError, SyntaxError_
-from ...sql.tokens import Piece
+from ...sql.text.tokens import Piece
 from ..codec.backend import EmptyQueryResponse
 from ..codec.frontend import Query
 from .steps import Need, Steps

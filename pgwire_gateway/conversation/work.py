@@ -12,10 +12,10 @@ from copy import copy
 from dataclasses import dataclass
 from functools import lru_cache
 
-from ...engine import pgtypes
 from ...engine.errors import DucktailError, InternalError
-from ...sql.classified import Kind
-from ...sql.tokens import Piece, split_pieces
+from ...engine.values import pgtypes
+from ...sql.text.classified import Kind
+from ...sql.text.tokens import Piece, split_pieces
 from .. import catalog
 from ..codec import encode
 from ..codec.backend import (

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from ducktail.engine import pgtypes
+from ducktail.engine.values import pgtypes
 from ducktail.pgwire_gateway.catalog import places, rewrite
 from ducktail.pgwire_gateway.catalog.pg_types import BY_NAME
 from ducktail.pgwire_gateway.catalog.shapes import SHAPES

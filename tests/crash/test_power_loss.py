@@ -19,7 +19,7 @@ from local_client import Client, fold
 
 from ducktail.engine.database import Database
 from ducktail.engine.errors import DataCorrupted
-from ducktail.engine.wal_chain import FRAME
+from ducktail.engine.storage.wal_chain import FRAME
 
 # DUCKTAIL_POWER_LOSS=all tries every place; else a share of them.
 WHOLE = os.environ.get("DUCKTAIL_POWER_LOSS") == "all"

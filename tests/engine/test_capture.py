@@ -8,14 +8,14 @@ from dataclasses import replace
 import duckdb
 import pytest
 
-from ducktail.engine import capture
-from ducktail.engine.capture import CapturedTable, Outcome, Plan
-from ducktail.engine.determinism import consistent_functions, is_deterministic
+from ducktail.engine.capture import capture
+from ducktail.engine.capture.capture import CapturedTable, Outcome, Plan
+from ducktail.engine.capture.determinism import consistent_functions, is_deterministic
 from ducktail.engine.errors import CharacterNotInRepertoire, InternalError
 from ducktail.engine.partitioning import hash_of
 from ducktail.engine.table import read_shape
-from ducktail.sql.classify import classify
-from ducktail.sql.dml import slice_dml
+from ducktail.sql.dml.dml import slice_dml
+from ducktail.sql.text.classify import classify
 
 
 class Sandbox:

@@ -7,13 +7,13 @@ from collections.abc import Iterator
 import duckdb
 import pytest
 
-from ducktail.engine import capture
-from ducktail.engine.binding import bind
-from ducktail.engine.capture import CapturedTable, Outcome, Plan, read_views
+from ducktail.engine.capture import capture
+from ducktail.engine.capture.binding import bind
+from ducktail.engine.capture.capture import CapturedTable, Outcome, Plan, read_views
 from ducktail.engine.errors import NotSupported
 from ducktail.engine.table import read_shape
-from ducktail.sql.classify import classify
-from ducktail.sql.dml import slice_dml
+from ducktail.sql.dml.dml import slice_dml
+from ducktail.sql.text.classify import classify
 
 SOURCE = "(values (1, 5), (9, 6)) as s(id, v)"
 

@@ -9,12 +9,12 @@ from contextlib import suppress
 import pytest
 from local_client import Client, Row
 
-from ducktail.engine import datarow
 from ducktail.engine.changes import ChangesQuery
 from ducktail.engine.database import CHANGES_IDLE_S, Database
 from ducktail.engine.errors import DucktailError
 from ducktail.engine.event_rows import rows_in_formats
 from ducktail.engine.scan import Scan, ScanRange
+from ducktail.engine.values import datarow
 
 # Half a minute in all: left out of `make quick`.
 pytestmark = pytest.mark.slow

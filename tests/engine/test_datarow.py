@@ -15,9 +15,9 @@ import psycopg
 import pyarrow as pa
 import pytest
 
-from ducktail.engine import datarow
 from ducktail.engine.errors import InternalError, ProtocolViolation
-from ducktail.engine.pgtypes import pg_type
+from ducktail.engine.values import datarow
+from ducktail.engine.values.pgtypes import pg_type
 
 # (DuckDB type, PostgreSQL type, text that both cast). DuckDB's own spelling stands after a bar.
 VALUES: list[tuple[str, str, str]] = [

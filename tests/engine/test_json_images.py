@@ -9,7 +9,7 @@ from decimal import Decimal
 import duckdb
 import pytest
 
-from ducktail.engine.json_images import object_sql, value_sql
+from ducktail.engine.values.json_images import object_sql, value_sql
 
 # (SQL literal, DuckDB type, JSON text or None for NULL): the table in docs/design/values.md.
 VALUES: list[tuple[str, str, str | None]] = [

@@ -12,9 +12,9 @@ from json_back import literal_of, parsed
 from local_client import Client
 
 from ducktail.engine.database import Database
-from ducktail.engine.duckdb_types import read_type
 from ducktail.engine.quoting import ident
 from ducktail.engine.settings import Settings
+from ducktail.engine.values.duckdb_types import read_type
 
 BIG = "170141183460469231731687303715884105727"
 # DuckDB type -> SQL of its edge values, NULL besides.

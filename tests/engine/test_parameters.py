@@ -14,7 +14,6 @@ import pytest
 from psycopg.adapt import PyFormat, Transformer
 from psycopg.types.json import Json, Jsonb
 
-from ducktail.engine import pgtypes
 from ducktail.engine.errors import (
     CharacterNotInRepertoire,
     DucktailError,
@@ -24,8 +23,9 @@ from ducktail.engine.errors import (
     NumericOutOfRange,
     ProtocolViolation,
 )
-from ducktail.engine.parameter_codecs import CODECS
-from ducktail.engine.parameters import decode
+from ducktail.engine.values import pgtypes
+from ducktail.engine.values.parameter_codecs import CODECS
+from ducktail.engine.values.parameters import decode
 
 UTC = datetime.UTC
 EAST = datetime.timezone(datetime.timedelta(hours=2, minutes=30))

@@ -5,10 +5,10 @@ from __future__ import annotations
 import duckdb
 import pytest
 
-from ducktail.engine import pgtypes
-from ducktail.engine.duckdb_types import read_type
 from ducktail.engine.errors import InvalidParameterValue
-from ducktail.engine.pgtypes import duckdb_type, pg_type
+from ducktail.engine.values import pgtypes
+from ducktail.engine.values.duckdb_types import read_type
+from ducktail.engine.values.pgtypes import duckdb_type, pg_type
 
 # The table in docs/design/values.md: DuckDB type, oid, length, modifier, name.
 MAPPING: list[tuple[str, int, int, int, str]] = [

@@ -18,8 +18,8 @@ from local_client import Client, raises, state_of
 from ducktail.engine.clock import SystemClock
 from ducktail.engine.database import Database
 from ducktail.engine.errors import DataCorrupted, DucktailError, IoError
-from ducktail.engine.reopening import Reopener
 from ducktail.engine.settings import Settings
+from ducktail.engine.storage.reopening import Reopener
 from ducktail.engine.waiting import run
 
 IO_ERROR, FAILED_BLOCK = "58030", "25P02"

@@ -14,7 +14,7 @@ import pytest
 from local_client import Client, raises
 
 from ducktail.engine.database import Database
-from ducktail.engine.schema import FORMAT_VERSION, MIGRATIONS
+from ducktail.engine.storage.schema import FORMAT_VERSION, MIGRATIONS
 
 FIXTURES = Path(__file__).resolve().parents[1] / "fixtures"
 

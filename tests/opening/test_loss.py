@@ -13,8 +13,8 @@ from database_files import Files
 from local_client import Client, raises
 
 from ducktail.engine.database import Database
-from ducktail.engine.side_file import Mark, SideFile
-from ducktail.engine.wal_chain import read_chain
+from ducktail.engine.storage.side_file import Mark, SideFile
+from ducktail.engine.storage.wal_chain import read_chain
 
 BASE = 1 << 40
 

@@ -11,7 +11,7 @@ from database_files import Files
 from local_client import Client, raises
 
 from ducktail.engine.database import Database
-from ducktail.engine.wal_chain import COMMIT, FRAME, WalChain, checksum, read_chain
+from ducktail.engine.storage.wal_chain import COMMIT, FRAME, WalChain, checksum, read_chain
 
 
 def frames(data: bytes) -> list[int]:

@@ -25,16 +25,16 @@ import pytest
 from random_dml import KINDS, Statement, TableKind
 from random_merge import Generator
 
-from ducktail.engine import capture
-from ducktail.engine.binding import bind
-from ducktail.engine.capture import CapturedTable, Dml, Outcome, read_views
-from ducktail.engine.determinism import consistent_functions
+from ducktail.engine.capture import capture
+from ducktail.engine.capture.binding import bind
+from ducktail.engine.capture.capture import CapturedTable, Dml, Outcome, read_views
+from ducktail.engine.capture.determinism import consistent_functions
 from ducktail.engine.errors import InternalError, NotSupported
 from ducktail.engine.partitioning import hash_sql
 from ducktail.engine.quoting import ident
 from ducktail.engine.table import TableShape, read_shape
-from ducktail.sql.classify import classify
-from ducktail.sql.dml import slice_dml
+from ducktail.sql.dml.dml import slice_dml
+from ducktail.sql.text.classify import classify
 
 SECONDS = float(os.environ.get("DUCKTAIL_FUZZ_SECONDS", "20"))
 SEED = int(os.environ.get("DUCKTAIL_FUZZ_SEED", "1"))

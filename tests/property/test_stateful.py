@@ -27,9 +27,9 @@ from table_model import COLUMNS, TYPES, Duplicate, Effect, Row, Rows, Statement,
 
 from ducktail.engine.database import Database
 from ducktail.engine.errors import DucktailError
-from ducktail.engine.json_images import value_sql
 from ducktail.engine.log import EVENT_NAMES
 from ducktail.engine.settings import Settings
+from ducktail.engine.values.json_images import value_sql
 
 EXAMPLES = int(os.environ.get("DUCKTAIL_STATEFUL_EXAMPLES", "12"))
 # Shrinking a failure takes minutes; CI prints the steps as they were.

@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ducktail.engine.errors import DucktailError
-from ducktail.sql import copy_text
-from ducktail.sql.copy_options import CopyOptions
-from ducktail.sql.copy_text import RowReader
+from ducktail.sql.copy import text as copy_text
+from ducktail.sql.copy.options import CopyOptions
+from ducktail.sql.copy.text import RowReader
 
 COLUMNS = ("a", "b")
 TEXT = st.text(st.characters(blacklist_categories=("Cs",), blacklist_characters="\0"), max_size=8) | st.text(

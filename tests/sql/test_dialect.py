@@ -10,12 +10,12 @@ import pytest
 import sqlglot
 from sqlglot import exp
 
-from ducktail.sql.dialect import Ducktail
-from ducktail.sql.nodes import OurStatement, StreamScan
-from ducktail.sql.parse import has_scan
-from ducktail.sql.shape_columns import AGGREGATES
-from ducktail.sql.statements import CreateStream
-from ducktail.sql.words import RESERVED, TYPE_OR_FUNCTION
+from ducktail.sql.language.dialect import Ducktail
+from ducktail.sql.language.nodes import OurStatement, StreamScan
+from ducktail.sql.language.parse import has_scan
+from ducktail.sql.language.statements import CreateStream
+from ducktail.sql.shape.columns import AGGREGATES
+from ducktail.sql.text.words import RESERVED, TYPE_OR_FUNCTION
 
 # Statements of DuckDB, among them tables and columns called as our words are.
 PLAIN = [

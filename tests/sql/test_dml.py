@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from ducktail.engine.capture import Conflict, Dml, Verb
+from ducktail.engine.capture.capture import Conflict, Dml, Verb
 from ducktail.engine.errors import NotSupported, SyntaxError_
-from ducktail.sql.classify import classify
-from ducktail.sql.dml import slice_dml
+from ducktail.sql.dml.dml import slice_dml
+from ducktail.sql.text.classify import classify
 
 
 def cut(text: str, schema: str = "main") -> Dml:

@@ -8,11 +8,11 @@ from typing import Any
 import duckdb
 import pytest
 
-from ducktail.sql.parse import Query, parse
-from ducktail.sql.pruning import chosen_partitions
-from ducktail.sql.shape import HIDDEN_LSN, Edit, Kind, Shape, bound, shapes_of
-from ducktail.sql.statements import Parameter, Scan
-from ducktail.sql.tokens import tokenize
+from ducktail.sql.language.parse import Query, parse
+from ducktail.sql.language.statements import Parameter, Scan
+from ducktail.sql.shape.pruning import chosen_partitions
+from ducktail.sql.shape.shape import HIDDEN_LSN, Edit, Kind, Shape, bound, shapes_of
+from ducktail.sql.text.tokens import tokenize
 
 P = Parameter
 G = "STREAM s CONSUMER GROUP g"

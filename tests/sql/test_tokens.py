@@ -8,8 +8,8 @@ import duckdb
 import pytest
 
 from ducktail.engine.errors import SyntaxError_
-from ducktail.sql import tokens
-from ducktail.sql.tokens import (
+from ducktail.sql.text import tokens
+from ducktail.sql.text.tokens import (
     NUMBER,
     PARAMETER,
     QUOTED,

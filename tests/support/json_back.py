@@ -9,8 +9,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from ducktail.engine.duckdb_types import DuckType
 from ducktail.engine.quoting import ident, literal
+from ducktail.engine.values.duckdb_types import DuckType
 
 # Types whose JSON is a string or a number that a cast reads.
 WORDS = {"NaN": "nan", "Infinity": "inf", "-Infinity": "-inf"}

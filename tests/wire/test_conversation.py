@@ -25,8 +25,8 @@ from ducktail.engine.errors import (
 )
 from ducktail.engine.waiting import Wait, Waiting
 from ducktail.pgwire_gateway.conversation import Conversation, Entry, Need, Step
-from ducktail.sql.classified import Classified, Kind
-from ducktail.sql.classify import classify
+from ducktail.sql.text.classified import Classified, Kind
+from ducktail.sql.text.classify import classify
 
 SECRET = b"\1\2\3\4"
 

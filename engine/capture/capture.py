@@ -1,0 +1,344 @@
+"""Capture: a DML statement on a captured table and its log rows, in one transaction.
+
+Three shapes, because no single one is right for all (docs/design/engine.md, "Capture"):
+
+    A  verbatim    INSERT, DELETE, TRUNCATE    one statement: the log is fed by what was written
+    B  log first   a deterministic UPDATE,     the log from a SELECT, then the user's own text, whose
+                   upsert, INSERT ... SELECT   row count must be the log's
+    C  staged      the rest                    the log from a SELECT, then the table from the log
+
+`plan` makes the texts (kept by statement text and table version), `execute` runs them inside a
+transaction that its caller has begun and, on any error, rolls back. Each result is drained before
+the next step. Events of a statement are ordered deletes, updates, inserts, and their LSNs are
+base + 1, base + 2, ... in the log's own order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+
+from ..errors import InternalError
+from ..table import TableShape
+from ..values.arrow_results import arrow_table
+from .bulk import default_texts, plan_repeatable
+from .description import (
+    BASE,
+    HIDDEN,
+    PROPOSED,
+    PROPOSED_PREFIX,
+    Action,
+    Assignment,
+    CapturedTable,
+    Conflict,
+    Dml,
+    Explain,
+    Match,
+    Merge,
+    MergeClause,
+    Outcome,
+    Plan,
+    Shape,
+    Verb,
+    filled,
+    refuse_zero_characters,
+)
+from .determinism import NamesInUse, calls_with, compares_inexactly, is_deterministic, read_macros, read_views
+from .merge import TWICE, merge_error, plan_merge
+from .staged import plan_update, plan_upsert
+from .verbatim import plan_verbatim
+
+__all__ = [
+    "HIDDEN",
+    "KEYS_MAX",
+    "PROPOSED",
+    "PROPOSED_PREFIX",
+    "Action",
+    "Assignment",
+    "CapturedTable",
+    "Conflict",
+    "Dml",
+    "Explain",
+    "Match",
+    "Merge",
+    "MergeClause",
+    "Outcome",
+    "Plan",
+    "Shape",
+    "Verb",
+    "execute",
+    "plan",
+    "read_macros",
+    "read_views",
+]
+
+# Keys told of one statement; above it the conflict check takes "every key". 10,000 hashes are
+# about 1 MB of Python objects and 5 ms.
+KEYS_MAX = 10_000
+
+# Rows that shape C applies in one go: more than this in one UPDATE ... FROM runs out of a memory
+# limit of 600 MB at 5 million rows of 8 columns (docs/design/engine.md, "Bulk").
+SLICE_ROWS_MAX = 500_000
+
+# A key that WHERE pins by `=` or IN means few rows; so do as many rows of VALUES as this.
+FEW_ROWS_MAX = 1_000
+
+
+def plan(
+    dml: Dml, table: CapturedTable, macros: NamesInUse = frozenset(), views: NamesInUse = frozenset()
+) -> Plan:
+    """Choose the shape and make its texts.
+
+    Args:
+        dml: the statement, which DuckDB has bound before (so names and types are right).
+        table: the table that it writes.
+        macros: lower-case names of the users' macros (`read_macros`, 12 ms), which may hide
+            functions, or a callable that gives them.
+        views: the same of views (`read_views`), which may hide what is volatile.
+
+    Raises:
+        NotSupported: 0A000, a MERGE that capture cannot evaluate once.
+        CharacterNotInRepertoire: 22021, the text holds the character 0.
+    """
+    refuse_zero_characters(dml)
+    few = _few_rows(dml, table.shape)
+    if dml.verb is Verb.MERGE:
+        return plan_merge(dml, table, macros, views, few)
+    if dml.verb is Verb.UPDATE:
+        return plan_update(dml, table, _may_log_first(dml, table.shape, macros), few)
+    if dml.conflict is not None:
+        return plan_upsert(dml, table, _may_log_first(dml, table.shape, macros), few)
+    if dml.repeatable and dml.returning is None and _is_repeatable(dml, table.shape, macros):
+        return plan_repeatable(dml, table)
+    return plan_verbatim(dml, table, few)
+
+
+def _few_rows(dml: Dml, shape: TableShape) -> bool:
+    """Whether few rows are expected; a wrong guess costs time, nothing else."""
+    if dml.verb in (Verb.INSERT, Verb.MERGE):
+        return dml.row_count is not None and dml.row_count <= FEW_ROWS_MAX
+    key = {name.lower() for name in shape.primary_key}
+    return bool(key) and key <= dml.equal_columns
+
+
+def _may_log_first(dml: Dml, shape: TableShape, macros: NamesInUse) -> bool:
+    """Whether the statement's values are surely the same when worked out twice (shape B)."""
+    if dml.with_text or dml.source is not None or dml.query is not None or dml.has_subquery:
+        return False
+    assigned = {name.lower(): value for name, value in _assignments(dml)}
+    touched = [column for column in shape.stored if column.name.lower() in assigned]
+    texts = [column.default or "" for column in touched if assigned[column.name.lower()] is None]
+    if dml.conflict is not None:
+        target = dml.conflict.target or shape.primary_key
+        if {name.lower() for name in target} != {name.lower() for name in shape.primary_key}:
+            return False  # DuckDB keeps any one of several rows whose unique key is NULL
+        # A proposed -0.0 may come out as 0.0 of the staging SELECT.
+        touched = list(shape.stored)
+        texts = [column.default or "" for column in shape.stored]
+    if any(compares_inexactly(column) for column in touched):
+        return False
+    return is_deterministic(calls_with(dml.calls, texts, shape), macros)
+
+
+def _is_repeatable(dml: Dml, shape: TableShape, macros: NamesInUse) -> bool:
+    """Whether an INSERT's query and the defaults beside it are surely the same twice (shape B)."""
+    if dml.by_name:
+        return False
+    return is_deterministic(calls_with(dml.calls, default_texts(dml, shape), shape), macros)
+
+
+def _assignments(dml: Dml) -> Iterable[Assignment]:
+    return dml.sets if dml.conflict is None else dml.conflict.sets
+
+
+def execute(
+    cursor: duckdb.DuckDBPyConnection,
+    plan: Plan,
+    parameters: Sequence[object],
+    base_lsn: int,
+    txid: int,
+    explain: Explain | None = None,
+) -> Outcome:
+    """Run a planned statement inside the cursor's open transaction.
+
+    Args:
+        cursor: in an explicit transaction that holds the writer lock.
+        parameters: values of $1, $2, ... of the user's text (Python values or duckdb.Value).
+        base_lsn: the LSN before the first event of this statement.
+        txid: number of the transaction.
+        explain: EXPLAIN ANALYZE: the plan of the log's statement takes the place of RETURNING's rows.
+
+    Raises:
+        duckdb.Error: as the user's own statement would; the transaction is to be rolled back.
+        InternalError: XX000, log and table disagree; the transaction must be rolled back.
+    """
+    run = _Run(cursor, parameters, base_lsn, txid)
+    try:
+        return _executed(run, plan, explain)
+    except duckdb.InvalidInputException as error:
+        told = merge_error(error)
+        if told is None:
+            raise
+        raise told from error
+
+
+def _executed(run: _Run, plan: Plan, explain: Explain | None) -> Outcome:
+    explained = None
+    if explain is not None:
+        explained = run.table(f"{explain.words} {plan.log}")
+        entries, events = _logged(run, plan, explain)
+    elif plan.gives_rows:
+        return _returning_verbatim(run, plan)
+    else:
+        entries, events = _write_log(run, plan)
+    assert events <= 1 or not plan.one_row, "one row was planned, and numbered so"
+    if plan.shape is Shape.VERBATIM:
+        keys = frozenset[int]() if plan.entries is None else _keys(entries, events, 0)
+        return Outcome(events, events, keys, explained)
+    rows = events - _split_deletes(run, plan, entries)
+    if plan.verbatim is not None:
+        _require_same(run.count(plan.verbatim), rows)
+    elif events:
+        if plan.twice is not None and run.count(plan.twice):
+            raise duckdb.InvalidInputException(TWICE)
+        _apply(run, plan, entries, events, rows)
+    returned = explained if plan.returning is None or explained else run.table(plan.returning)
+    told = frozenset[int]() if plan.entries is None else _keys(entries, events, 2)
+    return Outcome(events, rows, told, returned)
+
+
+# What the log tells of an event: (key) in shape A, else (op, "has no row id", key).
+_Entries = list[tuple[Any, ...]]
+
+
+class _Run:
+    """One execution: the cursor, the numbers and the parameters that go with every step."""
+
+    __slots__ = ("_cursor", "_parameters", "_txid", "base_lsn")
+
+    def __init__(
+        self, cursor: duckdb.DuckDBPyConnection, parameters: Sequence[object], base_lsn: int, txid: int
+    ) -> None:
+        self._cursor = cursor
+        self._parameters = {str(number): value for number, value in enumerate(parameters, start=1)}
+        self.base_lsn = base_lsn
+        self._txid = txid
+
+    def rows(self, text: str, after_lsn: int | None = None, upper_lsn: int = 0) -> _Entries:
+        """Run a step and drain its rows; a slice of the log is (after_lsn, upper_lsn]."""
+        base_lsn = self.base_lsn if after_lsn is None else after_lsn
+        text = filled(text, base_lsn, self._txid, upper_lsn)
+        if not self._parameters:
+            return self._cursor.execute(text).fetchall()
+        statement = self._one(text)
+        return self._cursor.execute(statement, self._named(statement)).fetchall()
+
+    def table(self, text: str) -> pa.Table:
+        """Run a step and drain its rows as Arrow."""
+        text = filled(text, self.base_lsn, self._txid)
+        if not self._parameters:
+            return arrow_table(self._cursor.execute(text))
+        statement = self._one(text)
+        return arrow_table(self._cursor.execute(statement, self._named(statement)))
+
+    def count(self, text: str, after_lsn: int | None = None, upper_lsn: int = 0) -> int:
+        """Run a step and give the number in its first row and column."""
+        return int(self.rows(text, after_lsn, upper_lsn)[0][0])
+
+    def _one(self, text: str) -> duckdb.Statement:
+        statements = self._cursor.extract_statements(text)
+        assert len(statements) == 1, "a step is one statement"
+        return statements[0]
+
+    def _named(self, statement: duckdb.Statement) -> dict[str, object]:
+        """The parameters that this step names: DuckDB refuses any more."""
+        return {
+            name: self._parameters[name] for name in statement.named_parameters if name in self._parameters
+        }
+
+
+def _write_log(run: _Run, plan: Plan) -> tuple[_Entries | None, int]:
+    """Write the log; gives its entries (None where they are too many) and the number of events."""
+    if plan.lists_entries:
+        entries = run.rows(plan.log)
+        return entries, len(entries)
+    events = run.count(plan.log)
+    return _entries_of(run, plan, events), events
+
+
+def _logged(run: _Run, plan: Plan, explain: Explain) -> tuple[_Entries | None, int]:
+    """The same of a log's statement that has answered something else: asked of the log."""
+    events = run.count(f"SELECT count(*) FROM {explain.log} WHERE lsn>{BASE}")
+    return _entries_of(run, plan, events), events
+
+
+def _entries_of(run: _Run, plan: Plan, events: int) -> _Entries | None:
+    """The entries, asked of the log; None where they are too many, or none has a key to tell."""
+    if plan.entries is None or events > KEYS_MAX:
+        return None
+    return run.rows(plan.entries) if events else []
+
+
+def _keys(entries: _Entries | None, events: int, place: int) -> frozenset[int] | None:
+    """The keys that the entries tell at `place`; None where they are too many to tell."""
+    if entries is None or events > KEYS_MAX:
+        return None
+    return frozenset(entry[place] for entry in entries if entry[place] is not None)
+
+
+def _split_deletes(run: _Run, plan: Plan, entries: _Entries | None) -> int:
+    """The number of deletes that are half of an update."""
+    if plan.split_deletes is None:
+        return 0
+    if entries is None:
+        return run.count(plan.split_deletes)
+    return sum(op == "d" and has_no_row for op, has_no_row, _ in entries)
+
+
+def _apply(run: _Run, plan: Plan, entries: _Entries | None, events: int, rows: int) -> None:
+    """Shape C: bring the table to what the log says.
+
+    Where the log tells which steps have rows, the others are left out.
+    """
+    kinds = None if entries is None else {_kind(op, has_no_row) for op, has_no_row, _ in entries}
+    last = run.base_lsn + events
+    step = SLICE_ROWS_MAX if plan.sliceable else events
+    applied = 0
+    for kind, text in plan.steps:
+        if kinds is None or kind in kinds:
+            for after in range(run.base_lsn, last, step):
+                applied += run.count(text, after, min(after + step, last))
+    if plan.applies_all:
+        _require_same(applied, rows)
+
+
+def _kind(op: str, has_no_row: bool) -> str:
+    """The kind of step that an event needs; a split update is told by its insert."""
+    if op == "d":
+        return "" if has_no_row else "d"
+    return "i" if has_no_row else "u"
+
+
+def _require_same(applied: int, logged: int) -> None:
+    if applied != logged:
+        raise InternalError(
+            f"the table took {applied} rows and its log has {logged}",
+            detail="Nothing of the transaction is kept.",
+        )
+
+
+def _returning_verbatim(run: _Run, plan: Plan) -> Outcome:
+    """Shape A with RETURNING: the log's statement gives the user's rows."""
+    result = run.table(plan.log)
+    events = result.num_rows
+    assert events <= 1 or not plan.one_row, "one row was planned, and numbered so"
+    keys: frozenset[int] | None = frozenset()
+    own = 1
+    if plan.entries is not None:
+        own = 2
+        keys = None if events > KEYS_MAX else frozenset(result.column(1).to_pylist())
+    schema = pa.schema(list(result.schema)[own:])
+    return Outcome(events, events, keys, pa.Table.from_arrays(result.columns[own:], schema=schema))

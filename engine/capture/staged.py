@@ -1,0 +1,254 @@
+"""Shapes B and C: the log is written first, from a SELECT that works out the old and new rows.
+
+In shape B the user's own statement then runs as it is, and its row count must be the log's. It is
+for what is surely deterministic, so that both see the same values. In shape C the log is the
+staging table: what it holds is applied to the table by row id, so that what is volatile is
+evaluated once.
+
+An update that changes a column of `split_on` is logged as a delete and an insert. All deletes of a
+statement come first, then updates, then inserts: no other order folds a swap of two keys.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ..errors import InternalError
+from ..quoting import ident
+from ..table import RESERVED_PREFIX, TableShape
+from .bulk import given_places
+from .description import (
+    BASE,
+    PROPOSED,
+    PROPOSED_PREFIX,
+    TXID,
+    Assignment,
+    CapturedTable,
+    Conflict,
+    Dml,
+    Plan,
+    Shape,
+    Step,
+)
+from .determinism import compares_inexactly
+from .log_first import (
+    apply_insert,
+    apply_update,
+    assigned,
+    by_position,
+    key_changes,
+    log_from_stage,
+    log_head,
+    split_deletes,
+    touches_unique,
+)
+from .rows import conflict_hash, image_as_table, logged, partition_hash_of
+
+_PLACE = f"{RESERVED_PREFIX}_place"
+
+
+@dataclass(frozen=True, slots=True)
+class _Stage:
+    """The SELECT that finds the rows which a statement touches.
+
+    Args:
+        with_text: the user's common table expressions, or ''.
+        old, new: an SQL expression for each stored column, over `source`.
+        rid: expression of the row id, NULL for a row that is not there yet.
+        place: expression of a proposed row's place in the source, or '' where there is one row.
+        source: what stands behind FROM, WHERE included.
+        once: a row may be found more than once, and counts once.
+        old_text, new_text: shorter texts of all of `old` and `new`, or ''.
+    """
+
+    with_text: str
+    old: list[str]
+    new: list[str]
+    rid: str
+    place: str
+    source: str
+    once: bool = False
+    old_text: str = ""
+    new_text: str = ""
+
+
+def plan_update(dml: Dml, table: CapturedTable, deterministic: bool, few: bool) -> Plan:
+    """Plan an UPDATE, in shape B where it is deterministic, else in shape C."""
+    shape = table.shape
+    relation = dml.relation
+    sets = by_position(shape, dml.sets)
+    old = [f"{relation}.{ident(column.name)}" for column in shape.stored]
+    new = [assigned(shape.stored[i], sets[i]) if i in sets else old[i] for i in range(len(old))]
+    rid = f"{relation}.rowid"
+    target = f"{dml.target} AS {dml.alias}" if dml.alias else dml.target
+    source = target + (f",{dml.source}" if dml.source else "") + (f" WHERE {dml.where}" if dml.where else "")
+    once = dml.source is not None
+    old_text, new_text = ("", "") if shape.generated else _starred(relation, shape, sets, new)
+    stage = _Stage(dml.with_text, old, new, rid, "", source, once, old_text, new_text)
+    return _plan(dml, table, stage, sets, deterministic, few, may_insert=False)
+
+
+def _starred(
+    relation: str, shape: TableShape, sets: dict[int, str | None], new: list[str]
+) -> tuple[str, str]:
+    """The images as `t.*`: DuckDB's parser takes twice as long over the columns' names."""
+    replaced = ",".join(f"{new[i]} AS {ident(shape.stored[i].name)}" for i in sets)
+    return f"{relation}.*", f"{relation}.* REPLACE ({replaced})"
+
+
+def plan_upsert(dml: Dml, table: CapturedTable, deterministic: bool, few: bool) -> Plan:
+    """Plan INSERT ... ON CONFLICT DO UPDATE and INSERT OR REPLACE, in shape B or C."""
+    assert dml.conflict is not None
+    shape, conflict = table.shape, dml.conflict
+    listed = given_places(dml, shape)
+    keys = _conflict_columns(conflict, shape)
+    sets = by_position(shape, _upsert_sets(conflict, shape, listed, keys))
+    # The alias is needed only where the user's own text names it.
+    relation = dml.relation
+    rid = f"{relation}.rowid"
+    proposed = [f"{PROPOSED}.{ident(PROPOSED_PREFIX + column.name)}" for column in shape.stored]
+    old = [f"{relation}.{ident(column.name)}" for column in shape.stored]
+    updated = [assigned(shape.stored[i], sets[i]) if i in sets else old[i] for i in range(len(old))]
+    new = [
+        theirs if theirs == ours else f"CASE WHEN {rid} IS NULL THEN {theirs} ELSE {ours} END"
+        for theirs, ours in zip(proposed, updated, strict=True)
+    ]
+    place = f"{PROPOSED}.{_PLACE}" if _has_places(dml) else ""
+    key_places = [shape.place(key) for key in keys]
+    joined = " AND ".join(f"{relation}.{ident(shape.stored[i].name)}={proposed[i]}" for i in key_places)
+    name = f"{dml.target} AS {relation}" if dml.alias else dml.target
+    source = f"({_proposed_rows(dml, shape, listed, keys)}) AS {PROPOSED} LEFT JOIN {name} ON {joined}"
+    if conflict.where is not None:
+        source += f" WHERE {rid} IS NULL OR ({conflict.where})"
+    stage = _Stage(dml.with_text, old, new, rid, place, source)
+    return _plan(dml, table, stage, sets, deterministic, few, may_insert=True)
+
+
+def _conflict_columns(conflict: Conflict, shape: TableShape) -> tuple[str, ...]:
+    if conflict.target is not None:
+        return conflict.target
+    if len(shape.unique) != 1:
+        # DuckDB refuses the statement when it binds it, which comes before planning.
+        raise InternalError("an upsert without a conflict target on a table with several unique keys")
+    return shape.unique[0]
+
+
+def _upsert_sets(
+    conflict: Conflict, shape: TableShape, listed: tuple[int, ...], keys: tuple[str, ...]
+) -> tuple[Assignment, ...]:
+    """The assignments; OR REPLACE sets every listed column that is not of the key."""
+    if not conflict.replaces:
+        return conflict.sets
+    key_places = {shape.place(key) for key in keys}
+    names = [shape.stored[place].name for place in listed if place not in key_places]
+    return tuple((name, f"{PROPOSED}.{ident(PROPOSED_PREFIX + name)}") for name in names)
+
+
+def _has_places(dml: Dml) -> bool:
+    return dml.row_count != 1
+
+
+def _proposed_rows(dml: Dml, shape: TableShape, listed: tuple[int, ...], keys: tuple[str, ...]) -> str:
+    """A SELECT of the rows that the INSERT proposes, of one key the first one alone.
+
+    Each value is cast on its own: a VALUES list would first give all its rows one type.
+    """
+    names = [f"{RESERVED_PREFIX}_v{i}" for i in range(len(listed))]
+    given = dict(zip(listed, names, strict=True))
+    selected = []
+    for place, column in enumerate(shape.stored):
+        value = given.get(place)
+        value = f"({column.default or 'NULL'})" if value is None else value
+        selected.append(f"{value}::{column.type} AS {ident(PROPOSED_PREFIX + column.name)}")
+    if dml.rows is None:
+        rows = f"({dml.query}) AS {RESERVED_PREFIX}_q({','.join(names)})"
+    elif not names:
+        rows = ""
+    else:
+        texts = (_row(row, listed, shape) for row in dml.rows)
+        rows = f"(VALUES {','.join(texts)}) AS {RESERVED_PREFIX}_q({','.join(names)})"
+    source = f" FROM {rows}" if rows else ""
+    if not _has_places(dml):
+        return f"SELECT {','.join(selected)}{source}"
+    numbered = f"SELECT row_number() OVER () AS {_PLACE},{','.join(selected)}{source}"
+    key = ",".join(ident(PROPOSED_PREFIX + shape.stored[shape.place(name)].name) for name in keys)
+    # Not row_number() = 1: DuckDB 2.0.0 makes a sort key of the whole row then, and -0.0 loses its sign.
+    return f"SELECT * FROM ({numbered}) QUALIFY min({_PLACE}) OVER (PARTITION BY {key})={_PLACE}"
+
+
+def _row(row: tuple[str | None, ...], listed: tuple[int, ...], shape: TableShape) -> str:
+    values = (assigned(shape.stored[place], value) for place, value in zip(listed, row, strict=True))
+    return f"({','.join(values)})"
+
+
+def _plan(
+    dml: Dml,
+    table: CapturedTable,
+    stage: _Stage,
+    sets: dict[int, str | None],
+    deterministic: bool,
+    few: bool,
+    may_insert: bool,
+) -> Plan:
+    shape = table.shape
+    split = [i for i in sets if shape.stored[i].name in table.split_on]
+    inexact = [i for i in sets if compares_inexactly(shape.stored[i])] if not deterministic else []
+    if split or inexact or stage.once or (may_insert and not deterministic):
+        select = _log_from_stage(table, stage, split, inexact, may_insert)
+    else:
+        select = _log_direct(table, stage, may_insert, needs_rid=not deterministic)
+    key = conflict_hash("" if may_insert or split else "u", shape) or "NULL"
+    entry = f"op,rid IS NULL,{key}" if may_insert or split else f"'u',false,{key}"
+    returning = None
+    if dml.returning is not None:
+        image = image_as_table("n", shape, logged(table, " AND op<>'d'" if split else ""))
+        returning = f"SELECT {dml.returning} FROM ({image}) AS {dml.relation}"
+    return Plan(
+        shape=Shape.LOG_FIRST if deterministic else Shape.STAGED,
+        log=select + (f" RETURNING {entry}" if few else ""),
+        lists_entries=few,
+        entries=f"SELECT {entry} FROM {logged(table)}",
+        verbatim=dml.text if deterministic else None,
+        steps=() if deterministic else _steps(table, sets, may_insert),
+        applies_all=bool(sets),
+        returning=returning,
+        split_deletes=split_deletes(table) if split else None,
+        sliceable=not deterministic and not shape.unique_expressions and not touches_unique(shape, sets),
+    )
+
+
+def _steps(table: CapturedTable, sets: dict[int, str | None], may_insert: bool) -> tuple[Step, ...]:
+    updates = (("u", apply_update(table, sets)),) if sets else ()
+    return (*updates, ("i", apply_insert(table))) if may_insert else updates
+
+
+def _log_direct(table: CapturedTable, stage: _Stage, may_insert: bool, needs_rid: bool) -> str:
+    """The log's INSERT where each touched row is one event and is evaluated once."""
+    op, order = "'u'", ""
+    if may_insert:
+        op = f"CASE WHEN {stage.rid} IS NULL THEN 'i' ELSE 'u' END"
+        order = f"ORDER BY {stage.rid} IS NULL,{stage.place}" if stage.place else ""
+    rid = stage.rid if needs_rid or may_insert else "NULL"
+    old = stage.old_text or ",".join(stage.old)
+    new = stage.new_text or ",".join(stage.new)
+    return (
+        f"{log_head(table, stage.with_text)} SELECT {BASE}+row_number() OVER ({order}),{TXID},{op},{rid},"
+        f"{partition_hash_of(stage.new, table.shape)},NULL,{old},{new} "
+        f"FROM {stage.source}"
+    )
+
+
+def _log_from_stage(
+    table: CapturedTable, stage: _Stage, split: list[int], inexact: list[int], may_insert: bool
+) -> str:
+    """The log's INSERT by way of a materialized stage."""
+    values = [f"{x} AS o{i}" for i, x in enumerate(stage.old, start=1)]
+    values += [f"{x} AS n{i}" for i, x in enumerate(stage.new, start=1)]
+    place = ",row_number() OVER () AS place" if stage.once else ""
+    staged = f"SELECT {stage.rid} AS rid{place},{','.join(values)} FROM {stage.source}"
+    # Not DISTINCT ON: it makes sort keys of nested values, and a -0.0 in them loses its sign.
+    once = " QUALIFY min(place) OVER (PARTITION BY rid)=place" if stage.once else ""
+    changed = f" WHEN {key_changes(table.shape, split)} THEN 'c'" if split else ""
+    sort = f"CASE WHEN rid IS NULL THEN 'i'{changed} ELSE 'u' END"
+    sorts = ("c" if split else "") + "u" + ("i" if may_insert else "")
+    return log_from_stage(table, stage.with_text, staged, sort, sorts, inexact, once)

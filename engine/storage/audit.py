@@ -1,0 +1,250 @@
+"""Whether a database's logs, commits and catalog fit together; read only.
+
+At every open it costs a few aggregates, told by zone maps where it can be; only where a sum does not fit is
+the place looked for. `ducktail check` reads every row besides. What is found:
+
+- a hole in `commits` (numbers are dense within an incarnation, LSNs too);
+- a log that is not there, cannot be read, or has rows that no commit knows;
+- LSNs that `commits` has given out and no log has. Below `complete_from` nothing can be said: there,
+  retention has cut one log or another, or a dropped stream has taken its log away.
+
+Source: docs/design/engine.md, "Checks".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import duckdb
+
+from ..asking import ask
+from ..duckdb_errors import translated
+from ..edges import read_edges
+from ..errors import DataCorrupted
+from ..quoting import ident, literal
+from ..streams import Captured, Catalog, Stream
+from .incarnation import BITS
+from .schema import SCHEMA
+
+# Places of one kind of damage that are named; each is a range of LSNs.
+PLACES_MAX = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """Something that does not fit.
+
+    Args:
+        text: what, as a sentence without a full stop.
+        tables: ids of the captured tables whose events it concerns.
+        readable_through: the last LSN before the damage; None where nothing of them can be read.
+    """
+
+    text: str
+    tables: frozenset[int]
+    readable_through: int | None = None
+
+    def error(self, stream: Stream) -> DataCorrupted:
+        """What a reader of one of these streams is told."""
+        if self.readable_through is None or self.readable_through <= stream.created_lsn:
+            readable = "None of its events can be relied on."
+        else:
+            first, last = stream.created_lsn + 1, self.readable_through
+            readable = f"Its events with LSN {first} to {last} are complete."
+        return DataCorrupted(
+            f'stream "{stream.name}" is damaged',
+            detail=f"{self.text[0].upper()}{self.text[1:]}. {readable}",
+            hint="Restore a backup, or open it with --accept-loss: it is served without what is lost.",
+        )
+
+
+def audit(cursor: duckdb.DuckDBPyConnection, catalog: Catalog) -> list[Finding]:
+    """What an open looks at; nothing is found in a database that is whole.
+
+    Raises:
+        duckdb.Error: the engine's own tables cannot be read.
+    """
+    tables = {captured.table_id: captured for captured in catalog.tables.values()}
+    findings: list[Finding] = []
+    logs: dict[int, str] = {}
+    for table_id, captured in tables.items():
+        damage = _unreadable(cursor, captured)
+        if damage is None:
+            logs[table_id] = captured.table.log
+        else:
+            findings.append(damage)
+    findings += _commits(cursor, frozenset(tables))
+    findings += _unknown_rows(cursor, logs)
+    if not findings:
+        findings += _missing_rows(cursor, tables, logs)
+    findings += _orphans(cursor, frozenset(tables))
+    return findings
+
+
+def read_everything(cursor: duckdb.DuckDBPyConnection, catalog_name: str) -> list[Finding]:
+    """Read every row of every table, so that DuckDB verifies each block's checksum."""
+    findings = []
+    tables = cursor.execute(
+        "SELECT schema_name, table_name FROM duckdb_tables() WHERE database_name = $1 AND NOT temporary",
+        [catalog_name],
+    ).fetchall()
+    for schema_name, table_name in tables:
+        name = f"{ident(schema_name)}.{ident(table_name)}"
+        try:
+            cursor.execute(f"SELECT bit_xor(hash(r)) FROM {name} AS r").fetchall()
+        except duckdb.Error as error:
+            findings.append(Finding(f"table {name} cannot be read: {translated(error).message}", frozenset()))
+    return findings
+
+
+def complete_from(cursor: duckdb.DuckDBPyConnection, tables: Iterable[Captured]) -> int:
+    """The LSN after which every event that was committed must be in a log."""
+    least = max(_fact(cursor, "dropped"), _fact(cursor, "accepted"))
+    for captured in tables:
+        edges = [read_edges(cursor, stream.stream_id).through_lsn for stream in captured.streams]
+        if any(edges):
+            starts = [max(e, s.created_lsn) for e, s in zip(edges, captured.streams, strict=True)]
+            least = max(least, min(starts))
+    return least
+
+
+def _unreadable(cursor: duckdb.DuckDBPyConnection, captured: Captured) -> Finding | None:
+    try:
+        cursor.execute(f"SELECT * FROM {captured.table.log} LIMIT 0").fetchall()
+        cursor.execute(f"SELECT min(lsn), max(lsn), count(*) FROM {captured.table.log}").fetchall()
+    except duckdb.Error as error:
+        text = f"the log of table {_name(captured)} cannot be read: {translated(error).message}"
+        return Finding(text, frozenset({captured.table_id}))
+    return None
+
+
+def _commits(cursor: duckdb.DuckDBPyConnection, tables: frozenset[int]) -> list[Finding]:
+    """Holes in the chain of commits, incarnation by incarnation; those that were accepted are none."""
+    accepted = _fact(cursor, "accepted")
+    rows = cursor.execute(
+        f"SELECT (first_lsn - 1) >> {BITS}, count(*), max(txid) - min(txid) + 1, "
+        f"sum(last_lsn - first_lsn + 1)::BIGINT, max(last_lsn) - min(first_lsn) + 1 "
+        f"FROM {SCHEMA}.commits WHERE first_lsn > {accepted} GROUP BY 1"
+    ).fetchall()
+    if all(count == txids and lsns == wide for _, count, txids, lsns, wide in rows):
+        return []
+    holes = cursor.execute(
+        "SELECT txid_before, txid, lsn_before, first_lsn FROM (SELECT txid, first_lsn, "
+        f"(first_lsn - 1) >> {BITS} AS incarnation, "
+        "lag(txid) OVER w AS txid_before, lag(last_lsn) OVER w AS lsn_before, "
+        f"lag((first_lsn - 1) >> {BITS}) OVER w AS incarnation_before "
+        f"FROM {SCHEMA}.commits WHERE first_lsn > {accepted} WINDOW w AS (ORDER BY txid)) "
+        "WHERE incarnation_before = incarnation AND (txid <> txid_before + 1 OR first_lsn <> lsn_before + 1) "
+        f"ORDER BY txid LIMIT {PLACES_MAX}"
+    ).fetchall()
+    if not holes:
+        return [Finding("the numbers in ducktail.commits do not add up", tables)]
+    return [
+        Finding(
+            f"ducktail.commits goes from transaction {before} (last LSN {lsn}) "
+            f"to {after} (first LSN {first})",
+            tables,
+            lsn,
+        )
+        for before, after, lsn, first in holes
+    ]
+
+
+def _unknown_rows(cursor: duckdb.DuckDBPyConnection, logs: Mapping[int, str]) -> list[Finding]:
+    """Rows behind the last commit: no commit has ever said that they are there."""
+    (last_lsn,) = ask(cursor, f"SELECT coalesce(max(last_lsn), 0) FROM {SCHEMA}.commits")
+    findings = []
+    for table_id, log in logs.items():
+        (lsn,) = ask(cursor, f"SELECT coalesce(max(lsn), 0) FROM {log}")
+        if lsn > last_lsn:
+            text = f"{log} has LSN {lsn}, and the last commit ends with {last_lsn}"
+            findings.append(Finding(text, frozenset({table_id}), last_lsn))
+    return findings
+
+
+def _missing_rows(
+    cursor: duckdb.DuckDBPyConnection, tables: Mapping[int, Captured], logs: Mapping[int, str]
+) -> list[Finding]:
+    """LSNs that a commit has, and no log."""
+    (unserved,) = ask(
+        cursor,
+        f"SELECT count(*) FROM {SCHEMA}.table_catalog WHERE table_id NOT IN ({_list(tables) or -1})",
+    )
+    if unserved:
+        return []  # A log that is not looked at would be missed here.
+    after = complete_from(cursor, tables.values())
+    (committed,) = ask(
+        cursor,
+        f"SELECT coalesce(sum(last_lsn - greatest(first_lsn - 1, {after})), 0)::BIGINT "
+        f"FROM {SCHEMA}.commits WHERE last_lsn > {after}",
+    )
+    logged = sum(ask(cursor, f"SELECT count(*) FROM {log} WHERE lsn > {after}")[0] for log in logs.values())
+    if committed == logged:
+        return []
+    rows = " UNION ALL ".join(f"SELECT lsn, txid, {n} AS log FROM {log}" for n, log in logs.items())
+    rows = rows or "SELECT NULL::BIGINT AS lsn, NULL::BIGINT AS txid, 0 AS log WHERE false"
+    places = cursor.execute(
+        f"SELECT c.first_lsn, c.last_lsn, coalesce(l.n, 0), l.logs FROM {SCHEMA}.commits AS c LEFT JOIN "
+        f"(SELECT txid, count(DISTINCT lsn) AS n, list(DISTINCT log) AS logs FROM ({rows}) "
+        f"WHERE lsn > {after} GROUP BY txid) AS l ON l.txid = c.txid "
+        f"WHERE c.last_lsn > {after} "
+        f"AND c.last_lsn - greatest(c.first_lsn - 1, {after}) <> coalesce(l.n, 0) "
+        f"ORDER BY c.txid LIMIT {PLACES_MAX}"
+    ).fetchall()
+    if not places:
+        text = f"the logs have {logged} events after LSN {after}, and ducktail.commits has {committed}"
+        return [Finding(text, frozenset(tables), after)]
+    return [
+        Finding(
+            f"of the transaction with LSN {first} to {last} the logs have {found} events",
+            frozenset(touched or tables),
+            max(first - 1, after),
+        )
+        for first, last, found, touched in places
+    ]
+
+
+def _orphans(cursor: duckdb.DuckDBPyConnection, tables: frozenset[int]) -> list[Finding]:
+    """Rows of the catalog that belong to nothing, and numbers that would be given out again."""
+    findings = []
+    for what, sql in (
+        ("a stream is on a table that ducktail.table_catalog has not",
+         f"SELECT count(*) FROM {SCHEMA}.stream_catalog WHERE table_id NOT IN "
+         f"(SELECT table_id FROM {SCHEMA}.table_catalog)"),
+        ("a consumer group is of a stream that is not there",
+         f"SELECT count(*) FROM {SCHEMA}.group_catalog WHERE stream_id NOT IN "
+         f"(SELECT stream_id FROM {SCHEMA}.stream_catalog)"),
+        ("two streams have one number",
+         f"SELECT count(*) - count(DISTINCT stream_id) FROM {SCHEMA}.stream_catalog"),
+        ("two consumer groups have one number",
+         f"SELECT count(*) - count(DISTINCT group_id) FROM {SCHEMA}.group_catalog"),
+        ("the next number of a stream is one that was given out",
+         f"SELECT count(*) FROM duckdb_sequences() WHERE schema_name = {literal(SCHEMA)} "
+         f"AND sequence_name = 'object_id' AND coalesce(last_value, 0) < (SELECT max(id) FROM "
+         f"(SELECT stream_id AS id FROM {SCHEMA}.stream_catalog UNION ALL SELECT group_id "
+         f"FROM {SCHEMA}.group_catalog UNION ALL SELECT table_id FROM {SCHEMA}.table_catalog))"),
+    ):  # fmt: skip
+        if ask(cursor, sql)[0]:
+            findings.append(Finding(what, tables))
+    return findings
+
+
+def _fact(cursor: duckdb.DuckDBPyConnection, name: str) -> int:
+    """A number in `meta`, 0 where it is not there."""
+    sql = f"SELECT coalesce(max(value::BIGINT), 0) FROM {SCHEMA}.meta WHERE name = {literal(name)}"
+    return int(ask(cursor, sql)[0])
+
+
+def _list(numbers: Iterable[int]) -> str:
+    return ", ".join(map(str, numbers))
+
+
+def _name(captured: Captured) -> str:
+    return f"{ident(captured.shape.schema)}.{ident(captured.shape.name)}"
+
+
+def worst(findings: Sequence[Finding], table_id: int) -> Finding | None:
+    """Of what concerns a table, that which leaves least to be read."""
+    mine = [finding for finding in findings if table_id in finding.tables]
+    return min(mine, key=lambda finding: finding.readable_through or 0, default=None)

@@ -1,0 +1,334 @@
+"""Copying a database's files so that the copy is one moment of it, while writers go on.
+
+DuckDB's log is only appended to, and its file is only rewritten by a checkpoint; in between new blocks
+may come, for rows whose commit is in the log later on. So:
+
+1. the log's end is noted, after its last whole commit: everything that was acknowledged is before it;
+2. the file is copied: the blocks that the log up to there speaks of are in it;
+3. the log is copied up to the noted end;
+4. the file's headers must be what they were before: no checkpoint has come between. Else again.
+
+An open write transaction keeps DuckDB from checkpointing (CHECKPOINT is refused, automatic ones are left
+out, FORCE CHECKPOINT waits): whoever copies a live database has one open, and step 4 is the proof.
+
+Not for the process that has the database open: closing any descriptor of the file would let go of DuckDB's
+lock on it. Source: docs/design/engine.md, "Backup".
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..errors import DataCorrupted, DucktailError, DuplicateObject, IoError, ObjectInUse, UndefinedObject
+from . import schema, wal_chain
+from .audit import Finding, audit, read_everything
+from .file import DuckdbFile
+from .incarnation import incarnation_base, raise_incarnation
+from .loading import Counters, read_catalog, read_counters
+from .opening import damaged_log, loss_of
+from .side_file import DamagedSideFile, SideFile, move_aside, side_path
+
+# DuckDB's main header and its two database headers, one of which every checkpoint rewrites.
+HEADERS_BYTES = 3 * 4096
+BLOCK = 1 << 20
+ATTEMPTS_MAX = 20
+PAUSE_S = 0.25
+
+
+@dataclass(frozen=True, slots=True)
+class Copied:
+    """A finished copy.
+
+    Args:
+        counters: the last commit in it.
+        incarnation: of the copied database.
+    """
+
+    path: Path
+    counters: Counters
+    incarnation: int
+
+    def __str__(self) -> str:
+        return (
+            f"{self.path}: transaction {self.counters.txid}, LSN {self.counters.lsn}, "
+            f"incarnation {self.incarnation}"
+        )
+
+
+class _Moved(Exception):
+    """A checkpoint came between."""
+
+
+@contextmanager
+def closed_database(path: str) -> Iterator[int | None]:
+    """A descriptor of a database file that nobody has open, and nobody can open within; None if one has.
+
+    Raises:
+        UndefinedObject: 42704, there is no such file.
+    """
+    try:
+        descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+    except FileNotFoundError:
+        raise UndefinedObject(f'there is no database file "{path}"') from None
+    except OSError as error:
+        raise IoError(f'database file "{path}" cannot be opened', detail=str(error)) from error
+    try:
+        try:
+            fcntl.lockf(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except OSError:
+            yield None
+        else:
+            yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def copy_closed(path: str, descriptor: int, target: Path) -> None:
+    """Copy the files of a database that `closed_database` holds, logs included.
+
+    Raises:
+        IoError: 58030. DataCorrupted: XX001, its log is damaged.
+    """
+    try:
+        _copy(descriptor, target, None)
+        for log, copy in zip(wal_chain.wal_paths(path), wal_chain.wal_paths(str(target)), strict=True):
+            _whole(path, wal_chain.read_chain(log))
+            if log.exists():
+                with log.open("rb") as file:
+                    _copy(file.fileno(), copy, None)
+    except OSError as error:
+        raise IoError(f'database file "{path}" cannot be copied', detail=str(error)) from error
+
+
+def copy_live(path: str, target: Path) -> None:
+    """Copy the files of a database that another process has open, and that holds its checkpoints back.
+
+    Raises:
+        IoError: 58030. DataCorrupted: XX001, its log is damaged. ObjectInUse: 55006, checkpoints went on.
+    """
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            for _ in range(ATTEMPTS_MAX):
+                try:
+                    _copy_once(path, descriptor, target)
+                    return
+                except _Moved:
+                    time.sleep(PAUSE_S)
+        finally:
+            os.close(descriptor)
+    except OSError as error:
+        raise IoError(f'database file "{path}" cannot be copied', detail=str(error)) from error
+    raise ObjectInUse(
+        f'database "{path}" was checkpointed while it was copied, {ATTEMPTS_MAX} times',
+        hint="Was the backup's session ended? See wal_bytes_max.",
+    )
+
+
+def finish(temporary: Path, target: Path) -> Copied:
+    """Verify a copy, fold its log into it, and give it its name.
+
+    Raises:
+        DataCorrupted: XX001, something in it does not fit; it is left under its temporary name.
+    """
+    copied = verified(temporary)
+    with temporary.open("rb+") as file:
+        os.fsync(file.fileno())
+    temporary.rename(target)
+    _sync(target.parent)
+    return Copied(target, copied.counters, copied.incarnation)
+
+
+def verified(path: Path) -> Copied:
+    """Open a copy, read every row, hold everything against each other, and fold its log into the file.
+
+    Raises:
+        DataCorrupted: XX001.
+    """
+    file = DuckdbFile.connect(str(path))
+    try:
+        cursor = file.cursor(utc=True)
+        facts = schema.migrate(cursor)
+        findings = audit(cursor, read_catalog(cursor)) + read_everything(cursor, file.catalog_name)
+        if findings:
+            raise _damaged(path, findings)
+        return Copied(path, read_counters(cursor), facts.incarnation)
+    finally:
+        file.close()
+
+
+def restore(backup: Path, target: Path) -> Copied:
+    """Make a database of a backup, under a new incarnation.
+
+    Raises:
+        UndefinedObject: 42704, no such backup. DuplicateObject: 42710, the target is there.
+        ObjectInUse: 55006, the backup is open. DataCorrupted: XX001.
+    """
+    for path in (target, *wal_chain.wal_paths(str(target))):
+        if path.exists():
+            raise DuplicateObject(
+                f'"{path}" already exists', hint="Restore writes over nothing: move it away first."
+            )
+    temporary = new_temporary(target)
+    with closed_database(str(backup)) as descriptor:
+        if descriptor is None:
+            raise ObjectInUse(f'backup "{backup}" is open in another process')
+        copy_closed(str(backup), descriptor, temporary)
+    verified(temporary)
+    side, least = side_path(str(target)), 0
+    file = DuckdbFile.connect(str(temporary))
+    try:
+        cursor = file.cursor(utc=True)
+        facts = schema.read_facts(cursor)
+        assert facts is not None
+        try:
+            old = SideFile.open(side)
+        except DamagedSideFile:
+            old = None
+            move_aside(side)
+        if old is not None:
+            # The lost database's own: what it has given out must not be given out again.
+            if old.identity == facts.identity:
+                least = old.incarnation + 1
+            old.close()
+        incarnation = raise_incarnation(cursor, at_least=least, txid=0 if old is None else old.mark.txid)
+        counters = read_counters(cursor)
+    finally:
+        file.close()
+    side.unlink(missing_ok=True)
+    temporary.rename(target)
+    _sync(target.parent)
+    return Copied(target, Counters(counters.txid, incarnation_base(incarnation), 0), incarnation)
+
+
+def new_temporary(target: Path) -> Path:
+    """The name under which a copy is made; what an earlier try left there is taken away.
+
+    Raises:
+        IoError: 58030, the directory is not there.
+    """
+    if not target.parent.is_dir():
+        raise IoError(f'there is no directory "{target.parent}"')
+    temporary = target.with_name(f"{target.name}.partial")
+    for path in (temporary, *wal_chain.wal_paths(str(temporary))):
+        path.unlink(missing_ok=True)
+    return temporary
+
+
+def look_through(path: str) -> tuple[list[str], list[str]]:
+    """Everything that can be told of a closed database file without changing it.
+
+    Returns:
+        What it is, and what is wrong with it.
+    """
+    about, wrong = [], []
+    for log in wal_chain.wal_paths(path):
+        chain = wal_chain.read_chain(log)
+        if chain is None:
+            continue
+        if not chain.readable:
+            about.append(f"{log.name}: {chain.size} bytes of a version that is not read here")
+        elif chain.damaged:
+            error = damaged_log(path, chain, None)
+            wrong.append(f"{error.message}: {error.detail}")
+        else:
+            torn = "" if chain.broken_at is None else f", then {chain.size - chain.end} bytes never committed"
+            about.append(f"{log.name}: {chain.commits} commits{torn}")
+    try:
+        file = DuckdbFile.connect(path, read_only=True)
+    except DucktailError as error:
+        return about, [*wrong, f"{error.message}{': ' + error.detail if error.detail else ''}"]
+    try:
+        more, found = _look_inside(path, file)
+    finally:
+        file.close()
+    return about + more, wrong + found
+
+
+def _look_inside(path: str, file: DuckdbFile) -> tuple[list[str], list[str]]:
+    cursor = file.cursor(utc=True)
+    facts = schema.read_facts(cursor)
+    if facts is None:
+        about = ["a DuckDB database without streams"]
+        return about, [finding.text for finding in read_everything(cursor, file.catalog_name)]
+    counters = read_counters(cursor)
+    about = [
+        f"format {facts.format}, incarnation {facts.incarnation}: "
+        f"transaction {counters.txid}, LSN {counters.lsn}"
+    ]
+    wrong = []
+    if facts.format == schema.FORMAT_VERSION:
+        catalog = read_catalog(cursor)
+        about.append(f"{len(catalog.streams)} streams on {len(catalog.tables)} tables")
+        wrong += [finding.text for finding in audit(cursor, catalog)]
+    else:
+        about.append(f"ducktail serve brings it to format {schema.FORMAT_VERSION}; its logs are read then")
+    wrong += [finding.text for finding in read_everything(cursor, file.catalog_name)]
+    try:
+        side = SideFile.open(side_path(path))
+    except DamagedSideFile as damage:
+        return about, [*wrong, f"{side_path(path)} cannot be believed: {damage}"]
+    if side is None:
+        return [*about, "no side file: whether commits are missing cannot be told"], wrong
+    side.close()
+    if side.identity != facts.identity:
+        return [*about, "the side file is of another database"], wrong
+    loss = loss_of(cursor, facts, side)
+    if loss is not None:
+        wrong.append(f"commits that were acknowledged are missing: {loss}")
+    return [*about, f"acknowledged: transaction {side.mark.txid}, LSN {side.mark.lsn}"], wrong
+
+
+def _copy_once(path: str, descriptor: int, target: Path) -> None:
+    log, other = wal_chain.wal_paths(path)
+    before = os.pread(descriptor, HEADERS_BYTES, 0)
+    chain = wal_chain.read_chain(log)
+    _whole(path, chain)
+    if other.exists() or (chain is not None and chain.checkpointing):
+        raise _Moved
+    _copy(descriptor, target, None)
+    if chain is not None and chain.commits:
+        with log.open("rb") as file:
+            _copy(file.fileno(), wal_chain.wal_paths(str(target))[0], chain.end)
+    if os.pread(descriptor, HEADERS_BYTES, 0) != before or other.exists():
+        raise _Moved
+
+
+def _whole(path: str, chain: wal_chain.WalChain | None) -> None:
+    if chain is not None and chain.damaged:
+        raise damaged_log(path, chain, None)
+
+
+def _copy(descriptor: int, target: Path, size: int | None) -> None:
+    """The first `size` bytes of an open file, all that it has where it is None."""
+    at = 0
+    with target.open("wb") as copy:
+        while size is None or at < size:
+            wanted = BLOCK if size is None else min(BLOCK, size - at)
+            data = os.pread(descriptor, wanted, at)
+            if not data:
+                break
+            copy.write(data)
+            at += len(data)
+        copy.flush()
+        os.fsync(copy.fileno())
+    if size is not None and at < size:
+        raise _Moved
+
+
+def _damaged(path: Path, findings: list[Finding]) -> DataCorrupted:
+    return DataCorrupted(f'"{path}" is damaged', detail=". ".join(finding.text for finding in findings) + ".")
+
+
+def _sync(directory: Path) -> None:
+    descriptor = os.open(directory, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,138 @@
+"""What memory knows at the start, read from the file: the counters, and the catalog of streams.
+
+Source: docs/design/engine.md, "Opening".
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+
+import duckdb
+
+from ..asking import ask
+from ..capture.capture import CapturedTable
+from ..changes import ChangesQuery, clashing, view_name
+from ..errors import DucktailError
+from ..log import EventQuery, log_name
+from ..quoting import ident
+from ..streams import Captured, Catalog, Group, Stream
+from ..table import read_shape
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Counters:
+    """The last captured commit: its number, its last LSN, its time (microseconds since 1970)."""
+
+    txid: int
+    lsn: int
+    commit_us: int
+
+
+def read_counters(cursor: duckdb.DuckDBPyConnection) -> Counters:
+    """The counters as the file has them; zeros where nothing was captured yet."""
+    txid, lsn, commit_us = ask(
+        cursor,
+        "SELECT coalesce(max(txid), 0), coalesce(max(last_lsn), 0), "
+        "coalesce(max(epoch_us(commit_time)), 0) FROM ducktail.commits",
+    )
+    return Counters(txid, lsn, commit_us)
+
+
+def read_catalog(cursor: duckdb.DuckDBPyConnection) -> Catalog:
+    """Captured tables, streams and groups, as the file has them.
+
+    Raises:
+        duckdb.Error: the catalog's own tables cannot be read.
+    """
+    catalog = Catalog()
+    tables = cursor.execute(
+        "SELECT table_id, schema_name, table_name, version FROM ducktail.table_catalog ORDER BY 1"
+    ).fetchall()
+    for table_id, schema_name, table_name, version in tables:
+        try:
+            shape = read_shape(cursor, schema_name, table_name)
+        except DucktailError as error:
+            # It was dropped while no ducktail had the file open: the others are served all the same.
+            logger.error('streams of table "%s.%s" are not served: %s', schema_name, table_name, error)
+            continue
+        table = CapturedTable(shape, log_name(table_id, version), frozenset(shape.primary_key))
+        captured = Captured(table_id, version, table)
+        for stream in _read_streams(cursor, table_id):
+            catalog.put_stream(captured, stream)
+    for row in cursor.execute(
+        "SELECT group_id, stream_id, group_name, start, epoch_us(created_at), on_gap "
+        "FROM ducktail.group_catalog ORDER BY group_id"
+    ).fetchall():
+        group = Group(*row)
+        catalog.groups[group.key] = group
+    return catalog
+
+
+def make_changes_views(cursor: duckdb.DuckDBPyConnection, catalog: Catalog) -> bool:
+    """Give the streams of an older format their views of typed changes, in one transaction.
+
+    A stream whose view's name is taken, or one of whose columns has a name of the envelope's own, stays
+    without.
+
+    Returns:
+        Whether there were such streams: the catalog is to be read again.
+    """
+    sql = "SELECT stream_id FROM ducktail.stream_catalog WHERE changes_view IS NULL"
+    found = [catalog.stream_by_id(row[0]) for row in cursor.execute(sql).fetchall()]
+    streams = [stream for stream in found if stream is not None]
+    if not streams:
+        return False
+    cursor.execute("BEGIN")
+    for stream in streams:
+        name = view_name(stream)
+        taken = ask(
+            cursor,
+            "SELECT count(*) FROM information_schema.tables WHERE table_catalog = current_database() "
+            "AND lower(table_schema) = lower($1) AND lower(table_name) = lower($2)",
+            [stream.schema, name],
+        )
+        made = not taken[0] and clashing(stream.columns) is None
+        if made:
+            query = ChangesQuery(EventQuery(stream, catalog.table_by_id(stream.table_id)))
+            cursor.execute(query.view_sql(f"{ident(stream.schema)}.{ident(name)}"))
+        else:
+            logger.warning('stream "%s" gets no view "%s": the name is taken', stream.name, name)
+        cursor.execute(
+            f"UPDATE ducktail.stream_catalog SET changes_view = {made} WHERE stream_id = {stream.stream_id}"
+        )
+    cursor.execute("COMMIT")
+    return True
+
+
+def _read_streams(cursor: duckdb.DuckDBPyConnection, table_id: int) -> list[Stream]:
+    rows = cursor.execute(
+        "SELECT stream_id, schema_name, stream_name, operations, columns, filter, partitions, "
+        "partition_by, snapshot, before, buffer_bytes, created_lsn, epoch_us(created_at), "
+        "retention_us, retention_bytes, coalesce(changes_view, false) "
+        f"FROM ducktail.stream_catalog WHERE table_id = {table_id} ORDER BY stream_id"
+    ).fetchall()
+    return [
+        Stream(
+            stream_id=row[0],
+            schema=row[1],
+            name=row[2],
+            table_id=table_id,
+            operations=frozenset(row[3]),
+            columns=tuple(row[4]),
+            filter=row[5],
+            partitions=row[6],
+            partition_by=tuple(row[7]),
+            snapshot=row[8],
+            before=row[9],
+            buffer_bytes=row[10],
+            created_lsn=row[11],
+            created_at_us=row[12],
+            retention_us=row[13],
+            retention_bytes=row[14],
+            changes_view=row[15],
+        )
+        for row in rows
+    ]

@@ -1,0 +1,335 @@
+"""Opening a database so that nothing acknowledged is silently missing.
+
+In this order, and nothing is written before the last step:
+
+1. nobody else has the file; this process neither;
+2. the frame chain of DuckDB's log: a torn tail is cut, damage is refused (`wal_chain.py`);
+3. DuckDB opens the file;
+4. what the file says against what was acknowledged (`side_file.py`): behind is refused;
+5. the schema is installed or migrated, and the side file written anew where it must be.
+
+What is refused is opened with `accept_loss` all the same: it says what is lost and raises the incarnation,
+so that the LSNs of lost events are never given to others. Source: docs/design/engine.md, "Opening".
+"""
+
+from __future__ import annotations
+
+import fcntl
+import logging
+import os
+import threading
+import uuid
+from dataclasses import dataclass
+from pathlib import Path
+
+import duckdb
+
+from ..asking import ask
+from ..errors import DataCorrupted, DucktailError, IoError, ObjectInUse
+from ..settings import Settings
+from ..streams import Catalog
+from . import schema, wal_chain
+from .audit import audit, worst
+from .file import MEMORY, DuckdbFile
+from .incarnation import Hole, incarnation_base, raise_incarnation, read_holes
+from .loading import Counters, read_counters
+from .side_file import DamagedSideFile, Mark, SideFile, move_aside, side_path
+
+logger = logging.getLogger(__name__)
+
+ACCEPT_HINT = "Restore a backup, or open it with --accept-loss: it is served without what is lost."
+
+_open_lock = threading.Lock()
+_open_files: set[tuple[int, int]] = set()  # device and inode of what this process has open
+
+
+@dataclass(frozen=True, slots=True)
+class Loss:
+    """What was acknowledged and is not in the file.
+
+    Args:
+        stored, acknowledged: what the file has, and what the side file says.
+        older: the file is of an incarnation before the acknowledged one.
+    """
+
+    stored: Mark
+    acknowledged: Mark
+    older: bool
+
+    def __str__(self) -> str:
+        had, has = self.acknowledged, self.stored
+        parts = []
+        if self.older:
+            parts.append("the file is older than the restore or the accepted loss that came after it")
+        if had.txid > has.txid:
+            parts.append(f"transactions {has.txid + 1} to {had.txid}")
+        if had.lsn > has.lsn:
+            parts.append(f"events with LSN {has.lsn + 1} to {had.lsn}")
+        if had.seq > has.seq:
+            parts.append(f"commits of offsets, those numbered {has.seq + 1} to {had.seq}")
+        return "; ".join(parts)
+
+
+@dataclass(frozen=True, slots=True)
+class Looked:
+    """What was found before anything was written."""
+
+    side: SideFile | None
+    loss: Loss | None
+
+
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """An opened database's numbers.
+
+    Args:
+        side: its side file; None in memory.
+        holes: ranges of LSNs that were never given to events of this database as it is.
+    """
+
+    side: SideFile | None
+    counters: Counters
+    incarnation: int
+    holes: tuple[Hole, ...]
+
+
+def claim(path: str) -> tuple[int, int] | None:
+    """Note that this process opens the file; None where it is not there yet, or in memory.
+
+    POSIX locks are the process's: closing any descriptor of the file lets go of DuckDB's own lock. So
+    a file is opened here only while DuckDB does not have it, and two engines on it are refused.
+
+    Raises:
+        ObjectInUse: 55006, this process has it open.
+        IoError: 58030, another process has it open.
+    """
+    if path == MEMORY:
+        return None
+    try:
+        status = os.stat(path)
+    except OSError:
+        return None
+    key = (status.st_dev, status.st_ino)
+    with _open_lock:
+        if key in _open_files:
+            raise ObjectInUse(f'database file "{path}" is open in this process')
+        if not lock_is_free(path):
+            raise IoError(f'database file "{path}" is in use by another process')
+        _open_files.add(key)
+    return key
+
+
+def claim_new(path: str) -> tuple[int, int] | None:
+    """The same for a file that DuckDB has just made."""
+    if path == MEMORY:
+        return None
+    status = os.stat(path)
+    key = (status.st_dev, status.st_ino)
+    with _open_lock:
+        _open_files.add(key)
+    return key
+
+
+def release(key: tuple[int, int] | None) -> None:
+    """This process has closed the file."""
+    with _open_lock:
+        _open_files.discard(key or (0, 0))
+
+
+def lock_is_free(path: str) -> bool:
+    """Whether no other process has a database file open; only where this one has not."""
+    try:
+        descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+    except OSError:
+        return True  # It cannot be opened at all: DuckDB says why.
+    try:
+        fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    finally:
+        os.close(descriptor)
+    return True
+
+
+def check_logs(path: str, *, accept_loss: bool) -> None:
+    """Read the frame chains of DuckDB's logs, before DuckDB does.
+
+    Raises:
+        DataCorrupted: XX001, one is damaged; it was copied aside.
+    """
+    for log in wal_chain.wal_paths(path):
+        chain = wal_chain.read_chain(log)
+        if chain is None or not chain.readable or chain.broken_at is None:
+            continue
+        if chain.damaged:
+            copy = wal_chain.copy_aside(log)
+            error = damaged_log(path, chain, copy)
+            if not accept_loss:
+                raise error
+            logger.error("%s: %s", error.message, error.detail)
+        elif chain.fits:
+            # DuckDB would refuse a last frame that has its length and not its checksum: a torn page.
+            copy = wal_chain.copy_aside(log)
+            logger.warning(
+                "the last, unfinished transaction in %s is torn: cut at byte %d; a copy is %s",
+                log, chain.end, copy,
+            )  # fmt: skip
+        else:
+            continue
+        wal_chain.cut(log, chain.end)
+
+
+def connect(path: str, settings: Settings, *, accept_loss: bool) -> DuckdbFile:
+    """Let DuckDB open the file; with `accept_loss` without logs that it refuses, moved aside.
+
+    Raises:
+        IoError: 58030. DataCorrupted: XX001.
+    """
+    try:
+        return DuckdbFile.connect(path, settings)
+    except DataCorrupted as refused:
+        logs = [log for log in wal_chain.wal_paths(path) if log.exists()]
+        if not accept_loss or not logs:
+            raise
+        for log in logs:
+            logger.error("%s: the log is moved aside to %s", refused.message, wal_chain.copy_aside(log))
+            log.unlink()
+        return DuckdbFile.connect(path, settings)
+
+
+def damaged_log(path: str, chain: wal_chain.WalChain, copy: Path | None) -> DataCorrupted:
+    """The error of a log with commits behind a break."""
+    kept = f" The log as it was is copied to {copy}." if copy else ""
+    return DataCorrupted(
+        f'the write-ahead log of database "{path}" is damaged at byte {chain.broken_at} of {chain.size}',
+        detail=f"The {chain.commits} commits before that byte can be read; "
+        f"at byte {chain.resumes_at} another one stands behind it.{kept}",
+        hint=ACCEPT_HINT,
+    )
+
+
+def look(cursor: duckdb.DuckDBPyConnection, path: str, *, accept_loss: bool) -> Looked:
+    """Hold what the file has against what was acknowledged; nothing in the file is changed.
+
+    Raises:
+        DataCorrupted: XX001, commits are missing, or the format is newer.
+    """
+    stored = schema.read_facts(cursor)
+    if path == MEMORY:
+        return Looked(None, None)
+    side = _side_of(path, None if stored is None else stored.identity)
+    if stored is None or side is None:
+        if stored is not None and stored.identity is not None:
+            logger.warning(
+                'database "%s" has no side file: a copy, or one that was moved. '
+                "Whether commits are missing cannot be told.", path,
+            )  # fmt: skip
+        return Looked(side, None)
+    try:
+        loss = loss_of(cursor, stored, side)
+        if loss is None:
+            return Looked(side, None)
+        if not accept_loss:
+            raise DataCorrupted(
+                f'database "{path}" has lost commits that were acknowledged', detail=f"Lost: {loss}.",
+                hint=ACCEPT_HINT,
+            )  # fmt: skip
+    except BaseException:
+        side.close()
+        raise
+    logger.error('database "%s" is served without commits that were acknowledged. Lost: %s.', path, loss)
+    return Looked(side, loss)
+
+
+def settle(cursor: duckdb.DuckDBPyConnection, path: str, looked: Looked) -> Settled:
+    """Install or migrate the schema, raise the incarnation where commits were lost, write the side file.
+
+    Raises:
+        IoError: 58030, the side file cannot be written.
+    """
+    schema.install(cursor)
+    if looked.loss is not None:
+        lost, side = looked.loss.acknowledged, looked.side
+        assert side is not None
+        raise_incarnation(cursor, at_least=side.incarnation + 1, txid=lost.txid)
+    facts = schema.read_facts(cursor)
+    assert facts is not None and facts.identity is not None
+    counters = _raised(cursor, read_counters(cursor), facts.incarnation)
+    holes = read_holes(cursor)
+    side = looked.side
+    if path != MEMORY and (side is None or side.incarnation != facts.incarnation):
+        if side is not None:
+            side.close()
+        mark = _stored_mark(cursor, facts.incarnation)
+        try:
+            side = SideFile.create(side_path(path), facts.identity, facts.incarnation, mark)
+        except OSError as error:
+            text = f'the side file of database "{path}" cannot be written'
+            raise IoError(text, detail=str(error)) from error
+    return Settled(side, counters, facts.incarnation, holes)
+
+
+def loss_of(cursor: duckdb.DuckDBPyConnection, stored: schema.Facts, side: SideFile) -> Loss | None:
+    """What the side file of a database says was acknowledged and the database has not."""
+    if side.incarnation < stored.incarnation:
+        return None  # The incarnation was raised, and the side file not yet written: it knows of nothing.
+    mark = _stored_mark(cursor, stored.incarnation)
+    loss = Loss(mark, side.mark, side.incarnation > stored.incarnation)
+    return loss if str(loss) else None
+
+
+def find_damage(
+    cursor: duckdb.DuckDBPyConnection, catalog: Catalog, last_lsn: int, *, accept_loss: bool
+) -> dict[int, DucktailError]:
+    """Hold logs, commits and catalog against each other.
+
+    Returns:
+        Stream id -> what its readers are told; the other streams are served.
+    """
+    findings = audit(cursor, catalog)
+    for finding in findings:
+        logger.error("damage: %s", finding.text)
+    if not findings:
+        return {}
+    if accept_loss:
+        for sql in (
+            f"DELETE FROM {schema.SCHEMA}.meta WHERE name = 'accepted'",
+            f"INSERT INTO {schema.SCHEMA}.meta VALUES ('accepted', '{last_lsn}')",
+        ):
+            cursor.execute(sql).fetchall()
+        return {}
+    damage: dict[int, DucktailError] = {}
+    for stream in catalog.streams.values():
+        found = worst(findings, stream.table_id)
+        if found is not None:
+            damage[stream.stream_id] = found.error(stream)
+    return damage
+
+
+def _side_of(path: str, identity: uuid.UUID | None) -> SideFile | None:
+    """The side file, if it is this database's; another one is moved aside."""
+    place = side_path(path)
+    try:
+        side = SideFile.open(place)
+    except DamagedSideFile as damage:
+        logger.warning("%s cannot be believed (%s): moved aside to %s", place, damage, move_aside(place))
+        return None
+    if side is None or side.identity == identity:
+        return side
+    side.close()
+    logger.warning("%s is of another database: moved aside to %s", place, move_aside(place))
+    return None
+
+
+def _raised(cursor: duckdb.DuckDBPyConnection, found: Counters, incarnation: int) -> Counters:
+    """The counters from which a raised incarnation goes on, before its first commit says so."""
+    (txid,) = ask(
+        cursor, f"SELECT coalesce(max(value::BIGINT), 0) FROM {schema.SCHEMA}.meta WHERE name = 'txid'"
+    )
+    return Counters(max(found.txid, txid), max(found.lsn, incarnation_base(incarnation)), found.commit_us)
+
+
+def _stored_mark(cursor: duckdb.DuckDBPyConnection, incarnation: int) -> Mark:
+    counters = read_counters(cursor)
+    (seq,) = ask(cursor, f"SELECT coalesce(max(seq), 0) FROM {schema.SCHEMA}.offset_log")
+    return Mark(counters.txid, max(counters.lsn, incarnation_base(incarnation)), seq)

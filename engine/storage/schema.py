@@ -1,0 +1,258 @@
+"""The tables that ducktail keeps in schema `ducktail` of the user's database, and its views.
+
+    meta            facts about the database: format version, identity, incarnation; 'hole' and 'txid' are of
+                    raised incarnations, 'dropped' is the last LSN before the latest DROP STREAM,
+                    'accepted' the last one before the latest damage that was accepted
+    table_catalog   a captured table: id, schema, name, version of its log
+    stream_catalog  a stream: everything of `Stream`
+    stream_edges    where a stream's retained events begin, a row a partition that has lost some;
+                    partition -1 is the stream's own pointer into the log
+    passed_positions  a group's committed LSN that retention has passed: events at or before it
+    group_catalog   a consumer group
+    offset_log      commits of offsets, appended: what `offsets.Move.entry` says; the highest seq counts
+    commits         one row a captured transaction: txid, first and last LSN, commit time
+    log_T_V         the log of captured table T, schema version V (see `log.py`)
+
+The views a user sees are plain SQL; what lives in memory comes to them through one function of
+the engine's own, `ducktail_live(kind)`, which answers JSON rows. Source: docs/sql.md, "System
+catalog".
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import duckdb
+
+from ..asking import ask
+from ..errors import DataCorrupted
+from ..quoting import ident, literal
+
+SCHEMA = "ducktail"
+FORMAT_VERSION = 2
+
+TABLES = f"""
+CREATE SCHEMA IF NOT EXISTS {SCHEMA};
+CREATE TABLE IF NOT EXISTS {SCHEMA}.meta (name VARCHAR, value VARCHAR);
+CREATE TABLE IF NOT EXISTS {SCHEMA}.table_catalog (
+    table_id INTEGER, schema_name VARCHAR, table_name VARCHAR, version INTEGER);
+CREATE TABLE IF NOT EXISTS {SCHEMA}.stream_catalog (
+    stream_id INTEGER, schema_name VARCHAR, stream_name VARCHAR, table_id INTEGER,
+    operations VARCHAR[], columns VARCHAR[], filter VARCHAR, partitions INTEGER,
+    partition_by VARCHAR[], snapshot VARCHAR, before VARCHAR, buffer_bytes BIGINT,
+    created_lsn BIGINT, created_at TIMESTAMP WITH TIME ZONE,
+    retention_us BIGINT, retention_bytes BIGINT, changes_view BOOLEAN);
+CREATE TABLE IF NOT EXISTS {SCHEMA}.stream_edges (
+    stream_id INTEGER, partition INTEGER, trimmed_through_lsn BIGINT, trimmed_events BIGINT,
+    reason VARCHAR);
+CREATE TABLE IF NOT EXISTS {SCHEMA}.passed_positions (
+    group_id INTEGER, partition INTEGER, lsn BIGINT, position BIGINT);
+CREATE TABLE IF NOT EXISTS {SCHEMA}.group_catalog (
+    group_id INTEGER, stream_id INTEGER, group_name VARCHAR, start VARCHAR,
+    created_at TIMESTAMP WITH TIME ZONE, on_gap VARCHAR);
+CREATE TABLE IF NOT EXISTS {SCHEMA}.offset_log (
+    seq BIGINT, group_id INTEGER, entry VARCHAR);
+CREATE TABLE IF NOT EXISTS {SCHEMA}.commits (
+    txid BIGINT, first_lsn BIGINT, last_lsn BIGINT, commit_time TIMESTAMP WITH TIME ZONE);
+CREATE SEQUENCE IF NOT EXISTS {SCHEMA}.object_id;
+"""
+
+# Facts of a new database; `incarnation` counts how often it was restored.
+FACTS = (
+    f"INSERT INTO {SCHEMA}.meta VALUES ('format', '{FORMAT_VERSION}'), ('identity', uuid()::VARCHAR), "
+    "('incarnation', '0')"
+)
+
+# Format n -> what makes it n + 1. A database may be of any format from 1 on; the tables that TABLES
+# makes are there when these run, a table's new columns are not.
+MIGRATIONS: dict[int, tuple[str, ...]] = {
+    1: (
+        f"INSERT INTO {SCHEMA}.meta VALUES ('identity', uuid()::VARCHAR), ('incarnation', '0')",
+        # Which logs were dropped before is not known.
+        f"INSERT INTO {SCHEMA}.meta SELECT 'dropped', coalesce(max(last_lsn), 0)::VARCHAR "
+        f"FROM {SCHEMA}.commits",
+        # Events of a stream of format 1 are kept until it is dropped: NULL says so.
+        f"ALTER TABLE {SCHEMA}.stream_catalog ADD COLUMN retention_us BIGINT",
+        f"ALTER TABLE {SCHEMA}.stream_catalog ADD COLUMN retention_bytes BIGINT",
+        f"ALTER TABLE {SCHEMA}.stream_edges ADD COLUMN reason VARCHAR",
+        f"ALTER TABLE {SCHEMA}.group_catalog ADD COLUMN on_gap VARCHAR",
+        f"UPDATE {SCHEMA}.group_catalog SET on_gap = 'error'",
+        # NULL until `loading.make_changes_views` has looked whether the view can be made.
+        f"ALTER TABLE {SCHEMA}.stream_catalog ADD COLUMN changes_view BOOLEAN",
+    ),
+}
+
+# Views over what lives in memory: name -> the columns of `ducktail_live(name)`.
+LIVE_VIEWS: dict[str, tuple[tuple[str, str], ...]] = {
+    "streams": (
+        ("schema_name", "VARCHAR"),
+        ("stream_name", "VARCHAR"),
+        ("table_name", "VARCHAR"),
+        ("operations", "VARCHAR"),
+        ("columns", "VARCHAR"),
+        ("filter", "VARCHAR"),
+        ("partitions", "INTEGER"),
+        ("partition_by", "VARCHAR"),
+        ("snapshot", "VARCHAR"),
+        ("before", "VARCHAR"),
+        ("buffer_bytes", "BIGINT"),
+        ("retention", "VARCHAR"),
+        ("retention_bytes", "BIGINT"),
+        ("created_at", "TIMESTAMP WITH TIME ZONE"),
+        ("events", "BIGINT"),
+        ("bytes", "BIGINT"),
+        ("end_lsn", "BIGINT"),
+    ),
+    "partitions": (
+        ("schema_name", "VARCHAR"),
+        ("stream_name", "VARCHAR"),
+        ("partition", "INTEGER"),
+        ("first_lsn", "BIGINT"),
+        ("last_lsn", "BIGINT"),
+        ("events", "BIGINT"),
+        ("bytes", "BIGINT"),
+        ("buffered_from_lsn", "BIGINT"),
+        ("trimmed_events", "BIGINT"),
+        ("trimmed_through_lsn", "BIGINT"),
+        ("owner", "VARCHAR"),
+        ("epoch", "BIGINT"),
+    ),
+    "consumer_groups": (
+        ("schema_name", "VARCHAR"),
+        ("stream_name", "VARCHAR"),
+        ("group_name", "VARCHAR"),
+        ("start", "VARCHAR"),
+        ("on_gap", "VARCHAR"),
+        ("created_at", "TIMESTAMP WITH TIME ZONE"),
+        ("lag_events", "BIGINT"),
+    ),
+    "offsets": (
+        ("schema_name", "VARCHAR"),
+        ("stream_name", "VARCHAR"),
+        ("group_name", "VARCHAR"),
+        ("partition", "INTEGER"),
+        ("committed_lsn", "BIGINT"),
+        ("end_lsn", "BIGINT"),
+        ("lag_events", "BIGINT"),
+        ("lag_seconds", "DOUBLE"),
+        ("headroom_events", "BIGINT"),
+        ("headroom_seconds", "DOUBLE"),
+        ("trimmed_unread", "BIGINT"),
+        ("committed_at", "TIMESTAMP WITH TIME ZONE"),
+        ("committed_by", "VARCHAR"),
+        ("last_read_at", "TIMESTAMP WITH TIME ZONE"),
+    ),
+    "sessions": (
+        ("session_id", "INTEGER"),
+        ("user_name", "VARCHAR"),
+        ("application_name", "VARCHAR"),
+        ("state", "VARCHAR"),
+        ("transaction_started_at", "TIMESTAMP WITH TIME ZONE"),
+        ("state_changed_at", "TIMESTAMP WITH TIME ZONE"),
+        ("writer_lock", "VARCHAR"),
+    ),
+    "settings": (
+        ("name", "VARCHAR"),
+        ("setting", "VARCHAR"),
+        ("description", "VARCHAR"),
+    ),
+}
+
+LIVE_FUNCTION = "ducktail_live"
+
+
+def live_view_sql(name: str, columns: Sequence[tuple[str, str]]) -> str:
+    """The view over one kind of live rows: JSON objects in, typed columns out."""
+    shape = "[{" + ", ".join(f'"{column}": "{type_}"' for column, type_ in columns) + "}]"
+    picked = ", ".join(f"r.{ident(column)}" for column, _ in columns)
+    return (
+        f"CREATE OR REPLACE VIEW {SCHEMA}.{ident(name)} AS SELECT {picked} FROM "
+        f"(SELECT unnest(from_json({LIVE_FUNCTION}({literal(name)}), {literal(shape)})) AS r)"
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What `meta` says; a database of format 1 has no identity."""
+
+    format: int
+    identity: uuid.UUID | None
+    incarnation: int
+
+
+def read_facts(cursor: duckdb.DuckDBPyConnection) -> Facts | None:
+    """What the database says of itself; None where no ducktail has written it yet.
+
+    Raises:
+        DataCorrupted: XX001, the database was written by a newer ducktail.
+    """
+    (there,) = ask(
+        cursor,
+        f"SELECT count(*) FROM duckdb_tables() WHERE database_name = current_database() "
+        f"AND schema_name = '{SCHEMA}' AND table_name = 'meta'",
+    )
+    facts = {}
+    if there:
+        facts = dict(cursor.execute(f"SELECT name, value FROM {SCHEMA}.meta").fetchall())
+    if "format" not in facts:
+        return None
+    found = int(facts["format"])
+    if found > FORMAT_VERSION:
+        raise DataCorrupted(
+            f"the database's format is {found}, and this ducktail reads up to {FORMAT_VERSION}",
+            hint="Open it with the newer version that wrote it.",
+        )
+    identity = uuid.UUID(facts["identity"]) if "identity" in facts else None
+    return Facts(found, identity, int(facts.get("incarnation", 0)))
+
+
+def install(cursor: duckdb.DuckDBPyConnection) -> None:
+    """Make what is not there yet and bring an older format up to ours, in one transaction.
+
+    Raises:
+        DataCorrupted: XX001, the database was written by a newer ducktail.
+    """
+    cursor.execute("BEGIN")
+    try:
+        cursor.execute(TABLES)
+        _migrate(cursor)
+        for name, columns in LIVE_VIEWS.items():
+            cursor.execute(live_view_sql(name, columns))
+    except BaseException:
+        cursor.execute("ROLLBACK")
+        raise
+    cursor.execute("COMMIT")
+
+
+def migrate(cursor: duckdb.DuckDBPyConnection) -> Facts:
+    """The same but for the views, which want the engine's own function: for a file that is not served.
+
+    Raises:
+        DataCorrupted: XX001, the database was written by a newer ducktail.
+    """
+    cursor.execute("BEGIN")
+    try:
+        cursor.execute(TABLES)
+        _migrate(cursor)
+        facts = read_facts(cursor)
+    except BaseException:
+        cursor.execute("ROLLBACK")
+        raise
+    cursor.execute("COMMIT")
+    assert facts is not None
+    return facts
+
+
+def _migrate(cursor: duckdb.DuckDBPyConnection) -> None:
+    facts = read_facts(cursor)
+    if facts is None:
+        cursor.execute(FACTS)
+        return
+    found = facts.format
+    for older in range(found, FORMAT_VERSION):
+        for statement in MIGRATIONS[older]:
+            cursor.execute(statement)
+    if found < FORMAT_VERSION:
+        cursor.execute(f"UPDATE {SCHEMA}.meta SET value = '{FORMAT_VERSION}' WHERE name = 'format'")

@@ -1,0 +1,235 @@
+"""PostgreSQL's binary form of values: of one raw value, and of whole Arrow columns of fixed width.
+
+What a type's `send` function puts on the wire, big-endian: drivers that ask for binary results
+(asyncpg always, pgjdbc after a few uses, psycopg on request) decode nothing else. Keyed by the OID
+that the client was told (engine/values/pgtypes.py). Source: docs/design/values.md, "Binary form";
+PostgreSQL's src/backend/utils/adt, functions `*_send`.
+"""
+
+from __future__ import annotations
+
+import struct
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from ..errors import InternalError, NumericOutOfRange
+from . import arrow_values as av
+from . import pgtypes
+from .duckdb_types import DuckType
+
+# PostgreSQL counts from 2000-01-01.
+EPOCH_DAYS = 10_957
+EPOCH_US = EPOCH_DAYS * 86_400_000_000
+INT32_MAX, INT64_MAX = 2**31 - 1, 2**63 - 1
+
+# numeric's sign words.
+POSITIVE, NEGATIVE, NAN = 0x0000, 0x4000, 0xC000
+BASE = 10_000
+BASE_DIGITS = 4
+
+
+def numeric_binary(value: av.Raw) -> bytes:
+    """A decimal as base-10000 digits: count, weight of the first, sign, digits after the point."""
+    number = Decimal(value)
+    sign, digits, exponent = number.as_tuple()
+    assert isinstance(exponent, int)  # DuckDB's decimals have no NaN and no infinity
+    scale = max(0, -exponent)
+    whole = int("".join(map(str, digits))) * 10 ** max(0, exponent)
+    padding = -scale % BASE_DIGITS
+    whole *= 10**padding
+    groups: list[int] = []
+    while whole:
+        whole, group = divmod(whole, BASE)
+        groups.append(group)
+    weight = len(groups) - (scale + padding) // BASE_DIGITS - 1
+    groups.reverse()
+    while groups and not groups[-1]:
+        groups.pop()
+    weight = weight if groups else 0
+    sign_word = NEGATIVE if sign and groups else POSITIVE
+    return struct.pack(f"!hhHH{len(groups)}H", len(groups), weight, sign_word, scale, *groups)
+
+
+def date_binary(days: av.Raw) -> bytes:
+    """Days from 2000-01-01; PostgreSQL's own numbers for the infinities."""
+    if abs(days) >= av.DATE_INFINITY:
+        return struct.pack("!i", INT32_MAX if days > 0 else -INT32_MAX - 1)
+    return struct.pack("!i", days - EPOCH_DAYS)
+
+
+def timestamp_binary(us: av.Raw) -> bytes:
+    """Microseconds from 2000-01-01 in UTC."""
+    if abs(us) >= av.TIMESTAMP_INFINITY:
+        return struct.pack("!q", INT64_MAX if us > 0 else -INT64_MAX - 1)
+    if us - EPOCH_US <= -INT64_MAX:
+        raise NumericOutOfRange("timestamp out of range")
+    return struct.pack("!q", us - EPOCH_US)
+
+
+def interval_binary(value: av.Raw) -> bytes:
+    """Microseconds, days, months."""
+    months, days, us = value
+    return struct.pack("!qii", us, days, months)
+
+
+def timetz_binary(text: av.Raw) -> bytes:
+    """Microseconds of the clock and the zone in seconds west of UTC, from 12:00:00.5+02:30."""
+    place = max(text.rfind("+"), text.rfind("-"))
+    clock, offset = text[:place], text[place:]
+    parts = [int(part) for part in offset[1:].split(":")] + [0, 0]
+    seconds = parts[0] * 3600 + parts[1] * 60 + parts[2]
+    return struct.pack("!qi", clock_us(clock), -seconds if offset[0] == "+" else seconds)
+
+
+def clock_us(text: str) -> int:
+    """Microseconds of HH:MM:SS[.ffffff]."""
+    clock, _, fraction = text.partition(".")
+    hours, minutes, seconds = (int(part) for part in clock.split(":"))
+    return ((hours * 60 + minutes) * 60 + seconds) * 1_000_000 + int(fraction.ljust(6, "0")[:6] or 0)
+
+
+def bits_binary(text: av.Raw) -> bytes:
+    """The number of bits, then the bits from the left, filled with zeros."""
+    size = -(-len(text) // 8)
+    bits = int(text.ljust(size * 8, "0"), 2).to_bytes(size, "big") if text else b""
+    return struct.pack("!i", len(text)) + bits
+
+
+def text_binary(value: av.Raw) -> bytes:
+    """Text in UTF-8; json is the same."""
+    return str(value).encode()
+
+
+def uuid_binary(value: av.Raw) -> bytes:
+    """16 bytes."""
+    return (value if isinstance(value, uuid.UUID) else uuid.UUID(value)).bytes
+
+
+Matrix = npt.NDArray[np.uint8]
+
+
+def _big_endian(kind: str) -> Callable[[pa.Array], Matrix]:
+    width = int(kind[-1])
+
+    def matrix(column: pa.Array) -> Matrix:
+        return av.ints(column).astype(kind).view(np.uint8).reshape(-1, width)
+
+    return matrix
+
+
+def _bool_matrix(column: pa.Array) -> Matrix:
+    return av.ints(column).astype(np.uint8).reshape(-1, 1)
+
+
+def _date_matrix(column: pa.Array) -> Matrix:
+    values = av.ints(column).astype(np.int64)
+    shifted = values - EPOCH_DAYS
+    shifted = np.where(values >= av.DATE_INFINITY, INT32_MAX, shifted)
+    shifted = np.where(values <= -av.DATE_INFINITY, -INT32_MAX - 1, shifted)
+    return shifted.astype(">i4").view(np.uint8).reshape(-1, 4)
+
+
+def _time_matrix(column: pa.Array) -> Matrix:
+    return av.microseconds(column).astype(">i8").view(np.uint8).reshape(-1, 8)
+
+
+def _timestamp_matrix(column: pa.Array) -> Matrix:
+    values = av.microseconds(column)
+    infinite = np.abs(values) >= av.TIMESTAMP_INFINITY
+    edge = np.where(values > 0, INT64_MAX, -INT64_MAX - 1)
+    shifted = np.where(infinite, edge, np.where(infinite, 0, values) - EPOCH_US)
+    return shifted.astype(">i8").view(np.uint8).reshape(-1, 8)
+
+
+@dataclass(frozen=True, slots=True)
+class BinaryForm:
+    """How values of a PostgreSQL type are sent in binary.
+
+    Args:
+        raw: the raw values of a column.
+        binary: the bytes of one raw value.
+        matrix: the bytes of a column as rows of one width, NULLs as anything, or None.
+        bytes_column: whether the column's own bytes are the binary form (text, json, bytea).
+    """
+
+    raw: Callable[[pa.Array], list[av.Raw]]
+    binary: Callable[[av.Raw], bytes]
+    matrix: Callable[[pa.Array], Matrix] | None = None
+    bytes_column: bool = False
+
+
+def _packed(code: str) -> Callable[[av.Raw], bytes]:
+    packer = struct.Struct(code)
+    return packer.pack
+
+
+WORDS = BinaryForm(av.raw_objects, text_binary, bytes_column=True)
+MOMENT = BinaryForm(av.raw_microseconds, timestamp_binary, _timestamp_matrix)
+
+FORMS: dict[int, BinaryForm] = {
+    pgtypes.BOOL: BinaryForm(av.raw_objects, _packed("!?"), _bool_matrix),
+    pgtypes.INT2: BinaryForm(av.raw_objects, _packed("!h"), _big_endian(">i2")),
+    pgtypes.INT4: BinaryForm(av.raw_objects, _packed("!i"), _big_endian(">i4")),
+    pgtypes.INT8: BinaryForm(av.raw_objects, _packed("!q"), _big_endian(">i8")),
+    pgtypes.FLOAT4: BinaryForm(av.raw_objects, _packed("!f"), _big_endian(">f4")),
+    pgtypes.FLOAT8: BinaryForm(av.raw_objects, _packed("!d"), _big_endian(">f8")),
+    pgtypes.NUMERIC: BinaryForm(av.raw_objects, numeric_binary),
+    pgtypes.TEXT: WORDS,
+    pgtypes.JSON: WORDS,
+    pgtypes.BYTEA: BinaryForm(av.raw_objects, bytes, bytes_column=True),
+    pgtypes.DATE: BinaryForm(av.raw_ints, date_binary, _date_matrix),
+    pgtypes.TIME: BinaryForm(av.raw_microseconds, _packed("!q"), _time_matrix),
+    pgtypes.TIMETZ: BinaryForm(av.raw_objects, timetz_binary),
+    pgtypes.TIMESTAMP: MOMENT,
+    pgtypes.TIMESTAMPTZ: MOMENT,
+    pgtypes.INTERVAL: BinaryForm(av.raw_intervals, interval_binary),
+    pgtypes.UUID: BinaryForm(av.raw_objects, uuid_binary),
+    pgtypes.VARBIT: BinaryForm(av.raw_objects, bits_binary),
+}
+
+
+def form_of(type_: DuckType) -> BinaryForm:
+    """The form of a type that is no array."""
+    return FORMS[pgtypes.of(type_).oid]
+
+
+def values_binary(column: pa.Array, type_: DuckType) -> list[bytes | None]:
+    """The bytes of each value, one by one."""
+    if pgtypes.is_array(type_):
+        return _arrays_binary(column, type_.children[0])
+    form = form_of(type_)
+    binary = form.binary
+    try:
+        return [None if value is None else binary(value) for value in form.raw(column)]
+    except struct.error as error:
+        raise InternalError(f"a {type_.text} does not fit its binary form") from error
+
+
+def array_head(length: int, nulls: bool, oid: int) -> bytes:
+    """The head of a binary array: dimensions, whether it has NULLs, element type, size and lower bound."""
+    if not length:
+        return struct.pack("!iiI", 0, 0, oid)
+    return struct.pack("!iiIii", 1, int(nulls), oid, length, 1)
+
+
+def _arrays_binary(column: pa.Array, element: DuckType) -> list[bytes | None]:
+    oid = pgtypes.of(element).oid
+    rows: list[Any] = av.raw_list(column, lambda child: values_binary(child, element))
+    return [None if row is None else _array(row, oid) for row in rows]
+
+
+def _array(row: list[bytes | None], oid: int) -> bytes:
+    parts = [array_head(len(row), None in row, oid)]
+    for item in row:
+        parts.append(NULL_LENGTH if item is None else struct.pack("!i", len(item)) + item)
+    return b"".join(parts)
+
+
+NULL_LENGTH = struct.pack("!i", -1)

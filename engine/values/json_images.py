@@ -1,0 +1,228 @@
+"""SQL that gives a row, or a value, as JSON text: one definition for hot, cold and view reads.
+
+DuckDB's to_json is used wherever its text is exact, so that an ordinary row is one vectorised
+to_json(struct_pack(..)). Around it, by type: what to_json rounds is widened (a DECIMAL of up to 15
+digits goes through a double), what is no JSON becomes a string (NaN, Infinity, bytes), what depends
+on the session's time zone is taken to UTC, and what to_json would print again by its own taste (the
+numbers inside a JSON column) is put in as the text that it is. Texts are those of PostgreSQL's
+to_json wherever PostgreSQL has the type. What would break it: a JSON column's own text that is no
+JSON to anybody but DuckDB ([1,], NaN): that is given as a JSON string.
+
+Source: docs/design/values.md, "JSON".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from ..quoting import ident, literal
+from .duckdb_types import DuckType, read_type
+
+# DuckDB gives a DECIMAL of at least so many digits its exact text in JSON; below, a double's.
+EXACT_DIGITS = 16
+DIGITS_MAX = 38
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """SQL of one value.
+
+    Args:
+        sql: the expression; NULL where the value is NULL.
+        raw: it is JSON text (VARCHAR) to be put in as it is; else a value that to_json prints.
+    """
+
+    sql: str
+    raw: bool = False
+
+    @property
+    def text(self) -> str:
+        """SQL of the value's JSON text, 'null' for NULL."""
+        return f"coalesce({self.sql if self.raw else f'to_json({self.sql})'}, 'null')"
+
+
+def object_sql(columns: Sequence[tuple[str, str, str]]) -> str:
+    """SQL giving a row's JSON object, type JSON: keys in the order of the columns, no blanks.
+
+    Args:
+        columns: (name, SQL expression, DuckDB type) of each column; at least one. An expression is a
+            name, a call or stands in parentheses.
+    """
+    return f"{_json(_object([(name, _value(x, read_type(type_), 0)) for name, x, type_ in columns]))}"
+
+
+def value_sql(x: str, type_: str) -> str:
+    """SQL giving one value's JSON, type JSON; NULL where the value is NULL.
+
+    Args:
+        x: SQL expression: a name, a call or in parentheses.
+        type_: its DuckDB type.
+    """
+    return _json(_value(x, read_type(type_), 0))
+
+
+def _json(value: Value) -> str:
+    return f"({value.sql})::JSON" if value.raw else f"to_json({value.sql})"
+
+
+def _object(members: Sequence[tuple[str, Value]]) -> Value:
+    if not any(value.raw for _, value in members):
+        return Value(f"struct_pack({', '.join(f'{ident(name)} := {v.sql}' for name, v in members)})")
+    parts = []
+    for place, (name, value) in enumerate(members):
+        key = f"{',' if place else '{'}{_json_string(name)}:"
+        parts.append(f"{literal(key)}, {value.text}")
+    return Value(f"concat({', '.join(parts)}, '}}')", raw=True)
+
+
+def _json_string(text: str) -> str:
+    """A name as a JSON string, escaped as DuckDB escapes it."""
+    return f'"{text.translate(ESCAPES)}"'
+
+
+JSON_SHORT = {"\b": "\\b", "\f": "\\f", "\n": "\\n", "\r": "\\r", "\t": "\\t", '"': '\\"', "\\": "\\\\"}
+ESCAPES = str.maketrans(
+    {
+        **{chr(code): f"\\u00{code:02X}" for code in range(0x20)},
+        **JSON_SHORT,
+    }
+)
+
+
+def _value(x: str, type_: DuckType, depth: int) -> Value:
+    """SQL of a value of this type; `depth` numbers the lambdas' variables."""
+    nested = NESTED.get(type_.name)
+    if nested is not None:
+        # Where every part is printed by to_json as it should be, so is the whole.
+        return nested(x, type_, depth) if _is_odd(type_) else Value(x)
+    if type_.name == "DECIMAL":
+        return _decimal(x, type_)
+    if type_.name == "JSON":
+        return Value(_strict(f"{x}::VARCHAR"), raw=True)
+    return Value(FORMS.get(type_.name, "{x}").format(x=x))
+
+
+def _is_odd(type_: DuckType) -> bool:
+    """Whether to_json of a nested value would print a part of it otherwise than `_value` does."""
+    if type_.name == "VARIANT":
+        return True
+    if type_.name == "MAP" and type_.children[0].name != "VARCHAR":
+        return True
+    return any(
+        _is_odd(child) if child.nested else _value("x", child, 0) != Value("x") for child in type_.children
+    )
+
+
+def _decimal(x: str, type_: DuckType) -> Value:
+    precision, scale = type_.numbers
+    # One digit before the point, or DuckDB prints .50, which is no JSON.
+    wanted = max(EXACT_DIGITS, precision, scale + 1)
+    if wanted > DIGITS_MAX:
+        return Value(f"CASE WHEN {x} < 0 THEN '-0' ELSE '0' END || ltrim({x}::VARCHAR, '-')", raw=True)
+    return Value(x if wanted == precision else f"{x}::DECIMAL({wanted},{scale})")
+
+
+def _list(x: str, type_: DuckType, depth: int) -> Value:
+    item = f"e{depth}"
+    value = _value(item, type_.children[0], depth + 1)
+    # list_transform takes a LIST: an ARRAY is one to it too.
+    items = f"list_transform({x}, lambda {item}: {value.text if value.raw else value.sql})"
+    if not value.raw:
+        return Value(items)
+    return Value(f"'[' || array_to_string({items}, ',') || ']'", raw=True)
+
+
+def _struct(x: str, type_: DuckType, depth: int) -> Value:
+    members = [
+        (name, _value(f"struct_extract({x}, {literal(name)})", child, depth))
+        for name, child in zip(type_.fields, type_.children, strict=True)
+    ]
+    made = _object(members)
+    return Value(f"CASE WHEN {x} IS NOT NULL THEN {made.sql} END", made.raw)
+
+
+def _tuple(x: str, type_: DuckType, depth: int) -> Value:
+    items = [
+        _value(f"struct_extract({x}, {place})", child, depth) for place, child in enumerate(type_.children, 1)
+    ]
+    texts = ", ',', ".join(item.text for item in items)
+    return Value(f"CASE WHEN {x} IS NOT NULL THEN concat('[', {texts}, ']') END", raw=True)
+
+
+def _map(x: str, type_: DuckType, depth: int) -> Value:
+    """An object where keys are text, else an array of [key, value]: JSON has no other keys."""
+    item = f"e{depth}"
+    key = _value(f"{item}.key", type_.children[0], depth + 1)
+    value = _value(f"{item}.value", type_.children[1], depth + 1)
+    if type_.children[0].name == "VARCHAR":
+        pair, opening, closing = f"concat({key.text}, ':', {value.text})", "{", "}"
+    else:
+        pair, opening, closing = f"concat('[', {key.text}, ',', {value.text}, ']')", "[", "]"
+    pairs = f"list_transform(map_entries({x}), lambda {item}: {pair})"
+    return Value(f"'{opening}' || array_to_string({pairs}, ',') || '{closing}'", raw=True)
+
+
+def _union(x: str, type_: DuckType, depth: int) -> Value:
+    """An object of one key, the member's name."""
+    cases = []
+    for name, child in zip(type_.fields, type_.children, strict=True):
+        value = _value(f"union_extract({x}, {literal(name)})", child, depth)
+        made = f"concat({literal(f'{{{_json_string(name)}:')}, {value.text}, '}}')"
+        cases.append(f"WHEN {literal(name)} THEN {made}")
+    return Value(f"CASE union_tag({x})::VARCHAR {' '.join(cases)} END", raw=True)
+
+
+def _variant(x: str, type_: DuckType, depth: int) -> Value:
+    # By way of JSON, which has a decimal's digits: to_json takes it for a double.
+    return Value(_strict(f"{x}::JSON::VARCHAR"), raw=True)
+
+
+# What DuckDB's reader takes for JSON and no other does: NaN and Infinity, a comma before the end.
+LENIENT = r"(?i)\b(nan|inf|infinity)\b|,\s*[\]}]"
+STRING = r'"(?:[^"\\]|\\.)*"'
+
+
+def _strict(text: str) -> str:
+    """SQL of a JSON text as it is, or as a JSON string where it is JSON to DuckDB only.
+
+    The second look, without the strings, is for the few texts that the first one suspects.
+    """
+    suspect = f"regexp_matches({text}, '{LENIENT}')"
+    sure = f"regexp_matches(regexp_replace({text}, '{STRING}', '', 'g'), '{LENIENT}')"
+    return f"CASE WHEN {suspect} AND {sure} THEN to_json({text})::VARCHAR ELSE {text} END"
+
+
+NESTED: dict[str, Callable[[str, DuckType, int], Value]] = {
+    "LIST": _list,
+    "ARRAY": _list,
+    "STRUCT": _struct,
+    "TUPLE": _tuple,
+    "MAP": _map,
+    "UNION": _union,
+    "VARIANT": _variant,
+}
+
+# NULL takes the last branch and stays NULL.
+WORDS = "WHEN isnan({x}) THEN to_json('NaN') ELSE to_json(replace({x}::VARCHAR, 'inf', 'Infinity')) END"
+# ISO 8601, but a year before Christ keeps DuckDB's own text. Planning time counts here as much as
+# the work a row: a CASE over the years would double it.
+MOMENT = "replace(replace({text}, ' ', 'T'), 'T(BC)T', ' (BC) ')"
+# By its microseconds, so that no session's zone shows; epoch_us is NULL for the infinities.
+ZONED = f"coalesce({MOMENT} || '+00:00', {{{{x}}}}::VARCHAR)"
+TIMESTAMP = MOMENT.format(text="{x}::VARCHAR")
+
+# DuckDB type -> value that to_json prints as wanted; a type that is not here is printed as it is.
+FORMS: dict[str, str] = {
+    "DOUBLE": f"CASE WHEN isfinite({{x}}) THEN to_json({{x}}) {WORDS}",
+    # Through its text, or 0.1 would show the digits of the double that is nearest to it.
+    "FLOAT": f"CASE WHEN isfinite({{x}}) THEN to_json({{x}}::VARCHAR::DOUBLE) {WORDS}",
+    "BLOB": "'\\x' || lower(hex({x}))",
+    "GEOMETRY": "{x}::VARCHAR",
+    "TIMESTAMP": TIMESTAMP,
+    "TIMESTAMP_S": TIMESTAMP,
+    "TIMESTAMP_MS": TIMESTAMP,
+    "TIMESTAMP_NS": TIMESTAMP,
+    "TIMESTAMP WITH TIME ZONE": ZONED.format(text="make_timestamp(epoch_us({x}))::VARCHAR"),
+    "TIMESTAMPTZ_NS": ZONED.format(text="make_timestamp_ns(epoch_ns({x}))::VARCHAR"),
+}

@@ -1,0 +1,227 @@
+"""Parameters of Bind: what a client sends for $1, in text or binary, as a value for DuckDB.
+
+The type is the one that the client declared in Parse, else the one that ParameterDescription told
+it (the described DuckDB type's). Text without a declared type for a VARCHAR stays text. Nothing is
+evaluated, every size is checked before it is used, and a number keeps all its digits: what DuckDB
+could take only as a DOUBLE is refused (22003). Source: docs/design/values.md, "Parameters";
+PostgreSQL's src/backend/utils/adt, functions `*_in` and `*_recv`.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from decimal import Decimal
+
+from ..errors import InvalidBinaryRepresentation, NotSupported, NumericOutOfRange, ProtocolViolation
+from . import pgtypes
+from .array_text import DIMENSIONS_MAX, read_array
+from .duckdb_types import DuckType, read_type
+from .parameter_codecs import CODECS, NUMBER_TEXT_MAX, digits_of, utf8
+from .temporal_text import read_timestamptz, typed
+
+TEXT, BINARY = 0, 1
+# Digits of a DECIMAL; beyond it DuckDB's client would silently take a DOUBLE.
+DECIMAL_DIGITS_MAX = 38
+
+
+def decode(
+    raw: bytes | memoryview | None,
+    format_: int,
+    oid: int,
+    duckdb_type: str | None,
+    timezone: str | None = None,
+) -> object:
+    """One parameter as a value for cursor.execute.
+
+    Args:
+        raw: the bytes of Bind, None for NULL.
+        format_: 0 text, 1 binary.
+        oid: the type that the client declared, 0 for none.
+        duckdb_type: the type that was described for it, None where it is not known.
+        timezone: the session's, for a timestamptz in text without an offset.
+
+    Raises:
+        InvalidTextRepresentation, InvalidBinaryRepresentation: not a value of the type (22P02, 22P03).
+        NumericOutOfRange: a number that its type does not hold (22003).
+        CharacterNotInRepertoire: text that is not UTF-8 or has a zero byte (22021).
+        NotSupported: a binary value of a type that is not known here (0A000).
+        ProtocolViolation: a format that is neither 0 nor 1 (08P01).
+    """
+    if raw is None:
+        return None
+    if format_ not in (TEXT, BINARY):
+        raise ProtocolViolation(f"unsupported format code: {format_}")
+    target = _target(duckdb_type)
+    described = _described_oid(target)
+    code = oid if oid and oid != pgtypes.UNKNOWN else described
+    # A declared type of its own overrides what was described; the one that was told does not.
+    type_ = target if code == described else None
+    if format_ == TEXT:
+        return _from_text(utf8(bytes(raw)), code, type_, timezone)
+    return _from_binary(bytes(raw), code, type_)
+
+
+def text_reader(duckdb_type: str, timezone: str | None) -> Callable[[str], object]:
+    """What reads PostgreSQL's text of a type as `decode` does; raises what that raises.
+
+    Args:
+        duckdb_type: of a column.
+        timezone: the session's, for a timestamptz without an offset.
+    """
+    target = _target(duckdb_type)
+    oid = _described_oid(target)
+    return lambda text: _from_text(text, oid, target, timezone)
+
+
+def _target(duckdb_type: str | None) -> DuckType | None:
+    """The described type, where it says something."""
+    if not duckdb_type or duckdb_type.upper() in ("UNKNOWN", "ANY", '"NULL"', "NULL"):
+        return None
+    return read_type(duckdb_type)
+
+
+def _described_oid(target: DuckType | None) -> int:
+    return pgtypes.TEXT if target is None else pgtypes.of(target).oid
+
+
+def _from_text(text: str, oid: int, type_: DuckType | None, timezone: str | None) -> object:
+    if type_ is not None and (type_.nested and not pgtypes.is_array(type_)):
+        return _nested(text, type_)
+    if oid in pgtypes.ELEMENT_OF:
+        element = type_.children[0] if type_ is not None else None
+        code = pgtypes.ELEMENT_OF[oid]
+        return read_array(text, lambda item: _from_text(item, code, element, timezone))
+    if oid == pgtypes.TIMESTAMPTZ:
+        return read_timestamptz(text, timezone)
+    codec = CODECS.get(oid)
+    if codec is None:  # a type that we do not have (inet, a range): its text is what we have of it
+        return text
+    return _fitted(codec.text(text), type_)
+
+
+def _nested(text: str, type_: DuckType) -> object:
+    """A STRUCT, MAP, UNION, VARIANT or list of lists, which the client knows as json.
+
+    A list of lists may come as PostgreSQL's array all the same: its text begins otherwise.
+    """
+    if type_.name in ("LIST", "ARRAY") and text.lstrip().startswith("{"):
+        element = type_
+        while element.name in ("LIST", "ARRAY"):
+            element = element.children[0]
+        code = _described_oid(element)
+        return read_array(text, lambda item: _from_text(item, code, element, None))
+    return typed(text, "JSON")
+
+
+def _from_binary(raw: bytes, oid: int, type_: DuckType | None) -> object:
+    if type_ is not None and (type_.nested and not pgtypes.is_array(type_)):
+        return _nested(utf8(raw), type_)
+    if oid in pgtypes.ELEMENT_OF:
+        return _array_from_binary(raw, type_.children[0] if type_ is not None else None)
+    codec = CODECS.get(oid)
+    if codec is None:
+        raise NotSupported(
+            f"binary parameters of type {oid} are not supported",
+            hint="Send the parameter as text.",
+        )
+    try:
+        value = codec.binary(raw)
+    except (struct.error, ValueError, OverflowError, IndexError) as error:
+        name = pgtypes.SCALARS[oid][0] if oid in pgtypes.SCALARS else str(oid)
+        raise InvalidBinaryRepresentation(f"incorrect binary data for type {name}") from error
+    return _fitted(value, type_)
+
+
+ARRAY_HEAD = struct.Struct("!iii")
+ARRAY_DIMENSION = struct.Struct("!ii")
+LENGTH = struct.Struct("!i")
+
+
+def _array_from_binary(raw: bytes, element: DuckType | None) -> object:
+    """An array: dimensions, a NULL flag, the element type, sizes and lower bounds, elements."""
+    try:
+        dimensions, _, code = ARRAY_HEAD.unpack_from(raw)
+        if not 0 <= dimensions <= DIMENSIONS_MAX:
+            raise ValueError("dimensions")
+        place = ARRAY_HEAD.size
+        sizes = []
+        for _ in range(dimensions):
+            size, _ = ARRAY_DIMENSION.unpack_from(raw, place)
+            place += ARRAY_DIMENSION.size
+            sizes.append(size)
+        count = 1 if sizes else 0
+        for size in sizes:
+            count *= size
+        # Each element has its length word: what is announced beyond the bytes is refused unread.
+        if min(sizes, default=0) < 0 or count * LENGTH.size > len(raw) - place:
+            raise ValueError("size")
+        items: list[object] = []
+        for _ in range(count):
+            (length,) = LENGTH.unpack_from(raw, place)
+            place += LENGTH.size
+            if length < -1 or place + max(length, 0) > len(raw):
+                raise ValueError("length")
+            if length < 0:
+                items.append(None)
+            else:
+                items.append(_from_binary(raw[place : place + length], code, element))
+                place += length
+        if place != len(raw):
+            raise ValueError("trailing bytes")
+    except (struct.error, ValueError) as error:
+        raise InvalidBinaryRepresentation("incorrect binary data for an array") from error
+    for size in reversed(sizes[1:]):
+        items = [items[start : start + size] for start in range(0, len(items), size)] if size else []
+    return items
+
+
+# What the described DuckDB type says beyond its PostgreSQL type: UBIGINT is numeric on the wire.
+
+INTEGER_RANGES: dict[str, tuple[int, int]] = {
+    "TINYINT": (-(2**7), 2**7 - 1),
+    "SMALLINT": (-(2**15), 2**15 - 1),
+    "INTEGER": (-(2**31), 2**31 - 1),
+    "BIGINT": (-(2**63), 2**63 - 1),
+    "HUGEINT": (-(2**127), 2**127 - 1),
+    "UTINYINT": (0, 2**8 - 1),
+    "USMALLINT": (0, 2**16 - 1),
+    "UINTEGER": (0, 2**32 - 1),
+    "UBIGINT": (0, 2**64 - 1),
+    "UHUGEINT": (0, 2**128 - 1),
+}
+
+
+def _fitted(value: object, type_: DuckType | None) -> object:
+    """The value as the described type wants it, checked against its range."""
+    name = type_.name if type_ is not None else ""
+    if name in INTEGER_RANGES and isinstance(value, (int, Decimal)):
+        low, high = INTEGER_RANGES[name]
+        if isinstance(value, Decimal) and digits_of(value) > DECIMAL_DIGITS_MAX + 1:
+            raise _out_of_range(name)
+        if value == int(value):
+            value = int(value)
+            if not low <= value <= high:
+                raise _out_of_range(name)
+        return value
+    if isinstance(value, Decimal):
+        return _exact(value, name)
+    return value
+
+
+def _exact(value: Decimal, name: str) -> object:
+    """A Decimal that DuckDB takes as it is."""
+    if not value.is_finite() or name in ("FLOAT", "DOUBLE"):
+        return float(value)
+    digits = digits_of(value)
+    if name == "BIGNUM" or (digits > DECIMAL_DIGITS_MAX and value.as_tuple().exponent == 0):
+        if digits > NUMBER_TEXT_MAX or value != value.to_integral_value():
+            raise _out_of_range("numeric")
+        return typed(f"{value:f}", "BIGNUM")
+    if digits > DECIMAL_DIGITS_MAX:
+        raise _out_of_range("numeric")
+    return value
+
+
+def _out_of_range(type_: str) -> NumericOutOfRange:
+    return NumericOutOfRange(f"value is out of range for type {type_.lower()}")

@@ -1,0 +1,1 @@
+"""COPY: between tables or queries and files, or the client."""

@@ -1,0 +1,170 @@
+"""COPY between a table or a query and a file of the server, or the client.
+
+A file goes through DuckDB's own COPY. Into a captured table it goes by way of a temporary table with
+the same columns, so that the parser, its errors and the defaults are DuckDB's, and from there as one
+captured INSERT. Files are in reach only where the operator allowed their directory.
+Source: docs/sql.md, "COPY".
+"""
+
+from __future__ import annotations
+
+import duckdb
+
+from ...engine.duckdb_errors import FILES_HINT
+from ...engine.errors import DucktailError, InsufficientPrivilege, NotSupported
+from ...engine.quoting import ident
+from ...engine.storage.file import is_allowed
+from ...engine.waiting import Waiting
+from .. import staged, writes
+from ..context import Context
+from ..names import Key
+from ..results import Result
+from ..running import atomically, bound, count_of, placed
+from ..statement import Statement
+from ..text.classified import Classified, CopyFacts
+from ..text.classify import classify
+from ..text.tokens import QUOTED, STRING
+from . import stdin as copy_in
+
+Values = tuple[object, ...]
+# The temporary table that a file is read into.
+TWIN = "__ducktail_twin"
+# DuckDB's options that make COPY ... TO answer rows.
+_ANSWERING = frozenset({"RETURN_FILES", "RETURN_STATS"})
+
+
+def run(session: Context, statement: Statement, parameters: Values) -> Waiting[Result]:
+    """Run a COPY that reads no stream."""
+    return (yield from copy(session, statement, statement.classified, parameters))
+
+
+def copy(
+    session: Context, statement: Statement, classified: Classified, parameters: Values
+) -> Waiting[Result]:
+    """Run a COPY text: the statement's own, or the same with its stream scans replaced."""
+    facts = classified.copy
+    assert facts is not None
+    if facts.client and facts.reads:
+        return (yield from copy_in.begin(session, statement, classified))
+    if facts.client:
+        raise NotSupported("COPY TO STDOUT is not supported yet", hint="Read with SELECT.")
+    if not session.database.settings.allowed_directories:
+        raise InsufficientPrivilege("files cannot be read or written", hint=FILES_HINT)
+    _refuse_outside(session, classified, facts)
+    if facts.reads:
+        return (yield from _from_file(session, statement, classified, facts, parameters))
+    return (yield from _to_file(session, statement, classified, parameters))
+
+
+def _refuse_outside(session: Context, classified: Classified, facts: CopyFacts) -> None:
+    """Refuse a file's name that leads out; DuckDB's own look misses `link/..` (engine/storage/file.py).
+
+    Raises:
+        InsufficientPrivilege: 42501.
+    """
+    token = classified.tokens[facts.rest]
+    if token.kind not in (STRING, QUOTED):
+        return
+    name = token.value if token.kind == STRING else token.name
+    if not is_allowed(name.removeprefix("file://"), session.database.settings.allowed_directories):
+        raise InsufficientPrivilege(
+            f'file "{name}" is not under an allowed directory', hint=FILES_HINT, position=token.start + 1
+        )
+
+
+def _to_file(
+    session: Context, statement: Statement, classified: Classified, parameters: Values
+) -> Waiting[Result]:
+    if any(token.kind in _ANSWERING for token in classified.tokens):
+        raise NotSupported("COPY ... TO cannot answer what it has written", hint="Leave RETURN_... out.")
+
+    def rest(left: Classified, values: Values) -> Waiting[Result]:
+        if session.in_block:
+            session.touched()
+        try:
+            return Result.command(f"COPY {count_of(session, left.text, values)}")
+        except duckdb.Error as error:
+            raise placed(session, error, left.text) from error
+        yield
+
+    if classified.cte_writes:
+        return (yield from staged.run(session, statement, classified, parameters, rest))
+    return (yield from rest(classified, parameters))
+
+
+def _from_file(
+    session: Context,
+    statement: Statement,
+    classified: Classified,
+    facts: CopyFacts,
+    parameters: Values,
+) -> Waiting[Result]:
+    key = copy_in.target(session, facts)
+    while True:
+        if session.database.captured(key) is None:
+            count = yield from _plain(session, classified, key, parameters)
+        else:
+            count = yield from _captured(session, statement, classified, facts, parameters)
+        if count is not None:
+            return Result.command(f"COPY {count}")
+
+
+def _plain(
+    session: Context, classified: Classified, key: Key, parameters: Values
+) -> Waiting[int | None]:
+    """COPY into a table without a stream; None where it has just got one."""
+    if session.in_block:
+        session.touched()
+    try:
+        free = yield from session.database.enter_plain(session.id, key, session.lock_timeout_ms)
+        if not free:
+            return None
+        return count_of(session, classified.text, parameters)
+    except duckdb.Error as error:
+        raise placed(session, error, classified.text) from error
+    finally:
+        if not session.in_block:
+            session.database.gate.leave(session.id)
+
+
+def _captured(
+    session: Context,
+    statement: Statement,
+    classified: Classified,
+    facts: CopyFacts,
+    parameters: Values,
+) -> Waiting[int]:
+    """COPY into a captured table, by way of a temporary one; the lock is taken once the file is read."""
+    _ = bound(session, classified.text)
+    text, tokens = classified.text, classified.tokens
+    name = copy_in.target_text(facts)
+    listed = ",".join(map(ident, copy_in.columns_of(session, facts)))
+    source = text[tokens[facts.rest].start :]
+    counted = 0
+
+    def work() -> Waiting[Result]:
+        nonlocal counted
+        session.touched()
+        try:
+            session.cursor.execute(
+                f"CREATE TEMP TABLE {TWIN} AS SELECT {listed} FROM {name} LIMIT 0"
+            ).fetchall()
+            counted = count_of(session, f"COPY {TWIN} FROM {source}", parameters)
+        except duckdb.Error as error:
+            raise _told(session, error, text) from error
+        insert = classify(f"INSERT INTO {name} ({listed}) SELECT * FROM {TWIN}")
+        yield from writes.write(session, statement, insert, ())
+        session.cursor.execute(f"DROP TABLE temp.{TWIN}").fetchall()
+        return Result.command("COPY")
+
+    yield from atomically(session, work)
+    return counted
+
+
+def _told(session: Context, error: duckdb.Error, text: str) -> DucktailError:
+    """The error without our table's name."""
+    found = placed(session, error, text)
+    found.message = found.message.replace(TWIN, "the table")
+    return found
+
+

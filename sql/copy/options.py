@@ -1,0 +1,221 @@
+"""The options of COPY ... FROM STDIN, in PostgreSQL's new and old spelling.
+
+    COPY t FROM STDIN [WITH] (FORMAT csv, HEADER, NULL 'x', ...)
+    COPY t FROM STDIN [WITH] [DELIMITER [AS] 'x'] [NULL [AS] 'x'] [CSV [HEADER] [QUOTE [AS] 'x'] ...]
+
+Source: PostgreSQL documentation, "COPY".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from ...engine.errors import InvalidParameterValue, NotSupported, SyntaxError_, UndefinedColumn
+from ..text.classified import Classified, Reader
+from ..text.tokens import STRING
+
+TEXT, CSV = "text", "csv"
+TRUE = frozenset({"true", "on", "1"})
+FALSE = frozenset({"false", "off", "0"})
+UTF8 = frozenset({"utf8", "utf-8", "unicode"})
+# What PostgreSQL refuses as a delimiter of the text format: it could not be told from an escape or a value.
+TEXT_DELIMITERS_REFUSED = frozenset("\\.abcdefghijklmnopqrstuvwxyz0123456789")
+ALL = "*"
+
+
+@dataclass(frozen=True, slots=True)
+class CopyOptions:
+    """How the rows of a COPY FROM STDIN are written.
+
+    Args:
+        header: False, True (the first line is passed over) or "match" (it must name the columns).
+        force_not_null, force_null: names of columns in small letters, or `*` for all.
+    """
+
+    format: str = TEXT
+    delimiter: str = "\t"
+    null: str = "\\N"
+    header: bool | str = False
+    quote: str = '"'
+    escape: str = '"'
+    force_not_null: frozenset[str] = frozenset()
+    force_null: frozenset[str] = frozenset()
+
+    def forced(self, columns: Sequence[str]) -> tuple[tuple[bool, ...], tuple[bool, ...]]:
+        """For each column whether FORCE_NOT_NULL and FORCE_NULL hold.
+
+        Raises:
+            UndefinedColumn: 42703, one that COPY does not fill is named.
+        """
+        known = {name.lower() for name in columns}
+        for name in (self.force_not_null | self.force_null) - {ALL}:
+            if name not in known:
+                raise UndefinedColumn(f'FORCE column "{name}" is not referenced by COPY')
+        return tuple(
+            tuple(ALL in names or column.lower() in names for column in columns)
+            for names in (self.force_not_null, self.force_null)
+        )  # type: ignore[return-value]
+
+
+def read_options(statement: Classified) -> CopyOptions:
+    """The options behind FROM STDIN.
+
+    Raises:
+        SyntaxError_: 42601, an option that is unknown, or given twice.
+        InvalidParameterValue: 22023, a value that cannot be.
+        NotSupported: 0A000, what is known and not supported.
+    """
+    assert statement.copy is not None
+    reader = Reader(statement.text, statement.tokens, statement.copy.rest)
+    reader.accept("WITH")
+    given = _listed(reader) if reader.peek() == "(" else _old(reader)
+    if reader.peek() == "WHERE":
+        hint = "Copy into a table of its own, and filter what is taken from there."
+        raise NotSupported("WHERE in COPY is not supported", hint=hint)
+    reader.expect_end()
+    return _checked(given)
+
+
+def _listed(reader: Reader) -> dict[str, object]:
+    """(NAME [value], ...)"""
+    first, end = reader.brackets()
+    given: dict[str, object] = {}
+    for cut, until in reader.slices(first, end):
+        inner = Reader(reader.text, reader.tokens[:until], cut)
+        position = inner.tokens[cut].start + 1 if cut < until else None
+        name = inner.identifier().upper()
+        rule = _RULES.get(name)
+        if name in _NOT_SUPPORTED:
+            raise NotSupported(f"COPY option {name} is not supported", position=position)
+        if rule is None:
+            raise SyntaxError_(f'option "{name.lower()}" not recognized', position=position)
+        if name in given:
+            raise SyntaxError_("conflicting or redundant options", position=position)
+        given[name] = rule(inner)
+        inner.expect_end()
+    return given
+
+
+def _old(reader: Reader) -> dict[str, object]:
+    """The words of PostgreSQL before 9.0, which psql's \\copy and many scripts still use."""
+    given: dict[str, object] = {}
+    while not reader.at_end and reader.peek() != "WHERE":
+        position = reader.tokens[reader.index].start + 1
+        word = reader.take().kind
+        if word == "BINARY":
+            raise NotSupported("COPY BINARY is not supported", hint="text and csv are.")
+        if word == "FORCE":
+            word = "FORCE_NOT_NULL" if reader.accept("NOT", "NULL") else "FORCE_NULL"
+            if word == "FORCE_NULL" and not reader.accept("NULL"):
+                raise reader.unexpected()
+            value: object = frozenset(_names(reader))
+        elif word == "CSV":
+            word, value = "FORMAT", CSV
+        elif word == "HEADER":
+            value = True
+        elif word in ("DELIMITER", "DELIMITERS", "NULL", "QUOTE", "ESCAPE", "ENCODING"):
+            reader.accept("AS")
+            word = word.removesuffix("S") if word == "DELIMITERS" else word
+            value = _string(reader)
+        else:
+            reader.index -= 1
+            raise reader.unexpected()
+        if word in given:
+            raise SyntaxError_("conflicting or redundant options", position=position)
+        given[word] = value
+    return given
+
+
+def _names(reader: Reader) -> list[str]:
+    if reader.accept(ALL):
+        return [ALL]
+    names = [reader.identifier().lower()]
+    while reader.accept(","):
+        names.append(reader.identifier().lower())
+    return names
+
+
+def _string(reader: Reader) -> str:
+    if reader.peek() != STRING:
+        raise reader.unexpected()
+    return reader.take().value
+
+
+def _format(reader: Reader) -> object:
+    name = reader.value().lower()
+    if name == "binary":
+        raise NotSupported("COPY BINARY is not supported", hint="text and csv are.")
+    if name not in (TEXT, CSV):
+        raise InvalidParameterValue(f'COPY format "{name}" not recognized', hint="text and csv are known.")
+    return name
+
+
+def _header(reader: Reader) -> object:
+    if reader.at_end:
+        return True
+    word = reader.value().lower()
+    if word == "match":
+        return word
+    if word not in TRUE | FALSE:
+        raise InvalidParameterValue('header requires a Boolean value or "match"')
+    return word in TRUE
+
+
+def _columns(reader: Reader) -> object:
+    if reader.accept(ALL):
+        return frozenset({ALL})
+    first, end = reader.brackets()
+    inner = Reader(reader.text, reader.tokens[:end], first)
+    return frozenset(_names(inner))
+
+
+_RULES: Mapping[str, Callable[[Reader], object]] = {
+    "FORMAT": _format,
+    "DELIMITER": _string,
+    "NULL": _string,
+    "HEADER": _header,
+    "QUOTE": _string,
+    "ESCAPE": _string,
+    "FORCE_NOT_NULL": _columns,
+    "FORCE_NULL": _columns,
+    "ENCODING": lambda reader: reader.value(),
+}
+_NOT_SUPPORTED = frozenset({"FREEZE", "DEFAULT", "ON_ERROR", "LOG_VERBOSITY", "REJECT_LIMIT", "FORCE_QUOTE"})
+_ONLY_CSV = ("QUOTE", "ESCAPE", "FORCE_NOT_NULL", "FORCE_NULL")
+
+
+def _checked(given: Mapping[str, object]) -> CopyOptions:
+    form = given.get("FORMAT", TEXT)
+    csv = form == CSV
+    for name in _ONLY_CSV:
+        if name in given and not csv:
+            raise NotSupported(f"COPY {name} requires CSV mode")
+    delimiter = str(given.get("DELIMITER", "," if csv else "\t"))
+    null = str(given.get("NULL", "" if csv else "\\N"))
+    quote = str(given.get("QUOTE", '"'))
+    escape = str(given.get("ESCAPE", quote))
+    encoding = str(given.get("ENCODING", "utf8"))
+    if encoding.lower() not in UTF8:
+        raise NotSupported(f'COPY encoding "{encoding}" is not supported', hint="The only encoding is UTF8.")
+    for name, value in (("delimiter", delimiter), ("quote", quote), ("escape", escape)):
+        if len(value) != 1 or not value.isascii() or value in "\r\n":
+            raise InvalidParameterValue(f"COPY {name} must be a single one-byte character")
+    if not csv and delimiter in TEXT_DELIMITERS_REFUSED:
+        raise InvalidParameterValue(f'COPY delimiter cannot be "{delimiter}"')
+    if csv and delimiter == quote:
+        raise InvalidParameterValue("COPY delimiter and quote must be different")
+    if "\r" in null or "\n" in null or delimiter in null or (csv and quote in null):
+        raise InvalidParameterValue(
+            "COPY null representation cannot hold a line end, the delimiter or the quote"
+        )
+    header = given.get("HEADER", False)
+    assert isinstance(header, bool | str)
+    return CopyOptions(
+        str(form), delimiter, null, header, quote, escape,
+        _set(given.get("FORCE_NOT_NULL")), _set(given.get("FORCE_NULL")),
+    )  # fmt: skip
+
+
+def _set(value: object) -> frozenset[str]:
+    return value if isinstance(value, frozenset) else frozenset()

@@ -1,0 +1,232 @@
+"""COPY ... FROM STDIN: rows that a client sends in pieces, written in batches of bounded size.
+
+The whole is one transaction: the open one, or one of its own that ends with the last row. A batch is
+one INSERT, captured where the table has a stream; the writer lock is taken with the first one. What
+is wrong with a row is told with its line. Source: docs/sql.md, "COPY".
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+
+import duckdb
+import pyarrow as pa
+
+from ...engine.duckdb_errors import translated
+from ...engine.errors import DucktailError, NotSupported
+from ...engine.quoting import ident
+from ...engine.values.text_loading import BadValue, ColumnLoader, column_loader
+from ...engine.waiting import Waiting
+from .. import writes
+from ..context import Context
+from ..names import TEMPORARY, Key
+from ..results import Result
+from ..running import binding_cursor, bound
+from ..statement import Statement
+from ..text.classified import Classified, CopyFacts
+from ..text.classify import classify
+from .options import read_options
+from .text import Row, RowReader
+
+# Bytes of the client's that make a batch: some tens of MB as Python's and Arrow's values.
+BATCH_BYTES = 4 << 20
+# A longer piece is taken in parts of this size.
+PIECE_BYTES_MAX = 1 << 20
+SHOWN_MAX = 100
+ROWS = "__ducktail_copy"
+
+
+def target(session: Context, facts: CopyFacts) -> Key:
+    """The table that COPY ... FROM writes.
+
+    Raises:
+        NotSupported: 0A000, it is a stream. InsufficientPrivilege: 42501, it is in our schema.
+    """
+    assert facts.table is not None
+    key = session.names.table_key(facts.table)
+    writes.refuse_ours(session, key, facts.table_position)
+    return key
+
+
+def target_text(facts: CopyFacts) -> str:
+    """The table's name as SQL."""
+    assert facts.table is not None
+    return ".".join(map(ident, facts.table))
+
+
+def columns_of(session: Context, facts: CopyFacts) -> tuple[str, ...]:
+    """The columns that are filled: those that are listed, or all that are stored."""
+    if facts.columns is not None:
+        return facts.columns
+    schema, name = target(session, facts)
+    in_temporary = schema == TEMPORARY
+    rows = binding_cursor(session).execute(
+        "SELECT column_name FROM information_schema.columns WHERE table_catalog = $1 "
+        "AND lower(table_schema) = $2 AND lower(table_name) = $3 AND is_generated <> 'ALWAYS' "
+        "ORDER BY ordinal_position",
+        [
+            TEMPORARY if in_temporary else session.database.catalog_name,
+            "main" if in_temporary else schema,
+            name,
+        ],
+    ).fetchall()
+    return tuple(row[0] for row in rows)
+
+
+def begin(session: Context, statement: Statement, classified: Classified) -> Waiting[Result]:
+    """Begin a COPY FROM STDIN; the rows come through `CopyIn`.
+
+    Raises:
+        NotSupported: 0A000, the session has no client that sends them.
+    """
+    facts = classified.copy
+    assert facts is not None
+    if not session.wire:
+        raise NotSupported(
+            "COPY FROM STDIN wants a connection over the wire",
+            hint="In process Connection.append(table, frame) loads rows, as does INSERT ... SELECT.",
+        )
+    options = read_options(classified)
+    target(session, facts)
+    own = not session.in_block
+    # DuckDB's transaction begins with the first batch: a slow client keeps no snapshot before that.
+    yield from session.begin_implicit()
+    names = columns_of(session, facts)
+    listed = ",".join(map(ident, names))
+    # What DuckDB has against the table or a column is told before the client sends its rows.
+    name = target_text(facts)
+    if names:
+        _unplaced(session, f"INSERT INTO {name} ({listed}) SELECT {listed} FROM {name}")
+    types = _unplaced(session, f"SELECT {listed or '*'} FROM {name}")
+    assert facts.table is not None
+    reader = RowReader(options, facts.table[-1], names)
+    timezone = session.variables.values["timezone"]
+    loaders = [column_loader(type_, timezone) for type_ in types]
+    result = Result.command("COPY 0")
+    result.copy_in = CopyIn(session, statement, facts, reader, names, loaders, own)
+    return result
+
+
+def _unplaced(session: Context, text: str) -> tuple[str, ...]:
+    """Bind a text of ours: the types of its columns; an error has no place in the user's text."""
+    try:
+        return bound(session, text).types
+    except DucktailError as error:
+        error.position = None
+        raise
+
+
+class CopyIn:
+    """One COPY FROM STDIN under way.
+
+    Args:
+        own: the transaction is this statement's own, and ends with it.
+    """
+
+    def __init__(
+        self,
+        session: Context,
+        statement: Statement,
+        facts: CopyFacts,
+        reader: RowReader,
+        names: tuple[str, ...],
+        loaders: list[ColumnLoader],
+        own: bool,
+    ) -> None:
+        self._session = session
+        self._statement = statement
+        self._reader = reader
+        self._names = names
+        self._loaders = loaders
+        self._own = own
+        self._table = facts.table[-1] if facts.table else ""
+        listed = ",".join(map(ident, names))
+        values = ",".join(loader.cast(f"c{place}") for place, loader in enumerate(loaders))
+        self._insert = classify(f"INSERT INTO {target_text(facts)} ({listed}) SELECT {values} FROM {ROWS}")
+        self._rows: list[Row] = []
+        self._bytes = 0
+        self._count = 0
+
+    @property
+    def column_count(self) -> int:
+        """How many columns a row has."""
+        return len(self._names)
+
+    def write(self, data: bytes) -> Waiting[None]:
+        """Take a piece of what the client sends.
+
+        Raises:
+            DucktailError: a row that is wrong, with its line; what the INSERT says.
+        """
+        for start in range(0, len(data), PIECE_BYTES_MAX):
+            piece = data[start : start + PIECE_BYTES_MAX]
+            self._rows += self._reader.feed(piece)
+            self._bytes += len(piece)
+            if self._bytes >= BATCH_BYTES and self._rows:
+                yield from self._flush()
+
+    def finish(self) -> Waiting[Result]:
+        """The client has sent all: write what is left, and commit where the transaction is ours."""
+        self._rows += self._reader.finish()
+        if self._rows:
+            yield from self._flush()
+        if self._own:
+            yield from self._session.commit_block()
+        return Result.command(f"COPY {self._count}")
+
+    def _flush(self) -> Waiting[None]:
+        rows, self._rows, self._bytes = self._rows, [], 0
+        columns = zip(*(row.fields for row in rows), strict=True)
+        arrays = []
+        for place, (texts, loader) in enumerate(zip(columns, self._loaders, strict=True)):
+            try:
+                arrays.append(loader.load(texts))
+            except BadValue as bad:
+                raise self._placed(bad.error, rows, bad.place, place) from bad
+        table = pa.Table.from_arrays(arrays, names=[f"c{place}" for place in range(len(arrays))])
+        cursor = self._session.cursor
+        cursor.register(ROWS, table)
+        try:
+            yield from writes.write(self._session, self._statement, self._insert, ())
+        except (DucktailError, duckdb.Error) as error:
+            raise self._told(translated(error), rows, table) from error
+        finally:
+            # In a transaction that has failed DuckDB has already taken it away.
+            with suppress(duckdb.Error):
+                cursor.unregister(ROWS)
+        self._count += len(rows)
+
+    def _told(self, error: DucktailError, rows: list[Row], table: pa.Table) -> DucktailError:
+        """An error of the INSERT, with the line of the first value that a cast refuses, or all lines."""
+        error.position = None
+        found = self._refused(table)
+        if found is not None:
+            return self._placed(error, rows, *found)
+        error.context = f"COPY {self._table}, lines {rows[0].line} to {rows[-1].line}"
+        return error
+
+    def _refused(self, table: pa.Table) -> tuple[int, int] | None:
+        """Row and column of the first value that DuckDB does not cast: the transaction is over by now."""
+        meta = self._session.meta
+        first: tuple[int, int] | None = None
+        meta.register(ROWS, table)
+        try:
+            for place, loader in enumerate(self._loaders):
+                name = f"c{place}"
+                # A type that this transaction has made is known nowhere else.
+                with suppress(duckdb.Error):
+                    row = meta.execute(
+                        f"SELECT min(i) FROM (SELECT row_number() OVER () - 1 AS i, {name} FROM {ROWS}) "
+                        f"WHERE {loader.is_refused(name)}"
+                    ).fetchall()[0]
+                    if row[0] is not None and (first is None or row[0] < first[0]):
+                        first = (int(row[0]), place)
+        finally:
+            meta.unregister(ROWS)
+        return first
+
+    def _placed(self, error: DucktailError, rows: list[Row], row: int, column: int) -> DucktailError:
+        text = rows[row].fields[column] or ""
+        shown = text if len(text) <= SHOWN_MAX else text[:SHOWN_MAX] + "..."
+        error.context = f'COPY {self._table}, line {rows[row].line}, column {self._names[column]}: "{shown}"'
+        return error

@@ -1,0 +1,110 @@
+"""PEP 249's exceptions, each with the SQLSTATE, detail and hint of what went wrong.
+
+Which class an error is comes from engine/errors.py (`dbapi` in the class); the SQLSTATE is finer
+and the same as over the wire, so a program branches on that: `except Error as error: if
+error.sqlstate == "40001": ...`. Source: PEP 249, "Exceptions"; docs/errors.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from ...engine.errors import DucktailError
+
+
+class Warning(Exception):
+    """Required by PEP 249; warnings come as notices (`Connection.notices`), never raised."""
+
+
+class Error(Exception):
+    """Any error of this module.
+
+    Args:
+        message: what went wrong, lower case, without a full stop.
+        sqlstate: its five characters; 08003 and 24000 for what the module itself refuses.
+        detail: a sentence with the facts, or None.
+        hint: a sentence that says what to do, or None.
+        position: place of the offending token in the statement, in characters from 1, or None.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        sqlstate: str = "XX000",
+        detail: str | None = None,
+        hint: str | None = None,
+        position: int | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.message = message
+        self.sqlstate = sqlstate
+        self.detail = detail
+        self.hint = hint
+        self.position = position
+
+    def __str__(self) -> str:
+        """The message, then DETAIL and HINT on lines of their own, as psql shows them."""
+        parts = [self.message]
+        parts += [f"DETAIL: {self.detail}"] if self.detail else []
+        parts += [f"HINT: {self.hint}"] if self.hint else []
+        return "\n".join(parts)
+
+
+class InterfaceError(Error):
+    """The module was used wrongly: a closed connection or cursor, a fetch without a result."""
+
+
+class DatabaseError(Error):
+    """Any error that the database answers with."""
+
+
+class DataError(DatabaseError):
+    """A value does not fit: class 22."""
+
+
+class OperationalError(DatabaseError):
+    """What may go well another time or in another place: locks, conflicts, limits, gaps, I/O."""
+
+
+class IntegrityError(DatabaseError):
+    """A constraint is violated: class 23."""
+
+
+class InternalError(DatabaseError):
+    """A failed transaction, damage, or a fault of ours."""
+
+
+class ProgrammingError(DatabaseError):
+    """The statement is wrong: syntax, names, rights: classes 42, 2B, 26, 34."""
+
+
+class NotSupportedError(DatabaseError):
+    """What ducktail does not do; the hint says what to use instead: 0A000."""
+
+
+CLASSES: dict[str, type[DatabaseError]] = {
+    kind.__name__: kind
+    for kind in (
+        DataError,
+        OperationalError,
+        IntegrityError,
+        InternalError,
+        ProgrammingError,
+        NotSupportedError,
+    )
+}
+
+
+def from_engine(error: DucktailError) -> DatabaseError:
+    """The PEP 249 exception for one of the engine's errors."""
+    return CLASSES[error.dbapi](error.message, error.sqlstate, error.detail, error.hint, error.position)
+
+
+@contextmanager
+def translated() -> Iterator[None]:
+    """Errors of the engine leave the block as exceptions of this module."""
+    try:
+        yield
+    except DucktailError as error:
+        raise from_engine(error) from error

@@ -1,0 +1,126 @@
+"""The databases that this process has open, each shared by its connections.
+
+A process opens a file once: DuckDB cannot share it between two owners. So a second `connect` on a
+path joins what is open, and the last connection to leave stops the servers that were started on
+the database and closes it. At the end of the process what is still open is closed.
+"""
+
+from __future__ import annotations
+
+import atexit
+import difflib
+import os
+import threading
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+from ...engine.database import Database
+from ...engine.errors import InvalidParameterValue, ObjectInUse
+from ...engine.settings import Settings, numbers
+
+IN_MEMORY = ":memory:"
+
+
+class Server(Protocol):
+    """A gateway that runs in this process."""
+
+    @property
+    def host(self) -> str:
+        """The address that it listens on."""
+
+    @property
+    def port(self) -> int:
+        """The port that it listens on."""
+
+    def stop(self) -> None:
+        """End its connections and its thread; may be called twice."""
+
+
+@dataclass(slots=True, eq=False)
+class Opened:
+    """One open database, with the number of connections that hold it."""
+
+    key: str
+    database: Database
+    settings: Settings
+    holders: int = 0
+    servers: list[Server] = field(default_factory=list)
+
+
+_lock = threading.Lock()
+_opened: dict[str, Opened] = {}  # guarded by _lock
+
+
+def join(path: str | os.PathLike[str], settings: Settings) -> Opened:
+    """Open a database, or join the one that this process has open at that path.
+
+    Args:
+        path: its file, or ":memory:" for one of its own that ends with its last connection.
+
+    Raises:
+        ObjectInUse: 55006, it is open in this process with other settings.
+    """
+    with _lock:
+        key = IN_MEMORY if path == IN_MEMORY else os.path.realpath(path)
+        opened = _opened.get(key)
+        if opened is None:
+            database = Database.open(IN_MEMORY if path == IN_MEMORY else str(Path(path)), settings)
+            if path == IN_MEMORY:
+                key = f"{IN_MEMORY}{id(database)}"
+            opened = _opened[key] = Opened(key, database, settings)
+        elif opened.settings != settings:
+            raise ObjectInUse(
+                f'database "{opened.database.name}" is open in this process with other settings',
+                hint="Give the same settings, or none and use Connection.duplicate().",
+            )
+        opened.holders += 1
+        return opened
+
+
+def join_again(opened: Opened) -> None:
+    """One more connection holds it."""
+    with _lock:
+        opened.holders += 1
+
+
+def leave(opened: Opened) -> None:
+    """A connection is closed; the last one closes the database."""
+    with _lock:
+        opened.holders -= 1
+        if opened.holders == 0:
+            del _opened[opened.key]
+            _close(opened)
+
+
+def settings_named(
+    values: Mapping[str, int], allowed_directories: Iterable[str | os.PathLike[str]] = ()
+) -> Settings:
+    """The settings of docs/settings.md from keyword arguments.
+
+    Raises:
+        InvalidParameterValue: 22023, an unknown name or a value outside its bounds.
+    """
+    known = [item.name for item in numbers()]
+    for name in values:
+        if name not in known:
+            near = difflib.get_close_matches(name, known, 1)
+            hint = f"Did you mean {near[0]}?" if near else f"The settings are {', '.join(known)}."
+            raise InvalidParameterValue(f'unknown setting "{name}"', hint=hint)
+    if isinstance(allowed_directories, str):
+        raise InvalidParameterValue('setting "allowed_directories" wants a list of directories')
+    return Settings(allowed_directories=tuple(os.fspath(item) for item in allowed_directories), **values)
+
+
+def _close(opened: Opened) -> None:
+    for server in opened.servers:
+        server.stop()
+    opened.database.close()
+
+
+@atexit.register
+def _close_all() -> None:
+    with _lock:
+        while _opened:
+            _close(_opened.popitem()[1])

@@ -1,0 +1,1 @@
+"""The user's DML, cut by tokens into the pieces that capture takes."""

@@ -1,0 +1,195 @@
+"""One DML statement while it is cut into pieces by its tokens.
+
+The pieces are slices of the user's own text: DML that is regenerated from a syntax tree changes its
+meaning (`SET v = default` becomes a column).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ...engine.capture.capture import PROPOSED, PROPOSED_PREFIX, Assignment
+from ...engine.errors import NotSupported, SyntaxError_
+from ...engine.quoting import ident
+from ..text.classified import Classified, DmlFacts, Reader
+from .returning import returning_list
+
+# Gives the names of a query's columns, as DuckDB binds it.
+ColumnsOf = Callable[[str], tuple[str, ...]]
+
+# Words behind a `(` that begin a query.
+QUERY_WORDS = frozenset(
+    {"SELECT", "FROM", "VALUES", "WITH", "TABLE", "PIVOT", "UNPIVOT", "DESCRIBE", "SHOW", "SUMMARIZE"}
+)
+
+
+class Cut:
+    """One statement while it is cut: the reader stands behind the verb and the target's alias."""
+
+    def __init__(self, statement: Classified, facts: DmlFacts, schema: str) -> None:
+        tokens = statement.tokens
+        self.text = statement.text
+        self.tokens = tokens
+        self.reader = Reader(self.text, tokens, facts.main)
+        self.end = len(tokens)
+        self.with_text = self.text[tokens[0].start : tokens[facts.main].start] if facts.has_with else ""
+        self.returning_at = self.find("RETURNING", facts.main)
+        self.alias: str | None = None
+        self.target = ""
+        self.table = facts.target[-1]
+        self._schema = schema
+        self._facts = facts
+
+    def find(self, kind: str, first: int, end: int | None = None) -> int:
+        """Index of the first token of this kind outside brackets and CASE, or the end of the range."""
+        end = self.end if end is None else end
+        for index in range(first, end):
+            token = self.tokens[index]
+            outside = token.depth == 0 and token.cases == 0
+            if outside and token.kind == kind and not self.is_distinct_from(index):
+                return index
+        return end
+
+    def is_distinct_from(self, index: int) -> bool:
+        """Whether this token is the FROM of IS DISTINCT FROM."""
+        return self._is(index, "FROM") and self._is(index - 1, "DISTINCT")
+
+    def head(self, *words: str) -> str | None:
+        """Take the verb, the words before the target (any of them) and the target; gives OR's word."""
+        reader = self.reader
+        reader.take()
+        choice = None
+        if reader.accept("OR"):
+            choice = reader.take().kind
+        for word in words:
+            reader.accept(word)
+        first = reader.index
+        reader.qualified()
+        self.target = reader.cut(first, reader.index)
+        first = reader.index
+        if self._facts.alias is not None:
+            if reader.accept("AS"):
+                first = reader.index
+            reader.take()
+            self.alias = reader.cut(first, reader.index)
+        return choice
+
+    def cut(self, first: int, end: int) -> str | None:
+        """The text of [first, end), None where that is empty."""
+        return self.reader.cut(first, end) if first < end else None
+
+    @property
+    def text_without_returning(self) -> str:
+        """The whole statement without its RETURNING."""
+        return self.text[: self.tokens[self.returning_at - 1].end] if self.returning_at > 0 else self.text
+
+    def relation(self, by_alias: bool = True) -> str:
+        """The name that the table is known by."""
+        return self.alias if by_alias and self.alias is not None else ident(self.table)
+
+    def returning(self) -> str | None:
+        """The select list of RETURNING, if there is one."""
+        return self.returning_with("")[0]
+
+    def returning_with(self, virtual: str) -> tuple[str | None, bool]:
+        """The same, and whether it names this virtual column of the statement."""
+        if self.returning_at >= self.end:
+            return None, False
+        first = self.returning_at + 1
+        return returning_list(self.text, self.tokens, first, self.table, self._schema, virtual)
+
+    def _names(self, index: int, name: str) -> bool:
+        return self.tokens[index].is_name and self.tokens[index].name.lower() == name.lower()
+
+    def _is(self, index: int, kind: str) -> bool:
+        return 0 <= index < self.end and self.tokens[index].kind == kind
+
+    def calls(self, first: int, end: int) -> frozenset[str]:
+        """Lower-case names that a bracket follows in [first, end), but aliases: `) s(a, b)`."""
+        tokens = self.tokens
+        return frozenset(
+            tokens[i].name.lower()
+            for i in range(first, end - 1)
+            if tokens[i].is_name and tokens[i + 1].kind == "(" and tokens[i - 1].kind not in (")", "AS")
+        )
+
+    def has_subquery(self, first: int, end: int) -> bool:
+        """Whether a bracket in [first, end) opens with a query."""
+        tokens = self.tokens
+        return any(
+            tokens[i].kind == "SELECT" or (tokens[i].kind in QUERY_WORDS and tokens[i - 1].kind == "(")
+            for i in range(first, end)
+        )
+
+    def assignments(self, first: int, end: int, proposed: bool) -> tuple[Assignment, ...]:
+        """Cut `a = x, (b, c) = (y, z)`; with `proposed`, `excluded.c` is renamed as capture wants it."""
+        found: list[Assignment] = []
+        for start, stop in self.reader.slices(first, end):
+            found += self._assignment(start, stop, proposed)
+        return tuple(found)
+
+    def _assignment(self, first: int, end: int, proposed: bool) -> list[Assignment]:
+        tokens = self.tokens
+        equals = next((i for i in range(first, end) if tokens[i].kind == "=" and tokens[i].depth == 0), end)
+        if equals + 1 >= end:
+            raise SyntaxError_('SET wants "column = expression"', position=tokens[first].start + 1)
+        if tokens[first].kind != "(":
+            if equals != first + 1:
+                raise NotSupported("qualified column names in SET are not supported")
+            return [(tokens[first].name, self.value(equals + 1, end, proposed))]
+        columns = [tokens[a].name for a, _ in self.reader.slices(first + 1, equals - 1)]
+        values = self._row(equals + 1, end)
+        if len(columns) == 1 or values is None:
+            # DuckDB gives every column the whole of an expression that is not a row.
+            value = self.value(equals + 1, end, proposed)
+            return [(column, value) for column in columns]
+        if len(columns) != len(values):
+            raise SyntaxError_(
+                f"{len(columns)} columns are assigned {len(values)} values", position=tokens[first].start + 1
+            )
+        return [(c, self.value(a, b, proposed)) for c, (a, b) in zip(columns, values, strict=True)]
+
+    def _row(self, first: int, end: int) -> list[tuple[int, int]] | None:
+        """The parts of `(x, y)` or `ROW(x, y)`, brackets around it taken off; None for another one."""
+        first, end = self._bare(first, end)
+        tokens = self.tokens
+        is_row = tokens[first].kind == "ROW" and first + 1 < end and tokens[first + 1].kind == "("
+        if is_row and self.closes(first + 1, end):
+            return self.reader.slices(first + 2, end - 1)
+        parts = self.reader.slices(first, end)
+        return parts if len(parts) > 1 else None
+
+    def _bare(self, first: int, end: int) -> tuple[int, int]:
+        """The range without the brackets that stand around all of it."""
+        while end - first > 2 and self.tokens[first].kind == "(" and self.closes(first, end):
+            first, end = first + 1, end - 1
+        return first, end
+
+    def closes(self, opening: int, end: int) -> bool:
+        """Whether the bracket at `opening` closes with the last token of the range."""
+        depth = self.tokens[opening].depth
+        closed = (i for i in range(opening + 1, end) if self.tokens[i].depth == depth and self._is(i, ")"))
+        return next(closed, -1) == end - 1
+
+    def value(self, first: int, end: int, proposed: bool) -> str | None:
+        """An assigned expression, None for DEFAULT."""
+        bare, stop = self._bare(first, end)
+        if stop - bare == 1 and self.tokens[bare].kind == "DEFAULT":
+            return None
+        return self.expression(first, end, proposed)
+
+    def expression(self, first: int, end: int, proposed: bool) -> str:
+        """The text of an expression, with `excluded.c` renamed where that is asked."""
+        if not proposed:
+            return self.reader.cut(first, end)
+        tokens = self.tokens
+        parts: list[str] = []
+        place = tokens[first].start
+        for i in range(first, end - 2):
+            if not self._names(i, "excluded") or not self._is(i + 1, ".") or self._is(i - 1, "."):
+                continue
+            parts.append(self.text[place : tokens[i].start])
+            parts.append(f"{PROPOSED}.{ident(PROPOSED_PREFIX + tokens[i + 2].name)}")
+            place = tokens[i + 2].end
+        parts.append(self.text[place : tokens[end - 1].end])
+        return "".join(parts)

@@ -1,0 +1,200 @@
+"""The rest of our statements: publishing, pipelines, nodes, users and rights.
+
+Each rule begins after its opening words. Source: docs/sql.md, "Streams", "Users".
+"""
+
+from __future__ import annotations
+
+from ...engine.errors import InvalidTextRepresentation
+from .grammar import STRING, Grammar, collected
+from .options import Option
+from .statements import Fragment, Name, Statement
+from .statements_other import (
+    PRIVILEGES,
+    AlterUser,
+    CreateUser,
+    DropUser,
+    Grant,
+    Listen,
+    Publish,
+    ReportPipeline,
+    Revoke,
+    ShowCheckpoints,
+    ShowNodes,
+    ShowPlacement,
+    Unlisten,
+)
+
+_PRIVILEGE_WORDS = tuple(word.upper() for word in PRIVILEGES)
+
+
+def publish(g: Grammar) -> Statement:
+    """PUBLISH { TO | INTO } s [KEY expr] [HEADERS json] payload [WITH (...)]"""
+    if g.accept_one("TO", "INTO") is None:
+        raise g.expected("TO and the name of a topic")
+    topic = g.full_name("the name of a topic")
+    key = headers = None
+    while g.peek() in ("KEY", "HEADERS"):
+        if g.accept("KEY"):
+            g.none_twice("KEY", key)
+            key = _expression(g, "the key", "HEADERS")
+        else:
+            g.take()
+            g.none_twice("HEADERS", headers)
+            headers = _expression(g, "the headers", "KEY")
+    form, payload = _payload(g)
+    options: list[Option] = g.options("publish") if g.accept("WITH") else []
+    return Publish(topic, payload, form, key, headers, collected(options))
+
+
+def _expression(g: Grammar, what: str, other: str) -> Fragment:
+    """An expression that ends where the payload or the other clause begins."""
+    first = g.index
+    if g.at_end:
+        raise g.expected(what)
+    g.take()
+    depth = g.tokens[first].depth
+    while not g.at_end:
+        token = g.tokens[g.index]
+        if token.depth == depth and (
+            token.kind in ("VALUES", "SELECT", "WITH", other) or token.kind == STRING
+        ):
+            # A string is the payload unless it is an operand: `KEY 'a' || 'b'`.
+            if token.kind != STRING or not _is_operator(g.peek(-1)):
+                break
+        g.index += 1
+    return Fragment(g.cut(first, g.index), g.tokens[first].start + 1)
+
+
+def _is_operator(kind: str) -> bool:
+    return not (
+        kind[:1].isalnum() or (kind[:1] in ("_", "<", ")", "]", "}") and kind not in ("<", "<=", "<>"))
+    )
+
+
+def _payload(g: Grammar) -> tuple[str, Fragment]:
+    if g.at_end:
+        raise g.expected("a payload: a string, VALUES or SELECT")
+    first = g.peek()
+    if first == "VALUES":
+        return "values", g.fragment(("WITH",), "a payload")
+    if first in ("SELECT", "FROM"):
+        return "select", g.fragment((), "a payload")
+    if first == "WITH" and g.peek(1) != "(":
+        return "select", g.fragment((), "a payload")
+    return "value", g.fragment(("WITH",), "a payload: a string, VALUES or SELECT")
+
+
+def listen(g: Grammar) -> Statement:
+    """LISTEN s"""
+    return Listen(g.simple_name("the name of a topic or stream"))
+
+
+def unlisten(g: Grammar) -> Statement:
+    """UNLISTEN { s | * }"""
+    return Unlisten(None if g.accept("*") else g.simple_name("the name of a topic or stream, or *"))
+
+
+def show_checkpoints(g: Grammar) -> Statement:
+    """SHOW CHECKPOINTS [ON s]"""
+    return ShowCheckpoints(g.full_name("the name of a stream") if g.accept("ON") else None)
+
+
+def show_nodes(g: Grammar) -> Statement:
+    """SHOW NODES"""
+    return ShowNodes()
+
+
+def show_placement(g: Grammar) -> Statement:
+    """SHOW PLACEMENT"""
+    return ShowPlacement()
+
+
+def report_pipeline(g: Grammar) -> Statement:
+    """REPORT PIPELINE 'name' AS '{...}'"""
+    name = g.string("the name of the pipeline")
+    g.expect("AS")
+    return ReportPipeline(name, g.string("a JSON object"))
+
+
+def _superuser(g: Grammar) -> bool | None:
+    word = g.accept_one("SUPERUSER", "NOSUPERUSER")
+    return None if word is None else word == "SUPERUSER"
+
+
+def _password(g: Grammar) -> str:
+    position = g.position
+    password = g.literal("the password")
+    if not password:
+        raise InvalidTextRepresentation("the password is empty", position=position)
+    return password
+
+
+def create_user(g: Grammar) -> Statement:
+    """CREATE USER u [WITH] PASSWORD '...' [SUPERUSER]"""
+    name = g.simple_name("the name of the user")
+    g.accept("WITH")
+    g.expect("PASSWORD")
+    password = _password(g)
+    return CreateUser(name, password, bool(_superuser(g)))
+
+
+def alter_user(g: Grammar) -> Statement:
+    """ALTER USER u [WITH] [PASSWORD '...'] [SUPERUSER | NOSUPERUSER]"""
+    name = g.simple_name("the name of the user")
+    g.accept("WITH")
+    password = _password(g) if g.accept("PASSWORD") else None
+    superuser = _superuser(g)
+    if password is None and superuser is None:
+        raise g.expected("PASSWORD '...', SUPERUSER or NOSUPERUSER")
+    return AlterUser(name, password, superuser)
+
+
+def drop_user(g: Grammar) -> Statement:
+    """DROP USER [IF EXISTS] u"""
+    exists = g.accept("IF", "EXISTS")
+    return DropUser(g.simple_name("the name of the user"), exists)
+
+
+def _privileges(g: Grammar) -> tuple[str, ...]:
+    if g.accept("ALL"):
+        g.accept("PRIVILEGES")
+        return PRIVILEGES
+
+    def privilege() -> str:
+        word = g.accept_one(*_PRIVILEGE_WORDS)
+        if word is None:
+            raise g.expected(f"one of {', '.join(_PRIVILEGE_WORDS)}")
+        return word.lower()
+
+    given = g.listed(privilege)
+    return tuple(word for word in PRIVILEGES if word in given)
+
+
+def _object(g: Grammar) -> tuple[str, Name | None]:
+    g.expect("ON")
+    if g.peek() == "DATABASE" and g.peek(1) in ("TO", "FROM"):
+        g.take()
+        return "database", None
+    if g.peek() == "SCHEMA" and g.is_name_ahead(1):
+        g.take()
+        return "schema", g.full_name("the name of a schema")
+    if g.peek() in ("TABLE", "STREAM", "TOPIC") and g.is_name_ahead(1):
+        g.take()
+    return "relation", g.full_name("the name of a table, a stream or a topic")
+
+
+def grant(g: Grammar) -> Statement:
+    """GRANT privilege, ... ON object TO u"""
+    privileges = _privileges(g)
+    kind, on = _object(g)
+    g.expect("TO")
+    return Grant(privileges, kind, on, g.simple_name("the name of a user"))
+
+
+def revoke(g: Grammar) -> Statement:
+    """REVOKE privilege, ... ON object FROM u"""
+    privileges = _privileges(g)
+    kind, on = _object(g)
+    g.expect("FROM")
+    return Revoke(privileges, kind, on, g.simple_name("the name of a user"))

@@ -1,0 +1,297 @@
+"""Stream scans in a FROM clause: where one stands, and what its clauses say.
+
+The tokens alone decide, so that the pre-check, the parser and the session agree to the character.
+`STREAM` or `TOPIC`, unquoted, begins a scan where a table may stand (after FROM, JOIN, USING, a
+comma or bracket of a FROM list) and a name follows. Where a table, view or CTE called `stream` (or
+`topic`) is visible, that table with an alias is meant, unless a clause of ours follows the name.
+Source: docs/sql.md, "Reading".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+from ...engine.errors import InvalidParameterValue, SyntaxError_
+from ..text.tokens import PARAMETER, Token
+from ..text.units import parse_interval_ms
+from .grammar import NUMBER, STRING, Grammar
+from .grammar_groups import GROUP, partition_number
+from .statements import Number, Scalar, Scan, Text
+
+IsTable = Callable[[str], bool]
+
+_OPENINGS = ("STREAM", "TOPIC")
+# A comma belongs to the clause whose word comes before it at its own depth.
+_FROM_WORDS = frozenset({"FROM", "JOIN", "USING"})
+# Statements that begin with a table.
+_STATEMENT_WORDS = frozenset({"PIVOT", "PIVOT_WIDER", "UNPIVOT", "PIVOT_LONGER"})
+_OTHER_CLAUSES = frozenset(
+    {"SELECT", "WHERE", "BY", "HAVING", "QUALIFY", "WINDOW", "VALUES", "LIMIT", "OFFSET", "SET", "RETURNING"}
+)
+_PARTITIONS_LISTED_MAX = 1024
+_VALUE = (NUMBER, STRING, PARAMETER, "-")
+
+
+def _stands_in_from(tokens: Sequence[Token], index: int) -> bool:
+    """Whether a table may stand at `index`."""
+    if index == 0:
+        return False
+    before = tokens[index - 1].kind
+    if before in _FROM_WORDS:
+        return not _is_distinct_from(tokens, index - 1)
+    if before in _STATEMENT_WORDS:
+        return True
+    if before == "(":
+        return _stands_in_from(tokens, index - 1) and tokens[index - 2].kind not in _STATEMENT_WORDS
+    if before == ":" and index >= 2 and tokens[index - 2].is_name:
+        return _stands_in_from(tokens, index - 2)
+    return before == "," and _comma_in_from(tokens, index - 1)
+
+
+def _is_distinct_from(tokens: Sequence[Token], index: int) -> bool:
+    return index > 0 and tokens[index].kind == "FROM" and tokens[index - 1].kind == "DISTINCT"
+
+
+def _comma_in_from(tokens: Sequence[Token], comma: int) -> bool:
+    depth = tokens[comma].depth
+    for index in range(comma - 1, -1, -1):
+        token = tokens[index]
+        if token.depth < depth:
+            return token.kind == "(" and _stands_in_from(tokens, index)
+        if token.depth == depth and token.kind in _FROM_WORDS and not _is_distinct_from(tokens, index):
+            return True
+        if token.depth == depth and token.kind in _OTHER_CLAUSES:
+            return False
+    return False
+
+
+def _clause_ahead(g: Grammar) -> str | None:
+    """The clause that begins at the next token, if one does and it is no alias."""
+    word, following = g.peek(), g.peek(1)
+    begins = {
+        "PARTITION": following in ("(", *_VALUE),
+        "CONSUMER": following == "GROUP" and g.peek(2) != "BY",
+        "AFTER": following in _VALUE,
+        "ENVELOPE": following in ("JSON", "CHANGES"),
+        "WAIT": following in _VALUE,
+    }.get(word, False)
+    return word if begins else None
+
+
+def _skip_name(g: Grammar) -> bool:
+    """Move past a qualified name; False where none stands."""
+    if not g.is_name_ahead():
+        return False
+    g.index += 1
+    while g.peek() == "." and g.index + 1 < len(g.tokens) and g.tokens[g.index + 1].is_name:
+        g.index += 2
+    return True
+
+
+def _has_cte(tokens: Sequence[Token], word: str) -> bool:
+    """Whether a common table expression of that name stands anywhere in the text."""
+    for index, token in enumerate(tokens):
+        if index == 0 or not token.is_name or token.name.upper() != word:
+            continue
+        if tokens[index - 1].kind not in ("WITH", "RECURSIVE", ","):
+            continue
+        following = index + 1
+        if following < len(tokens) and tokens[following].kind == "(":
+            depth = tokens[following].depth
+            following = next(
+                (i + 1 for i in range(following + 1, len(tokens)) if tokens[i].depth == depth), len(tokens)
+            )
+        if following < len(tokens) and tokens[following].kind in ("AS", "USING"):
+            return True
+    return False
+
+
+def openings(tokens: Sequence[Token], text: str, is_table: IsTable) -> Iterator[int]:
+    """The indexes of the tokens that begin a scan, in order."""
+    for index, token in enumerate(tokens):
+        if token.kind not in _OPENINGS or not _stands_in_from(tokens, index):
+            continue
+        g = Grammar(text, tokens, index + 1)
+        if not _skip_name(g) or g.peek() == "(":
+            continue
+        shadowed = is_table(token.kind.lower()) or _has_cte(tokens, token.kind)
+        if not shadowed or _clause_ahead(g) is not None:
+            yield index
+
+
+def may_open(tokens: Sequence[Token]) -> bool:
+    """Whether a scan may stand in these tokens, whatever tables there are."""
+    for index, token in enumerate(tokens):
+        if token.kind in _OPENINGS and index + 1 < len(tokens) and _stands_in_from(tokens, index):
+            return True
+    return False
+
+
+def find_scans(tokens: Sequence[Token], text: str, is_table: IsTable) -> tuple[Scan, ...]:
+    """All stream scans of a text, in its order.
+
+    Raises:
+        SyntaxError_: 42601, in a scan's clauses.
+        InvalidParameterValue: 22023, for a value out of bounds.
+        InvalidTextRepresentation: 22P02, for a bad map of LSNs.
+    """
+    return tuple(parse_scan(Grammar(text, tokens, index)) for index in openings(tokens, text, is_table))
+
+
+def parse_scan(g: Grammar) -> Scan:
+    """{ STREAM | TOPIC } s [clauses] [[AS] alias [(column, ...)]]"""
+    start, prefix = _prefix_alias(g)
+    opening = g.take()
+    stream = g.full_name("the name of a stream")
+    clauses = _Clauses(g)
+    while (word := _clause_ahead(g)) is not None:
+        clauses.take(word)
+    position = g.position
+    alias, columns = _alias(g)
+    if alias is not None and prefix is not None:
+        raise SyntaxError_("a stream scan cannot have two aliases", position=position)
+    return Scan(
+        stream,
+        start,
+        g.tokens[g.index - 1].end,
+        clauses.partitions,
+        clauses.group,
+        clauses.member,
+        clauses.after,
+        clauses.envelope or "json",
+        clauses.wait,
+        clauses.wait_for,
+        opening.kind == "TOPIC",
+        alias if prefix is None else prefix,
+        columns,
+    )
+
+
+def _prefix_alias(g: Grammar) -> tuple[int, str | None]:
+    """Where the scan begins, and DuckDB's alias in front of it (`x: STREAM s`), which belongs to it."""
+    if g.index >= 2 and g.tokens[g.index - 1].kind == ":":
+        alias = g.tokens[g.index - 2]
+        return alias.start, alias.name
+    return g.tokens[g.index].start, None
+
+
+class _Clauses:
+    """The clauses of a scan, in any order, each once."""
+
+    def __init__(self, g: Grammar) -> None:
+        self.g = g
+        self.partitions: tuple[Number, ...] | None = None
+        self.group: Text | None = None
+        self.member: Text | None = None
+        self.after: Scalar | None = None
+        self.envelope: str | None = None
+        self.wait: Text | None = None
+        self.wait_for: Number | None = None
+
+    def take(self, word: str) -> None:
+        """Take the clause that begins with the next token."""
+        rules = {
+            "PARTITION": ("partitions", self._partition),
+            "CONSUMER": ("group", self._group),
+            "AFTER": ("after", self._after),
+            "ENVELOPE": ("envelope", self._envelope),
+            "WAIT": ("wait", self._wait),
+        }
+        field, rule = rules[word]
+        self.g.index += 1
+        self.g.none_twice({"CONSUMER": "CONSUMER GROUP"}.get(word, word), getattr(self, field))
+        rule()
+
+    def _partition(self) -> None:
+        if self.g.peek() == "(":
+            position = self.g.position
+            self.partitions = self.g.bracketed(lambda: partition_number(self.g))
+            if len(self.partitions) > _PARTITIONS_LISTED_MAX:
+                raise InvalidParameterValue("too many partitions are listed", position=position)
+        else:
+            self.partitions = (partition_number(self.g),)
+
+    def _group(self) -> None:
+        self.g.expect("GROUP")
+        self.group = self.g.text_or_name(GROUP)
+        # A member's name may be an identifier here, as nothing else can be meant; but an alias called
+        # member is one: `CONSUMER GROUP g member WHERE ...`.
+        if self.g.peek() == "MEMBER" and (self.g.peek(1) in (STRING, PARAMETER) or self._named_member()):
+            self.g.index += 1
+            self.member = self.g.text_or_name("member")
+
+    def _named_member(self) -> bool:
+        return self.g.is_name_ahead(1) and self.g.peek(1) not in ("PARTITION", "AFTER", "ENVELOPE", "WAIT")
+
+    def _after(self) -> None:
+        self.after = self.g.lsn_or_positions("AFTER")
+
+    def _envelope(self) -> None:
+        self.envelope = self.g.take().kind.lower()
+
+    def _wait(self) -> None:
+        position = self.g.position
+        if self.g.peek() in (NUMBER, "-"):
+            raise InvalidParameterValue(
+                f"WAIT takes an interval, not a number: {self.g.tokens[self.g.index].text}",
+                hint="Give a unit, such as WAIT '5 s'.",
+                position=position,
+            )
+        self.wait = self.g.string("an interval")
+        if isinstance(self.wait, str):
+            _check_interval(self.wait, position)
+        if self.g.peek() == "FOR" and self.g.peek(1) in _VALUE:
+            self.g.index += 1
+            self.wait_for = self.g.number("FOR", low=1)
+
+
+def _check_interval(text: str, position: int) -> None:
+    try:
+        parse_interval_ms(text)
+    except InvalidParameterValue as error:
+        raise InvalidParameterValue(error.message, hint=error.hint, position=position) from None
+
+
+def _alias(g: Grammar) -> tuple[str | None, tuple[str, ...]]:
+    """[[AS] alias [(column, ...)]]; after AS any word may stand, and a string too, as in DuckDB."""
+    if g.accept("AS"):
+        token = g.word_ahead()
+        if token is None or not (token.is_name or token.kind == STRING):
+            raise g.expected("an alias")
+        g.index += 1
+        alias = token.value if token.kind == STRING else token.name
+    elif g.is_name_ahead():
+        word = g.take()
+        alias = word.name
+        _check_alias(g, word)
+    else:
+        return None, ()
+    if g.peek() != "(":
+        return alias, ()
+    return alias, g.bracketed(lambda: g.simple_name("the name of a column"))
+
+
+# What each clause takes, for one that is cut short or goes on in another way.
+_TAKES = {
+    "PARTITION": "PARTITION takes a number, (a list of them) or a parameter.",
+    "CONSUMER": "Expected CONSUMER GROUP and a name.",
+    "MEMBER": "MEMBER stands straight after CONSUMER GROUP g.",
+    "AFTER": "AFTER takes an LSN, a map of LSNs such as '{\"0\": 17}' or a parameter.",
+    "ENVELOPE": "ENVELOPE is JSON or CHANGES.",
+    "WAIT": "WAIT takes an interval such as '5 s' or a parameter.",
+}
+
+
+def _check_alias(g: Grammar, alias: Token) -> None:
+    """Refuse an alias without AS that is a clause of ours cut short, or a word misspelt.
+
+    Raises:
+        SyntaxError_: 42601, at the token behind it.
+    """
+    takes = _TAKES.get(alias.kind)
+    if takes is not None:
+        error = g.unexpected()
+        hint = f"{takes} As an alias it wants AS."
+        raise SyntaxError_(error.message, hint=hint, position=error.position)
+    if g.is_name_ahead() or g.peek() in (NUMBER, STRING, PARAMETER):
+        raise g.unexpected()

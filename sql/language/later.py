@@ -1,0 +1,214 @@
+"""What a later version brings: parsed already, and answered 0A000 until then.
+
+Nothing of the language is read and passed over: a statement, clause or option is either carried out
+or named here, with what to use instead where there is something.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from ...engine.errors import NotSupported
+from .options import RULES, Options
+from .parse import Query
+from .statements import (
+    CheckStream,
+    CommentOnStream,
+    CommitOffset,
+    CommitOffsets,
+    CreateGroup,
+    CreateStream,
+    CreateTopic,
+    DropStream,
+    LeaveGroup,
+    Park,
+    Release,
+    RenameStream,
+    ResyncStream,
+    Scan,
+    SeekGroup,
+    SetGroup,
+    SetStream,
+    ShowChanges,
+    ShowCreateStream,
+    ShowMembers,
+    ShowParked,
+    ShowReadPosition,
+    ShowStreams,
+    Statement,
+)
+from .statements_other import (
+    AlterUser,
+    CreateBookmark,
+    CreateUser,
+    DropBookmark,
+    DropUser,
+    Grant,
+    Listen,
+    Publish,
+    ReportPipeline,
+    Revoke,
+    ShowBookmarks,
+    ShowCheckpoints,
+    ShowNodes,
+    ShowPlacement,
+    Unlisten,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Later:
+    """Something that is not supported yet: what it is, what to use instead, where it stands (from 1)."""
+
+    what: str
+    hint: str | None = None
+    position: int | None = None
+
+
+_NO_TOPICS = "Write the events into a table, and make a stream on it."
+_NO_USERS = "Every session is the database's owner; the server listens on loopback only."
+_POLL = "Poll: read, and read again after a while when there was nothing."
+_NO_MEMBERS = "Give each reader its own partitions with PARTITION."
+
+# Statements that are later as a whole.
+_STATEMENTS: dict[type[Statement], Later] = {
+    CreateTopic: Later("CREATE TOPIC", _NO_TOPICS),
+    ResyncStream: Later("ALTER STREAM ... RESYNC", "Make a new stream with snapshot = 'initial'."),
+    CommentOnStream: Later("COMMENT ON STREAM", "Comment on the table instead."),
+    ShowCreateStream: Later("SHOW CREATE STREAM", "DESCRIBE STREAM shows the stream's options."),
+    CheckStream: Later("CHECK STREAM"),
+    ShowChanges: Later("SHOW CHANGES", "Read SELECT * FROM STREAM s."),
+    Publish: Later("PUBLISH", _NO_TOPICS),
+    Listen: Later("LISTEN", _POLL),
+    Unlisten: Later("UNLISTEN", _POLL),
+    Park: Later("ALTER CONSUMER GROUP ... PARK", "Keep what you cannot process in a table of your own."),
+    Release: Later("ALTER CONSUMER GROUP ... RELEASE"),
+    ShowMembers: Later("SHOW MEMBERS", _NO_MEMBERS),
+    ShowParked: Later("SHOW PARKED"),
+    LeaveGroup: Later("LEAVE CONSUMER GROUP", _NO_MEMBERS),
+    CreateBookmark: Later("CREATE BOOKMARK", "Keep what SHOW READ POSITION shows in a table of your own."),
+    DropBookmark: Later("DROP BOOKMARK"),
+    ShowBookmarks: Later("SHOW BOOKMARKS"),
+    ShowCheckpoints: Later("SHOW CHECKPOINTS"),
+    ShowNodes: Later("SHOW NODES"),
+    ShowPlacement: Later("SHOW PLACEMENT"),
+    ReportPipeline: Later("REPORT PIPELINE"),
+    CreateUser: Later("CREATE USER", _NO_USERS),
+    AlterUser: Later("ALTER USER", _NO_USERS),
+    DropUser: Later("DROP USER", _NO_USERS),
+    Grant: Later("GRANT", _NO_USERS),
+    Revoke: Later("REVOKE", _NO_USERS),
+}
+
+
+def _options(options: Options) -> Iterator[Later]:
+    for option in options:
+        if option.name == "on_gap" and option.value == "snapshot":
+            yield Later("on_gap = 'snapshot'", "Take 'error' or 'earliest'.", option.position or None)
+        if RULES[option.name].later:
+            yield Later(f'option "{option.name}"', _OPTION_HINTS.get(option.name), option.position or None)
+
+
+_OPTION_HINTS = {
+    "session_timeout": _NO_MEMBERS,
+}
+
+
+def _create_stream(statement: CreateStream) -> Iterator[Later]:
+    if statement.all_in_schema is not None or len(statement.tables) > 1:
+        yield Later(
+            "a stream of several tables", "Make a stream on each table; they share one order of LSNs."
+        )
+    yield from _options(statement.options)
+
+
+def _set_stream(statement: SetStream) -> Iterator[Later]:
+    if statement.topic:
+        yield Later("ALTER TOPIC", _NO_TOPICS)
+    yield from _options(statement.options)
+
+
+def _rename_stream(statement: RenameStream) -> Iterator[Later]:
+    if statement.topic:
+        yield Later("ALTER TOPIC", _NO_TOPICS)
+
+
+def _drop_stream(statement: DropStream) -> Iterator[Later]:
+    if statement.topic:
+        yield Later("DROP TOPIC", _NO_TOPICS)
+
+
+def _show_streams(statement: ShowStreams) -> Iterator[Later]:
+    if statement.topics:
+        yield Later("SHOW TOPICS", _NO_TOPICS)
+
+
+def _create_group(statement: CreateGroup) -> Iterator[Later]:
+    if statement.start.kind == "snapshot":
+        yield Later("START SNAPSHOT", "Make the stream with snapshot = 'initial'.")
+    yield from _options(statement.options)
+
+
+def _set_group(statement: SetGroup) -> Iterator[Later]:
+    yield from _options(statement.options)
+
+
+def _seek(statement: SeekGroup) -> Iterator[Later]:
+    if statement.to.kind == "bookmark":
+        yield Later("SEEK TO BOOKMARK", "SEEK AFTER '{...}' takes the position that you have kept.")
+
+
+def _member(statement: CommitOffset | CommitOffsets | ShowReadPosition) -> Iterator[Later]:
+    if statement.member is not None:
+        yield Later("MEMBER", _NO_MEMBERS)
+
+
+def _scan(scan: Scan) -> Iterator[Later]:
+    position = scan.start + 1
+    if scan.topic:
+        yield Later("a scan of a topic", _NO_TOPICS, position)
+    if scan.member is not None:
+        yield Later("MEMBER", _NO_MEMBERS, position)
+    if scan.wait is not None:
+        yield Later("WAIT", _POLL, position)
+
+
+_PARTS: dict[type[Statement], Callable[..., Iterator[Later]]] = {
+    CreateStream: _create_stream,
+    SetStream: _set_stream,
+    RenameStream: _rename_stream,
+    DropStream: _drop_stream,
+    ShowStreams: _show_streams,
+    CreateGroup: _create_group,
+    SetGroup: _set_group,
+    SeekGroup: _seek,
+    CommitOffset: _member,
+    CommitOffsets: _member,
+    ShowReadPosition: _member,
+}
+
+
+def later_parts(parsed: Statement | Query) -> Iterator[Later]:
+    """All that a statement or query has of what is not supported yet."""
+    if isinstance(parsed, Query):
+        for scan in parsed.scans:
+            yield from _scan(scan)
+        if parsed.transactions is not None:
+            yield Later("LIMIT ... TRANSACTIONS", "LIMIT n counts rows.", parsed.transactions)
+        return
+    whole = _STATEMENTS.get(type(parsed))
+    if whole is not None:
+        yield whole
+    elif type(parsed) in _PARTS:
+        yield from _PARTS[type(parsed)](parsed)
+
+
+def refuse_later(parsed: Statement | Query) -> None:
+    """Refuse what this version does not bring yet.
+
+    Raises:
+        NotSupported: 0A000, with the clause and what to use instead.
+    """
+    for part in later_parts(parsed):
+        raise NotSupported(f"{part.what} is not supported yet", hint=part.hint, position=part.position)

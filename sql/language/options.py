@@ -1,0 +1,293 @@
+"""The options of WITH (...) and SET (...): one row each, with what its value must be.
+
+An unknown option or a bad value is 22023, lists what is known and asks "did you mean". Whether a
+row is `later` says that this version understands the option and cannot keep its promise yet: the
+planner answers 0A000 (`refuse_later` in later.py); no option is ever read and passed over.
+Source: docs/sql.md, "Streams", "Consumer groups".
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+from ...engine.errors import InvalidParameterValue, SyntaxError_
+from ..text.units import parse_bytes, parse_interval_ms
+
+Value = int | str | bool | tuple[str, ...] | None
+
+PARTITIONS_MAX = 1024
+# Below it a buffer holds too few events to be worth its bookkeeping.
+BUFFER_BYTES_MIN = 64 << 10
+BUFFER_BYTES_MAX = 1 << 40
+# A shorter retention would trim events before a group that polls once a second has seen them.
+RETENTION_MS_MIN = 1000
+# A member must be able to miss one heartbeat without losing its partitions.
+SESSION_TIMEOUT_MS_MIN = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Raw:
+    """A value as written: its kind is 'string', 'number', 'word', 'list' or 'null'."""
+
+    kind: str
+    text: str
+    items: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """One option with its value: int (milliseconds, bytes, counts), str, names or None."""
+
+    name: str
+    value: Value
+    position: int = field(default=0, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """The options that a statement gives; each at most once."""
+
+    given: tuple[Option, ...] = ()
+
+    def __post_init__(self) -> None:
+        assert len({option.name for option in self.given}) == len(self.given)
+
+    def __iter__(self) -> Iterator[Option]:
+        return iter(self.given)
+
+    def __contains__(self, name: str) -> bool:
+        return any(option.name == name for option in self.given)
+
+    def position(self, name: str) -> int | None:
+        """Where the option stands in the text, from 1."""
+        return next((option.position or None for option in self.given if option.name == name), None)
+
+    def _value(self, name: str) -> Value:
+        return next((option.value for option in self.given if option.name == name), None)
+
+    def integer(self, name: str) -> int | None:
+        """The value of a count, a size or an interval; None when it is not given."""
+        value = self._value(name)
+        assert value is None or isinstance(value, int)
+        return value
+
+    def text(self, name: str) -> str | None:
+        """The value of an option that is one of some words; None when it is not given."""
+        value = self._value(name)
+        assert value is None or isinstance(value, str)
+        return value
+
+    def names(self, name: str) -> tuple[str, ...] | None:
+        """The value of a list of columns; None when it is not given."""
+        value = self._value(name)
+        assert value is None or isinstance(value, tuple)
+        return value
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """What an option's value must be.
+
+    Args:
+        parse: makes the value of what was written; ValueError says what is expected, and a hint.
+        owners: the kinds of object that have it: stream, topic, group, publish.
+        later: whether this version cannot keep it yet.
+    """
+
+    parse: Callable[[Raw], Value]
+    owners: frozenset[str]
+    later: bool = False
+
+
+def _integer(low: int, high: int) -> Callable[[Raw], Value]:
+    def parse(raw: Raw) -> Value:
+        if raw.kind in ("number", "string") and re.fullmatch(r"\s*\d{1,18}\s*", raw.text, re.ASCII):
+            value = int(raw.text)
+            if low <= value <= high:
+                return value
+        raise ValueError(f"expected an integer from {low} to {high}")
+
+    return parse
+
+
+def _words(*allowed: str) -> Callable[[Raw], Value]:
+    def parse(raw: Raw) -> Value:
+        word = raw.text.strip().lower()
+        if raw.kind in ("string", "word") and word in allowed:
+            return word
+        raise ValueError(f"known are {', '.join(allowed)}", _did_you_mean(word, allowed))
+
+    return parse
+
+
+def _bytes(low: int, high: int) -> Callable[[Raw], Value]:
+    def parse(raw: Raw) -> Value:
+        if raw.kind not in ("number", "string"):
+            raise ValueError("expected a size such as '64 MiB'")
+        value = parse_bytes(raw.text)
+        if not low <= value <= high:
+            raise ValueError(f"expected a size from {low} to {high} bytes")
+        return value
+
+    return parse
+
+
+def _interval(low_ms: int) -> Callable[[Raw], Value]:
+    def parse(raw: Raw) -> Value:
+        if raw.kind not in ("number", "string"):
+            raise ValueError("expected an interval such as '7 days'")
+        value = parse_interval_ms(raw.text)
+        if value < low_ms:
+            raise ValueError(f"expected an interval of at least {low_ms} ms")
+        return value
+
+    return parse
+
+
+def _or_none(parse: Callable[[Raw], Value], *words: str) -> Callable[[Raw], Value]:
+    """`parse`, or None for NULL, 'none' and some other words."""
+
+    def parse_or_none(raw: Raw) -> Value:
+        if raw.kind == "null" or raw.text.strip().lower() in ("none", *words):
+            return None
+        return parse(raw)
+
+    return parse_or_none
+
+
+_COLUMN = re.compile(r'\s*(?:"((?:[^"]|"")+)"|([^\s,"]+))\s*(?:,|$)')
+
+
+def _columns(raw: Raw) -> Value:
+    """Column names: `(a, "B c")`, or the same as a string `'a, "B c"'`."""
+    names = raw.items if raw.kind == "list" else (raw.text,) if raw.kind == "word" else _split(raw)
+    if not names:
+        raise ValueError("expected a list of columns such as (a, b)")
+    if len({name.lower() for name in names}) < len(names):
+        raise ValueError("expected a list of columns without repetition")
+    return names
+
+
+def _split(raw: Raw) -> tuple[str, ...]:
+    names: list[str] = []
+    place = 0
+    while raw.kind == "string" and place < len(raw.text):
+        found = _COLUMN.match(raw.text, place)
+        if found is None:
+            return ()
+        names.append(found[1].replace('""', '"') if found[1] else found[2])
+        place = found.end()
+    return () if raw.text.rstrip().endswith(",") else tuple(names)
+
+
+def _text(raw: Raw) -> Value:
+    if raw.kind != "string" or not raw.text:
+        raise ValueError("expected a string")
+    return raw.text
+
+
+_STREAM = frozenset({"stream"})
+_STREAM_OR_TOPIC = frozenset({"stream", "topic"})
+_GROUP = frozenset({"group"})
+_PUBLISH = frozenset({"publish"})
+
+RULES: dict[str, Rule] = {
+    "partitions": Rule(_integer(1, PARTITIONS_MAX), _STREAM_OR_TOPIC),
+    "partition_by": Rule(_columns, _STREAM),
+    "retention": Rule(_or_none(_interval(RETENTION_MS_MIN), "infinity"), _STREAM_OR_TOPIC),
+    "retention_bytes": Rule(_or_none(_bytes(1, 1 << 60)), _STREAM_OR_TOPIC),
+    "buffer_bytes": Rule(_bytes(BUFFER_BYTES_MIN, BUFFER_BYTES_MAX), _STREAM_OR_TOPIC),
+    "snapshot": Rule(_words("none", "initial"), _STREAM),
+    "before": Rule(_words("full", "key", "none"), _STREAM),
+    "minimal_changes": Rule(_words("replace", "all", "none"), _STREAM, later=True),
+    "compaction": Rule(_words("none", "key"), _STREAM_OR_TOPIC, later=True),
+    "tombstone_retention": Rule(_interval(0), _STREAM_OR_TOPIC, later=True),
+    "on_gap": Rule(_words("error", "earliest", "snapshot"), _GROUP),
+    "on_park": Rule(_words("event", "key"), _GROUP, later=True),
+    "session_timeout": Rule(_interval(SESSION_TIMEOUT_MS_MIN), _GROUP, later=True),
+    "producer": Rule(_text, _PUBLISH, later=True),
+    "sequence": Rule(_integer(0, 10**18 - 1), _PUBLISH, later=True),
+}
+
+# Of a stream that is there, these may be changed; the rest is fixed for its life.
+CHANGEABLE = frozenset({"retention", "retention_bytes", "buffer_bytes", "compaction", "tombstone_retention"})
+
+# Words that people bring from elsewhere, and ours.
+_FOREIGN = {
+    "kafka_topic": "partitions",
+    "num_partitions": "partitions",
+    "replicas": "partitions",
+    "retention_ms": "retention",
+    "max_staleness": "retention",
+    "initial_snapshot": "snapshot",
+    "before_image": "before",
+    "replica_identity": "before",
+    "cleanup_policy": "compaction",
+}
+
+
+def check(owner: str, name: str, raw: Raw, position: int) -> Option:
+    """The option with its value.
+
+    Args:
+        owner: what it is an option of: stream, topic, group, publish.
+        position: of the option's name in the text, from 1.
+
+    Raises:
+        InvalidParameterValue: 22023, for an unknown name or a bad value.
+    """
+    folded = name.lower()
+    rule = RULES.get(folded)
+    if rule is None or owner not in rule.owners:
+        raise _unknown(owner, name, position)
+    try:
+        return Option(folded, rule.parse(raw), position)
+    except ValueError as error:
+        expected, hint = (*error.args, None)[:2]
+        raise InvalidParameterValue(
+            f'invalid value {_shown(raw)} for option "{folded}": {expected}', hint=hint, position=position
+        ) from None
+    except InvalidParameterValue as error:
+        raise InvalidParameterValue(
+            f'invalid value {_shown(raw)} for option "{folded}": {error.message}',
+            hint=error.hint,
+            position=position,
+        ) from None
+
+
+def _did_you_mean(word: str, known: Sequence[str]) -> str | None:
+    close = difflib.get_close_matches(word, known, n=1)
+    return f'Did you mean "{close[0]}"?' if close else None
+
+
+def _shown(raw: Raw) -> str:
+    return f"({', '.join(raw.items)})" if raw.kind == "list" else f'"{raw.text}"'
+
+
+def _unknown(owner: str, name: str, position: int) -> InvalidParameterValue:
+    known = [option for option, rule in RULES.items() if owner in rule.owners]
+    hint = _did_you_mean(name.lower(), known)
+    foreign = _FOREIGN.get(name.lower().replace(".", "_"))
+    if foreign in known:
+        hint = f'Did you mean "{foreign}"?'
+    kind = {"group": "consumer group", "publish": "PUBLISH"}.get(owner, owner)
+    return InvalidParameterValue(
+        f'unknown option "{name}" of a {kind}: known are {", ".join(known)}', hint=hint, position=position
+    )
+
+
+def collect(options: list[Option]) -> Options:
+    """The options of one statement.
+
+    Raises:
+        SyntaxError_: 42601, for one that is given twice.
+    """
+    seen: set[str] = set()
+    for option in options:
+        if option.name in seen:
+            raise SyntaxError_(f'option "{option.name}" is given twice', position=option.position or None)
+        seen.add(option.name)
+    return Options(tuple(options))

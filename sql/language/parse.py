@@ -1,0 +1,245 @@
+"""The front door of the language: a text in, a statement of ours or a query with scans out.
+
+How to use it, for one statement without its semicolon (`split_statements` cuts a longer text):
+
+    if ours:                          # classify() says Kind.OURS
+        statement = parse(text)       # a dataclass of statements.py
+        refuse_later(statement)       # 0A000 for what a later version brings (later.py)
+    elif has_scan(text):              # cheap; an ordinary text is never parsed
+        query = parse(text, is_table) # a Query
+        refuse_later(query)
+        shapes = shapes_of(query)     # shape.py: the read position of each scan, edits, pruning
+
+`is_table(name)` says whether the session sees a table or view of that (lower case) name; it is
+asked for "stream" and "topic" only, and only where a text has those words in a FROM clause. With
+such a table a Query may turn out to have no scans: then it is a text for DuckDB.
+A scan's `start` and `end` are its span in `text`: put a relation's name, `AS`, the scan's
+`visible_name` and its column names there, and the rest of the text is the user's own.
+`query.problem` is what sqlglot did not understand: run the text through DuckDB all the same, and
+raise it only when DuckDB's parser refuses the text too.
+Parameters: `parameter_types(result)` has the types of those in our own clauses.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, fields, is_dataclass
+from functools import lru_cache
+
+from sqlglot import exp
+
+from ...engine.errors import InvalidParameterValue, NotSupported, SyntaxError_
+from ..text.foreign import foreign_clause, foreign_opening
+from ..text.tokens import NUMBER, PARAMETER, Token, closing, tokenize
+from .grammar import Grammar
+from .grammar_scan import IsTable, find_scans, may_open
+from .openings import Opening, find_opening
+from .statements import Parameter, Scan, Statement
+from .tree import parse_tree
+
+# How many queries are kept parsed, and how long they may be: a reader polls with the same text again
+# and again. Some 20 KB a query makes 10 MB at most.
+KEPT_QUERIES = 256
+KEPT_CHARACTERS_MAX = 4096
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Query:
+    """A text for DuckDB that holds stream scans; the same text gives the same object.
+
+    Args:
+        text: the user's text.
+        scans: its stream scans, in the text's order.
+        tokens: of the whole text.
+        tree: sqlglot's tree, without EXPLAIN and COPY; None where sqlglot did not understand the text.
+        problem: the error with which sqlglot gave up.
+        explain: whether EXPLAIN stands before it, with or without ANALYZE.
+        copy: whether it is `COPY (query) TO`; the tree is the inner query's.
+        transactions: the place of the word TRANSACTIONS behind a LIMIT, from 1; None without it.
+    """
+
+    text: str
+    scans: tuple[Scan, ...]
+    tokens: tuple[Token, ...]
+    tree: exp.Expr | None
+    problem: SyntaxError_ | None = None
+    explain: bool = False
+    transactions: int | None = None
+    copy: bool = False
+
+
+_WORDS = re.compile(r"\b(?:stream|topic|consumer|emit)\b", re.IGNORECASE | re.ASCII)
+
+
+def has_scan(text: str) -> bool:
+    """Whether `parse` must see this text: a scan may stand in it, or a foreign clause that meant one."""
+    if _WORDS.search(text) is None:
+        return False
+    tokens = tokenize(text)
+    return may_open(tokens) or foreign_clause(tokens) is not None
+
+
+def _no_table(name: str) -> bool:
+    return False
+
+
+def parse(text: str, is_table: IsTable = _no_table) -> Statement | Query:
+    """Read one statement.
+
+    Args:
+        text: one statement; comments and a semicolon at the end do no harm.
+        is_table: whether a table or view of that lower-case name is visible.
+
+    Raises:
+        SyntaxError_: 42601, with the position of the token.
+        InvalidParameterValue: 22023, for an option or a number out of bounds.
+        InvalidTextRepresentation: 22P02, for a bad position.
+        NotSupported: 0A000, for a scan where none may be, as in a view.
+    """
+    tokens = tokenize(text)
+    while tokens and tokens[-1].kind == ";":
+        tokens = tokens[:-1]
+    grammar = Grammar(text, tokens)
+    opening = find_opening(grammar)
+    if opening is not None:
+        return _statement(grammar, opening)
+    foreign = foreign_opening(tokens) or foreign_clause(tokens)
+    if foreign is not None:
+        raise foreign
+    if not may_open(tokens):
+        return Query(text, (), tokens, None)
+    tables = frozenset(word for word in ("stream", "topic") if is_table(word))
+    if len(text) > KEPT_CHARACTERS_MAX:
+        return _query(text, tokens, tables)
+    return _kept_query(text, tokens, tables)
+
+
+def _statement(grammar: Grammar, opening: Opening) -> Statement:
+    try:
+        statement = opening.rule(grammar)
+        grammar.expect_end()
+    except SyntaxError_ as error:
+        if error.hint is not None:
+            raise
+        hint = f"The form is: {opening.form}."
+        raise SyntaxError_(error.message, hint=hint, position=error.position) from None
+    return statement
+
+
+def _query(text: str, tokens: tuple[Token, ...], tables: frozenset[str]) -> Query:
+    scans = find_scans(tokens, text, tables.__contains__)
+    if not scans:
+        return Query(text, (), tokens, None)
+    begin = _behind_explain(tokens)
+    _refuse_definitions(tokens[begin:])
+    _check_limits(tokens)
+    copied = _copied(tokens, begin)
+    first, last = copied or (begin, len(tokens) - 1)
+    tree = parse_tree(text, tokens[first].start, tokens[last].end, scans)
+    problem = tree if isinstance(tree, SyntaxError_) else None
+    return Query(
+        text,
+        scans,
+        tokens,
+        None if isinstance(tree, SyntaxError_) else tree,
+        problem,
+        begin > 0,
+        _transactions(tokens),
+        copied is not None,
+    )
+
+
+def _copied(tokens: tuple[Token, ...], begin: int) -> tuple[int, int] | None:
+    """First and last token of the query of COPY (query) TO; None for another statement."""
+    if tokens[begin].kind != "COPY" or begin + 1 >= len(tokens) or tokens[begin + 1].kind != "(":
+        return None
+    return begin + 2, closing(tokens, begin + 1) - 1
+
+
+_kept_query = lru_cache(KEPT_QUERIES)(_query)
+
+
+def _behind_explain(tokens: tuple[Token, ...]) -> int:
+    """Index of the token after EXPLAIN [ANALYZE] [VERBOSE] [(options)]; 0 without EXPLAIN."""
+    if tokens[0].kind != "EXPLAIN":
+        return 0
+    index = 1
+    while tokens[index].kind in ("ANALYZE", "ANALYSE", "VERBOSE"):
+        index += 1
+    if tokens[index].kind == "(" and tokens[index + 1].kind not in ("SELECT", "FROM", "WITH", "(", "TABLE"):
+        index = closing(tokens, index) + 1
+    return min(index, len(tokens) - 1)
+
+
+_DEFINITIONS = {"VIEW": "view", "MACRO": "macro", "FUNCTION": "macro", "TRIGGER": "trigger"}
+
+
+def _refuse_definitions(tokens: tuple[Token, ...]) -> None:
+    """A scan is read when the statement runs: nothing that is kept can hold one."""
+    if tokens[0].kind != "CREATE":
+        return
+    for token in tokens[1:6]:
+        kind = _DEFINITIONS.get(token.kind)
+        if kind is not None:
+            raise NotSupported(
+                f"a {kind} over a stream scan is not supported",
+                hint="A view called as the stream shows its retained events: make the view on that one.",
+                position=tokens[0].start + 1,
+            )
+        if token.kind in ("TABLE", "AS", "("):
+            return
+
+
+def _check_limits(tokens: tuple[Token, ...]) -> None:
+    """DuckDB says of a negative LIMIT where it stands in its own text; we know the user's."""
+    for index, token in enumerate(tokens[:-2]):
+        if token.kind in ("LIMIT", "OFFSET") and tokens[index + 1].kind == "-":
+            number = tokens[index + 2]
+            if number.kind == NUMBER:
+                raise InvalidParameterValue(
+                    f"{token.kind} must not be negative: -{number.text}", position=tokens[index + 1].start + 1
+                )
+
+
+def _transactions(tokens: tuple[Token, ...]) -> int | None:
+    for index in range(2, len(tokens)):
+        if tokens[index].kind == "TRANSACTIONS" and tokens[index - 2].kind == "LIMIT":
+            if tokens[index - 1].kind in (NUMBER, PARAMETER):
+                return tokens[index].start + 1
+    return None
+
+
+# The types of parameters in our own clauses, by the field that they stand for.
+_BIGINT = frozenset({"lsn", "limit", "wait_for"})
+_INTEGER = frozenset({"partition", "partitions"})
+
+
+def parameter_types(parsed: Statement | Query) -> dict[int, str]:
+    """The DuckDB types of the parameters in our clauses, by their number: BIGINT, INTEGER or VARCHAR.
+
+    AFTER's is VARCHAR, as it may hold a map of positions as well as an LSN (`parse_after` reads both); a
+    client that binds a number says its type itself.
+    """
+    types: dict[int, str] = {}
+    for part in parsed.scans if isinstance(parsed, Query) else (parsed,):
+        _types_of(part, "", types)
+    return types
+
+
+def _types_of(value: object, name: str, types: dict[int, str]) -> None:
+    if isinstance(value, Parameter):
+        types.setdefault(value.index, _type_of(name))
+    elif isinstance(value, tuple):
+        for item in value:
+            _types_of(item, name, types)
+    elif is_dataclass(value) and not isinstance(value, type):
+        kind = getattr(value, "kind", "")
+        for field in fields(value):
+            name = ("lsn" if kind == "after" else kind) if field.name == "value" else field.name
+            _types_of(getattr(value, field.name), name, types)
+
+
+def _type_of(name: str) -> str:
+    if name in _INTEGER:
+        return "INTEGER"
+    return "BIGINT" if name in _BIGINT else "VARCHAR"

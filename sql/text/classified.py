@@ -1,0 +1,307 @@
+"""What the first look at a statement finds: its kind, and the facts of that kind.
+
+Names are tuples of their parts, unquoted and in the user's case: `("s", "Odd name")`. Offsets are
+places in the statement's text, in characters, from 0.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ...engine.errors import DucktailError, SyntaxError_
+from .tokens import NUMBER, STRING, Token, closing
+
+Name = tuple[str, ...]
+
+
+class Kind(enum.Enum):
+    """The classes of statements that the front end knows; what has none is refused."""
+
+    EMPTY = "empty"
+    OURS = "ours"
+    READ = "read"
+    DML = "dml"
+    DDL = "ddl"
+    TRANSACTION = "transaction"
+    SETTING = "setting"
+    COPY = "copy"
+    EXPLAIN = "explain"
+    PREPARE = "prepare"
+    EXECUTE = "execute"
+    DEALLOCATE = "deallocate"
+    UTILITY = "utility"
+    REFUSED = "refused"
+
+
+@dataclass(frozen=True, slots=True)
+class DmlFacts:
+    """INSERT, UPDATE, DELETE, TRUNCATE or MERGE: `main` is the index of the verb's token."""
+
+    main: int
+    target: Name
+    target_position: int
+    alias: str | None
+    has_with: bool
+    has_returning: bool
+
+
+@dataclass(frozen=True, slots=True)
+class DdlFacts:
+    """A change of the catalog.
+
+    Args:
+        verb: CREATE, ALTER, DROP or COMMENT.
+        object_type: TABLE, VIEW, INDEX, SCHEMA, SEQUENCE, TYPE, MACRO or COLUMN (of COMMENT).
+        names: what is made, changed or dropped; for COMMENT ON COLUMN with the column last.
+        table: the table that it changes: the table itself, or the one that an index is on.
+        as_select: CREATE TABLE ... AS a query; `query_offset` is where that query begins.
+    """
+
+    verb: str
+    object_type: str
+    names: tuple[Name, ...]
+    table: Name | None
+    or_replace: bool = False
+    temporary: bool = False
+    if_exists: bool = False
+    if_not_exists: bool = False
+    cascade: bool = False
+    as_select: bool = False
+    query_offset: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionFacts:
+    """BEGIN, COMMIT, ROLLBACK, SAVEPOINT, RELEASE, ROLLBACK TO, SET TRANSACTION and the like.
+
+    Args:
+        isolation: the level asked for in lower case, as `repeatable read`, or None.
+        read_only: what was asked for, or None.
+        chain: AND CHAIN stands there.
+        savepoint: the savepoint's name, or None.
+    """
+
+    isolation: str | None = None
+    read_only: bool | None = None
+    chain: bool = False
+    savepoint: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SettingFacts:
+    """SET, RESET, SHOW and DISCARD.
+
+    Args:
+        scope: SESSION, LOCAL or GLOBAL as written, or None.
+        name: the setting in lower case, `all` for all of them.
+        values: the values as texts without quotes; None for DEFAULT and where none is given.
+    """
+
+    scope: str | None
+    name: str
+    values: tuple[str, ...] | None
+
+
+@dataclass(frozen=True, slots=True)
+class CopyFacts:
+    """COPY of a table (with columns) or a query.
+
+    Args:
+        table_position: where the table's name stands.
+        reads: COPY ... FROM: it writes the table.
+        client: FROM STDIN or TO STDOUT; else a file.
+        rest: index of the first token behind FROM or TO, and STDIN or STDOUT.
+    """
+
+    table: Name | None
+    table_position: int
+    columns: tuple[str, ...] | None
+    query: str | None
+    query_offset: int | None
+    reads: bool
+    client: bool
+    rest: int
+
+
+@dataclass(frozen=True, slots=True)
+class ExplainFacts:
+    """EXPLAIN: `options` maps upper-case names to their texts ('' where there is none)."""
+
+    analyze: bool
+    options: dict[str, str]
+    inner: str
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class PrepareFacts:
+    """PREPARE name (types) AS inner."""
+
+    name: str
+    types: tuple[str, ...]
+    inner: str
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class ExecuteFacts:
+    """EXECUTE name (arguments): each argument is the text of an expression."""
+
+    name: str
+    arguments: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Classified:
+    """A statement's class.
+
+    Args:
+        verb: its opening in canonical words: `CREATE STREAM`, `INSERT`, `ROLLBACK TO`.
+        may_write: a word in it could write (a data-modifying verb, `query`): ask the binder.
+        cte_writes: a common table expression of it looks like INSERT, UPDATE, DELETE or MERGE.
+        error: what to raise for a REFUSED one.
+        name: of DEALLOCATE (None for ALL), USE and PRAGMA.
+    """
+
+    kind: Kind
+    text: str
+    tokens: tuple[Token, ...]
+    verb: str = ""
+    may_write: bool = False
+    cte_writes: bool = False
+    error: DucktailError | None = None
+    dml: DmlFacts | None = None
+    ddl: DdlFacts | None = None
+    transaction: TransactionFacts | None = None
+    setting: SettingFacts | None = None
+    copy: CopyFacts | None = None
+    explain: ExplainFacts | None = None
+    prepare: PrepareFacts | None = None
+    execute: ExecuteFacts | None = None
+    name: str | None = None
+
+
+class Reader:
+    """Walks over the tokens of one statement.
+
+    Every method that takes something moves on only when it was there.
+    """
+
+    def __init__(self, text: str, tokens: Sequence[Token], index: int = 0) -> None:
+        self.text = text
+        self.tokens = tokens
+        self.index = index
+
+    @property
+    def at_end(self) -> bool:
+        """Whether nothing is left."""
+        return self.index >= len(self.tokens)
+
+    def peek(self, ahead: int = 0) -> str:
+        """The kind of a token ahead, '' past the end."""
+        index = self.index + ahead
+        return self.tokens[index].kind if index < len(self.tokens) else ""
+
+    def accept(self, *kinds: str) -> bool:
+        """Take these tokens if they come next, all of them."""
+        if any(self.peek(ahead) != kind for ahead, kind in enumerate(kinds)):
+            return False
+        self.index += len(kinds)
+        return True
+
+    def accept_one(self, *kinds: str) -> str | None:
+        """Take the next token if it is one of these."""
+        kind = self.peek()
+        if kind not in kinds:
+            return None
+        self.index += 1
+        return kind
+
+    def take(self) -> Token:
+        """Take the next token, whatever it is.
+
+        Raises:
+            SyntaxError_: 42601 at the end.
+        """
+        if self.at_end:
+            raise self.unexpected()
+        self.index += 1
+        return self.tokens[self.index - 1]
+
+    def identifier(self) -> str:
+        """Take one name.
+
+        Raises:
+            SyntaxError_: 42601 where none stands.
+        """
+        if self.at_end or not self.tokens[self.index].is_name:
+            raise self.unexpected()
+        return self.take().name
+
+    def qualified(self) -> Name:
+        """Take a name with its qualifiers."""
+        parts = [self.identifier()]
+        while self.peek() == ".":
+            self.index += 1
+            parts.append(self.identifier())
+        return tuple(parts)
+
+    def value(self) -> str:
+        """Take a word, a string or a number as its text without quotes."""
+        token = self.take()
+        if token.kind not in (STRING, NUMBER) and not token.is_name:
+            self.index -= 1
+            raise self.unexpected()
+        return token.value if token.kind == STRING else token.name
+
+    def brackets(self) -> tuple[int, int]:
+        """Take a bracketed group; gives the indexes of its first inner token and its closing one."""
+        if self.peek() != "(":
+            raise self.unexpected()
+        first, last = self.index + 1, closing(self.tokens, self.index)
+        self.index = last + 1
+        return first, last
+
+    def slices(self, first: int, end: int) -> list[tuple[int, int]]:
+        """Part the tokens [first, end) at the commas of their own depth."""
+        if first >= end:
+            return []
+        depth = self.tokens[first].depth
+        cuts = [i for i in range(first, end) if self.tokens[i].kind == "," and self.tokens[i].depth == depth]
+        return list(zip([first, *(cut + 1 for cut in cuts)], [*cuts, end], strict=True))
+
+    def cut(self, first: int, end: int) -> str:
+        """The user's text of the tokens [first, end)."""
+        return self.text[self.tokens[first].start : self.tokens[end - 1].end] if first < end else ""
+
+    def rest(self) -> tuple[str, int]:
+        """The text that is left and where it begins; takes it all.
+
+        Raises:
+            SyntaxError_: 42601 where nothing is left.
+        """
+        if self.at_end:
+            raise self.unexpected()
+        start = self.tokens[self.index].start
+        self.index = len(self.tokens)
+        return self.text[start : self.tokens[-1].end], start
+
+    def expect_end(self) -> None:
+        """Raise 42601 if anything is left."""
+        if not self.at_end:
+            raise self.unexpected()
+
+    def unexpected(self) -> SyntaxError_:
+        """The error for the token that comes next."""
+        if self.at_end:
+            return SyntaxError_("syntax error at end of input", position=len(self.text) + 1)
+        token = self.tokens[self.index]
+        return SyntaxError_(f'syntax error at or near "{token.text}"', position=token.start + 1)
+
+
+def refused(reader: Reader, error: DucktailError) -> Classified:
+    """The class of a statement that must not run."""
+    tokens = tuple(reader.tokens)
+    return Classified(Kind.REFUSED, reader.text, tokens, verb=tokens[0].kind, error=error)

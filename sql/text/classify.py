@@ -1,0 +1,421 @@
+"""The allow-list: what a statement is, by its first words.
+
+Nothing is passed on to DuckDB because it was not recognised: a statement is of a kind known here or
+it is refused. The look is at tokens only; what a kind then still allows (does it write a captured
+table, does the function behind it) is asked of DuckDB's own binder, so `may_write` errs on the side
+of yes. Source: docs/design/sql.md, "The allow-list".
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+from ...engine.errors import InsufficientPrivilege, NotSupported, SyntaxError_
+from .classified import Classified, DmlFacts, Kind, Reader, refused
+from .classify_ddl import alter, comment, create, drop
+from .classify_session import (
+    begin,
+    commit,
+    copy,
+    deallocate,
+    discard,
+    execute,
+    explain,
+    prepare,
+    release,
+    reset,
+    rollback,
+    savepoint,
+    set_,
+    show,
+    start,
+)
+from .tokens import QUOTED, Token, tokenize
+
+# Verbs that write, as words anywhere in a text; QUERY runs a text that the tokens do not show.
+_WRITING_WORDS = frozenset({"INSERT", "UPDATE", "DELETE", "MERGE", "TRUNCATE", "QUERY", "QUERY_TABLE"})
+_CTE_VERBS = frozenset({"INSERT", "UPDATE", "DELETE", "MERGE", "TRUNCATE"})
+
+# It runs a plan that no look at the text can judge (facts of docs/design/sql.md, "Ways round").
+_FORBIDDEN_FUNCTION = "json_execute_serialized_sql"
+
+# Openings of our own statements, `[ ]` optional, `|` choice. What follows is parsed elsewhere.
+_OURS = (
+    "CREATE [OR REPLACE] [CHANGE] STREAM",
+    "CREATE [OR REPLACE] TOPIC",
+    "CREATE CONSUMER GROUP",
+    "CREATE BOOKMARK",
+    "CREATE USER",
+    "CREATE ROLE",
+    "CREATE SUBSCRIPTION",
+    "CREATE CHANGEFEED",
+    "ALTER [CHANGE] STREAM",
+    "ALTER TOPIC",
+    "ALTER CONSUMER GROUP",
+    "ALTER USER",
+    "ALTER ROLE",
+    "DROP [CHANGE] STREAM",
+    "DROP TOPIC",
+    "DROP CONSUMER GROUP",
+    "DROP BOOKMARK",
+    "DROP USER",
+    "DROP ROLE",
+    "COMMENT ON [CHANGE] STREAM",
+    "COMMENT ON TOPIC",
+    "COMMENT ON CONSUMER GROUP",
+    "SHOW [CHANGE] STREAMS",
+    "SHOW TOPICS",
+    "SHOW CONSUMER GROUPS",
+    "SHOW PARTITIONS ON",
+    "SHOW OFFSETS ON",
+    "SHOW MEMBERS ON",
+    "SHOW PARKED ON",
+    "SHOW READ POSITION",
+    "SHOW CREATE [CHANGE] STREAM",
+    "SHOW CREATE TOPIC",
+    "SHOW CHANGES FOR",
+    "SHOW BOOKMARKS",
+    "SHOW CHECKPOINTS",
+    "SHOW NODES",
+    "SHOW PLACEMENT",
+    "DESCRIBE [CHANGE] STREAM",
+    "DESCRIBE CONSUMER GROUP",
+    "COMMIT OFFSET|OFFSETS",
+    "CHECK STREAM",
+    "LEAVE CONSUMER GROUP",
+    "REPORT PIPELINE",
+    "PUBLISH",
+    "LISTEN",
+    "UNLISTEN",
+    "GRANT",
+    "REVOKE",
+    "SUBSCRIBE",
+)
+
+# Openings that would be ours but for a table of that name: they want something after them.
+_NEED_A_NAME = frozenset({"DESCRIBE STREAM", "DESCRIBE CHANGE STREAM"})
+
+_NOT_ALLOWED = {
+    "ATTACH": "ATTACH is not allowed",
+    "DETACH": "DETACH is not allowed",
+    "INSTALL": "INSTALL is not allowed",
+    "LOAD": "LOAD is not allowed",
+    "EXPORT": "EXPORT DATABASE is not allowed",
+    "IMPORT": "IMPORT DATABASE is not allowed",
+    "CALL": "CALL is not allowed",
+}
+_OUTSIDE_HINT = "Nothing outside the database can be reached through SQL."
+
+_NOT_SUPPORTED = {
+    "DECLARE": "Read with LIMIT, or with a row limit of the extended protocol.",
+    "FETCH": "Read with LIMIT, or with a row limit of the extended protocol.",
+    "MOVE": "Read with LIMIT, or with a row limit of the extended protocol.",
+    "CLOSE": "Read with LIMIT, or with a row limit of the extended protocol.",
+    "LOCK": "A captured table has one writer at a time; no lock need be taken.",
+    "NOTIFY": "PUBLISH sends an event to a topic.",
+    "DO": "Send the statements one by one.",
+    "REINDEX": None,
+    "CLUSTER": None,
+    "REFRESH": None,
+    "REASSIGN": None,
+    "SECURITY": None,
+}
+
+_READ_PRAGMAS = frozenset(
+    {
+        "table_info",
+        "show_tables",
+        "show_tables_expanded",
+        "show",
+        "database_list",
+        "database_size",
+        "collations",
+        "functions",
+        "version",
+        "platform",
+        "user_agent",
+        "storage_info",
+        "metadata_info",
+    }
+)
+
+Rule = Callable[[Reader], Classified]
+
+
+def classify(text: str, tokens: tuple[Token, ...] | None = None) -> Classified:
+    """Say what one statement is.
+
+    Args:
+        text: one statement, with or without a semicolon at its end.
+        tokens: its tokens, where they have been cut already.
+
+    Returns:
+        Its class; a statement that must not run is of Kind.REFUSED, with the error to raise.
+
+    Raises:
+        SyntaxError_: 42601, with the position, where the opening is malformed or unknown.
+    """
+    if tokens is None:
+        tokens = tokenize(text)
+    while tokens and tokens[-1].kind == ";":
+        tokens = tokens[:-1]
+    if not tokens:
+        return Classified(Kind.EMPTY, text, tokens)
+    for token in tokens:
+        if token.kind == ";":
+            raise SyntaxError_('syntax error at or near ";"', position=token.start + 1)
+    reader = Reader(text, tokens)
+    if _FORBIDDEN_FUNCTION in text.lower():
+        error = NotSupported(f"{_FORBIDDEN_FUNCTION} is not supported", hint="Write the statement itself.")
+        return refused(reader, error)
+    ours = _opening_of_ours(tokens)
+    if ours is not None:
+        return Classified(Kind.OURS, text, tokens, verb=ours)
+    rule = _RULES.get(tokens[0].kind)
+    if rule is None:
+        return _unknown(reader)
+    return rule(reader)
+
+
+def _expansions(pattern: str) -> Iterator[tuple[str, ...]]:
+    """All word sequences of a pattern of `_OURS`."""
+    choices: list[tuple[tuple[str, ...], ...]] = []
+    for part in pattern.replace("OR REPLACE", "OR_REPLACE").split():
+        if part.startswith("["):
+            choices.append(((), tuple(part[1:-1].split("_"))))
+        else:
+            choices.append(tuple((word,) for word in part.split("|")))
+    for chosen in itertools.product(*choices):
+        yield tuple(itertools.chain.from_iterable(chosen))
+
+
+def _canonical(words: tuple[str, ...]) -> str:
+    """The opening without its optional words: CREATE OR REPLACE CHANGE STREAM is CREATE STREAM."""
+    verb = " ".join(words).replace("CHANGE STREAM", "STREAM").replace(" OR REPLACE", "")
+    return "COMMIT OFFSETS" if verb == "COMMIT OFFSET" else verb
+
+
+_OPENINGS = {words: _canonical(words) for pattern in _OURS for words in _expansions(pattern)}
+_OPENING_FIRSTS = frozenset(words[0] for words in _OPENINGS)
+_OPENING_WORDS_MAX = max(len(words) for words in _OPENINGS)
+
+
+def _opening_of_ours(tokens: tuple[Token, ...]) -> str | None:
+    if tokens[0].kind not in _OPENING_FIRSTS:
+        return None
+    kinds = tuple(token.kind for token in tokens[:_OPENING_WORDS_MAX])
+    for length in range(len(kinds), 0, -1):
+        verb = _OPENINGS.get(kinds[:length])
+        if verb is not None:
+            bare = verb in _NEED_A_NAME and len(tokens) == length
+            return None if bare else verb
+    return None
+
+
+def _unknown(reader: Reader) -> Classified:
+    first = reader.tokens[0]
+    if first.kind in _NOT_ALLOWED:
+        return refused(reader, InsufficientPrivilege(_NOT_ALLOWED[first.kind], hint=_OUTSIDE_HINT))
+    if first.kind in _NOT_SUPPORTED:
+        error = NotSupported(f"{first.kind} is not supported", hint=_NOT_SUPPORTED[first.kind])
+        return refused(reader, error)
+    raise reader.unexpected()
+
+
+def _may_write(tokens: tuple[Token, ...]) -> bool:
+    return any(
+        token.kind in _WRITING_WORDS or (token.kind == QUOTED and token.name.upper() in _WRITING_WORDS)
+        for token in tokens
+    )
+
+
+def _cte_writes(tokens: tuple[Token, ...]) -> bool:
+    """Whether a bracket opens with a data-modifying verb that something follows: `( UPDATE t`.
+
+    Also where a WITH stands before the verb in the bracket: `( WITH a AS ( SELECT 1 ) UPDATE t`.
+    """
+    return any(
+        tokens[i].kind in _CTE_VERBS
+        and tokens[i].depth > 0
+        and tokens[i - 1].kind in ("(", ")")
+        and tokens[i + 1].is_name
+        for i in range(1, len(tokens) - 1)
+    )
+
+
+def _read(reader: Reader) -> Classified:
+    tokens = tuple(reader.tokens)
+    may_write = _may_write(tokens)
+    verb = "SELECT" if tokens[0].kind in ("(", "FROM", "WITH") else tokens[0].kind
+    return Classified(
+        Kind.READ,
+        reader.text,
+        tokens,
+        verb=verb,
+        may_write=may_write,
+        cte_writes=may_write and _cte_writes(tokens),
+    )
+
+
+def _with(reader: Reader) -> Classified:
+    """WITH: the statement is what stands behind the last common table expression."""
+    reader.take()
+    reader.accept("RECURSIVE")
+    while True:
+        reader.identifier()
+        if reader.peek() == "(":
+            reader.brackets()
+        if reader.accept("USING", "KEY"):
+            reader.brackets()
+        if not reader.accept("AS"):
+            raise reader.unexpected()
+        reader.accept("NOT")
+        reader.accept("MATERIALIZED")
+        reader.brackets()
+        if not reader.accept(","):
+            break
+    if reader.at_end:
+        raise reader.unexpected()
+    if reader.peek() in _CTE_VERBS:
+        return _dml(reader)
+    return _read(reader)
+
+
+# Words before the name of the table that each verb writes.
+_BEFORE_TARGET: dict[str, tuple[tuple[str, ...], ...]] = {
+    "INSERT": (("OR", "REPLACE"), ("OR", "IGNORE"), ("INTO",)),
+    "UPDATE": (),
+    "DELETE": (("FROM",),),
+    "TRUNCATE": (("TABLE",),),
+    "MERGE": (("INTO",),),
+}
+_NOT_AN_ALIAS = frozenset(
+    {"SET", "USING", "WHERE", "RETURNING", "VALUES", "SELECT", "DEFAULT", "BY", "WITH", "FROM", "TABLE", "ON"}
+    | {"OVERRIDING", "PIVOT", "UNPIVOT", "DESCRIBE", "SHOW", "SUMMARIZE", "CASCADE", "RESTRICT", "EXECUTE"}
+)
+
+
+def _dml(reader: Reader) -> Classified:
+    tokens = tuple(reader.tokens)
+    main = reader.index
+    verb = reader.take().kind
+    if verb == "UPDATE" and reader.peek() == "EXTENSIONS" and reader.peek(1) in ("", "("):
+        return refused(reader, InsufficientPrivilege("UPDATE EXTENSIONS is not allowed", hint=_OUTSIDE_HINT))
+    for words in _BEFORE_TARGET[verb]:
+        reader.accept(*words)
+    position = 0 if reader.at_end else tokens[reader.index].start
+    target = reader.qualified()
+    facts = DmlFacts(
+        main=main,
+        target=target,
+        target_position=position,
+        alias=_alias(reader),
+        has_with=main > 0,
+        has_returning=any(token.kind == "RETURNING" and token.depth == 0 for token in tokens[main:]),
+    )
+    return Classified(
+        Kind.DML,
+        reader.text,
+        tokens,
+        verb=verb,
+        may_write=True,
+        cte_writes=_cte_writes(tokens),
+        dml=facts,
+    )
+
+
+def _alias(reader: Reader) -> str | None:
+    if reader.accept("AS"):
+        return reader.identifier()
+    if reader.at_end or reader.peek() in _NOT_AN_ALIAS or not reader.tokens[reader.index].is_name:
+        return None
+    return reader.take().name
+
+
+def _writing(rule: Rule) -> Rule:
+    """The same rule, with `may_write` from all the words: CTAS and COPY TO can run a DML."""
+
+    def ruled(reader: Reader) -> Classified:
+        found = rule(reader)
+        tokens = found.tokens
+        if found.kind is Kind.REFUSED or not _may_write(tokens):
+            return found
+        return replace(found, may_write=True, cte_writes=_cte_writes(tokens))
+
+    return ruled
+
+
+def _utility(reader: Reader) -> Classified:
+    first = reader.take().kind
+    if first == "FORCE":
+        if not reader.accept("CHECKPOINT"):
+            raise reader.unexpected()
+        first = "CHECKPOINT"
+    return Classified(Kind.UTILITY, reader.text, tuple(reader.tokens), verb=first)
+
+
+def _use(reader: Reader) -> Classified:
+    reader.take()
+    name = ".".join(reader.qualified())
+    reader.expect_end()
+    return Classified(Kind.UTILITY, reader.text, tuple(reader.tokens), verb="USE", name=name)
+
+
+def _pragma(reader: Reader) -> Classified:
+    reader.take()
+    name = reader.identifier().lower()
+    if name not in _READ_PRAGMAS or reader.peek() == "=":
+        error = NotSupported(f'PRAGMA "{name}" is not supported', hint="Settings are changed with SET.")
+        return refused(reader, error)
+    return Classified(Kind.READ, reader.text, tuple(reader.tokens), verb="PRAGMA", name=name)
+
+
+_RULES: dict[str, Rule] = {
+    "SELECT": _read,
+    "FROM": _read,
+    "VALUES": _read,
+    "TABLE": _read,
+    "(": _read,
+    "DESCRIBE": _read,
+    "DESC": _read,
+    "SUMMARIZE": _read,
+    "PIVOT": _read,
+    "PIVOT_WIDER": _read,
+    "UNPIVOT": _read,
+    "PIVOT_LONGER": _read,
+    "WITH": _with,
+    "INSERT": _dml,
+    "UPDATE": _dml,
+    "DELETE": _dml,
+    "TRUNCATE": _dml,
+    "MERGE": _dml,
+    "CREATE": _writing(create),
+    "ALTER": _writing(alter),
+    "DROP": drop,
+    "COMMENT": comment,
+    "BEGIN": begin,
+    "START": start,
+    "COMMIT": commit,
+    "END": commit,
+    "ROLLBACK": rollback,
+    "ABORT": rollback,
+    "SAVEPOINT": savepoint,
+    "RELEASE": release,
+    "SET": _writing(set_),
+    "RESET": reset,
+    "SHOW": show,
+    "DISCARD": discard,
+    "DEALLOCATE": deallocate,
+    "COPY": _writing(copy),
+    "EXPLAIN": explain,
+    "PREPARE": prepare,
+    "EXECUTE": execute,
+    "CHECKPOINT": _utility,
+    "FORCE": _utility,
+    "ANALYZE": _utility,
+    "VACUUM": _utility,
+    "USE": _use,
+    "PRAGMA": _pragma,
+}

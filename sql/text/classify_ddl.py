@@ -1,0 +1,176 @@
+"""CREATE, ALTER, DROP and COMMENT: which object, and which table changes with it."""
+
+from __future__ import annotations
+
+from ...engine.errors import DucktailError, InsufficientPrivilege, NotSupported
+from .classified import Classified, DdlFacts, Kind, Name, Reader, refused
+
+# What DuckDB calls an object -> what we call it. Two words stand as one key.
+_OBJECTS = {
+    "TABLE": "TABLE",
+    "VIEW": "VIEW",
+    "INDEX": "INDEX",
+    "SCHEMA": "SCHEMA",
+    "SEQUENCE": "SEQUENCE",
+    "TYPE": "TYPE",
+    "MACRO": "MACRO",
+    "FUNCTION": "MACRO",
+}
+
+# Objects that reach outside the database, or that would write behind our back.
+_NOT_ALLOWED = {
+    "SECRET": "secrets are not allowed",
+    "DATABASE": "changing databases is not allowed",
+    "SERVER": "foreign servers are not allowed",
+    "EXTENSION": "extensions are not allowed",
+}
+_NOT_SUPPORTED: dict[str, tuple[str, str | None]] = {
+    "MATERIALIZED": (
+        "materialized views are not supported",
+        "CREATE TABLE ... AS keeps a query's result; a stream keeps it up to date.",
+    ),
+    "POLICY": ("policies are not supported", None),
+    "RULE": ("rules are not supported", None),
+    "PUBLICATION": ("publications are not supported", "CREATE STREAM s ON t publishes a table's changes."),
+    "PROCEDURE": ("procedures are not supported", None),
+    "COLLATION": ("collations are not supported", None),
+    "DOMAIN": ("domains are not supported", None),
+    "AGGREGATE": ("aggregates are not supported", None),
+    "OPERATOR": ("operators are not supported", None),
+    "CAST": ("casts are not supported", None),
+    "TABLESPACE": ("tablespaces are not supported", None),
+    "GROUP": ("groups of users are not supported", None),
+    "MASKING": ("masking policies are not supported", None),
+}
+_TEMPORARY = ("TEMP", "TEMPORARY")
+_MODIFIERS = ("UNLOGGED", "UNIQUE", "RECURSIVE", "LOCAL", "GLOBAL", "PERSISTENT")
+
+
+def _ddl(reader: Reader, facts: DdlFacts) -> Classified:
+    verb = f"{facts.verb} {facts.object_type}"
+    return Classified(Kind.DDL, reader.text, tuple(reader.tokens), verb=verb, ddl=facts)
+
+
+def _object(reader: Reader) -> str | Classified:
+    """Take the object's word; a class where the object is refused."""
+    word = reader.peek()
+    if word in _OBJECTS:
+        reader.take()
+        return _OBJECTS[word]
+    error: DucktailError
+    if word == "TRIGGER" or (word == "CONSTRAINT" and reader.peek(1) == "TRIGGER"):
+        error = InsufficientPrivilege(
+            "triggers are not allowed",
+            detail="A trigger would write tables where no change is captured.",
+            hint="A stream on the table gives its changes: CREATE STREAM s ON t.",
+        )
+    elif word in _NOT_ALLOWED:
+        hint = "Nothing outside the database can be reached through SQL."
+        error = InsufficientPrivilege(_NOT_ALLOWED[word], hint=hint)
+    elif word in _NOT_SUPPORTED:
+        message, advice = _NOT_SUPPORTED[word]
+        error = NotSupported(message, hint=advice)
+    else:
+        raise reader.unexpected()
+    return refused(reader, error)
+
+
+def create(reader: Reader) -> Classified:
+    """CREATE [OR REPLACE] [TEMP] { TABLE | VIEW | INDEX | ... } [IF NOT EXISTS] name ..."""
+    reader.take()
+    or_replace = reader.accept("OR", "REPLACE")
+    temporary = False
+    while not reader.at_end:
+        if reader.accept_one(*_TEMPORARY):
+            temporary = True
+        elif not reader.accept_one(*_MODIFIERS):
+            break
+    object_type = _object(reader)
+    if isinstance(object_type, Classified):
+        return object_type
+    if_not_exists = reader.accept("IF", "NOT", "EXISTS")
+    table: Name | None = None
+    query_offset = None
+    if object_type == "MACRO":
+        reader.accept("TABLE")
+    name = None if object_type == "INDEX" and reader.peek() == "ON" else reader.qualified()
+    if object_type == "INDEX":
+        if not reader.accept("ON"):
+            raise reader.unexpected()
+        table = reader.qualified()
+    elif object_type == "TABLE" and name is not None:
+        table = name
+        temporary = temporary or name[0].lower() == "temp"
+        query_offset = _query_offset(reader)
+    facts = DdlFacts(
+        "CREATE",
+        object_type,
+        () if name is None else (name,),
+        table,
+        or_replace=or_replace,
+        temporary=temporary,
+        if_not_exists=if_not_exists,
+        as_select=query_offset is not None,
+        query_offset=query_offset,
+    )
+    return _ddl(reader, facts)
+
+
+def _query_offset(reader: Reader) -> int | None:
+    """Where the query of CREATE TABLE ... AS begins."""
+    if reader.peek() == "(" and not reader.at_end:
+        reader.brackets()
+    while not reader.at_end and reader.peek() != "AS":
+        reader.take()
+    return reader.rest()[1] if reader.accept("AS") else None
+
+
+def alter(reader: Reader) -> Classified:
+    """ALTER { TABLE | VIEW | ... } [IF EXISTS] name ..."""
+    reader.take()
+    object_type = _object(reader)
+    if isinstance(object_type, Classified):
+        return object_type
+    if_exists = reader.accept("IF", "EXISTS")
+    name = reader.qualified()
+    table = name if object_type == "TABLE" else None
+    return _ddl(reader, DdlFacts("ALTER", object_type, (name,), table, if_exists=if_exists))
+
+
+def drop(reader: Reader) -> Classified:
+    """DROP { TABLE | VIEW | ... } [IF EXISTS] name [, ...] [CASCADE]"""
+    reader.take()
+    temporary = reader.accept_one(*_TEMPORARY) is not None
+    object_type = _object(reader)
+    if isinstance(object_type, Classified):
+        return object_type
+    if object_type == "MACRO":
+        reader.accept("TABLE")
+    if_exists = reader.accept("IF", "EXISTS")
+    names = [reader.qualified()]
+    while reader.accept(","):
+        names.append(reader.qualified())
+    cascade = any(token.kind == "CASCADE" for token in reader.tokens[reader.index :])
+    facts = DdlFacts(
+        "DROP",
+        object_type,
+        tuple(names),
+        names[0] if object_type == "TABLE" else None,
+        temporary=temporary,
+        if_exists=if_exists,
+        cascade=cascade,
+    )
+    return _ddl(reader, facts)
+
+
+def comment(reader: Reader) -> Classified:
+    """COMMENT ON { TABLE | COLUMN | VIEW | ... } name IS ..."""
+    reader.take()
+    if not reader.accept("ON"):
+        raise reader.unexpected()
+    object_type: str | Classified = "COLUMN" if reader.accept("COLUMN") else _object(reader)
+    if isinstance(object_type, Classified):
+        return object_type
+    name = reader.qualified()
+    table = {"TABLE": name, "COLUMN": name[:-1]}.get(object_type)
+    return _ddl(reader, DdlFacts("COMMENT", object_type, (name,), table))

@@ -1,0 +1,311 @@
+"""Statements about the session: transactions, settings, prepared statements, EXPLAIN and COPY."""
+
+from __future__ import annotations
+
+from ...engine.errors import InsufficientPrivilege, NotSupported
+from .classified import (
+    Classified,
+    CopyFacts,
+    ExecuteFacts,
+    ExplainFacts,
+    Kind,
+    Name,
+    PrepareFacts,
+    Reader,
+    SettingFacts,
+    TransactionFacts,
+    refused,
+)
+from .tokens import STRING
+
+# Isolation levels as PostgreSQL spells them.
+_LEVELS = (("READ", "COMMITTED"), ("READ", "UNCOMMITTED"), ("REPEATABLE", "READ"), ("SERIALIZABLE",))
+# SHOW of these is a query about the catalog; SHOW of another name is a setting or a table.
+_SHOW_CATALOG = frozenset({"TABLES", "DATABASES", "SCHEMAS", "VARIABLES", "COLUMNS", "INDEXES", "FUNCTIONS"})
+
+
+def _transaction(reader: Reader, verb: str, facts: TransactionFacts | None = None) -> Classified:
+    reader.expect_end()
+    facts = facts or TransactionFacts()
+    return Classified(Kind.TRANSACTION, reader.text, tuple(reader.tokens), verb=verb, transaction=facts)
+
+
+def _modes(reader: Reader) -> TransactionFacts:
+    """Take the modes of BEGIN and SET TRANSACTION, parted by commas or not."""
+    isolation: str | None = None
+    read_only: bool | None = None
+    while not reader.at_end:
+        if reader.accept("ISOLATION", "LEVEL"):
+            level = next((words for words in _LEVELS if reader.accept(*words)), None)
+            if level is None:
+                raise reader.unexpected()
+            isolation = " ".join(level).lower()
+        elif reader.accept("READ", "ONLY"):
+            read_only = True
+        elif reader.accept("READ", "WRITE"):
+            read_only = False
+        elif not reader.accept("DEFERRABLE") and not reader.accept("NOT", "DEFERRABLE"):
+            raise reader.unexpected()
+        if reader.accept(",") and reader.at_end:
+            raise reader.unexpected()
+    return TransactionFacts(isolation=isolation, read_only=read_only)
+
+
+def begin(reader: Reader) -> Classified:
+    """BEGIN [WORK | TRANSACTION] [modes]"""
+    reader.take()
+    reader.accept_one("WORK", "TRANSACTION")
+    reader.accept_one("DEFERRED", "IMMEDIATE")
+    return _transaction(reader, "BEGIN", _modes(reader))
+
+
+def start(reader: Reader) -> Classified:
+    """START TRANSACTION [modes]"""
+    reader.take()
+    if not reader.accept("TRANSACTION"):
+        raise reader.unexpected()
+    return _transaction(reader, "BEGIN", _modes(reader))
+
+
+def _chain(reader: Reader) -> TransactionFacts:
+    if reader.accept("AND", "NO", "CHAIN"):
+        return TransactionFacts()
+    return TransactionFacts(chain=reader.accept("AND", "CHAIN"))
+
+
+def commit(reader: Reader) -> Classified:
+    """{ COMMIT | END } [WORK | TRANSACTION] [AND [NO] CHAIN]"""
+    reader.take()
+    if reader.peek() == "PREPARED":
+        return refused(reader, _two_phase())
+    reader.accept_one("WORK", "TRANSACTION")
+    return _transaction(reader, "COMMIT", _chain(reader))
+
+
+def rollback(reader: Reader) -> Classified:
+    """{ ROLLBACK | ABORT } [WORK | TRANSACTION] [AND [NO] CHAIN | TO [SAVEPOINT] name]"""
+    reader.take()
+    if reader.peek() == "PREPARED":
+        return refused(reader, _two_phase())
+    reader.accept_one("WORK", "TRANSACTION")
+    if not reader.accept("TO"):
+        return _transaction(reader, "ROLLBACK", _chain(reader))
+    reader.accept("SAVEPOINT")
+    return _transaction(reader, "ROLLBACK TO", TransactionFacts(savepoint=reader.identifier()))
+
+
+def savepoint(reader: Reader) -> Classified:
+    """SAVEPOINT name"""
+    reader.take()
+    return _transaction(reader, "SAVEPOINT", TransactionFacts(savepoint=reader.identifier()))
+
+
+def release(reader: Reader) -> Classified:
+    """RELEASE [SAVEPOINT] name"""
+    reader.take()
+    reader.accept("SAVEPOINT")
+    return _transaction(reader, "RELEASE", TransactionFacts(savepoint=reader.identifier()))
+
+
+def _two_phase() -> NotSupported:
+    return NotSupported("two-phase commit is not supported", hint="COMMIT ends the transaction at once.")
+
+
+def _setting(reader: Reader, verb: str, facts: SettingFacts) -> Classified:
+    reader.expect_end()
+    return Classified(Kind.SETTING, reader.text, tuple(reader.tokens), verb=verb, setting=facts)
+
+
+def _setting_name(reader: Reader) -> str:
+    return ".".join(reader.qualified()).lower()
+
+
+def set_(reader: Reader) -> Classified:
+    """SET [scope] name { = | TO } value [, ...], and the forms that have words of their own."""
+    reader.take()
+    if reader.accept("TRANSACTION"):
+        return _transaction(reader, "SET TRANSACTION", _modes(reader))
+    if reader.accept("SESSION", "CHARACTERISTICS", "AS", "TRANSACTION"):
+        return _transaction(reader, "SET SESSION CHARACTERISTICS", _modes(reader))
+    if reader.accept("VARIABLE"):
+        facts = SettingFacts("VARIABLE", reader.identifier(), None)
+        return Classified(Kind.SETTING, reader.text, tuple(reader.tokens), verb="SET VARIABLE", setting=facts)
+    if reader.accept("SESSION", "AUTHORIZATION"):
+        return _set_to(reader, "SESSION", "session_authorization")
+    scope = None
+    if reader.peek() in ("SESSION", "LOCAL", "GLOBAL") and reader.peek(1) not in ("=", "TO"):
+        scope = reader.take().kind
+    if reader.accept("TIME", "ZONE"):
+        return _set_to(reader, scope, "timezone")
+    if reader.accept("NAMES"):
+        return _set_to(reader, scope, "client_encoding")
+    if reader.peek() == "ROLE" and reader.peek(1) not in ("=", "TO"):
+        reader.take()
+        return _set_to(reader, scope, "role")
+    if reader.peek() == "SCHEMA" and reader.peek(1) not in ("=", "TO"):
+        reader.take()
+        return _set_to(reader, scope, "search_path")
+    name = _setting_name(reader)
+    if reader.accept_one("=", "TO") is None:
+        raise reader.unexpected()
+    return _set_to(reader, scope, name)
+
+
+def _set_to(reader: Reader, scope: str | None, name: str) -> Classified:
+    if reader.at_end:
+        raise reader.unexpected()
+    values: tuple[str, ...] | None = None
+    first, end = reader.index, len(reader.tokens)
+    if not (end - first == 1 and reader.peek() == "DEFAULT"):
+        parts: list[str] = []
+        for cut, until in reader.slices(first, end):
+            single = reader.tokens[cut]
+            if until == cut:
+                raise reader.unexpected()
+            quoted = until - cut == 1 and not single.is_word
+            parts.append((single.value if single.text[0] not in '"`' else single.name) if quoted else "")
+            parts[-1] = parts[-1] if quoted else reader.cut(cut, until)
+        values = tuple(parts)
+    reader.index = end
+    return _setting(reader, "SET", SettingFacts(scope, name, values))
+
+
+def reset(reader: Reader) -> Classified:
+    """RESET [scope] { name | ALL | SESSION AUTHORIZATION }"""
+    reader.take()
+    if reader.accept("SESSION", "AUTHORIZATION"):
+        return _setting(reader, "RESET", SettingFacts(None, "session_authorization", None))
+    if reader.accept("TIME", "ZONE"):
+        return _setting(reader, "RESET", SettingFacts(None, "timezone", None))
+    scope = reader.accept_one("SESSION", "LOCAL", "GLOBAL")
+    if scope is not None and reader.at_end:
+        raise reader.unexpected()
+    return _setting(reader, "RESET", SettingFacts(scope, _setting_name(reader), None))
+
+
+_SHOW_WORDS = {
+    ("TRANSACTION", "ISOLATION", "LEVEL"): "transaction_isolation",
+    ("SESSION", "AUTHORIZATION"): "session_authorization",
+    ("TIME", "ZONE"): "timezone",
+}
+
+
+def show(reader: Reader) -> Classified:
+    """SHOW of the catalog is a READ; of a single name it is a setting, or else a table."""
+    reader.take()
+    tokens = tuple(reader.tokens)
+    if reader.peek() in _SHOW_CATALOG or (reader.peek() == "ALL" and reader.peek(1) == "TABLES"):
+        return Classified(Kind.READ, reader.text, tokens, verb="SHOW")
+    for words, name in _SHOW_WORDS.items():
+        if reader.accept(*words):
+            return _setting(reader, "SHOW", SettingFacts(None, name, None))
+    if reader.at_end or not tokens[reader.index].is_name:
+        return Classified(Kind.READ, reader.text, tokens, verb="SHOW")
+    return _setting(reader, "SHOW", SettingFacts(None, _setting_name(reader), None))
+
+
+def discard(reader: Reader) -> Classified:
+    """DISCARD { ALL | PLANS | SEQUENCES | TEMP | TEMPORARY }"""
+    reader.take()
+    what = reader.accept_one("ALL", "PLANS", "SEQUENCES", "TEMP", "TEMPORARY")
+    if what is None:
+        raise reader.unexpected()
+    return _setting(reader, "DISCARD", SettingFacts(None, what.lower(), None))
+
+
+def explain(reader: Reader) -> Classified:
+    """EXPLAIN [ANALYZE] [(option [value], ...)] statement"""
+    reader.take()
+    options: dict[str, str] = {}
+    analyze = reader.accept("ANALYZE")
+    reader.accept("VERBOSE")
+    if reader.peek() == "(" and _are_options(reader):
+        first, end = reader.brackets()
+        for cut, until in reader.slices(first, end):
+            name = reader.tokens[cut].kind
+            options[name] = reader.cut(cut + 1, until).strip("'").lower()
+        analyze = analyze or options.get("ANALYZE", "off") not in ("off", "false", "0")
+    inner, offset = reader.rest()
+    facts = ExplainFacts(analyze, options, inner, offset)
+    return Classified(Kind.EXPLAIN, reader.text, tuple(reader.tokens), verb="EXPLAIN", explain=facts)
+
+
+def _are_options(reader: Reader) -> bool:
+    """Whether the bracket holds EXPLAIN's options, and not a query."""
+    return reader.peek(1) not in ("SELECT", "FROM", "VALUES", "WITH", "TABLE", "(", "PIVOT", "UNPIVOT")
+
+
+def prepare(reader: Reader) -> Classified:
+    """PREPARE name [(type, ...)] AS statement"""
+    reader.take()
+    if reader.peek() == "TRANSACTION":
+        return refused(reader, _two_phase())
+    name = reader.identifier()
+    types: tuple[str, ...] = ()
+    if reader.peek() == "(":
+        first, end = reader.brackets()
+        types = tuple(reader.cut(cut, until) for cut, until in reader.slices(first, end))
+    if not reader.accept("AS"):
+        raise reader.unexpected()
+    inner, offset = reader.rest()
+    facts = PrepareFacts(name, types, inner, offset)
+    return Classified(Kind.PREPARE, reader.text, tuple(reader.tokens), verb="PREPARE", prepare=facts)
+
+
+def execute(reader: Reader) -> Classified:
+    """EXECUTE name [(expression, ...)]"""
+    reader.take()
+    name = reader.identifier()
+    arguments: tuple[str, ...] = ()
+    if reader.peek() == "(":
+        first, end = reader.brackets()
+        arguments = tuple(reader.cut(cut, until) for cut, until in reader.slices(first, end))
+    reader.expect_end()
+    facts = ExecuteFacts(name, arguments)
+    return Classified(Kind.EXECUTE, reader.text, tuple(reader.tokens), verb="EXECUTE", execute=facts)
+
+
+def deallocate(reader: Reader) -> Classified:
+    """DEALLOCATE [PREPARE] { name | ALL }"""
+    reader.take()
+    if reader.peek(1):
+        reader.accept("PREPARE")
+    name = None if reader.accept("ALL") else reader.identifier()
+    reader.expect_end()
+    return Classified(Kind.DEALLOCATE, reader.text, tuple(reader.tokens), verb="DEALLOCATE", name=name)
+
+
+def copy(reader: Reader) -> Classified:
+    """COPY { table [(columns)] | (query) } { FROM { STDIN | file } | TO { STDOUT | file } } [options]"""
+    reader.take()
+    table: Name | None = None
+    position = 0
+    columns: tuple[str, ...] | None = None
+    query: str | None = None
+    query_offset: int | None = None
+    if reader.peek() == "(":
+        first, end = reader.brackets()
+        query, query_offset = reader.cut(first, end), reader.tokens[first].start
+    elif reader.peek() == "FROM" and reader.peek(1) == "DATABASE":
+        return refused(reader, InsufficientPrivilege("COPY FROM DATABASE is not allowed"))
+    elif reader.peek() == "BINARY" and reader.peek(1) not in ("FROM", "TO", "(", "."):
+        return refused(reader, NotSupported("COPY BINARY is not supported", hint="text and csv are."))
+    else:
+        position = 0 if reader.at_end else reader.tokens[reader.index].start
+        table = reader.qualified()
+        if reader.peek() == "(":
+            first, end = reader.brackets()
+            columns = tuple(reader.tokens[cut].name for cut, _ in reader.slices(first, end))
+    direction = reader.accept_one("FROM", "TO")
+    if direction is None:
+        raise reader.unexpected()
+    reads = direction == "FROM"
+    if reads and query is not None:
+        raise reader.unexpected()
+    if reader.peek() == "PROGRAM" and reader.peek(1) == STRING:
+        return refused(reader, InsufficientPrivilege("COPY from or to a program is not allowed"))
+    client = reader.accept("STDIN" if reads else "STDOUT")
+    if reader.at_end and not client:
+        raise reader.unexpected()
+    facts = CopyFacts(table, position, columns, query, query_offset, reads, client, reader.index)
+    return Classified(Kind.COPY, reader.text, tuple(reader.tokens), verb="COPY", copy=facts)

@@ -1,0 +1,103 @@
+"""What people write who come from elsewhere, and what they want to write here.
+
+PostgreSQL's subscriptions, CockroachDB's changefeeds, ksqlDB's EMIT CHANGES, Snowflake's
+CREATE OR REPLACE STREAM: each is 42601 (or 0A000, where there is such a thing but not here) with
+our statement in the hint. Source: docs/sql.md, "Errors".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ...engine.errors import DucktailError, NotSupported, SyntaxError_
+from .tokens import QUOTED, Token
+from .words import NOT_NAMES
+
+_READ = "SELECT * FROM STREAM s CONSUMER GROUP g LIMIT 1000"
+
+# The words of an opening, and the hint.
+_OPENINGS: dict[tuple[str, ...], str] = {
+    ("SUBSCRIBE",): f"A group reads with {_READ}, and polls with WAIT.",
+    ("CREATE", "SUBSCRIPTION"): "A reader that keeps its place is CREATE CONSUMER GROUP g ON s.",
+    ("CREATE", "CHANGEFEED"): "Write CREATE STREAM s ON t.",
+    ("CREATE", "PUBLICATION"): "Write CREATE STREAM s ON t.",
+    ("CREATE", "CHANGE", "TABLE"): "Write CREATE STREAM s ON t.",
+    ("CREATE", "CDC"): "Write CREATE STREAM s ON t.",
+    ("CREATE", "GROUP"): "Write CREATE CONSUMER GROUP g ON s.",
+    ("DROP", "GROUP"): "Write DROP CONSUMER GROUP g ON s.",
+    ("DROP", "SUBSCRIPTION"): "Write DROP CONSUMER GROUP g ON s.",
+    ("DROP", "CHANGEFEED"): "Write DROP STREAM s.",
+    ("SHOW", "CHANGEFEEDS"): "Write SHOW STREAMS.",
+    ("SHOW", "SUBSCRIPTIONS"): "Write SHOW CONSUMER GROUPS.",
+    ("SHOW", "GROUPS"): "Write SHOW CONSUMER GROUPS.",
+}
+_NOT_SUPPORTED: dict[tuple[str, ...], str] = {
+    ("CREATE", "OR", "REPLACE", "STREAM"): "Drop it and make it again: DROP STREAM s; CREATE STREAM s ON t.",
+    ("CREATE", "OR", "REPLACE", "CHANGE"): "Drop it and make it again: DROP STREAM s; CREATE STREAM s ON t.",
+    ("CREATE", "OR", "REPLACE", "TOPIC"): "Drop it and make it again: DROP TOPIC s; CREATE TOPIC s.",
+}
+
+
+def foreign_opening(tokens: Sequence[Token]) -> DucktailError | None:
+    """The error for a statement that begins as elsewhere, or None."""
+    for table in (_OPENINGS, _NOT_SUPPORTED):
+        for words, hint in table.items():
+            if tuple(token.kind for token in tokens[: len(words)]) == words:
+                return _error(tokens, words, hint)
+    return None
+
+
+def _error(tokens: Sequence[Token], words: tuple[str, ...], hint: str) -> DucktailError:
+    last = tokens[len(words) - 1]
+    if words in _NOT_SUPPORTED:
+        what = " ".join(words).removesuffix(" CHANGE")
+        return NotSupported(f"{what} is not supported", hint=hint, position=1 + tokens[0].start)
+    return SyntaxError_(f'syntax error at or near "{last.text}"', hint=hint, position=last.start + 1)
+
+
+def foreign_clause(tokens: Sequence[Token]) -> SyntaxError_ | None:
+    """The error for a clause of a query that stands as elsewhere, or None.
+
+    Only what DuckDB's own grammar refuses as well: `FROM s consumer GROUP BY x` has an alias, and
+    `SELECT emit changes` has one too.
+    """
+    for index in range(1, len(tokens) - 1):
+        pair = (tokens[index].kind, tokens[index + 1].kind)
+        if pair == ("CONSUMER", "GROUP") and (name := _table_before(tokens, index)):
+            following = tokens[index + 2] if index + 2 < len(tokens) else None
+            if following is None or following.kind != "BY":
+                return _near(tokens[index + 1], f"Write FROM STREAM {name} CONSUMER GROUP ....")
+        if pair == ("EMIT", "CHANGES") and (name := _table_before(tokens, index)):
+            return _near(
+                tokens[index + 1],
+                f"A stream is polled: SELECT * FROM STREAM {name} CONSUMER GROUP g LIMIT 1000.",
+            )
+    return None
+
+
+def _near(token: Token, hint: str) -> SyntaxError_:
+    return SyntaxError_(f'syntax error at or near "{token.text}"', hint=hint, position=token.start + 1)
+
+
+def _table_before(tokens: Sequence[Token], index: int) -> str | None:
+    """The table of the FROM clause that ends just before `index`, as text; None where none stands."""
+    depth = tokens[index].depth
+    for start in range(index - 1, -1, -1):
+        if tokens[start].depth < depth or tokens[start].kind in ("SELECT", "STREAM", "TOPIC"):
+            return None
+        if tokens[start].depth == depth and tokens[start].kind in ("FROM", "JOIN"):
+            return _name_at(tokens, start + 1, index)
+    return None
+
+
+def _name_at(tokens: Sequence[Token], first: int, end: int) -> str | None:
+    if first >= end or not _is_name(tokens[first]):
+        return None
+    last = first + 1
+    while last + 1 < end and tokens[last].kind == "." and tokens[last + 1].is_name:
+        last += 2
+    return "".join(token.text for token in tokens[first:last])
+
+
+def _is_name(token: Token) -> bool:
+    return token.kind == QUOTED or (token.is_word and token.kind not in NOT_NAMES)

@@ -1,0 +1,268 @@
+"""The tokens of a statement, as DuckDB 2.0 itself cuts them, with exact places.
+
+sqlglot's tokenizer swallows what stands after EXPLAIN, PREPARE, EXECUTE or CALL as one string, and
+DML is cut by tokens here rather than regenerated, so this scanner is our own. It must never see
+less than DuckDB does: what it takes for a comment or a string DuckDB must take for one too. Tried
+against DuckDB 2.0.0: comments nest, `--` ends at a carriage return too, back-quotes and double
+quotes name identifiers, `$ 1` is a parameter, and only the spaces in `_SPACE` part tokens.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from ...engine.errors import SyntaxError_
+
+# Kinds that are not the token's own upper-case text.
+STRING = "<string>"
+NUMBER = "<number>"
+QUOTED = "<quoted>"
+PARAMETER = "<parameter>"
+
+_NOT_WORDS = frozenset({STRING, NUMBER, QUOTED, PARAMETER})
+
+
+class Token(NamedTuple):
+    """One token.
+
+    Args:
+        kind: the upper-case text of a word or operator, or one of the constants above.
+        text: as the user wrote it, quotes included.
+        start: place of its first character in the text, from 0; `end` is past its last one.
+        depth: open brackets around it; an opening and its closing bracket have the outer depth.
+        cases: open CASE expressions around it; CASE and its END have the outer number.
+    """
+
+    kind: str
+    text: str
+    start: int
+    end: int
+    depth: int
+    cases: int
+
+    @property
+    def is_word(self) -> bool:
+        """Whether it is an unquoted word: a keyword or a name."""
+        first = self.kind[0]
+        return first.isalpha() or first == "_" or first > "\x7f"
+
+    @property
+    def is_name(self) -> bool:
+        """Whether it can be an identifier: an unquoted word or a quoted one."""
+        return self.kind == QUOTED or self.is_word
+
+    @property
+    def name(self) -> str:
+        """The identifier that it stands for, unquoted; case is kept."""
+        if self.kind == QUOTED:
+            quote = self.text[0]
+            return self.text[1:-1].replace(quote * 2, quote)
+        return self.text
+
+    @property
+    def value(self) -> str:
+        """The value of a string literal, or the text of anything else."""
+        return string_value(self.text) if self.kind == STRING else self.text
+
+
+_SPACES = r"\u00a0\u2000-\u200b\u202f\u205f\u2060\u3000\ufeff"
+_SPACE = rf"[ \t\n\v\f\r{_SPACES}]"
+# Everything beyond ASCII that is not one of those spaces may stand in a name.
+_LETTER = rf"[^\x00-\x40\x5b-\x5e\x60\x7b-\x7f{_SPACES}]"
+_LETTER_OR_DIGIT = rf"[^\x00-\x2f\x3a-\x40\x5b-\x5e\x60\x7b-\x7f{_SPACES}]"
+_IN_WORD = rf"[^\x00-\x23\x25-\x2f\x3a-\x40\x5b-\x5e\x60\x7b-\x7f{_SPACES}]"
+_TOKEN = re.compile(
+    rf"""(?:{_SPACE}+|--[^\n\r]*)*(?:
+    (?P<comment>/\*)
+  | (?P<string>[xXbBnN]?'[^']*(?:''[^']*)*'|[eE]'[^'\\]*(?:(?:''|\\.)[^'\\]*)*')
+  | (?P<quoted>"[^"]*(?:""[^"]*)*"|`[^`]*(?:``[^`]*)*`)
+  | (?P<dollar>\$(?:{_LETTER}{_LETTER_OR_DIGIT}*)?\$)
+  | (?P<parameter>\${_SPACE}*{_LETTER_OR_DIGIT}+|\?\d*)
+  | (?P<number>\d[\d_]*(?:\.[\d_]*)?(?:[eE][+-]?\d+)?|\.\d[\d_]*(?:[eE][+-]?\d+)?)
+  | (?P<word>{_LETTER}{_IN_WORD}*)
+  | (?P<operator>::|:=|->>|->|=>|==|<=|>=|<>|!=|\|\||\*\*|//|[-+*/%^&|~!@\#<>=.,;:()\[\]{{}}])
+  | (?P<end>\Z)
+  | (?P<bad>.))""",
+    re.VERBOSE | re.DOTALL | re.ASCII,
+)
+_OPENING = frozenset("([{")
+_CLOSING = frozenset(")]}")
+_COMMENT_EDGE = re.compile(r"/\*|\*/")
+_BACKSLASH = re.compile(r"\\(x[0-9A-Fa-f]{1,2}|u[0-9A-Fa-f]{4}|[0-7]{1,3}|.)", re.DOTALL)
+_ESCAPES = {"b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t"}
+
+
+def tokenize(text: str) -> tuple[Token, ...]:
+    """Cut a text into its tokens; comments and spaces are left out.
+
+    Raises:
+        SyntaxError_: 42601, with the position, for an open quote or comment or a stray character.
+    """
+    tokens: list[Token] = []
+    depth = cases = place = 0
+    previous = ""
+    match = _TOKEN.match
+    while True:
+        found = match(text, place)
+        assert found is not None and found.lastgroup is not None
+        group = found.lastgroup
+        start, place = found.span(group)
+        if group == "end":
+            return tuple(tokens)
+        if group == "comment":
+            place = _comment_end(text, start)
+            continue
+        raw = found[group]
+        if group == "word":
+            # Only ASCII words can be keywords: the upper case of a long s would make one of another.
+            kind = raw.upper() if raw.isascii() else raw
+            if kind == "CASE" and previous not in (".", "AS"):
+                tokens.append(Token(kind, raw, start, place, depth, cases))
+                cases += 1
+                previous = kind
+                continue
+            if kind == "END" and cases and previous not in (".", "AS"):
+                cases -= 1
+        elif group == "operator":
+            kind = raw
+            if raw in _OPENING:
+                tokens.append(Token(kind, raw, start, place, depth, cases))
+                depth += 1
+                previous = kind
+                continue
+            if raw in _CLOSING:
+                depth = max(0, depth - 1)
+        elif group == "dollar":
+            place = _dollar_end(text, start, raw)
+            kind, raw = STRING, text[start:place]
+        elif group == "bad":
+            raise _bad_character(text, start)
+        else:
+            kind = _KIND_OF_GROUP[group]
+        tokens.append(Token(kind, raw, start, place, depth, cases))
+        previous = kind
+
+
+_KIND_OF_GROUP = {"string": STRING, "quoted": QUOTED, "parameter": PARAMETER, "number": NUMBER}
+
+
+def _comment_end(text: str, start: int) -> int:
+    depth = 0
+    for edge in _COMMENT_EDGE.finditer(text, start):
+        depth += 1 if edge[0] == "/*" else -1
+        if depth == 0:
+            return edge.end()
+    raise SyntaxError_("unterminated /* comment", position=start + 1)
+
+
+def _dollar_end(text: str, start: int, tag: str) -> int:
+    end = text.find(tag, start + len(tag))
+    if end < 0:
+        raise SyntaxError_("unterminated dollar-quoted string", position=start + 1)
+    return end + len(tag)
+
+
+def _bad_character(text: str, start: int) -> SyntaxError_:
+    character = text[start]
+    if character == "'":
+        return SyntaxError_("unterminated quoted string", position=start + 1)
+    if character in '"`':
+        return SyntaxError_("unterminated quoted identifier", position=start + 1)
+    return SyntaxError_(f'syntax error at or near "{character}"', position=start + 1)
+
+
+def string_value(text: str) -> str:
+    """The value of a string literal: plain, E'' with escapes, or dollar-quoted."""
+    if text[0] == "$":
+        tag = text[: text.index("$", 1) + 1]
+        return text[len(tag) : -len(tag)]
+    body = text[text.index("'") + 1 : -1].replace("''", "'")
+    return _BACKSLASH.sub(_unescape, body) if text[0] in "eE" else body
+
+
+def _unescape(found: re.Match[str]) -> str:
+    code = found[1]
+    if code[0] in "xu" and len(code) > 1:
+        return chr(int(code[1:], 16))
+    if code[0] in "01234567":
+        return chr(int(code, 8))
+    return _ESCAPES.get(code, code)
+
+
+class Piece(NamedTuple):
+    """One statement of a longer text, and where it begins in it (in characters, from 0)."""
+
+    text: str
+    offset: int
+
+
+def split_pieces(text: str) -> list[Piece]:
+    """Split a text at its semicolons; what has no token (spaces, comments) is left out.
+
+    A semicolon in brackets ends the statement too, as DuckDB's parser would fail there: so no
+    piece ever holds two statements.
+
+    Raises:
+        SyntaxError_: 42601, with the position in the whole text.
+    """
+    pieces: list[Piece] = []
+    first: Token | None = None
+    last: Token | None = None
+    for token in tokenize(text):
+        if token.kind != ";":
+            first, last = first or token, token
+        elif first is not None and last is not None:
+            pieces.append(Piece(text[first.start : last.end], first.start))
+            first = last = None
+    if first is not None and last is not None:
+        pieces.append(Piece(text[first.start : last.end], first.start))
+    return pieces
+
+
+def split_statements(text: str) -> list[str]:
+    """The statements of a text, without their semicolons; see `split_pieces`.
+
+    >>> split_statements("select ';' ; -- nothing\\n ; select 2")
+    ["select ';'", 'select 2']
+    """
+    return [piece.text for piece in split_pieces(text)]
+
+
+def number_question_marks(text: str) -> str:
+    """Give each `?` its number, `$1`, `$2` and so on, so that parts of the text may be moved.
+
+    A text that has `$` parameters as well is left alone: DuckDB refuses the mixture.
+
+    >>> number_question_marks("select ?, '?', ?")
+    "select $1, '?', $2"
+    """
+    if "?" not in text:
+        return text
+    marks = [token for token in tokenize(text) if token.kind == PARAMETER]
+    if not marks or any(token.text[0] == "$" for token in marks):
+        return text
+    parts: list[str] = []
+    place = 0
+    for number, mark in enumerate(marks, start=1):
+        given = mark.text[1:]
+        following = text[mark.end : mark.end + 1]
+        gap = " " if following.isalnum() or following in ("_", "$") else ""
+        parts += [text[place : mark.start], "$", given or str(number), gap]
+        place = mark.end
+    return "".join([*parts, text[place:]])
+
+
+def closing(tokens: Sequence[Token], opening: int) -> int:
+    """Index of the bracket that closes the one at index `opening`.
+
+    Raises:
+        SyntaxError_: 42601 where nothing closes it.
+    """
+    depth = tokens[opening].depth
+    for index in range(opening + 1, len(tokens)):
+        if tokens[index].depth == depth and tokens[index].kind in _CLOSING:
+            return index
+    token = tokens[opening]
+    raise SyntaxError_(f'"{token.text}" is not closed', position=token.start + 1)
