@@ -202,7 +202,7 @@ class CapturedTable:
 
 
 class Shape(enum.Enum):
-    """How a statement is run; see engine/capture/capture.py."""
+    """How a statement is run; see capture.py."""
 
     VERBATIM = "A"
     LOG_FIRST = "B"
