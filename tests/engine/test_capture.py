@@ -247,6 +247,16 @@ def test_an_equal_value_is_not_a_change_of_form(orders: Sandbox) -> None:
     assert orders.rows("select f::varchar from t where id = 1") == [(logged,)]
 
 
+def test_an_equal_value_where_the_plain_update_is_in_place(box: Sandbox) -> None:
+    box.make(
+        "create table t(id int primary key, f double, iv interval)",
+        "insert into t values (1, 0.0, interval 1 month)",
+    )
+    box.run("update t set f = -0.0::double, iv = interval 30 day")
+    assert box.log("n2::varchar, n3::varchar") == box.rows("select f::varchar, iv::varchar from t")
+    assert box.log("n2::varchar, n3::varchar") == [("0.0", "1 month")]
+
+
 def test_upsert(orders: Sandbox) -> None:
     text = (
         "insert into t as z (id, v) values (1, 5), (50, 6), (1, 9) on conflict (id) "
