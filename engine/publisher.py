@@ -3,7 +3,9 @@
 One thread and one DuckDB cursor a database. A commit is acknowledged without waiting for it; it
 only leaves a note here. All notes that have come since the last time are taken at once: one query
 a stream gives their events, each row is encoded once, and the buffers get them together. A read
-waits until what was committed before it began is published (`wait_for`).
+waits until what was committed before it began is published (`wait_for`). While nobody waits, small
+commits are left to gather for a moment: a round costs some milliseconds of DuckDB's planning,
+whatever is in it, and a writer of single rows would share its cores with a round a row.
 
 A publish that fails loses nothing: the stream's buffers are made again from the log, and where
 that fails too its readers get the error until it works. Source: docs/design/engine.md.
@@ -25,6 +27,9 @@ logger = logging.getLogger(__name__)
 NOTES_MAX = 1_000_000
 # Notes taken at once: bounds the events that one round holds encoded in memory.
 NOTES_A_ROUND = 4096
+# How long a round waits for more commits while no reader waits for it, and the LSNs that end the wait.
+LINGER_S = 0.1
+LINGER_LSNS = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +70,8 @@ class Publisher:
             while len(self._notes) >= NOTES_MAX and not self._closing:
                 self._condition.wait()
             self._notes.append(note)
-            self._condition.notify_all()
+            if len(self._notes) == 1 or self._is_wanted():
+                self._condition.notify_all()
 
     def wait_for(self, lsn: int) -> Future[None] | None:
         """None when everything up to `lsn` is published, else a future that tells it."""
@@ -74,6 +80,7 @@ class Publisher:
                 return None
             future: Future[None] = Future()
             self._waiters.append((lsn, future))
+            self._condition.notify_all()
             return future
 
     def close(self) -> None:
@@ -90,6 +97,7 @@ class Publisher:
                     self._condition.wait()
                 if not self._notes:
                     return
+                self._condition.wait_for(self._is_wanted, LINGER_S)
                 size = min(NOTES_A_ROUND, len(self._notes))
                 notes = [self._notes.popleft() for _ in range(size)]
                 self._condition.notify_all()
@@ -101,6 +109,12 @@ class Publisher:
             self._done(notes[-1].last_lsn)
             for work in later:
                 self._afterwards(work)
+
+    def _is_wanted(self) -> bool:
+        """Whether the round is not to wait for more commits. Under the condition."""
+        if self._waiters or self._closing:
+            return True
+        return self._notes[-1].last_lsn - self._published_lsn >= LINGER_LSNS
 
     @staticmethod
     def _afterwards(work: Callable[[], None]) -> None:

@@ -1,0 +1,82 @@
+"""The publisher's rounds: what gathers, and what ends the wait."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from ducktail.engine import publisher as module
+from ducktail.engine.publisher import LINGER_LSNS, Note, Publisher
+
+# Longer than any test may take: what comes sooner came for another reason.
+FOREVER_S = 3600.0
+SOON_S = 30.0
+
+
+class Rounds:
+    """A publisher that only writes down its rounds."""
+
+    def __init__(self) -> None:
+        self.txids: list[list[int]] = []
+        self.begun = threading.Semaphore(0)
+        self.publisher = Publisher(self._publish, 0)
+        self.lsn = 0
+
+    def _publish(self, notes: list[Note]) -> list[object]:
+        self.txids.append([note.txid for note in notes])
+        self.begun.release()
+        return []
+
+    def commit(self, txid: int, events: int = 1) -> None:
+        first, self.lsn = self.lsn + 1, self.lsn + events
+        self.publisher.put(Note(txid, first, self.lsn, 0, {1: (first, self.lsn)}))
+
+
+@pytest.fixture
+def rounds(monkeypatch: pytest.MonkeyPatch) -> Iterator[Rounds]:
+    monkeypatch.setattr(module, "LINGER_S", FOREVER_S)
+    made = Rounds()
+    yield made
+    made.publisher.close()
+
+
+def test_small_commits_gather_until_a_reader_waits(rounds: Rounds) -> None:
+    for txid in (1, 2, 3):
+        rounds.commit(txid)
+    future = rounds.publisher.wait_for(2)
+    assert future is not None
+    future.result(SOON_S)
+    assert rounds.txids == [[1, 2, 3]]
+    assert rounds.publisher.wait_for(3) is None
+
+
+def test_a_commit_is_published_at_once_for_a_reader_who_waits_already(rounds: Rounds) -> None:
+    future = rounds.publisher.wait_for(1)
+    assert future is not None and not future.done()
+    rounds.commit(1)
+    future.result(SOON_S)
+    assert rounds.txids == [[1]]
+
+
+def test_many_events_do_not_wait_for_a_reader(rounds: Rounds) -> None:
+    rounds.commit(1, LINGER_LSNS - 1)
+    rounds.commit(2)
+    assert rounds.begun.acquire(timeout=SOON_S)
+    assert rounds.txids == [[1, 2]]
+
+
+def test_closing_publishes_what_has_gathered(rounds: Rounds) -> None:
+    rounds.commit(1)
+    rounds.publisher.close()
+    assert rounds.txids == [[1]]
+
+
+def test_without_a_reader_a_round_comes_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "LINGER_S", 0.001)
+    made = Rounds()
+    made.commit(1)
+    assert made.begun.acquire(timeout=SOON_S)
+    made.publisher.close()
+    assert made.txids == [[1]]
