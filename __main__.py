@@ -17,9 +17,9 @@ from pathlib import Path
 
 from . import __version__, maintenance
 from .engine.database import Database
-from .engine.errors import DucktailError
+from .engine.errors import DucktailError, InvalidParameterValue
 from .engine.settings import Settings, numbers
-from .pgwire_gateway import Server, listen
+from .pgwire_gateway import Server, TlsFiles, listen
 
 PATH = "ducktail.duckdb"
 HOST = "127.0.0.1"
@@ -62,17 +62,31 @@ def _run_server(chosen: argparse.Namespace) -> int:
         allowed_directories=tuple(chosen.allow_dir),
         **{item.name: getattr(chosen, item.name) for item in numbers()},
     )
+    tls = _tls(chosen)
     listener = listen(chosen.host, chosen.port)
     try:
+        if tls is not None:
+            tls.load()  # What cannot be used is told before a file is made.
         database = Database.open(str(chosen.path), settings, accept_loss=chosen.accept_loss)
     except BaseException:
         listener.close()
         raise
     try:
-        asyncio.run(_serve(Server(database, listener)))
+        asyncio.run(_serve(Server(database, listener, tls)))
     finally:
         database.close()
     return 0
+
+
+def _tls(chosen: argparse.Namespace) -> TlsFiles | None:
+    """Where certificate and key are; None: no TLS.
+
+    Raises:
+        InvalidParameterValue: 22023, one without the other.
+    """
+    if (chosen.tls_cert is None) != (chosen.tls_key is None):
+        raise InvalidParameterValue("--tls-cert and --tls-key go together")
+    return None if chosen.tls_cert is None else TlsFiles(chosen.tls_cert, chosen.tls_key)
 
 
 COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {
@@ -88,6 +102,7 @@ async def _serve(server: Server) -> None:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
+    loop.add_signal_handler(signal.SIGHUP, server.reload)
     await server.start()
     host, port = server.address
     print(f"listening on {f'[{host}]' if ':' in host else host}:{port}", flush=True)
@@ -123,6 +138,14 @@ def parser() -> argparse.ArgumentParser:
     serve.add_argument(
         "--port", type=_port, default=_environment("port", PORT),
         help="TCP port, 0 for any free one (default: %(default)s)",
+    )  # fmt: skip
+    serve.add_argument(
+        "--tls-cert", default=_environment("tls_cert", None), metavar="FILE",
+        help="certificate for TLS, with its chain, as PEM; read again on SIGHUP",
+    )  # fmt: skip
+    serve.add_argument(
+        "--tls-key", default=_environment("tls_key", None), metavar="FILE",
+        help="the certificate's key, as PEM, without a passphrase",
     )  # fmt: skip
     serve.add_argument(
         "--log-level", type=_level, default=_environment("log_level", "info"), metavar="LEVEL",

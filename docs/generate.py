@@ -52,6 +52,8 @@ Besides these `ducktail serve [PATH]` takes:
 | `--host` | 127.0.0.1 | a loopback address to listen on |
 | `--port` | 5480 | where to listen; 0 takes a free port |
 | `--allow-dir` | none | files that SQL may reach ([operations.md](operations.md#files)); repeatable |
+| `--tls-cert` | none | certificate with its chain, PEM; read again on SIGHUP ([TLS](operations.md#tls)) |
+| `--tls-key` | none | the certificate's key, PEM, without a passphrase |
 | `--log-level` | info | least level that is logged, on standard error: debug, info, warning, error |
 | `--accept-loss` | no | serve a database that lacks acknowledged commits; not from the environment |
 

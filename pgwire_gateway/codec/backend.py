@@ -16,7 +16,8 @@ _INT32 = struct.Struct("!i")
 _UINT32 = struct.Struct("!I")
 _FIELD = struct.Struct("!IHIhiH")
 
-# The only answer to SSLRequest and GSSENCRequest: a bare byte, no message.
+# The answers to SSLRequest and GSSENCRequest: a bare byte, no message.
+ACCEPTED = b"S"
 REFUSED = b"N"
 
 

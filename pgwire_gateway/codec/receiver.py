@@ -35,6 +35,11 @@ class Receiver:
         self._buffer = bytearray()
         self._next = self._startup
 
+    @property
+    def empty(self) -> bool:
+        """Whether no message has begun."""
+        return not self._buffer
+
     def receive(self, data: bytes) -> list[Message]:
         """The messages that `data` completes, in order."""
         self._buffer += data

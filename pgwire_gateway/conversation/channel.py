@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 
-from ...engine.errors import DucktailError, QueryCanceled
+from ...engine.errors import DucktailError, ProtocolViolation, QueryCanceled
 from ..codec import Receiver, encode
 from ..codec.backend import Message as Answer
 from ..codec.frontend import Malformed, Message, Terminate
@@ -50,6 +50,9 @@ class Channel:
         self._lost = False
         # Whether the present request has been cancelled and does not know it yet.
         self.cancelled = False
+        # Whether the bytes come and go through TLS, and what a password may be bound to there.
+        self.secured = False
+        self.end_point: bytes | None = None
 
     # The transport's side.
 
@@ -74,6 +77,10 @@ class Channel:
     def cancel(self) -> None:
         """The present request is to go no further."""
         self.cancelled = True
+
+    def secure(self, end_point: bytes | None) -> None:
+        """From now on the bytes go through TLS."""
+        self.secured, self.end_point = True, end_point
 
     @property
     def idle(self) -> bool:
@@ -106,6 +113,18 @@ class Channel:
     def authenticated(self) -> None:
         """The client is let in: long messages are accepted."""
         self._receiver.authenticated = True
+
+    def check_silent(self) -> None:
+        """Whoever asked for TLS must wait for the answer.
+
+        What comes before it was put there by someone else, to be taken for part of the secured stream
+        (CVE-2021-23214); what came in the same piece as the request, the receiver has seen.
+
+        Raises:
+            Fatal: 08P01, there is more.
+        """
+        if self._pending or not self._receiver.empty:
+            raise Fatal(ProtocolViolation("received unencrypted data after SSL request"))
 
     def next(self, need: Need = Need.INPUT) -> Steps[Message]:
         """The next message.

@@ -13,6 +13,7 @@ from typing import Any
 
 from ...engine.errors import DucktailError, NotSupported, ProtocolViolation
 from ..codec.backend import (
+    ACCEPTED,
     REFUSED,
     AuthenticationOk,
     BackendKeyData,
@@ -88,7 +89,7 @@ class Conversation:
 
     def _enter(self) -> Steps[bool]:
         """Up to the first ReadyForQuery; False when this was no session."""
-        refused: set[type] = set()
+        asked: set[type] = set()
         while True:
             message = yield from self.channel.next()
             match message:
@@ -98,11 +99,22 @@ class Conversation:
                 case Startup():
                     yield from self._open(message)
                     return True
-                case SslRequest() | GssEncRequest() if type(message) not in refused:
-                    refused.add(type(message))
-                    self.channel.send_bytes(REFUSED)
+                case SslRequest() | GssEncRequest() if not self.channel.secured and type(
+                    message
+                ) not in asked:
+                    asked.add(type(message))
+                    yield from self._answer_encryption(message)
                 case _:
                     raise ProtocolViolation("expected a startup packet")
+
+    def _answer_encryption(self, asked: SslRequest | GssEncRequest) -> Steps[None]:
+        """Yes or no to a request for encryption; after a yes all goes through TLS."""
+        if isinstance(asked, SslRequest) and self._host.offers_tls:
+            self.channel.check_silent()
+            self.channel.send_bytes(ACCEPTED)
+            yield Need.SECURE
+        else:
+            self.channel.send_bytes(REFUSED)
 
     def _open(self, startup: Startup) -> Steps[None]:
         entry = read(startup)

@@ -170,6 +170,10 @@ class Session(Protocol):
 class Host(Protocol):
     """The server, as one of its connections sees it."""
 
+    @property
+    def offers_tls(self) -> bool:
+        """Whether it has a certificate."""
+
     def open_session(self, entry: Entry) -> Session:
         """Let a client in. Blocks: DuckDB is called.
 

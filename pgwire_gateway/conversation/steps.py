@@ -26,6 +26,8 @@ class Need(Enum):
     """Resume when there are messages of the COPY that is being answered, or it is cancelled."""
     FLUSH = auto()
     """Write the output; resume when the client has taken enough of it."""
+    SECURE = auto()
+    """Write the output, then TLS: resume at once; all bytes from now on go through it."""
     WORKER = auto()
     """Resume on a thread that may block: DuckDB is called next. Holds until the next INPUT."""
 

@@ -19,6 +19,7 @@ from ...engine.errors import DucktailError
 from ...engine.waiting import Wait
 from ..conversation import Conversation, Need, Step
 from ..conversation.steps import Steps
+from .tls import HANDSHAKE_BYTE, Credentials, TlsBroken, TlsClosed, TlsLayer
 
 # A client that has connected says who it is within this, as PostgreSQL's authentication_timeout
 # (60 s there; nothing of ours takes a second, and an open door costs a socket).
@@ -42,6 +43,7 @@ class Connection(asyncio.Protocol):
         workers: threads that may block.
         conversation: the machine.
         on_over: called once, on the loop, when conversation and session have ended.
+        credentials: the certificate for a client that wants TLS; None where there is none.
     """
 
     def __init__(
@@ -50,8 +52,12 @@ class Connection(asyncio.Protocol):
         workers: Executor,
         conversation: Conversation,
         on_over: Callable[[Connection], None],
+        credentials: Credentials | None = None,
     ) -> None:
         self.conversation = conversation
+        self._credentials = credentials
+        self._tls: TlsLayer | None = None
+        self._untouched = True
         self._channel = conversation.channel
         self._loop = loop
         self._workers = workers
@@ -81,11 +87,40 @@ class Connection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Bytes from the client."""
+        if self._untouched and self._credentials is not None and data[0] == HANDSHAKE_BYTE:
+            self._start_tls(self._credentials, direct=True)
+        self._untouched = False
+        if self._tls is not None:
+            data = self._decrypted(self._tls, data)
+        if not data:
+            return
         self._channel.receive(data)
         if self._channel.full and self._reading and self._transport is not None:
             self._reading = False
             self._transport.pause_reading()
         _settle(self._input, None)
+
+    def _start_tls(self, credentials: Credentials, *, direct: bool) -> None:
+        self._tls = TlsLayer(credentials, direct=direct)
+
+    def _decrypted(self, tls: TlsLayer, data: bytes) -> bytes:
+        """What the client's bytes say; nothing where they end the connection."""
+        assert self._transport is not None, "bytes come on a made connection"
+        plain, goes_on = b"", True
+        try:
+            plain = tls.receive(data)
+        except TlsClosed:
+            goes_on = False
+        except TlsBroken as error:
+            log.info("TLS of a connection has failed: %s", error)
+            goes_on = False
+        if answer := tls.take():
+            self._transport.write(answer)
+        if not goes_on:
+            self._transport.close()
+        elif tls.established and not self._channel.secured:
+            self._channel.secure(tls.end_point)
+        return plain
 
     def connection_lost(self, error: Exception | None) -> None:
         """The socket is gone."""
@@ -170,6 +205,9 @@ class Connection(asyncio.Protocol):
                 worker = True
             elif step is Need.FLUSH:
                 await self._drained()
+            elif step is Need.SECURE:
+                assert self._credentials is not None, "TLS is offered with a certificate only"
+                self._start_tls(self._credentials, direct=False)
             else:
                 # In a COPY the request goes on: a cancel ends the wait for more of it.
                 worker, self._answering = False, step is Need.COPYING
@@ -179,8 +217,13 @@ class Connection(asyncio.Protocol):
     def _write(self) -> None:
         assert self._transport is not None, "a driver runs on a made connection"
         for data in self._channel.take_output():
-            if not self._transport.is_closing():
+            if self._transport.is_closing():
+                continue
+            if self._tls is None:
                 self._transport.write(data)
+            else:
+                self._tls.send(data)
+                self._transport.write(self._tls.take())
 
     async def _more_input(self) -> None:
         assert self._transport is not None, "a driver runs on a made connection"
@@ -249,6 +292,10 @@ class Connection(asyncio.Protocol):
         if self._timer is not None:
             self._timer.cancel()
         if self._transport is not None and not self._transport.is_closing():
+            if self._tls is not None:
+                # Without it the end may be an attacker's: libpq calls a cancel failed (close_notify).
+                self._tls.end()
+                self._transport.write(self._tls.take())
             self._transport.close()
             self._loop.call_later(CLOSE_TIMEOUT_S, self._transport.abort)
 

@@ -31,6 +31,7 @@ from ...sql.session import Session
 from .. import catalog
 from ..conversation import Conversation, Entry
 from .connection import Connection
+from .tls import TlsFiles
 
 # Names that reach the one database of a server besides its own: what tools have as default.
 DATABASE_ALIASES = frozenset({"ducktail", "postgres"})
@@ -84,11 +85,19 @@ class Server:
     Args:
         database: stays the caller's; it is not closed here.
         listener: from `listen`; closed with the server.
+        tls: certificate and key; None: no TLS.
+
+    Raises:
+        InvalidParameterValue: 22023, certificate or key cannot be used.
     """
 
-    def __init__(self, database: Database, listener: socket.socket) -> None:
+    def __init__(
+        self, database: Database, listener: socket.socket, tls: TlsFiles | None = None
+    ) -> None:
         self._database = database
         self._listener = listener
+        self._tls = tls
+        self.credentials = None if tls is None else tls.load()
         self._workers = ThreadPoolExecutor(
             database.settings.worker_threads, thread_name_prefix="ducktail-worker"
         )
@@ -114,6 +123,17 @@ class Server:
         await self._loop.run_in_executor(self._workers, self._database.at_opening, catalog.install)
         self._server = await self._loop.create_server(self._connect, sock=self._listener)
         self._database.announce(" ".join(map(str, self.address)))
+
+    def reload(self) -> None:
+        """Read certificate and key again, for connections that come; where that fails, keep the old."""
+        if self._tls is None:
+            return
+        try:
+            self.credentials = self._tls.load()
+        except DucktailError as error:
+            log.error("%s; the old certificate stays", error.message)
+        else:
+            log.info('certificate "%s" has been read again', self._tls.certificate)
 
     async def close(self) -> None:
         """Accept no more, end every session with 57P01, and wait for their ends (bounded)."""
@@ -147,7 +167,9 @@ class Server:
         assert self._loop is not None, "connections come to a started server"
         guest = Guest(self, secrets.token_bytes(SECRET_BYTES))
         conversation = Conversation(guest, guest.secret)
-        connection = Connection(self._loop, self._workers, conversation, guest.leave)
+        connection = Connection(
+            self._loop, self._workers, conversation, guest.leave, self.credentials
+        )
         guest.connection = connection
         if len(self._connections) >= self._database.settings.max_connections + STARTING_MAX:
             # Nobody has been promised an answer yet, and a flood is not worth one.
@@ -223,6 +245,8 @@ class Guest:
         self.secret = secret
         self.connection: Connection | None = None
         self._server = server
+        # A reload may not take away what the connection was promised.
+        self.offers_tls = server.credentials is not None
 
     def open_session(self, entry: Entry) -> Session:
         """See Host."""

@@ -184,6 +184,7 @@ class Host:
     entries: list[Entry] = field(default_factory=list)
     cancels: list[tuple[int, bytes]] = field(default_factory=list)
     refuse: DucktailError | None = None
+    offers_tls: bool = False
 
     def open_session(self, entry: Entry) -> Session:
         self.entries.append(entry)
