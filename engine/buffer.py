@@ -240,7 +240,7 @@ class StreamBuffer:
                 partition.last_commit_us = commit_us
                 self.bytes += partition.buffered_bytes - before
             self._extend(additions)
-            self._fit()
+            self._fit(self.bytes_max)
 
     def fill(self, additions: Mapping[int, Addition]) -> None:
         """Put the newest events, which were counted when they were appended, into the buffer.
@@ -257,7 +257,7 @@ class StreamBuffer:
                     partition.fill(added)
                     self.bytes += partition.buffered_bytes
             self._extend({n: a for n, a in additions.items() if self.partitions[n].lsns})
-            self._fit()
+            self._fit(self.bytes_max)
 
     def _extend(self, additions: Mapping[int, Addition]) -> None:
         """Put new events, which are later than all that are here, in LSN order."""
@@ -287,7 +287,7 @@ class StreamBuffer:
                 theirs.trimmed_through_lsn = mine.trimmed_through_lsn
             self.bytes_max -= changes.bytes_max
             self.changes = changes
-            self._fit()
+            self._fit(self.bytes_max)
 
     def drop_changes(self) -> None:
         """Let the rows of ENVELOPE CHANGES go; their bytes come back."""
@@ -319,9 +319,14 @@ class StreamBuffer:
                 events -= 1
         return freed
 
-    def _fit(self) -> None:
-        """Drop the oldest events until the byte bound holds."""
-        while self.bytes > self.bytes_max:
+    def make_room(self, bytes_: int) -> None:
+        """Drop the oldest events that so many bytes, which are on their way, will push out."""
+        with self.mutex:
+            self._fit(self.bytes_max - bytes_)
+
+    def _fit(self, bytes_max: int) -> None:
+        """Drop the oldest events until they fit."""
+        while self.bytes > bytes_max and self._first < len(self._lsns):
             self._drop_oldest()
 
     def _drop_oldest(self) -> None:
@@ -359,7 +364,7 @@ class StreamBuffer:
         """Another byte bound: what does not fit any more is dropped now."""
         with self.mutex:
             self.changes, self.bytes_max = None, bytes_max
-            self._fit()
+            self._fit(self.bytes_max)
 
     def holds(self, after: Mapping[int, int]) -> bool:
         """Whether every retained event after these LSNs (partition -> LSN) is buffered."""

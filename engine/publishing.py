@@ -61,7 +61,7 @@ class Gathered:
     rows: int = 0  # events that came, dropped ones included
     size: int = 0  # their bytes
     _order: deque[tuple[int, int, int]] = field(default_factory=deque)
-    _bytes: int = 0
+    kept_bytes: int = 0  # what is kept of them takes so much in a buffer
 
     def add(self, batch: pa.RecordBatch) -> None:
         """Encode a batch, in LSN order, and share it out to its partitions."""
@@ -94,8 +94,8 @@ class Gathered:
         added.total += len(numbers)
         added.last_lsn = numbers[-1]
         self._order.append((number, len(mine), size))
-        self._bytes += size
-        while self._bytes > self.bytes_max and len(self._order) > 1:
+        self.kept_bytes += size
+        while self.kept_bytes > self.bytes_max and len(self._order) > 1:
             self._drop()
 
     def _drop(self) -> None:
@@ -105,7 +105,7 @@ class Gathered:
         added.skipped_through_lsn = added.lsns[count - 1]
         del added.lsns[:count]
         del added.rows[:count]
-        self._bytes -= size
+        self.kept_bytes -= size
 
 
 def with_last(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -234,6 +234,8 @@ def _gathered(
     parts = in_order(cursor, log, partial(written.events_sql, query), first, written.last_lsn)
     for batch in with_last(parts):
         gathered.add(batch)
+        # Old and new events together keep to the bound, in this round too.
+        buffer.make_room(gathered.kept_bytes)
     return gathered
 
 

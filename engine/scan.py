@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 import duckdb
 import pyarrow as pa
 
-from .asking import ask_maybe
+from .asking import ask, ask_maybe
 from .buffer import Hot, PartitionBuffer, StreamBuffer
 from .changes import ChangesQuery
 from .clock import Clock
@@ -34,6 +34,8 @@ from .values.arrow_results import arrow_table
 
 # Fewest log rows that one query of a cold read looks at: a smaller window saves nothing.
 WINDOW_ROWS_MIN = 1024
+# LSNs in which they are looked for, times their number.
+REACH = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -274,21 +276,25 @@ class Scan:
         """Events of a window of log rows; windows without an event of ours are passed over."""
         low = min(self._after.values())
         rows = min(max(2 * limit, WINDOW_ROWS_MIN), BATCH_ROWS)
+        log = self._query.captured.table.log
         while True:
-            window = f"lsn > {low} AND lsn <= {self.through_lsn}"
+            # All the rest of a long log must not be looked at for each batch of it.
+            reach = min(low + REACH * rows, self.through_lsn)
             row = ask_maybe(
                 cursor,
-                f"SELECT lsn FROM {self._query.captured.table.log} WHERE {window} "
+                f"SELECT lsn FROM {log} WHERE lsn > {low} AND lsn <= {reach} "
                 f"ORDER BY lsn LIMIT 1 OFFSET {rows - 1}",
             )
-            high = self.through_lsn if row is None else int(row[0])
+            high = reach if row is None else int(row[0])
             # One more tells whether there are more; two, where the last of `limit` may have a twin.
             table = arrow_table(cursor.execute(self._window_sql(low, high, limit + 2, typed=typed)))
             count = self._whole(table, limit)
             if table.num_rows or high >= self.through_lsn:
                 batch = as_batch(table.slice(0, count))
                 return batch, count == table.num_rows and high >= self.through_lsn
-            low = high
+            # LSNs that no event has may be many: an incarnation passes over a trillion of them.
+            (first,) = ask(cursor, f"SELECT min(lsn) FROM {log} WHERE lsn > {high}")
+            low = self.through_lsn if first is None else min(int(first) - 1, self.through_lsn)
 
     def _whole(self, table: pa.Table, limit: int) -> int:
         """How many of some rows to take: `limit`, or one more where that would part an update."""
@@ -302,7 +308,7 @@ class Scan:
         # tx_last wants the window's last transaction whole.
         whole = (
             f"lsn > {low} AND lsn <= coalesce((SELECT max(last_lsn) FROM {SCHEMA}.commits "
-            f"WHERE first_lsn <= {high}), {high})"
+            f"WHERE {high} BETWEEN first_lsn AND last_lsn), {high})"
         )
         partitions = len(self._buffer.partitions)
         starts = [self._after.get(number, self.through_lsn) for number in range(partitions)]
