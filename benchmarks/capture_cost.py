@@ -142,7 +142,7 @@ def ducktail_runner(path: Path) -> Iterator[tuple[Run, Callable[[], None]]]:
             pass
 
     try:
-        yield execute, lambda: run(database.wait_published(database.last_lsn))
+        yield execute, lambda: run(database.publisher.wait_published(database.commits.last_lsn))
     finally:
         run(session.close())
         database.close()

@@ -38,7 +38,7 @@ def set_stream(
     Raises:
         LockNotAvailable: 55P03. UndefinedObject: 42704, somebody else has dropped it.
     """
-    yield from database.lock_writer(session_id, timeout_ms)
+    yield from database.transactions.lock_writer(session_id, timeout_ms)
     try:
         present, _ = _present(database, stream)
         changed = replace(present, **values)  # type: ignore[arg-type]
@@ -49,10 +49,9 @@ def set_stream(
         run_in_transaction(database, session_id, cursor, [update])
         _show(database, present, changed)
         if changed.buffer_bytes != present.buffer_bytes:
-            bound = min(changed.buffer_bytes, database.settings.buffer_bytes_total)
-            database.buffers[stream.stream_id].resize(bound)
+            database.buffers.resize(changed)
     finally:
-        database.writer_lock.release(session_id)
+        database.transactions.writer_lock.release(session_id)
 
 
 def rename_stream(
@@ -69,7 +68,7 @@ def rename_stream(
         DuplicateObject: 42710, the name is taken. LockNotAvailable: 55P03. UndefinedObject: 42704,
         somebody else has dropped it.
     """
-    yield from database.lock_writer(session_id, timeout_ms)
+    yield from database.transactions.lock_writer(session_id, timeout_ms)
     try:
         present, captured = _present(database, stream)
         renamed = replace(present, name=name)
@@ -85,7 +84,7 @@ def rename_stream(
         run_in_transaction(database, session_id, cursor, statements)
         _show(database, present, renamed)
     finally:
-        database.writer_lock.release(session_id)
+        database.transactions.writer_lock.release(session_id)
 
 
 def _present(database: Database, stream: Stream) -> tuple[Stream, Captured]:
@@ -97,6 +96,6 @@ def _present(database: Database, stream: Stream) -> tuple[Stream, Captured]:
 
 
 def _show(database: Database, before: Stream, after: Stream) -> None:
-    with database.mutex:
+    with database.catalog.mutex:
         database.catalog.replace_stream(before, after)
-        database.catalog_version += 1
+        database.catalog.version += 1

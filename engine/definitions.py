@@ -15,7 +15,6 @@ import duckdb
 
 from .asking import ask_maybe
 from .capture import capture
-from .capture.conflicts import Conflicts
 from .changes import clashing, view_statements
 from .database import Database
 from .duckdb_errors import translated
@@ -169,25 +168,25 @@ def create_stream(
     shape = read_shape(cursor, spec.table_schema, spec.table)
     _check_new(database, cursor, spec, shape)
     key = fold(shape.schema, shape.name)
-    while (future := database.gate.mark(session_id, key)) is not None:
+    while (future := database.transactions.gate.mark(session_id, key)) is not None:
         if not (yield Wait(future, timeout_ms / 1000)):
             raise LockNotAvailable(f'table "{shape.name}" is getting another stream')
     try:
         yield from _wait_for_writers(database, session_id, key, timeout_ms)
-        yield from database.lock_writer(session_id, timeout_ms)
+        yield from database.transactions.lock_writer(session_id, timeout_ms)
         try:
             with plain_division(cursor):
                 return _create_locked(database, session_id, cursor, spec)
         finally:
-            database.writer_lock.release(session_id)
+            database.transactions.writer_lock.release(session_id)
     finally:
-        database.gate.unmark(key)
+        database.transactions.gate.unmark(key)
 
 
 def _wait_for_writers(
     database: Database, session_id: int, key: tuple[str, ...], timeout_ms: int
 ) -> Waiting[None]:
-    for writer, future in database.gate.writers(key):
+    for writer, future in database.transactions.gate.writers(key):
         if writer == session_id:
             continue
         if not (yield Wait(future, timeout_ms / 1000)):
@@ -258,15 +257,15 @@ def _create_locked(
     shape = read_shape(cursor, spec.table_schema, spec.table)
     _check_new(database, cursor, spec, shape)
     known = database.catalog.tables.get(fold(shape.schema, shape.name))
-    base_lsn, txid = database.last_lsn, database.last_txid + 1
-    now_us = max(database.clock.now_us(), database.last_commit_us)
+    base_lsn, txid = database.commits.last_lsn, database.commits.last_txid + 1
+    now_us = database.commits.now_us()
     try:
         cursor.execute("BEGIN")
         captured = known or _new_table(cursor, shape)
         stream = replace(
             _stream_of(spec, captured.shape, captured.table_id, new_id(cursor)),
             created_lsn=base_lsn,
-            created_counter=database.counter + 1,
+            created_counter=database.snapshots.next_counter,
             created_at_us=now_us,
         )
         cursor.execute(_insert_stream_sql(stream))
@@ -277,7 +276,7 @@ def _create_locked(
             sql = snapshot_sql(captured, stream.stream_id, base_lsn, txid)
             events = int((ask_maybe(cursor, sql) or (0,))[0])
         cursor.execute(commit_sql(txid, base_lsn, events, now_us))
-        with database.shield(session_id):
+        with database.sessions.shield(session_id):
             cursor.execute("COMMIT")
     except duckdb.Error as error:
         with suppress(duckdb.Error):
@@ -288,7 +287,7 @@ def _create_locked(
             cursor.execute("ROLLBACK")
         raise
     _show_stream(database, captured, stream)
-    database.note_commit(txid, base_lsn + events, now_us)
+    database.commits.note(txid, base_lsn + events, now_us)
     if events:
         lsns = (base_lsn + 1, base_lsn + events)
         database.publisher.put(Note(txid, *lsns, now_us, {captured.table_id: lsns}))
@@ -350,12 +349,11 @@ def _or_null(value: int | None) -> str:
 
 
 def _show_stream(database: Database, captured: Captured, stream: Stream) -> None:
-    with database.mutex:
+    with database.catalog.mutex:
         database.catalog.put_stream(captured, stream)
-        database.conflicts.setdefault(captured.table_id, Conflicts())
-        database.buffers[stream.stream_id] = database.new_buffer(stream)
-        database.counter += 1
-        database.catalog_version += 1
+        database.catalog.version += 1
+        database.buffers.add(stream)
+        database.snapshots.stream_made(captured.table_id)
 
 
 def drop_stream(
@@ -372,10 +370,10 @@ def drop_stream(
         DependentObjects: 2BP01, a group has unread events and `cascade` is not said.
         LockNotAvailable: 55P03. UndefinedObject: 42704, somebody else has dropped it.
     """
-    yield from database.lock_writer(session_id, timeout_ms)
+    yield from database.transactions.lock_writer(session_id, timeout_ms)
     groups: tuple[Group, ...] = ()
     try:
-        yield from database.wait_published(database.last_lsn)
+        yield from database.publisher.wait_published(database.commits.last_lsn)
         known = database.catalog.stream_by_id(stream.stream_id)
         if known is None:
             raise UndefinedObject(f'stream "{stream.name}" does not exist')
@@ -390,7 +388,7 @@ def drop_stream(
         _drop_locked(database, session_id, cursor, stream, groups)
     finally:
         database.offsets.unlock([group.group_id for group in groups], session_id)
-        database.writer_lock.release(session_id)
+        database.transactions.writer_lock.release(session_id)
 
 
 def _check_all_read(database: Database, stream: Stream, groups: tuple[Group, ...]) -> None:
@@ -432,7 +430,7 @@ def _drop_locked(
         ]
     statements += [
         "DELETE FROM ducktail.meta WHERE name = 'dropped'",
-        f"INSERT INTO ducktail.meta VALUES ('dropped', '{database.last_lsn}')",
+        f"INSERT INTO ducktail.meta VALUES ('dropped', '{database.commits.last_lsn}')",
     ]
     last = len(captured.streams) == 1
     if last:
@@ -440,17 +438,15 @@ def _drop_locked(
             f"DELETE FROM ducktail.table_catalog WHERE table_id = {captured.table_id}",
             f"DROP TABLE {captured.table.log}",
         ]
-    txid, now_us = database.last_txid + 1, max(database.clock.now_us(), database.last_commit_us)
-    statements.append(commit_sql(txid, database.last_lsn, 0, now_us))
+    txid, now_us = database.commits.last_txid + 1, database.commits.now_us()
+    statements.append(commit_sql(txid, database.commits.last_lsn, 0, now_us))
     run_in_transaction(database, session_id, cursor, statements)
-    database.note_commit(txid, database.last_lsn, now_us)
-    with database.mutex:
+    database.commits.note(txid, database.commits.last_lsn, now_us)
+    with database.catalog.mutex:
         database.catalog.drop_stream(stream)
-        database.buffers.pop(stream.stream_id, None)
-        database.counter += 1
-        database.catalog_version += 1
-        if last:
-            database.conflicts.pop(captured.table_id, None)
+        database.catalog.version += 1
+        database.buffers.drop(stream)
+        database.snapshots.stream_dropped(captured.table_id, last=last)
     if tombstone is not None:
         database.offsets.drop_groups([group.group_id for group in groups], tombstone)
 
@@ -476,7 +472,7 @@ def run_in_transaction(
             cursor.execute("BEGIN")
             for statement in statements:
                 cursor.execute(statement).fetchall()
-            with database.shield(session_id):
+            with database.sessions.shield(session_id):
                 cursor.execute("COMMIT")
         except duckdb.Error as error:
             with suppress(duckdb.Error):

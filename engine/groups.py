@@ -11,13 +11,33 @@ from dataclasses import dataclass, replace
 
 from .database import Database
 from .definitions import new_id
-from .errors import DuplicateObject
+from .errors import DuplicateObject, UndefinedObject
 from .live import lag_events
 from .offsets import Move, insert_sql
 from .places import Place, lsns_at
-from .quoting import literal
-from .streams import Group, Stream
+from .quoting import ident, literal
+from .streams import Catalog, Group, Stream
 from .transaction import PendingOffset, Transaction
+
+
+def find_group(catalog: Catalog, stream: Stream, name: str, transaction: Transaction | None) -> Group:
+    """A stream's group by name, one made in this transaction included.
+
+    Raises:
+        UndefinedObject: 42704, there is none.
+    """
+    key = (stream.stream_id, name.lower())
+    group = catalog.groups.get(key)
+    if transaction is not None:
+        group = transaction.new_groups.get(key, group)
+        if group is not None and group.group_id in transaction.dropped_groups:
+            group = None
+    if group is None:
+        raise UndefinedObject(
+            f'consumer group "{name}" of stream "{stream.name}" does not exist',
+            hint=f"CREATE CONSUMER GROUP {ident(name)} ON {ident(stream.name)} makes it.",
+        )
+    return group
 
 
 def create_group(
@@ -54,7 +74,7 @@ def create_group(
 def _group_adder(database: Database, group: Group, move: Move) -> Callable[[], None]:
     def add() -> None:
         database.catalog.groups[group.key] = group
-        database.catalog_version += 1
+        database.catalog.version += 1
         database.offsets.add_group(move)
 
     return add
@@ -78,7 +98,7 @@ def drop_group(database: Database, transaction: Transaction, group: Group) -> No
         known = database.catalog.groups.get(group.key)
         if known is not None and known.group_id == group.group_id:
             del database.catalog.groups[group.key]
-        database.catalog_version += 1
+        database.catalog.version += 1
         database.offsets.drop_groups([group.group_id], tombstone)
 
     transaction.on_commit.append(forget)
@@ -116,7 +136,7 @@ class Shift:
 
 def shifts(database: Database, stream: Stream, present: dict[int, int], to: dict[int, int]) -> list[Shift]:
     """What moving a group's committed LSNs from `present` to `to` would do, by partition."""
-    buffer = database.buffer(stream)
+    buffer = database.buffers.of(stream)
     found = []
     for number in sorted(to):
         partition = buffer.partitions[number]

@@ -11,22 +11,22 @@ import json
 from collections.abc import Callable, Iterator
 from dataclasses import fields
 from datetime import UTC, datetime
-from threading import RLock
 from typing import Any, Protocol
 
 import duckdb
 
 from .asking import ask_maybe
 from .buffer import PartitionBuffer, StreamBuffer
+from .buffers import Buffers
 from .clock import Clock
-from .log import EVENT_NAMES, EventQuery, shown_name
+from .log import EVENT_NAMES, event_query, shown_name
 from .offsets import Offsets, Position
-from .sessions import SessionEntry
+from .sessions import Sessions
 from .settings import Settings
 from .streams import OPERATIONS, Catalog, Group, Stream
+from .transactions import Transactions
 from .values import datarow
 from .values.durations import SECOND_US, interval_text
-from .writer_lock import WriterLock
 
 Row = dict[str, Any]
 # One node: it owns every partition. A cluster's placement comes with forwarding.
@@ -38,18 +38,14 @@ EPOCH = 1
 class LiveSource(Protocol):
     """What the views need of an open database (`database.Database`)."""
 
-    mutex: RLock
     catalog: Catalog
-    buffers: dict[int, StreamBuffer]
+    buffers: Buffers
     offsets: Offsets
     last_reads: dict[tuple[int, int], int]
-    sessions: dict[int, SessionEntry]
-    writer_lock: WriterLock
+    sessions: Sessions
+    transactions: Transactions
     settings: Settings
     clock: Clock
-
-    def event_query(self, stream: Stream) -> EventQuery:
-        """The SELECT of a stream's events."""
 
     def cursor(self, *, utc: bool = False) -> duckdb.DuckDBPyConnection:
         """A cursor of the engine's own."""
@@ -70,7 +66,7 @@ def _names(names: tuple[str, ...]) -> str:
 
 
 def _streams(database: LiveSource) -> list[tuple[Stream, StreamBuffer]]:
-    with database.mutex:
+    with database.catalog.mutex:
         streams = sorted(database.catalog.streams.values(), key=lambda s: s.key)
         return [(s, database.buffers[s.stream_id]) for s in streams]
 
@@ -127,7 +123,7 @@ def partitions(database: LiveSource) -> Iterator[Row]:
 
 def _groups(database: LiveSource) -> Iterator[tuple[Stream, StreamBuffer, Group]]:
     for stream, buffer in _streams(database):
-        with database.mutex:
+        with database.catalog.mutex:
             groups = database.catalog.groups_of(stream.stream_id)
         for group in groups:
             yield stream, buffer, group
@@ -167,7 +163,7 @@ def _ask_log(
 ) -> int:
     """One aggregate over a partition's events after `lsn`, from the log."""
     where = f"lsn > {lsn} AND lsn <= {partition.last_lsn}"
-    sql = database.event_query(stream).sql(where, "false")
+    sql = event_query(database.catalog, stream).sql(where, "false")
     cursor = database.cursor(utc=True)
     try:
         row = ask_maybe(cursor, f"SELECT {aggregate} FROM ({sql}) WHERE partition = {number}")
@@ -242,10 +238,9 @@ def _trimmed_unread(
 
 def sessions(database: LiveSource) -> Iterator[Row]:
     """ducktail.sessions."""
-    holder, waiting = database.writer_lock.holder(), database.writer_lock.waiting()
-    with database.mutex:
-        entries = list(database.sessions.values())
-    for entry in entries:
+    writer_lock = database.transactions.writer_lock
+    holder, waiting = writer_lock.holder(), writer_lock.waiting()
+    for entry in database.sessions.entries():
         lock = "holds" if entry.session_id == holder else None
         yield {
             "session_id": entry.session_id,

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from .partitioning import hash_sql
 from .quoting import ident, literal
 from .storage.schema import SCHEMA
-from .streams import Captured, Stream
+from .streams import Captured, Catalog, Stream
 from .table import Column, TableShape
 from .values.json_images import object_sql
 
@@ -283,3 +283,9 @@ class EventQuery:
             f"lsn > coalesce((SELECT max(trimmed_through_lsn) FROM {SCHEMA}.stream_edges "
             f"WHERE stream_id = {self.stream.stream_id}), 0)"
         )
+
+
+def event_query(catalog: Catalog, stream: Stream) -> EventQuery:
+    """The SELECT of a stream's events."""
+    with catalog.mutex:
+        return EventQuery(stream, catalog.table_by_id(stream.table_id))

@@ -11,7 +11,9 @@ from dataclasses import dataclass, field
 
 from .asking import ask
 from .database import Database
-from .streams import Stream
+from .errors import InvalidParameterValue
+from .offsets import going_back
+from .streams import Group, Stream
 from .transaction import Transaction
 
 EARLIEST, LATEST, AFTER, TIMESTAMP = "earliest", "latest", "after", "timestamp"
@@ -47,12 +49,12 @@ def lsns_at(
         InvalidParameterValue: 22023, a partition that is not there, an LSN past the stream's end.
     """
     if place.kind == AFTER:
-        database.check_lsns(stream, place.after)
+        check_lsns(database, stream, place.after)
         return dict(place.after)
-    buffer = database.buffer(stream)
+    buffer = database.buffers.of(stream)
     kind, before_lsn = place.kind, 0
     if kind == TIMESTAMP:
-        if place.at_us > max(database.clock.now_us(), database.last_commit_us):
+        if place.at_us > database.commits.now_us():
             kind = LATEST
         else:
             before_lsn = last_lsn_before(database, place.at_us)
@@ -80,3 +82,54 @@ def last_lsn_before(database: Database, at_us: int) -> int:
     finally:
         cursor.close()
     return int(row[0])
+
+
+def check_no_hole(database: Database, lsn: int) -> None:
+    """Refuse a position of events that a restore or an accepted loss has taken away.
+
+    Raises:
+        InvalidParameterValue: 22023.
+    """
+    for hole in database.holes:
+        if hole.has(lsn):
+            raise InvalidParameterValue(
+                f"LSN {lsn} is of events that the database has lost",
+                detail=f"It was restored, or opened without them: LSN {hole.after} is the last one "
+                f"before that, and what came afterwards begins at {hole.through + 1}.",
+                hint=f"Go on AFTER {hole.after}.",
+            )
+
+
+def check_lsns(database: Database, stream: Stream, lsns: Mapping[int, int]) -> None:
+    """Refuse partitions that a stream has not, and LSNs past its end.
+
+    Raises:
+        InvalidParameterValue: 22023.
+    """
+    end_lsn = database.buffers.of(stream).end_lsn
+    for partition, lsn in lsns.items():
+        check_no_hole(database, lsn)
+        if not 0 <= partition < stream.partitions:
+            raise InvalidParameterValue(
+                f'stream "{stream.name}" has no partition {partition}',
+                detail=f"Its partitions are 0 to {stream.partitions - 1}.",
+            )
+        if lsn > end_lsn:
+            raise InvalidParameterValue(
+                f"offset {lsn} of partition {partition} is past the end of stream "
+                f'"{stream.name}", {end_lsn}'
+            )
+
+
+def check_commit(database: Database, stream: Stream, group: Group, lsns: dict[int, int]) -> None:
+    """Hold an offset commit against what can be known at once.
+
+    Raises:
+        InvalidParameterValue: 22023, a partition that is not there, an LSN past the end or back.
+    """
+    standing = database.offsets.positions(group.group_id)
+    check_lsns(database, stream, lsns)
+    for partition, lsn in lsns.items():
+        present = standing.get(partition)
+        if present is not None and lsn < present.lsn:
+            raise going_back(group.name, partition, lsn, present.lsn)

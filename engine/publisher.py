@@ -20,6 +20,8 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 
+from .waiting import Wait, Waiting
+
 logger = logging.getLogger(__name__)
 
 # Notes waiting to be published; beyond it a commit waits for the publisher (it holds a few bytes
@@ -82,6 +84,12 @@ class Publisher:
             self._waiters.append((lsn, future))
             self._condition.notify_all()
             return future
+
+    def wait_published(self, lsn: int) -> Waiting[None]:
+        """Wait until every event up to `lsn` is readable."""
+        future = self.wait_for(lsn)
+        if future is not None:
+            yield Wait(future)
 
     def close(self) -> None:
         """Publish what is there and end the thread."""

@@ -27,15 +27,19 @@ import duckdb
 
 from .asking import ask, ask_maybe
 from .buffer import StreamBuffer
+from .buffers import Buffers
 from .clock import Clock
+from .commits import Commits
 from .duckdb_errors import translated
 from .edges import BY_BYTES, BY_TIME, Edge, Edges, read_edges
 from .errors import LockNotAvailable
-from .log import EventQuery
+from .log import event_query
 from .offsets import Offsets
+from .publisher import Publisher
 from .storage.schema import SCHEMA
 from .streams import Captured, Catalog, Stream
-from .waiting import Waiting, run
+from .transactions import Transactions
+from .waiting import run
 
 logger = logging.getLogger(__name__)
 
@@ -51,25 +55,13 @@ LOCK_WAIT_MS = 60_000
 class Retaining(Protocol):
     """What retention needs of an open database (`database.Database`)."""
 
-    mutex: threading.RLock
-    edges_lock: threading.Lock
     catalog: Catalog
-    buffers: dict[int, StreamBuffer]
+    buffers: Buffers
     offsets: Offsets
+    publisher: Publisher
+    commits: Commits
+    transactions: Transactions
     clock: Clock
-    last_lsn: int
-
-    def event_query(self, stream: Stream) -> EventQuery:
-        """The SELECT of a stream's events."""
-
-    def lock_writer(self, session_id: int, timeout_ms: int) -> Waiting[None]:
-        """Wait for the writer lock."""
-
-    def unlock_writer(self, session_id: int) -> None:
-        """Let go of it."""
-
-    def wait_published(self, lsn: int) -> Waiting[None]:
-        """Wait until every event up to `lsn` is readable."""
 
     def has_fallen(self) -> bool:
         """Whether DuckDB has given the database up."""
@@ -151,7 +143,7 @@ class Retention:
         with self._passing:
             try:
                 # Bytes are counted when events are published.
-                run(self._database.wait_published(self._database.last_lsn))
+                run(self._database.publisher.wait_published(self._database.commits.last_lsn))
                 failure: duckdb.Error | None = None
                 for captured in self._tables():
                     if self._stop.is_set():
@@ -186,7 +178,7 @@ class Retention:
                 raise translated(error) from error
 
     def _tables(self) -> list[Captured]:
-        with self._database.mutex:
+        with self._database.catalog.mutex:
             return list(self._database.catalog.tables.values())
 
     # What must go.
@@ -229,7 +221,7 @@ class Retention:
             self._find_first(cut.stream)
 
     def _streams(self, table_id: int) -> tuple[Stream, ...]:
-        with self._database.mutex:
+        with self._database.catalog.mutex:
             tables = self._database.catalog.tables.values()
             return next((t.streams for t in tables if t.table_id == table_id), ())
 
@@ -243,11 +235,11 @@ class Retention:
             f"SELECT min(last_lsn) FROM {SCHEMA}.commits WHERE last_lsn >= {goal.through_lsn}",
         )
         through_lsn = int(row[0])
-        if through_lsn > self._database.last_lsn:
+        if through_lsn > self._database.commits.last_lsn:
             return None  # Its COMMIT has not returned yet: the next pass sees.
         # The buffers must hold what is counted before they let go of it.
-        run(self._database.wait_published(through_lsn))
-        query = self._database.event_query(stream)
+        run(self._database.publisher.wait_published(through_lsn))
+        query = event_query(self._database.catalog, stream)
         going = query.sql(f"lsn > {before.through_lsn} AND lsn <= {through_lsn}", "false")
         partitions = dict(before.partitions)
         for number, last, count in self._cursor.execute(
@@ -260,7 +252,7 @@ class Retention:
 
     def _passed(self, stream: Stream, before: Edges, after: Edges, going: str) -> tuple[Passed, ...]:
         """The groups whose committed LSN is among what goes, with their exact places there."""
-        with self._database.mutex:
+        with self._database.catalog.mutex:
             groups = self._database.catalog.groups_of(stream.stream_id)
         behind = [
             (group.group_id, number, position.lsn)
@@ -292,7 +284,7 @@ class Retention:
                     f"{passed.partition}, {passed.lsn}, {passed.position})",
                 ]
         # A refill must not read the edges from before, and put its buffers up after.
-        with self._database.edges_lock:
+        with self._database.buffers.edges_lock:
             self._transaction(statements)
             for cut in cuts:
                 self._database.buffers[cut.stream.stream_id].trim(cut.edges)
@@ -308,7 +300,7 @@ class Retention:
         after, width = buffer.edge_lsn, WINDOW_LSNS
         while (missing := _without_first(buffer)) and after < buffer.end_lsn:
             window = f"lsn > {after} AND lsn <= {after + width}"
-            sql = self._database.event_query(stream).sql(window, "false")
+            sql = event_query(self._database.catalog, stream).sql(window, "false")
             found = self._cursor.execute(
                 f"SELECT partition, min(lsn) FROM ({sql}) GROUP BY partition"
             ).fetchall()
@@ -338,7 +330,7 @@ class Retention:
         if not streams:
             return None
         edge = min(self._edge(stream) for stream in streams)
-        with self._database.mutex:
+        with self._database.catalog.mutex:
             log = self._database.catalog.table_by_id(table_id).table.log
         # Rows are in LSN order; this only says where a step begins and ends.
         row = ask_maybe(self._cursor, f"SELECT lsn FROM {log} LIMIT 1")
@@ -375,17 +367,17 @@ class Retention:
         row = ask(self._cursor, f"SELECT count(*) FROM {SCHEMA}.stream_catalog")
         if int(row[0]) != len(streams):
             return 0
-        return min(map(self._edge, streams), default=self._database.last_lsn)
+        return min(map(self._edge, streams), default=self._database.commits.last_lsn)
 
     # Transactions.
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
-        run(self._database.lock_writer(self._owner, LOCK_WAIT_MS))
+        run(self._database.transactions.lock_writer(self._owner, LOCK_WAIT_MS))
         try:
             yield
         finally:
-            self._database.unlock_writer(self._owner)
+            self._database.transactions.writer_lock.release(self._owner)
 
     def _transaction(self, statements: Sequence[str]) -> None:
         """All of these statements or none."""

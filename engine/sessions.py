@@ -11,10 +11,11 @@ import logging
 import os
 import threading
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 
 from .clock import Clock
-from .errors import DucktailError, IdleInTransactionTimeout
+from .errors import DucktailError, IdleInTransactionTimeout, IoError
 
 logger = logging.getLogger(__name__)
 
@@ -37,6 +38,7 @@ class SessionEntry:
             the watchdog's thread.
         warn: ends what the session is doing with an error, since the database has fallen.
         let_go: closes its cursors, once it is at rest; False where it is not in time.
+        shield: within, a cancel of the session does not interrupt DuckDB.
         idle_timeout_ms: its idle_in_transaction_session_timeout; 0 is never.
     """
 
@@ -46,6 +48,7 @@ class SessionEntry:
     end: Callable[[DucktailError], bool]
     warn: Callable[[DucktailError], None]
     let_go: Callable[[DucktailError], bool]
+    shield: Callable[[], AbstractContextManager[None]]
     idle_timeout_ms: int
     state: str = IDLE
     since_us: int = 0
@@ -54,11 +57,71 @@ class SessionEntry:
     has_snapshot: bool = False
 
 
+class Sessions:
+    """The open sessions, by number; safe to use from several threads.
+
+    Args:
+        fallen: what is answered while DuckDB has given the database up, None while it has not.
+    """
+
+    def __init__(self, fallen: Callable[[], DucktailError | None]) -> None:
+        self._fallen = fallen
+        self._mutex = threading.Lock()
+        self._entries: dict[int, SessionEntry] = {}
+        self._last_id = 0
+
+    def new_id(self) -> int:
+        """A number for a session, from 1, not used again while the database is open."""
+        with self._mutex:
+            self._last_id += 1
+            return self._last_id
+
+    def register(self, entry: SessionEntry) -> None:
+        """Make a session known, before it has a cursor; its id comes from `new_id`.
+
+        Raises:
+            IoError: 58030, DuckDB has given the database up, and its file is not open again yet.
+        """
+        with self._mutex:
+            fallen = self._fallen()
+            if fallen is not None:
+                raise fallen
+            self._entries[entry.session_id] = entry
+
+    def unregister(self, session_id: int) -> None:
+        """A session has ended."""
+        with self._mutex:
+            self._entries.pop(session_id, None)
+
+    def entries(self) -> list[SessionEntry]:
+        """Those that are open now."""
+        with self._mutex:
+            return list(self._entries.values())
+
+    def shield(self, session_id: int) -> AbstractContextManager[None]:
+        """Within, a cancel of the session does not interrupt DuckDB: a COMMIT is all or nothing."""
+        entry = self._entries.get(session_id)
+        return nullcontext() if entry is None else entry.shield()
+
+    def let_go(self, error: DucktailError) -> None:
+        """Make all of them close their cursors.
+
+        Raises:
+            IoError: 58030, some are still at work.
+        """
+        entries = self.entries()
+        for entry in entries:
+            entry.warn(error)
+        late = [entry.session_id for entry in entries if not entry.let_go(error)]
+        if late:
+            raise IoError(f"sessions {late} are still at work on what has been given up")
+
+
 @dataclass(slots=True)
 class Watchdog:
     """The thread that ends sessions which idle in a transaction for too long, or in the WAL's way."""
 
-    sessions: dict[int, SessionEntry]
+    sessions: Sessions
     clock: Clock
     wal_path: str | None
     wal_bytes_max: int
@@ -87,7 +150,7 @@ class Watchdog:
     def _tick_s(self) -> float:
         waits = [
             entry.idle_timeout_ms / 1000
-            for entry in list(self.sessions.values())
+            for entry in self.sessions.entries()
             if entry.idle_timeout_ms and entry.state in (IN_TRANSACTION, FAILED)
         ]
         return min(TICK_S, *(wait / 4 for wait in waits)) if waits else TICK_S
@@ -95,7 +158,7 @@ class Watchdog:
     def look(self) -> None:
         """End what is due now."""
         now = self.clock.monotonic_s()
-        idle = [e for e in list(self.sessions.values()) if e.state in (IN_TRANSACTION, FAILED)]
+        idle = [e for e in self.sessions.entries() if e.state in (IN_TRANSACTION, FAILED)]
         for entry in idle:
             if entry.idle_timeout_ms and now - entry.since_s >= entry.idle_timeout_ms / 1000:
                 self._end(
@@ -107,7 +170,7 @@ class Watchdog:
                 )
         if self._wal_bytes() > self.wal_bytes_max:
             # An unfinished result outside a transaction has a snapshot as well.
-            entries = list(self.sessions.values())
+            entries = self.sessions.entries()
             self._end_oldest([e for e in entries if e.state != ACTIVE and e.has_snapshot])
 
     def _end(self, entry: SessionEntry, error: DucktailError) -> bool:

@@ -6,6 +6,7 @@ the engine's commits change (under its mutex), so that finding a stream costs no
 
 from __future__ import annotations
 
+import threading
 from dataclasses import dataclass, field, replace
 
 from .capture.capture import CapturedTable
@@ -142,11 +143,18 @@ class Captured:
 
 @dataclass(slots=True)
 class Catalog:
-    """All streams, groups and captured tables of the database; the engine's mutex guards changes."""
+    """All streams, groups and captured tables of the database.
+
+    Args:
+        version: counts up where what a name means may have changed, in DuckDB's catalog as well.
+        mutex: guards changes of it, and of what follows it in memory; no DuckDB call is made under it.
+    """
 
     tables: dict[tuple[str, ...], Captured] = field(default_factory=dict)
     streams: dict[tuple[str, ...], Stream] = field(default_factory=dict)
     groups: dict[tuple[int, str], Group] = field(default_factory=dict)
+    version: int = 0
+    mutex: threading.RLock = field(default_factory=threading.RLock, compare=False, repr=False)
 
     def table_by_id(self, table_id: int) -> Captured:
         """The captured table with this number."""

@@ -47,9 +47,10 @@ def define(session: Context, classified: Classified, parameters: tuple[object, .
         _guard_macro(session, facts)
     if session.in_block:
         session.touched()
+    transactions = session.database.transactions
     try:
         for key in keys:
-            free = yield from session.database.enter_plain(session.id, key, session.lock_timeout_ms)
+            free = yield from transactions.enter_plain(session.id, key, session.lock_timeout_ms)
             if not free and not _harmless(facts):
                 raise LockNotAvailable(f'table "{key[-1]}" has just got a stream', hint="Try again.")
         try:
@@ -61,8 +62,8 @@ def define(session: Context, classified: Classified, parameters: tuple[object, .
             raise translated(error, classified.text) from error
     finally:
         if not session.in_block:
-            session.database.gate.leave(session.id)
-    session.database.catalog_version += 1
+            transactions.gate.leave(session.id)
+    session.database.catalog.version += 1
     session.ddl_in_block = session.in_block
     if facts.object_type == "INDEX":
         _note_index(session)
@@ -149,7 +150,7 @@ def _guard(session: Context, facts: DdlFacts) -> list[Key]:
             _guard_schema(session, facts, name[-1].lower())
     if facts.verb == "DROP" and facts.cascade:
         # Any table may go with it: a CREATE STREAM beside it has to wait.
-        return [key for key in _tables(session) if session.database.captured(key) is None]
+        return [key for key in _tables(session) if key not in session.database.catalog.tables]
     if facts.object_type == "SCHEMA":
         return []
     for name in facts.names:
@@ -163,7 +164,7 @@ def _guard(session: Context, facts: DdlFacts) -> list[Key]:
     key = session.names.table_key(facts.table)
     if key[0] == OURS:
         raise InsufficientPrivilege(f'schema "{OURS}" belongs to ducktail')
-    if session.database.captured(key) is not None:
+    if key in session.database.catalog.tables:
         if not _harmless(facts):
             _refuse_captured_ddl(facts, key)
         return []
@@ -217,7 +218,7 @@ def _note_index(session: Context) -> None:
     database = session.database
 
     def changed() -> None:
-        database.indexes_changed = True
+        database.transactions.indexes_changed = True
 
     if session.in_block:
         session.opened().indexes_changed = True

@@ -19,6 +19,8 @@ from ..engine.errors import (
     InvalidTextRepresentation,
     UndefinedObject,
 )
+from ..engine.groups import find_group
+from ..engine.moving import lock_group
 from ..engine.places import Place, lsns_at
 from ..engine.storage.schema import LIVE_VIEWS
 from ..engine.streams import Group, Stream
@@ -98,8 +100,8 @@ def _timestamp_us(session: Context, literal: str) -> int:
 
 def _with_writer_lock(session: Context, transaction: Transaction) -> Waiting[None]:
     """A group begins or ends at one place of the commit order, and all before it is readable."""
-    yield from session.database.lock_for(transaction, session.lock_timeout_ms)
-    yield from session.database.wait_published(session.database.last_lsn)
+    yield from session.database.transactions.lock_for(transaction, session.lock_timeout_ms)
+    yield from session.database.publisher.wait_published(session.database.commits.last_lsn)
 
 
 def drop_group(session: Context, dropped: st.DropGroup, parameters: Values) -> Waiting[Result]:
@@ -109,8 +111,8 @@ def drop_group(session: Context, dropped: st.DropGroup, parameters: Values) -> W
 
     def work(transaction: Transaction) -> Waiting[None]:
         yield from _with_writer_lock(session, transaction)
-        group = session.database.group(stream, name, transaction)
-        yield from session.database.lock_group(transaction, group, session.lock_timeout_ms)
+        group = find_group(session.database.catalog, stream, name, transaction)
+        yield from lock_group(session.database.offsets, transaction, group, session.lock_timeout_ms)
         groups.drop_group(session.database, transaction, group)
 
     if dropped.if_exists and not _there_is(session, stream, name):
@@ -122,7 +124,7 @@ def drop_group(session: Context, dropped: st.DropGroup, parameters: Values) -> W
 
 def _there_is(session: Context, stream: Stream, name: str) -> bool:
     try:
-        session.database.group(stream, name, session.transaction)
+        find_group(session.database.catalog, stream, name, session.transaction)
     except UndefinedObject:
         return False
     return True
@@ -137,9 +139,9 @@ def set_group(session: Context, asked: st.SetGroup, parameters: Values) -> Waiti
 
     def work(transaction: Transaction) -> Waiting[None]:
         # As all that writes group_catalog, under the writer lock: DuckDB fails two that meet there.
-        yield from session.database.lock_for(transaction, session.lock_timeout_ms)
-        group = session.database.group(stream, name, transaction)
-        yield from session.database.lock_group(transaction, group, session.lock_timeout_ms)
+        yield from session.database.transactions.lock_for(transaction, session.lock_timeout_ms)
+        group = find_group(session.database.catalog, stream, name, transaction)
+        yield from lock_group(session.database.offsets, transaction, group, session.lock_timeout_ms)
         groups.set_on_gap(session.database, transaction, group, on_gap)
 
     yield from session.unit(work)
@@ -166,13 +168,14 @@ def seek_group(session: Context, asked: st.SeekGroup, parameters: Values) -> Wai
         return groups.shifts(session.database, stream, committed_lsns(session, stream, group), chosen)
 
     # What was committed before this statement is readable, so it may be skipped.
-    yield from session.database.wait_published(session.database.last_lsn)
+    yield from session.database.publisher.wait_published(session.database.commits.last_lsn)
     if asked.dry_run:
-        return _moved(plan(session.transaction, session.database.group(stream, name, session.transaction)))
+        group = find_group(session.database.catalog, stream, name, session.transaction)
+        return _moved(plan(session.transaction, group))
 
     def work(transaction: Transaction) -> Waiting[list[groups.Shift]]:
-        group = session.database.group(stream, name, transaction)
-        yield from session.database.lock_group(transaction, group, session.lock_timeout_ms)
+        group = find_group(session.database.catalog, stream, name, transaction)
+        yield from lock_group(session.database.offsets, transaction, group, session.lock_timeout_ms)
         moved = plan(transaction, group)
         key = (stream.stream_id, group.group_id)
         session.positions.void(key, "SEEK has moved the group")
@@ -193,8 +196,8 @@ def _moved(shifts: list[groups.Shift]) -> Result:
 def describe_group(session: Context, asked: st.DescribeGroup, parameters: Values) -> Waiting[Result]:
     """DESCRIBE CONSUMER GROUP: its definition and how far it is, a property a row."""
     stream = session.names.stream(asked.stream.parts, asked.stream.position)
-    group = session.database.group(stream, text(asked.group, parameters), None)
-    yield from session.database.wait_published(session.database.last_lsn)
+    group = find_group(session.database.catalog, stream, text(asked.group, parameters), None)
+    yield from session.database.publisher.wait_published(session.database.commits.last_lsn)
     names = [name for name, _ in LIVE_VIEWS["consumer_groups"]]
     row = ask_maybe(
         session.meta,

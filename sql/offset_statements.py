@@ -11,7 +11,9 @@ from __future__ import annotations
 from concurrent.futures import Future
 
 from ..engine.errors import SerializationFailure
+from ..engine.groups import find_group
 from ..engine.offsets import Request, going_back
+from ..engine.places import check_commit, check_lsns
 from ..engine.streams import Group, Stream
 from ..engine.transaction import PendingOffset, Transaction
 from ..engine.waiting import Wait, Waiting
@@ -44,7 +46,7 @@ def _commit(
     lsns: dict[int, int] | None,
 ) -> Waiting[None]:
     stream = session.names.stream(asked.stream.parts, asked.stream.position)
-    group = session.database.group(stream, group_name, session.transaction)
+    group = find_group(session.database.catalog, stream, group_name, session.transaction)
     began: dict[int, int] = {}
     seeks: int | None = None
     if lsns is None:
@@ -53,14 +55,14 @@ def _commit(
         lsns, began = position.lsns, position.began
     else:
         # What was committed before this statement is readable, so it may be committed.
-        yield from session.database.wait_published(session.database.last_lsn)
+        yield from session.database.publisher.wait_published(session.database.commits.last_lsn)
     if session.in_block:
         transaction = session.opened()
-        session.database.check_lsns(stream, lsns)
+        check_lsns(session.database, stream, lsns)
         _keep(session, transaction, group, dict(lsns), began)
         session.notice("the offsets are committed when the transaction is", hint="COMMIT makes them durable.")
         return
-    session.database.check_commit(stream, group, dict(lsns))
+    check_commit(session.database, stream, group, dict(lsns))
     yield from _submit(session, group, dict(lsns), seeks)
 
 

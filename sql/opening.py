@@ -13,6 +13,8 @@ from dataclasses import dataclass, replace
 
 from ..engine.asking import ask
 from ..engine.errors import InvalidParameterValue
+from ..engine.groups import find_group
+from ..engine.places import check_no_hole
 from ..engine.scan import Scan, ScanRange, gone
 from ..engine.streams import Group, Stream
 from ..engine.waiting import Waiting
@@ -72,7 +74,8 @@ def open_scan(session: Context, wanted: st.Scan, parameters: Values, pruning: Pr
     stream = session.names.stream(wanted.stream.parts, wanted.stream.position)
     group = None
     if wanted.group is not None:
-        group = session.database.group(stream, text(wanted.group, parameters), session.transaction)
+        name = text(wanted.group, parameters)
+        group = find_group(session.database.catalog, stream, name, session.transaction)
     through_lsn = yield from _end_lsn(session)
     partitions = _partitions(stream, wanted, parameters, pruning)
     committed: dict[int, int] = {}
@@ -82,7 +85,7 @@ def open_scan(session: Context, wanted: st.Scan, parameters: Values, pruning: Pr
     if wanted.after is not None:
         after = _after(stream, wanted.after, parameters, partitions)
         for lsn in after.values():
-            session.database.check_no_hole(lsn)
+            check_no_hole(session.database, lsn)
         # AFTER 0 is what is retained; a map is exact in each partition that it names.
         from_start = frozenset(partition for partition, lsn in after.items() if lsn == 0)
     elif group is not None:
@@ -101,7 +104,7 @@ def open_scan(session: Context, wanted: st.Scan, parameters: Values, pruning: Pr
     )
     if group is not None and wanted.after is None and group.on_gap == "earliest":
         bounds = _over_gaps(session, stream, bounds)
-    first = session.database.scan(stream, bounds)
+    first = session.database.buffers.scan(stream, bounds)
     if group is not None and wanted.after is None:
         _note_read(session, group, committed)
     elif group is not None:
@@ -124,7 +127,7 @@ def _passed(session: Context, group: Group | None, committed: Mapping[int, int])
 
 def _over_gaps(session: Context, stream: Stream, bounds: ScanRange) -> ScanRange:
     """The same read, from the first retained event where the next one is gone; told as a WARNING."""
-    buffer = session.database.buffer(stream)
+    buffer = session.database.buffers.of(stream)
     with buffer.mutex:
         lost = [
             gone(stream, partition, number, lsn, bounds)
@@ -138,7 +141,7 @@ def _over_gaps(session: Context, stream: Stream, bounds: ScanRange) -> ScanRange
 
 def new_scan(session: Context, opened: Opened) -> Scan:
     """Begin to read an opened scan."""
-    return session.database.scan(opened.stream, opened.bounds, changes=opened.changes)
+    return session.database.buffers.scan(opened.stream, opened.bounds, changes=opened.changes)
 
 
 def _end_lsn(session: Context) -> Waiting[int]:
@@ -147,8 +150,8 @@ def _end_lsn(session: Context) -> Waiting[int]:
         row = ask(transaction.cursor, "SELECT coalesce(max(last_lsn), 0) FROM ducktail.commits")
         through_lsn = int(row[0])
     else:
-        through_lsn = session.database.last_lsn
-    yield from session.database.wait_published(through_lsn)
+        through_lsn = session.database.commits.last_lsn
+    yield from session.database.publisher.wait_published(through_lsn)
     return through_lsn
 
 

@@ -72,7 +72,7 @@ def refuse_captured(session: Context, text: str) -> list[Key]:
     keys += [session.names.table_key(name) for name in cte_targets(text)]
     # A net under the net, as DuckDB does not tell what such an expression writes.
     for key in (*keys, *_named_anywhere(session, text)):
-        if session.database.captured(key) is not None:
+        if key in session.database.catalog.tables:
             raise NotSupported(
                 f'table "{key[-1]}" has a stream, and this statement cannot be captured',
                 hint="Write it as an INSERT, UPDATE or DELETE of its own.",
@@ -85,15 +85,16 @@ def _run_writing(session: Context, text: str, parameters: tuple[object, ...]) ->
     keys = refuse_captured(session, text)
     if session.in_block:
         session.touched()
+    transactions = session.database.transactions
     try:
         for key in keys:
-            free = yield from session.database.enter_plain(session.id, key, session.lock_timeout_ms)
+            free = yield from transactions.enter_plain(session.id, key, session.lock_timeout_ms)
             if not free:
                 raise LockNotAvailable(f'table "{key[-1]}" has just got a stream', hint="Try again.")
         return (yield from run_whole(session, text, parameters))
     finally:
         if not session.in_block:
-            session.database.gate.leave(session.id)
+            transactions.gate.leave(session.id)
 
 
 def run_whole(session: Context, text: str, parameters: tuple[object, ...]) -> Waiting[Result]:

@@ -26,6 +26,7 @@ from ..engine.errors import (
     UndefinedFunction,
     UndefinedTable,
 )
+from ..engine.groups import find_group
 from ..engine.log import EVENT_TYPES
 from ..engine.quoting import ident
 from ..engine.scan import Scan
@@ -79,7 +80,7 @@ def explainable(session: Context, query: Query) -> str:
     for scan in query.scans:
         stream = session.names.stream(scan.stream.parts, scan.stream.position)
         if isinstance(scan.group, str):
-            session.database.group(stream, scan.group, session.transaction)
+            find_group(session.database.catalog, stream, scan.group, session.transaction)
         view = stream.name if changes_of(session, scan) is None else view_name(stream)
         pieces.append(relation_of(scan, f"{ident(stream.schema)}.{ident(view)}"))
     return cut(query.text, pieces)

@@ -26,7 +26,8 @@ from typing import TypeVar
 import duckdb
 
 from ..engine.asking import ask_maybe
-from ..engine.database import UNKNOWN, Database
+from ..engine.commits import UNKNOWN
+from ..engine.database import Database
 from ..engine.duckdb_errors import translated
 from ..engine.errors import (
     AdminShutdown,
@@ -99,7 +100,7 @@ class Session:
         self.database = database
         self.wire = wire
         self.user = user
-        self.id = database.new_session_id()
+        self.id = database.sessions.new_id()
         bounds = database.settings
         self.variables = Variables(
             {
@@ -143,11 +144,12 @@ class Session:
             self._end_idle,
             self._warn,
             self._let_go,
+            self._shield,
             bounds.idle_in_transaction_session_timeout_ms,
         )
         self._mark(IDLE)
         with self._busy:
-            database.register(self.entry)
+            database.sessions.register(self.entry)
             try:
                 self.generation = database.generation
                 self.cursor, self.meta = database.cursor(), database.cursor()
@@ -156,9 +158,8 @@ class Session:
                 self.frames = Frames(self.cursor, self.names, self._forget_plans)
                 self._apply_at_start(settings or {})
             except BaseException:
-                database.unregister(self.id)
+                database.sessions.unregister(self.id)
                 raise
-        database.shields[self.id] = self._shield
 
     # What the driver asks.
 
@@ -191,7 +192,7 @@ class Session:
         """
         if not self._running:
             yield from self.database.standing()
-        key = (text, tuple(oids), self.database.catalog_version)
+        key = (text, tuple(oids), self.database.catalog.version)
         found = self._statements.pop(key, None)
         if found is None or self.ddl_in_block:
             with self.looking():
@@ -358,8 +359,7 @@ class Session:
                 self._drop_result()
                 if self.in_block:
                     self.rollback_block()
-            self.database.unregister(self.id)
-            self.database.shields.pop(self.id, None)
+            self.database.sessions.unregister(self.id)
             self._free()
         return
         yield
@@ -403,13 +403,13 @@ class Session:
         """The block's DuckDB transaction, begun if it was not."""
         assert self.block == OPEN
         if self.transaction is None:
-            self.transaction = self.database.begin(self.id, self.cursor, self.user)
+            self.transaction = self.database.transactions.begin(self.id, self.cursor, self.user)
         return self.transaction
 
     def touched(self) -> Transaction:
         """The block's transaction, about to have an MVCC snapshot."""
         transaction = self.opened()
-        self.database.touch(transaction)
+        self.database.snapshots.touch(transaction)
         self.entry.has_snapshot = True
         return transaction
 
@@ -419,7 +419,7 @@ class Session:
         committed = False
         try:
             if transaction is not None:
-                yield from self.database.commit(transaction, self.lock_timeout_ms)
+                yield from self.database.transactions.commit(transaction, self.lock_timeout_ms)
             committed = True
         finally:
             self._block_ended(committed=committed)
@@ -429,14 +429,14 @@ class Session:
         self._drop_result()
         transaction, self.transaction = self.transaction, None
         if transaction is not None:
-            self.database.rollback(transaction)
+            self.database.transactions.rollback(transaction)
         self._block_ended(committed=False)
 
     def _block_ended(self, *, committed: bool) -> None:
         self.block, self.implicit = NONE, False
         if self.ddl_in_block:
             self.ddl_in_block = False
-            self.database.catalog_version += 1
+            self.database.catalog.version += 1
         self.positions.transaction_ended(committed=committed)
         self.frames.transaction_ended(committed=committed)
         self.entry.transaction_us, self.entry.has_snapshot = None, False
@@ -456,7 +456,7 @@ class Session:
             return
         transaction, self.transaction = self.transaction, None
         if transaction is not None:
-            self.database.rollback(transaction)
+            self.database.transactions.rollback(transaction)
         self.positions.transaction_ended(committed=False)
         self.frames.transaction_ended(committed=False)
         self.entry.has_snapshot = False
@@ -466,13 +466,13 @@ class Session:
         """Do `work` in the block's transaction, or in one of its own that commits with it."""
         if self.in_block:
             return (yield from work(self.opened()))
-        transaction = self.database.begin(self.id, self.cursor, self.user)
+        transaction = self.database.transactions.begin(self.id, self.cursor, self.user)
         try:
             result = yield from work(transaction)
         except BaseException:
-            self.database.rollback(transaction)
+            self.database.transactions.rollback(transaction)
             raise
-        yield from self.database.commit(transaction, self.lock_timeout_ms)
+        yield from self.database.transactions.commit(transaction, self.lock_timeout_ms)
         return result
 
     def _is_temporary(self, name: str) -> bool:

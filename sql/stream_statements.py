@@ -12,6 +12,7 @@ from ..engine.errors import (
     InvalidTextRepresentation,
     NotSupported,
 )
+from ..engine.groups import find_group
 from ..engine.log import EVENT_COLUMNS
 from ..engine.storage.schema import LIVE_VIEWS
 from ..engine.streams import DEFAULT_BUFFER_BYTES, DEFAULT_RETENTION_US, Stream
@@ -259,13 +260,13 @@ def show(session: Context, asked: st.Statement, parameters: Values) -> Waiting[R
         values += [stream.schema, stream.name]
     if isinstance(asked, st.ShowOffsets):
         assert stream is not None
-        group = session.database.group(stream, text(asked.group, parameters), None)
+        group = find_group(session.database.catalog, stream, text(asked.group, parameters), None)
         where.append("group_name = $3")
         values.append(group.name)
     if isinstance(asked, st.ShowStreams) and asked.like is not None:
         where.append("stream_name ILIKE $1")
         values.append(asked.like)
-    yield from session.database.wait_published(session.database.last_lsn)
+    yield from session.database.publisher.wait_published(session.database.commits.last_lsn)
     condition = f" WHERE {' AND '.join(where)}" if where else ""
     sql = f"SELECT {', '.join(shown.columns)} FROM ducktail.{shown.view}{condition}"
     table = session.meta.sql(sql, params=values or None).to_arrow_table()
@@ -282,7 +283,7 @@ def _stream_of(session: Context, asked: st.Statement) -> Stream | None:
 def show_read_position(session: Context, asked: st.ShowReadPosition, parameters: Values) -> Waiting[Result]:
     """SHOW READ POSITION: what COMMIT OFFSETS would commit, as the map that its AT takes."""
     stream = session.names.stream(asked.stream.parts, asked.stream.position)
-    group = session.database.group(stream, text(asked.group, parameters), session.transaction)
+    group = find_group(session.database.catalog, stream, text(asked.group, parameters), session.transaction)
     seeks = session.database.offsets.seeks(group.group_id)
     position = session.positions.get((stream.stream_id, group.group_id), group.name, seeks)
     return text_rows(POSITION_COLUMNS, [[format_positions(position.lsns)]], "SHOW READ POSITION")
@@ -292,7 +293,7 @@ def show_read_position(session: Context, asked: st.ShowReadPosition, parameters:
 def describe_stream(session: Context, asked: st.DescribeStream, parameters: Values) -> Waiting[Result]:
     """DESCRIBE STREAM: its definition, a property a row."""
     stream = session.names.stream(asked.stream.parts, asked.stream.position)
-    yield from session.database.wait_published(session.database.last_lsn)
+    yield from session.database.publisher.wait_published(session.database.commits.last_lsn)
     names = [name for name, _ in LIVE_VIEWS["streams"]]
     row = ask_maybe(
         session.meta,

@@ -107,7 +107,7 @@ def write_rows(
     if classified.cte_writes:
         refuse_captured(session, classified.text)
     while True:
-        if session.database.captured(key) is None:
+        if key not in session.database.catalog.tables:
             rows = yield from _plain(session, classified, parameters, key, how)
         else:
             session.names.refuse_hidden(key)
@@ -158,8 +158,9 @@ def _plain(
     assert facts is not None
     if session.in_block:
         session.touched()
+    transactions = session.database.transactions
     try:
-        free = yield from session.database.enter_plain(session.id, key, session.lock_timeout_ms)
+        free = yield from transactions.enter_plain(session.id, key, session.lock_timeout_ms)
         if not free:
             return None
         classified = _named_whole(session, classified, key)
@@ -177,7 +178,7 @@ def _plain(
             raise placed(session, error, classified.text) from error
     finally:
         if not session.in_block:
-            session.database.gate.leave(session.id)
+            transactions.gate.leave(session.id)
 
 
 def _named_whole(session: Context, classified: Classified, key: Key) -> Classified:
@@ -203,17 +204,17 @@ def _captured(
 ) -> Waiting[Rows | None]:
     """A write of a captured table; None where its last stream has just been dropped."""
 
+    transactions = session.database.transactions
+
     def work(transaction: Transaction) -> Waiting[Rows | None]:
-        captured = yield from session.database.enter_captured(transaction, key, session.lock_timeout_ms)
+        captured = yield from transactions.enter_captured(transaction, key, session.lock_timeout_ms)
         if captured is None:
             return None
         version = (transaction.catalog_version, session.names.path)
         plan, shape = _plan(session, statement, classified, captured, version)
         try:
             with how.keeping(session, shape.types):
-                outcome = session.database.write_captured(
-                    transaction, captured, plan, parameters, how.explain
-                )
+                outcome = transactions.write_captured(transaction, captured, plan, parameters, how.explain)
         except duckdb.Error as error:
             raise translated(error) from error
         if outcome.returning is None:

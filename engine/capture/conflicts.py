@@ -30,7 +30,7 @@ class WrittenKeys:
 
 
 class Conflicts:
-    """The keys that recent commits wrote in one captured table. The engine's mutex guards it."""
+    """The keys that recent commits wrote in one captured table. The catalog's mutex guards it."""
 
     def __init__(self) -> None:
         self._commits: deque[WrittenKeys] = deque()

@@ -101,7 +101,7 @@ def _from_file(
 ) -> Waiting[Result]:
     key = copy_in.target(session, facts)
     while True:
-        if session.database.captured(key) is None:
+        if key not in session.database.catalog.tables:
             count = yield from _plain(session, classified, key, parameters)
         else:
             count = yield from _captured(session, statement, classified, facts, parameters)
@@ -115,8 +115,9 @@ def _plain(
     """COPY into a table without a stream; None where it has just got one."""
     if session.in_block:
         session.touched()
+    transactions = session.database.transactions
     try:
-        free = yield from session.database.enter_plain(session.id, key, session.lock_timeout_ms)
+        free = yield from transactions.enter_plain(session.id, key, session.lock_timeout_ms)
         if not free:
             return None
         return count_of(session, classified.text, parameters)
@@ -124,7 +125,7 @@ def _plain(
         raise placed(session, error, classified.text) from error
     finally:
         if not session.in_block:
-            session.database.gate.leave(session.id)
+            transactions.gate.leave(session.id)
 
 
 def _captured(

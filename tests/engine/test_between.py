@@ -42,7 +42,8 @@ def stream_of(database: Database) -> Stream:
 
 def changes_after(database: Database, lsn: int) -> Scan:
     """A scan of the stream's changes that may not begin at an edge."""
-    return database.scan(stream_of(database), ScanRange({0: lsn}, database.last_lsn), changes=True)
+    bounds = ScanRange({0: lsn}, database.commits.last_lsn)
+    return database.buffers.scan(stream_of(database), bounds, changes=True)
 
 
 def before_gathering(monkeypatch: pytest.MonkeyPatch, act: Callable[[], object]) -> None:
@@ -117,7 +118,7 @@ def test_a_commit_of_unknown_outcome_gives_no_number_twice(
     transaction = client.session.opened()
     transaction.cursor = Unreliable(transaction.cursor, commits=commits)  # type: ignore[assignment]
     with monkeypatch.context() as patched:
-        patched.setattr(database, "cursor", no_cursor)
+        patched.setattr(database.commits, "cursor", no_cursor)
         with raises("58030"):
             client("commit")
         with raises("58030"):

@@ -9,8 +9,9 @@ from contextlib import suppress
 import pytest
 from local_client import Client, Row
 
+from ducktail.engine.buffers import CHANGES_IDLE_S
 from ducktail.engine.changes import ChangesQuery
-from ducktail.engine.database import CHANGES_IDLE_S, Database
+from ducktail.engine.database import Database
 from ducktail.engine.errors import DucktailError
 from ducktail.engine.event_rows import rows_in_formats
 from ducktail.engine.scan import Scan, ScanRange
@@ -81,13 +82,13 @@ def database() -> Iterator[Database]:
 
 def scan(database: Database, name: str = "s") -> Scan:
     """A scan of all of a stream's changes, published to the last."""
-    future = database.publisher.wait_for(database.last_lsn)
+    future = database.publisher.wait_for(database.commits.last_lsn)
     if future is not None:
         future.result(60)
     stream = database.catalog.streams["main", name]
     every = range(stream.partitions)
-    return database.scan(
-        stream, ScanRange(dict.fromkeys(every, 0), database.last_lsn, frozenset(every)), changes=True
+    return database.buffers.scan(
+        stream, ScanRange(dict.fromkeys(every, 0), database.commits.last_lsn, frozenset(every)), changes=True
     )
 
 
@@ -154,7 +155,7 @@ def test_ready_rows_follow_commits_and_share_the_bytes(database: Database) -> No
         assert changes.bytes <= changes.bytes_max and buffer.bytes <= buffer.bytes_max
     reads = buffer.log_reads
     tail = scan(database)
-    tail._after = dict.fromkeys(tail._after, database.last_lsn - 50)
+    tail._after = dict.fromkeys(tail._after, database.commits.last_lsn - 50)
     assert len(tail.read(1000).rows) == 100 and buffer.log_reads == reads
     client.close()
 

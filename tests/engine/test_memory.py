@@ -81,8 +81,9 @@ def test_many_streams_stay_within_the_total_and_lose_nothing(opened: Callable[..
     for number in range(6):
         assert client.one(f"select count(*) from stream s{number}") == 1000
         assert len(client(f"select * from stream s{number}")) == 1000
-    assert sum(buffer.bytes for buffer in database.buffers.values()) <= MIB
-    first, *_, last = (database.buffers[key] for key in sorted(database.buffers))
+    assert sum(buffer.bytes for buffer in database.buffers) <= MIB
+    streams = sorted(database.catalog.streams.values(), key=lambda stream: stream.stream_id)
+    first, *_, last = (database.buffers.of(stream) for stream in streams)
     assert first.bytes == 0 and first.log_reads > 0
     assert last.bytes > 500_000
     assert json.loads(client("select after from stream s0 limit 1")[0][0])["id"] == 0
@@ -98,7 +99,7 @@ def test_opening_fills_no_more_than_the_total(opened: Callable[..., Client]) -> 
     client.close()
     client.session.database.close()
     again = opened(buffer_bytes_total=MIB)
-    buffers = again.session.database.buffers.values()
+    buffers = again.session.database.buffers
     assert 0 < sum(buffer.bytes for buffer in buffers) <= MIB
     assert all(len(again(f"select * from stream s{number}")) == 2000 for number in range(8))
 
@@ -109,7 +110,7 @@ def test_a_stream_larger_than_the_total_is_bounded_by_it(opened: Callable[..., C
     client("create stream s on t with (buffer_bytes = '64 MiB')")
     client("insert into t select i, repeat('x', 400) from range(10_000) r(i)")
     assert client.one("select count(*) from stream s") == 10_000
-    [buffer] = client.session.database.buffers.values()
+    [buffer] = client.session.database.buffers
     assert 0 < buffer.bytes <= MIB
 
 

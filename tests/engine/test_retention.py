@@ -265,7 +265,7 @@ def test_first_lsns_are_known_beyond_the_buffers(client: Client, clock: Hands) -
     look(client)
     found = client("select partition, first_lsn from ducktail.partitions order by 1")
     assert found == client("select partition, min(lsn) from s group by 1 order by 1")
-    [buffer] = client.session.database.buffers.values()
+    [buffer] = client.session.database.buffers
     assert min(partition.unbuffered_through_lsn for partition in buffer.partitions) > 5010
 
 

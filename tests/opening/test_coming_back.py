@@ -58,7 +58,7 @@ def test_memory_is_made_anew_from_the_file(database: Database) -> None:
         client("insert into t values ($1, 'later')", 100 + number)
         lsns = [lsn for (lsn,) in client("select lsn from stream s after 0")]
         assert lsns == list(range(1, 12 + number))
-    assert (database.last_lsn, database.last_txid) == (13, 6)
+    assert (database.commits.last_lsn, database.commits.last_txid) == (13, 6)
     assert client.one("select committed_lsn from ducktail.offsets") == 4
     client.close()
 
@@ -148,7 +148,7 @@ def test_who_waits_for_the_writer_lock_is_told(database: Database) -> None:
     told: list[str] = []
     thread = threading.Thread(target=lambda: told.append(state_of(writer, "insert into t values (41, '')")))
     thread.start()
-    while writer.session.id not in database.writer_lock.waiting():
+    while writer.session.id not in database.transactions.writer_lock.waiting():
         pass
     fall(database)
     thread.join(20)

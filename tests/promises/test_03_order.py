@@ -144,7 +144,7 @@ def test_create_stream_goes_on_when_the_writer_ends(connect: Callable[..., Clien
     writer("insert into t values (1)")
     made = threading.Thread(target=maker, args=("create stream s on t with (snapshot = 'initial')",))
     made.start()
-    while not maker.session.database.gate.mark_of(("main", "t")):
+    while not maker.session.database.transactions.gate.mark_of(("main", "t")):
         assert made.is_alive()
     # A new writer waits for the stream, and is captured by it.
     following = threading.Thread(target=late, args=("insert into t values (3)",))

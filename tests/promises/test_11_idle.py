@@ -63,7 +63,7 @@ def test_waiters_get_the_lock_in_the_order_in_which_they_came(
 ) -> None:
     client("begin")
     client("update t set v = 'held'")
-    lock = client.session.database.writer_lock
+    lock = client.session.database.transactions.writer_lock
     threads = []
     for number in range(10, 15):
         waiter = connect()
@@ -92,12 +92,12 @@ def test_a_waiting_writer_can_be_cancelled(client: Client, connect: Callable[...
 
     thread = threading.Thread(target=wait)
     thread.start()
-    while waiter.session.id not in client.session.database.writer_lock.waiting():
+    while waiter.session.id not in client.session.database.transactions.writer_lock.waiting():
         assert thread.is_alive()
     waiter.session.cancel()
     thread.join(20)
     assert found == ["57014"]
-    assert waiter.session.id not in client.session.database.writer_lock.waiting()
+    assert waiter.session.id not in client.session.database.transactions.writer_lock.waiting()
     client("commit")
 
 

@@ -1,0 +1,186 @@
+"""The buffers of all streams: made from the logs, filled by the publisher, held within one bound.
+
+Where the publishing of a stream fails its buffers are made from its log again; where that fails too,
+they say so to whoever reads, and the other streams go on. Source: docs/design/engine.md, "Publisher".
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+import duckdb
+
+from .budget import hold
+from .buffer import StreamBuffer
+from .changes import ChangesQuery
+from .clock import Clock
+from .duckdb_errors import translated
+from .errors import DucktailError, UndefinedObject
+from .log import EventQuery, event_query
+from .publisher import Note
+from .publishing import publish, refill
+from .scan import Scan, ScanRange
+from .streams import Catalog, Stream
+
+logger = logging.getLogger(__name__)
+
+# Rows of ENVELOPE CHANGES are kept ready for so long after the last hot read of them, in seconds: a
+# poll loop rests less, and each event costs twice while they are kept.
+CHANGES_IDLE_S = 60.0
+
+
+class Buffers:
+    """See the head of the file.
+
+    Args:
+        bytes_max: what all buffers together may take.
+        cursor: makes a cursor of the engine's own, in UTC.
+        damage: stream id -> why its log is not to be read.
+        has_fallen: whether DuckDB has given the database up; asks it.
+    """
+
+    def __init__(
+        self,
+        catalog: Catalog,
+        bytes_max: int,
+        clock: Clock,
+        cursor: Callable[[], duckdb.DuckDBPyConnection],
+        damage: Mapping[int, DucktailError],
+        has_fallen: Callable[[], bool],
+    ) -> None:
+        self.edges_lock = threading.Lock()  # who moves edges, or reads them for buffers anew
+        self._catalog = catalog
+        self._bytes_max = bytes_max
+        self._clock = clock
+        self._new_cursor = cursor
+        self._damage = damage
+        self._has_fallen = has_fallen
+        self._cursor = cursor()  # the publisher's
+        self._by_stream: dict[int, StreamBuffer] = {}
+
+    def __getitem__(self, stream_id: int) -> StreamBuffer:
+        return self._by_stream[stream_id]
+
+    def __iter__(self) -> Iterator[StreamBuffer]:
+        with self._catalog.mutex:
+            return iter(list(self._by_stream.values()))
+
+    def get(self, stream_id: int) -> StreamBuffer | None:
+        """A stream's buffers by its number, if it still is."""
+        return self._by_stream.get(stream_id)
+
+    def of(self, stream: Stream) -> StreamBuffer:
+        """A stream's buffers.
+
+        Raises:
+            UndefinedObject: 42704, it has been dropped.
+        """
+        found = self._by_stream.get(stream.stream_id)
+        if found is None:
+            raise UndefinedObject(f'stream "{stream.name}" does not exist')
+        return found
+
+    def add(self, stream: Stream) -> None:
+        """A stream has been made: empty buffers for it."""
+        self._by_stream[stream.stream_id] = self._new(stream)
+
+    def drop(self, stream: Stream) -> None:
+        """A stream is gone."""
+        self._by_stream.pop(stream.stream_id, None)
+
+    def resize(self, stream: Stream) -> None:
+        """Hold a stream's buffers to the byte bound that it has now."""
+        self[stream.stream_id].resize(self._bound(stream))
+
+    def refill(self, through_lsn: int) -> None:
+        """Make the buffers of all streams from their logs, each up to its share of the bound."""
+        streams = self._catalog.streams.values()
+        share = self._bytes_max // max(len(streams), 1)
+        for stream in streams:
+            self._by_stream[stream.stream_id] = self._refilled(stream, through_lsn, share)
+
+    def hold(self) -> None:
+        """Keep all buffers together within their bound."""
+        buffers = list(self)
+        changes = [buffer.changes for buffer in buffers]
+        hold([*buffers, *filter(None, changes)], self._bytes_max)
+
+    def scan(self, stream: Stream, bounds: ScanRange, *, changes: bool = False) -> Scan:
+        """Begin a scan of a stream; with `changes`, of its events as ENVELOPE CHANGES has them.
+
+        Raises:
+            Gap: 72000, what it begins with has been trimmed.
+        """
+        query = event_query(self._catalog, stream)
+        if changes:
+            self.hold()  # The last such scan may have made rows.
+        return Scan(
+            ChangesQuery(query) if changes else query,
+            self.of(stream),
+            bounds,
+            self._new_cursor,
+            lambda: self._catalog.stream_by_id(stream.stream_id) is not None,
+            self._clock,
+        )
+
+    # What the publisher runs.
+
+    def publish(self, notes: list[Note]) -> list[Callable[[], None]]:
+        """Make these transactions readable in every stream that they touched; gives what is left to do."""
+        left: list[Callable[[], None]] = []
+        touched = {table_id for note in notes for table_id in note.tables}
+        with self._catalog.mutex:
+            streams = [s for s in self._catalog.streams.values() if s.table_id in touched]
+            queries = [event_query(self._catalog, stream) for stream in streams]
+        for query in queries:
+            stream = query.stream
+            later = [n for n in notes if n.last_lsn > stream.created_lsn and stream.table_id in n.tables]
+            buffer = self._by_stream.get(stream.stream_id)
+            if later and buffer is not None:
+                fill = self._publish_stream(query, buffer, later, notes[-1].last_lsn)
+                left += [fill, self.hold] if fill else []
+                self.hold()
+        return left
+
+    def _publish_stream(
+        self, query: EventQuery, buffer: StreamBuffer, notes: Sequence[Note], through_lsn: int
+    ) -> Callable[[], None] | None:
+        stream = query.stream
+        try:
+            if buffer.failure is None:
+                if self._clock.monotonic_s() - buffer.read_s > CHANGES_IDLE_S:
+                    buffer.drop_changes()
+                return publish(self._cursor, query, buffer, notes)
+        except Exception:
+            # Where the database has fallen that says it all; the buffers get the error all the same.
+            if not self._has_fallen():
+                logger.exception('publishing stream "%s" failed: its log is read again', stream.name)
+        if self._catalog.stream_by_id(stream.stream_id) is not None:
+            with self.edges_lock:
+                self._by_stream[stream.stream_id] = self._refilled(stream, through_lsn, stream.buffer_bytes)
+        return None
+
+    def _refilled(self, stream: Stream, through_lsn: int, bytes_max: int) -> StreamBuffer:
+        """A stream's buffers made from its log, up to so many bytes; where that fails, empty ones that
+        say why."""
+        buffer = self._new(stream)
+        buffer.failure = self._damage.get(stream.stream_id)
+        if buffer.failure is not None:
+            return buffer
+        try:
+            query = event_query(self._catalog, stream)
+            refill(self._cursor, query, buffer, through_lsn, min(bytes_max, buffer.bytes_max))
+        except Exception as error:  # Whatever it is, its readers must be told, and nobody else's.
+            buffer = self._new(stream)
+            buffer.failure = translated(error)
+            logger.error('stream "%s" cannot be read from its log: %s', stream.name, error)
+        return buffer
+
+    def _new(self, stream: Stream) -> StreamBuffer:
+        """Empty buffers for a stream, with its byte bound."""
+        return StreamBuffer(stream.partitions, self._bound(stream))
+
+    def _bound(self, stream: Stream) -> int:
+        return min(stream.buffer_bytes, self._bytes_max)

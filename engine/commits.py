@@ -1,0 +1,166 @@
+"""Numbered commits: what they write last, what they were numbered, and what memory makes of them.
+
+The rules that it keeps:
+
+- LSNs and txids are handed out under the writer lock and counted up only once DuckDB's COMMIT has
+  returned, so they are dense and in commit order.
+- Memory (catalog, buffers, committed LSNs) changes only after DuckDB's COMMIT.
+- Where a COMMIT raised it is found out whether it took effect. Where that cannot be told nobody gets
+  numbers until it can: from the file that is opened again, or by asking again (`settle_doubt`).
+
+Source: docs/design/engine.md, "One writer" and "Coming back".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import duckdb
+
+from .asking import ask_maybe
+from .clock import Clock
+from .duckdb_errors import translated
+from .errors import IoError
+from .offsets import Move, Offsets, insert_sql
+from .publisher import Note, Publisher
+from .snapshots import Snapshots
+from .storage.side_file import SideFile
+from .streams import Catalog
+from .transaction import Transaction
+
+# What a COMMIT says that DuckDB neither did nor refused, as far as can be told.
+UNKNOWN = "the outcome of a COMMIT is unknown"
+
+
+@dataclass(slots=True)
+class Commits:
+    """See the head of the file.
+
+    Args:
+        side: where commits are acknowledged; None for a database in memory.
+        cursor: makes a cursor of the engine's own.
+        has_fallen: whether DuckDB has given the database up; asks it.
+        last_txid, last_lsn, last_commit_us: of the last commit that was numbered.
+    """
+
+    catalog: Catalog
+    snapshots: Snapshots
+    offsets: Offsets
+    publisher: Publisher
+    side: SideFile | None
+    clock: Clock
+    cursor: Callable[[], duckdb.DuckDBPyConnection]
+    has_fallen: Callable[[], bool]
+    last_txid: int
+    last_lsn: int
+    last_commit_us: int
+    _doubt: tuple[Transaction, Sequence[Move], int] | None = None
+
+    def now_us(self) -> int:
+        """The time of a commit that is made now: commit times never go back."""
+        return max(self.clock.now_us(), self.last_commit_us)
+
+    def write(self, transaction: Transaction, moves: Sequence[Move]) -> int:
+        """Write the last rows of a transaction: its line in `commits`, the offsets that it moves.
+
+        Returns:
+            The time of its commit, in microseconds since 1970.
+        """
+        commit_us = self.now_us()
+        if transaction.numbered:
+            transaction.cursor.execute(
+                f"INSERT INTO ducktail.commits VALUES ({transaction.txid}, "
+                f"{transaction.base_lsn + 1}, {transaction.next_lsn}, make_timestamptz({commit_us}))"
+            )
+        if moves:
+            transaction.cursor.execute(insert_sql(moves))
+        return commit_us
+
+    def committed(self, transaction: Transaction, moves: Sequence[Move], commit_us: int) -> None:
+        """DuckDB has committed: now memory follows."""
+        if self.side is not None:
+            numbers = (transaction.txid, transaction.next_lsn) if transaction.numbered else (0, 0)
+            seq = moves[-1].seq if moves else 0
+            self.side.acknowledge(txid=numbers[0], lsn=numbers[1], seq=seq)
+        with self.catalog.mutex:
+            if transaction.numbered:
+                self.last_lsn, self.last_txid = transaction.next_lsn, transaction.txid
+                self.last_commit_us = commit_us
+            if transaction.events:
+                self.snapshots.committed(transaction)
+            for act in transaction.on_commit:
+                act()
+        if moves:
+            self.offsets.applied(moves)
+        if transaction.events:
+            tables = {t: (w.first_lsn, w.last_lsn) for t, w in transaction.tables.items()}
+            first = transaction.base_lsn + 1
+            self.publisher.put(Note(transaction.txid, first, transaction.next_lsn, commit_us, tables))
+
+    def note(self, txid: int, last_lsn: int, commit_us: int) -> None:
+        """DuckDB has committed a numbered transaction of the engine's own, under the writer lock."""
+        if self.side is not None:
+            self.side.acknowledge(txid=txid, lsn=last_lsn)
+        with self.catalog.mutex:
+            self.last_lsn, self.last_txid, self.last_commit_us = last_lsn, txid, commit_us
+
+    # A COMMIT that raised.
+
+    def took_effect(self, transaction: Transaction, moves: Sequence[Move], commit_us: int) -> bool:
+        """Whether a COMMIT that raised took effect all the same.
+
+        Raises:
+            IoError: 58030, that cannot be told: nobody writes before it is known.
+        """
+        try:
+            return self._stands(transaction, moves)
+        except BaseException:
+            if self.has_fallen():
+                # A SEEK may have been in it: read positions from before are not to be committed.
+                for group_id in transaction.offsets:
+                    self.offsets.seeked(group_id)
+            elif transaction.numbered:
+                self._doubt = (transaction, moves, commit_us)
+            raise
+
+    def settle_doubt(self) -> None:
+        """Under the writer lock: a COMMIT whose outcome was not known stands, or it does not.
+
+        Raises:
+            IoError: 58030, it is still not known.
+        """
+        if self._doubt is None:
+            return
+        transaction, moves, commit_us = self._doubt
+        stands = self._stands(transaction, moves)
+        self._doubt = None
+        if stands:
+            self.committed(transaction, moves, commit_us)
+
+    def _stands(self, transaction: Transaction, moves: Sequence[Move]) -> bool:
+        """Another cursor sees the last rows of a transaction that stands.
+
+        Raises:
+            IoError: 58030, that cannot be told.
+        """
+        cursor: duckdb.DuckDBPyConnection | None = None
+        try:
+            cursor = self.cursor()
+            if transaction.numbered:
+                sql = f"SELECT count(*) FROM ducktail.commits WHERE txid = {transaction.txid}"
+            elif moves:
+                sql = f"SELECT count(*) FROM ducktail.offset_log WHERE seq = {moves[0].seq}"
+            else:
+                return False
+            row = ask_maybe(cursor, sql)
+            return row is not None and bool(row[0])
+        except duckdb.Error as error:
+            raise IoError(
+                UNKNOWN,
+                detail=str(translated(error)),
+                hint="Look whether it stands before it is tried again: it does, or does not, as a whole.",
+            ) from error
+        finally:
+            if cursor is not None:
+                cursor.close()
