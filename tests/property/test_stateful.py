@@ -3,8 +3,9 @@
 After each step: the model's rows are the table, the events that came are those that the model says (so
 that the stream folds to the table, both ways), every other stream is its view of them, hot reads and
 the stream's view give the same, LSNs are dense in commit order, and nothing appears behind a reader.
-Promises 1 to 9. DUCKTAIL_STATEFUL_EXAMPLES (default 12) is how many runs of up to 50 steps
-are made.
+Promises 1 to 9. Sessions are of the wire and of this process; rows come in statements, by COPY from
+a client and from files, in frames and as parameters. DUCKTAIL_STATEFUL_EXAMPLES (default 12) is how many
+runs of up to 50 steps are made; the statements that they had are counted at the end.
 """
 
 from __future__ import annotations
@@ -15,7 +16,8 @@ import shutil
 import tempfile
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field
-from typing import Any
+from pathlib import Path
+from typing import Any, ClassVar
 
 import duckdb
 import pytest
@@ -23,22 +25,39 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from local_client import Client
-from table_model import COLUMNS, TYPES, Duplicate, Effect, Row, Rows, Statement, Table, predicates, statements
+from model_sessions import Program, state_of
+from table_model import (
+    COLUMNS,
+    TYPES,
+    Duplicate,
+    Effect,
+    Row,
+    Rows,
+    Statement,
+    Table,
+    keyed_statements,
+    loads,
+    predicates,
+    statements,
+)
 
-from ducktail.engine.database import Database
-from ducktail.engine.errors import DucktailError
+import ducktail
 from ducktail.engine.log import EVENT_NAMES
-from ducktail.engine.settings import Settings
 from ducktail.engine.values.json_images import value_sql
+from ducktail.sql.copy import stdin
+from ducktail.sql.dbapi import opened
 
 EXAMPLES = int(os.environ.get("DUCKTAIL_STATEFUL_EXAMPLES", "12"))
 # Shrinking a failure takes minutes; CI prints the steps as they were.
 SHRINKS = bool(os.environ.get("DUCKTAIL_STATEFUL_SHRINK"))
 STEPS = 50
 SESSIONS = 3
+WRITERS, TABLES = st.integers(0, SESSIONS - 1), st.integers(0, 1)
 STREAMS_MAX = 4
 # Retention is asked for by hand here.
-BOUNDS = Settings(retention_interval_ms=3_600_000)
+BOUNDS = {"retention_interval_ms": 3_600_000}
+# A COPY FROM STDIN of a few rows is written in several batches.
+BATCH_BYTES = 40
 SPLIT = {"id": 0, "v": 1, "s": 2}
 
 Change = tuple[str, Row | None, Row | None]  # op, old, new
@@ -48,12 +67,12 @@ Change = tuple[str, Row | None, Row | None]  # op, old, new
 class Session:
     """A session, and what its open transaction has seen and done."""
 
-    client: Client
+    client: Client | Program
     in_block: bool = False
     failed: bool = False
     view: dict[str, Rows] | None = None
     snapshot: int = 0  # commits and changes of streams when it was taken
-    written: list[tuple[Table, list[list[Change]]]] = field(default_factory=list)
+    written: list[tuple[Table, list[Change]]] = field(default_factory=list)
     effects: list[tuple[Table, list[Effect]]] = field(default_factory=list)
     holds_lock: bool = False
 
@@ -99,10 +118,14 @@ class Streams(RuleBasedStateMachine):
     """See the head of the file."""
 
     steps = 0
+    forms: ClassVar[Counter[tuple[str, str]]] = Counter()  # statements by form and outcome
 
     def __init__(self) -> None:
         super().__init__()
-        self.directory = tempfile.mkdtemp(prefix="ducktail-stateful-")
+        self.directory = Path(tempfile.mkdtemp(prefix="ducktail-stateful-"))
+        self.files = self.directory / "files"
+        self.files.mkdir()
+        self.openings = 0
         self.tables: list[Table] = []
         self.rows: dict[str, Rows] = {}
         self.streams: dict[str, Stream] = {}
@@ -130,15 +153,26 @@ class Streams(RuleBasedStateMachine):
             self.x_json[table.name] = [_image(literal, kind) for literal in table.literals]
 
     def open(self) -> None:
-        self.database = Database.open(f"{self.directory}/model.duckdb", BOUNDS)
+        path, allowed = self.directory / "model.duckdb", [self.files]
+        self.opened = opened.join(path, opened.settings_named(BOUNDS, allowed))
+        self.database = self.opened.database
         self.reader = Client(self.database)
-        self.sessions = [Session(Client(self.database, lock_timeout="1")) for _ in range(SESSIONS)]
+        # Sessions of the wire and of this process take turns, so that each place has been both.
+        self.openings += 1
+        self.sessions = [
+            Session(
+                Client(self.database, wire=True, lock_timeout="1")
+                if (number + self.openings) % 2
+                else Program(ducktail.connect(path, allowed_directories=allowed, **BOUNDS))
+            )
+            for number in range(SESSIONS)
+        ]
 
     def close(self) -> None:
         for session in self.sessions:
             session.client.close()
         self.reader.close()
-        self.database.close()
+        opened.leave(self.opened)
 
     def teardown(self) -> None:
         if self.sessions:
@@ -147,20 +181,39 @@ class Streams(RuleBasedStateMachine):
 
     # Writing.
 
-    @rule(data=st.data(), session=st.integers(0, SESSIONS - 1), table=st.integers(0, 1))
+    @rule(data=st.data(), session=WRITERS, table=TABLES)
     def write(self, data: st.DataObject, session: int, table: int) -> None:
-        self._write(self.sessions[session], self.tables[table], data.draw(statements(self.tables[table])))
+        known = self.tables[table]
+        self._write(self.sessions[session], known, data.draw(statements(known)))
+
+    @rule(data=st.data(), session=WRITERS, table=TABLES)
+    def write_by_key(self, data: st.DataObject, session: int, table: int) -> None:
+        known = self.tables[table]
+        made = (keyed_statements if known.key else statements)(known)
+        self._write(self.sessions[session], known, data.draw(made))
+
+    @rule(data=st.data(), session=WRITERS, table=TABLES)
+    def load(self, data: st.DataObject, session: int, table: int) -> None:
+        """COPY, frames, many parameters."""
+        at, known = self.sessions[session], self.tables[table]
+        self._write(at, known, data.draw(loads(known, isinstance(at.client, Client))))
 
     def _write(self, session: Session, table: Table, statement: Statement) -> None:
         if session.in_block and session.view is None:
             self._take_snapshot(session)
         view = self.rows if session.view is None else session.view
-        effects = statement.effects(view[table.name])
+        runs: list[list[Effect]] = []
+        after: Rows | None = view[table.name]
         try:
-            after = table.after(view[table.name], effects)
+            for run in (statement.effects, *statement.more):
+                assert after is not None
+                runs.append(run(after))
+                after = table.after(after, runs[-1])
         except Duplicate:
             after = None
-        state = _state(session.client, statement.text)
+        effects = [effect for run in runs for effect in run]
+        state = state_of(session.client, statement, self.files)
+        Streams.forms[statement.form, state] += 1
         if session.failed:
             assert state == "25P02", state
             return
@@ -173,16 +226,15 @@ class Streams(RuleBasedStateMachine):
             session.holds_lock = session.holds_lock and not session.in_block
             return
         assert after is not None
-        changes = self._changes(table, effects)
+        changes = [(table, listed) for run in runs if (listed := self._changes(table, run))]
         if not session.in_block:
-            self._committed([(table, effects)], [(table, changes)] if changes else [])
+            self._committed([(table, effects)], changes)
             return
         assert session.view is not None
         session.holds_lock = True
         session.view[table.name] = after
         session.effects.append((table, effects))
-        if changes:
-            session.written.append((table, [changes]))
+        session.written += changes
 
     def _judge(
         self,
@@ -259,11 +311,10 @@ class Streams(RuleBasedStateMachine):
         session.client("commit" if commits else "rollback")
         assert session.client.tag == ("COMMIT" if commits and not session.failed else "ROLLBACK")
         if commits and not session.failed:
-            changes = [(table, listed) for table, lists in session.written for listed in lists]
-            self._committed(session.effects, changes)
+            self._committed(session.effects, session.written)
         session.reset()
 
-    @rule(session=st.integers(0, SESSIONS - 1), table=st.integers(0, 1))
+    @rule(session=WRITERS, table=TABLES)
     def look(self, session: int, table: int) -> None:
         """Read a table: in a transaction it is the snapshot with its own writes."""
         at, known = self.sessions[session], self.tables[table]
@@ -275,7 +326,7 @@ class Streams(RuleBasedStateMachine):
         view = self.rows if at.view is None else at.view
         assert self._rows(at.client, known) == view[known.name]
 
-    def _rows(self, client: Client, table: Table) -> Rows:
+    def _rows(self, client: Client | Program, table: Table) -> Rows:
         x = " ".join(
             f"when x is not distinct from ({literal})::{table.kind} then {i}"
             for i, literal in enumerate(table.literals)
@@ -595,12 +646,8 @@ def _offsets_of(key: tuple[str, str]) -> str:
     )
 
 
-def _state(client: Client, text: str) -> str:
-    try:
-        client(text)
-    except DucktailError as error:
-        return error.sqlstate
-    return "ok"
+def _state(client: Client | Program, text: str) -> str:
+    return state_of(client, Statement(text, lambda _: []), Path())
 
 
 Streams.TestCase.settings = settings(
@@ -617,6 +664,14 @@ Streams.TestCase.settings = settings(
 class TestStreams(Streams.TestCase):
     """The machine, run by hypothesis."""
 
+    @pytest.fixture(autouse=True)
+    def batches(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """What a COPY FROM STDIN writes at a time is small."""
+        monkeypatch.setattr(stdin, "BATCH_BYTES", BATCH_BYTES)
+
     def tearDown(self) -> None:
         super().tearDown()
         print(f"{Streams.steps} steps")
+        for form in sorted({form for form, _ in Streams.forms}):
+            states = {state: n for (known, state), n in sorted(Streams.forms.items()) if known == form}
+            print(f"{form}: {states}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -35,6 +35,19 @@ class Client:
             rows += [tuple(row.values()) for row in batch.record_batch().to_pylist()]
         self.tag = result.tag
         return rows
+
+    def copy(self, text: str, pieces: Iterable[bytes]) -> None:
+        """Run a COPY FROM STDIN as a client of the wire does, which sends its rows in these pieces."""
+        statement = run(self.session.parse(text))
+        try:
+            begun = run(self.session.execute(statement)).copy_in
+            assert begun is not None
+            for piece in pieces:
+                run(self.session.copy_data(begun, piece))
+            self.tag = run(self.session.copy_done(begun)).tag
+        except DucktailError:
+            run(self.session.abort_implicit())
+            raise
 
     def one(self, text: str, *parameters: object) -> Any:
         """The first value of the first row."""

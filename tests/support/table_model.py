@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from dataclasses import replace as replaced
+from typing import Any
 
 from hypothesis import strategies as st
 
@@ -31,6 +33,20 @@ TYPES: dict[str, tuple[str, ...]] = {
     "json": ("'{\"a\": [1, 2]}'::json", "'3'::json"),
     "map(varchar, int)": ("map {'k': 1}", "map {}"),
     "varchar": ("'plain'", "'it''s'", "''", "'ß\U0001f986'"),
+}
+
+# The same values as PostgreSQL writes them in COPY, before a format's own escapes.
+TEXTS: dict[str, tuple[str, ...]] = {
+    "double": ("1.5", "NaN", "Infinity", "1e300", "0.1"),
+    "decimal(38,10)": ("12345678901234567890.0000000001", "-0.5", "0"),
+    "int[]": ("{1,NULL}", "{}", "{7}"),
+    "struct(a bigint, b varchar)": ('{"a": 9007199254740993, "b": "x"}', '{"a": null, "b": "\\""}'),
+    "timestamptz": ("2026-01-01 00:00:00.000001+00", "1969-12-31 23:59:59+00"),
+    "hugeint": ("170141183460469231731687303715884105727", "-1"),
+    "blob": ("\\x00ff", "\\x616263"),
+    "json": ('{"a": [1, 2]}', "3"),
+    "map(varchar, int)": ('{"k": 1}', "{}"),
+    "varchar": ("plain", "it's", "", "ß\U0001f986"),
 }
 
 
@@ -91,17 +107,43 @@ class Table:
         id_, v, s, x = row
         return f"({_sql(id_)}, {_sql(v)}, {_sql(s)}, {self.literal(x)})"
 
+    def query(self, rows: Iterable[Row]) -> str:
+        """These rows as a query with the table's types, which any DuckDB can run."""
+        values = ", ".join(map(self.values, rows))
+        typed = f"id::int as id, v::int as v, s::varchar as s, x::{self.kind} as x"
+        return f"select {typed} from (values {values}) q(id, v, s, x)"
+
+    def texts(self, row: Row) -> tuple[str | None, ...]:
+        """A row as COPY's texts."""
+        *rest, x = row
+        own = None if x is None else TEXTS[self.kind][x]
+        return (*(None if value is None else str(value) for value in rest), own)
+
 
 def _sql(value: int | str | None) -> str:
     return "null" if value is None else repr(value)
 
 
+Effects = Callable[[Rows], list[Effect]]
+
+
 @dataclass(frozen=True)
 class Statement:
-    """SQL, and what it does to the rows that it meets."""
+    """SQL, and what it does to the rows that it meets.
+
+    Args:
+        way: how it is run, of model_sessions.WAYS.
+        given: what comes besides the text: the pieces of COPY's rows, or a query that gives the rows.
+        more: what further runs of it do, one after the other.
+        form: its name when statements are counted.
+    """
 
     text: str
-    effects: Callable[[Rows], list[Effect]]
+    effects: Effects
+    way: str = "sql"
+    given: Any = None
+    more: tuple[Effects, ...] = ()
+    form: str = ""
 
 
 Predicate = tuple[str, Callable[[Row], bool]]
@@ -176,16 +218,32 @@ def _first_of_each(table: Table, rows: Iterable[Row]) -> list[Row]:
     return list(found.values())
 
 
+def statements(table: Table) -> st.SearchStrategy[Statement]:
+    """Any statement on a table that is whole in its text."""
+    return _one_of(
+        table, insert, insert_query, update, update_from, delete, delete_using, truncate, in_cte, explained
+    )
+
+
+def keyed_statements(table: Table) -> st.SearchStrategy[Statement]:
+    """A statement that meets rows by their key."""
+    moves = (move_key, swap_keys) if table.key == (0,) else ()
+    return _one_of(table, upsert, upsert, replace, ignore, merge, merge, *moves)
+
+
+def loads(table: Table, wire: bool) -> st.SearchStrategy[Statement]:
+    """A statement whose rows come beside it, to a session of the wire or one of this process."""
+    own = (copy_stdin, copy_stdin) if wire else (frame, append, executemany)
+    return _one_of(table, copy_file, *own)
+
+
 @st.composite
-def statements(draw: st.DrawFn, table: Table) -> Statement:
-    """Any statement on a table."""
-    makers = [insert, insert_query, update, update_from, delete, delete_using, truncate, in_cte, explained]
-    if table.key:
-        makers += [upsert, upsert, replace, ignore, merge, merge]
-    if table.key == (0,):
-        makers += [move_key, swap_keys]
-    found: Statement = draw(draw(st.sampled_from(makers))(table))
-    return found
+def _one_of(
+    draw: st.DrawFn, table: Table, *makers: Callable[[Table], st.SearchStrategy[Statement]]
+) -> Statement:
+    maker = draw(st.sampled_from(makers))
+    found = draw(maker(table))
+    return replaced(found, form=found.form or maker.__name__)
 
 
 @st.composite
@@ -364,3 +422,100 @@ def swap_keys(draw: st.DrawFn, table: Table) -> Statement:
             rows, lambda r: r[0] in (a, b), lambda r: (b if r[0] == a else a, *r[1:])
         ),
     )
+
+
+@st.composite
+def _given(draw: st.DrawFn, table: Table) -> list[Row]:
+    """Rows that mostly meet none of their key."""
+    rows = st.lists(rows_of(table), min_size=1, max_size=6, unique_by=draw(st.sampled_from(_UNIQUE))(table))
+    more = draw(st.sampled_from([0, 12, 24, 36]))
+    return [((row[0] or 0) + more, *row[1:]) for row in draw(rows)]
+
+
+_UNIQUE: tuple[Callable[[Table], Callable[[Row], object] | None], ...] = (
+    lambda table: None,
+    lambda table: table.key_of,
+    lambda table: table.key_of,
+)
+
+
+@st.composite
+def copy_stdin(draw: st.DrawFn, table: Table) -> Statement:
+    rows = draw(_given(table))
+    places = draw(st.sampled_from([(0, 1, 2, 3), (3, 1, 0, 2)]))
+    csv = draw(st.booleans())
+    lines = [(_csv if csv else _text)([table.texts(row)[place] for place in places]) for row in rows]
+    listed = ", ".join(COLUMNS[place] for place in places)
+    text = f"copy {table.name} ({listed}) from stdin"
+    if csv:
+        text, lines = f"{text} (format csv, header)", [listed, *lines]
+    data = "".join(f"{line}\n" for line in lines).encode()
+    size = draw(st.integers(1, len(data)))
+    pieces = [data[at : at + size] for at in range(0, len(data), size)]
+    form = f"copy_stdin {'csv' if csv else 'text'}"
+    return Statement(text, lambda _: _inserted(rows), "stdin", pieces, form=form)
+
+
+def _text(values: Iterable[str | None]) -> str:
+    return "\t".join("\\N" if value is None else value.replace("\\", "\\\\") for value in values)
+
+
+def _csv(values: Iterable[str | None]) -> str:
+    return ",".join("" if value is None else '"' + value.replace('"', '""') + '"' for value in values)
+
+
+@st.composite
+def copy_file(draw: st.DrawFn, table: Table) -> Statement:
+    rows = draw(_given(table))
+    # Parquet has no integers of 128 bits.
+    forms = ["csv", "parquet"] if table.kind != "hugeint" else ["csv"]
+    form = draw(st.sampled_from(forms))
+    options = "format csv, header, delimiter ',', quote '\"', escape '\"', nullstr 'nil'"
+    text = f"copy {table.name} from '{{file}}' ({options if form == 'csv' else 'format parquet'})"
+    query = table.query(rows)
+    return Statement(text, lambda _: _inserted(rows), "file", query, form=f"copy_file {form}")
+
+
+@st.composite
+def frame(draw: st.DrawFn, table: Table) -> Statement:
+    rows = draw(_given(table))
+    where, matches = draw(predicates(table))
+    way = draw(st.sampled_from(["frame", "reader"]))
+    text = f"insert into {table.name} select * from given where {where}"
+    query = table.query(rows)
+    return Statement(text, lambda _: _inserted(filter(matches, rows)), way, query, form=f"insert from {way}")
+
+
+@st.composite
+def append(draw: st.DrawFn, table: Table) -> Statement:
+    rows = draw(_given(table))
+    if draw(st.booleans()):
+        return Statement(table.name, lambda _: _inserted(rows), "append", table.query(rows))
+    known: list[Row] = [(id_, None, s, None) for id_, _, s, _ in rows]
+    query = f"select s, id from ({table.query(rows)})"
+    return Statement(table.name, lambda _: _inserted(known), "append by name", query, form="append by name")
+
+
+@st.composite
+def executemany(draw: st.DrawFn, table: Table) -> Statement:
+    rows = draw(_given(table))
+    what = draw(st.sampled_from(["insert", "update", "delete"]))
+    texts = {
+        "insert": f"insert into {table.name} values (?, ?, ?, ?)",
+        "update": f"update {table.name} set v = ?, x = ? where id = ?",
+        "delete": f"delete from {table.name} where id = ?",
+    }
+    taken = {"insert": "*", "update": "v, x, id", "delete": "id"}
+    runs = [_RUNS[what](row) for row in rows]
+    query = f"select {taken[what]} from ({table.query(rows)})"
+    return Statement(texts[what], runs[0], "many", query, tuple(runs[1:]), f"executemany {what}")
+
+
+# What a run of executemany does, from the row that its parameters are of.
+_RUNS: dict[str, Callable[[Row], Effects]] = {
+    "insert": lambda row: lambda _: _inserted([row]),
+    "update": lambda row: (
+        lambda rows: _updated(rows, lambda r: r[0] == row[0], lambda r: (r[0], row[1], r[2], row[3]))
+    ),
+    "delete": lambda row: lambda rows: _deleted(rows, lambda r: r[0] == row[0]),
+}
