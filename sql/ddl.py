@@ -45,12 +45,12 @@ def define(session: Context, classified: Classified, parameters: tuple[object, .
         keys += refuse_captured(session, classified.text) if classified.cte_writes else []
     if facts.verb == "CREATE" and facts.object_type in ("MACRO", "FUNCTION"):
         _guard_macro(session, facts)
-    if session.in_block:
-        session.touched()
+    if session.block.begun:
+        session.block.touched()
     transactions = session.database.transactions
     try:
         for key in keys:
-            free = yield from transactions.enter_plain(session.id, key, session.lock_timeout_ms)
+            free = yield from transactions.enter_plain(session.id, key, session.block.lock_timeout_ms)
             if not free and not _harmless(facts):
                 raise LockNotAvailable(f'table "{key[-1]}" has just got a stream', hint="Try again.")
         try:
@@ -61,10 +61,10 @@ def define(session: Context, classified: Classified, parameters: tuple[object, .
         except duckdb.Error as error:
             raise translated(error, classified.text) from error
     finally:
-        if not session.in_block:
+        if not session.block.begun:
             transactions.gate.leave(session.id)
     session.database.catalog.version += 1
-    session.ddl_in_block = session.in_block
+    session.block.ddl = session.block.begun
     if facts.object_type == "INDEX":
         _note_index(session)
     _note_temporary(session, facts)
@@ -79,7 +79,7 @@ def _drop_cascade(session: Context, classified: Classified, facts: DdlFacts) -> 
     Raises:
         DependentObjects: 2BP01, a captured table would be among them.
     """
-    outside = not session.in_block
+    outside = not session.block.begun
     if outside:
         session.cursor.execute("BEGIN")
     try:
@@ -220,9 +220,9 @@ def _note_index(session: Context) -> None:
     def changed() -> None:
         database.transactions.indexes_changed = True
 
-    if session.in_block:
-        session.opened().indexes_changed = True
-        session.opened().on_commit.append(changed)
+    if session.block.begun:
+        session.block.opened().indexes_changed = True
+        session.block.opened().on_commit.append(changed)
     else:
         changed()
 

@@ -68,7 +68,7 @@ def prepare(session: Context, text: str, oids: tuple[int, ...]) -> Statement:
 def is_inline(session: Context, statement: Statement) -> bool:
     """Whether running a statement now takes no DuckDB work: BEGIN, SHOW, a plain read of a stream."""
     classified = statement.classified
-    if session.has_open_result:
+    if session.cursors.has_open_result:
         return False  # Its rest has to be taken first.
     if isinstance(statement.node, Query):
         return classified.kind is Kind.READ and scans.is_inline(session, statement, statement.node)

@@ -49,11 +49,11 @@ def create_group(session: Context, made: st.CreateGroup, parameters: Values) -> 
         groups.create_group(session.database, transaction, stream, name, start, on_gap)
 
     try:
-        yield from session.unit(work)
+        yield from session.block.unit(work)
     except DuplicateObject:
-        if not made.if_not_exists or session.in_block:
+        if not made.if_not_exists or session.block.begun:
             raise
-        session.notice(f'consumer group "{name}" already exists, skipping', sqlstate="42710")
+        session.notices.add(f'consumer group "{name}" already exists, skipping', sqlstate="42710")
     return Result.command("CREATE CONSUMER GROUP")
 
 
@@ -100,7 +100,7 @@ def _timestamp_us(session: Context, literal: str) -> int:
 
 def _with_writer_lock(session: Context, transaction: Transaction) -> Waiting[None]:
     """A group begins or ends at one place of the commit order, and all before it is readable."""
-    yield from session.database.transactions.lock_for(transaction, session.lock_timeout_ms)
+    yield from session.database.transactions.lock_for(transaction, session.block.lock_timeout_ms)
     yield from session.database.publisher.wait_published(session.database.commits.last_lsn)
 
 
@@ -112,19 +112,19 @@ def drop_group(session: Context, dropped: st.DropGroup, parameters: Values) -> W
     def work(transaction: Transaction) -> Waiting[None]:
         yield from _with_writer_lock(session, transaction)
         group = find_group(session.database.catalog, stream, name, transaction)
-        yield from lock_group(session.database.offsets, transaction, group, session.lock_timeout_ms)
+        yield from lock_group(session.database.offsets, transaction, group, session.block.lock_timeout_ms)
         groups.drop_group(session.database, transaction, group)
 
     if dropped.if_exists and not _there_is(session, stream, name):
-        session.notice(f'consumer group "{name}" does not exist, skipping')
+        session.notices.add(f'consumer group "{name}" does not exist, skipping')
         return Result.command("DROP CONSUMER GROUP")
-    yield from session.unit(work)
+    yield from session.block.unit(work)
     return Result.command("DROP CONSUMER GROUP")
 
 
 def _there_is(session: Context, stream: Stream, name: str) -> bool:
     try:
-        find_group(session.database.catalog, stream, name, session.transaction)
+        find_group(session.database.catalog, stream, name, session.block.transaction)
     except UndefinedObject:
         return False
     return True
@@ -139,12 +139,12 @@ def set_group(session: Context, asked: st.SetGroup, parameters: Values) -> Waiti
 
     def work(transaction: Transaction) -> Waiting[None]:
         # As all that writes group_catalog, under the writer lock: DuckDB fails two that meet there.
-        yield from session.database.transactions.lock_for(transaction, session.lock_timeout_ms)
+        yield from session.database.transactions.lock_for(transaction, session.block.lock_timeout_ms)
         group = find_group(session.database.catalog, stream, name, transaction)
-        yield from lock_group(session.database.offsets, transaction, group, session.lock_timeout_ms)
+        yield from lock_group(session.database.offsets, transaction, group, session.block.lock_timeout_ms)
         groups.set_on_gap(session.database, transaction, group, on_gap)
 
-    yield from session.unit(work)
+    yield from session.block.unit(work)
     return Result.command("ALTER CONSUMER GROUP")
 
 
@@ -170,19 +170,19 @@ def seek_group(session: Context, asked: st.SeekGroup, parameters: Values) -> Wai
     # What was committed before this statement is readable, so it may be skipped.
     yield from session.database.publisher.wait_published(session.database.commits.last_lsn)
     if asked.dry_run:
-        group = find_group(session.database.catalog, stream, name, session.transaction)
-        return _moved(plan(session.transaction, group))
+        group = find_group(session.database.catalog, stream, name, session.block.transaction)
+        return _moved(plan(session.block.transaction, group))
 
     def work(transaction: Transaction) -> Waiting[list[groups.Shift]]:
         group = find_group(session.database.catalog, stream, name, transaction)
-        yield from lock_group(session.database.offsets, transaction, group, session.lock_timeout_ms)
+        yield from lock_group(session.database.offsets, transaction, group, session.block.lock_timeout_ms)
         moved = plan(transaction, group)
         key = (stream.stream_id, group.group_id)
         session.positions.void(key, "SEEK has moved the group")
         groups.seek(session.database, transaction, group, moved, _restamp(session, key))
         return moved
 
-    return _moved((yield from session.unit(work)))
+    return _moved((yield from session.block.unit(work)))
 
 
 def _restamp(session: Context, key: tuple[int, int]) -> Callable[[int], None]:

@@ -46,7 +46,7 @@ def _commit(
     lsns: dict[int, int] | None,
 ) -> Waiting[None]:
     stream = session.names.stream(asked.stream.parts, asked.stream.position)
-    group = find_group(session.database.catalog, stream, group_name, session.transaction)
+    group = find_group(session.database.catalog, stream, group_name, session.block.transaction)
     began: dict[int, int] = {}
     seeks: int | None = None
     if lsns is None:
@@ -56,11 +56,13 @@ def _commit(
     else:
         # What was committed before this statement is readable, so it may be committed.
         yield from session.database.publisher.wait_published(session.database.commits.last_lsn)
-    if session.in_block:
-        transaction = session.opened()
+    if session.block.begun:
+        transaction = session.block.opened()
         check_lsns(session.database, stream, lsns)
         _keep(session, transaction, group, dict(lsns), began)
-        session.notice("the offsets are committed when the transaction is", hint="COMMIT makes them durable.")
+        session.notices.add(
+            "the offsets are committed when the transaction is", hint="COMMIT makes them durable."
+        )
         return
     check_commit(session.database, stream, group, dict(lsns))
     yield from _submit(session, group, dict(lsns), seeks)
@@ -113,7 +115,7 @@ def committed_lsns(session: Context, stream: Stream, group: Group) -> dict[int, 
     """Where a read of a group begins in each partition: what this transaction commits counts."""
     positions = session.database.offsets.positions(group.group_id)
     lsns = {partition: position.lsn for partition, position in positions.items()}
-    transaction = session.transaction
+    transaction = session.block.transaction
     if transaction is None:
         return lsns
     lsns.update(transaction.new_positions.get(group.group_id, {}))

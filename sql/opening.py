@@ -75,7 +75,7 @@ def open_scan(session: Context, wanted: st.Scan, parameters: Values, pruning: Pr
     group = None
     if wanted.group is not None:
         name = text(wanted.group, parameters)
-        group = find_group(session.database.catalog, stream, name, session.transaction)
+        group = find_group(session.database.catalog, stream, name, session.block.transaction)
     through_lsn = yield from _end_lsn(session)
     partitions = _partitions(stream, wanted, parameters, pruning)
     committed: dict[int, int] = {}
@@ -135,7 +135,7 @@ def _over_gaps(session: Context, stream: Stream, bounds: ScanRange) -> ScanRange
             if lsn < (partition := buffer.partitions[number]).trimmed_through_lsn
         ]
     for gap in lost:
-        session.notice(gap.message, severity="WARNING", sqlstate="72000", detail=gap.detail)
+        session.notices.add(gap.message, severity="WARNING", sqlstate="72000", detail=gap.detail)
     return replace(bounds, after=bounds.after | {gap.partition: gap.edge.through_lsn for gap in lost})
 
 
@@ -145,8 +145,8 @@ def new_scan(session: Context, opened: Opened) -> Scan:
 
 
 def _end_lsn(session: Context) -> Waiting[int]:
-    if session.in_block:
-        transaction = session.touched()
+    if session.block.begun:
+        transaction = session.block.touched()
         row = ask(transaction.cursor, "SELECT coalesce(max(last_lsn), 0) FROM ducktail.commits")
         through_lsn = int(row[0])
     else:
@@ -188,7 +188,7 @@ def _note_read(session: Context, group: Group, committed: Mapping[int, int]) -> 
     now_us = session.database.clock.now_us()
     for partition in committed:
         session.database.last_reads[group.group_id, partition] = now_us
-    if session.in_block:
-        first = session.opened().first_reads.setdefault(group.group_id, {})
+    if session.block.begun:
+        first = session.block.opened().first_reads.setdefault(group.group_id, {})
         for partition, lsn in committed.items():
             first.setdefault(partition, lsn)

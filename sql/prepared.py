@@ -143,8 +143,8 @@ def explain(session: Context, statement: Statement, parameters: tuple[object, ..
     word = f"EXPLAIN ({', '.join(words)})" if options else " ".join(["EXPLAIN", *words])
     if facts.analyze and (kind is not Kind.READ or inner.classified.may_write):
         return plan_rows((yield from _analyze_writing(session, inner, parameters, word)))
-    if session.in_block:
-        session.touched()
+    if session.block.begun:
+        session.block.touched()
     text = inner.text if not isinstance(inner.node, Query) else explainable(session, inner.node)
     try:
         cursor = session.cursor.execute(f"{word} {text}", list(parameters) or None)

@@ -24,8 +24,8 @@ def run(session: Context, statement: Statement, parameters: tuple[object, ...]) 
     text = statement.text
     if statement.classified.may_write and bound(session, text).writes:
         return (yield from _run_writing(session, text, parameters))
-    if session.in_block:
-        session.touched()
+    if session.block.begun:
+        session.block.touched()
     if statement.casts and parameters:
         return query_result(session, with_casts(text, statement.casts), parameters, None)
     return query_result(session, text, parameters, text)
@@ -83,24 +83,24 @@ def refuse_captured(session: Context, text: str) -> list[Key]:
 def _run_writing(session: Context, text: str, parameters: tuple[object, ...]) -> Waiting[Result]:
     """A data-modifying common table expression: only on tables without a stream."""
     keys = refuse_captured(session, text)
-    if session.in_block:
-        session.touched()
+    if session.block.begun:
+        session.block.touched()
     transactions = session.database.transactions
     try:
         for key in keys:
-            free = yield from transactions.enter_plain(session.id, key, session.lock_timeout_ms)
+            free = yield from transactions.enter_plain(session.id, key, session.block.lock_timeout_ms)
             if not free:
                 raise LockNotAvailable(f'table "{key[-1]}" has just got a stream', hint="Try again.")
         return (yield from run_whole(session, text, parameters))
     finally:
-        if not session.in_block:
+        if not session.block.begun:
             transactions.gate.leave(session.id)
 
 
 def run_whole(session: Context, text: str, parameters: tuple[object, ...]) -> Waiting[Result]:
     """Run a query and take all its rows."""
-    if session.in_block:
-        session.touched()
+    if session.block.begun:
+        session.block.touched()
     with lossless(session, bound(session, text).types):
         columns, table = rows_of(session, text, parameters)
     return rows_result(session, columns, table, select_tag)

@@ -22,14 +22,14 @@ from .text.tokens import tokenize
 def binding_cursor(session: Context) -> duckdb.DuckDBPyConnection:
     """The cursor to bind on: binding fixes an MVCC snapshot, so it is the session's own only where
     that is fixed already, or where temporary tables (which only it sees) may be named."""
-    transaction = session.transaction
+    transaction = session.block.transaction
     if transaction is not None and transaction.snapshot_counter is not None:
-        session.settle()
+        session.cursors.settle()
         return session.cursor
     if session.names.temporary:
-        session.settle()
-        if session.in_block:
-            session.touched()
+        session.cursors.settle()
+        if session.block.begun:
+            session.block.touched()
         return session.cursor
     return session.meta
 
@@ -228,21 +228,21 @@ def whole(session: Context, types: Sequence[str]) -> Iterator[None]:
         session.cursor.execute(LOSSY)
     except BaseException:
         # A failed transaction takes no setting, and the statement's own error is what is told.
-        session.later(LOSSY)
+        session.cursors.later(LOSSY)
         raise
 
 
 def atomically(session: Context, work: Callable[[], Waiting[Result]]) -> Waiting[Result]:
     """Do `work`, whose rows are all taken, in the open block, or in one that ends with it."""
-    if session.in_block:
+    if session.block.begun:
         return (yield from work())
-    session.begin_block()
+    session.block.begin()
     try:
         result = yield from work()
     except BaseException:
-        session.rollback_block()
+        session.block.rollback()
         raise
-    yield from session.commit_block()
+    yield from session.block.commit()
     return result
 
 

@@ -80,7 +80,7 @@ def explainable(session: Context, query: Query) -> str:
     for scan in query.scans:
         stream = session.names.stream(scan.stream.parts, scan.stream.position)
         if isinstance(scan.group, str):
-            find_group(session.database.catalog, stream, scan.group, session.transaction)
+            find_group(session.database.catalog, stream, scan.group, session.block.transaction)
         view = stream.name if changes_of(session, scan) is None else view_name(stream)
         pieces.append(relation_of(scan, f"{ident(stream.schema)}.{ident(view)}"))
     return cut(query.text, pieces)
@@ -125,7 +125,7 @@ def _is_plain(session: Context, found: Shape, parameters: Values) -> bool:
 
 def is_inline(session: Context, statement: Statement, query: Query) -> bool:
     """Whether a query is one plain read that needs no snapshot of DuckDB's to begin."""
-    if session.in_block or len(query.scans) != 1 or len(query.scans[0].stream.parts) != 1:
+    if session.block.begun or len(query.scans) != 1 or len(query.scans[0].stream.parts) != 1:
         return False
     if query.scans[0].envelope != "json" and session.names.find_stream(query.scans[0].stream.parts) is None:
         return False
@@ -280,10 +280,10 @@ def _run_plain(session: Context, found: Shape, parameters: Values) -> Waiting[Re
             ResultColumn(name, types[place]) for place, (_, name) in zip(places, plain.columns, strict=True)
         )
     source = EventSource(scan, EVENT_TYPES if changes is None else types, places, limit)
-    session.interrupts.add(scan.interrupt)
+    session.guard.interrupts.add(scan.interrupt)
 
     def on_end(complete: bool) -> None:
-        session.interrupts.discard(scan.interrupt)
+        session.guard.interrupts.discard(scan.interrupt)
         if complete and not source.stopped:
             tracker.complete()
         else:
@@ -419,7 +419,7 @@ class Reading:
     def close(self, session: Context) -> None:
         """Take the relations away."""
         for read in self.reads:
-            session.interrupts.discard(read.relation.interrupt)
+            session.guard.interrupts.discard(read.relation.interrupt)
             read.relation.close()
         for name in self.registered:
             # In a transaction that has failed DuckDB has already taken it away.
@@ -441,12 +441,12 @@ def _prepare(session: Context, query: Query, shapes: Sequence[Shape], parameters
         reading.pieces.append(relation_of(found.scan, _readable(session, read)))
         reading.pieces += [Piece(e.offset, e.offset, e.text) for e in found.edits]
         reading.pieces += cut_pieces(found.cuts, parameters)
-    if session.in_block:
-        session.touched()
+    if session.block.begun:
+        session.block.touched()
     for read in reading.reads:
         session.cursor.register(read.name, read.relation)
         reading.registered.append(read.name)
-        session.interrupts.add(read.relation.interrupt)
+        session.guard.interrupts.add(read.relation.interrupt)
     return reading
 
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from contextlib import suppress
+
 import duckdb
 import pyarrow as pa
 
 from ..engine.asking import ask_maybe
 from ..engine.duckdb_errors import translated
-from ..engine.errors import ActiveTransaction, InsufficientPrivilege, UndefinedObject
+from ..engine.errors import ActiveTransaction, DucktailError, InsufficientPrivilege, UndefinedObject
 from ..engine.quoting import ident, literal
 from ..engine.table import RESERVED_PREFIX
 from ..engine.waiting import Waiting
@@ -61,12 +64,12 @@ def apply_value(session: Context, key: str, value: str, *, local: bool) -> None:
         _check_path(session, value)
     if found.duckdb is not None:
         _set_in_duckdb(session, found, value)
-    session.changed(key, found.name, value, report=found.report, local=local)
+    session.changed(key, value, report=found.report, local=local)
     if key in ("search_path", "schema"):
         session.names.path = _path(value) or ("main",)
         other = "schema" if key == "search_path" else "search_path"
         shown = session.names.path[0] if other == "schema" else value
-        session.changed(other, other, shown, report=False, local=local)
+        session.changed(other, shown, report=False, local=local)
 
 
 def renew_values(session: Context) -> None:
@@ -75,6 +78,15 @@ def renew_values(session: Context) -> None:
         value = session.variables.values[key]
         if found.duckdb is not None and value != found.default:
             _set_in_duckdb(session, found, value)
+
+
+def restore_values(session: Context, values: Mapping[str, str]) -> None:
+    """Put settings back to what they were."""
+    for key, value in values.items():
+        if session.variables.values.get(key) != value:
+            # A schema of an older search path may be gone.
+            with suppress(DucktailError):
+                apply_value(session, key, value, local=False)
 
 
 def _path(value: str) -> tuple[str, ...]:
@@ -109,8 +121,8 @@ def _set_in_duckdb(session: Context, found: Variable, value: str) -> None:
 
 def _set(session: Context, facts: SettingFacts) -> Result:
     local = facts.scope == "LOCAL"
-    if local and not session.in_block:
-        session.notice(
+    if local and not session.block.begun:
+        session.notices.add(
             "SET LOCAL can only be used in transaction blocks", severity="WARNING", sqlstate="25P01"
         )
         return Result.command("SET")
@@ -163,14 +175,14 @@ def _shown(session: Context, asked: str) -> tuple[str, str]:
 def _discard(session: Context, facts: SettingFacts) -> Result:
     """DISCARD ALL | PLANS | SEQUENCES | TEMP: what a connection pool says between two users."""
     if facts.name == "all":
-        if session.in_block and not session.implicit:
+        if session.block.begun and not session.block.implicit:
             raise ActiveTransaction("DISCARD ALL cannot run inside a transaction block")
         session.prepared.clear()
         session.positions.clear()
         _reset(session, SettingFacts(None, "all", None))
     if facts.name in ("all", "temp", "temporary"):
-        if session.in_block and session.names.temporary:
-            session.touched()
+        if session.block.begun and session.names.temporary:
+            session.block.touched()
         # What a program has registered is its own, and stays until it takes it back.
         for name in sorted(name for name in session.names.temporary if name not in session.frames):
             _drop_temporary(session, name)
@@ -214,12 +226,12 @@ def run(session: Context, statement: Statement, parameters: tuple[object, ...]) 
     facts = statement.classified.setting
     assert facts is not None
     if shows_table(session, statement):
-        if session.in_block:
-            session.touched()
+        if session.block.begun:
+            session.block.touched()
         return query_result(session, statement.text, parameters, statement.text)
     if statement.classified.verb == "SET VARIABLE":
-        if session.in_block:
-            session.touched()
+        if session.block.begun:
+            session.block.touched()
         return _set_variable(session, statement)
     return VERBS[statement.classified.verb](session, facts)
     yield

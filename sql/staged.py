@@ -259,8 +259,8 @@ class _Staging:
                 self._keep(part, columns, table)
             elif part.name in shared:
                 text, values = numbered(self._alone(part), self.parameters)
-                if self.session.in_block:
-                    self.session.touched()
+                if self.session.block.begun:
+                    self.session.block.touched()
                 with whole(self.session, ()):
                     columns, table = rows_of(self.session, text, values)
                 self._keep(part, columns, table)

@@ -70,7 +70,7 @@ def no_transaction(session: Context, what: str) -> None:
     Raises:
         ActiveTransaction: 25001.
     """
-    if session.in_block:
+    if session.block.begun:
         raise ActiveTransaction(
             f"{what} cannot run inside a transaction block",
             hint="Run it by itself, in autocommit.",
@@ -82,7 +82,7 @@ def create_stream(session: Context, made: st.CreateStream, parameters: Values) -
     no_transaction(session, "CREATE STREAM")
     schema, name = session.names.new_name(made.name.parts)
     if made.if_not_exists and session.names.find_stream(made.name.parts) is not None:
-        session.notice(f'stream "{name}" already exists, skipping', sqlstate="42710")
+        session.notices.add(f'stream "{name}" already exists, skipping', sqlstate="42710")
         return Result.command("CREATE STREAM")
     table = made.tables[0]
     key = session.names.table_key(table.parts)
@@ -97,7 +97,7 @@ def create_stream(session: Context, made: st.CreateStream, parameters: Values) -
         )
     spec = _spec(made, schema, name, key)
     yield from definitions.create_stream(
-        session.database, session.id, session.cursor, spec, session.lock_timeout_ms
+        session.database, session.id, session.cursor, spec, session.block.lock_timeout_ms
     )
     return Result.command("CREATE STREAM")
 
@@ -137,7 +137,7 @@ def set_stream(session: Context, asked: st.SetStream, parameters: Values) -> Wai
         del values["retention"]
         values["retention_us"] = _retention_us(asked.options)
     yield from alterations.set_stream(
-        session.database, session.id, session.cursor, stream, values, session.lock_timeout_ms
+        session.database, session.id, session.cursor, stream, values, session.block.lock_timeout_ms
     )
     return Result.command("ALTER STREAM")
 
@@ -147,7 +147,7 @@ def rename_stream(session: Context, asked: st.RenameStream, parameters: Values) 
     no_transaction(session, "ALTER STREAM")
     stream = session.names.stream(asked.name.parts, asked.name.position)
     yield from alterations.rename_stream(
-        session.database, session.id, session.cursor, stream, asked.new, session.lock_timeout_ms
+        session.database, session.id, session.cursor, stream, asked.new, session.block.lock_timeout_ms
     )
     return Result.command("ALTER STREAM")
 
@@ -157,11 +157,11 @@ def drop_stream(session: Context, dropped: st.DropStream, parameters: Values) ->
     no_transaction(session, "DROP STREAM")
     stream = session.names.find_stream(dropped.name.parts)
     if stream is None and dropped.if_exists:
-        session.notice(f'stream "{dropped.name}" does not exist, skipping')
+        session.notices.add(f'stream "{dropped.name}" does not exist, skipping')
         return Result.command("DROP STREAM")
     stream = session.names.stream(dropped.name.parts, dropped.name.position)
     yield from definitions.drop_stream(
-        session.database, session.id, session.cursor, stream, dropped.cascade, session.lock_timeout_ms
+        session.database, session.id, session.cursor, stream, dropped.cascade, session.block.lock_timeout_ms
     )
     return Result.command("DROP STREAM")
 
@@ -283,7 +283,8 @@ def _stream_of(session: Context, asked: st.Statement) -> Stream | None:
 def show_read_position(session: Context, asked: st.ShowReadPosition, parameters: Values) -> Waiting[Result]:
     """SHOW READ POSITION: what COMMIT OFFSETS would commit, as the map that its AT takes."""
     stream = session.names.stream(asked.stream.parts, asked.stream.position)
-    group = find_group(session.database.catalog, stream, text(asked.group, parameters), session.transaction)
+    name = text(asked.group, parameters)
+    group = find_group(session.database.catalog, stream, name, session.block.transaction)
     seeks = session.database.offsets.seeks(group.group_id)
     position = session.positions.get((stream.stream_id, group.group_id), group.name, seeks)
     return text_rows(POSITION_COLUMNS, [[format_positions(position.lsns)]], "SHOW READ POSITION")

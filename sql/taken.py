@@ -58,6 +58,6 @@ def taken_whole(session: Context, text: str, values: Sequence[object]) -> Taken:
         session.cursor.execute(LOSSY)
     except BaseException:
         # A failed transaction takes no setting: it is put back before the next statement.
-        session.later(LOSSY)
+        session.cursors.later(LOSSY)
         raise
     return Taken(table, names, types)

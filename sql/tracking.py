@@ -77,7 +77,7 @@ class Tracker:
             dict(lsns),
             dict(self._opened.committed),
             self._opened.seeks,
-            transaction=self._session.in_block,
+            transaction=self._session.block.begun,
         )
 
 

@@ -15,8 +15,6 @@ from .context import Context
 from .results import Result
 from .statement import Statement
 
-FAILED = "failed"
-
 
 def _check_modes(statement: Statement) -> None:
     facts = statement.classified.transaction
@@ -34,32 +32,34 @@ def _check_modes(statement: Statement) -> None:
 
 def _begin(session: Context, statement: Statement) -> Waiting[Result]:
     _check_modes(statement)
-    if session.implicit:
-        session.implicit = False
-    elif session.in_block:
-        session.notice("there is already a transaction in progress", severity="WARNING", sqlstate="25001")
+    if session.block.implicit:
+        session.block.implicit = False
+    elif session.block.begun:
+        session.notices.add(
+            "there is already a transaction in progress", severity="WARNING", sqlstate="25001"
+        )
     else:
-        session.begin_block()
+        session.block.begin()
     return Result.command("BEGIN")
     yield
 
 
 def _commit(session: Context, statement: Statement) -> Waiting[Result]:
     _check_modes(statement)
-    if not session.in_block:
+    if not session.block.begun:
         _no_transaction(session)
         return Result.command("COMMIT")
-    if session.block == FAILED:
-        session.rollback_block()
+    if session.block.broken:
+        session.block.rollback()
         return Result.command("ROLLBACK")
-    yield from session.commit_block()
+    yield from session.block.commit()
     return Result.command("COMMIT")
 
 
 def _rollback(session: Context, statement: Statement) -> Waiting[Result]:
     _check_modes(statement)
-    if session.in_block:
-        session.rollback_block()
+    if session.block.begun:
+        session.block.rollback()
     else:
         _no_transaction(session)
     return Result.command("ROLLBACK")
@@ -67,11 +67,11 @@ def _rollback(session: Context, statement: Statement) -> Waiting[Result]:
 
 
 def _no_transaction(session: Context) -> None:
-    session.notice("there is no transaction in progress", severity="WARNING", sqlstate="25P01")
+    session.notices.add("there is no transaction in progress", severity="WARNING", sqlstate="25P01")
 
 
 def _in_block(session: Context, what: str) -> None:
-    if not session.in_block or session.implicit:
+    if not session.block.begun or session.block.implicit:
         raise NoActiveTransaction(f"{what} can only be used in transaction blocks")
 
 

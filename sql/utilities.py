@@ -23,7 +23,7 @@ def run(session: Context, statement: Statement, parameters: tuple[object, ...]) 
             raise InsufficientPrivilege(f'names that begin with "{RESERVED_PREFIX}" are ducktail\'s own')
         set_variable(session, "schema", (statement.classified.name,), local=False)
         return Result.command("USE")
-    if session.in_block and not session.implicit:
+    if session.block.begun and not session.block.implicit:
         raise ActiveTransaction(f"{verb} cannot run inside a transaction block")
     try:
         session.cursor.execute(statement.text).fetchall()

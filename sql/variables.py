@@ -257,15 +257,53 @@ def variable(name: str) -> Variable:
 
 
 class Variables:
-    """The present values of one session's settings."""
+    """The present values of one session's settings, and what a transaction block puts back."""
 
     def __init__(self, given: dict[str, str]) -> None:
         self.defaults = {key: variable.default for key, variable in VARIABLES.items()}
         self.defaults.update(given)
         self.values = dict(self.defaults)
+        self._at_begin: dict[str, str] | None = None  # the open block's
+        self._local: dict[str, str] = {}  # what was there before SET LOCAL
+        self._changes: dict[str, str] = {}
 
     def __getitem__(self, name: str) -> str:
         return self.values[name.lower()]
+
+    def change(self, key: str, value: str, *, report: bool, local: bool) -> None:
+        """A setting has a new value.
+
+        Args:
+            report: the client is told.
+            local: until the end of the open block.
+        """
+        if local and key not in self._local:
+            self._local[key] = self.values[key]
+        self.values[key] = value
+        if report:
+            self._changes[VARIABLES[key].name] = value
+
+    def started(self) -> None:
+        """The session has begun: what it was begun with are its defaults, and no news."""
+        self.defaults = dict(self.values)
+        self._changes.clear()
+
+    def block_begins(self) -> None:
+        """What is changed from now on comes back at ROLLBACK."""
+        self._at_begin = dict(self.values)
+
+    def block_ends(self, *, committed: bool) -> dict[str, str]:
+        """The block is over: the values that settings must have now."""
+        before, self._at_begin = self._at_begin, None
+        local, self._local = self._local, {}
+        if not committed and before is not None:
+            return before
+        return {**self.values, **local} if local else {}
+
+    def take_changes(self) -> dict[str, str]:
+        """Reported settings that have changed since the last time."""
+        changes, self._changes = self._changes, {}
+        return changes
 
     def shown(self, name: str) -> str:
         """A value as SHOW has it: a time with the largest unit that it is a whole number of."""

@@ -156,11 +156,11 @@ def _plain(
     """A write of a table without a stream; None where it has just got one."""
     facts = classified.dml
     assert facts is not None
-    if session.in_block:
-        session.touched()
+    if session.block.begun:
+        session.block.touched()
     transactions = session.database.transactions
     try:
-        free = yield from transactions.enter_plain(session.id, key, session.lock_timeout_ms)
+        free = yield from transactions.enter_plain(session.id, key, session.block.lock_timeout_ms)
         if not free:
             return None
         classified = _named_whole(session, classified, key)
@@ -177,7 +177,7 @@ def _plain(
         except duckdb.Error as error:
             raise placed(session, error, classified.text) from error
     finally:
-        if not session.in_block:
+        if not session.block.begun:
             transactions.gate.leave(session.id)
 
 
@@ -207,7 +207,7 @@ def _captured(
     transactions = session.database.transactions
 
     def work(transaction: Transaction) -> Waiting[Rows | None]:
-        captured = yield from transactions.enter_captured(transaction, key, session.lock_timeout_ms)
+        captured = yield from transactions.enter_captured(transaction, key, session.block.lock_timeout_ms)
         if captured is None:
             return None
         version = (transaction.catalog_version, session.names.path)
@@ -221,7 +221,7 @@ def _captured(
             return Rows(outcome.rows)
         return Rows(outcome.rows, shape.names, shape.types, outcome.returning)
 
-    return (yield from session.unit(work))
+    return (yield from session.block.unit(work))
 
 
 def _plan(

@@ -79,8 +79,8 @@ def _to_file(
         raise NotSupported("COPY ... TO cannot answer what it has written", hint="Leave RETURN_... out.")
 
     def rest(left: Classified, values: Values) -> Waiting[Result]:
-        if session.in_block:
-            session.touched()
+        if session.block.begun:
+            session.block.touched()
         try:
             return Result.command(f"COPY {count_of(session, left.text, values)}")
         except duckdb.Error as error:
@@ -113,18 +113,18 @@ def _plain(
     session: Context, classified: Classified, key: Key, parameters: Values
 ) -> Waiting[int | None]:
     """COPY into a table without a stream; None where it has just got one."""
-    if session.in_block:
-        session.touched()
+    if session.block.begun:
+        session.block.touched()
     transactions = session.database.transactions
     try:
-        free = yield from transactions.enter_plain(session.id, key, session.lock_timeout_ms)
+        free = yield from transactions.enter_plain(session.id, key, session.block.lock_timeout_ms)
         if not free:
             return None
         return count_of(session, classified.text, parameters)
     except duckdb.Error as error:
         raise placed(session, error, classified.text) from error
     finally:
-        if not session.in_block:
+        if not session.block.begun:
             transactions.gate.leave(session.id)
 
 
@@ -145,7 +145,7 @@ def _captured(
 
     def work() -> Waiting[Result]:
         nonlocal counted
-        session.touched()
+        session.block.touched()
         try:
             session.cursor.execute(
                 f"CREATE TEMP TABLE {TWIN} AS SELECT {listed} FROM {name} LIMIT 0"

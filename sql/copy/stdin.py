@@ -88,7 +88,7 @@ def begin(session: Context, statement: Statement, classified: Classified) -> Wai
         )
     options = read_options(classified)
     target(session, facts)
-    own = not session.in_block
+    own = not session.block.begun
     # DuckDB's transaction begins with the first batch: a slow client keeps no snapshot before that.
     yield from session.begin_implicit()
     names = columns_of(session, facts)
@@ -171,7 +171,7 @@ class CopyIn:
         if self._rows:
             yield from self._flush()
         if self._own:
-            yield from self._session.commit_block()
+            yield from self._session.block.commit()
         return Result.command(f"COPY {self._count}")
 
     def _flush(self) -> Waiting[None]:

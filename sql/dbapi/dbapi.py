@@ -26,8 +26,9 @@ from ...engine.errors import CharacterNotInRepertoire, InFailedTransaction
 from ...engine.table import RESERVED_PREFIX
 from ...engine.waiting import run
 from ..frames import Frames
+from ..notices import Notice
 from ..results import Result
-from ..session import Notice, Session
+from ..session import Session
 from ..text.classified import Reader
 from ..text.tokens import number_question_marks, split_statements, tokenize
 from . import opened
@@ -354,7 +355,7 @@ class Connection:
                 while result.fetch(None) is not None:
                     pass
             result = self._run_one(statements[-1])
-            self._session.settle()
+            self._session.cursors.settle()
         except BaseException:
             run(self._session.abort_implicit())
             raise

@@ -115,7 +115,7 @@ def test_a_commit_of_unknown_outcome_gives_no_number_twice(
     other = Client(database, lock_timeout="100")
     client("begin")
     client("insert into t values (10, 1)")
-    transaction = client.session.opened()
+    transaction = client.session.block.opened()
     transaction.cursor = Unreliable(transaction.cursor, commits=commits)  # type: ignore[assignment]
     with monkeypatch.context() as patched:
         patched.setattr(database.commits, "cursor", no_cursor)

@@ -1,0 +1,180 @@
+"""A session's transaction block: PostgreSQL's over DuckDB's transaction.
+
+BEGIN is answered without DuckDB and takes no snapshot; DuckDB's transaction begins with the first
+statement that needs it. An error makes the block fail until it ends, and DuckDB's transaction is rolled
+back at once, so that a failed block holds no lock. Source: docs/design/sql.md, "Session".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeVar
+
+from ..engine.database import Database
+from ..engine.errors import DucktailError, InFailedTransaction
+from ..engine.sessions import FAILED, IDLE, IN_TRANSACTION, SessionEntry
+from ..engine.transaction import Transaction
+from ..engine.waiting import Waiting
+from .cursors import Cursors
+from .variables import Variables
+
+T = TypeVar("T")
+
+NONE, OPEN, BROKEN = "none", "open", "failed"
+# What the engine knows a session by while no call is under way, and PostgreSQL's byte.
+RESTING = {NONE: IDLE, OPEN: IN_TRANSACTION, BROKEN: FAILED}
+STATUS = {NONE: "I", OPEN: "T", BROKEN: "E"}
+
+
+class Block:
+    """See the head of the file.
+
+    Args:
+        transaction_ended: told when a transaction is over: whether it was committed.
+        restore: puts back the settings that a block has changed for itself.
+
+    Attributes:
+        implicit: it is of several statements of one message, and not begun by BEGIN.
+        transaction: DuckDB's, where it has begun.
+        ddl: names may mean something else in this block than outside.
+    """
+
+    def __init__(
+        self,
+        database: Database,
+        entry: SessionEntry,
+        cursors: Cursors,
+        variables: Variables,
+        transaction_ended: Callable[[bool], None],
+        restore: Callable[[dict[str, str]], None],
+    ) -> None:
+        self._database = database
+        self._entry = entry
+        self._cursors = cursors
+        self._variables = variables
+        self._transaction_ended = transaction_ended
+        self._restore = restore
+        self._state = NONE
+        self._lost: DucktailError | None = None  # why it failed between two statements
+        self.implicit = False
+        self.transaction: Transaction | None = None
+        self.ddl = False
+
+    @property
+    def begun(self) -> bool:
+        """Whether statements now belong to a block, implicit and failed ones included."""
+        return self._state != NONE
+
+    @property
+    def broken(self) -> bool:
+        """Whether there is one, and it has failed."""
+        return self._state == BROKEN
+
+    @property
+    def status(self) -> str:
+        """PostgreSQL's byte: 'I' outside a block, 'T' in one, 'E' in a failed one."""
+        return STATUS[NONE if self.implicit else self._state]
+
+    @property
+    def resting(self) -> str:
+        """What the session is while no call is under way, as the engine tells it."""
+        return RESTING[self._state]
+
+    @property
+    def lock_timeout_ms(self) -> int:
+        """How long the session waits for a lock."""
+        return self._variables.milliseconds("lock_timeout") or self._database.settings.lock_timeout_ms
+
+    def begin(self, *, implicit: bool = False) -> None:
+        """Begin a block; DuckDB's transaction begins with the first statement that needs it."""
+        self._state, self._lost = OPEN, None
+        self.implicit = implicit
+        self._variables.block_begins()
+        self._entry.transaction_us = self._database.clock.now_us()
+
+    def opened(self) -> Transaction:
+        """The block's DuckDB transaction, begun if it was not."""
+        assert self._state == OPEN
+        if self.transaction is None:
+            self.transaction = self._begun()
+        return self.transaction
+
+    def touched(self) -> Transaction:
+        """The block's transaction, about to have an MVCC snapshot."""
+        transaction = self.opened()
+        self._database.snapshots.touch(transaction)
+        self._entry.has_snapshot = True
+        return transaction
+
+    def commit(self) -> Waiting[None]:
+        """COMMIT of an open block; the block is over, whatever comes of it."""
+        transaction, self.transaction = self.transaction, None
+        committed = False
+        try:
+            if transaction is not None:
+                yield from self._database.transactions.commit(transaction, self.lock_timeout_ms)
+            committed = True
+        finally:
+            self._ended(committed=committed)
+
+    def rollback(self) -> None:
+        """ROLLBACK of a block."""
+        self._cursors.drop_result()
+        transaction, self.transaction = self.transaction, None
+        if transaction is not None:
+            self._database.transactions.rollback(transaction)
+        self._ended(committed=False)
+
+    def _ended(self, *, committed: bool) -> None:
+        self._state, self.implicit = NONE, False
+        if self.ddl:
+            self.ddl = False
+            self._database.catalog.version += 1
+        self._transaction_ended(committed)
+        self._entry.transaction_us, self._entry.has_snapshot = None, False
+        self._restore(self._variables.block_ends(committed=committed))
+
+    def failed(self) -> None:
+        """An error: the open result is void; a block is rolled back at once and fails until its end."""
+        self._cursors.fail_result()
+        if self._state != OPEN:
+            return
+        transaction, self.transaction = self.transaction, None
+        if transaction is not None:
+            self._database.transactions.rollback(transaction)
+        self._transaction_ended(False)
+        self._entry.has_snapshot = False
+        self._state = BROKEN
+
+    def lose(self, error: DucktailError) -> None:
+        """DuckDB has given the database up between two statements: an open block has failed."""
+        self._cursors.fail_result(error)
+        if self._state == OPEN:
+            self._lost = error
+            self.failed()
+
+    def check_whole(self) -> None:
+        """Go on with what was begun in the open block, unless the block failed meanwhile.
+
+        Raises:
+            IoError: 58030, it did: DuckDB gave the database up. InFailedTransaction: 25P02, it did.
+        """
+        if self._state == BROKEN:
+            raise self._lost or InFailedTransaction("the transaction has failed")
+
+    def unit(self, work: Callable[[Transaction], Waiting[T]]) -> Waiting[T]:
+        """Do `work` in the block's transaction, or in one of its own that commits with it."""
+        if self.begun:
+            return (yield from work(self.opened()))
+        transaction = self._begun()
+        try:
+            result = yield from work(transaction)
+        except BaseException:
+            self._database.transactions.rollback(transaction)
+            raise
+        yield from self._database.transactions.commit(transaction, self.lock_timeout_ms)
+        return result
+
+    def _begun(self) -> Transaction:
+        entry = self._entry
+        return self._database.transactions.begin(entry.session_id, self._cursors.main, entry.user_name)

@@ -1,0 +1,127 @@
+"""The calls of a session: each alone, cancellable, its errors told as ours.
+
+What a call has begun when it fails does not stand: the open result is void, and the block has failed.
+Where DuckDB has given its database up, that is what an error is told to be of.
+Source: docs/design/sql.md, "Session".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NoReturn, TypeVar
+
+import duckdb
+
+from ..engine.commits import UNKNOWN
+from ..engine.database import Database
+from ..engine.duckdb_errors import translated
+from ..engine.errors import DucktailError, InternalError, IoError, QueryCanceled
+from ..engine.sessions import ACTIVE, SessionEntry
+from ..engine.waiting import Waiting
+from .block import Block
+from .cursors import Cursors
+from .guard import Guard
+from .results import Batch
+from .variables import Variables
+
+T = TypeVar("T")
+
+
+class Calls:
+    """See the head of the file.
+
+    Args:
+        renew: makes new cursors, where the file has been opened again since the last ones were made.
+    """
+
+    def __init__(
+        self,
+        database: Database,
+        guard: Guard,
+        entry: SessionEntry,
+        block: Block,
+        cursors: Cursors,
+        variables: Variables,
+        renew: Callable[[], None],
+    ) -> None:
+        self._database = database
+        self._guard = guard
+        self._entry = entry
+        self._block = block
+        self._cursors = cursors
+        self._variables = variables
+        self._renew = renew
+
+    def run(self, work: Callable[[], Waiting[T]]) -> Waiting[T]:
+        """Run a piece of work, which may wait.
+
+        Raises:
+            DucktailError: any; inside a block the block has failed then.
+        """
+        yield from self._database.standing()
+        self._enter()
+        try:
+            self._renew()
+            limit_ms = self._variables.milliseconds("statement_timeout")
+            return (yield from self._guard.cancellable(work(), limit_ms))
+        except BaseException as error:
+            self._fail(error)
+        finally:
+            self._leave()
+
+    def fetch(self, step: Callable[[], Batch | None]) -> Batch | None:
+        """Run a fetch the same way; it waits for nothing."""
+        self._enter()
+        try:
+            self._renew()
+            batch = step()
+            self._guard.check()
+            return batch
+        except BaseException as error:
+            self._fail(error)
+        finally:
+            self._leave()
+
+    def _enter(self) -> None:
+        self._guard.enter()
+        self.mark(ACTIVE)
+
+    def _leave(self) -> None:
+        if not self._block.begun:
+            self._entry.has_snapshot = self._cursors.has_open_result
+        self.mark(self._block.resting)
+        self._guard.leave()
+
+    def mark(self, state: str) -> None:
+        """Tell the engine what the session is from now on."""
+        entry, clock = self._entry, self._database.clock
+        entry.state, entry.since_us, entry.since_s = state, clock.now_us(), clock.monotonic_s()
+
+    def _fail(self, error: BaseException) -> NoReturn:
+        """End a call with an error; a closed driver and an interrupt of the thread are some as well."""
+        told = error
+        if isinstance(told, duckdb.Error):
+            told = translated(told)
+        if isinstance(told, DucktailError):
+            told = self.told(told)
+        if isinstance(told, QueryCanceled):
+            told = self._guard.cancel_error()
+        self._block.failed()
+        if told is error:
+            raise error
+        raise told from error
+
+    def told(self, error: DucktailError) -> DucktailError:
+        """An error as it is told: where DuckDB has given the database up, that is what it is of."""
+        if isinstance(error, IoError) and error.message.startswith(UNKNOWN):
+            return error
+        if self._guard.warned is not None:
+            return self._guard.warned
+        if not isinstance(error, (IoError, InternalError)) or not self._database.has_fallen():
+            return error
+        fallen = self._database.fallen
+        if fallen is None or not self._guard.running or self._block.begun:
+            return fallen or error
+        # It may have been its own COMMIT that DuckDB could not end.
+        told = " Where the statement wrote, its outcome is unknown."
+        return type(fallen)(fallen.message, detail=f"{fallen.detail}.{told}", hint=fallen.hint)

@@ -1,0 +1,102 @@
+"""A session's two cursors on DuckDB, and what is open on the first.
+
+One is for the user's statements, the other for binding and looking up, which would fix a transaction's
+snapshot on the first. A DuckDB cursor has one open result: what a statement has not given yet is kept
+in memory before the next one runs. Source: docs/design/sql.md, "Session".
+"""
+
+from __future__ import annotations
+
+import threading
+from contextlib import suppress
+
+import duckdb
+
+from ..engine.database import Database
+from ..engine.errors import DucktailError
+from .results import Result
+
+
+class Cursors:
+    """See the head of the file. They are there once `renew` has been called.
+
+    Attributes:
+        main, meta: for the user's statements; for binding and looking up.
+        mutex: who makes or closes them has it, and who looks something up outside a call.
+    """
+
+    main: duckdb.DuckDBPyConnection
+    meta: duckdb.DuckDBPyConnection
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._generation: int | None = None
+        self._result: Result | None = None
+        self._later: list[str] = []
+        self.mutex = threading.RLock()
+
+    @property
+    def stale(self) -> bool:
+        """Whether the file has been opened again since they were made."""
+        return self._generation != self._database.generation
+
+    def renew(self) -> None:
+        """Make them."""
+        self._generation = self._database.generation
+        self.main, self.meta = self._database.cursor(), self._database.cursor()
+
+    def close(self) -> None:
+        """Close them."""
+        for cursor in (self.main, self.meta):
+            with suppress(duckdb.Error):
+                cursor.close()
+
+    def interrupt(self) -> None:
+        """End the call that is under way; from any thread."""
+        with suppress(duckdb.ConnectionException):  # Its cursor has been closed, and not yet renewed.
+            self.main.interrupt()
+
+    # The open result.
+
+    @property
+    def has_open_result(self) -> bool:
+        """Whether there are still rows to give."""
+        return self._result is not None and self._result.holds_cursor
+
+    def giving(self, result: Result) -> None:
+        """This is the open result from now on."""
+        self._result = result
+
+    def settle(self) -> None:
+        """Keep the rest of the open result before the next one.
+
+        Raises:
+            OutOfMemory: 53200, the rest is larger than `spool_bytes_max`.
+        """
+        result, self._result = self._result, None
+        if result is not None and result.holds_cursor:
+            result.spool(self._database.settings.spool_bytes_max)
+
+    def drop_result(self) -> None:
+        """Nobody wants the rest of it."""
+        result, self._result = self._result, None
+        if result is not None:
+            result.close()
+
+    def fail_result(self, error: DucktailError | None = None) -> None:
+        """The open result is void: an error has come."""
+        result, self._result = self._result, None
+        if result is not None:
+            result.fail(error)
+
+    # Settings that wait.
+
+    def later(self, sql: str) -> None:
+        """Run a setting of the main cursor's before the next statement: a failed transaction takes none."""
+        self._later.append(sql)
+
+    def catch_up(self) -> None:
+        """Run the settings that a failed transaction did not take; none is open now."""
+        while self._later:
+            self.main.execute(self._later[-1])
+            self._later.pop()

@@ -1,0 +1,44 @@
+"""What a client is told beside its answers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+# Notices kept for a driver that does not ask for them.
+NOTICES_MAX = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """One of them."""
+
+    severity: str
+    sqlstate: str
+    message: str
+    detail: str | None = None
+    hint: str | None = None
+
+
+class Notices:
+    """Those of one session that its driver has not taken yet."""
+
+    def __init__(self) -> None:
+        self._notices: list[Notice] = []
+
+    def add(
+        self,
+        message: str,
+        *,
+        severity: str = "NOTICE",
+        sqlstate: str = "00000",
+        detail: str | None = None,
+        hint: str | None = None,
+    ) -> None:
+        """Tell the client something beside the answer."""
+        if len(self._notices) < NOTICES_MAX:
+            self._notices.append(Notice(severity, sqlstate, message, detail, hint))
+
+    def take(self) -> list[Notice]:
+        """What has to be told since the last time."""
+        notices, self._notices = self._notices, []
+        return notices
