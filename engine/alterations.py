@@ -13,7 +13,7 @@ import duckdb
 
 from .changes import view_statements
 from .database import Database
-from .definitions import check_names, run_in_transaction
+from .definitions import check_names, run_numbered
 from .errors import DuplicateObject, UndefinedObject
 from .log import EventQuery
 from .quoting import ident, literal
@@ -46,7 +46,7 @@ def set_stream(
             f"{name} = {'NULL' if value is None else value}" for name, value in values.items()
         )
         update = f"UPDATE ducktail.stream_catalog SET {assignments} WHERE stream_id = {stream.stream_id}"
-        run_in_transaction(database, session_id, cursor, [update])
+        run_numbered(database, session_id, cursor, [update])
         _show(database, present, changed)
         if changed.buffer_bytes != present.buffer_bytes:
             database.buffers.resize(changed)
@@ -81,7 +81,7 @@ def rename_stream(
             *(f"DROP VIEW IF EXISTS {ident(present.schema)}.{ident(view)}" for view in present.views),
             *view_statements(EventQuery(renamed, captured)),
         ]
-        run_in_transaction(database, session_id, cursor, statements)
+        run_numbered(database, session_id, cursor, statements)
         _show(database, present, renamed)
     finally:
         database.transactions.writer_lock.release(session_id)

@@ -438,10 +438,7 @@ def _drop_locked(
             f"DELETE FROM ducktail.table_catalog WHERE table_id = {captured.table_id}",
             f"DROP TABLE {captured.table.log}",
         ]
-    txid, now_us = database.commits.last_txid + 1, database.commits.now_us()
-    statements.append(commit_sql(txid, database.commits.last_lsn, 0, now_us))
-    run_in_transaction(database, session_id, cursor, statements)
-    database.commits.note(txid, database.commits.last_lsn, now_us)
+    run_numbered(database, session_id, cursor, statements)
     with database.catalog.mutex:
         database.catalog.drop_stream(stream)
         database.catalog.version += 1
@@ -459,7 +456,24 @@ def commit_sql(txid: int, base_lsn: int, events: int, commit_us: int) -> str:
     )
 
 
-def run_in_transaction(
+def run_numbered(
+    database: Database, session_id: int, cursor: duckdb.DuckDBPyConnection, statements: list[str]
+) -> None:
+    """All of these statements or none, under the writer lock, as a numbered transaction without events.
+
+    So an opening notices when the log lacks it.
+
+    Raises:
+        DucktailError: what DuckDB said, translated.
+    """
+    commits = database.commits
+    txid, now_us = commits.last_txid + 1, commits.now_us()
+    commit = commit_sql(txid, commits.last_lsn, 0, now_us)
+    _run_in_transaction(database, session_id, cursor, [*statements, commit])
+    commits.note(txid, commits.last_lsn, now_us)
+
+
+def _run_in_transaction(
     database: Database, session_id: int, cursor: duckdb.DuckDBPyConnection, statements: list[str]
 ) -> None:
     """All of these statements or none.

@@ -105,10 +105,15 @@ def drop_group(database: Database, transaction: Transaction, group: Group) -> No
 
 
 def set_on_gap(database: Database, transaction: Transaction, group: Group, on_gap: str) -> None:
-    """Change what the reads of a group do at a gap, within a transaction that has locked the group."""
+    """Change what the reads of a group do at a gap.
+
+    The transaction holds the writer lock and has locked the group.
+    """
+    assert transaction.has_writer_lock, "what a group is told to do has a number"
     transaction.cursor.execute(
         f"UPDATE ducktail.group_catalog SET on_gap = {literal(on_gap)} WHERE group_id = {group.group_id}"
     ).fetchall()
+    transaction.defines = True
     changed = replace(group, on_gap=on_gap)
     transaction.new_groups[group.key] = changed
 

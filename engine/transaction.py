@@ -68,7 +68,7 @@ class Transaction:
 
     @property
     def numbered(self) -> bool:
-        """Whether it has a line in `commits`: it has events, or makes or drops a group."""
+        """Whether it has a line in `commits`: it has events, or makes, changes or drops a group."""
         return bool(self.events) or self.defines
 
     @property
