@@ -250,6 +250,8 @@ class Generator:
         own, kind = f"{dot}{column}", self.kind.columns[column]
         roll = self.r.random()
         if roll < 0.1:
+            # Which row gets which number of a sequence is not promised.
+            self.now.open |= self.kind.volatile
             return "default"
         if roll < 0.16:  # volatile, with a value that both databases agree on
             return f"case when random() < 2 then {self.value(column)} end"
