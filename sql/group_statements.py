@@ -5,7 +5,7 @@ Each is part of the transaction that it stands in: others see it at COMMIT.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import astuple
 
 import duckdb
@@ -28,7 +28,7 @@ from ..engine.transaction import Transaction
 from ..engine.waiting import Waiting
 from .context import Context
 from .language import statements as st
-from .language.position_text import parse_after
+from .language.position_text import parse_after, require_one_lsn
 from .offset_statements import committed_lsns
 from .results import Result
 from .running import text_rows
@@ -66,8 +66,10 @@ def _start(session: Context, stream: Stream, place: st.Place, parameters: Values
     return _place(session, place, parameters, range(stream.partitions))
 
 
-def _place(session: Context, place: st.Place, parameters: Values, partitions: range | list[int]) -> Place:
-    """A place with its values; an LSN is one for all of these partitions."""
+def _place(
+    session: Context, place: st.Place, parameters: Values, partitions: Sequence[int], one: bool = False
+) -> Place:
+    """A place with its values; an LSN is one for all of these partitions, and with `one` no map may stand."""
     if place.kind == "timestamp":
         assert place.value is not None
         return Place("timestamp", at_us=_timestamp_us(session, text(place.value, parameters)))
@@ -76,6 +78,8 @@ def _place(session: Context, place: st.Place, parameters: Values, partitions: ra
     assert place.value is not None
     value = value_of(place.value, parameters)
     after = parse_after(value if isinstance(value, int) else str(value))
+    if one:
+        require_one_lsn(after)
     if isinstance(after, int):
         return Place("after", dict.fromkeys(partitions, after))
     return Place("after", after)
@@ -160,7 +164,7 @@ def seek_group(session: Context, asked: st.SeekGroup, parameters: Values) -> Wai
                 f'stream "{stream.name}" has no partition {partitions[0]}',
                 detail=f"Its partitions are 0 to {stream.partitions - 1}.",
             )
-    place = _place(session, asked.to, parameters, partitions)
+    place = _place(session, asked.to, parameters, partitions, asked.partition is not None)
 
     def plan(transaction: Transaction | None, group: Group) -> list[groups.Shift]:
         to = lsns_at(session.database, transaction, stream, place)

@@ -5,9 +5,10 @@ Each rule begins after its opening words. Source: docs/sql.md, "Consumer groups"
 
 from __future__ import annotations
 
-from ...engine.errors import InvalidParameterValue, SyntaxError_
+from ...engine.errors import SyntaxError_
 from .grammar import STRING, Grammar, collected
 from .options import Option
+from .position_text import parse_after, require_one_lsn
 from .statements import (
     EARLIEST,
     CommitOffset,
@@ -137,12 +138,8 @@ def _seek(g: Grammar, group: Text, stream: Name) -> Statement:
     position = g.position
     partition = partition_number(g) if g.accept("PARTITION") else None
     to = _place(g, seek=True)
-    if partition is not None and isinstance(to.value, str) and to.kind == "after":
-        raise InvalidParameterValue(
-            "SEEK of one partition takes an LSN, not a map",
-            hint="Leave PARTITION out, or give AFTER a number.",
-            position=position,
-        )
+    if partition is not None and to.kind == "after" and isinstance(to.value, str):
+        require_one_lsn(parse_after(to.value), position)
     return SeekGroup(group, stream, to, partition, g.accept("DRY", "RUN"))
 
 

@@ -218,7 +218,7 @@ def parameter_types(parsed: Statement | Query) -> dict[int, str]:
     """The DuckDB types of the parameters in our clauses, by their number: BIGINT, INTEGER or VARCHAR.
 
     AFTER's is VARCHAR, as it may hold a map of positions as well as an LSN (`parse_after` reads both); a
-    client that binds a number says its type itself.
+    client that binds a number says its type itself. START takes an LSN alone.
     """
     types: dict[int, str] = {}
     for part in parsed.scans if isinstance(parsed, Query) else (parsed,):
@@ -234,9 +234,11 @@ def _types_of(value: object, name: str, types: dict[int, str]) -> None:
             _types_of(item, name, types)
     elif is_dataclass(value) and not isinstance(value, type):
         kind = getattr(value, "kind", "")
+        if kind == "after" and name == "start":
+            kind = "lsn"
         for field in fields(value):
-            name = ("lsn" if kind == "after" else kind) if field.name == "value" else field.name
-            _types_of(getattr(value, field.name), name, types)
+            own = kind if field.name == "value" else field.name
+            _types_of(getattr(value, field.name), own, types)
 
 
 def _type_of(name: str) -> str:

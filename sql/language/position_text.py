@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 
-from ...engine.errors import InvalidTextRepresentation
+from ...engine.errors import InvalidParameterValue, InvalidTextRepresentation
 
 LSN_MAX = (1 << 63) - 1
 _HINT = 'A position is a map of partitions to LSNs, such as {"0": 17, "1": 20}.'
@@ -54,7 +54,7 @@ def parse_after(value: int | str) -> int | dict[int, int]:
         if not (digits.isascii() and digits.isdecimal() and len(digits) <= _DIGITS_MAX):
             return parse_positions(value)
         value = int(digits)
-    if not 0 <= value <= LSN_MAX:
+    if isinstance(value, bool) or not 0 <= value <= LSN_MAX:
         raise InvalidTextRepresentation(f'invalid lsn: "{value}"', hint="An LSN is a number from 0.")
     return value
 
@@ -82,6 +82,16 @@ def check_after_text(text: str, position: int) -> None:
         parse_after(text)
     except InvalidTextRepresentation as error:
         raise InvalidTextRepresentation(error.message, hint=error.hint, position=position) from None
+
+
+def require_one_lsn(after: int | Mapping[int, int], position: int | None = None) -> None:
+    """Raise 22023 where AFTER of one partition is a map of LSNs."""
+    if not isinstance(after, int):
+        raise InvalidParameterValue(
+            "SEEK of one partition takes an LSN, not a map",
+            hint="Leave PARTITION out, or give AFTER a number.",
+            position=position,
+        )
 
 
 class _Pairs(list[tuple[str, object]]):

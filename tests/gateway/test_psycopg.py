@@ -194,3 +194,31 @@ def test_a_warning_is_a_notice(connection: Connection) -> None:
     connection.add_notice_handler(lambda diagnostic: notices.append(diagnostic.sqlstate))
     connection.execute("COMMIT")
     assert notices == ["25P01"]
+
+
+def test_parameters_of_positions(shared: ServerProcess) -> None:
+    """SEEK AFTER takes an LSN or a map, as a number or a text; START AFTER an LSN."""
+    with shared.connect() as connection:
+        connection.execute("CREATE TABLE positions (id int PRIMARY KEY)")
+        connection.execute("CREATE STREAM places ON positions WITH (partitions = 2)")
+        connection.execute("INSERT INTO positions SELECT i FROM range(20) r(i)")
+        rows = connection.execute("SELECT partition, max(lsn) FROM STREAM places GROUP BY 1 ORDER BY 1")
+        first, second = (int(lsn) for _, lsn in rows.fetchall())
+        begun = min(first, second)
+        connection.execute("CREATE CONSUMER GROUP g ON places START AFTER %s", (begun,))
+        seek = "ALTER CONSUMER GROUP {} ON places SEEK {} AFTER {} DRY RUN"
+        here: object
+        for here in (begun, str(begun), f'{{"0": {begun}, "1": {begun}}}'):
+            for mark in ("%s", "%b") if isinstance(here, int) else ("%s",):
+                found = connection.execute(seek.format("g", "", mark), (here,)).fetchall()
+                assert [row[:3] for row in found] == [(0, begun, begun), (1, begun, begun)]
+        moved = connection.execute(seek.format("%s", "PARTITION %s", "%s"), ("g", 1, 0)).fetchall()
+        assert [row[:3] for row in moved] == [(1, begun, 0)]
+        for wrong, sqlstate in (("x", "22P02"), ("-1", "22P02"), (None, "22023"), ('{"9": 1}', "22023")):
+            with pytest.raises(psycopg.Error) as caught:
+                connection.execute(seek.format("g", "", "%s"), (wrong,))
+            assert caught.value.sqlstate == sqlstate
+        with pytest.raises(psycopg.errors.InvalidParameterValue):
+            connection.execute(seek.format("g", "PARTITION 1", "%s"), ('{"1": 1}',))
+        connection.execute("DROP STREAM places CASCADE")
+        connection.execute("DROP TABLE positions")
