@@ -11,6 +11,7 @@ from ..engine.errors import DucktailError, NotSupported
 from ..engine.values import pgtypes
 from ..engine.waiting import Waiting
 from . import (
+    files,
     group_statements,
     offset_statements,
     prepared,
@@ -47,8 +48,10 @@ def prepare(session: Context, text: str, oids: tuple[int, ...]) -> Statement:
 
     Raises:
         SyntaxError_: 42601, with the position. NotSupported: 0A000, not in this version.
+        InsufficientPrivilege: 42501, it names a file that is out of reach.
     """
     classified = classify(text)
+    files.check_named(session, classified)
     node: object = None
     if classified.kind is Kind.OURS or (classified.kind in SCANNABLE and has_scan(text)):
         parsed = parse(text, session.names.is_table)
@@ -231,16 +234,27 @@ def _empty(session: Context, statement: Statement, parameters: tuple[object, ...
     yield
 
 
+def _files_checked(runner: Runner) -> Runner:
+    """The runner, behind a look at the files that parameters name."""
+
+    def run(session: Context, statement: Statement, parameters: tuple[object, ...]) -> Waiting[Result]:
+        if parameters:
+            files.check_given(session, statement.classified, parameters)
+        return (yield from runner(session, statement, parameters))
+
+    return run
+
+
 RUNNERS: dict[Kind, Runner] = {
     Kind.EMPTY: _empty,
     Kind.OURS: _run_ours,
-    Kind.READ: _with_scans(staged.run_read, scans.run_query),
-    Kind.DML: _with_scans(staged.run_write, scans.run_write),
-    Kind.DDL: _with_scans(staged.run_definition, scans.run_definition),
+    Kind.READ: _files_checked(_with_scans(staged.run_read, scans.run_query)),
+    Kind.DML: _files_checked(_with_scans(staged.run_write, scans.run_write)),
+    Kind.DDL: _files_checked(_with_scans(staged.run_definition, scans.run_definition)),
     Kind.TRANSACTION: transaction_statements.run,
     Kind.SETTING: settings_statements.run,
-    Kind.COPY: _with_scans(copying.run, scans.run_copy),
-    Kind.EXPLAIN: prepared.explain,
+    Kind.COPY: _files_checked(_with_scans(copying.run, scans.run_copy)),
+    Kind.EXPLAIN: _files_checked(prepared.explain),
     Kind.PREPARE: prepared.prepare,
     Kind.DEALLOCATE: prepared.deallocate,
     Kind.UTILITY: utilities.run,

@@ -18,6 +18,7 @@ from ..asking import ask
 from ..errors import DataCorrupted, DucktailError, InvalidParameterValue, IoError
 from ..quoting import ident, literal
 from ..settings import Settings
+from .reach import is_allowed
 from .schema import SCHEMA
 
 MEMORY = ":memory:"
@@ -187,11 +188,6 @@ def lock_down(cursor: duckdb.DuckDBPyConnection, path: str, directories: Sequenc
     cursor.execute(f"SET GLOBAL allowed_configs = [{allowed}]")
     cursor.execute("SET GLOBAL enable_external_access = false")
     cursor.execute("SET GLOBAL lock_configuration = true")
-
-
-def is_allowed(path: str, directories: Sequence[str]) -> bool:
-    """Whether a file's name, its links and `..` resolved as the system does, leads under a directory."""
-    return any(Path(os.path.realpath(path)).is_relative_to(directory) for directory in directories)
 
 
 def _refuse_ways_out(directory: str, directories: Sequence[str]) -> None:

@@ -8,14 +8,15 @@ Source: docs/sql.md, "COPY".
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import duckdb
 
 from ...engine.duckdb_errors import FILES_HINT
 from ...engine.errors import DucktailError, InsufficientPrivilege, NotSupported
 from ...engine.quoting import ident
-from ...engine.storage.file import is_allowed
 from ...engine.waiting import Waiting
-from .. import staged, writes
+from .. import files, staged, writes
 from ..context import Context
 from ..names import Key
 from ..results import Result
@@ -23,7 +24,7 @@ from ..running import atomically, bound, count_of, placed
 from ..statement import Statement
 from ..text.classified import Classified, CopyFacts
 from ..text.classify import classify
-from ..text.tokens import QUOTED, STRING
+from ..text.tokens import PARAMETER, QUOTED, STRING, Token
 from . import stdin as copy_in
 
 Values = tuple[object, ...]
@@ -31,6 +32,8 @@ Values = tuple[object, ...]
 TWIN = "__ducktail_twin"
 # DuckDB's options that make COPY ... TO answer rows.
 _ANSWERING = frozenset({"RETURN_FILES", "RETURN_STATS"})
+# Those that become part of the names of the files that it writes.
+_NAMING = frozenset({"FILENAME_PATTERN", "FILE_EXTENSION"})
 
 
 def run(session: Context, statement: Statement, parameters: Values) -> Waiting[Result]:
@@ -50,26 +53,48 @@ def copy(
         raise NotSupported("COPY TO STDOUT is not supported yet", hint="Read with SELECT.")
     if not session.database.settings.allowed_directories:
         raise InsufficientPrivilege("files cannot be read or written", hint=FILES_HINT)
-    _refuse_outside(session, classified, facts)
+    _refuse_outside(session, classified, facts, parameters)
     if facts.reads:
         return (yield from _from_file(session, statement, classified, facts, parameters))
     return (yield from _to_file(session, statement, classified, parameters))
 
 
-def _refuse_outside(session: Context, classified: Classified, facts: CopyFacts) -> None:
-    """Refuse a file's name that leads out; DuckDB's own look misses `link/..` (engine/storage/file.py).
+def _refuse_outside(
+    session: Context, classified: Classified, facts: CopyFacts, parameters: Values
+) -> None:
+    """Refuse a file's name that leads out, or to the database's own files (engine/storage/reach.py).
 
     Raises:
-        InsufficientPrivilege: 42501.
+        InsufficientPrivilege: 42501. NotSupported: 0A000, the name is an expression.
     """
-    token = classified.tokens[facts.rest]
-    if token.kind not in (STRING, QUOTED):
-        return
-    name = token.value if token.kind == STRING else token.name
-    if not is_allowed(name.removeprefix("file://"), session.database.settings.allowed_directories):
-        raise InsufficientPrivilege(
-            f'file "{name}" is not under an allowed directory', hint=FILES_HINT, position=token.start + 1
-        )
+    tokens, place = classified.tokens, facts.rest
+    token = tokens[place]
+    if place + 1 < len(tokens) and not (tokens[place + 1].is_word or tokens[place + 1].kind == "("):
+        raise _not_a_literal(token.start)
+    if token.kind == PARAMETER and 0 < (number := files.parameter_number(tokens, place)) <= len(parameters):
+        files.require(session, str(parameters[number - 1]), token)
+    elif token.kind == QUOTED or (token.kind == STRING and token.text[0] not in "xXbBnN"):
+        files.require(session, token.value if token.kind == STRING else token.name, token)
+    else:
+        raise _not_a_literal(token.start)
+    for index in range(place, len(tokens) - 1):
+        if tokens[index].kind in _NAMING and not _is_plain(tokens, index + 1):
+            raise InsufficientPrivilege(
+                f"COPY option {tokens[index].kind} must be a string without a directory",
+                hint=FILES_HINT,
+                position=tokens[index].start + 1,
+            )
+
+
+def _not_a_literal(start: int) -> NotSupported:
+    hint = "Write it as a string, or give it as a parameter."
+    return NotSupported("COPY wants the name of its file as a string", hint=hint, position=start + 1)
+
+
+def _is_plain(tokens: Sequence[Token], index: int) -> bool:
+    """Whether an option's value is a string that names no directory."""
+    ends = index + 1 >= len(tokens) or tokens[index + 1].kind in (",", ")")
+    return ends and tokens[index].kind == STRING and "/" not in tokens[index].value
 
 
 def _to_file(

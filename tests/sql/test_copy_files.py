@@ -193,3 +193,120 @@ def test_which_directories_can_be_allowed(tmp_path: Path) -> None:
         with pytest.raises((ducktail.DataError, DucktailError)) as found:
             ducktail.connect(tmp_path / "d.duckdb", allowed_directories=wrong)
         assert found.value.sqlstate == "22023"
+
+
+WAYS_TO_OWN = (
+    "{path}",
+    "{end}",
+    "./{end}",
+    "files/../{end}",
+    "{files}/../{end}",
+    "file://{path}",
+    "file:{path}",
+    "{files}/link.csv",
+    "{files}/hard.csv",
+    "{files}/*.csv",
+    "{files}/**",
+    "{files}/*/../{end}",
+    "{files}/../*",
+)
+
+
+@pytest.mark.parametrize("end", ["", ".wal", ".ducktail"])
+def test_the_databases_own_files_are_out_of_reach(
+    client: Client, files: Path, tmp_path: Path, end: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    path = tmp_path / f"shop.duckdb{end}"
+    assert path.exists()
+    (files / "deep").mkdir()
+    (files / "link.csv").symlink_to(path)
+    (files / "hard.csv").hardlink_to(path)
+    before = path.stat().st_ino
+    for way in WAYS_TO_OWN:
+        name = way.format(path=path, end=path.name, files=files)
+        for text, *values in (
+            (f"select * from read_blob('{name}')",),
+            (f"select * from main.\"read_text\" /* */ (e'{name}')",),
+            ("select * from read_blob($1)", name),
+            (f"select * from read_csv(['{name}'], all_varchar = true, ignore_errors = true)",),
+            (f"explain select * from read_blob('{name}')",),
+            (f"describe from parquet_metadata('{name}')",),
+            (f"create table u as select * from read_text('{name}')",),
+            (f"create view w as select * from read_text('{name}')",),
+            (f"insert into p (v) select content from read_text('{name}')",),
+            (f"select * from query('select * from read_blob(''{name}'')')",),
+            (f"copy p from '{name}' (format csv, all_varchar true, ignore_errors true)",),
+            ("copy p to $1 (format csv, use_tmp_file false)", name),
+            (f"copy (select * from read_blob('{name}')) to '{files}/leak.parquet'",),
+        ):
+            with raises("42501"):
+                client(text, *values)
+        client("prepare look as select size from read_blob($1)")
+        with raises("42501"):
+            client(f"execute look('{name}')")
+        client("deallocate look")
+    for name in ("link.csv", "hard.csv", "*.csv"):
+        for quoted in (f"'{files}/{name}'", f'"{files}/{name}"'):
+            with raises("42501"):
+                client(f"select * from {quoted}")
+    assert path.stat().st_ino == before and not (files / "leak.parquet").exists()
+    assert client("select * from p") == []
+
+
+def test_a_files_name_is_no_expression(client: Client, files: Path, tmp_path: Path) -> None:
+    """What DuckDB would work out could be any file, the database's own ones too."""
+    client(f"set variable own = '{tmp_path}/shop.duckdb.wal'")
+    for text in (
+        "select * from read_blob(getvariable('own'))",
+        f"select * from read_blob('{tmp_path}/shop' || '.duckdb')",
+        f"select * from read_blob(['{files}/a'] || getvariable('own'))",
+        f"select * from read_blob('{files}/a' '/../../shop.duckdb')",
+        "create macro look(p) as table select * from read_blob(p)",
+        "select * from query('select * from read_' || 'blob(getvariable(''own''))')",
+        "copy t to (getvariable('own')) (use_tmp_file false)",
+        f"copy t to ('{files}/x')",
+        f"copy t to '{files}/' '../shop.duckdb.wal' (use_tmp_file false)",
+    ):
+        with raises("0A000"):
+            client(text)
+    for option in ("file_extension '/../../../shop.duckdb'", "filename_pattern '../../shop{i}'"):
+        with raises("42501"):
+            client(f"copy t to '{files}/out' (format csv, per_thread_output true, {option})")
+    client(f"copy t to '{files}/out' (format csv, per_thread_output true, filename_pattern 'part_{{i}}')")
+    assert [file.name for file in (files / "out").iterdir()] == ["part_0.csv"]
+
+
+def test_names_as_parameters(client: Client, files: Path) -> None:
+    (files / "a.csv").write_text("id,v\n1,one\n")
+    assert client("select * from read_csv($1)", f"{files}/a.csv") == [(1, "one")]
+    assert client("select * from read_csv($1, header = true)", [f"{files}/a.csv"]) == [(1, "one")]
+    client("copy p from $1", f"{files}/a.csv")
+    client("copy p to $1", f"{files}/b.csv")
+    assert (files / "b.csv").read_text() == "id,v\n1,one\n"
+    with raises("42501"):
+        client("select * from read_csv($1)", "/etc/passwd")
+
+
+@pytest.mark.parametrize("name", ["read_blob('{own}')", "read_text(['{own}'])", "read_duckdb('{own}')"])
+def test_own_files_without_an_allowed_directory(tmp_path: Path, name: str) -> None:
+    own = tmp_path / "d.duckdb"
+    with ducktail.connect(own) as con:
+        with pytest.raises(ducktail.ProgrammingError) as found:
+            con.execute(f"select * from {name.format(own=own)}")
+        assert found.value.sqlstate == "42501"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "from duckdb_secrets()",
+        "from duckdb_secrets",
+        "from duckdb_secrets(redact = false)",
+        "from which_secret('s3://x', 's3')",
+        "from query('from duckdb_secrets()')",
+    ],
+)
+def test_secrets_are_out_of_reach(client: Client, text: str) -> None:
+    with raises("42501"):
+        client(text)

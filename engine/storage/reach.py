@@ -1,0 +1,110 @@
+"""Which files SQL may reach: those under the allowed directories, and never the database's own.
+
+DuckDB keeps SQL to the directories that were allowed, but lets it have the files of the databases that
+are open as well. So the names that a statement gives are held against both here, before DuckDB sees
+them. Source: docs/operations.md, "Files".
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import duckdb
+
+# What DuckDB and ducktail keep beside the database's file.
+_BESIDE = ("", ".wal", ".wal.checkpoint", ".wal.recovery", ".ducktail", ".tmp")
+_SCHEME = re.compile(r"file:(?://localhost|//)?(?=/)|file://", re.IGNORECASE)
+_PATTERN = re.compile(r"[*?\[\\]")
+_DATA = re.compile(
+    r"\.(?:csv|tsv|parquet|json|jsonl|ndjson|geojson|db|ddb|duckdb)(?:\.(?:gz|zst))?\Z", re.IGNORECASE
+)
+
+
+@functools.cache
+def file_functions() -> frozenset[str]:
+    """Lower-case names of DuckDB's table functions whose first argument names files.
+
+    `glob` is not among them: it gives names, and those of nothing outside.
+    """
+    query = (
+        "SELECT DISTINCT lower(function_name) FROM duckdb_functions() WHERE internal "
+        "AND function_type = 'table' AND parameters[1] IN ('path', 'paths', 'file')"
+    )
+    with duckdb.connect(":memory:") as connection:
+        return frozenset(row[0] for row in connection.execute(query).fetchall())
+
+
+def is_allowed(path: str, directories: Sequence[str]) -> bool:
+    """Whether a file's name, its links and `..` resolved as the system does, leads under a directory."""
+    return any(Path(os.path.realpath(path)).is_relative_to(directory) for directory in directories)
+
+
+def is_reachable(name: str, directories: Sequence[str], database: str) -> bool:
+    """Whether SQL may name this file or pattern: all of it is allowed, and none of it is the database's.
+
+    Args:
+        name: a file's name or DuckDB's pattern of names, as a statement gives it.
+        directories: what is allowed, links resolved.
+        database: the path of the database.
+    """
+    return is_allowed(_parts(name)[0], directories) and not leads_to_own(name, database)
+
+
+def looks_like_data(name: str) -> bool:
+    """Whether DuckDB would read a table of this name from a file."""
+    return _DATA.search(name) is not None
+
+
+def leads_to_own(name: str, database: str) -> bool:
+    """Whether a file's name, or a pattern of names, may lead to a file of the database.
+
+    By whatever way: `..`, a link to it, another name of the same file. A pattern may where such a file is
+    anywhere below its first directory, or where it goes up again.
+    """
+    path, rest = _parts(name)
+    own = [database + end for end in _BESIDE]
+    spilled = os.path.realpath(database + ".tmp")
+    if os.path.isdir(spilled):
+        own += [os.path.join(spilled, entry) for entry in os.listdir(spilled)]
+    files = {number for each in own if (number := _number(each)) is not None}
+    if rest:
+        return ".." in rest.split("/") or any(_number(found) in files for found in _below(path))
+    if _number(path) in files:
+        return True
+    real = os.path.realpath(path)
+    return any(real == os.path.realpath(each) or real.startswith(spilled + "/") for each in own)
+
+
+def _parts(name: str) -> tuple[str, str]:
+    """A name as the system takes it and ""; a pattern's first directory and the rest."""
+    name = _SCHEME.sub("", name, count=1) if _SCHEME.match(name) else name
+    special = _PATTERN.search(name)
+    if special is None:
+        return name, ""
+    directory = os.path.dirname(name[: special.start()])
+    return directory or ".", name[len(directory) :]
+
+
+def _number(path: str) -> tuple[int, int] | None:
+    """What tells a file from every other one, whatever its name; None where there is none."""
+    try:
+        found = os.stat(path)
+    except (OSError, ValueError):
+        return None
+    return found.st_dev, found.st_ino
+
+
+def _below(directory: str) -> Iterator[str]:
+    """The files in a directory, below it and behind its links."""
+    seen: set[str] = set()
+    for root, below, files in os.walk(directory, followlinks=True):
+        real = os.path.realpath(root)
+        if real in seen:
+            below.clear()
+            continue
+        seen.add(real)
+        yield from (os.path.join(root, file) for file in files)
