@@ -26,6 +26,7 @@ from ..text.classified import Classified, CopyFacts
 from ..text.classify import classify
 from ..text.tokens import PARAMETER, QUOTED, STRING, Token
 from . import stdin as copy_in
+from .file_options import as_option_error
 
 Values = tuple[object, ...]
 # The temporary table that a file is read into.
@@ -54,9 +55,15 @@ def copy(
     if not session.database.settings.allowed_directories:
         raise InsufficientPrivilege("files cannot be read or written", hint=FILES_HINT)
     _refuse_outside(session, classified, facts, parameters)
-    if facts.reads:
-        return (yield from _from_file(session, statement, classified, facts, parameters))
-    return (yield from _to_file(session, statement, classified, parameters))
+    try:
+        if facts.reads:
+            return (yield from _from_file(session, statement, classified, facts, parameters))
+        return (yield from _to_file(session, statement, classified, parameters))
+    except DucktailError as error:
+        told = as_option_error(error, classified.tokens[facts.rest :])
+        if told is error:
+            raise
+        raise told from error
 
 
 def _refuse_outside(

@@ -182,6 +182,8 @@ _RULES: Mapping[str, Callable[[Reader], object]] = {
     "ENCODING": lambda reader: reader.value(),
 }
 _NOT_SUPPORTED = frozenset({"FREEZE", "DEFAULT", "ON_ERROR", "LOG_VERBOSITY", "REJECT_LIMIT", "FORCE_QUOTE"})
+# All that PostgreSQL knows, supported or not.
+POSTGRES_OPTIONS = _NOT_SUPPORTED.union(_RULES)
 _ONLY_CSV = ("QUOTE", "ESCAPE", "FORCE_NOT_NULL", "FORCE_NULL")
 
 

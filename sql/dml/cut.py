@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from ...engine.capture.capture import PROPOSED, PROPOSED_PREFIX, Assignment
+from ...engine.capture.capture import PROPOSED, PROPOSED_PREFIX, Assignment, Dml, Verb
 from ...engine.errors import NotSupported, SyntaxError_
 from ...engine.quoting import ident
 from ..text.classified import Classified, DmlFacts, Reader
@@ -87,12 +87,27 @@ class Cut:
         """The name that the table is known by."""
         return self.alias if by_alias and self.alias is not None else ident(self.table)
 
-    def returning(self) -> str | None:
-        """The select list of RETURNING, if there is one."""
-        return self.returning_with("")[0]
+    def dml(self, verb: Verb, *, virtual: str = "", by_alias: bool = True) -> Dml:
+        """What every statement has; its own pieces are to be put in.
 
-    def returning_with(self, virtual: str) -> tuple[str | None, bool]:
-        """The same, and whether it names this virtual column of the statement."""
+        Args:
+            virtual: the column that RETURNING may name besides the table's own.
+            by_alias: RETURNING knows the table by its alias.
+        """
+        returning, names_hidden = self._returning(virtual)
+        return Dml(
+            verb=verb,
+            text=self.text_without_returning,
+            with_text=self.with_text.strip(),
+            target=self.target,
+            relation=self.relation(by_alias),
+            alias=self.alias,
+            returning=returning,
+            names_hidden=names_hidden,
+        )
+
+    def _returning(self, virtual: str) -> tuple[str | None, bool]:
+        """The select list of RETURNING, if there is one, and whether it names the virtual column."""
         if self.returning_at >= self.end:
             return None, False
         first = self.returning_at + 1

@@ -8,6 +8,7 @@ not known here is a form that capture does not support, and the answer is 0A000,
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from ...engine.capture.capture import Conflict, Dml, Verb
 from ...engine.errors import NotSupported
@@ -80,14 +81,8 @@ def _insert(cut: Cut, columns_of: ColumnsOf | None) -> Dml:
             query = cut.cut(first, conflict_at)
             if by_name:
                 columns = _columns_by_name(f"{cut.with_text} {query}", columns_of)
-    return Dml(
-        verb=Verb.INSERT,
-        text=cut.text_without_returning,
-        with_text=cut.with_text.strip(),
-        target=cut.target,
-        relation=cut.relation(by_alias=conflict is not None),
-        alias=cut.alias,
-        returning=cut.returning(),
+    return replace(
+        cut.dml(Verb.INSERT, by_alias=conflict is not None),
         columns=columns,
         by_name=by_name,
         row_count=None if ranges is None else len(ranges),
@@ -210,14 +205,8 @@ def _update(cut: Cut, columns_of: ColumnsOf | None) -> Dml:
     end = min(cut.returning_at, cut.end)
     where_at = cut.find("WHERE", first, end)
     from_at = cut.find("FROM", first, where_at)
-    return Dml(
-        verb=Verb.UPDATE,
-        text=cut.text_without_returning,
-        with_text=cut.with_text.strip(),
-        target=cut.target,
-        relation=cut.relation(),
-        alias=cut.alias,
-        returning=cut.returning(),
+    return replace(
+        cut.dml(Verb.UPDATE),
         sets=cut.assignments(first, from_at, proposed=False),
         source=cut.cut(from_at + 1, where_at),
         where=cut.cut(where_at + 1, end),
@@ -231,16 +220,8 @@ def _delete(cut: Cut, columns_of: ColumnsOf | None) -> Dml:
     cut.head("FROM")
     end = min(cut.returning_at, cut.end)
     where_at = cut.find("WHERE", cut.reader.index, end)
-    returning, hidden = cut.returning_with(_ROWID)
-    return Dml(
-        verb=Verb.DELETE,
-        text=cut.text_without_returning,
-        with_text=cut.with_text.strip(),
-        target=cut.target,
-        relation=cut.relation(),
-        alias=cut.alias,
-        returning=returning,
-        names_hidden=hidden,
+    return replace(
+        cut.dml(Verb.DELETE, virtual=_ROWID),
         where=cut.cut(where_at + 1, end),
         equal_columns=_equal_columns(cut.tokens, where_at + 1, end),
     )
@@ -249,10 +230,7 @@ def _delete(cut: Cut, columns_of: ColumnsOf | None) -> Dml:
 def _truncate(cut: Cut, columns_of: ColumnsOf | None) -> Dml:
     cut.head("TABLE")
     cut.reader.expect_end()
-    text = f"DELETE FROM {cut.target}"
-    return Dml(
-        verb=Verb.DELETE, text=text, with_text="", target=cut.target, relation=cut.relation(), alias=None
-    )
+    return replace(cut.dml(Verb.DELETE), text=f"DELETE FROM {cut.target}")
 
 
 def _equal_columns(tokens: Sequence[Token], first: int, end: int) -> frozenset[str]:

@@ -46,19 +46,11 @@ def merge(cut: Cut, columns_of: ColumnsOf | None) -> Dml:
     columns: tuple[str, ...] = ()
     if any(clause.star is not None for clause in clauses):
         columns = _source_columns(cut.with_text, source, name, columns_of)
-    returning, hidden = cut.returning_with(MERGE_ACTION)
     tokens = cut.tokens[first:on_at]
     # `s` of `AS s(a, b)` is no function.
     source_calls = cut.calls(first, alias_at) | cut.calls(alias_at + 1, on_at)
-    return Dml(
-        verb=Verb.MERGE,
-        text=cut.text_without_returning,
-        with_text=cut.with_text.strip(),
-        target=cut.target,
-        relation=cut.relation(),
-        alias=cut.alias,
-        returning=returning,
-        names_hidden=hidden,
+    return replace(
+        cut.dml(Verb.MERGE, virtual=MERGE_ACTION),
         row_count=_row_count(reader, first),
         calls=source_calls | cut.calls(on_at, end),
         has_subquery=cut.has_subquery(on_at, end),

@@ -310,3 +310,25 @@ def test_own_files_without_an_allowed_directory(tmp_path: Path, name: str) -> No
 def test_secrets_are_out_of_reach(client: Client, text: str) -> None:
     with raises("42501"):
         client(text)
+
+
+@pytest.mark.parametrize("table", ["t", "p"])
+@pytest.mark.parametrize("kind", ["csv", "json", "parquet"])
+def test_an_option_that_nobody_knows(client: Client, files: Path, table: str, kind: str) -> None:
+    client(f"copy (select 1 as id, 'x' as v) to '{files}/a.{kind}'")
+    for direction in (f"{table} (id, v) from", f"{table} (id, v) to"):
+        text = f"copy {direction} '{files}/a.{kind}'"
+        for option, state, told in (
+            ("nonsense", "42601", 'option "nonsense" not recognized'),
+            ("Nonsense 'x'", "42601", 'option "nonsense" not recognized'),
+            ("freeze", "0A000", "COPY option FREEZE is not supported here"),
+            ("on_error 'ignore'", "0A000", "COPY option ON_ERROR is not supported here"),
+            ("format nope", "22023", 'COPY format "nope" not recognized'),
+        ):
+            with raises(state) as found:
+                client(f"{text} ({option})")
+            assert found.value.message == told
+            word = told.split('"')[1] if '"' in told else option.split()[0]
+            assert found.value.position == f"{text} ({option})".lower().index(word.lower(), len(text)) + 1
+    client(f"copy {table} (id, v) from '{files}/a.{kind}'")
+    assert client(f"select id, v from {table}") == [(1, "x")]
