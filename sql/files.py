@@ -8,12 +8,14 @@ Source: docs/operations.md, "Files".
 
 from __future__ import annotations
 
+import functools
+import re
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from ..engine.duckdb_errors import FILES_HINT
 from ..engine.errors import DucktailError, InsufficientPrivilege, NotSupported, SyntaxError_
-from ..engine.storage.reach import file_functions, is_reachable, leads_to_own, looks_like_data
+from ..engine.storage.reach import DATA_NAME, file_functions, is_reachable, leads_to_own, looks_like_data
 from .context import Context
 from .text.classified import Classified
 from .text.tokens import PARAMETER, QUOTED, STRING, Token, tokenize
@@ -21,6 +23,7 @@ from .text.tokens import PARAMETER, QUOTED, STRING, Token, tokenize
 _SECRETS = frozenset({"duckdb_secrets", "which_secret"})
 _BEFORE_TABLE = frozenset({"FROM", "JOIN", "TABLE", ",", "(", "USING", "DESCRIBE", "DESC", "SUMMARIZE"})
 _OUTSIDE_HINT = "Nothing outside the database can be reached through SQL."
+_DATA_NAME = re.compile(DATA_NAME)
 _LITERAL_HINT = "Write the name as a string, or give it as a parameter."
 
 
@@ -38,7 +41,8 @@ def check_named(session: Context, classified: Classified) -> None:
         InsufficientPrivilege: 42501, a file out of reach, or secrets. NotSupported: 0A000, a name that is
             an expression.
     """
-    _check(session, classified.tokens, in_query=False)
+    if _may_name(classified.text):
+        _check(session, classified.tokens, in_query=False)
 
 
 def check_given(session: Context, classified: Classified, parameters: Sequence[object]) -> None:
@@ -47,11 +51,23 @@ def check_given(session: Context, classified: Classified, parameters: Sequence[o
     Raises:
         InsufficientPrivilege: 42501.
     """
-    for file in _named(classified.tokens):
+    named = _named(classified.tokens) if _may_name(classified.text) else ()
+    for file in named:
         if isinstance(file.name, int):
             given = parameters[file.name - 1] if file.name <= len(parameters) else None
             for name in given if isinstance(given, list | tuple) else [given]:
                 require(session, str(name), file.token)
+
+
+@functools.cache
+def _words() -> tuple[str, ...]:
+    return tuple(sorted(file_functions() | _SECRETS | {"query", "\\"}))
+
+
+def _may_name(text: str) -> bool:
+    """Whether a look at the tokens, which a long INSERT would feel, could find anything."""
+    lowered = text.lower()
+    return any(word in lowered for word in _words()) or _DATA_NAME.search(lowered) is not None
 
 
 def require(session: Context, name: str, token: Token) -> None:

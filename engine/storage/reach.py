@@ -19,9 +19,9 @@ import duckdb
 _BESIDE = ("", ".wal", ".wal.checkpoint", ".wal.recovery", ".ducktail", ".tmp")
 _SCHEME = re.compile(r"file:(?://localhost|//)?(?=/)|file://", re.IGNORECASE)
 _PATTERN = re.compile(r"[*?\[\\]")
-_DATA = re.compile(
-    r"\.(?:csv|tsv|parquet|json|jsonl|ndjson|geojson|db|ddb|duckdb)(?:\.(?:gz|zst))?\Z", re.IGNORECASE
-)
+# The end of a name that DuckDB takes for a file's, as a regular expression.
+DATA_NAME = r"\.(?:csv|tsv|parquet|json|jsonl|ndjson|geojson|db|ddb|duckdb)(?:\.(?:gz|zst))?"
+_DATA = re.compile(rf"{DATA_NAME}\Z", re.IGNORECASE)
 
 
 @functools.cache
