@@ -370,7 +370,7 @@ class Streams(RuleBasedStateMachine):
         if maker is None:
             return
         state = _state(maker, text)
-        if any(s.effects or s.holds_lock for s in self.sessions):
+        if any(s.holds_lock for s in self.sessions):
             assert state == "55P03", state
             return
         assert state == "ok", (state, text)
