@@ -314,6 +314,21 @@ class Streams(RuleBasedStateMachine):
             self._committed(session.effects, session.written)
         session.reset()
 
+    @precondition(lambda self: sum(not s.in_block for s in self.sessions) > 1)
+    @rule(data=st.data(), table=TABLES)
+    def meet(self, data: st.DataObject, table: int) -> None:
+        """One session takes a snapshot, another one writes, then the first one does: often the same rows."""
+        free = [number for number, session in enumerate(self.sessions) if not session.in_block]
+        first, second = data.draw(st.permutations(free))[:2]
+        known = self.tables[table]
+        made = (keyed_statements if known.key else statements)(known)
+        self.sessions[first].client("begin")
+        self.sessions[first].in_block = True
+        self.look(first, table)
+        theirs = data.draw(made)
+        self._write(self.sessions[second], known, theirs)
+        self._write(self.sessions[first], known, data.draw(st.one_of(st.just(theirs), made)))
+
     @rule(session=WRITERS, table=TABLES)
     def look(self, session: int, table: int) -> None:
         """Read a table: in a transaction it is the snapshot with its own writes."""
