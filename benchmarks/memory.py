@@ -142,7 +142,8 @@ def bulk(path: Path, rows: int, limit: int) -> None:
     """Single statements of many rows."""
     server = Server(path, "--memory-limit-bytes", str(limit), "--buffer-bytes-total", str(64 * MIB))
     server.connection.execute(TABLE)
-    server.connection.execute("CREATE TABLE source AS " + ROWS.format(first=0, last=rows))
+    server.connection.execute(TABLE.replace("orders", "source"))
+    server.connection.execute("INSERT INTO source " + ROWS.format(first=0, last=rows))
     server.connection.execute("CREATE STREAM orders_stream ON orders WITH (partitions = 4)")
     print(f"bulk: memory limit {limit / MIB:,.0f} MiB, {server.peak_mib():.0f} MiB before", flush=True)
     for name, statement in STATEMENTS.items():
