@@ -71,6 +71,12 @@ RULES: dict[str, tuple[tuple[str, type[e.DucktailError]], ...]] = {
         (r"division by zero", e.DivisionByZero),
         (r"already been consumed", e.WrongState),  # a registered reader, read a second time
         (r"cannot affect the same target row more than once", e.CardinalityViolation),
+        # What error() is asked to say of a name, in PostgreSQL's own words.
+        (r'^relation ".*" does not exist', e.UndefinedTable),
+        (r'^function ".*" does not exist', e.UndefinedFunction),
+        (r'^schema ".*" does not exist', e.InvalidSchemaName),
+        (r'^(type|role) ".*" does not exist|^unrecognized configuration parameter', e.UndefinedObject),
+        (r"^set_config cannot", e.NotSupported),
         (r"", e.DataError),
     ),
     "InvalidTypeException": ((r"", e.DatatypeMismatch),),

@@ -194,6 +194,7 @@ VARIABLES: dict[str, Variable] = {
         Variable("max_identifier_length", "63", _fixed, "what clients expect; names may be longer"),
         Variable("row_security", "on", _boolean, "no effect: there are no row policies"),
         Variable("synchronous_commit", "on", _boolean_only("on"), "on only"),
+        Variable("jit", "off", _boolean_only("off"), "off only: drivers ask for it before they read types"),
         Variable("xmloption", "content", _only("content", "document"), "no effect: there is no xml"),
         Variable(
             "statement_timeout",

@@ -17,7 +17,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Tests that want a system program are left out, and say so, where it is missing."""
-    programs = {"psql": shutil.which("psql"), "postgres": postgres_programs()}
+    programs = {"psql": shutil.which("psql"), "postgres": postgres_programs(), "odbc": odbc_driver()}
     for item in items:
         for marker, found in programs.items():
             if item.get_closest_marker(marker) and not found:
@@ -29,6 +29,12 @@ def postgres_programs() -> Path | None:
     found = shutil.which("initdb")
     places = [Path(found)] if found else sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"))
     return places[-1].resolve().parent if places else None
+
+
+def odbc_driver() -> Path | None:
+    """psqlODBC's entry among the installed drivers, if any."""
+    found = Path("/etc/odbcinst.ini")
+    return found if found.is_file() and "[PostgreSQL Unicode]" in found.read_text() else None
 
 
 @pytest.fixture

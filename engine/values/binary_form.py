@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from ..errors import InternalError, NumericOutOfRange
+from ..errors import InternalError, NotSupported, NumericOutOfRange
 from . import arrow_values as av
 from . import pgtypes
 from .duckdb_types import DuckType
@@ -33,6 +33,8 @@ INT32_MAX, INT64_MAX = 2**31 - 1, 2**63 - 1
 POSITIVE, NEGATIVE, NAN = 0x0000, 0x4000, 0xC000
 BASE = 10_000
 BASE_DIGITS = 4
+# Of a length word.
+LENGTH_BYTES = 4
 
 
 def numeric_binary(value: av.Raw) -> bytes:
@@ -170,7 +172,28 @@ def _packed(code: str) -> Callable[[av.Raw], bytes]:
     return packer.pack
 
 
+def _vector(element: int, code: str) -> Callable[[av.Raw], bytes]:
+    """int2vector and oidvector, from their text: arrays that count from 0."""
+    packer = struct.Struct(code)
+
+    def binary(text: av.Raw) -> bytes:
+        items = [int(word) for word in str(text).split()]
+        head = struct.pack("!iiIii", 1, 0, element, len(items), 0)
+        return head + b"".join(packer.pack(packer.size - LENGTH_BYTES, item) for item in items)
+
+    return binary
+
+
+def _refused(value: av.Raw) -> bytes:
+    raise NotSupported(
+        "names of objects (regclass, regtype and the like) have no binary form here",
+        hint="Cast the column to oid or to text.",
+    )
+
+
 WORDS = BinaryForm(av.raw_objects, text_binary, bytes_column=True)
+# What shows a name has an oid in PostgreSQL's binary form, which is not at hand any more.
+SHOWN = BinaryForm(av.raw_objects, _refused)
 MOMENT = BinaryForm(av.raw_microseconds, timestamp_binary, _timestamp_matrix)
 
 FORMS: dict[int, BinaryForm] = {
@@ -192,12 +215,20 @@ FORMS: dict[int, BinaryForm] = {
     pgtypes.INTERVAL: BinaryForm(av.raw_intervals, interval_binary),
     pgtypes.UUID: BinaryForm(av.raw_objects, uuid_binary),
     pgtypes.VARBIT: BinaryForm(av.raw_objects, bits_binary),
+    **dict.fromkeys((pgtypes.OID, pgtypes.XID), BinaryForm(av.raw_objects, _packed("!I"))),
+    **dict.fromkeys(
+        (pgtypes.NAME, pgtypes.VARCHAR, pgtypes.BPCHAR), BinaryForm(av.raw_objects, text_binary)
+    ),
+    # One byte, always.
+    pgtypes.CHAR: BinaryForm(av.raw_objects, lambda value: text_binary(value)[:1] or b"\0"),
+    pgtypes.INT2VECTOR: BinaryForm(av.raw_objects, _vector(pgtypes.INT2, "!ih")),
+    pgtypes.OIDVECTOR: BinaryForm(av.raw_objects, _vector(pgtypes.OID, "!iI")),
 }
 
 
 def form_of(type_: DuckType) -> BinaryForm:
     """The form of a type that is no array."""
-    return FORMS[pgtypes.of(type_).oid]
+    return FORMS.get(pgtypes.of(type_).oid, SHOWN)
 
 
 def values_binary(column: pa.Array, type_: DuckType) -> list[bytes | None]:

@@ -42,6 +42,7 @@ BOOL, BYTEA, CHAR, NAME, INT8, INT2, INT4, TEXT, OID = 16, 17, 18, 19, 20, 21, 2
 JSON, FLOAT4, FLOAT8, UNKNOWN, BPCHAR, VARCHAR = 114, 700, 701, 705, 1042, 1043
 DATE, TIME, TIMESTAMP, TIMESTAMPTZ, INTERVAL, TIMETZ = 1082, 1083, 1114, 1184, 1186, 1266
 BIT, VARBIT, NUMERIC, UUID, JSONB = 1560, 1562, 1700, 2950, 3802
+INT2VECTOR, OIDVECTOR, XID = 22, 30, 28
 
 # oid -> (name, length, oid of its array type).
 SCALARS: dict[int, tuple[str, int, int]] = {
@@ -71,8 +72,24 @@ SCALARS: dict[int, tuple[str, int, int]] = {
     UUID: ("uuid", 16, 2951),
     JSONB: ("jsonb", -1, 3807),
 }
+# The types of the catalog's own columns, which no DuckDB value has: (name, oid, length, array's oid).
+# A value of int2vector, oidvector and what reads names is the text that PostgreSQL shows.
+_CATALOG = (
+    ("oid", OID, 4, 1028), ("xid", XID, 4, 1011), ("name", NAME, 64, 1003), ("char", CHAR, 1, 1002),
+    ("varchar", VARCHAR, -1, 1015), ("bpchar", BPCHAR, -1, 1014), ("regproc", 24, 4, 1008),
+    ("regclass", 2205, 4, 2210), ("regtype", 2206, 4, 2211), ("regprocedure", 2202, 4, 2207),
+    ("regnamespace", 4089, 4, 4090), ("regrole", 4096, 4, 4097), ("int2vector", INT2VECTOR, -1, 1006),
+    ("oidvector", OIDVECTOR, -1, 1013), ("pg_node_tree", 194, -1, 0), ("aclitem", 1033, 12, 1034),
+    ("inet", 869, -1, 1041), ("pg_lsn", 3220, 8, 3221), ("anyarray", 2277, -1, 0),
+)  # fmt: skip
+# PostgreSQL's name of such a type, and of its array's -> what it is called among the types here.
+CATALOG_TYPES: dict[str, str] = {name: f"PG_{name.upper()}" for name, *_ in _CATALOG} | {
+    f"_{name}": f"PG_{name.upper()}[]" for name, *_, array in _CATALOG if array
+}
+# Parameters come as arrays of the types above only.
+ELEMENT_OF: dict[int, int] = {row[2]: oid for oid, row in SCALARS.items()}
+SCALARS |= {oid: (name, length, array) for name, oid, length, array in _CATALOG}
 ARRAY_OF: dict[int, int] = {oid: row[2] for oid, row in SCALARS.items()}
-ELEMENT_OF: dict[int, int] = {array: oid for oid, array in ARRAY_OF.items()}
 
 # DuckDB type -> oid of the PostgreSQL type that its values are sent as.
 OIDS: dict[str, int] = {
@@ -117,6 +134,8 @@ OIDS: dict[str, int] = {
     "UNION": JSON,
     "VARIANT": JSON,
 }
+_CATALOG_OIDS: dict[str, int] = {f"PG_{name.upper()}": oid for name, oid, *_ in _CATALOG}
+_ALL_OIDS = OIDS | _CATALOG_OIDS
 
 # oid -> the DuckDB type that a value declared with it becomes. numeric is not here: DECIMAL without
 # digits is DECIMAL(18,3) to DuckDB and would round; a Decimal value carries its own digits.
@@ -183,9 +202,9 @@ JSON_OF_LIST = -1
 def element_oid(read: DuckType) -> int:
     """The oid of a scalar type, of a list's elements, or JSON_OF_LIST for a list of nested values."""
     if read.name not in ("LIST", "ARRAY"):
-        return OIDS.get(read.name, TEXT)
+        return _ALL_OIDS.get(read.name, TEXT)
     element = read.children[0]
-    return JSON_OF_LIST if element.nested else OIDS.get(element.name, TEXT)
+    return JSON_OF_LIST if element.nested else _ALL_OIDS.get(element.name, TEXT)
 
 
 def is_array(read: DuckType) -> bool:

@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 
 from . import arrow_values as av
 from .duckdb_types import DuckType
-from .pgtypes import is_array
+from .pgtypes import CATALOG_TYPES, is_array
 from .text_form import (
     DATE_MAX,
     DATE_MIN,
@@ -221,6 +221,8 @@ FORMS: dict[str, TextForm] = {
     "TIMESTAMP WITH TIME ZONE": TIMESTAMPTZ_FORM,
     "TIMESTAMPTZ_NS": TIMESTAMPTZ_FORM,
     "INTERVAL": TextForm(av.raw_intervals, interval_text),
+    # The catalog's own: numbers, or the texts that PostgreSQL shows.
+    **dict.fromkeys(CATALOG_TYPES.values(), TextForm(av.raw_objects, str, _cast_vector)),
 }
 
 

@@ -11,7 +11,9 @@ import re
 
 from sqlglot import exp
 
-from .pg_types import FUNCTION_OIDS, OID_OF_NAME
+from ...engine.values import pgtypes
+from .pg_types import BY_NAME, FUNCTION_COLUMNS, FUNCTION_OIDS, OID_OF_NAME, TYPES
+from .places import TYPE_MARK
 from .scope import (
     bare,
     call,
@@ -56,6 +58,7 @@ _KNOWN: dict[str, dict[str, int]] = {
 # The column that shows the name of a row, by relation and key.
 _NAMES = {("pg_class", "oid"): "regclass", ("pg_type", "oid"): "regtype", ("pg_proc", "oid"): "regproc"}
 _TEXT_FUNCTIONS = frozenset({"quote_ident", "quote_literal", "format", "current_setting"})
+_TYPNAMES = {found.oid: found.name for found in TYPES}
 _ARRAY = re.compile(r'"((?:[^"\\]|\\.)*)"|([^,{}]+)')
 
 
@@ -63,7 +66,27 @@ def type_name(to: exp.Expr) -> str:
     """A type's name in small letters, without schema, quotes and length."""
     text = to.sql("postgres").lower().replace('"', "")
     brackets = "[]" if text.endswith("[]") else ""
-    return text.removesuffix("[]").rpartition(".")[2].partition("(")[0].strip() + brackets
+    name = text.removesuffix("[]").rpartition(".")[2].partition("(")[0].strip()
+    return name.removeprefix(TYPE_MARK) + brackets
+
+
+def pg_type_name(to: exp.Expr) -> str | None:
+    """pg_type.typname of a type; None for one that is not in the catalog."""
+    name = type_name(to)
+    element = name.removesuffix("[]")
+    if element == "char" and not (isinstance(to, exp.DataType) and to.this == exp.DType.USERDEFINED):
+        element = "bpchar"
+    oid = BY_NAME[element].oid if element in BY_NAME else OID_OF_NAME.get(element)
+    if oid is None:
+        return None
+    return f"_{_TYPNAMES[oid]}" if name.endswith("[]") else _TYPNAMES[oid]
+
+
+def parameter_oid(to: exp.Expr) -> int:
+    """The type to tell for a parameter that is cast to this one; what reads names takes a text."""
+    name = pg_type_name(to)
+    oid = BY_NAME[name].oid if name in BY_NAME else pgtypes.TEXT
+    return oid if oid == pgtypes.NUMERIC or pgtypes.duckdb_type(oid) else pgtypes.TEXT
 
 
 def respell_cast(node: exp.Cast) -> exp.Expr:
@@ -77,6 +100,8 @@ def respell_cast(node: exp.Cast) -> exp.Expr:
         if text is not None and text.startswith("{"):
             node.set("this", array(text))
         return exp.cast(node.this, f"{element}[]", dialect="duckdb") if element else node
+    if name in TEXTS and (shown := _shown_column(bare(node.this))) is not None:
+        return shown
     if name in _TYPES:
         return exp.cast(node.this, _TYPES[name], dialect="duckdb")
     return node
@@ -159,14 +184,24 @@ def respell_column(node: exp.Column) -> exp.Expr:
     column = column_of(node)
     if column is None or not goes_out(node):
         return node
-    shown: exp.Expr = node
+    shown = _shown_column(node)
+    if shown is None:
+        return node
+    return exp.alias_(shown, name, quoted=True) if isinstance(node.parent, exp.Select) else shown
+
+
+def _shown_column(node: exp.Expr) -> exp.Expr | None:
+    """The text of a column that PostgreSQL shows otherwise than it holds it, else None."""
+    column, table = column_of(node), table_of(node)
+    if column is None or table is None:
+        return None
+    if column.name in FUNCTION_COLUMNS:
+        return wide_column(table, f"__{column.name}")
     if column.pg_type in ("regproc", "regtype"):
-        shown = call(f"{column.pg_type}_out", node.copy())
-    elif column.pg_type in ("int2vector", "oidvector"):
-        shown = call("array_to_string", node.copy(), exp.Literal.string(" "))
-    if shown is not node and isinstance(node.parent, exp.Select):
-        return exp.alias_(shown, name, quoted=True)
-    return shown
+        return call(f"{column.pg_type}_out", node.copy())
+    if column.pg_type in ("int2vector", "oidvector"):
+        return call("array_to_string", node.copy(), exp.Literal.string(" "))
+    return None
 
 
 def _tableoid(node: exp.Column) -> exp.Expr:

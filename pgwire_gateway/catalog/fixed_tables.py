@@ -13,8 +13,15 @@ import pyarrow as pa
 from ...engine.values import pgtypes
 from ...sql.variables import SERVER_VERSION, VARIABLES, Variable
 from .objects import type_heads
-from .pg_types import ARRAY_SUBSCRIPT_HANDLER, FUNCTION_OIDS, ROLES_OF_FUNCTIONS, TYPES, SystemType
-from .places import HOME, INFORMATION_SCHEMA_OID, OTHER, PG_CATALOG_OID, path_sql, place_sql
+from .pg_types import (
+    ARRAY_SUBSCRIPT_HANDLER,
+    FUNCTION_COLUMNS,
+    FUNCTION_OIDS,
+    ROLES_OF_FUNCTIONS,
+    TYPES,
+    SystemType,
+)
+from .places import HOME, INFORMATION_SCHEMA_OID, OTHER, PG_CATALOG_OID, TABLE_METHOD, path_sql, place_sql
 from .shapes import PG_CATALOG, SHAPES, Shape
 
 # What clients read of the server besides the session's settings, as PostgreSQL 15 has it.
@@ -23,6 +30,7 @@ SERVER_SETTINGS: dict[str, tuple[str, str]] = {
     "block_size": ("8192", "size of a block in bytes"),
     "max_index_keys": ("32", "most columns of an index that clients are told of"),
     "wal_level": ("logical", "every change can be read"),
+    "default_table_access_method": (TABLE_METHOD, "how tables are kept"),
     "lc_collate": ("C", "order of texts: by bytes"),
     "lc_ctype": ("C", "classes of characters"),
     "data_checksums": ("on", "DuckDB checks its blocks"),
@@ -120,14 +128,15 @@ def _types() -> Rows:
         "typispreferred": column("preferred"), "typalign": column("align"), "typstorage": column("storage"),
         "typcollation": column("collation"), "typelem": column("element"), "typarray": column("array"),
         "shown": column("shown"), "typsubscript": [_subscript(found) for found in TYPES],
-        **dict(
-            zip(
-                ("typinput", "typoutput", "typreceive", "typsend", "typmodin", "typmodout"),
-                map(functions, ROLES_OF_FUNCTIONS),
-                strict=True,
-            )
-        ),
+        **dict(zip(FUNCTION_COLUMNS, map(functions, ROLES_OF_FUNCTIONS), strict=True)),
+        **{
+            f"__{column}": [_FUNCTION_NAMES.get(oid, "-") for oid in functions(role)]
+            for column, role in zip(FUNCTION_COLUMNS, ROLES_OF_FUNCTIONS, strict=True)
+        },
     }  # fmt: skip
+
+
+_FUNCTION_NAMES = {oid: name for name, oid in FUNCTION_OIDS.items()}
 
 
 def _subscript(found: SystemType) -> int:

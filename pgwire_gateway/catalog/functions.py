@@ -189,6 +189,9 @@ def _session_macros(database: str, version: str, started_us: int) -> dict[str, s
         "current_setting(z_n)": f"coalesce({setting.format('lower(z_n)')}, {HOME}.fixed_setting(z_n), "
         "error('unrecognized configuration parameter \"' || z_n || '\"'))",
         "current_setting(z_n, z_m)": f"coalesce({setting.format('lower(z_n)')}, {HOME}.fixed_setting(z_n))",
+        "set_config(z_n, z_v, z_t)": f"if(coalesce({setting.format('lower(z_n)')}, "
+        f"{HOME}.fixed_setting(z_n), error('unrecognized configuration parameter \"' || z_n || '\"')) = z_v, "
+        "z_v, error('set_config cannot change \"' || z_n || '\": use SET'))",
         "txid_current_if_assigned()": "NULL::BIGINT",
     }  # fmt: skip
 
@@ -202,6 +205,8 @@ def _name_macros() -> dict[str, str]:
         "quote_nullable(z_w)": "coalesce('''' || replace(z_w::VARCHAR, '''', '''''') || '''', 'NULL')",
         "quoted_items(z_l)": f"list_transform(z_l, LAMBDA z_p: {HOME}.quote_ident(z_p))",
         "quoted_list(z_l)": f"array_to_string({HOME}.quoted_items(z_l), ', ')",
+        "name_parts(z_w)": """list_transform(regexp_extract_all(z_w, '"(?:[^"]|"")*"|[^\\s."]+'), """
+        """LAMBDA z_p: lower(if(starts_with(z_p, '"'), replace(z_p[2:-2], '""', '"'), z_p)))""",
         "unquoted(z_w)": "if(starts_with(z_w, '\"'), replace(z_w[2:-2], '\"\"', '\"'), z_w)",
         "in_search_path(z_s, z_t)": "z_t OR z_s = current_schema() "
         "OR list_contains(current_schemas(false), z_s)",
@@ -254,19 +259,19 @@ def _type_lookups() -> dict[str, str]:
 def _named(relation: str, column: str, argument: str) -> str:
     """SQL of the oid of the object that a text names, as regclass reads it: qualified and quoted or not.
 
-    `__name` is the shortest name; the qualified one is accepted as well.
+    A text that is no such name in parts may be one as a whole, as `__name` shows it.
     """
     namespace = {"pg_class": "relnamespace", "pg_type": "typnamespace", "pg_proc": "pronamespace"}[relation]
-    qualified = f"{HOME}.quote_ident(z_n.nspname) || '.' || {HOME}.quote_ident(z_c.{column})"
     named = (
-        f"SELECT z_c.oid AS z_oid, z_c.__visible AS z_visible, [lower(z_c.{column}), lower(z_c.__name), "
-        f"lower({qualified}), lower(z_n.nspname || '.' || z_c.{column})] AS z_names FROM {relation} AS z_c "
+        f"SELECT z_c.oid AS z_oid, z_c.__visible AS z_visible, lower(z_c.{column}) AS z_name, "
+        f"lower(z_n.nspname) AS z_schema, lower(z_c.__name) AS z_shown FROM {relation} AS z_c "
         f"JOIN pg_namespace AS z_n ON z_n.oid = z_c.{namespace}"
     )
+    parts = f"{HOME}.name_parts({argument})"
     return (
-        f"(SELECT arg_max(z_t.z_oid, z_t.z_visible) FROM ({named}) AS z_t "
-        f"WHERE list_contains(z_t.z_names, lower({argument})) "
-        f"AND (z_t.z_visible OR contains({argument}, '.')))"
+        f"(SELECT arg_max(z_t.z_oid, z_t.z_visible) FROM ({named}) AS z_t WHERE "
+        f"if({parts}[-2] IS NULL, z_t.z_visible, {parts}[-2] = z_t.z_schema) AND {parts}[-1] = z_t.z_name "
+        f"OR z_t.z_shown = lower({argument}))"
     )
 
 
@@ -358,5 +363,5 @@ def names() -> frozenset[str]:
 _FOR_VIEWS = frozenset(
     {"duck_database", "search_path_names", "in_search_path", "shown_name", "schema_shown", "shown_type",
      "view_text", "quoted_list", "quoted_items",
-     "unquoted", "setting", "fixed_setting", "role_oid"}
+     "unquoted", "name_parts", "setting", "fixed_setting", "role_oid"}
 )  # fmt: skip

@@ -141,6 +141,8 @@ xid8 5069 8 t b U f d p 0 0 271 xid8
 ARRAY_FUNCTIONS = {"in": 750, "out": 751, "recv": 2400, "send": 2401}
 ARRAY_SUBSCRIPT_HANDLER = 6179
 ROLES_OF_FUNCTIONS = ("in", "out", "recv", "send", "modin", "modout")
+# The columns of pg_type that hold them.
+FUNCTION_COLUMNS = ("typinput", "typoutput", "typreceive", "typsend", "typmodin", "typmodout")
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,6 +24,8 @@ HOME = f"{CATALOG}.pg"
 
 # Stands before the name of a function of ours until a query has been respelt.
 MARK = f"{OUR_PREFIX}_f_"
+# The same before the name of a type that sqlglot does not read everywhere.
+TYPE_MARK = f"{OUR_PREFIX}_t_"
 
 # PostgreSQL's first oid for a user's object; oids stay below 2^31 for clients that read an int4.
 OID_FIRST = 16384
@@ -43,6 +45,7 @@ TEMPORARY_SCHEMA, TEMPORARY_OID = "pg_temp", 14000
 OWNER, OWNER_OID = "ducktail", 10
 DATABASE_OID, TABLESPACE_OID = 5, 1663
 TABLE_METHOD_OID, INDEX_METHOD_OID = 2, 403
+TABLE_METHOD, INDEX_METHOD = "duckdb", "art"
 
 
 def path_sql(*parts: str) -> str:

@@ -19,9 +19,10 @@ from sqlglot.errors import SqlglotError
 from ...engine.errors import DucktailError, InsufficientPrivilege
 from ...sql.text.tokens import Token, tokenize
 from . import functions
-from .places import CATALOG, HOME, MARK, TEMPORARY_SCHEMA
+from .literals import respell_literals
+from .places import CATALOG, HOME, MARK, TEMPORARY_SCHEMA, TYPE_MARK
 from .shapes import INFORMATION_SCHEMA, PG_CATALOG, PG_SHAPES
-from .spelling import respell
+from .spelling import Respelt, respell
 
 # A client's catalog query is a few thousand characters; what is longer carries a user's data.
 TEXT_MAX = 64 * 1024
@@ -68,13 +69,23 @@ def rewrite(text: str) -> str:
     """The text as DuckDB understands it; one that has nothing of PostgreSQL's catalog as it is.
 
     Raises:
+        InsufficientPrivilege: as `respelt`.
+    """
+    return respelt(text).text
+
+
+def respelt(text: str) -> Respelt:
+    """The text as DuckDB understands it, and the types of its columns where the catalog knows them.
+
+    Raises:
         InsufficientPrivilege: 42501, the text itself names our database: what is made, dropped or
             replaced there would be so for every session.
     """
+    text = respell_literals(text)
     if _OUR_NAME.search(text) is not None:
         _refuse_our_name(text)
     if len(text) > TEXT_MAX or _HINTS.search(text) is None:
-        return text
+        return Respelt(text)
     return _rewritten(text)
 
 
@@ -93,16 +104,16 @@ def _refuse_our_name(text: str) -> None:
 
 
 @lru_cache(TEXTS_KEPT)
-def _rewritten(text: str) -> str:
+def _rewritten(text: str) -> Respelt:
     try:
         tokens = tokenize(text)
     except DucktailError:
-        return text  # The session will say what is wrong with it.
+        return Respelt(text)  # The session will say what is wrong with it.
     first = next((at for at, token in enumerate(tokens) if token.kind not in _BEFORE_A_QUERY), None)
     if first is None or tokens[first].kind not in _QUERIES or _writes(tokens):
-        return text
+        return Respelt(text)
     if any(token.kind == ";" for token in tokens[:-1]):
-        return text  # Several statements: the session refuses them, or splits them and comes again.
+        return Respelt(text)  # Several statements: the session refuses them, or splits them and comes again.
     pieces = _plain(tokens)
     if _reads_catalog(tokens):
         try:
@@ -111,8 +122,9 @@ def _rewritten(text: str) -> str:
         except SqlglotError:
             pass  # Not PostgreSQL's grammar; its names alone can still be put right.
         else:
-            return text[: tokens[first].start] + query
-    return _spliced(text, pieces)
+            types = query.types if first == 0 else ()
+            return Respelt(text[: tokens[first].start] + query.text, types, query.parameters)
+    return Respelt(_spliced(text, pieces))
 
 
 def _writes(tokens: Sequence[Token]) -> bool:
@@ -190,7 +202,7 @@ def _named(tokens: Sequence[Token], at: int, *, qualified: bool) -> list[Piece]:
         return [Piece(token.text, place)]
     name = token.name.lower()
     if following == "[" and token.kind in _OID_TYPES and before in ("::", "AS"):
-        return [Piece("bigint", place)]  # sqlglot reads no array of these.
+        return [Piece(TYPE_MARK + name, place)]  # sqlglot reads no array of these.
     if following == "(" and name in _OURS:
         return [Piece(MARK + name, place)]
     if following not in ("(", ".") and before != "AS" and token.kind in _BARE:

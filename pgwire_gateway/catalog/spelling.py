@@ -10,17 +10,20 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from sqlglot import exp, parse_one
 from sqlglot.errors import ParseError
 
-from .casts import array, name_of, respell_cast, respell_column
+from ...engine.values import pgtypes
+from .casts import array, name_of, parameter_oid, respell_cast, respell_column
 from .functions import ROW_FUNCTIONS
 from .lookups import inline
 from .naming import name_columns
 from .places import HOME, OUR_PREFIX
 from .relations import ctes
+from .result_types import column_types, hold_types, spread_stars
 from .scope import (
     bare,
     call,
@@ -65,7 +68,21 @@ _PAIRS = {
 }
 
 
-def respell(text: str) -> str:
+@dataclass(frozen=True, slots=True)
+class Respelt:
+    """A query in DuckDB's spelling.
+
+    Args:
+        types: the PostgreSQL types of its columns, None where they are those of DuckDB's answer.
+        parameters: the OIDs of the types that the query casts `$1`, `$2`, ... to, else 0.
+    """
+
+    text: str
+    types: tuple[str | None, ...] = ()
+    parameters: tuple[int, ...] = ()
+
+
+def respell(text: str) -> Respelt:
     """The query in DuckDB's spelling.
 
     Args:
@@ -80,7 +97,10 @@ def respell(text: str) -> str:
     parameters = _parameters(tree)
     name_columns(tree)
     mark_tables(tree)
+    spread_stars(tree)
+    types = column_types(tree)
     tree = _walked(tree)
+    hold_types(tree, types)
     waiting = list(tree.find_all(exp.Anonymous))
     while waiting:
         found = waiting.pop()
@@ -100,10 +120,15 @@ def respell(text: str) -> str:
             table.set("db", None)
             table.set("this", exp.to_identifier(use.cte))
     common = ctes(wanted)
-    if lost := sorted(parameters - _parameters(tree)):
+    if lost := sorted(parameters.keys() - _parameters(tree).keys()):
         # An argument that says nothing here is still a parameter that the client sends.
-        common.append(f"{PARAMETERS} AS (SELECT {', '.join(f'${number}::VARCHAR' for number in lost)})")
-    return _with(", ".join(common), tree.sql("duckdb", normalize_functions=False))
+        kept = ", ".join(f"${n}::{pgtypes.duckdb_type(parameters[n]) or 'VARCHAR'}" for n in lost)
+        common.append(f"{PARAMETERS} AS (SELECT {kept})")
+    return Respelt(
+        _with(", ".join(common), tree.sql("duckdb", normalize_functions=False)),
+        tuple(types),
+        tuple(parameters.get(number, 0) for number in range(1, max(parameters, default=0) + 1)),
+    )
 
 
 def _above(node: exp.Expr) -> list[exp.Expr]:
@@ -114,8 +139,15 @@ def _above(node: exp.Expr) -> list[exp.Expr]:
     return found
 
 
-def _parameters(tree: exp.Expr) -> set[int]:
-    return {int(found.name) for found in tree.find_all(exp.Parameter) if found.name.isdigit()}
+def _parameters(tree: exp.Expr) -> dict[int, int]:
+    """The parameters by number, with the OID of the type that the query casts them to, else 0."""
+    types: dict[int, int] = {}
+    for found in tree.find_all(exp.Parameter):
+        if found.name.isdigit():
+            cast = found.find_ancestor(exp.Cast, exp.Query)
+            direct = cast if isinstance(cast, exp.Cast) and bare(cast.this) is found else None
+            types[int(found.name)] = parameter_oid(direct.args["to"]) if direct is not None else 0
+    return types
 
 
 def _with(ctes: str, query: str) -> str:
@@ -179,6 +211,11 @@ def _any(node: exp.Any) -> exp.Expr:
     text = string(node.this)
     if text is not None and text.startswith("{"):
         node.set("this", exp.Paren(this=array(text)))
+    elif isinstance(bare(node.this), exp.Parameter) and isinstance(node.parent, exp.Binary):
+        column = column_of(node.parent.this)
+        if column is not None:
+            kept = exp.cast(bare(node.this), f"{column.duckdb_type}[]", dialect="duckdb")
+            node.set("this", exp.Paren(this=kept))
     return node
 
 

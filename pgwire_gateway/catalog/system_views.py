@@ -15,11 +15,13 @@ from dataclasses import dataclass, field
 
 from ...engine.quoting import literal
 from .objects import HEAD
+from .pg_types import FUNCTION_COLUMNS
 from .places import (
     DATABASE_OID,
     FIXED,
     HOME,
     INDEX,
+    INDEX_METHOD,
     INDEX_METHOD_OID,
     INFORMATION_SCHEMA_OID,
     OTHER,
@@ -28,6 +30,7 @@ from .places import (
     PG_CATALOG_OID,
     RELATION,
     SEQUENCE,
+    TABLE_METHOD,
     TABLE_METHOD_OID,
     TABLESPACE_OID,
     TEMPORARY_OID,
@@ -202,7 +205,10 @@ TYPE = [
             "typnamespace": str(PG_CATALOG_OID), "typowner": OWNED, "typisdefined": "true",
             "typdelim": "','", "typtypmod": "-1",
         },
-        {"__visible": "true", "__name": "shown", "__description": "NULL"},
+        {
+            "__visible": "true", "__name": "shown", "__description": "NULL",
+            **{f"__{column}": f"__{column}" for column in FUNCTION_COLUMNS},
+        },
     ),
     Branch(
         f"{HOME}.duck_types",
@@ -218,6 +224,7 @@ TYPE = [
             "__visible": _visible(),
             "__name": f"{HOME}.shown_name(false, schema_name, type_name)",
             "__description": "comment",
+            **dict.fromkeys((f"__{column}" for column in FUNCTION_COLUMNS), "'-'"),
         },
     ),
 ]  # fmt: skip
@@ -292,8 +299,8 @@ CONSTRAINT = [
 _KEYS = f"if(place_in_list IS NULL, keys, {HOME}.quoted_items(keys))"
 _INDEX_DEFINITION = (
     f"'CREATE ' || if(is_unique, 'UNIQUE ', '') || 'INDEX ' || {HOME}.quote_ident(name) || ' ON ' || "
-    f"{HOME}.quote_ident(schema_name) || '.' || {HOME}.quote_ident(table_name) || ' USING art (' || "
-    f"array_to_string({_KEYS}, ', ') || ')'"
+    f"{HOME}.quote_ident(schema_name) || '.' || {HOME}.quote_ident(table_name) || "
+    f"' USING {INDEX_METHOD} (' || array_to_string({_KEYS}, ', ') || ')'"
 )
 _ATTNUM = (
     f"coalesce(list_position(l.names, if(place_in_list IS NULL, {HOME}.unquoted(z_part), z_part)), 0)"
@@ -488,7 +495,8 @@ SYSTEM_VIEWS: dict[str, list[Branch]] = {
     ],
     "pg_am": [
         Branch(
-            f"(VALUES ({TABLE_METHOD_OID}, 'duckdb', 't'), ({INDEX_METHOD_OID}, 'art', 'i')) AS f(oid, n, t)",
+            f"(VALUES ({TABLE_METHOD_OID}, {literal(TABLE_METHOD)}, 't'), "
+            f"({INDEX_METHOD_OID}, {literal(INDEX_METHOD)}, 'i')) AS f(oid, n, t)",
             {"oid": "oid", "amname": "n", "amtype": "t"},
         )
     ],

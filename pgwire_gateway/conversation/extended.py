@@ -86,8 +86,8 @@ class Extended:
         text, offset = found[0] if found else ("", 0)
         source, statement = yield from self._work.parse(text, offset, message.oids)
         with placed(source):
-            types, columns = statement.parameter_types, statement.columns
-        oids = _declared(message.oids, types)
+            types, columns = statement.parameter_types, source.columns(statement.columns)
+        oids = _declared(source.declared(message.oids), types)
         self._statements[message.name] = Prepared(source, statement, types, oids, columns)
         self._work.channel.send(ParseComplete())
 
@@ -172,7 +172,9 @@ class Extended:
             portal.result = yield from work.execute(prepared.source, prepared.statement, portal.parameters)
         elif not is_inline(prepared.statement):
             yield Need.WORKER
-        portal.complete = yield from work.send_rows(portal.result, portal.formats, limit)
+        portal.complete = yield from work.send_rows(
+            prepared.source, portal.result, portal.formats, limit
+        )
         if portal.complete:
             work.complete(portal.result)
         else:

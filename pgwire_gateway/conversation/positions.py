@@ -1,12 +1,25 @@
-"""Where an error stands in the text that the client sent.
+"""A statement beside what was run in its place: where an error stands, and what its columns are.
 
 A statement may be the third of a simple query, and its catalog names may have been spelt anew
-before the session saw it; the position that the session reports counts in that last text.
+before the session saw it; the position that the session reports counts in that last text. A catalog
+query's columns have types that DuckDB has none for: the client is told those of the catalog.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+
+from ...engine.values.pgtypes import CATALOG_TYPES
+from .needs import Column
+
+
+@dataclass(frozen=True, slots=True)
+class CatalogColumn:
+    """A column of the catalog, with the name of its PostgreSQL type."""
+
+    name: str
+    type: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,11 +30,31 @@ class Source:
         offset: characters of the client's text before the statement.
         text: the statement as it was sent.
         rewritten: the statement as the session got it.
+        types: the PostgreSQL types of its columns, where the catalog knows them.
+        cast: the OIDs of the types that a catalog query casts its parameters to, 0 where to none.
     """
 
     offset: int
     text: str
     rewritten: str
+    types: tuple[str | None, ...] = ()
+    cast: tuple[int, ...] = ()
+
+    def declared(self, oids: Sequence[int]) -> Sequence[int]:
+        """The parameters' OIDs as the client has declared them, else as its query casts them."""
+        if not self.cast:
+            return oids
+        known = (*oids, *(0,) * (len(self.cast) - len(oids)))
+        return (*(oid or ours for oid, ours in zip(known, self.cast, strict=False)), *known[len(self.cast) :])
+
+    def columns(self, found: Sequence[Column] | None) -> Sequence[Column] | None:
+        """The columns as the client is told of them."""
+        if not self.types or found is None or len(found) != len(self.types):
+            return found
+        return [
+            CatalogColumn(column.name, CATALOG_TYPES[type_]) if type_ in CATALOG_TYPES else column
+            for column, type_ in zip(found, self.types, strict=True)
+        ]
 
     def position(self, at: int | None) -> int | None:
         """The place in the client's text (from 1) of place `at` in the rewritten one.

@@ -56,8 +56,8 @@ class Simple:
         result = yield from work.execute(source, statement, ())
         try:
             if result.columns is not None:
-                work.describe(result.columns, ())
-            yield from work.send_rows(result, ())
+                work.describe(source.columns(result.columns) or (), ())
+            yield from work.send_rows(source, result, ())
         finally:
             result.close()
         if last:

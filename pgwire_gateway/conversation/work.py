@@ -67,9 +67,10 @@ class Work:
         if text not in self._inline_texts:
             yield Need.WORKER
         self.channel.check_cancelled()
-        source = Source(offset, text, catalog.rewrite(text))
+        respelt = catalog.respelt(text)
+        source = Source(offset, text, respelt.text, respelt.types, respelt.parameters)
         with placed(source):
-            statement: Statement = yield from self.session.parse(source.rewritten, oids)
+            statement: Statement = yield from self.session.parse(source.rewritten, source.declared(oids))
         if is_inline(statement) and len(self._inline_texts) < INLINE_TEXTS_MAX:
             self._inline_texts.add(text)
         return source, statement
@@ -94,12 +95,14 @@ class Work:
         described = _description(tuple(columns), tuple(spread(formats, len(columns))))
         self.channel.send_bytes(described)
 
-    def send_rows(self, result: Result, formats: Sequence[int], limit: int | None = None) -> Steps[bool]:
-        """Send rows of `result`, at most `limit`; True when there are no more.
+    def send_rows(
+        self, source: Source, result: Result, formats: Sequence[int], limit: int | None = None
+    ) -> Steps[bool]:
+        """Send rows of a statement's result, at most `limit`; True when there are no more.
 
         With a limit the answer is False once it is reached: whether more would come is not known.
         """
-        columns = result.columns or ()
+        columns = source.columns(result.columns) or ()
         types = [column.type for column in columns]
         all_formats = spread(formats, len(columns))
         while limit is None or limit > 0:

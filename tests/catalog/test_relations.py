@@ -24,13 +24,19 @@ TYPES = [
 ]  # fmt: skip
 
 
+def _kept(column: Any) -> str:
+    """The DuckDB type of a column where a client sees it: what shows a name or a vector is a text."""
+    shown = column.pg_type in ("regproc", "regtype", "int2vector", "oidvector")
+    return "VARCHAR" if shown else column.duckdb_type
+
+
 @pytest.mark.parametrize("schema", ["pg_catalog", "information_schema"])
 def test_every_relation_has_every_column_of_its_type(home: Any, schema: str) -> None:
     for shape in (shape for shape in SHAPES.values() if shape.schema == schema):
         relation = home.cursor.sql(rewrite(f"SELECT * FROM {schema}.{shape.name}"))
         types = [str(type_) for type_ in relation.types]
         assert (shape.name, relation.columns) == (shape.name, list(shape.names))
-        assert (shape.name, types) == (shape.name, [column.duckdb_type for column in shape.columns])
+        assert (shape.name, types) == (shape.name, [_kept(column) for column in shape.columns])
         relation.fetchall()
 
 

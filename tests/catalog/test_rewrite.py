@@ -6,10 +6,11 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+import duckdb
 import pytest
 
 from ducktail.engine.errors import InsufficientPrivilege
-from ducktail.pgwire_gateway.catalog import rewrite
+from ducktail.pgwire_gateway.catalog import respelt, rewrite
 
 UNTOUCHED = [
     "SELECT * FROM orders WHERE id = $1",
@@ -135,3 +136,72 @@ def test_it_is_quick(home: Any) -> None:
     for at in range(10):
         rewrite(f"SELECT c.relname, n.nspname FROM pg_class c JOIN pg_namespace n ON n.oid = {at}")
     assert (time.perf_counter() - began) / 10 < 50e-3
+
+
+@pytest.mark.parametrize(
+    ("text", "spelt"),
+    [
+        (r"SELECT '\x00ff'::bytea", r"SELECT '\x00\xff'::bytea"),
+        (r"INSERT INTO t VALUES (E'\\xC3'::bytea, CAST('\x0102' AS bytea), bytea '\x03')",
+         r"INSERT INTO t VALUES ('\xC3'::bytea, CAST('\x01\x02' AS bytea), bytea '\x03')"),
+        (r"SELECT '\x00ff'::blob, 'abc'::bytea, '\x0'::bytea", None),
+        ("UPDATE t SET j = $1::jsonb, k = CAST(x AS JSONB)",
+         "UPDATE t SET j = $1::JSON, k = CAST(x AS JSON)"),
+        ("SELECT jsonb FROM t", None),
+        ("SELECT '{}'::int[], '{a,\"b c\",NULL}'::varchar(3)[], '{{1},{2}}'::int[][]",
+         "SELECT []::int[], ['a', 'b c', NULL]::varchar(3)[], [['1'], ['2']]::int[][]"),
+        ("SELECT '{}'::json, a['x'], '[1]'::int[]", None),
+    ],
+)  # fmt: skip
+def test_postgresql_s_literals(text: str, spelt: str | None) -> None:
+    assert rewrite(text) == (text if spelt is None else spelt)
+
+
+@pytest.mark.parametrize(
+    ("text", "types"),
+    [
+        ("SELECT oid, relname, relkind, relacl, reltuples, relnatts FROM pg_class",
+         ["oid", "name", "char", "_aclitem", "float4", "int2"]),
+        ("SELECT indkey, indkey[0], typinput, oid::regclass, proargnames FROM pg_index, pg_type, pg_proc",
+         ["int2vector", "int2", "regproc", "regclass", "_text"]),
+        ("SELECT n.nspname, c.* FROM pg_namespace n JOIN pg_am c ON true",
+         ["name", "oid", "name", "regproc", "char"]),
+        ("SELECT 1, 'a', NULL, true, count(*), max(relname), array_agg(oid) FROM pg_class",
+         ["int4", "text", "text", "bool", "int8", "text", "_oid"]),
+        ("SELECT CASE relkind WHEN 'r' THEN 'x' ELSE relname END, coalesce(oid, 0), -relnatts FROM pg_class",
+         ["name", "oid", "int2"]),
+        ("SELECT relname FROM pg_class UNION ALL SELECT 'x'::text", ["text"]),
+        ("WITH RECURSIVE t(a, b) AS (SELECT oid, 0 FROM pg_am UNION ALL SELECT a, b + 1 FROM t WHERE b < 3) "
+         "SELECT * FROM t", ["oid", "int4"]),
+        ("SELECT s.x, s.n, pg_backend_pid(), current_schemas(true), pg_get_userbyid(10) FROM "
+         "(SELECT format_type(oid, -1) AS x, (SELECT nspname FROM pg_namespace LIMIT 1) AS n FROM pg_type) s",
+         ["text", "name", "int4", "_name", "name"]),
+        ("SELECT column_name, ordinal_position, is_nullable, data_type FROM information_schema.columns",
+         ["name", "int4", "varchar", "varchar"]),
+        ("SELECT x.mine FROM pg_am, mine x", [None]),
+    ],
+)  # fmt: skip
+def test_columns_have_postgresql_s_types(text: str, types: list[str | None]) -> None:
+    assert list(respelt(text).types) == types
+
+
+def test_parameters_have_the_types_that_they_are_cast_to() -> None:
+    text = "SELECT $1::oid[], $2::int4, $3::regclass, $4, $5::text FROM pg_class WHERE relkind = ANY($6)"
+    assert respelt(text).parameters == (1028, 23, 25, 0, 25, 0)
+
+
+NAMES = ["app.orders", '"app"."orders"', '"app" . "orders"', " APP.Orders ", "orders"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_names_are_read_as_postgresql_reads_them(home: Any, name: str) -> None:
+    home.cursor.execute("SET search_path = 'app'")
+    same = "SELECT $1::regclass::oid = 'app.orders'::regclass::oid FROM pg_am LIMIT 1"
+    assert home.ask(same, [name]) == [(True,)]
+
+
+def test_set_config_answers_what_is_set_already(ask: Callable[..., Any]) -> None:
+    assert ask("SELECT set_config('block_size', '8192', false)") == [("8192",)]
+    for name, message in (("block_size", "use SET"), ("no.such", "unrecognized")):
+        with pytest.raises(duckdb.InvalidInputException, match=message):
+            ask(f"SELECT set_config('{name}', '1', false)")
