@@ -50,8 +50,11 @@ types: $(READY) ## mypy, strict, on the built wheel and the programs around it
 		--explicit-package-bases -p ducktail -m demo -m replay -m averages -m mirror \
 		-m generate -m stream_read -m capture_cost -m shared_log -m memory
 
-deps: ## the system programs that tests want
+deps: $(READY) ## the system programs that tests want, and Spark
 	@.ci/deps
+	@$(BIN)/python -c 'import pyspark' 2>/dev/null || \
+		$(BIN)/pip install -qq --disable-pip-version-check -c requirements.lock -e '.[spark]' || \
+		echo 'deps: pyspark could not be installed (tests that want it are skipped)'
 
 bench: deps $(READY) ## ducktail beside PostgreSQL, same work, same run
 	$(BIN)/python benchmarks/stream_read.py $(ARGS)

@@ -17,7 +17,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Tests that want a system program are left out, and say so, where it is missing."""
-    programs = {"psql": shutil.which("psql"), "postgres": postgres_programs(), "odbc": odbc_driver()}
+    programs = {
+        "psql": shutil.which("psql"),
+        "postgres": postgres_programs(),
+        "odbc": odbc_driver(),
+        "jdbc": shutil.which("javac") and Path("/usr/share/java/postgresql.jar").exists(),
+    }
     for item in items:
         for marker, found in programs.items():
             if item.get_closest_marker(marker) and not found:

@@ -4,7 +4,8 @@ r"""What PostgreSQL's clients write into a statement's text that DuckDB would re
 where `\x` stands before each: drivers that write their values into the text (psycopg2, pgjdbc with
 preferQueryMode=simple) would store other bytes than they were given. `::jsonb` is DuckDB's JSON,
 and `'{a,NULL}'::text[]` a list. Only bytes under PostgreSQL's own name of the type are touched: `BLOB`
-is DuckDB's word. Source: PostgreSQL documentation, "bytea Hex Format", "Array Value Input".
+is DuckDB's word. And Spark truncates `ONLY` a table, which here has no others below it. Source:
+PostgreSQL documentation, "bytea Hex Format", "Array Value Input", "TRUNCATE".
 """
 
 from __future__ import annotations
@@ -18,13 +19,13 @@ from ...engine.values.array_text import read_array
 from ...sql.text.replacing import Piece, cut
 from ...sql.text.tokens import STRING, Token, tokenize
 
-_HINT = re.compile(r"\bbytea\b|\bjsonb\b|\}'\s*::[^']*\[", re.IGNORECASE)
+_HINT = re.compile(r"\bbytea\b|\bjsonb\b|\btruncate\b|\}'\s*::[^']*\[", re.IGNORECASE)
 _HEX = re.compile(r"\\x((?:[0-9A-Fa-f]{2})+)")
 _BEFORE_A_TYPE = frozenset({"::", "AS"})
 
 
 def respell_literals(text: str) -> str:
-    r"""The text with its bytea literals as DuckDB writes them, and JSON for jsonb.
+    r"""The text with bytea and array literals as DuckDB writes them, JSON for jsonb, and without ONLY.
 
     >>> print(respell_literals(r"SELECT '\x00ff'::bytea, x::jsonb, '{a,NULL}'::text[]"))
     SELECT '\x00\xff'::bytea, x::JSON, ['a', NULL]::text[]
@@ -35,7 +36,16 @@ def respell_literals(text: str) -> str:
         tokens = tokenize(text)
     except DucktailError:
         return text  # The session will say what is wrong with it.
-    return cut(text, list(_pieces(tokens)))
+    return cut(text, [*_pieces(tokens), *_only(tokens)])
+
+
+def _only(tokens: Sequence[Token]) -> Iterator[Piece]:
+    """The ONLY of `TRUNCATE [TABLE] ONLY t`."""
+    kinds = [token.kind for token in tokens[:4]]
+    place = 2 if kinds[1:2] == ["TABLE"] else 1
+    if kinds[:1] == ["TRUNCATE"] and kinds[place : place + 1] == ["ONLY"] and len(tokens) > place + 1:
+        if tokens[place + 1].is_name:
+            yield Piece(tokens[place].start, tokens[place + 1].start, "")
 
 
 def _pieces(tokens: Sequence[Token]) -> Iterator[Piece]:

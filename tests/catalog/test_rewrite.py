@@ -151,6 +151,9 @@ def test_it_is_quick(home: Any) -> None:
         ("SELECT '{}'::int[], '{a,\"b c\",NULL}'::varchar(3)[], '{{1},{2}}'::int[][]",
          "SELECT []::int[], ['a', 'b c', NULL]::varchar(3)[], [['1'], ['2']]::int[][]"),
         ("SELECT '{}'::json, a['x'], '[1]'::int[]", None),
+        ("TRUNCATE TABLE ONLY app.t", "TRUNCATE TABLE app.t"),
+        ('TRUNCATE ONLY "t"', 'TRUNCATE "t"'),
+        ("TRUNCATE only", None),
     ],
 )  # fmt: skip
 def test_postgresql_s_literals(text: str, spelt: str | None) -> None:
