@@ -1,7 +1,7 @@
 """The command `ducktail`: serve a database, check it, back it up, restore it.
 
 Every flag can be set in the environment as well, `--lock-timeout-ms` as `DUCKTAIL_LOCK_TIMEOUT_MS`;
-a flag goes before the environment. Only --accept-loss cannot: it is for one start, not for all.
+a flag goes before the environment. Only --accept-loss and --insecure cannot: they are to be said aloud.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ When it is ready it prints one line, `listening on HOST:PORT`, on standard outpu
 standard error. The database is called by its file's stem, and answers to the names `ducktail` and
 `postgres` as well."""
 SERVE_AFTER = """\
-environment: each flag but --accept-loss also as DUCKTAIL_ and its name, for instance DUCKTAIL_PORT=5481.
+environment: each flag but --accept-loss and --insecure also as DUCKTAIL_ and its name: DUCKTAIL_PORT=5481.
 
 example:
   ducktail serve shop.duckdb &
@@ -63,7 +63,7 @@ def _run_server(chosen: argparse.Namespace) -> int:
         **{item.name: getattr(chosen, item.name) for item in numbers()},
     )
     tls = _tls(chosen)
-    listener = listen(chosen.host, chosen.port)
+    listener = listen(chosen.host, chosen.port, elsewhere=tls is not None or chosen.insecure)
     try:
         if tls is not None:
             tls.load()  # What cannot be used is told before a file is made.
@@ -72,7 +72,7 @@ def _run_server(chosen: argparse.Namespace) -> int:
         listener.close()
         raise
     try:
-        asyncio.run(_serve(Server(database, listener, tls)))
+        asyncio.run(_serve(Server(database, listener, tls, insecure=chosen.insecure)))
     finally:
         database.close()
     return 0
@@ -133,7 +133,7 @@ def parser() -> argparse.ArgumentParser:
     serve.add_argument(
         "--host",
         default=_environment("host", HOST),
-        help="loopback address to listen on (default: %(default)s)",
+        help="address to listen on; one that others can reach wants TLS and users (default: %(default)s)",
     )
     serve.add_argument(
         "--port", type=_port, default=_environment("port", PORT),
@@ -146,6 +146,11 @@ def parser() -> argparse.ArgumentParser:
     serve.add_argument(
         "--tls-key", default=_environment("tls_key", None), metavar="FILE",
         help="the certificate's key, as PEM, without a passphrase",
+    )  # fmt: skip
+    serve.add_argument(
+        "--insecure", action="store_true",
+        help="let whoever reaches the port in as if he were on this machine: no TLS, and no password "
+        "while there is no user",
     )  # fmt: skip
     serve.add_argument(
         "--log-level", type=_level, default=_environment("log_level", "info"), metavar="LEVEL",

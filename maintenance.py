@@ -15,7 +15,7 @@ from pathlib import Path
 
 import psycopg
 
-from .engine.errors import DuplicateObject, IoError, ObjectInUse
+from .engine.errors import DuplicateObject, InvalidAuthorization, IoError, ObjectInUse
 from .engine.storage import backup
 from .engine.storage.side_file import DamagedSideFile, SideFile, side_path
 from .engine.storage.wal_chain import wal_paths
@@ -92,10 +92,15 @@ def checkpoints_held(path: Path) -> Iterator[None]:
     host, port = address.rsplit(" ", 1)
     try:
         connection = psycopg.connect(
-            host=host, port=int(port), dbname="ducktail", user="ducktail",
+            host=host, port=int(port), dbname="ducktail", user=os.environ.get("PGUSER", "ducktail"),
             application_name="ducktail backup", connect_timeout=CONNECT_TIMEOUT_S,
         )  # fmt: skip
-    except psycopg.OperationalError:
+    except psycopg.OperationalError as error:
+        if "password" in str(error):
+            raise InvalidAuthorization(
+                "the server wants a password before it is backed up",
+                hint="A superuser's, in PGUSER and PGPASSWORD or in ~/.pgpass.",
+            ) from None
         raise nobody from None
     try:
         with connection:

@@ -49,11 +49,12 @@ Besides these `ducktail serve [PATH]` takes:
 | flag | default | meaning |
 |---|---|---|
 | `PATH` | ducktail.duckdb | the DuckDB file, made where there is none |
-| `--host` | 127.0.0.1 | a loopback address to listen on |
+| `--host` | 127.0.0.1 | where to listen; elsewhere than on loopback wants [TLS and users](security.md) |
 | `--port` | 5480 | where to listen; 0 takes a free port |
 | `--allow-dir` | none | files that SQL may reach ([operations.md](operations.md#files)); repeatable |
 | `--tls-cert` | none | certificate with its chain, PEM; read again on SIGHUP ([TLS](operations.md#tls)) |
 | `--tls-key` | none | the certificate's key, PEM, without a passphrase |
+| `--insecure` | no | take whoever reaches the port for somebody on this machine; not from the environment |
 | `--log-level` | info | least level that is logged, on standard error: debug, info, warning, error |
 | `--accept-loss` | no | serve a database that lacks acknowledged commits; not from the environment |
 
@@ -94,7 +95,8 @@ WHEN = {
     "25P03": "the session was ended because it idled in a transaction",
     "26000": "no such prepared statement",
     "34000": "no such cursor or portal",
-    "28000": "this way in is not open",
+    "28000": "this way in is not open: no TLS, no user, or a user who has been dropped",
+    "28P01": "wrong password, or no such user",
     "3D000": "no such database: the name is the file's stem, `ducktail` or `postgres`",
     "3F000": "no such schema",
     "2BP01": "others depend on it: groups with unread events on a stream, a stream on a table",

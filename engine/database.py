@@ -33,6 +33,7 @@ from .live import live_rows
 from .offsets import Offsets
 from .publisher import Publisher
 from .retention import Retention
+from .rights import read_rights
 from .sessions import Sessions, Watchdog
 from .settings import Settings
 from .snapshots import Snapshots
@@ -276,6 +277,7 @@ class Database:
             catalog = read_catalog(cursor)
         catalog.version = self.catalog.version + 1
         self.catalog = catalog
+        self.rights = read_rights(cursor)
         self.damage = opening.find_damage(cursor, catalog, counters.lsn, accept_loss=accept_loss)
         cursor.close()
         return counters

@@ -9,10 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import duckdb
 
 from .streams import Group
+
+if TYPE_CHECKING:
+    from .rights import Rights
 
 
 @dataclass(slots=True)
@@ -42,6 +46,7 @@ class Transaction:
             MVCC snapshot; None while it has none.
         catalog_version: the engine's, noted with it.
         defines: it makes or drops a group, under the writer lock.
+        rights_changes: what it has changed of users and rights, which only it sees so far.
         indexes_changed: it has made or dropped an index, which only it sees so far.
         txid, base_lsn: set when it gets the writer lock: its events are base_lsn + 1, + 2, ...
     """
@@ -63,6 +68,7 @@ class Transaction:
     dropped_groups: set[int] = field(default_factory=set)
     locked_groups: set[int] = field(default_factory=set)
     on_commit: list[Callable[[], None]] = field(default_factory=list)
+    rights_changes: list[Callable[[Rights], Rights]] = field(default_factory=list)
     defines: bool = False
     indexes_changed: bool = False
 

@@ -22,6 +22,7 @@ from .names import Names
 from .notices import Notices
 from .positions import ReadPositions
 from .results import Result
+from .rights.access import Access
 from .statement import Statement
 from .variables import Variables
 
@@ -31,6 +32,7 @@ class Context(Protocol):
 
     database: Database
     user: str
+    access: Access
     wire: bool
     id: int
     cursors: Cursors

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from ..engine.errors import DucktailError, NotSupported
+from ..engine.errors import DucktailError, NotSupported, SyntaxError_
 from ..engine.values import pgtypes
 from ..engine.waiting import Waiting
 from . import (
@@ -26,9 +26,13 @@ from . import (
 from .context import Context, Runner
 from .copy import copying
 from .language import statements as st
+from .language import statements_other as sto
 from .language.later import refuse_later
 from .language.parse import Query, has_scan, parameter_types, parse
 from .results import Result, ResultColumn
+from .rights import user_statements
+from .rights.permission import without_password
+from .rights.plan import refuse_passwords
 from .running import bound_with_types
 from .scan_relation import HIDDEN_LSN
 from .statement import Description, Statement
@@ -50,14 +54,11 @@ def prepare(session: Context, text: str, oids: tuple[int, ...]) -> Statement:
         SyntaxError_: 42601, with the position. NotSupported: 0A000, not in this version.
         InsufficientPrivilege: 42501, it names a file that is out of reach.
     """
-    classified = classify(text)
-    files.check_named(session, classified)
-    node: object = None
-    if classified.kind is Kind.OURS or (classified.kind in SCANNABLE and has_scan(text)):
-        parsed = parse(text, session.names.is_table)
-        if not isinstance(parsed, Query) or parsed.scans:
-            refuse_later(parsed)
-            node = parsed
+    refuse_passwords(text)
+    try:
+        classified, node = _read(session, text)
+    except SyntaxError_ as error:
+        raise without_password(text, error) from None
     types = tuple(_declared(oid) for oid in oids)
     return Statement(
         classified,
@@ -66,6 +67,18 @@ def prepare(session: Context, text: str, oids: tuple[int, ...]) -> Statement:
         lambda wanted: describe(session, wanted),
         lambda wanted: is_inline(session, wanted),
     )
+
+
+def _read(session: Context, text: str) -> tuple[Classified, object]:
+    """What a text is, and what it parses to where it is not DuckDB's."""
+    classified = classify(text)
+    files.check_named(session, classified)
+    if classified.kind is Kind.OURS or (classified.kind in SCANNABLE and has_scan(text)):
+        parsed = parse(text, session.names.is_table)
+        if not isinstance(parsed, Query) or parsed.scans:
+            refuse_later(parsed)
+            return classified, parsed
+    return classified, None
 
 
 def is_inline(session: Context, statement: Statement) -> bool:
@@ -203,6 +216,11 @@ HANDLERS: dict[type, Handler] = {
     st.DescribeStream: stream_statements.describe_stream,
     st.CommitOffset: offset_statements.commit_offset,
     st.CommitOffsets: offset_statements.commit_offsets,
+    sto.CreateUser: user_statements.create_user,
+    sto.AlterUser: user_statements.alter_user,
+    sto.DropUser: user_statements.drop_user,
+    sto.Grant: user_statements.grant,
+    sto.Revoke: user_statements.revoke,
 }
 
 

@@ -127,6 +127,22 @@ class Names:
         path = {schema.lower() for schema in self.path}
         return any(row[0] in path for row in rows)
 
+    def kind_of(self, key: Key) -> str | None:
+        """Whether a key is of a 'table' or a 'view' (streams have one); None where there is neither."""
+        if key[0] == TEMPORARY:
+            return "table" if self._is_hidden(key[-1]) else None
+        row = ask_maybe(
+            self._cursor(),
+            "SELECT table_type FROM information_schema.tables WHERE table_catalog = $1 "
+            "AND lower(table_schema) = $2 AND lower(table_name) = $3",
+            [self._database.catalog_name, *key],
+        )
+        return None if row is None else "view" if row[0] == "VIEW" else "table"
+
+    def has_schema(self, name: str) -> bool:
+        """Whether there is this schema."""
+        return self._is_schema(name)
+
     def new_name(self, parts: tuple[str, ...]) -> tuple[str, str]:
         """(schema, name) of something that is to be made.
 

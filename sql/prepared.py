@@ -22,6 +22,7 @@ from . import staged
 from .context import Context, Runner
 from .language.parse import Query
 from .results import Result, ResultColumn
+from .rights import permission
 from .running import text_rows
 from .scans import explainable
 from .statement import Statement
@@ -85,6 +86,7 @@ def execute_with(runners: dict[Kind, Runner]) -> Runner:
             except duckdb.Error as error:
                 raise translated(error) from error
             values = tuple(row or ())
+        permission.check(session, inner, values)
         return (yield from runners[inner.classified.kind](session, inner, values))
 
     return run

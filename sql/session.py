@@ -35,6 +35,8 @@ from .names import Names
 from .notices import Notice, Notices
 from .positions import ReadPositions
 from .results import CopyIn, Result
+from .rights import permission
+from .rights.access import Access
 from .settings_statements import renew_values, restore_values, set_variable
 from .statement import Statement
 from .text.classified import Kind
@@ -58,6 +60,7 @@ class Session:
         application_name: what the client calls itself.
         settings: session settings by PostgreSQL's names, as texts.
         wire: rows are for PostgreSQL's wire: types that Arrow does not carry whole come as text.
+        account: whose rights it has; None has all, as the owner of the database.
 
     Raises:
         UndefinedObject: 42704, an unknown setting. InvalidParameterValue: 22023, a bad value.
@@ -72,6 +75,7 @@ class Session:
         application_name: str = "",
         settings: Mapping[str, str] | None = None,
         wire: bool = False,
+        account: str | None = None,
     ) -> None:
         self.database = database
         self.wire = wire
@@ -109,6 +113,8 @@ class Session:
         self.block = Block(
             database, self.entry, self.cursors, self.variables, self._transaction_ended, restore
         )
+        self.access = Access(database, account, lambda: self.block.transaction)
+        self.variables.values["is_superuser"] = "on" if self.access.superuser else "off"
         self.calls = Calls(
             database, self.guard, self.entry, self.block, self.cursors, self.variables, self._renew
         )
@@ -185,6 +191,7 @@ class Session:
             )
         self.cursors.settle()
         self._catch_up()
+        permission.check(self, statement, parameters)
         result: Result = yield from RUNNERS[kind](self, statement, tuple(parameters))
         if not result.ended and result.columns is not None:
             self.cursors.giving(result)

@@ -45,6 +45,11 @@ HEADINGS = {
     "ShowReadPosition": "SHOW READ POSITION",
     "CommitOffsets": "COMMIT OFFSETS",
     "CommitOffset": "COMMIT OFFSET",
+    "CreateUser": "CREATE USER",
+    "AlterUser": "ALTER USER",
+    "DropUser": "DROP USER",
+    "Grant": "GRANT",
+    "Revoke": "REVOKE",
 }
 
 # Statement -> the words that name it among what is "Not yet" there.
@@ -68,11 +73,6 @@ NOT_YET = {
     "ShowCreateStream": "SHOW CREATE STREAM",
     "CheckStream": "CHECK STREAM",
     "ShowChanges": "SHOW CHANGES",
-    "CreateUser": "CREATE, ALTER, DROP USER",
-    "AlterUser": "CREATE, ALTER, DROP USER",
-    "DropUser": "CREATE, ALTER, DROP USER",
-    "Grant": "GRANT",
-    "Revoke": "REVOKE",
     "ShowNodes": "SHOW NODES",
     "ShowPlacement": "SHOW PLACEMENT",
 }

@@ -47,6 +47,7 @@ SESSION_CONFIGS = (
     "integer_division",
     "calendar",
     "preserve_identifier_case",
+    "explain_output",
 )
 
 

@@ -10,6 +10,9 @@
     passed_positions  a group's committed LSN that retention has passed: events at or before it
     group_catalog   a consumer group
     offset_log      commits of offsets, appended: what `offsets.Move.entry` says; the highest seq counts
+    __ducktail_users  a user, with what his password is held against (see `rights.py`); nobody reads it by SQL
+    owner_catalog   who made a thing
+    grant_catalog   a privilege that a user was given on a thing
     commits         one row a captured transaction: txid, first and last LSN, commit time
     log_T_V         the log of captured table T, schema version V (see `log.py`)
 
@@ -31,6 +34,9 @@ from ..errors import DataCorrupted
 from ..quoting import ident, literal
 
 SCHEMA = "ducktail"
+# Holds what passwords are held against: no SQL of any user's reads it. A name that stands in no text of
+# anybody's, so that a text which has it can be refused.
+USERS = "__ducktail_users"
 FORMAT_VERSION = 2
 
 TABLES = f"""
@@ -56,6 +62,12 @@ CREATE TABLE IF NOT EXISTS {SCHEMA}.offset_log (
     seq BIGINT, group_id INTEGER, entry VARCHAR);
 CREATE TABLE IF NOT EXISTS {SCHEMA}.commits (
     txid BIGINT, first_lsn BIGINT, last_lsn BIGINT, commit_time TIMESTAMP WITH TIME ZONE);
+CREATE TABLE IF NOT EXISTS {SCHEMA}.{USERS} (user_name VARCHAR, verifier VARCHAR, superuser BOOLEAN);
+CREATE TABLE IF NOT EXISTS {SCHEMA}.owner_catalog (
+    kind VARCHAR, schema_name VARCHAR, object_name VARCHAR, part VARCHAR, owner VARCHAR);
+CREATE TABLE IF NOT EXISTS {SCHEMA}.grant_catalog (
+    user_name VARCHAR, privilege VARCHAR,
+    kind VARCHAR, schema_name VARCHAR, object_name VARCHAR, part VARCHAR);
 CREATE SEQUENCE IF NOT EXISTS {SCHEMA}.object_id;
 """
 

@@ -27,6 +27,27 @@ class AuthenticationOk:
 
 
 @dataclass(frozen=True, slots=True)
+class AuthenticationSasl:
+    """The client must prove who it is, by one of these mechanisms."""
+
+    mechanisms: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class AuthenticationSaslContinue:
+    """The server's word in the exchange."""
+
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class AuthenticationSaslFinal:
+    """The server's last word: its own proof."""
+
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True)
 class NegotiateProtocolVersion:
     """The newest minor version of protocol 3 that we speak, and the `_pq_.` options unknown to us."""
 
@@ -209,6 +230,9 @@ def _report(report: Report) -> list[bytes]:
 
 
 _ENCODERS: dict[type, Callable[[Any], bytes]] = {
+    AuthenticationSasl: lambda m: _message(b"R", _INT32.pack(10), *map(_text, m.mechanisms), b"\0"),
+    AuthenticationSaslContinue: lambda m: _message(b"R", _INT32.pack(11), m.data),
+    AuthenticationSaslFinal: lambda m: _message(b"R", _INT32.pack(12), m.data),
     NegotiateProtocolVersion: _negotiate,
     ParameterStatus: lambda m: _message(b"S", _text(m.name), _text(m.value)),
     BackendKeyData: lambda m: _message(b"K", _INT32.pack(m.pid), m.secret),
@@ -235,6 +259,9 @@ _FIXED: dict[type, bytes] = {
 
 Message = (
     AuthenticationOk
+    | AuthenticationSasl
+    | AuthenticationSaslContinue
+    | AuthenticationSaslFinal
     | NegotiateProtocolVersion
     | ParameterStatus
     | BackendKeyData

@@ -7,7 +7,7 @@ Source: PostgreSQL documentation, "Message Formats".
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from ...engine.errors import DucktailError, ProtocolViolation
 from .body import Body
@@ -148,7 +148,9 @@ class FunctionCall:
 
 @dataclass(frozen=True, slots=True)
 class Password:
-    """An answer to an authentication request; we send none, so it is out of place."""
+    """An answer to an authentication request: of SASL, all bytes of it; `sasl_first` reads the first one."""
+
+    data: bytes = field(repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,12 +223,21 @@ def _target(body: Body) -> tuple[str, str]:
     return kind.decode(), name
 
 
-def _ignored(kind: type[FunctionCall] | type[Password]) -> Callable[[Body], Message]:
-    def decode(body: Body) -> Message:
-        body.rest()
-        return kind()
+def _function_call(body: Body) -> FunctionCall:
+    body.rest()
+    return FunctionCall()
 
-    return decode
+
+def sasl_first(data: bytes) -> tuple[str, bytes]:
+    """SASLInitialResponse: the mechanism that the client has chosen, and its first words.
+
+    Raises:
+        ProtocolViolation: 08P01, it is none.
+    """
+    body = Body(data)
+    mechanism, words = body.text(), body.value()
+    body.end()
+    return mechanism, words or b""
 
 
 FORMATS: dict[int, Format] = {
@@ -239,11 +250,11 @@ FORMATS: dict[int, Format] = {
     ord("S"): Format(Sync, SMALL_BYTES_MAX, lambda body: Sync()),
     ord("H"): Format(Flush, SMALL_BYTES_MAX, lambda body: Flush()),
     ord("X"): Format(Terminate, SMALL_BYTES_MAX, lambda body: Terminate()),
-    ord("F"): Format(FunctionCall, LARGE_BYTES_MAX, _ignored(FunctionCall)),
+    ord("F"): Format(FunctionCall, LARGE_BYTES_MAX, _function_call),
     ord("d"): Format(CopyData, LARGE_BYTES_MAX, lambda body: CopyData(body.rest())),
     ord("c"): Format(CopyDone, SMALL_BYTES_MAX, lambda body: CopyDone()),
     ord("f"): Format(CopyFail, SMALL_BYTES_MAX, lambda body: CopyFail(body.text())),
-    ord("p"): Format(Password, SMALL_BYTES_MAX, _ignored(Password)),
+    ord("p"): Format(Password, SMALL_BYTES_MAX, lambda body: Password(body.rest())),
 }
 
 

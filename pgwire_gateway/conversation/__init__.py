@@ -2,7 +2,7 @@
 
 from .conversation import Conversation
 from .needs import Host, Session
-from .startup import Entry
+from .startup import Door, Entry
 from .steps import Need, Step
 
-__all__ = ["Conversation", "Entry", "Host", "Need", "Session", "Step"]
+__all__ = ["Conversation", "Door", "Entry", "Host", "Need", "Session", "Step"]

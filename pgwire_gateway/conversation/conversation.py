@@ -11,11 +11,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from ...engine.errors import DucktailError, NotSupported, ProtocolViolation
+from ...engine.errors import DucktailError, InvalidPassword, NotSupported, ProtocolViolation
 from ..codec.backend import (
     ACCEPTED,
     REFUSED,
     AuthenticationOk,
+    AuthenticationSasl,
+    AuthenticationSaslContinue,
+    AuthenticationSaslFinal,
     BackendKeyData,
     ErrorResponse,
     NegotiateProtocolVersion,
@@ -41,12 +44,14 @@ from ..codec.frontend import (
     Startup,
     Sync,
     Undecodable,
+    sasl_first,
 )
 from .channel import Channel, Fatal, Gone
 from .extended import Extended
 from .needs import Host, Session
+from .scram import Scram
 from .simple import Simple
-from .startup import MINOR, read
+from .startup import MINOR, Door, Entry, read
 from .steps import Need, Steps
 from .work import Work, report
 
@@ -120,13 +125,39 @@ class Conversation:
         entry = read(startup)
         if entry.negotiates:
             self.channel.send(NegotiateProtocolVersion(MINOR, entry.protocol_options))
+        door = self._host.door(entry, secured=self.channel.secured)
+        if door.verifier is not None:
+            yield from self._authenticate(entry, door)
         yield Need.WORKER
-        self.session = session = self._host.open_session(entry)
+        self.session = session = self._host.open_session(entry, door)
         self.channel.authenticated()
         self.channel.send(AuthenticationOk())
         for name, value in session.parameter_status().items():
             self.channel.send(ParameterStatus(name, value))
         self.channel.send(BackendKeyData(session.id, self._secret))
+
+    def _authenticate(self, entry: Entry, door: Door) -> Steps[None]:
+        """SCRAM.
+
+        Raises:
+            InvalidPassword: 28P01, whatever is wrong with name or password.
+            ProtocolViolation: 08P01, something else than SCRAM came.
+        """
+        assert door.verifier is not None, "a door with trust asks nothing"
+        scram = Scram(door.verifier, self.channel.end_point, door.nonce)
+        self.channel.send(AuthenticationSasl(scram.mechanisms))
+        mechanism, words = sasl_first((yield from self._password()))
+        self.channel.send(AuthenticationSaslContinue(scram.first(mechanism, words)))
+        proof = scram.final((yield from self._password()))
+        if proof is None or not door.known:
+            raise InvalidPassword(f'password authentication failed for user "{entry.user}"')
+        self.channel.send(AuthenticationSaslFinal(proof))
+
+    def _password(self) -> Steps[bytes]:
+        message = yield from self.channel.next()
+        if not isinstance(message, Password):
+            raise ProtocolViolation("expected an answer to the authentication request")
+        return message.data
 
     def _serve(self) -> Steps[None]:
         assert self.session is not None, "only an open session is served"

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 from ...engine.waiting import Waiting
 from ...sql.text.classified import Classified
-from .startup import Entry
+from .startup import Door, Entry
 
 
 class Column(Protocol):
@@ -174,8 +174,18 @@ class Host(Protocol):
     def offers_tls(self) -> bool:
         """Whether it has a certificate."""
 
-    def open_session(self, entry: Entry) -> Session:
-        """Let a client in. Blocks: DuckDB is called.
+    def door(self, entry: Entry, *, secured: bool) -> Door:
+        """How a client may come in.
+
+        Args:
+            secured: whether its connection is TLS.
+
+        Raises:
+            InvalidAuthorization: 28000, not this way.
+        """
+
+    def open_session(self, entry: Entry, door: Door) -> Session:
+        """Let a client in through a door that it has passed. Blocks: DuckDB is called.
 
         Raises:
             UndefinedDatabase: 3D000, the database is not here.

@@ -14,6 +14,7 @@ from ...engine.errors import (
     NotSupported,
     SyntaxError_,
 )
+from ...engine.scram import Verifier
 from ..codec.frontend import Startup
 
 MAJOR = 3
@@ -49,6 +50,23 @@ class Entry:
     def negotiates(self) -> bool:
         """Whether NegotiateProtocolVersion is the first answer."""
         return self.newer or bool(self.protocol_options)
+
+
+@dataclass(frozen=True, slots=True)
+class Door:
+    """How a client may come in.
+
+    Args:
+        account: the user's name as he was made; None is the database's owner, let in without a password.
+        verifier: what his password is held against; None asks for none.
+        known: whether there is such a user; he who is not there is asked all the same.
+        nonce: the server's half of the exchange's.
+    """
+
+    account: str | None = None
+    verifier: Verifier | None = None
+    known: bool = True
+    nonce: str = ""
 
 
 def read(startup: Startup) -> Entry:

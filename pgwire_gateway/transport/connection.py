@@ -55,6 +55,7 @@ class Connection(asyncio.Protocol):
         credentials: Credentials | None = None,
     ) -> None:
         self.conversation = conversation
+        self.peer = ""
         self._credentials = credentials
         self._tls: TlsLayer | None = None
         self._untouched = True
@@ -79,6 +80,8 @@ class Connection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """A client is there."""
         self._transport = cast(asyncio.Transport, transport)
+        # None where the client has left already.
+        self.peer = str((transport.get_extra_info("peername") or ("",))[0])
         self._transport.set_write_buffer_limits(high=SEND_HIGH_BYTES, low=SEND_LOW_BYTES)
         # A peer whose machine is gone never says so: let TCP ask.
         transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)

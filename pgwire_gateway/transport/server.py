@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import hmac
-import ipaddress
 import logging
 import secrets
 import socket
@@ -21,16 +20,17 @@ from ...engine.errors import (
     AdminShutdown,
     CannotConnectNow,
     DucktailError,
+    InvalidAuthorization,
     IoError,
-    NotSupported,
     TooManyConnections,
     UndefinedDatabase,
 )
 from ...engine.waiting import run
 from ...sql.session import Session
 from .. import catalog
-from ..conversation import Conversation, Entry
+from ..conversation import Conversation, Door, Entry
 from .connection import Connection
+from .doors import check_listener, door_for, is_loopback
 from .tls import TlsFiles
 
 # Names that reach the one database of a server besides its own: what tools have as default.
@@ -47,22 +47,25 @@ CANCEL_TIMEOUT_S = 5.0
 log = logging.getLogger("ducktail.gateway")
 
 
-def listen(host: str, port: int) -> socket.socket:
-    """A socket bound to `host`, which must be loopback, and `port` (0: a free one).
+def listen(host: str, port: int, *, elsewhere: bool = False) -> socket.socket:
+    """A socket bound to `host` and `port` (0: a free one).
+
+    Args:
+        elsewhere: the address may be one that other machines can reach; `check_listener` judges it.
 
     Raises:
-        NotSupported: 0A000, an address that other machines can reach.
+        InvalidAuthorization: 28000, an address that other machines can reach.
         IoError: 58030, the port is taken or the name unknown.
     """
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-        for _, _, _, _, address in found:
-            if not ipaddress.ip_address(str(address[0]).partition("%")[0]).is_loopback:
-                raise NotSupported(
-                    f"listening on {host} is not supported: only loopback addresses are",
-                    hint="Without users and TLS whoever reaches the port owns the database.",
-                )
         family, kind, protocol, _, address = found[0]
+        far = [str(item[4][0]) for item in found if not is_loopback(str(item[4][0]))]
+        if far and not elsewhere:
+            raise InvalidAuthorization(
+                f"listening on {host} wants TLS and users: only loopback addresses do without",
+                hint="--tls-cert and --tls-key name certificate and key.",
+            )
         listener = socket.socket(family, kind, protocol)
         # A port in TIME_WAIT is free; one that another process listens on is not.
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -86,14 +89,23 @@ class Server:
         database: stays the caller's; it is not closed here.
         listener: from `listen`; closed with the server.
         tls: certificate and key; None: no TLS.
+        insecure: whoever reaches the port is treated as if he were on this machine.
 
     Raises:
         InvalidParameterValue: 22023, certificate or key cannot be used.
+        InvalidAuthorization: 28000, others can reach the port, and there is no TLS or no user.
     """
 
     def __init__(
-        self, database: Database, listener: socket.socket, tls: TlsFiles | None = None
+        self,
+        database: Database,
+        listener: socket.socket,
+        tls: TlsFiles | None = None,
+        *,
+        insecure: bool = False,
     ) -> None:
+        check_listener(listener, database.rights, secured=tls is not None, insecure=insecure)
+        self._insecure = insecure
         self._database = database
         self._listener = listener
         self._tls = tls
@@ -179,7 +191,12 @@ class Server:
 
     # What a guest asks for.
 
-    def open(self, guest: Guest, entry: Entry) -> Session:
+    def door(self, entry: Entry, peer: str, *, secured: bool) -> Door:
+        """How a client at an address may come in; see Host.door."""
+        near = self._insecure or is_loopback(peer)
+        return door_for(self._database.rights, entry, near=near, secured=secured)
+
+    def open(self, guest: Guest, entry: Entry, door: Door) -> Session:
         """Open a session; see Host.open_session."""
         if entry.database not in DATABASE_ALIASES | {self._database.name}:
             raise UndefinedDatabase(
@@ -195,7 +212,8 @@ class Server:
         try:
             session = Session(
                 self._database,
-                user=entry.user,
+                user=door.account or entry.user,
+                account=door.account,
                 application_name=entry.application_name,
                 settings=dict(entry.settings),
                 wire=True,
@@ -248,9 +266,14 @@ class Guest:
         # A reload may not take away what the connection was promised.
         self.offers_tls = server.credentials is not None
 
-    def open_session(self, entry: Entry) -> Session:
+    def door(self, entry: Entry, *, secured: bool) -> Door:
         """See Host."""
-        return self._server.open(self, entry)
+        assert self.connection is not None, "who asks is connected"
+        return self._server.door(entry, self.connection.peer, secured=secured)
+
+    def open_session(self, entry: Entry, door: Door) -> Session:
+        """See Host."""
+        return self._server.open(self, entry, door)
 
     def cancel(self, pid: int, secret: bytes) -> None:
         """See Host."""
@@ -307,7 +330,7 @@ def serve_in_thread(database: Database, host: str = "127.0.0.1", port: int = 0) 
         An object with `host`, `port` and `stop()`.
 
     Raises:
-        NotSupported: 0A000, an address that is not loopback.
+        InvalidAuthorization: 28000, an address that is not loopback.
         IoError: 58030, the port is taken.
     """
     return ServerThread(Server(database, listen(host, port)))

@@ -171,30 +171,35 @@ def _privileges(g: Grammar) -> tuple[str, ...]:
     return tuple(word for word in PRIVILEGES if word in given)
 
 
-def _object(g: Grammar) -> tuple[str, Name | None]:
+def _object(g: Grammar) -> tuple[str, Name | None, str | None]:
+    """What stands behind ON: its kind, its name, and the consumer group."""
     g.expect("ON")
     if g.peek() == "DATABASE" and g.peek(1) in ("TO", "FROM"):
         g.take()
-        return "database", None
+        return "database", None, None
     if g.peek() == "SCHEMA" and g.is_name_ahead(1):
         g.take()
-        return "schema", g.full_name("the name of a schema")
+        return "schema", g.full_name("the name of a schema"), None
+    if g.accept("CONSUMER", "GROUP"):
+        group = g.simple_name("the name of a consumer group")
+        g.expect("ON")
+        return "group", g.full_name("the name of a stream"), group
     if g.peek() in ("TABLE", "STREAM", "TOPIC") and g.is_name_ahead(1):
         g.take()
-    return "relation", g.full_name("the name of a table, a stream or a topic")
+    return "relation", g.full_name("the name of a table, a stream or a topic"), None
 
 
 def grant(g: Grammar) -> Statement:
     """GRANT privilege, ... ON object TO u"""
     privileges = _privileges(g)
-    kind, on = _object(g)
+    kind, on, group = _object(g)
     g.expect("TO")
-    return Grant(privileges, kind, on, g.simple_name("the name of a user"))
+    return Grant(privileges, kind, on, g.simple_name("the name of a user"), group)
 
 
 def revoke(g: Grammar) -> Statement:
     """REVOKE privilege, ... ON object FROM u"""
     privileges = _privileges(g)
-    kind, on = _object(g)
+    kind, on, group = _object(g)
     g.expect("FROM")
-    return Revoke(privileges, kind, on, g.simple_name("the name of a user"))
+    return Revoke(privileges, kind, on, g.simple_name("the name of a user"), group)

@@ -39,11 +39,9 @@ from .statements import (
     Statement,
 )
 from .statements_other import (
-    AlterUser,
+    PRIVILEGES,
     CreateBookmark,
-    CreateUser,
     DropBookmark,
-    DropUser,
     Grant,
     Listen,
     Publish,
@@ -67,7 +65,6 @@ class Later:
 
 
 _NO_TOPICS = "Write the events into a table, and make a stream on it."
-_NO_USERS = "Every session is the database's owner; the server listens on loopback only."
 _POLL = "Poll: read, and read again after a while when there was nothing."
 _NO_MEMBERS = "Give each reader its own partitions with PARTITION."
 
@@ -94,11 +91,6 @@ _STATEMENTS: dict[type[Statement], Later] = {
     ShowNodes: Later("SHOW NODES"),
     ShowPlacement: Later("SHOW PLACEMENT"),
     ReportPipeline: Later("REPORT PIPELINE"),
-    CreateUser: Later("CREATE USER", _NO_USERS),
-    AlterUser: Later("ALTER USER", _NO_USERS),
-    DropUser: Later("DROP USER", _NO_USERS),
-    Grant: Later("GRANT", _NO_USERS),
-    Revoke: Later("REVOKE", _NO_USERS),
 }
 
 
@@ -174,7 +166,14 @@ def _scan(scan: Scan) -> Iterator[Later]:
         yield Later("WAIT", _POLL, position)
 
 
+def _grant(statement: Grant) -> Iterator[Later]:
+    if "publish" in statement.privileges and statement.privileges != PRIVILEGES:
+        yield Later("the privilege PUBLISH", "There are no topics yet; CONSUME is a stream's.")
+
+
 _PARTS: dict[type[Statement], Callable[..., Iterator[Later]]] = {
+    Grant: _grant,
+    Revoke: _grant,
     CreateStream: _create_stream,
     SetStream: _set_stream,
     RenameStream: _rename_stream,

@@ -143,18 +143,21 @@ class Grant(Statement):
     """GRANT privileges ON object TO user.
 
     Args:
-        kind: 'relation' (a table, stream or topic), 'schema' or 'database'.
-        on: the object; None for the database.
+        kind: 'relation' (a table, stream or topic), 'schema', 'database' or 'group'.
+        on: the object; None for the database; of a group its stream.
+        group: the consumer group.
     """
 
     privileges: tuple[str, ...]
     kind: str
     on: Name | None
     user: str
+    group: str | None = None
 
     def __post_init__(self) -> None:
         assert self.privileges and set(self.privileges) <= set(PRIVILEGES)
-        assert self.kind in ("relation", "schema", "database")
+        assert self.kind in ("relation", "schema", "database", "group")
+        assert (self.group is None) == (self.kind != "group")
         assert (self.on is None) == (self.kind == "database")
 
 

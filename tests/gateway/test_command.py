@@ -106,7 +106,8 @@ def test_a_file_that_is_no_database(tmp_path: Path) -> None:
 def test_an_address_that_others_can_reach(tmp_path: Path, host: str) -> None:
     """Promise 14: without users and TLS there is no door to the network."""
     path = tmp_path / "d.duckdb"
-    assert "loopback" in refused(ducktail("serve", str(path), "--host", host, "--port", "0"))
+    line = refused(ducktail("serve", str(path), "--host", host, "--port", "0"))
+    assert "loopback" in line and "--tls-cert" in line
     assert not path.exists()
 
 

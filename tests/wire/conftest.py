@@ -139,5 +139,5 @@ def samples(written: Written) -> dict[str, tuple[bytes, Any]]:
         "copy done": (written.message("c"), f.CopyDone()),
         "copy fail": (written.message("f", b"no\0"), f.CopyFail("no")),
         "function call": (written.message("F", bytes(10)), f.FunctionCall()),
-        "password": (written.message("p", b"secret\0"), f.Password()),
+        "password": (written.message("p", b"secret\0"), f.Password(b"secret\0")),
     }

@@ -12,6 +12,9 @@ from ducktail.pgwire_gateway.codec import encode
 FULL = b.Report("ERROR", "42601", "syntax error", "A detail.", "A hint.", 7, "COPY t")
 
 SAMPLES: list[tuple[b.Message, bytes]] = [
+    (b.AuthenticationSasl(("A", "B")), b"R\0\0\0\x0d\0\0\0\x0aA\0B\0\0"),
+    (b.AuthenticationSaslContinue(b"r=x"), b"R\0\0\0\x0b\0\0\0\x0br=x"),
+    (b.AuthenticationSaslFinal(b"v=y"), b"R\0\0\0\x0b\0\0\0\x0cv=y"),
     (b.AuthenticationOk(), b"R\0\0\0\x08\0\0\0\0"),
     (
         b.NegotiateProtocolVersion(0, ("_pq_.x",)),

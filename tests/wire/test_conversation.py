@@ -24,7 +24,7 @@ from ducktail.engine.errors import (
     UndefinedTable,
 )
 from ducktail.engine.waiting import Wait, Waiting
-from ducktail.pgwire_gateway.conversation import Conversation, Entry, Need, Step
+from ducktail.pgwire_gateway.conversation import Conversation, Door, Entry, Need, Step
 from ducktail.sql.text.classified import Classified, Kind
 from ducktail.sql.text.classify import classify
 
@@ -186,8 +186,15 @@ class Host:
     refuse: DucktailError | None = None
     offers_tls: bool = False
 
-    def open_session(self, entry: Entry) -> Session:
+    door_: Door = Door()
+    doors: list[Door] = field(default_factory=list)
+
+    def door(self, entry: Entry, *, secured: bool) -> Door:
+        return self.door_
+
+    def open_session(self, entry: Entry, door: Door) -> Session:
         self.entries.append(entry)
+        self.doors.append(door)
         if self.refuse is not None:
             raise self.refuse
         return self.session

@@ -1,0 +1,243 @@
+"""CREATE, ALTER and DROP USER, GRANT and REVOKE. Source: docs/security.md.
+
+Each is part of the transaction that it stands in, under the writer lock: of two that would each take away
+the last but one superuser, one comes second and is refused.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable
+
+import duckdb
+
+from ...engine import rights as r
+from ...engine.duckdb_errors import translated
+from ...engine.errors import (
+    DependentObjects,
+    DuplicateObject,
+    InsufficientPrivilege,
+    InvalidParameterValue,
+    InvalidSchemaName,
+    ObjectInUse,
+    UndefinedObject,
+    UndefinedTable,
+    WrongState,
+)
+from ...engine.groups import find_group
+from ...engine.scram import SALT_BYTES, verifier_of
+from ...engine.transaction import Transaction
+from ...engine.waiting import Waiting
+from ..context import Context
+from ..language import statements as st
+from ..language.statements_other import (
+    PRIVILEGES,
+    AlterUser,
+    CreateUser,
+    DropUser,
+    Grant,
+    Revoke,
+)
+from ..results import Result
+
+Values = tuple[object, ...]
+# What may be given on each kind of thing.
+ON_TABLE = frozenset({"select", "insert", "update", "delete"})
+ON_STREAM = frozenset({"select", "consume"})
+ON_ALL = r.INHERITED | {"create"}
+ON_GROUP = frozenset({"consume"})
+USER_NAME_CHARS_MAX = 128
+
+
+def _write(session: Context, work: Callable[[r.Rights], list[r.Change]]) -> Waiting[None]:
+    """Write the changes that `work` makes of the rights as they are under the writer lock."""
+
+    def locked(transaction: Transaction) -> Waiting[None]:
+        yield from session.database.transactions.lock_for(transaction, session.block.lock_timeout_ms)
+        changes = work(session.access.rights)
+        try:
+            for change in changes:
+                r.add(session.database, transaction, change)
+        except duckdb.Error as error:
+            raise translated(error) from error
+
+    yield from session.block.unit(locked)
+
+
+def _user(rights: r.Rights, name: str) -> r.User:
+    """The user of a name.
+
+    Raises:
+        UndefinedObject: 42704, there is none.
+    """
+    user = rights.users.get(name.lower())
+    if user is None:
+        raise UndefinedObject(f'user "{name}" does not exist')
+    return user
+
+
+def create_user(session: Context, made: CreateUser, parameters: Values) -> Waiting[Result]:
+    """CREATE USER u PASSWORD '...' [SUPERUSER]."""
+    session.access.require_superuser("create a user")
+    if len(made.name) > USER_NAME_CHARS_MAX:
+        raise InvalidParameterValue(f"a user's name has at most {USER_NAME_CHARS_MAX} characters")
+    user = r.User(made.name, verifier_of(made.password, secrets.token_bytes(SALT_BYTES)), made.superuser)
+
+    def changes(rights: r.Rights) -> list[r.Change]:
+        if user.key in rights.users:
+            raise DuplicateObject(f'user "{made.name}" already exists')
+        if not rights.users and not user.superuser:
+            raise WrongState(
+                "the first user must be a superuser",
+                detail="Once there is a user, whoever connects needs a password: nobody could make another.",
+                hint="CREATE USER u PASSWORD '...' SUPERUSER",
+            )
+        return [r.PutUser(user)] if rights.nonce else [r.PutNonce(), r.PutUser(user)]
+
+    first = not session.access.rights.users
+    yield from _write(session, changes)
+    if first:
+        session.notices.add("from now on every connection needs a user and a password")
+    return Result.command("CREATE USER")
+
+
+def alter_user(session: Context, asked: AlterUser, parameters: Values) -> Waiting[Result]:
+    """ALTER USER u [PASSWORD '...'] [SUPERUSER | NOSUPERUSER]; everybody may set his own password."""
+    own = asked.superuser is None and session.access.user == asked.name.lower()
+    if not own:
+        session.access.require_superuser("alter users")
+
+    def changes(rights: r.Rights) -> list[r.Change]:
+        user = _user(rights, asked.name)
+        verifier, superuser = user.verifier, user.superuser
+        if asked.password is not None:
+            verifier = verifier_of(asked.password, secrets.token_bytes(SALT_BYTES))
+        if asked.superuser is not None:
+            superuser = asked.superuser
+        if user.superuser and not superuser:
+            _keep_one(rights, user)
+        return [r.PutUser(r.User(user.name, verifier, superuser))]
+
+    yield from _write(session, changes)
+    return Result.command("ALTER USER")
+
+
+def _keep_one(rights: r.Rights, user: r.User) -> None:
+    """One superuser must be left, or nobody could make another.
+
+    Raises:
+        WrongState: 55000.
+    """
+    if not any(other.superuser for other in rights.users.values() if other.key != user.key):
+        raise WrongState(f'user "{user.name}" is the last superuser')
+
+
+def drop_user(session: Context, dropped: DropUser, parameters: Values) -> Waiting[Result]:
+    """DROP USER [IF EXISTS] u."""
+    session.access.require_superuser("drop users")
+
+    def changes(rights: r.Rights) -> list[r.Change]:
+        if dropped.if_exists and dropped.name.lower() not in rights.users:
+            session.notices.add(f'user "{dropped.name}" does not exist, skipping')
+            return []
+        user = _user(rights, dropped.name)
+        if user.key == session.access.user:
+            raise ObjectInUse("the current user cannot be dropped")
+        has = rights.belongings(user.key)
+        if has:
+            raise DependentObjects(
+                f'user "{user.name}" cannot be dropped because some objects depend on him',
+                detail=f"He owns, or has rights on, {', '.join(sorted(set(map(_shown, has))))}.",
+                hint="DROP what he owns, and REVOKE ALL ON what he was given FROM him.",
+            )
+        if user.superuser and len(rights.users) > 1:
+            _keep_one(rights, user)
+        if len(rights.users) == 1:
+            session.notices.add("there is no user any more: whoever is on this machine may come in")
+        return [r.DropUser(user)]
+
+    yield from _write(session, changes)
+    return Result.command("DROP USER")
+
+
+def _shown(item: r.Item) -> str:
+    """A thing, for a reader."""
+    if item.kind == r.DATABASE:
+        return "the database"
+    if item.kind == r.GROUP:
+        return f'consumer group "{item.group}" on "{item.schema}.{item.name}"'
+    if item.kind == r.SCHEMA:
+        return f'schema "{item.schema}"'
+    return f'"{item.schema}.{item.name}"'
+
+
+def grant(session: Context, asked: Grant, parameters: Values) -> Waiting[Result]:
+    """GRANT privileges ON thing TO u."""
+    yield from _change(session, asked, lambda present, given: present | given)
+    return Result.command("GRANT")
+
+
+def revoke(session: Context, asked: Revoke, parameters: Values) -> Waiting[Result]:
+    """REVOKE privileges ON thing FROM u."""
+    yield from _change(session, asked, lambda present, given: present - given)
+    return Result.command("REVOKE")
+
+
+def _change(
+    session: Context, asked: Grant, new: Callable[[frozenset[str], frozenset[str]], frozenset[str]]
+) -> Waiting[None]:
+    if session.block.begun:
+        session.block.touched()
+    item, possible = _target(session, asked)
+    if not session.access.owns(item):
+        raise InsufficientPrivilege(
+            f"must be owner of {_shown(item)}", hint="A superuser may give rights on it as well."
+        )
+    given = frozenset(asked.privileges)
+    if asked.privileges == PRIVILEGES:
+        given = possible
+    elif given - possible:
+        raise InvalidParameterValue(
+            f"privilege {', '.join(sorted(given - possible)).upper()} cannot be given on {_shown(item)}",
+            hint=f"On it there is {', '.join(sorted(possible)).upper()}.",
+        )
+
+    def changes(rights: r.Rights) -> list[r.Change]:
+        user = _user(rights, asked.user)
+        return [r.SetGrants(user.key, item, new(rights.privileges(user.key, item), given))]
+
+    yield from _write(session, changes)
+
+
+def _target(session: Context, asked: Grant) -> tuple[r.Item, frozenset[str]]:
+    """The thing that rights are given on, and which there are.
+
+    Raises:
+        UndefinedTable: 42P01. UndefinedObject: 42704. InvalidSchemaName: 3F000.
+    """
+    if asked.on is None:
+        return r.THE_DATABASE, ON_ALL
+    if asked.kind == "schema":
+        return _schema(session, asked.on), ON_ALL
+    if asked.kind == "group":
+        assert asked.group is not None
+        stream = session.names.stream(asked.on.parts, asked.on.position)
+        group = find_group(session.database.catalog, stream, asked.group, session.block.transaction)
+        if not session.access.sees_group(stream, group):
+            raise UndefinedObject(f'consumer group "{group.name}" of stream "{stream.name}" does not exist')
+        return r.group_item(*stream.key, group.name), ON_GROUP
+    key = session.names.table_key(asked.on.parts)
+    if not session.names.kind_of(key) or not session.access.sees(key) or key[0] == "ducktail":
+        raise UndefinedTable(f'relation "{asked.on}" does not exist', position=asked.on.position or None)
+    if key[0] == "temp":
+        raise InvalidParameterValue(f'"{asked.on}" is temporary: it is its session\'s alone')
+    stream = session.database.catalog.stream_of_view(key)
+    return session.access.item_of(key), ON_TABLE if stream is None else ON_STREAM
+
+
+def _schema(session: Context, name: st.Name) -> r.Item:
+    if len(name.parts) > 1 or name.last.lower() == "ducktail":
+        raise InvalidParameterValue(f'no rights can be given on schema "{name}"')
+    if not session.names.has_schema(name.last) or not session.access.sees_schema(name.last):
+        raise InvalidSchemaName(f'schema "{name.last}" does not exist')
+    return r.schema_item(name.last)
