@@ -28,7 +28,7 @@ from .reads import refuse_captured
 from .results import Result
 from .running import count_of
 from .statement import Statement
-from .text.classified import Classified, DdlFacts
+from .text.classified import Classified, DdlFacts, Name
 
 
 def run(session: Context, statement: Statement, parameters: tuple[object, ...]) -> Waiting[Result]:
@@ -161,7 +161,7 @@ def _guard(session: Context, facts: DdlFacts) -> list[Key]:
             _guard_relation(session, facts, name)
     if facts.table is None:
         return []
-    key = session.names.table_key(facts.table)
+    key = _key(session, facts, facts.table)
     if key[0] == OURS:
         raise InsufficientPrivilege(f'schema "{OURS}" belongs to ducktail')
     if key in session.database.catalog.tables:
@@ -169,6 +169,13 @@ def _guard(session: Context, facts: DdlFacts) -> list[Key]:
             _refuse_captured_ddl(facts, key)
         return []
     return [key] if key[0] != TEMPORARY else []
+
+
+def _key(session: Context, facts: DdlFacts, name: Name) -> Key:
+    """The table or view of a name: what is made goes into the search path's first schema."""
+    if facts.verb == "CREATE" and facts.object_type != "INDEX":
+        return session.names.made_key(name)
+    return session.names.table_key(name)
 
 
 def _guard_schema(session: Context, facts: DdlFacts, schema: str) -> None:
@@ -186,7 +193,7 @@ def _guard_schema(session: Context, facts: DdlFacts, schema: str) -> None:
 
 
 def _guard_relation(session: Context, facts: DdlFacts, name: tuple[str, ...]) -> None:
-    key = session.names.table_key(name)
+    key = _key(session, facts, name)
     stream = session.database.catalog.stream_of_view(key)
     if stream is None or facts.verb == "COMMENT":
         return

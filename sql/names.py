@@ -59,8 +59,8 @@ class Names:
             return (TEMPORARY, name)
         if len(parts) == 2:
             return fold(*parts)
-        if len(self.path) == 1:
-            return fold(self.path[0], name)
+        if self.path == (DEFAULT_SCHEMA,):
+            return fold(DEFAULT_SCHEMA, name)
         return fold(self._schema_of(name), name)
 
     def _is_hidden(self, name: str) -> bool:
@@ -106,14 +106,18 @@ class Names:
         return row is not None and bool(row[0])
 
     def _schema_of(self, name: str) -> str:
-        """The first schema of the search path that has a table, view or stream of this name."""
+        """The first schema of the search path that has a table, view or stream of this name.
+
+        Behind the path DuckDB looks into its default schema, whether it stands there or not.
+        """
         rows = self._cursor().execute(
             "SELECT lower(table_schema) FROM information_schema.tables "
             "WHERE table_catalog = $1 AND lower(table_name) = lower($2)",
             [self._database.catalog_name, name],
         ).fetchall()
         there = {row[0] for row in rows}
-        return next((schema for schema in self.path if schema.lower() in there), self.path[0])
+        places = (*self.path, DEFAULT_SCHEMA)
+        return next((schema for schema in places if schema.lower() in there), self.path[0])
 
     def is_table(self, name: str) -> bool:
         """Whether a table or view of this name can be seen without a schema."""
@@ -124,8 +128,14 @@ class Names:
             "WHERE table_catalog = $1 AND lower(table_name) = lower($2)",
             [self._database.catalog_name, name],
         ).fetchall()
-        path = {schema.lower() for schema in self.path}
+        path = {DEFAULT_SCHEMA, *(schema.lower() for schema in self.path)}
         return any(row[0] in path for row in rows)
+
+    def made_key(self, parts: tuple[str, ...]) -> tuple[str, str]:
+        """(schema, name) in small letters of something that is to be made, or of a kind without a path."""
+        parts = self._without_catalog(parts)
+        schema = parts[0] if len(parts) == 2 else self.schema
+        return schema.lower(), parts[-1].lower()
 
     def kind_of(self, key: Key) -> str | None:
         """Whether a key is of a 'table' or a 'view' (streams have one); None where there is neither."""

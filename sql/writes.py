@@ -26,7 +26,7 @@ from ..engine.transaction import Transaction
 from ..engine.waiting import Waiting
 from .context import Context
 from .dml.dml import slice_dml
-from .names import OURS, TEMPORARY, Key
+from .names import DEFAULT_SCHEMA, OURS, TEMPORARY, Key
 from .reads import refuse_captured
 from .results import Result
 from .running import bound, count_of, lossless, placed, result_columns, rows_of, rows_result
@@ -188,7 +188,7 @@ def _named_whole(session: Context, classified: Classified, key: Key) -> Classifi
     """
     facts = classified.dml
     assert facts is not None
-    if len(session.names.path) == 1 or len(facts.target) != 1 or key[0] == TEMPORARY:
+    if session.names.path == (DEFAULT_SCHEMA,) or len(facts.target) != 1 or key[0] == TEMPORARY:
         return classified
     text, start = classified.text, facts.target_position
     return classify(f"{text[:start]}{ident(key[0])}.{text[start:]}")
