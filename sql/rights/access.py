@@ -128,7 +128,7 @@ class Access:
         if self.superuser:
             return True
         rights, name = self.rights, group if isinstance(group, str) else group.name
-        item = group_item(*stream.key, name)
+        item = group_item(stream.schema, stream.name, name)
         mine = rights.owners.get(item) == self.user or "consume" in rights.privileges(self.user, item)
         return mine and rights.has(self.user, "consume", relation(*stream.key))
 

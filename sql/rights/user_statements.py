@@ -225,14 +225,14 @@ def _target(session: Context, asked: Grant) -> tuple[r.Item, frozenset[str]]:
         group = find_group(session.database.catalog, stream, asked.group, session.block.transaction)
         if not session.access.sees_group(stream, group):
             raise UndefinedObject(f'consumer group "{group.name}" of stream "{stream.name}" does not exist')
-        return r.group_item(*stream.key, group.name), ON_GROUP
+        return r.group_item(stream.schema, stream.name, group.name), ON_GROUP
     key = session.names.table_key(asked.on.parts)
     if not session.names.kind_of(key) or not session.access.sees(key) or key[0] == "ducktail":
         raise UndefinedTable(f'relation "{asked.on}" does not exist', position=asked.on.position or None)
     if key[0] == "temp":
         raise InvalidParameterValue(f'"{asked.on}" is temporary: it is its session\'s alone')
-    stream = session.database.catalog.stream_of_view(key)
-    return session.access.item_of(key), ON_TABLE if stream is None else ON_STREAM
+    is_stream = session.database.catalog.stream_of_view(key) is not None
+    return session.access.item_of(key), ON_STREAM if is_stream else ON_TABLE
 
 
 def _schema(session: Context, name: st.Name) -> r.Item:
