@@ -233,7 +233,7 @@ def test_verifiers_cannot_be_read(guarded: ServerProcess) -> None:
             f"PRAGMA storage_info('{hidden}')",
             f"UPDATE {hidden} SET superuser = true",
             f"DELETE FROM {hidden}",
-            "SELECT * FROM query('SELECT * FROM ducktail.__duck' || 'tail_users')",
+            "SELECT * FROM query('SELECT * FROM ducktail.__ducktail_users')",
             "SELECT * FROM query_table('ducktail.__duck' || getvariable('half'))",
             "SELECT * FROM look('ducktail.__duck' || 'tail_users')",
             "SELECT * FROM histogram_values('ducktail.__duck' || 'tail_users', verifier)",
