@@ -13,7 +13,8 @@ from functools import lru_cache
 import pyarrow as pa
 
 from .log import EVENT_COLUMNS, EVENT_TYPES
-from .values.datarow import fields
+from .values.copy_rows import COPY_DATA, CopyForm, encode_texts
+from .values.datarow import BINARY, DATA_ROW, TEXT, fields
 from .values.text_raw import turn_of
 
 NULL = b"\xff\xff\xff\xff"
@@ -45,10 +46,10 @@ ARROW_TYPES: dict[str, pa.DataType] = {
 EVENT_SCHEMA = pa.schema([(name, ARROW_TYPES[type_]) for name, type_ in EVENT_COLUMNS])
 
 
-def datarow_of(values: Sequence[bytes | None]) -> bytes:
-    """One DataRow message of these fields."""
+def datarow_of(values: Sequence[bytes | None], kind: bytes = DATA_ROW) -> bytes:
+    """One DataRow message of these fields, or what differs from one in its type byte only."""
     body = b"".join(NULL if value is None else len(value).to_bytes(4, "big") + value for value in values)
-    return b"D" + (len(body) + 6).to_bytes(4, "big") + len(values).to_bytes(2, "big") + body
+    return kind + (len(body) + 6).to_bytes(4, "big") + len(values).to_bytes(2, "big") + body
 
 
 def projected(rows: Sequence[bytes], columns: Sequence[int]) -> list[bytes]:
@@ -66,6 +67,7 @@ def rows_in_formats(
     columns: Sequence[int] | None,
     formats: Sequence[int],
     timezone: str,
+    kind: bytes = DATA_ROW,
 ) -> bytes:
     """The rows as one run of DataRows, each column in the format and the zone asked for.
 
@@ -73,10 +75,11 @@ def rows_in_formats(
         types: of all columns that the rows have.
         columns: places of those that are wanted, None for all.
         formats: 0 text, 1 binary, a wanted column each.
+        kind: the messages' type byte.
     """
     places = tuple(range(len(types)) if columns is None else columns)
     turns = [turn_of(types[place], format_, timezone) for place, format_ in zip(places, formats, strict=True)]
-    if not any(turns):
+    if not any(turns) and kind == DATA_ROW:
         return b"".join(rows if columns is None else projected(rows, columns))
     found = []
     for row in rows:
@@ -87,10 +90,33 @@ def rows_in_formats(
                 [
                     value if value is None or turn is None else turn(value)
                     for value, turn in zip(picked, turns, strict=True)
-                ]
+                ],
+                kind,
             )
         )
     return b"".join(found)
+
+
+def copy_rows(
+    rows: Sequence[bytes],
+    types: Sequence[str],
+    columns: Sequence[int] | None,
+    form: CopyForm,
+    timezone: str,
+) -> bytes | memoryview:
+    """The rows as the CopyData messages of a COPY ... TO STDOUT; arguments as above."""
+    places = tuple(range(len(types)) if columns is None else columns)
+    if form.binary:
+        return rows_in_formats(rows, types, columns, (BINARY,) * len(places), timezone, COPY_DATA)
+    split = list(zip(*map(fields, rows), strict=True))
+    wanted = []
+    for place in places:
+        turn = turn_of(types[place], TEXT, timezone)
+        column = split[place]
+        if turn is not None:
+            column = tuple(None if value is None else turn(value) for value in column)
+        wanted.append(column)
+    return encode_texts(wanted, form)
 
 
 def event_batch(rows: Sequence[bytes]) -> pa.RecordBatch:

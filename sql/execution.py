@@ -271,7 +271,6 @@ RUNNERS: dict[Kind, Runner] = {
     Kind.DDL: _files_checked(_with_scans(staged.run_definition, scans.run_definition)),
     Kind.TRANSACTION: transaction_statements.run,
     Kind.SETTING: settings_statements.run,
-    Kind.COPY: _files_checked(_with_scans(copying.run, scans.run_copy)),
     Kind.EXPLAIN: _files_checked(prepared.explain),
     Kind.PREPARE: prepared.prepare,
     Kind.DEALLOCATE: prepared.deallocate,
@@ -279,3 +278,4 @@ RUNNERS: dict[Kind, Runner] = {
     Kind.REFUSED: _refused,
 }
 RUNNERS[Kind.EXECUTE] = prepared.execute_with(RUNNERS)
+RUNNERS[Kind.COPY] = _files_checked(copying.run_with(RUNNERS, scans.run_copy))

@@ -15,11 +15,13 @@ from typing import Protocol
 import duckdb
 import pyarrow as pa
 
+from ..engine import event_rows
 from ..engine.duckdb_errors import translated
 from ..engine.errors import DucktailError, OutOfMemory
 from ..engine.event_rows import event_batch, rows_in_formats
 from ..engine.log import EVENT_COLUMNS, EVENT_TYPES
-from ..engine.values import datarow
+from ..engine.values import copy_rows, datarow
+from ..engine.values.copy_rows import CopyForm
 from ..engine.waiting import Waiting
 
 # Rows that DuckDB gives at a time: 8,192 was the best size when encoding was measured.
@@ -57,6 +59,9 @@ class Batch(Protocol):
     def datarows(self, types: Sequence[str], formats: Sequence[int], timezone: str) -> bytes | memoryview:
         """The rows as PostgreSQL DataRow messages: `formats` 0 is text, 1 binary, a column each."""
 
+    def copy_rows(self, types: Sequence[str], form: CopyForm, timezone: str) -> bytes | memoryview:
+        """The rows as the CopyData messages of a COPY ... TO STDOUT."""
+
 
 @dataclass(frozen=True, slots=True)
 class ArrowBatch:
@@ -85,6 +90,10 @@ class ArrowBatch:
     def datarows(self, types: Sequence[str], formats: Sequence[int], timezone: str) -> bytes | memoryview:
         """The rows as DataRow messages."""
         return datarow.encode(self.rows, types, formats, timezone)
+
+    def copy_rows(self, types: Sequence[str], form: CopyForm, timezone: str) -> bytes | memoryview:
+        """The rows as CopyData messages."""
+        return copy_rows.encode(self.rows, types, form, timezone)
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,6 +152,10 @@ class EventBatch:
         """The rows as DataRow messages: the ready bytes themselves where that is what is asked for."""
         return rows_in_formats(self.rows, self.types, self.columns, formats, timezone)
 
+    def copy_rows(self, types: Sequence[str], form: CopyForm, timezone: str) -> bytes | memoryview:
+        """The rows as CopyData messages."""
+        return event_rows.copy_rows(self.rows, self.types, self.columns, form, timezone)
+
 
 class CopyIn(Protocol):
     """A COPY FROM STDIN under way."""
@@ -151,11 +164,27 @@ class CopyIn(Protocol):
     def column_count(self) -> int:
         """How many columns a row has."""
 
+    @property
+    def binary(self) -> bool:
+        """Whether the rows come in the binary format."""
+
     def write(self, data: bytes) -> Waiting[None]:
         """Take a piece of what the client sends."""
 
     def finish(self) -> Waiting[Result]:
         """The client has sent all."""
+
+
+@dataclass(frozen=True, slots=True)
+class CopyOut:
+    """How the rows of a result go out as those of a COPY ... TO STDOUT.
+
+    Args:
+        header: the column names are the first line.
+    """
+
+    form: CopyForm
+    header: bool
 
 
 class Source(Protocol):
@@ -255,6 +284,8 @@ class Result:
         self._on_fail = on_fail
         # What takes the rows of a COPY FROM STDIN, whose answer is not this one yet.
         self.copy_in: CopyIn | None = None
+        # How its rows are sent where they are those of a COPY ... TO STDOUT.
+        self.copy_out: CopyOut | None = None
         self._guard: Guard | None = None
         self._rest: Batch | None = None
         self._ended = False
@@ -331,9 +362,16 @@ class Result:
         self.source.close()
         self.source = KeptSource(kept)
 
+    def copy_to(self, copy_out: CopyOut) -> None:
+        """Its rows are those of a COPY ... TO STDOUT: taken to their end, or not at all."""
+        self.copy_out = copy_out
+        self._tag = lambda rows: f"COPY {rows}"
+
     def close(self) -> None:
         """Give the rest up."""
-        if not self._ended:
+        if self.copy_out is not None:
+            self.fail()
+        elif not self._ended:
             self._end(complete=False)
 
     def fail(self, lost: DucktailError | None = None) -> None:

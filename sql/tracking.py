@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from ..engine.buffer import StreamBuffer
+from ..engine.values.copy_rows import CopyForm
 from .context import Context
 from .opening import Opened
 from .results import ArrowBatch, Batch
@@ -126,3 +127,7 @@ class TrackedBatch:
     def datarows(self, types: Sequence[str], formats: Sequence[int], timezone: str) -> bytes | memoryview:
         """The rows as DataRow messages."""
         return ArrowBatch(self.record_batch()).datarows(types, formats, timezone)
+
+    def copy_rows(self, types: Sequence[str], form: CopyForm, timezone: str) -> bytes | memoryview:
+        """The rows as CopyData messages."""
+        return ArrowBatch(self.record_batch()).copy_rows(types, form, timezone)

@@ -92,6 +92,7 @@ def encode(
     types: Sequence[str],
     formats: Sequence[int] = (),
     timezone: str = "UTC",
+    kind: bytes = DATA_ROW,
 ) -> bytes | memoryview:
     """The rows of a batch as DataRow messages, one after the other.
 
@@ -100,6 +101,7 @@ def encode(
         types: the DuckDB types of the query's own columns.
         formats: 0 text, 1 binary: one a column, one for all, or none for text, as in Bind.
         timezone: the session's, for TIMESTAMP WITH TIME ZONE in text.
+        kind: the messages' type byte; a row of COPY in binary differs in nothing else.
 
     Raises:
         ProtocolViolation: formats that fit neither the columns nor the protocol (08P01).
@@ -107,8 +109,8 @@ def encode(
     """
     plan = _plan(tuple(types), tuple(formats))
     if _is_small(batch):
-        return b"".join(_small(batch, plan, timezone))
-    joined = [_joined(part, plan, timezone).data for part in _pieces(batch)]
+        return b"".join(_small(batch, plan, timezone, kind))
+    joined = [_joined(part, plan, timezone, kind).data for part in pieces(batch)]
     return joined[0] if len(joined) == 1 else b"".join(joined)
 
 
@@ -123,7 +125,7 @@ def rows(
     if _is_small(batch):
         return _small(batch, plan, timezone)
     found: list[bytes] = []
-    for part in _pieces(batch):
+    for part in pieces(batch):
         joined = _joined(part, plan, timezone)
         data = joined.data
         found += [bytes(data[start:end]) for start, end in pairwise(joined.bounds.tolist())]
@@ -188,7 +190,7 @@ def _plan(types: tuple[str, ...], formats: tuple[int, ...]) -> Plan:
     return Plan(tuple((read_type(type_), format_) for type_, format_ in zip(types, each, strict=True)))
 
 
-def _checked(column: pa.Array, type_: DuckType) -> pa.Array:
+def checked(column: pa.Array, type_: DuckType) -> pa.Array:
     """The column, where its Arrow form has the whole value."""
     if not pa.types.is_null(column.type) and not av.is_text(column.type):
         odd = type_.children[0] if is_array(type_) else type_
@@ -205,20 +207,22 @@ def _is_small(batch: pa.RecordBatch) -> bool:
     return bool(batch.num_rows <= SMALL_ROWS_MAX)
 
 
-def _small(batch: pa.RecordBatch, plan: Plan, timezone: str) -> list[bytes]:
+def _small(
+    batch: pa.RecordBatch, plan: Plan, timezone: str, kind: bytes = DATA_ROW
+) -> list[bytes]:
     count = len(plan.columns)
     if not count:
-        return [HEAD.pack(DATA_ROW, HEAD.size - 1, 0)] * batch.num_rows
+        return [HEAD.pack(kind, HEAD.size - 1, 0)] * batch.num_rows
     encoded = [
-        _values(_checked(column, type_), type_, format_, timezone)
+        _values(checked(column, type_), type_, format_, timezone)
         for column, (type_, format_) in zip(batch.columns, plan.columns, strict=True)
     ]
     found = []
     for row in zip(*encoded, strict=True):
         body = b"".join(row)
         if len(body) > ROW_BYTES_MAX:
-            raise _too_long()
-        found.append(HEAD.pack(DATA_ROW, len(body) + HEAD.size - 1, count) + body)
+            raise too_long()
+        found.append(HEAD.pack(kind, len(body) + HEAD.size - 1, count) + body)
     return found
 
 
@@ -245,30 +249,30 @@ class Joined:
     bounds: npt.NDArray[np.int32]
 
 
-def _pieces(batch: pa.RecordBatch) -> list[pa.RecordBatch]:
-    """The batch in parts whose rows can be counted in 32 bits."""
+def pieces(batch: pa.RecordBatch) -> list[pa.RecordBatch]:
+    """A batch in parts whose rows can be counted in 32 bits."""
     values = batch.num_rows * batch.num_columns
     if batch.num_rows < 2 or (values <= PIECE_VALUES_MAX and batch.nbytes <= PIECE_BYTES_MAX):
         return [batch]
     half = batch.num_rows // 2
-    return [*_pieces(batch.slice(0, half)), *_pieces(batch.slice(half))]
+    return [*pieces(batch.slice(0, half)), *pieces(batch.slice(half))]
 
 
-def _joined(batch: pa.RecordBatch, plan: Plan, timezone: str) -> Joined:
+def _joined(batch: pa.RecordBatch, plan: Plan, timezone: str, kind: bytes = DATA_ROW) -> Joined:
     length = batch.num_rows
     parts: list[pa.Array] = []
     sizes = np.full(length, HEAD.size - 1, np.int64)
     for column, (type_, format_) in zip(batch.columns, plan.columns, strict=True):
-        new, size = _field(_checked(column, type_), type_, format_, timezone)
+        new, size = _field(checked(column, type_), type_, format_, timezone)
         parts += new
         sizes += size
     if length and sizes.max() > ROW_BYTES_MAX:
-        raise _too_long()
+        raise too_long()
     head = np.empty(length, HEAD_TYPE)
-    head["kind"], head["length"], head["count"] = DATA_ROW, sizes, len(plan.columns)
-    rows_ = pc.binary_join_element_wise(_fixed(head.view(np.uint8), HEAD.size), *parts, EMPTY)
-    bounds = np.frombuffer(rows_.buffers()[1], np.int32, length + 1, rows_.offset * 4)
-    return Joined(memoryview(rows_.buffers()[2])[bounds[0] : bounds[-1]], bounds - bounds[0])
+    head["kind"], head["length"], head["count"] = kind, sizes, len(plan.columns)
+    rows_ = pc.binary_join_element_wise(fixed(head.view(np.uint8), HEAD.size), *parts, EMPTY)
+    ends = bounds(rows_)
+    return Joined(memoryview(rows_.buffers()[2])[ends[0] : ends[-1]], ends - ends[0])
 
 
 HEAD_TYPE = np.dtype([("kind", "S1"), ("length", ">i4"), ("count", ">i2")])
@@ -298,42 +302,45 @@ def _matrix_field(column: pa.Array, matrix: binary_form.Matrix) -> tuple[list[pa
     whole[:, : LENGTH.size] = np.frombuffer(LENGTH.pack(width), np.uint8)
     whole[:, LENGTH.size :] = matrix
     if not column.null_count:
-        return [_fixed(whole, whole.shape[1])], whole.shape[1]
+        return [fixed(whole, whole.shape[1])], whole.shape[1]
     valid = pc.is_valid(column).to_numpy(zero_copy_only=False)
     whole[~valid, : LENGTH.size] = np.frombuffer(NULL, np.uint8)
     sizes = np.where(valid, whole.shape[1], LENGTH.size)
-    bounds = np.zeros(length + 1, np.int32)
-    np.cumsum(sizes, out=bounds[1:])
+    ends = np.zeros(length + 1, np.int32)
+    np.cumsum(sizes, out=ends[1:])
     kept = np.arange(whole.shape[1]) < sizes[:, None]
-    return [_binary(bounds, whole[kept])], sizes
+    return [_binary(ends, whole[kept])], sizes
 
 
 def _worded(column: pa.Array) -> tuple[list[pa.Array], Sizes]:
     """Values of any length: an Arrow column of length words, and the values."""
     column = column.cast(pa.binary())
-    length = len(column)
     valid = None
     if column.null_count:
         valid = pc.is_valid(column).to_numpy(zero_copy_only=False)
         column = column.fill_null(b"")
-    bounds = np.frombuffer(column.buffers()[1], np.int32, length + 1, column.offset * 4)
-    sizes = np.diff(bounds)
+    sizes = np.diff(bounds(column))
     words = sizes if valid is None else np.where(valid, sizes, -1)
-    return [_fixed(words.astype(">i4").view(np.uint8), LENGTH.size), column], sizes + LENGTH.size
+    return [fixed(words.astype(">i4").view(np.uint8), LENGTH.size), column], sizes + LENGTH.size
 
 
-def _fixed(data: binary_form.Matrix, width: int) -> pa.Array:
+def bounds(column: pa.Array) -> npt.NDArray[np.int32]:
+    """Where the values of a column of bytes begin in its data, and where the last one ends."""
+    return np.frombuffer(column.buffers()[1], np.int32, len(column) + 1, column.offset * 4)
+
+
+def fixed(data: binary_form.Matrix, width: int) -> pa.Array:
     """An Arrow column of values of one width."""
-    bounds = np.arange(0, data.size + 1, width, dtype=np.int32)
-    return _binary(bounds, data)
+    return _binary(np.arange(0, data.size + 1, width, dtype=np.int32), data)
 
 
-def _binary(bounds: npt.NDArray[np.int32], data: binary_form.Matrix) -> pa.Array:
-    buffers = [None, pa.py_buffer(bounds), pa.py_buffer(np.ascontiguousarray(data))]
-    return pa.Array.from_buffers(pa.binary(), len(bounds) - 1, buffers)
+def _binary(ends: npt.NDArray[np.int32], data: binary_form.Matrix) -> pa.Array:
+    buffers = [None, pa.py_buffer(ends), pa.py_buffer(np.ascontiguousarray(data))]
+    return pa.Array.from_buffers(pa.binary(), len(ends) - 1, buffers)
 
 
-def _too_long() -> ProgramLimitExceeded:
+def too_long() -> ProgramLimitExceeded:
+    """The error for a row that no message holds."""
     return ProgramLimitExceeded(
         "row is too long for the wire",
         detail=f"A row may have {ROW_BYTES_MAX} bytes.",

@@ -74,6 +74,17 @@ def text_reader(duckdb_type: str, timezone: str | None) -> Callable[[str], objec
     return lambda text: _from_text(text, oid, target, timezone)
 
 
+def binary_reader(duckdb_type: str) -> Callable[[bytes], object]:
+    """What reads PostgreSQL's binary form of a type as `decode` does; raises what that raises.
+
+    Args:
+        duckdb_type: of a column.
+    """
+    target = _target(duckdb_type)
+    oid = _described_oid(target)
+    return lambda raw: _from_binary(raw, oid, target)
+
+
 def _target(duckdb_type: str | None) -> DuckType | None:
     """The described type, where it says something."""
     if not duckdb_type or duckdb_type.upper() in ("UNKNOWN", "ANY", '"NULL"', "NULL"):

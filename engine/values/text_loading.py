@@ -1,6 +1,6 @@
-"""Columns of PostgreSQL texts as Arrow, and what DuckDB casts them to: for COPY FROM STDIN.
+"""Columns of PostgreSQL's texts or binary values as Arrow, and what DuckDB casts them to: for COPY.
 
-A text is read by the same decoder as a parameter of Bind; what DuckDB's Arrow has no exact form of
+A value is read by the same decoder as a parameter of Bind; what DuckDB's Arrow has no exact form of
 goes on as a text that DuckDB casts. Source: docs/design/values.md, "Parameters".
 """
 
@@ -11,13 +11,16 @@ import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
+from typing import Any
 
+import numpy as np
 import pyarrow as pa
 from duckdb import Value
 
 from ..errors import DucktailError
 from .duckdb_types import DuckType, read_type
-from .parameters import INTEGER_RANGES, text_reader
+from .parameter_codecs import utf8
+from .parameters import INTEGER_RANGES, binary_reader, text_reader
 
 # Types whose decoded values Arrow carries as they are, and DuckDB takes without a cast of ours.
 _ARROW = {
@@ -37,8 +40,12 @@ _ARROW = {
 _JSON_FIRST = frozenset({"STRUCT", "MAP", "UNION", "VARIANT"})
 
 
+# Binary values of one width that are Arrow's own, byte for byte turned round.
+_FIXED = {"SMALLINT": ">i2", "INTEGER": ">i4", "BIGINT": ">i8", "DOUBLE": ">f8"}
+
+
 class BadValue(Exception):
-    """A text of a column that is no value of its type.
+    """A value of a column that is no value of its type.
 
     Args:
         place: which one it is, from 0.
@@ -53,19 +60,22 @@ class BadValue(Exception):
 
 @dataclass(frozen=True, slots=True)
 class ColumnLoader:
-    """Turns texts of one column into an Arrow column.
+    """Turns texts, or binary values, of one column into an Arrow column.
 
     Args:
+        read: one value's decoder.
         type: what DuckDB casts it to, None where Arrow carries the value itself.
         through: a cast before that: `::JSON`, or ''.
         is_number: an integer or a DECIMAL, whose plainest spelling needs no decoder.
+        fixed: the numpy type of binary values that need no decoder.
     """
 
     arrow: pa.DataType
-    read: Callable[[str], object]
+    read: Callable[[Any], object]
     type: str | None = None
     through: str = ""
     is_number: bool = False
+    fixed: str | None = None
 
     def cast(self, name: str) -> str:
         """The SQL of a value, from the name of its column in a relation."""
@@ -78,14 +88,16 @@ class ColumnLoader:
         through = f"TRY_CAST({name} AS JSON)" if self.through else name
         return f"{name} IS NOT NULL AND TRY_CAST({through} AS {self.type}) IS NULL"
 
-    def load(self, texts: Sequence[str | None]) -> pa.Array:
+    def load(self, texts: Sequence[Any]) -> pa.Array:
         """The column.
 
         Raises:
-            BadValue: a text is no value of the type.
+            BadValue: a text, or a binary value, is none of the type.
         """
         if self.read is str:
             return pa.array(texts, self.arrow)
+        if self.fixed is not None and (whole := self._whole(texts, self.fixed)) is not None:
+            return whole
         if self.is_number and (quick := self._quick(texts)) is not None:
             return quick
         values: list[object] = []
@@ -97,6 +109,16 @@ class ColumnLoader:
             raise BadValue(len(values), error) from error
         return pa.array(values, self.arrow)
 
+    def _whole(self, values: Sequence[bytes | None], fixed: str) -> pa.Array | None:
+        """The column where all its values have their width; else None."""
+        width = int(fixed[-1])
+        empty = bytes(width)
+        nulls = np.fromiter((value is None for value in values), np.bool_, len(values))
+        if any(value is not None and len(value) != width for value in values):
+            return None
+        data = b"".join(empty if value is None else value for value in values)
+        numbers = np.frombuffer(data, fixed).astype(fixed.replace(">", "="))
+        return pa.array(numbers, self.arrow, mask=nulls)
 
     def _quick(self, texts: Sequence[str | None]) -> pa.Array | None:
         """The column where all its texts are of digits, signs and points; else None.
@@ -117,27 +139,32 @@ class ColumnLoader:
             return None
 
 
-def column_loader(duckdb_type: str, timezone: str | None) -> ColumnLoader:
+def column_loader(duckdb_type: str, timezone: str | None, *, binary: bool = False) -> ColumnLoader:
     """The loader of a column of this DuckDB type.
 
     Args:
         timezone: the session's, for a timestamptz without an offset.
+        binary: values come in their binary form, not as texts.
     """
     type_ = read_type(duckdb_type)
-    read = text_reader(duckdb_type, timezone)
+    read: Callable[[Any], object]
+    read = binary_reader(duckdb_type) if binary else text_reader(duckdb_type, timezone)
     arrow = _ARROW.get(type_.name)
     if type_.name == "VARCHAR":
-        return ColumnLoader(pa.string(), str)
+        return ColumnLoader(pa.string(), utf8 if binary else str)
     if arrow is not None:
-        return ColumnLoader(arrow, read, is_number=type_.name in INTEGER_RANGES)
+        number = type_.name in INTEGER_RANGES and not binary
+        return ColumnLoader(
+            arrow, read, is_number=number, fixed=_FIXED.get(type_.name) if binary else None
+        )
     if type_.name in ("LIST", "ARRAY"):
         return _list_loader(type_, read)
     first = "::JSON" if type_.name in _JSON_FIRST else ""
-    number = type_.name == "DECIMAL"
+    number = type_.name == "DECIMAL" and not binary
     return ColumnLoader(pa.string(), lambda text: _text(read(text)), duckdb_type, first, number)
 
 
-def _list_loader(type_: DuckType, read: Callable[[str], object]) -> ColumnLoader:
+def _list_loader(type_: DuckType, read: Callable[[Any], object]) -> ColumnLoader:
     """Lists go as JSON texts where they are of what is JSON to a client, else as lists of texts."""
     element, depth = type_, 0
     while element.name in ("LIST", "ARRAY"):

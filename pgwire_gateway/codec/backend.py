@@ -141,9 +141,23 @@ class EmptyQueryResponse:
 
 @dataclass(frozen=True, slots=True)
 class CopyInResponse:
-    """The server waits for the rows of a COPY, as text, of so many columns."""
+    """The server waits for the rows of a COPY, of so many columns."""
 
     columns: int
+    binary: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class CopyOutResponse:
+    """The rows of a COPY follow, of so many columns."""
+
+    columns: int
+    binary: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class CopyDone:
+    """All rows of a COPY have been sent."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,6 +225,13 @@ def _row_description(message: RowDescription) -> bytes:
     return _message(b"T", *parts)
 
 
+def _copy_begins(kind: bytes, message: CopyInResponse | CopyOutResponse) -> bytes:
+    # The overall format is a byte, that of each column, which is the same, an Int16.
+    form = int(message.binary)
+    columns = _INT16.pack(message.columns) + _INT16.pack(form) * message.columns
+    return _message(kind, bytes([form]), columns)
+
+
 def _parameter_description(message: ParameterDescription) -> bytes:
     return _message(b"t", _INT16.pack(len(message.oids)), *map(_UINT32.pack, message.oids))
 
@@ -239,9 +260,8 @@ _ENCODERS: dict[type, Callable[[Any], bytes]] = {
     ReadyForQuery: lambda m: _message(b"Z", m.status.encode()),
     RowDescription: _row_description,
     ParameterDescription: _parameter_description,
-    CopyInResponse: lambda m: _message(
-        b"G", b"\0", _INT16.pack(m.columns), _INT16.pack(0) * m.columns
-    ),
+    CopyInResponse: lambda m: _copy_begins(b"G", m),
+    CopyOutResponse: lambda m: _copy_begins(b"H", m),
     CommandComplete: lambda m: _message(b"C", _text(m.tag)),
     ErrorResponse: lambda m: _message(b"E", *_report(m.report)),
     NoticeResponse: lambda m: _message(b"N", *_report(m.report)),
@@ -254,6 +274,7 @@ _FIXED: dict[type, bytes] = {
     CloseComplete: _message(b"3"),
     PortalSuspended: _message(b"s"),
     NoData: _message(b"n"),
+    CopyDone: _message(b"c"),
     EmptyQueryResponse: _message(b"I"),
 }
 
@@ -275,6 +296,8 @@ Message = (
     | PortalSuspended
     | EmptyQueryResponse
     | CopyInResponse
+    | CopyOutResponse
+    | CopyDone
     | CommandComplete
     | ErrorResponse
     | NoticeResponse

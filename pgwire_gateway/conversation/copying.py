@@ -1,17 +1,20 @@
-"""COPY FROM STDIN: what a client sends between CopyInResponse and CopyDone.
+"""COPY FROM STDIN and TO STDOUT: what lies between CopyInResponse or CopyOutResponse and CopyDone.
 
-The rows are taken as they come; the channel's bound makes a client wait that sends faster than they
-are written. Sync and Flush mean nothing in between (libpq sends a Sync with Execute). After an error
-what is still sent of the COPY is passed over. Source: PostgreSQL documentation, "COPY Operations".
+Rows in are taken as they come; the channel's bound makes a client wait that sends faster than they
+are written. Rows out go batch by batch, as fast as the client takes them. While rows come in, Sync and
+Flush mean nothing (libpq sends a Sync with Execute); after an error what is still sent of the COPY is
+passed over. Source: PostgreSQL documentation, "COPY Operations".
 """
 
 from __future__ import annotations
 
 from ...engine.errors import ProtocolViolation, QueryCanceled
-from ..codec.backend import CopyInResponse
+from ...engine.values.copy_rows import BINARY_HEADER, BINARY_TRAILER, header_line, message
+from ..codec.backend import CopyDone as AllSent
+from ..codec.backend import CopyInResponse, CopyOutResponse
 from ..codec.frontend import CopyData, CopyDone, CopyFail, Flush, Sync, Undecodable
 from .channel import Channel
-from .needs import CopyIn, Result, Session
+from .needs import CopyIn, CopyOut, Result, Session
 from .steps import Need, Steps
 
 
@@ -23,7 +26,7 @@ def take_rows(channel: Channel, session: Session, copy: CopyIn) -> Steps[Result]
         ProtocolViolation: 08P01, a message that does not belong here.
         DucktailError: a row that is wrong.
     """
-    channel.send(CopyInResponse(copy.column_count))
+    channel.send(CopyInResponse(copy.column_count, copy.binary))
     while True:
         message = yield from channel.next(Need.COPYING)
         match message:
@@ -43,3 +46,39 @@ def take_rows(channel: Channel, session: Session, copy: CopyIn) -> Steps[Result]
             case _:
                 name = type(message).__name__
                 raise ProtocolViolation(f"unexpected message during COPY from stdin: {name}")
+
+
+def send_rows(channel: Channel, result: Result, copy: CopyOut, timezone: str) -> Steps[None]:
+    """Send the rows of a COPY ... TO STDOUT, one message each, up to CopyDone.
+
+    Raises:
+        DucktailError: the query failed under way, or was cancelled; what was sent does not count.
+    """
+    columns = result.columns or ()
+    types = [column.type for column in columns]
+    channel.send(CopyOutResponse(len(columns), copy.form.binary))
+    if copy.header:
+        channel.send_bytes(header_line([column.name for column in columns], copy.form))
+    # PostgreSQL sends the header of a binary file together with what comes first.
+    head = BINARY_HEADER if copy.form.binary else b""
+    while True:
+        yield Need.WORKER
+        batch = result.fetch(None)
+        if batch is None:
+            break
+        channel.check_cancelled()
+        rows = batch.copy_rows(types, copy.form, timezone)
+        if head:
+            head, rows = b"", _behind(head, rows)
+        channel.send_bytes(rows)
+        yield from channel.relieve()
+    if copy.form.binary:
+        channel.send_bytes(message(head + BINARY_TRAILER))
+    channel.send(AllSent())
+
+
+def _behind(head: bytes, rows: bytes | memoryview) -> bytes:
+    """The rows, the first of them behind the header in one message with it."""
+    view = memoryview(rows)
+    first = 1 + int.from_bytes(view[1:5], "big")
+    return b"".join((message(head + bytes(view[5:first])), view[first:]))

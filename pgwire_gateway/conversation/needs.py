@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
+from ...engine.values.copy_rows import CopyForm
 from ...engine.waiting import Waiting
 from ...sql.text.classified import Classified
 from .startup import Door, Entry
@@ -56,6 +57,22 @@ class CopyIn(Protocol):
     def column_count(self) -> int:
         """How many columns a row has."""
 
+    @property
+    def binary(self) -> bool:
+        """Whether the rows come in the binary format."""
+
+
+class CopyOut(Protocol):
+    """How the rows of a COPY ... TO STDOUT are sent."""
+
+    @property
+    def form(self) -> CopyForm:
+        """The format, and its marks."""
+
+    @property
+    def header(self) -> bool:
+        """Whether the column names come first."""
+
 
 class Batch(Protocol):
     """Some rows of a result."""
@@ -66,6 +83,9 @@ class Batch(Protocol):
 
     def datarows(self, types: Sequence[str], formats: Sequence[int], timezone: str) -> bytes | memoryview:
         """The rows as DataRow messages; a type and a format a column."""
+
+    def copy_rows(self, types: Sequence[str], form: CopyForm, timezone: str) -> bytes | memoryview:
+        """The rows as CopyData messages."""
 
 
 class Result(Protocol):
@@ -82,6 +102,10 @@ class Result(Protocol):
     @property
     def copy_in(self) -> CopyIn | None:
         """What wants the rows of a COPY FROM STDIN, before it is answered."""
+
+    @property
+    def copy_out(self) -> CopyOut | None:
+        """How its rows are sent where they are those of a COPY ... TO STDOUT."""
 
     @property
     def tag(self) -> str | None:

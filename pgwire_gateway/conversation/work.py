@@ -29,7 +29,7 @@ from ..codec.backend import (
     RowDescription,
 )
 from .channel import Channel
-from .copying import take_rows
+from .copying import send_rows, take_rows
 from .needs import Column, Result, Session, Statement
 from .positions import Source
 from .steps import Need, Steps
@@ -87,6 +87,10 @@ class Work:
             result: Result = yield from self.session.execute(statement, parameters)
         if result.copy_in is not None:
             result = yield from take_rows(self.channel, self.session, result.copy_in)
+        if result.copy_out is not None:
+            yield from send_rows(self.channel, result, result.copy_out, self._reported["TimeZone"])
+            assert result.tag is not None, "an exhausted result has its tag"
+            result = Command(result.tag)
         self._take_news()
         return result
 
@@ -182,6 +186,7 @@ class Command:
     tag: str
     columns: None = None
     copy_in: None = None
+    copy_out: None = None
     inline: bool = True
 
     def fetch(self, max_rows: int | None) -> None:

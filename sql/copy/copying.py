@@ -17,15 +17,17 @@ from ...engine.errors import DucktailError, InsufficientPrivilege, NotSupported
 from ...engine.quoting import ident
 from ...engine.waiting import Waiting
 from .. import files, staged, writes
-from ..context import Context
+from ..context import Context, Runner
+from ..language.parse import Query
 from ..names import Key
 from ..results import Result
 from ..running import atomically, bound, count_of, placed
 from ..statement import Statement
-from ..text.classified import Classified, CopyFacts
+from ..text.classified import Classified, CopyFacts, Kind
 from ..text.classify import classify
 from ..text.tokens import PARAMETER, QUOTED, STRING, Token
 from . import stdin as copy_in
+from . import stdout as copy_out
 from .file_options import as_option_error
 
 Values = tuple[object, ...]
@@ -37,21 +39,34 @@ _ANSWERING = frozenset({"RETURN_FILES", "RETURN_STATS"})
 _NAMING = frozenset({"FILENAME_PATTERN", "FILE_EXTENSION"})
 
 
-def run(session: Context, statement: Statement, parameters: Values) -> Waiting[Result]:
-    """Run a COPY that reads no stream."""
-    return (yield from copy(session, statement, statement.classified, parameters))
+def run_with(runners: dict[Kind, Runner], scanning: Runner) -> Runner:
+    """The runner of COPY.
+
+    Args:
+        runners: of the statements whose rows may go to the client.
+        scanning: of a COPY to a file that reads a stream.
+    """
+
+    def run(session: Context, statement: Statement, parameters: Values) -> Waiting[Result]:
+        facts = statement.classified.copy
+        assert facts is not None
+        if facts.client and not facts.reads:
+            return (yield from copy_out.begin(session, statement, runners))
+        if isinstance(statement.node, Query):
+            return (yield from scanning(session, statement, parameters))
+        return (yield from copy(session, statement, statement.classified, parameters))
+
+    return run
 
 
 def copy(
     session: Context, statement: Statement, classified: Classified, parameters: Values
 ) -> Waiting[Result]:
-    """Run a COPY text: the statement's own, or the same with its stream scans replaced."""
+    """Run a COPY text that is not TO STDOUT: the statement's own, or it with its scans replaced."""
     facts = classified.copy
     assert facts is not None
-    if facts.client and facts.reads:
-        return (yield from copy_in.begin(session, statement, classified))
     if facts.client:
-        raise NotSupported("COPY TO STDOUT is not supported yet", hint="Read with SELECT.")
+        return (yield from copy_in.begin(session, statement, classified))
     if not session.database.settings.allowed_directories:
         raise InsufficientPrivilege("files cannot be read or written", hint=FILES_HINT)
     _refuse_outside(session, classified, facts, parameters)

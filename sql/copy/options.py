@@ -1,7 +1,7 @@
-"""The options of COPY ... FROM STDIN, in PostgreSQL's new and old spelling.
+"""The options of COPY FROM STDIN and TO STDOUT, in PostgreSQL's new and old spelling.
 
     COPY t FROM STDIN [WITH] (FORMAT csv, HEADER, NULL 'x', ...)
-    COPY t FROM STDIN [WITH] [DELIMITER [AS] 'x'] [NULL [AS] 'x'] [CSV [HEADER] [QUOTE [AS] 'x'] ...]
+    COPY t TO STDOUT [WITH] [BINARY] [DELIMITER [AS] 'x'] [NULL [AS] 'x'] [CSV [HEADER] [QUOTE [AS] 'x'] ...]
 
 Source: PostgreSQL documentation, "COPY".
 """
@@ -12,10 +12,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from ...engine.errors import InvalidParameterValue, NotSupported, SyntaxError_, UndefinedColumn
+from ...engine.values.copy_rows import CopyForm
 from ..text.classified import Classified, Reader
 from ..text.tokens import STRING
 
-TEXT, CSV = "text", "csv"
+TEXT, CSV, BINARY = "text", "csv", "binary"
+FORMATS = (TEXT, CSV, BINARY)
 TRUE = frozenset({"true", "on", "1"})
 FALSE = frozenset({"false", "off", "0"})
 UTF8 = frozenset({"utf8", "utf-8", "unicode"})
@@ -26,11 +28,11 @@ ALL = "*"
 
 @dataclass(frozen=True, slots=True)
 class CopyOptions:
-    """How the rows of a COPY FROM STDIN are written.
+    """How the rows of a COPY are written.
 
     Args:
-        header: False, True (the first line is passed over) or "match" (it must name the columns).
-        force_not_null, force_null: names of columns in small letters, or `*` for all.
+        header: False, True (the first line is passed over, or written) or "match" (it must name the columns).
+        force_not_null, force_null, force_quote: names of columns in small letters, or `*` for all.
     """
 
     format: str = TEXT
@@ -41,6 +43,18 @@ class CopyOptions:
     escape: str = '"'
     force_not_null: frozenset[str] = frozenset()
     force_null: frozenset[str] = frozenset()
+    force_quote: frozenset[str] = frozenset()
+
+    def form(self, columns: Sequence[str]) -> CopyForm:
+        """How rows of these columns go out.
+
+        Raises:
+            UndefinedColumn: 42703, FORCE_QUOTE names another.
+        """
+        _check_forced(self.force_quote, columns)
+        quoted = (place for place, name in enumerate(columns) if _is_named(name, self.force_quote))
+        rest = (self.delimiter, self.null, self.quote, self.escape)
+        return CopyForm(self.format, *rest, force_quote=frozenset(quoted))
 
     def forced(self, columns: Sequence[str]) -> tuple[tuple[bool, ...], tuple[bool, ...]]:
         """For each column whether FORCE_NOT_NULL and FORCE_NULL hold.
@@ -48,18 +62,26 @@ class CopyOptions:
         Raises:
             UndefinedColumn: 42703, one that COPY does not fill is named.
         """
-        known = {name.lower() for name in columns}
-        for name in (self.force_not_null | self.force_null) - {ALL}:
-            if name not in known:
-                raise UndefinedColumn(f'FORCE column "{name}" is not referenced by COPY')
+        _check_forced(self.force_not_null | self.force_null, columns)
         return tuple(
-            tuple(ALL in names or column.lower() in names for column in columns)
+            tuple(_is_named(column, names) for column in columns)
             for names in (self.force_not_null, self.force_null)
         )  # type: ignore[return-value]
 
 
+def _check_forced(names: frozenset[str], columns: Sequence[str]) -> None:
+    known = {name.lower() for name in columns}
+    for name in names - {ALL}:
+        if name not in known:
+            raise UndefinedColumn(f'FORCE column "{name}" is not referenced by COPY')
+
+
+def _is_named(column: str, names: frozenset[str]) -> bool:
+    return ALL in names or column.lower() in names
+
+
 def read_options(statement: Classified) -> CopyOptions:
-    """The options behind FROM STDIN.
+    """The options behind FROM STDIN or TO STDOUT.
 
     Raises:
         SyntaxError_: 42601, an option that is unknown, or given twice.
@@ -70,11 +92,15 @@ def read_options(statement: Classified) -> CopyOptions:
     reader = Reader(statement.text, statement.tokens, statement.copy.rest)
     reader.accept("WITH")
     given = _listed(reader) if reader.peek() == "(" else _old(reader)
+    if statement.copy.binary:
+        if "FORMAT" in given:
+            raise SyntaxError_("conflicting or redundant options")
+        given["FORMAT"] = BINARY
     if reader.peek() == "WHERE":
         hint = "Copy into a table of its own, and filter what is taken from there."
         raise NotSupported("WHERE in COPY is not supported", hint=hint)
     reader.expect_end()
-    return _checked(given)
+    return _checked(given, reads=statement.copy.reads)
 
 
 def _listed(reader: Reader) -> dict[str, object]:
@@ -103,15 +129,12 @@ def _old(reader: Reader) -> dict[str, object]:
     while not reader.at_end and reader.peek() != "WHERE":
         position = reader.tokens[reader.index].start + 1
         word = reader.take().kind
-        if word == "BINARY":
-            raise NotSupported("COPY BINARY is not supported", hint="text and csv are.")
+        value: object
         if word == "FORCE":
-            word = "FORCE_NOT_NULL" if reader.accept("NOT", "NULL") else "FORCE_NULL"
-            if word == "FORCE_NULL" and not reader.accept("NULL"):
-                raise reader.unexpected()
-            value: object = frozenset(_names(reader))
-        elif word == "CSV":
-            word, value = "FORMAT", CSV
+            word = _forced_word(reader)
+            value = frozenset(_names(reader))
+        elif word in ("CSV", "BINARY"):
+            word, value = "FORMAT", word.lower()
         elif word == "HEADER":
             value = True
         elif word in ("DELIMITER", "DELIMITERS", "NULL", "QUOTE", "ESCAPE", "ENCODING"):
@@ -125,6 +148,13 @@ def _old(reader: Reader) -> dict[str, object]:
             raise SyntaxError_("conflicting or redundant options", position=position)
         given[word] = value
     return given
+
+
+def _forced_word(reader: Reader) -> str:
+    for words in (("NOT", "NULL"), ("NULL",), ("QUOTE",)):
+        if reader.accept(*words):
+            return "_".join(("FORCE", *words))
+    raise reader.unexpected()
 
 
 def _names(reader: Reader) -> list[str]:
@@ -144,10 +174,10 @@ def _string(reader: Reader) -> str:
 
 def _format(reader: Reader) -> object:
     name = reader.value().lower()
-    if name == "binary":
-        raise NotSupported("COPY BINARY is not supported", hint="text and csv are.")
-    if name not in (TEXT, CSV):
-        raise InvalidParameterValue(f'COPY format "{name}" not recognized', hint="text and csv are known.")
+    if name not in FORMATS:
+        raise InvalidParameterValue(
+            f'COPY format "{name}" not recognized', hint="text, csv and binary are known."
+        )
     return name
 
 
@@ -179,20 +209,43 @@ _RULES: Mapping[str, Callable[[Reader], object]] = {
     "ESCAPE": _string,
     "FORCE_NOT_NULL": _columns,
     "FORCE_NULL": _columns,
+    "FORCE_QUOTE": _columns,
     "ENCODING": lambda reader: reader.value(),
 }
-_NOT_SUPPORTED = frozenset({"FREEZE", "DEFAULT", "ON_ERROR", "LOG_VERBOSITY", "REJECT_LIMIT", "FORCE_QUOTE"})
+_NOT_SUPPORTED = frozenset({"FREEZE", "DEFAULT", "ON_ERROR", "LOG_VERBOSITY", "REJECT_LIMIT"})
 # All that PostgreSQL knows, supported or not.
 POSTGRES_OPTIONS = _NOT_SUPPORTED.union(_RULES)
-_ONLY_CSV = ("QUOTE", "ESCAPE", "FORCE_NOT_NULL", "FORCE_NULL")
+_ONLY_CSV = ("QUOTE", "ESCAPE", "FORCE_NOT_NULL", "FORCE_NULL", "FORCE_QUOTE")
+_NOT_BINARY = ("DELIMITER", "NULL")
+_ONLY_FROM = ("FORCE_NOT_NULL", "FORCE_NULL")
+_ONLY_TO = ("FORCE_QUOTE",)
 
 
-def _checked(given: Mapping[str, object]) -> CopyOptions:
+def _refuse_misplaced(given: Mapping[str, object], form: object, *, reads: bool) -> None:
+    """Refuse options of another format or direction.
+
+    Raises:
+        SyntaxError_: 42601, of text and csv in binary. NotSupported: 0A000, all others.
+    """
+    for name in _NOT_BINARY:
+        if name in given and form == BINARY:
+            raise SyntaxError_(f"cannot specify {name} in BINARY mode")
+    if form == BINARY and given.get("HEADER", False) is not False:
+        raise NotSupported("cannot specify HEADER in BINARY mode")
+    for name in _ONLY_CSV:
+        if name in given and form != CSV:
+            raise NotSupported(f"COPY {name} requires CSV mode")
+    for name in _ONLY_TO if reads else _ONLY_FROM:
+        if name in given:
+            raise NotSupported(f"COPY {name} cannot be used with COPY {'FROM' if reads else 'TO'}")
+    if not reads and given.get("HEADER") == "match":
+        raise NotSupported('cannot use "match" with HEADER in COPY TO')
+
+
+def _checked(given: Mapping[str, object], *, reads: bool) -> CopyOptions:
     form = given.get("FORMAT", TEXT)
     csv = form == CSV
-    for name in _ONLY_CSV:
-        if name in given and not csv:
-            raise NotSupported(f"COPY {name} requires CSV mode")
+    _refuse_misplaced(given, form, reads=reads)
     delimiter = str(given.get("DELIMITER", "," if csv else "\t"))
     null = str(given.get("NULL", "" if csv else "\\N"))
     quote = str(given.get("QUOTE", '"'))
@@ -215,7 +268,7 @@ def _checked(given: Mapping[str, object]) -> CopyOptions:
     assert isinstance(header, bool | str)
     return CopyOptions(
         str(form), delimiter, null, header, quote, escape,
-        _set(given.get("FORCE_NOT_NULL")), _set(given.get("FORCE_NULL")),
+        _set(given.get("FORCE_NOT_NULL")), _set(given.get("FORCE_NULL")), _set(given.get("FORCE_QUOTE")),
     )  # fmt: skip
 
 

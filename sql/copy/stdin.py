@@ -25,7 +25,8 @@ from ..running import binding_cursor, bound
 from ..statement import Statement
 from ..text.classified import Classified, CopyFacts
 from ..text.classify import classify
-from .options import read_options
+from .binary import BinaryRowReader
+from .options import BINARY, read_options
 from .text import Row, RowReader
 
 # Bytes of the client's that make a batch: some tens of MB as Python's and Arrow's values.
@@ -99,9 +100,11 @@ def begin(session: Context, statement: Statement, classified: Classified) -> Wai
         _unplaced(session, f"INSERT INTO {name} ({listed}) SELECT {listed} FROM {name}")
     types = _unplaced(session, f"SELECT {listed or '*'} FROM {name}")
     assert facts.table is not None
-    reader = RowReader(options, facts.table[-1], names)
+    table = facts.table[-1]
+    binary = options.format == BINARY
+    reader = BinaryRowReader(table, names) if binary else RowReader(options, table, names)
     timezone = session.variables.values["timezone"]
-    loaders = [column_loader(type_, timezone) for type_ in types]
+    loaders = [column_loader(type_, timezone, binary=binary) for type_ in types]
     result = Result.command("COPY 0")
     result.copy_in = CopyIn(session, statement, facts, reader, names, loaders, own)
     return result
@@ -128,7 +131,7 @@ class CopyIn:
         session: Context,
         statement: Statement,
         facts: CopyFacts,
-        reader: RowReader,
+        reader: RowReader | BinaryRowReader,
         names: tuple[str, ...],
         loaders: list[ColumnLoader],
         own: bool,
@@ -136,6 +139,7 @@ class CopyIn:
         self._session = session
         self._statement = statement
         self._reader = reader
+        self._binary = isinstance(reader, BinaryRowReader)
         self._names = names
         self._loaders = loaders
         self._own = own
@@ -151,6 +155,11 @@ class CopyIn:
     def column_count(self) -> int:
         """How many columns a row has."""
         return len(self._names)
+
+    @property
+    def binary(self) -> bool:
+        """Whether the rows come in the binary format."""
+        return self._binary
 
     def write(self, data: bytes) -> Waiting[None]:
         """Take a piece of what the client sends.
@@ -226,7 +235,12 @@ class CopyIn:
         return first
 
     def _placed(self, error: DucktailError, rows: list[Row], row: int, column: int) -> DucktailError:
-        text = rows[row].fields[column] or ""
-        shown = text if len(text) <= SHOWN_MAX else text[:SHOWN_MAX] + "..."
-        error.context = f'COPY {self._table}, line {rows[row].line}, column {self._names[column]}: "{shown}"'
+        place = f"COPY {self._table}, line {rows[row].line}, column {self._names[column]}"
+        text = rows[row].fields[column]
+        if isinstance(text, bytes):
+            error.context = place
+        else:
+            shown = text or ""
+            shown = shown if len(shown) <= SHOWN_MAX else shown[:SHOWN_MAX] + "..."
+            error.context = f'{place}: "{shown}"'
         return error

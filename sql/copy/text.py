@@ -24,10 +24,10 @@ Fields = list[str | None]
 
 
 class Row(NamedTuple):
-    """A row: the number of its first line (from 1), its fields."""
+    """A row: the number of its first line (from 1), its fields (bytes in the binary format)."""
 
     line: int
-    fields: Fields
+    fields: Sequence[str | bytes | None]
 
 
 class RowReader:

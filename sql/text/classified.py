@@ -113,6 +113,7 @@ class CopyFacts:
         reads: COPY ... FROM: it writes the table.
         client: FROM STDIN or TO STDOUT; else a file.
         rest: index of the first token behind FROM or TO, and STDIN or STDOUT.
+        binary: the word BINARY stands before the table, as PostgreSQL wrote it of old.
     """
 
     table: Name | None
@@ -123,6 +124,7 @@ class CopyFacts:
     reads: bool
     client: bool
     rest: int
+    binary: bool = False
 
 
 @dataclass(frozen=True, slots=True)

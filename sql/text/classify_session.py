@@ -283,14 +283,15 @@ def copy(reader: Reader) -> Classified:
     columns: tuple[str, ...] | None = None
     query: str | None = None
     query_offset: int | None = None
+    binary = False
     if reader.peek() == "(":
         first, end = reader.brackets()
         query, query_offset = reader.cut(first, end), reader.tokens[first].start
     elif reader.peek() == "FROM" and reader.peek(1) == "DATABASE":
         return refused(reader, InsufficientPrivilege("COPY FROM DATABASE is not allowed"))
-    elif reader.peek() == "BINARY" and reader.peek(1) not in ("FROM", "TO", "(", "."):
-        return refused(reader, NotSupported("COPY BINARY is not supported", hint="text and csv are."))
     else:
+        if reader.peek() == "BINARY" and reader.peek(1) not in ("FROM", "TO", "(", "."):
+            binary = reader.accept("BINARY")
         position = 0 if reader.at_end else reader.tokens[reader.index].start
         table = reader.qualified()
         if reader.peek() == "(":
@@ -307,5 +308,7 @@ def copy(reader: Reader) -> Classified:
     client = reader.accept("STDIN" if reads else "STDOUT")
     if reader.at_end and not client:
         raise reader.unexpected()
-    facts = CopyFacts(table, position, columns, query, query_offset, reads, client, reader.index)
+    if binary and not client:
+        return refused(reader, NotSupported("files in PostgreSQL's binary format are not supported"))
+    facts = CopyFacts(table, position, columns, query, query_offset, reads, client, reader.index, binary)
     return Classified(Kind.COPY, reader.text, tuple(reader.tokens), verb="COPY", copy=facts)

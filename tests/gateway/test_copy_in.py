@@ -150,9 +150,9 @@ def test_values_of_many_types(con: Connection) -> None:
         ("copy nope from stdin", "", "42P01", None),
         ("copy s from stdin", "", "0A000", None),
         ("copy ducktail.commits from stdin", "", "42501", None),
-        ("copy t from stdin (format binary)", "", "0A000", None),
-        ("copy t from stdin binary", "", "0A000", None),
-        ("copy binary t from stdin", "", "0A000", None),
+        ("copy t from stdin (format binary)", b"", "22P04", None),
+        ("copy t from stdin binary", b"no signature", "22P04", None),
+        ("copy binary t from stdin (format csv)", "", "42601", None),
         ("copy t from stdin (format xml)", "", "22023", None),
         ("copy t from stdin (nonsense true)", "", "42601", None),
         ("copy t from stdin (header, header)", "", "42601", None),
@@ -170,11 +170,6 @@ def test_errors(
 ) -> None:
     assert failed(con, statement, data) == (sqlstate, context)
     assert rows(con, "select * from t") == events(con) == []
-
-
-def test_copy_to_the_client_is_refused(con: Connection) -> None:
-    with pytest.raises(psycopg.errors.FeatureNotSupported):
-        con.execute("copy t to stdout")
 
 
 def test_an_unknown_value_of_an_enum_is_told_with_its_line(con: Connection) -> None:

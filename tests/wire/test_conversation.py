@@ -81,6 +81,7 @@ class Result:
     closed: bool = False
     inline: bool = True
     copy_in: None = None
+    copy_out: None = None
 
     def fetch(self, max_rows: int | None) -> Rows | None:
         assert not self.closed

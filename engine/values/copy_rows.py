@@ -1,0 +1,188 @@
+"""Arrow batches as the CopyData messages of COPY ... TO STDOUT, a message a row, as PostgreSQL writes them.
+
+    text:   fields parted by a delimiter, special characters behind backslashes, NULL as \\N
+    csv:    fields parted by commas, quoted where they must be
+    binary: a DataRow under another type byte, behind a header of the file and before a trailer
+
+Texts are those of a DataRow (engine/values/text_columns.py). A column is looked through for special
+characters as one run of bytes, and only where it has any is each value looked at.
+Source: PostgreSQL documentation, "COPY", "File Formats"; docs/design/values.md, "COPY rows".
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from . import datarow
+from .duckdb_types import read_type
+from .text_columns import column_text
+
+COPY_DATA = b"d"
+# The signature, no flags, no extension.
+BINARY_HEADER = b"PGCOPY\n\xff\r\n\0" + bytes(8)
+BINARY_TRAILER = b"\xff\xff"
+_HEAD = struct.Struct("!ci")
+_HEAD_TYPE = np.dtype([("kind", "S1"), ("length", ">i4")])
+# What the text format writes as a letter behind a backslash; other control characters stand as they are.
+_LETTERS = {"\b": "b", "\f": "f", "\n": "n", "\r": "r", "\t": "t", "\v": "v"}
+_CONTROL_END = 14
+
+
+@dataclass(frozen=True, slots=True)
+class CopyForm:
+    """How the rows of a COPY are written.
+
+    Args:
+        format: `text`, `csv` or `binary`; of the rest `binary` wants nothing.
+        delimiter, quote, escape: one ASCII character each; the last two are csv's.
+        null: what stands for NULL.
+        force_quote: columns whose values are quoted whatever they hold, by place.
+    """
+
+    format: str
+    delimiter: str = "\t"
+    null: str = "\\N"
+    quote: str = '"'
+    escape: str = '"'
+    force_quote: frozenset[int] = frozenset()
+
+    @property
+    def binary(self) -> bool:
+        """Whether it is the binary format."""
+        return self.format == "binary"
+
+
+def message(body: bytes) -> bytes:
+    """One CopyData message."""
+    return _HEAD.pack(COPY_DATA, len(body) + 4) + body
+
+
+def header_line(names: Sequence[str], form: CopyForm) -> bytes:
+    """The message of the column names, as the first line of text or csv."""
+    fields = [_field(name, form, alone=len(names) == 1) for name in names]
+    return message(f"{form.delimiter.join(fields)}\n".encode())
+
+
+def encode(
+    batch: pa.RecordBatch, types: Sequence[str], form: CopyForm, timezone: str = "UTC"
+) -> bytes | memoryview:
+    """The rows of a batch as CopyData messages, one after the other.
+
+    Args:
+        batch, types, timezone: as `datarow.encode` takes them.
+
+    Raises:
+        ProgramLimitExceeded: a row of 1 GiB or more (54000).
+    """
+    if form.binary:
+        return datarow.encode(batch, types, (datarow.BINARY,), timezone, kind=COPY_DATA)
+    read = [read_type(type_) for type_ in types]
+    joined = [
+        _joined(
+            [
+                column_text(datarow.checked(column, type_), type_, timezone)
+                for column, type_ in zip(part.columns, read, strict=True)
+            ],
+            form,
+        )
+        for part in datarow.pieces(batch)
+    ]
+    return joined[0] if len(joined) == 1 else b"".join(joined)
+
+
+def encode_texts(columns: Sequence[Sequence[bytes | None]], form: CopyForm) -> bytes | memoryview:
+    """Rows whose fields are texts already, column by column, in the text or the csv format."""
+    return _joined([pa.array(column, pa.binary()) for column in columns], form)
+
+
+def _joined(columns: Sequence[pa.Array], form: CopyForm) -> memoryview:
+    parts: list[pa.Array | pa.Scalar] = []
+    length = len(columns[0])
+    sizes = np.full(length, _HEAD.size - 1 + len(columns), np.int64)
+    for place, column in enumerate(columns):
+        written = _written(column.cast(pa.binary()), form, place, alone=len(columns) == 1)
+        sizes += np.diff(datarow.bounds(written))
+        parts += [written, pa.scalar((form.delimiter if place + 1 < len(columns) else "\n").encode())]
+    if length and sizes.max() > datarow.ROW_BYTES_MAX:
+        raise datarow.too_long()
+    head = np.empty(length, _HEAD_TYPE)
+    head["kind"], head["length"] = COPY_DATA, sizes
+    rows = pc.binary_join_element_wise(datarow.fixed(head.view(np.uint8), _HEAD.size), *parts, datarow.EMPTY)
+    ends = datarow.bounds(rows)
+    return memoryview(rows.buffers()[2] or b"")[ends[0] : ends[-1]]
+
+
+def _written(column: pa.Array, form: CopyForm, place: int, *, alone: bool) -> pa.Array:
+    """The fields of a column, as bytes; NULL too."""
+    if form.format == "text":
+        found = _escaped(column, form)
+    else:
+        found = _quoted(column, form, place in form.force_quote, alone=alone)
+    return found.fill_null(form.null.encode()) if column.null_count else found
+
+
+def _bytes(column: pa.Array) -> np.ndarray[tuple[int], np.dtype[np.uint8]]:
+    """The bytes of all values of a column, in one run."""
+    data = column.buffers()[2]
+    if data is None:
+        return np.empty(0, np.uint8)
+    ends = datarow.bounds(column)
+    return np.frombuffer(data, np.uint8)[ends[0] : ends[-1]]
+
+
+def _escaped(column: pa.Array, form: CopyForm) -> pa.Array:
+    """The fields of the text format; backslashes first, for all others are written with them."""
+    data = _bytes(column)
+    if not len(data):
+        return column
+    controls = bool(data.min() < _CONTROL_END)
+    marks = ["\\", *(_LETTERS if controls else ())]
+    if form.delimiter not in marks:
+        marks.append(form.delimiter)
+    for mark in marks:
+        if (data == ord(mark)).any():
+            column = pc.replace_substring(column, mark.encode(), _behind_backslash(mark).encode())
+    return column
+
+
+def _behind_backslash(mark: str) -> str:
+    return "\\" + _LETTERS.get(mark, mark)
+
+
+def _quoted(column: pa.Array, form: CopyForm, force: bool, *, alone: bool) -> pa.Array:
+    """The fields of the csv format: quoted where a reader would take them for something else."""
+    quote, escape = form.quote.encode(), form.escape.encode()
+    data = _bytes(column)
+    special = any((data == ord(mark)).any() for mark in (form.delimiter, form.quote, "\n", "\r"))
+    null = form.null.encode()
+    if force:
+        chosen = pc.is_valid(column)
+    else:
+        chosen = pc.equal(column, null)
+        if alone:
+            chosen = pc.or_(chosen, pc.equal(column, b"\\."))
+        if special:
+            marks = "".join(re.escape(mark) for mark in (form.delimiter, form.quote, "\n", "\r"))
+            chosen = pc.or_(chosen, pc.match_substring_regex(column, f"[{marks}]"))
+        if not pc.any(chosen).as_py():
+            return column
+    inner = column
+    if escape != quote:
+        inner = pc.replace_substring(inner, escape, escape * 2)
+    inner = pc.replace_substring(inner, quote, escape + quote)
+    return pc.if_else(chosen, pc.binary_join_element_wise(quote, inner, quote, b""), column)
+
+
+def _field(text: str, form: CopyForm, *, alone: bool) -> str:
+    """One field by itself, for the header line: never forced to be quoted."""
+    plain = CopyForm(form.format, form.delimiter, form.null, form.quote, form.escape)
+    written = _written(pa.array([text.encode()], pa.binary()), plain, 0, alone=alone)
+    value: bytes = written[0].as_py()
+    return value.decode()
