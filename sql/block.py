@@ -30,6 +30,7 @@ class Block:
     """See the head of the file.
 
     Args:
+        committing: told before a commit, which fails where it does.
         transaction_ended: told when a transaction is over: whether it was committed.
         restore: puts back the settings that a block has changed for itself.
 
@@ -45,6 +46,7 @@ class Block:
         entry: SessionEntry,
         cursors: Cursors,
         variables: Variables,
+        committing: Callable[[], None],
         transaction_ended: Callable[[bool], None],
         restore: Callable[[dict[str, str]], None],
     ) -> None:
@@ -52,6 +54,7 @@ class Block:
         self._entry = entry
         self._cursors = cursors
         self._variables = variables
+        self._committing = committing
         self._transaction_ended = transaction_ended
         self._restore = restore
         self._state = NONE
@@ -108,6 +111,11 @@ class Block:
 
     def commit(self) -> Waiting[None]:
         """COMMIT of an open block; the block is over, whatever comes of it."""
+        try:
+            self._committing()
+        except BaseException:
+            self.rollback()
+            raise
         transaction, self.transaction = self.transaction, None
         committed = False
         try:

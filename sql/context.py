@@ -20,6 +20,7 @@ from .frames import Frames
 from .guard import Guard
 from .names import Names
 from .notices import Notices
+from .portals import Portals
 from .positions import ReadPositions
 from .results import Result
 from .rights.access import Access
@@ -44,6 +45,7 @@ class Context(Protocol):
     variables: Variables
     positions: ReadPositions
     prepared: dict[str, Statement]
+    portals: Portals
 
     @property
     def cursor(self) -> duckdb.DuckDBPyConnection:
@@ -61,6 +63,9 @@ class Context(Protocol):
 
     def begin_implicit(self) -> Waiting[None]:
         """What follows is one transaction, unless one is open."""
+
+    def kept(self, result: Result) -> None:
+        """A portal's result is taken in parts from now on, within calls or in calls of their own."""
 
     def changed(self, key: str, value: str, *, report: bool, local: bool) -> None:
         """A setting has a new value."""

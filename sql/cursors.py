@@ -32,6 +32,7 @@ class Cursors:
         self._database = database
         self._generation: int | None = None
         self._result: Result | None = None
+        self._kept: Result | None = None
         self._later: list[str] = []
         self.mutex = threading.RLock()
 
@@ -61,33 +62,51 @@ class Cursors:
     @property
     def has_open_result(self) -> bool:
         """Whether there are still rows to give."""
-        return self._result is not None and self._result.holds_cursor
+        return any(result is not None and result.holds_cursor for result in (self._result, self._kept))
 
     def giving(self, result: Result) -> None:
         """This is the open result from now on."""
         self._result = result
 
-    def settle(self) -> None:
-        """Keep the rest of the open result before the next one.
+    def keeping(self, result: Result) -> None:
+        """This one, a portal's, is taken in parts, with other statements in between."""
+        self._kept = result
+
+    def settle(self, sparing: Result | None = None) -> None:
+        """Keep the rest of the open results before the next one.
+
+        Args:
+            sparing: goes on as it is: the next statement only takes rows of it.
 
         Raises:
             OutOfMemory: 53200, the rest is larger than `spool_bytes_max`.
         """
-        result, self._result = self._result, None
-        if result is not None and result.holds_cursor:
-            result.spool(self._database.settings.spool_bytes_max)
+        # The answer first: it may be one that takes the rows of the other.
+        for result in self._taken():
+            if not result.holds_cursor:
+                continue
+            if result is sparing:
+                self._kept = result
+            else:
+                result.spool(self._database.settings.spool_bytes_max)
 
     def drop_result(self) -> None:
-        """Nobody wants the rest of it."""
-        result, self._result = self._result, None
-        if result is not None:
-            result.close()
+        """Nobody wants the rest of it; a portal's that holds no cursor is the portal's own business."""
+        answer = self._result
+        for result in self._taken():
+            if result is answer or result.holds_cursor:
+                result.close()
 
     def fail_result(self, error: DucktailError | None = None) -> None:
         """The open result is void: an error has come."""
-        result, self._result = self._result, None
-        if result is not None:
+        for result in self._taken():
             result.fail(error)
+
+    def _taken(self) -> list[Result]:
+        """The open results, which are so no longer."""
+        found = [result for result in (self._result, self._kept) if result is not None]
+        self._result = self._kept = None
+        return found
 
     # Settings that wait.
 

@@ -11,6 +11,7 @@ from ..engine.errors import DucktailError, NotSupported, SyntaxError_
 from ..engine.values import pgtypes
 from ..engine.waiting import Waiting
 from . import (
+    cursor_statements,
     files,
     group_statements,
     offset_statements,
@@ -182,6 +183,19 @@ def _described_explain(session: Context, statement: Statement) -> Description:
     return Description(types, prepared.PLAN_COLUMNS)
 
 
+def _described_cursor(session: Context, statement: Statement) -> Description:
+    facts = statement.classified.cursor
+    assert facts is not None
+    if facts.inner:
+        inner = prepare(session, facts.inner, ())
+        if inner.classified.kind is not Kind.READ:
+            return Description((), None)
+        return Description(inner.declared(statement.parameter_types_given).parameter_types, None)
+    portal = cursor_statements.named(session, statement)
+    fetches = portal is not None and statement.classified.verb == "FETCH"
+    return Description((), tuple(portal.columns) if fetches and portal is not None else None)
+
+
 def _described_execute(session: Context, statement: Statement) -> Description:
     return Description((), prepared.executed(session, statement).columns)
 
@@ -194,6 +208,7 @@ DESCRIBERS: dict[Kind, Callable[[Context, Statement], Description]] = {
     Kind.SETTING: _described_setting,
     Kind.EXPLAIN: _described_explain,
     Kind.EXECUTE: _described_execute,
+    Kind.CURSOR: _described_cursor,
 }
 
 
@@ -278,4 +293,5 @@ RUNNERS: dict[Kind, Runner] = {
     Kind.REFUSED: _refused,
 }
 RUNNERS[Kind.EXECUTE] = prepared.execute_with(RUNNERS)
+RUNNERS[Kind.CURSOR] = cursor_statements.run_with(RUNNERS)
 RUNNERS[Kind.COPY] = _files_checked(copying.run_with(RUNNERS, scans.run_copy))

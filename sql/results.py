@@ -241,6 +241,8 @@ class ArrowSource:
 class KeptSource:
     """Rows that are all in memory."""
 
+    detached = True
+
     def __init__(self, batches: Sequence[Batch]) -> None:
         self._batches = list(reversed(batches))
 
@@ -286,6 +288,8 @@ class Result:
         self.copy_in: CopyIn | None = None
         # How its rows are sent where they are those of a COPY ... TO STDOUT.
         self.copy_out: CopyOut | None = None
+        # The columns' formats that the statement itself asks for, as in Bind: FETCH of a BINARY cursor.
+        self.formats: Sequence[int] = ()
         self._guard: Guard | None = None
         self._rest: Batch | None = None
         self._ended = False
@@ -321,6 +325,10 @@ class Result:
         if self._guard is None:
             return self._next(max_rows)
         return self._guard(lambda: self._next(max_rows))
+
+    def take(self, max_rows: int | None) -> Batch | None:
+        """The same within a call of the session: it is guarded already."""
+        return None if self._ended else self._next(max_rows)
 
     def _next(self, max_rows: int | None) -> Batch | None:
         batch, self._rest = self._rest, None

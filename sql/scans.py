@@ -30,7 +30,6 @@ from ..engine.groups import find_group
 from ..engine.log import EVENT_TYPES
 from ..engine.quoting import ident
 from ..engine.scan import Scan
-from ..engine.values.pgtypes import pg_type
 from ..engine.waiting import Waiting
 from . import staged
 from .changes import PairSource, changes_of, columns_of, whole_rows
@@ -46,7 +45,7 @@ from .scan_relation import EMPTY, HIDDEN_LSN, EventRelation
 from .shape import shape
 from .shape.columns import outputs_of_scan
 from .shape.shape import Cut, Kind, Shape, Unit, shapes_of
-from .statement import Statement
+from .statement import Statement, check_described
 from .stream_statements import Values, number
 from .taken import taken_whole
 from .text.classified import Classified
@@ -144,7 +143,7 @@ def run_query(session: Context, statement: Statement, parameters: Values) -> Wai
     shapes = _shapes(session, statement, query, parameters)
     if len(shapes) == 1 and _is_plain(session, shapes[0], parameters):
         plain = yield from _run_plain(session, shapes[0], parameters)
-        _check_described(statement, plain)
+        check_described(statement, plain)
         return plain
     reading = yield from _prepare(session, query, shapes, parameters)
     reading.casts = statement.casts
@@ -184,21 +183,6 @@ def run_query(session: Context, statement: Statement, parameters: Values) -> Wai
         on_fail=lambda: reading.failed(session),
     )
     return made
-
-
-def _check_described(statement: Statement, result: Result) -> None:
-    """A client that has described a statement knows its columns: they may not become others.
-
-    Raises:
-        NotSupported: 0A000.
-    """
-    told, given = (
-        None if columns is None else [(c.name, pg_type(c.type).oid) for c in columns]
-        for columns in (statement.described, result.columns)
-    )
-    if told is not None and told != given:
-        result.close()
-        raise NotSupported("cached plan must not change result type", hint="Prepare the statement again.")
 
 
 # Plain reads.

@@ -25,6 +25,7 @@ from ..engine.database import Database
 from ..engine.errors import AdminShutdown, DucktailError, InFailedTransaction
 from ..engine.sessions import IDLE, SessionEntry
 from ..engine.waiting import Waiting
+from . import cursor_statements
 from .block import Block
 from .calls import Calls
 from .cursors import Cursors
@@ -33,6 +34,7 @@ from .frames import Frames
 from .guard import Guard
 from .names import Names
 from .notices import Notice, Notices
+from .portals import Portals
 from .positions import ReadPositions
 from .results import CopyIn, Result
 from .rights import permission
@@ -40,6 +42,7 @@ from .rights.access import Access
 from .settings_statements import renew_values, restore_values, set_variable
 from .statement import Statement
 from .text.classified import Kind
+from .transaction_statements import ENDINGS
 from .variables import Variables
 
 T = TypeVar("T")
@@ -47,6 +50,8 @@ T = TypeVar("T")
 # Statements kept parsed in a session, by text: drivers repeat theirs. A parsed statement is a few
 # kilobytes.
 STATEMENTS_KEPT = 256
+# Cursors and a driver's named portals together.
+PORTALS_MAX = 1_000
 # How long a session that is told to let go of its cursors may take.
 LET_GO_S = 30.0
 
@@ -93,6 +98,7 @@ class Session:
         self.positions = ReadPositions()
         self.notices = Notices()
         self.prepared: dict[str, Statement] = {}
+        self.portals = Portals(PORTALS_MAX)
         self.on_ended: Callable[[DucktailError], None] | None = None
         self._statements: dict[tuple[str, tuple[int, ...], int], Statement] = {}
         self._dresses: list[Callable[[Session], None]] = []
@@ -111,7 +117,13 @@ class Session:
         )
         restore = partial(restore_values, self)
         self.block = Block(
-            database, self.entry, self.cursors, self.variables, self._transaction_ended, restore
+            database,
+            self.entry,
+            self.cursors,
+            self.variables,
+            self._committing,
+            self._transaction_ended,
+            restore,
         )
         self.access = Access(database, account, lambda: self.block.transaction)
         self.variables.values["is_superuser"] = "on" if self.access.superuser else "off"
@@ -167,8 +179,9 @@ class Session:
         if found is None or self.block.ddl:
             with self.looking():
                 found = prepare(self, text, tuple(oids))
-            if self.block.ddl:
-                # What this transaction has changed is nobody else's yet, and may never be.
+            if self.block.ddl or found.classified.kind is Kind.CURSOR:
+                # What this transaction has changed is nobody else's yet, and may never be; a cursor
+                # that was made again under its name is another.
                 return found
             while len(self._statements) >= STATEMENTS_KEPT:
                 self._statements.pop(next(iter(self._statements)))
@@ -189,7 +202,12 @@ class Session:
             raise InFailedTransaction(
                 "current transaction is aborted, commands ignored until end of transaction block"
             )
-        self.cursors.settle()
+        if kind is Kind.CURSOR:
+            portal = cursor_statements.named(self, statement)
+            self.cursors.settle(None if portal is None else portal.result)
+        elif statement.classified.verb not in ENDINGS:
+            # The end of a transaction is the end of its results: nobody takes their rest.
+            self.cursors.settle()
         self._catch_up()
         permission.check(self, statement, parameters)
         result: Result = yield from RUNNERS[kind](self, statement, tuple(parameters))
@@ -197,6 +215,11 @@ class Session:
             self.cursors.giving(result)
             result.bind_guard(self.calls.fetch)
         return result
+
+    def kept(self, result: Result) -> None:
+        """See Context."""
+        self.cursors.keeping(result)
+        result.bind_guard(self.calls.fetch)
 
     def with_frames(self, work: Callable[[Frames], None]) -> Waiting[None]:
         """Register or unregister objects of this process.
@@ -375,7 +398,12 @@ class Session:
             if self.frames.stale:
                 self.frames.mend()
 
+    def _committing(self) -> None:
+        self.portals.keep_held(self.database.settings.spool_bytes_max)
+        self.cursors.drop_result()
+
     def _transaction_ended(self, committed: bool) -> None:
+        self.portals.transaction_ended(committed=committed)
         self.positions.transaction_ended(committed=committed)
         self.frames.transaction_ended(committed=committed)
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from .results import ResultColumn
+from ..engine.errors import NotSupported
+from ..engine.values.pgtypes import pg_type
+from .results import Result, ResultColumn
 from .text.classified import Classified
 
 
@@ -106,3 +108,18 @@ class Statement:
         if self._description is None:
             self._description = self._describe(self)
         return self._description
+
+
+def check_described(statement: Statement, result: Result) -> None:
+    """A client that has described a statement knows its columns: they may not become others.
+
+    Raises:
+        NotSupported: 0A000.
+    """
+    told, given = (
+        None if columns is None else [(c.name, pg_type(c.type).oid) for c in columns]
+        for columns in (statement.described, result.columns)
+    )
+    if told is not None and told != given:
+        result.close()
+        raise NotSupported("cached plan must not change result type", hint="Prepare the statement again.")

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any, cast
 
 from ...engine.errors import (
-    DuplicateCursor,
     DuplicatePreparedStatement,
     InvalidCursorName,
     InvalidParameterValue,
@@ -23,6 +23,7 @@ from ...engine.errors import (
     WrongState,
 )
 from ...engine.values import parameters, pgtypes
+from ...sql.portals import Portal as Taken
 from ..codec.backend import (
     BindComplete,
     CloseComplete,
@@ -34,14 +35,16 @@ from ..codec.backend import (
     PortalSuspended,
 )
 from ..codec.frontend import Bind, Close, Describe, Execute, Parse, Sync
-from .needs import Result
+from .needs import Column, Result
+from .positions import Source
 from .steps import Need, Steps
 from .work import Prepared, Work, is_inline, pieces, placed, spread
 
 # Named ones that a session may keep. Drivers keep a few hundred statements and close the rest; a
 # client that only ever adds would take the memory of all.
 STATEMENTS_MAX = 10_000
-PORTALS_MAX = 1_000
+# A cursor's query stands in another statement.
+NOWHERE = Source(0, "", "")
 
 
 @dataclass(slots=True)
@@ -49,13 +52,16 @@ class Portal:
     """A statement with its parameters; with a result once it has been executed.
 
     Args:
+        source: where the statement stands in the client's text.
+        columns: of its rows; None where it gives none.
+        taken: the portal as the session knows it, whose rows SQL may take too.
         complete: all its rows have been sent.
     """
 
-    prepared: Prepared
-    parameters: Sequence[object]
+    source: Source
+    columns: Sequence[Column] | None
     formats: Sequence[int]
-    result: Result | None = None
+    taken: Taken
     complete: bool = False
 
 
@@ -94,38 +100,37 @@ class Extended:
     def bind(self, message: Bind) -> Steps[None]:
         """Make a portal; the unnamed one takes the place of the one before."""
         prepared = self._statement(message.statement)
-        if message.portal in self._portals:
-            if message.portal:
-                raise DuplicateCursor(f'cursor "{message.portal}" already exists')
-            yield from self._drop(message.portal)
-        if len(self._portals) >= PORTALS_MAX:
-            raise ProgramLimitExceeded(
-                f"a session cannot keep more than {PORTALS_MAX} portals",
-                hint="Close portals that are no longer needed.",
-            )
+        if not message.portal:
+            yield from self._drop("")
         formats = _formats(message.result_formats, len(prepared.columns or ()), "result")
-        self._portals[message.portal] = Portal(prepared, _values(prepared, message), formats)
+        # The session's own, seen through what a conversation needs of them.
+        statement = cast(Any, prepared.statement)
+        taken = Taken(statement, _values(prepared, message), declared=False)
+        self._work.session.portals.add(message.portal, taken)
+        self._portals[message.portal] = Portal(prepared.source, prepared.columns, formats, taken)
         self._work.channel.send(BindComplete())
 
     def describe(self, message: Describe) -> Steps[None]:
         """Say what a statement takes and gives, or what a portal gives."""
         yield from ()
+        columns: Sequence[Column] | None
+        formats: Sequence[int]
         if message.kind == "S":
             prepared = self._statement(message.name)
-            formats: Sequence[int] = ()
+            columns, formats = prepared.columns, ()
             self._work.channel.send(ParameterDescription(prepared.oids))
         else:
             portal = self._portal(message.name)
-            prepared, formats = portal.prepared, portal.formats
-        if prepared.columns is None:
+            columns, formats = portal.columns, portal.formats
+        if columns is None:
             self._work.channel.send(NoData())
         else:
-            self._work.describe(prepared.columns, formats)
+            self._work.describe(columns, formats)
 
     def execute(self, message: Execute) -> Steps[None]:
         """Run a portal, or go on with one that was suspended."""
         portal = self._portal(message.portal)
-        if portal.prepared.statement.empty:
+        if portal.taken.statement.empty:
             self._work.channel.send(EmptyQueryResponse())
         elif portal.complete:
             self._repeat(message.portal, portal)
@@ -162,36 +167,40 @@ class Extended:
         yield from self._drop("")
 
     def _run(self, portal: Portal, limit: int | None) -> Steps[None]:
-        work, prepared = self._work, portal.prepared
-        if portal.result is None:
+        work, taken = self._work, portal.taken
+        if taken.result is None:
             alone = not self._executed and isinstance(work.channel.following(), Sync)
             if not alone:
                 yield from work.session.begin_implicit()
                 self._shared = True
             self._executed = True
-            portal.result = yield from work.execute(prepared.source, prepared.statement, portal.parameters)
-        elif not is_inline(prepared.statement):
+            begun = yield from work.execute(portal.source, taken.statement, taken.parameters)
+            taken.result = cast(Any, begun)
+        elif not is_inline(taken.statement):
             yield Need.WORKER
-        portal.complete = yield from work.send_rows(
-            prepared.source, portal.result, portal.formats, limit
-        )
+        result = cast(Result | None, taken.result)
+        assert result is not None, "it has been started"
+        before = result.row_count
+        portal.complete = yield from work.send_rows(portal.source, result, portal.formats, limit)
+        taken.given += result.row_count - before
         if portal.complete:
-            work.complete(portal.result)
+            # As PostgreSQL counts them: the rows of this Execute.
+            work.complete(result, before)
         else:
             work.channel.send(PortalSuspended())
 
     def _repeat(self, name: str, portal: Portal) -> None:
-        if portal.prepared.columns is None:
+        if portal.columns is None:
             raise WrongState(f'portal "{name}" cannot be run')
         self._work.channel.send(CommandComplete("SELECT 0"))
 
     def _drop(self, name: str) -> Steps[None]:
         portal = self._portals.pop(name, None)
-        if portal is None or portal.result is None:
-            return
-        if not portal.complete:
-            yield Need.WORKER
-        portal.result.close()
+        taken = self._work.session.portals.get(name)
+        if taken is not None:
+            if taken.result is not None and not (portal is not None and portal.complete):
+                yield Need.WORKER
+            self._work.session.portals.remove(name)
 
     def _statement(self, name: str) -> Prepared:
         prepared = self._statements.get(name)
@@ -201,10 +210,14 @@ class Extended:
         return prepared
 
     def _portal(self, name: str) -> Portal:
-        portal = self._portals.get(name)
-        if portal is None:
+        """A driver's portal, or a cursor that SQL has declared."""
+        taken = self._work.session.portals.get(name)
+        if taken is None:
             raise InvalidCursorName(f'portal "{name}" does not exist')
-        return portal
+        if not taken.declared:
+            return self._portals[name]
+        formats = (1,) * len(taken.columns) if taken.binary else ()
+        return Portal(NOWHERE, taken.columns, formats, taken, taken.result is None or taken.result.ended)
 
 
 def _declared(declared: Sequence[int], types: Sequence[str]) -> tuple[int, ...]:

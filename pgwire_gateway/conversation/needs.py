@@ -10,6 +10,7 @@ from typing import Any, Protocol
 
 from ...engine.values.copy_rows import CopyForm
 from ...engine.waiting import Waiting
+from ...sql.portals import Portals
 from ...sql.text.classified import Classified
 from .startup import Door, Entry
 
@@ -108,6 +109,14 @@ class Result(Protocol):
         """How its rows are sent where they are those of a COPY ... TO STDOUT."""
 
     @property
+    def formats(self) -> Sequence[int]:
+        """The columns' formats that the statement itself asks for, as in Bind."""
+
+    @property
+    def row_count(self) -> int:
+        """How many rows have been taken."""
+
+    @property
     def tag(self) -> str | None:
         """The command tag, once all rows are taken."""
 
@@ -146,6 +155,7 @@ class Session(Protocol):
     """One user's session; one call at a time, but for `cancel`."""
 
     id: int
+    portals: Portals
 
     @property
     def transaction_status(self) -> str:

@@ -56,8 +56,8 @@ class Simple:
         result = yield from work.execute(source, statement, ())
         try:
             if result.columns is not None:
-                work.describe(source.columns(result.columns) or (), ())
-            yield from work.send_rows(source, result, ())
+                work.describe(source.columns(result.columns) or (), result.formats)
+            yield from work.send_rows(source, result, result.formats)
         finally:
             result.close()
         if last:

@@ -123,10 +123,12 @@ class Work:
             yield from self.channel.relieve()
         return False
 
-    def complete(self, result: Result) -> None:
-        """Send CommandComplete for a result whose rows have all been sent."""
+    def complete(self, result: Result, before: int = 0) -> None:
+        """Send CommandComplete for a result whose rows have all been sent, `before` of them earlier."""
         tag = result.tag
         assert tag is not None, "an exhausted result has its tag"
+        if before:
+            tag = f"{tag.rpartition(' ')[0]} {result.row_count - before}"
         if tag in DEALLOCATES_ALL:
             self.prepared.clear()
         self.channel.send(CommandComplete(tag))
@@ -187,6 +189,8 @@ class Command:
     columns: None = None
     copy_in: None = None
     copy_out: None = None
+    formats: tuple[int, ...] = ()
+    row_count: int = 0
     inline: bool = True
 
     def fetch(self, max_rows: int | None) -> None:

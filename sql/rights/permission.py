@@ -17,7 +17,8 @@ from .plan import refuse_computed
 
 # Kinds whose texts DuckDB reads tables for.
 _READING = frozenset({Kind.READ, Kind.DML, Kind.DDL, Kind.COPY, Kind.SETTING, Kind.EXPLAIN})
-_HARMLESS = frozenset({Kind.EMPTY, Kind.TRANSACTION, Kind.DEALLOCATE})
+# What a cursor is over is looked at when it is started.
+_HARMLESS = frozenset({Kind.EMPTY, Kind.TRANSACTION, Kind.DEALLOCATE, Kind.CURSOR})
 _PASSWORD = "syntax error in a statement that holds a password"
 _SECRET = re.compile(r"\b(?:create|alter)\s+(?:user|role)\b|\bpassword\b", re.IGNORECASE)
 

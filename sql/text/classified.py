@@ -31,6 +31,7 @@ class Kind(enum.Enum):
     PREPARE = "prepare"
     EXECUTE = "execute"
     DEALLOCATE = "deallocate"
+    CURSOR = "cursor"
     UTILITY = "utility"
     REFUSED = "refused"
 
@@ -156,6 +157,27 @@ class ExecuteFacts:
 
 
 @dataclass(frozen=True, slots=True)
+class CursorFacts:
+    """DECLARE, FETCH, MOVE and CLOSE.
+
+    Args:
+        name: the cursor; None for CLOSE ALL.
+        inner: DECLARE's query; `offset` is where it begins.
+        way: where FETCH and MOVE go: FORWARD, BACKWARD, ABSOLUTE or RELATIVE.
+        count: how far; None is to the end.
+    """
+
+    name: str | None
+    inner: str = ""
+    offset: int = 0
+    binary: bool = False
+    scroll: bool = False
+    hold: bool = False
+    way: str = ""
+    count: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Classified:
     """A statement's class.
 
@@ -182,6 +204,7 @@ class Classified:
     explain: ExplainFacts | None = None
     prepare: PrepareFacts | None = None
     execute: ExecuteFacts | None = None
+    cursor: CursorFacts | None = None
     name: str | None = None
 
 

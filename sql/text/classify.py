@@ -14,6 +14,7 @@ from dataclasses import replace
 
 from ...engine.errors import InsufficientPrivilege, NotSupported, SyntaxError_
 from .classified import Classified, DmlFacts, Kind, Reader, refused
+from .classify_cursors import close, declare, fetch
 from .classify_ddl import alter, comment, create, drop
 from .classify_session import (
     begin,
@@ -109,10 +110,6 @@ _NOT_ALLOWED = {
 _OUTSIDE_HINT = "Nothing outside the database can be reached through SQL."
 
 _NOT_SUPPORTED = {
-    "DECLARE": "Read with LIMIT, or with a row limit of the extended protocol.",
-    "FETCH": "Read with LIMIT, or with a row limit of the extended protocol.",
-    "MOVE": "Read with LIMIT, or with a row limit of the extended protocol.",
-    "CLOSE": "Read with LIMIT, or with a row limit of the extended protocol.",
     "LOCK": "A captured table has one writer at a time; no lock need be taken.",
     "NOTIFY": "PUBLISH sends an event to a topic.",
     "DO": "Send the statements one by one.",
@@ -409,6 +406,10 @@ _RULES: dict[str, Rule] = {
     "DISCARD": discard,
     "DEALLOCATE": deallocate,
     "COPY": _writing(copy),
+    "DECLARE": declare,
+    "FETCH": fetch,
+    "MOVE": fetch,
+    "CLOSE": close,
     "EXPLAIN": explain,
     "PREPARE": prepare,
     "EXECUTE": execute,

@@ -173,13 +173,6 @@ def test_a_running_query_is_cancelled(connection: Connection) -> None:
     assert connection.execute("SELECT 1").fetchone() == (1,)
 
 
-def test_copy_is_refused_and_the_connection_stays_usable(connection: Connection) -> None:
-    for text in ("COPY t FROM STDIN (FORMAT binary)", "COPY t TO STDOUT"):
-        with pytest.raises(psycopg.errors.FeatureNotSupported), connection.cursor().copy(text):
-            pass
-    assert connection.execute("SELECT 1").fetchone() == (1,)
-
-
 def test_changed_parameters_are_reported(connection: Connection) -> None:
     connection.execute("SET TimeZone = 'Asia/Tokyo'")
     assert connection.info.parameter_status("TimeZone") == "Asia/Tokyo"

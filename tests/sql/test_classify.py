@@ -169,7 +169,6 @@ def test_kind(kind: Kind, text: str) -> None:
         ("pragma threads=4", "0A000"),
         ("pragma enable_profiling", "0A000"),
         ("pragma json_execute_serialized_sql('x')", "0A000"),
-        ("declare c cursor for select 1", "0A000"),
         ("lock table t", "0A000"),
         ("notify x", "0A000"),
         ("do $$ x $$", "0A000"),

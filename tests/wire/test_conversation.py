@@ -25,6 +25,7 @@ from ducktail.engine.errors import (
 )
 from ducktail.engine.waiting import Wait, Waiting
 from ducktail.pgwire_gateway.conversation import Conversation, Door, Entry, Need, Step
+from ducktail.sql.portals import Portals
 from ducktail.sql.text.classified import Classified, Kind
 from ducktail.sql.text.classify import classify
 
@@ -82,6 +83,7 @@ class Result:
     inline: bool = True
     copy_in: None = None
     copy_out: None = None
+    formats: tuple[int, ...] = ()
 
     def fetch(self, max_rows: int | None) -> Rows | None:
         assert not self.closed
@@ -93,6 +95,10 @@ class Result:
         self.left -= rows
         self.given += rows
         return Rows(rows)
+
+    @property
+    def row_count(self) -> int:
+        return self.given
 
     def close(self) -> None:
         self.closed = True
@@ -107,6 +113,7 @@ class Session:
     results: list[Result] = field(default_factory=list)
     cancelled: bool = False
     fail_commit: bool = False
+    portals: Portals = field(default_factory=lambda: Portals(1000))
 
     def parse(self, text: str, oids: Sequence[int] = ()) -> Waiting[Statement]:
         yield from ()

@@ -1,0 +1,168 @@
+"""DECLARE, FETCH, MOVE and CLOSE of cursors, which may be a driver's named portals too.
+
+A cursor's query begins with its DECLARE, so that it sees what is there then, and gives rows as they are
+fetched. It goes forward only. Source: docs/sql.md, "Cursors".
+"""
+
+from __future__ import annotations
+
+from ..engine.errors import DucktailError, NoActiveTransaction, NotSupported, WrongState
+from ..engine.waiting import Waiting
+from .context import Context, Runner
+from .portals import Portal
+from .results import Batch, Result
+from .rights import permission
+from .statement import Statement, check_described
+from .text.classified import CursorFacts, Kind
+
+Values = tuple[object, ...]
+SCROLL_HINT = "A cursor goes forward only: fetch what is wanted again with a query of its own."
+
+
+def _facts(statement: Statement) -> CursorFacts:
+    facts = statement.classified.cursor
+    assert facts is not None
+    return facts
+
+
+def named(session: Context, statement: Statement) -> Portal | None:
+    """The portal that a FETCH, MOVE or CLOSE names, if there is one."""
+    facts = _facts(statement)
+    return None if facts.name is None or facts.inner else session.portals.get(facts.name)
+
+
+def run_with(runners: dict[Kind, Runner]) -> Runner:
+    """The runner of statements about cursors, with the runners of what they are over."""
+
+    def start(session: Context, portal: Portal) -> Waiting[Result]:
+        permission.check(session, portal.statement, portal.parameters)
+        result = yield from runners[portal.statement.classified.kind](
+            session, portal.statement, tuple(portal.parameters)
+        )
+        portal.result = result
+        session.kept(result)
+        return result
+
+    def declare(session: Context, statement: Statement, parameters: Values) -> Waiting[Result]:
+        facts = _facts(statement)
+        assert facts.name is not None
+        if facts.scroll:
+            raise NotSupported("scrollable cursors are not supported", hint=SCROLL_HINT)
+        if not facts.hold and not session.block.begun:
+            raise NoActiveTransaction("DECLARE CURSOR can only be used in transaction blocks")
+        try:
+            inner = yield from session.parse(facts.inner)
+            if inner.classified.error is not None:
+                raise inner.classified.error
+            if inner.classified.kind is not Kind.READ:
+                raise NotSupported("a cursor is over a query", hint="Run a statement that writes by itself.")
+            inner = inner.declared(statement.parameter_types_given)
+            if parameters:
+                _ = inner.description  # What the parameters are cast to is told by binding.
+            portal = Portal(inner, parameters, facts.binary, facts.hold)
+            session.portals.add(facts.name, portal)
+            try:
+                result = yield from start(session, portal)
+                if not session.block.begun:
+                    # The statement is a transaction of its own, which the cursor outlives.
+                    portal.ours = False
+                    session.portals.keep_held(session.database.settings.spool_bytes_max)
+            except BaseException:
+                session.portals.remove(facts.name)
+                raise
+        except DucktailError as error:
+            if error.position is not None:
+                error.position += facts.offset
+            raise
+        assert result.columns is not None
+        return Result.command("DECLARE CURSOR")
+
+    def fetch(session: Context, statement: Statement, parameters: Values) -> Waiting[Result]:
+        facts = _facts(statement)
+        assert facts.name is not None
+        portal = session.portals.find(facts.name)
+        if portal.result is None and portal.statement.columns is not None:
+            yield from start(session, portal)
+        if portal.result is None or portal.result.columns is None:
+            raise WrongState(f'portal "{facts.name}" cannot be run')
+        skipped, count = _way(portal, facts)
+        _passed(portal, skipped)
+        if statement.classified.verb == "MOVE":
+            return Result.command(f"MOVE {_passed(portal, count)}")
+        result = Result(tuple(portal.columns), _Fetched(portal, count), lambda rows: f"FETCH {rows}")
+        result.formats = (1,) if portal.binary else ()
+        check_described(statement, result)
+        return result
+
+    def close(session: Context, statement: Statement, parameters: Values) -> Waiting[Result]:
+        name = _facts(statement).name
+        if name is None:
+            session.portals.clear()
+            return Result.command("CLOSE CURSOR ALL")
+        session.portals.find(name)
+        session.portals.remove(name)
+        return Result.command("CLOSE CURSOR")
+        yield
+
+    verbs: dict[str, Runner] = {
+        "DECLARE CURSOR": declare,
+        "FETCH": fetch,
+        "MOVE": fetch,
+        "CLOSE CURSOR": close,
+    }
+
+    def run(session: Context, statement: Statement, parameters: Values) -> Waiting[Result]:
+        return (yield from verbs[statement.classified.verb](session, statement, parameters))
+
+    return run
+
+
+def _way(portal: Portal, facts: CursorFacts) -> tuple[int, int | None]:
+    """How many rows are passed over, and how many are then taken (None: all that are left).
+
+    Raises:
+        WrongState: 55000, the way leads back.
+    """
+    count = facts.count
+    if facts.way == "FORWARD" and (count is None or count > 0):
+        return 0, count
+    if facts.way == "RELATIVE" and count is not None and count > 0:
+        return count - 1, 1
+    if facts.way == "ABSOLUTE" and count is not None and count > portal.given:
+        return count - portal.given - 1, 1
+    raise WrongState("cursor can only scan forward", hint=SCROLL_HINT)
+
+
+def _passed(portal: Portal, count: int | None) -> int:
+    """Take rows that nobody gets, at most `count`; how many there were."""
+    passed = 0
+    while count is None or passed < count:
+        batch = portal.take(None if count is None else count - passed)
+        if batch is None:
+            break
+        passed += batch.row_count
+    return passed
+
+
+class _Fetched:
+    """The rows of one FETCH: so many of its portal's."""
+
+    def __init__(self, portal: Portal, count: int | None) -> None:
+        self._portal = portal
+        self._left = count
+
+    def next(self, limit: int | None) -> Batch | None:
+        """The next of them."""
+        sizes = [size for size in (limit, self._left) if size is not None]
+        if self._left == 0:
+            return None
+        batch = self._portal.take(min(sizes) if sizes else None)
+        if batch is not None and self._left is not None:
+            self._left -= batch.row_count
+        return batch
+
+    def close(self) -> None:
+        """The portal keeps the rest."""
+        self._left = 0
+
+
