@@ -19,6 +19,7 @@ from .clock import Clock
 from .duckdb_errors import translated
 from .errors import DucktailError, UndefinedObject
 from .log import EventQuery, event_query
+from .notifications import Notifications
 from .publisher import Note
 from .publishing import publish, refill
 from .scan import Scan, ScanRange
@@ -39,6 +40,7 @@ class Buffers:
         cursor: makes a cursor of the engine's own, in UTC.
         damage: stream id -> why its log is not to be read.
         has_fallen: whether DuckDB has given the database up; asks it.
+        notifications: told of what has become readable.
     """
 
     def __init__(
@@ -49,6 +51,7 @@ class Buffers:
         cursor: Callable[[], duckdb.DuckDBPyConnection],
         damage: Mapping[int, DucktailError],
         has_fallen: Callable[[], bool],
+        notifications: Notifications,
     ) -> None:
         self.edges_lock = threading.Lock()  # who moves edges, or reads them for buffers anew
         self._catalog = catalog
@@ -57,6 +60,7 @@ class Buffers:
         self._new_cursor = cursor
         self._damage = damage
         self._has_fallen = has_fallen
+        self._notifications = notifications
         self._cursor = cursor()  # the publisher's
         self._by_stream: dict[int, StreamBuffer] = {}
 
@@ -134,6 +138,8 @@ class Buffers:
         with self._catalog.mutex:
             streams = [s for s in self._catalog.streams.values() if s.table_id in touched]
             queries = [event_query(self._catalog, stream) for stream in streams]
+        watched = self._notifications.watched()
+        before = {number: self._ends(number) for number in watched if number in self._by_stream}
         for query in queries:
             stream = query.stream
             later = [n for n in notes if n.last_lsn > stream.created_lsn and stream.table_id in n.tables]
@@ -142,7 +148,19 @@ class Buffers:
                 fill = self._publish_stream(query, buffer, later, notes[-1].last_lsn)
                 left += [fill, self.hold] if fill else []
                 self.hold()
+        changed = {number: dict(self._ends(number).items() - ends.items()) for number, ends in before.items()}
+        if any(changed.values()):
+            # Before the round is said to be published: who reads at once waits for that.
+            self._notifications.published(changed)
         return left
+
+    def _ends(self, stream_id: int) -> dict[int, int]:
+        """The newest LSN of each partition of a stream that has one."""
+        buffer = self._by_stream.get(stream_id)
+        if buffer is None:
+            return {}
+        with buffer.mutex:
+            return {n: part.last_lsn for n, part in enumerate(buffer.partitions) if part.last_lsn}
 
     def _publish_stream(
         self, query: EventQuery, buffer: StreamBuffer, notes: Sequence[Note], through_lsn: int

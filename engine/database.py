@@ -30,6 +30,7 @@ from .commits import Commits
 from .duckdb_errors import translated
 from .errors import DucktailError, IoError
 from .live import live_rows
+from .notifications import Notifications
 from .offsets import Offsets
 from .publisher import Publisher
 from .retention import Retention
@@ -63,6 +64,7 @@ class Database:
         self.clock = clock
         self.catalog = Catalog()
         self.sessions = Sessions(lambda: self.fallen)
+        self.notifications = Notifications()
         self.last_reads: dict[tuple[int, int], int] = {}  # (group id, partition) -> microseconds
         self.generation = 0
         self.side: SideFile | None = None
@@ -139,7 +141,13 @@ class Database:
         catalog, clock, settings = self.catalog, self.clock, self.settings
         cursor, utc_cursor = file.cursor, partial(file.cursor, utc=True)
         self.buffers = Buffers(
-            catalog, settings.buffer_bytes_total, clock, utc_cursor, self.damage, self.has_fallen
+            catalog,
+            settings.buffer_bytes_total,
+            clock,
+            utc_cursor,
+            self.damage,
+            self.has_fallen,
+            self.notifications,
         )
         self.buffers.refill(counters.lsn)
         retention_cursor = utc_cursor()

@@ -18,6 +18,7 @@ from .block import Block
 from .cursors import Cursors
 from .frames import Frames
 from .guard import Guard
+from .listening import Listening
 from .names import Names
 from .notices import Notices
 from .portals import Portals
@@ -46,6 +47,7 @@ class Context(Protocol):
     positions: ReadPositions
     prepared: dict[str, Statement]
     portals: Portals
+    listening: Listening
 
     @property
     def cursor(self) -> duckdb.DuckDBPyConnection:

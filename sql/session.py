@@ -22,7 +22,13 @@ import duckdb
 
 from ..engine.asking import ask_maybe
 from ..engine.database import Database
-from ..engine.errors import AdminShutdown, DucktailError, InFailedTransaction
+from ..engine.errors import (
+    AdminShutdown,
+    DucktailError,
+    InFailedTransaction,
+    ProgramLimitExceeded,
+)
+from ..engine.notifications import Notification
 from ..engine.sessions import IDLE, SessionEntry
 from ..engine.waiting import Waiting
 from . import cursor_statements
@@ -32,6 +38,7 @@ from .cursors import Cursors
 from .execution import RUNNERS, prepare
 from .frames import Frames
 from .guard import Guard
+from .listening import Listening
 from .names import Names
 from .notices import Notice, Notices
 from .portals import Portals
@@ -99,6 +106,7 @@ class Session:
         self.notices = Notices()
         self.prepared: dict[str, Statement] = {}
         self.portals = Portals(PORTALS_MAX)
+        self.listening = Listening(database.notifications, self._overrun)
         self.on_ended: Callable[[DucktailError], None] | None = None
         self._statements: dict[tuple[str, tuple[int, ...], int], Statement] = {}
         self._dresses: list[Callable[[Session], None]] = []
@@ -304,6 +312,7 @@ class Session:
                 if self.block.begun:
                     self.block.rollback()
             self.database.sessions.unregister(self.id)
+            self.listening.close()
             self.frames.close()
             self.cursors.close()
         return
@@ -312,6 +321,15 @@ class Session:
     def take_notices(self) -> list[Notice]:
         """What has to be told since the last time."""
         return self.notices.take()
+
+    def take_notifications(self) -> list[Notification]:
+        """What the session is to be told of what it listens to; it must be in no transaction."""
+        return self.listening.take()
+
+    def _overrun(self) -> None:
+        """The session has left too many notifications: it is ended."""
+        if self.on_ended is not None:
+            self.on_ended(ProgramLimitExceeded("too many notifications wait for this session"))
 
     def take_parameter_changes(self) -> dict[str, str]:
         """Reported settings that have changed since the last time."""
@@ -404,6 +422,7 @@ class Session:
 
     def _transaction_ended(self, committed: bool) -> None:
         self.portals.transaction_ended(committed=committed)
+        self.listening.transaction_ended(committed=committed)
         self.positions.transaction_ended(committed=committed)
         self.frames.transaction_ended(committed=committed)
 

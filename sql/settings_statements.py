@@ -179,6 +179,8 @@ def _discard(session: Context, facts: SettingFacts) -> Result:
             raise ActiveTransaction("DISCARD ALL cannot run inside a transaction block")
         session.prepared.clear()
         session.positions.clear()
+        session.portals.clear()
+        session.listening.close()
         _reset(session, SettingFacts(None, "all", None))
     if facts.name in ("all", "temp", "temporary"):
         if session.block.begun and session.names.temporary:

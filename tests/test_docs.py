@@ -57,6 +57,7 @@ NOT_YET = {
     "CreateTopic": "CREATE, ALTER, DROP TOPIC",
     "Publish": "PUBLISH",
     "Listen": "LISTEN",
+    "Notify": "NOTIFY",
     "Unlisten": "UNLISTEN",
     "LeaveGroup": "LEAVE CONSUMER GROUP",
     "ShowMembers": "SHOW MEMBERS",

@@ -200,6 +200,15 @@ class NoticeResponse:
     report: Report
 
 
+@dataclass(frozen=True, slots=True)
+class NotificationResponse:
+    """Something that the session listens to."""
+
+    pid: int
+    channel: str
+    payload: str
+
+
 def _text(text: str) -> bytes:
     # A zero byte ends a string on the wire, so it cannot be in one; lone surrogates are no UTF-8.
     return text.replace("\0", "\ufffd").encode("utf-8", "replace") + b"\0"
@@ -262,6 +271,9 @@ _ENCODERS: dict[type, Callable[[Any], bytes]] = {
     ParameterDescription: _parameter_description,
     CopyInResponse: lambda m: _copy_begins(b"G", m),
     CopyOutResponse: lambda m: _copy_begins(b"H", m),
+    NotificationResponse: lambda m: _message(
+        b"A", _INT32.pack(m.pid), _text(m.channel), _text(m.payload)
+    ),
     CommandComplete: lambda m: _message(b"C", _text(m.tag)),
     ErrorResponse: lambda m: _message(b"E", *_report(m.report)),
     NoticeResponse: lambda m: _message(b"N", *_report(m.report)),
@@ -298,6 +310,7 @@ Message = (
     | CopyInResponse
     | CopyOutResponse
     | CopyDone
+    | NotificationResponse
     | CommandComplete
     | ErrorResponse
     | NoticeResponse

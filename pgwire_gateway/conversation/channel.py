@@ -7,6 +7,7 @@ by the conversation, on any. What crosses between them is a deque and single ass
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 
 from ...engine.errors import DucktailError, ProtocolViolation, QueryCanceled
 from ..codec import Receiver, encode
@@ -126,11 +127,14 @@ class Channel:
         if self._pending or not self._receiver.empty:
             raise Fatal(ProtocolViolation("received unencrypted data after SSL request"))
 
-    def next(self, need: Need = Need.INPUT) -> Steps[Message]:
+    def next(
+        self, need: Need = Need.INPUT, while_idle: Callable[[], None] = lambda: None
+    ) -> Steps[Message]:
         """The next message.
 
         Args:
             need: INPUT for the next request; COPYING within one, which a cancel ends.
+            while_idle: called whenever there is none, before waiting for it.
 
         Raises:
             QueryCanceled: the request has been cancelled.
@@ -140,6 +144,7 @@ class Channel:
         check = self.check_cancelled if need is Need.COPYING else self.check
         check()
         while not self._pending:
+            while_idle()
             yield need
             check()
         message, freed = self._pending.popleft()

@@ -164,7 +164,7 @@ class Conversation:
         requests = Requests(Work(self.channel, self.session))
         requests.ready()
         while True:
-            message = yield from self.channel.next()
+            message = yield from self.channel.next(while_idle=requests.tell)
             yield from requests.answer(message)
 
 
@@ -196,6 +196,11 @@ class Requests:
     def ready(self) -> None:
         """Send ReadyForQuery."""
         self._work.ready()
+
+    def tell(self) -> None:
+        """Send what the session listens to, where no request is under way."""
+        if not self._extended.under_way:
+            self._work.tell()
 
     def answer(self, message: Message) -> Steps[None]:
         """Answer one message; errors are answered too, but for those that end the session."""

@@ -76,6 +76,11 @@ class Extended:
         # Whether these statements are an implicit transaction, whose end asks DuckDB.
         self._shared = False
 
+    @property
+    def under_way(self) -> bool:
+        """Whether something has been executed since the last Sync."""
+        return self._executed
+
     def parse(self, message: Parse) -> Steps[None]:
         """Make a prepared statement; the unnamed one takes the place of the one before."""
         if message.name in self._statements and message.name:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
+from ...engine.notifications import Notification
 from ...engine.values.copy_rows import CopyForm
 from ...engine.waiting import Waiting
 from ...sql.portals import Portals
@@ -193,6 +194,9 @@ class Session(Protocol):
 
     def take_notices(self) -> Sequence[Notice]:
         """What has come up since the last call."""
+
+    def take_notifications(self) -> Sequence[Notification]:
+        """What it listens to, since the last call."""
 
     def take_parameter_changes(self) -> Mapping[str, str]:
         """Reported parameters that have changed since the last call."""

@@ -23,6 +23,7 @@ from ..codec.backend import (
     ErrorResponse,
     Field,
     NoticeResponse,
+    NotificationResponse,
     ParameterStatus,
     ReadyForQuery,
     Report,
@@ -153,7 +154,14 @@ class Work:
             self.channel.send(ParameterStatus(name, value))
         self._changed.clear()
         self.channel.settle()
+        self.tell()
         self.channel.send(ReadyForQuery(self.session.transaction_status))
+
+    def tell(self) -> None:
+        """Send what the session listens to, unless it is in a transaction."""
+        if self.session.transaction_status == "I":
+            for note in self.session.take_notifications():
+                self.channel.send(NotificationResponse(note.pid, note.channel, note.payload))
 
     def _take_news(self) -> None:
         for notice in self.session.take_notices():

@@ -72,6 +72,7 @@ class Connection(asyncio.Protocol):
         self._input: asyncio.Future[None] | None = None
         self._drain: asyncio.Future[None] | None = None
         self._waiting = False
+        self._news = False
         self._answering = True
         self._pressing: asyncio.TimerHandle | None = None
 
@@ -154,6 +155,11 @@ class Connection(asyncio.Protocol):
             _settle(self._input, None)
             if self._pressing is None:
                 self._press(CANCEL_AGAIN_S)
+
+    def news(self) -> None:
+        """The session listens to something, and it has come."""
+        self._news = True
+        _settle(self._input, None)
 
     def end(self, error: DucktailError) -> None:
         """End the session with `error`: at once where it waits, else after the present request."""
@@ -239,7 +245,8 @@ class Connection(asyncio.Protocol):
         if not self._reading and not self._transport.is_closing():
             self._reading = True
             self._transport.resume_reading()
-        if self._channel.idle and not self._channel.over and not self._cancelled_in_copy():
+        news, self._news = self._news, False
+        if self._channel.idle and not self._channel.over and not self._cancelled_in_copy() and not news:
             self._input = self._loop.create_future()
             try:
                 await self._input

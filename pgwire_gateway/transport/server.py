@@ -228,6 +228,7 @@ class Server:
                 self._opened -= 1
             raise
         session.on_ended = guest.ended
+        session.listening.on_news = guest.news
         with self._mutex:
             self._guests[session.id] = guest
         return session
@@ -249,6 +250,11 @@ class Server:
         expected = bytes(SECRET_BYTES) if guest is None else guest.secret
         if hmac.compare_digest(secret, expected) and guest is not None and guest.connection is not None:
             guest.connection.cancel()
+
+    def news(self, guest: Guest) -> None:
+        """A session is to be told of what it listens to; called on any thread."""
+        if guest.connection is not None and self._loop is not None and not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(guest.connection.news)
 
     def ended(self, guest: Guest, error: DucktailError) -> None:
         """The engine has ended a session; called on any thread."""
@@ -282,6 +288,10 @@ class Guest:
     def leave(self, connection: Connection) -> None:
         """The connection is over."""
         self._server.leave(self, connection)
+
+    def news(self) -> None:
+        """The session listens to something, and it has come."""
+        self._server.news(self)
 
     def ended(self, error: DucktailError) -> None:
         """The engine has ended the session."""

@@ -6,6 +6,7 @@ Each rule begins after its opening words. Source: docs/sql.md, "Streams", "Users
 from __future__ import annotations
 
 from ...engine.errors import InvalidTextRepresentation
+from ..text.tokens import QUOTED
 from .grammar import STRING, Grammar, collected
 from .options import Option
 from .statements import Fragment, Name, Statement
@@ -16,6 +17,7 @@ from .statements_other import (
     DropUser,
     Grant,
     Listen,
+    Notify,
     Publish,
     ReportPipeline,
     Revoke,
@@ -85,14 +87,31 @@ def _payload(g: Grammar) -> tuple[str, Fragment]:
     return "value", g.fragment(("WITH",), "a payload: a string, VALUES or SELECT")
 
 
+def _channel(g: Grammar, what: str) -> str:
+    """A channel's name: small letters unless it is quoted, as PostgreSQL has it."""
+    quoted = g.peek() == QUOTED
+    name = g.simple_name(what)
+    return name if quoted else name.lower()
+
+
 def listen(g: Grammar) -> Statement:
-    """LISTEN s"""
-    return Listen(g.simple_name("the name of a topic or stream"))
+    """LISTEN channel"""
+    return Listen(_channel(g, "the name of a stream or channel"))
 
 
 def unlisten(g: Grammar) -> Statement:
-    """UNLISTEN { s | * }"""
-    return Unlisten(None if g.accept("*") else g.simple_name("the name of a topic or stream, or *"))
+    """UNLISTEN { channel | * }"""
+    return Unlisten(None if g.accept("*") else _channel(g, "the name of a stream or channel, or *"))
+
+
+def notify(g: Grammar) -> Statement:
+    """NOTIFY channel [, 'payload']"""
+    channel = _channel(g, "the name of a channel")
+    if not g.accept(","):
+        return Notify(channel, "")
+    if g.peek() != STRING:
+        raise g.expected("a payload: a string")
+    return Notify(channel, g.take().value)
 
 
 def show_checkpoints(g: Grammar) -> Statement:

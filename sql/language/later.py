@@ -43,7 +43,6 @@ from .statements_other import (
     CreateBookmark,
     DropBookmark,
     Grant,
-    Listen,
     Publish,
     ReportPipeline,
     Revoke,
@@ -51,7 +50,6 @@ from .statements_other import (
     ShowCheckpoints,
     ShowNodes,
     ShowPlacement,
-    Unlisten,
 )
 
 
@@ -77,8 +75,6 @@ _STATEMENTS: dict[type[Statement], Later] = {
     CheckStream: Later("CHECK STREAM"),
     ShowChanges: Later("SHOW CHANGES", "Read SELECT * FROM STREAM s."),
     Publish: Later("PUBLISH", _NO_TOPICS),
-    Listen: Later("LISTEN", _POLL),
-    Unlisten: Later("UNLISTEN", _POLL),
     Park: Later("ALTER CONSUMER GROUP ... PARK", "Keep what you cannot process in a table of your own."),
     Release: Later("ALTER CONSUMER GROUP ... RELEASE"),
     ShowMembers: Later("SHOW MEMBERS", _NO_MEMBERS),

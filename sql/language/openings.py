@@ -97,8 +97,9 @@ _ROWS: dict[str, Opening] = {
         others.publish,
         "PUBLISH TO s [KEY expr] [HEADERS json] { 'payload' | VALUES (...) | SELECT ... } [WITH (...)]",
     ),
-    "LISTEN": _row(others.listen, "LISTEN s"),
-    "UNLISTEN": _row(others.unlisten, "UNLISTEN { s | * }"),
+    "LISTEN": _row(others.listen, "LISTEN channel"),
+    "UNLISTEN": _row(others.unlisten, "UNLISTEN { channel | * }"),
+    "NOTIFY": _row(others.notify, "NOTIFY channel [, 'payload']"),
     "GRANT": _row(others.grant, "GRANT privilege, ... ON { t | s | SCHEMA n | DATABASE } TO u"),
     "REVOKE": _row(others.revoke, "REVOKE privilege, ... ON { t | s | SCHEMA n | DATABASE } FROM u"),
 }

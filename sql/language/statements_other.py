@@ -43,6 +43,14 @@ class Listen(Statement):
 
 
 @dataclass(frozen=True, slots=True)
+class Notify(Statement):
+    """NOTIFY channel, payload; '' is none."""
+
+    channel: str
+    payload: str
+
+
+@dataclass(frozen=True, slots=True)
 class Unlisten(Statement):
     """UNLISTEN channel; None is all of them."""
 

@@ -90,6 +90,7 @@ _OURS = (
     "PUBLISH",
     "LISTEN",
     "UNLISTEN",
+    "NOTIFY",
     "GRANT",
     "REVOKE",
     "SUBSCRIBE",
@@ -111,7 +112,6 @@ _OUTSIDE_HINT = "Nothing outside the database can be reached through SQL."
 
 _NOT_SUPPORTED = {
     "LOCK": "A captured table has one writer at a time; no lock need be taken.",
-    "NOTIFY": "PUBLISH sends an event to a topic.",
     "DO": "Send the statements one by one.",
     "REINDEX": None,
     "CLUSTER": None,

@@ -75,6 +75,10 @@ STATEMENTS: dict[str, st.Statement] = {
     "SHOW CHANGES FOR t SINCE 500": st.ShowChanges(name("t"), 500),
     "LISTEN s": other.Listen("s"),
     "UNLISTEN *": other.Unlisten(None),
+    "LISTEN Upper": other.Listen("upper"),
+    'LISTEN "Upper"': other.Listen("Upper"),
+    "NOTIFY c": other.Notify("c", ""),
+    "NOTIFY c, 'it''s'": other.Notify("c", "it's"),
     "UNLISTEN s": other.Unlisten("s"),
     "PUBLISH TO s 'payload'": other.Publish(name("s"), st.Fragment("'payload'")),
     "PUBLISH INTO s KEY 'a' || 'b' HEADERS '{}' 'payload'": other.Publish(

@@ -179,6 +179,9 @@ class Session:
     def take_notices(self) -> list[Any]:
         return []
 
+    def take_notifications(self) -> list[Any]:
+        return []
+
     def take_parameter_changes(self) -> dict[str, str]:
         return {}
 

@@ -1,0 +1,59 @@
+"""A session's part in LISTEN, UNLISTEN and NOTIFY, which a transaction's end makes hold.
+
+Source: docs/sql.md, "Notifications".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ..engine.notifications import Listener, Notification, Notifications
+
+
+class Listening:
+    """What a session listens to, and what it will say once its transaction is committed.
+
+    Args:
+        hub: the database's.
+        overrun: told, from any thread, that the session has left too much unread.
+
+    Attributes:
+        on_news: told, from any thread, that there is something to take.
+    """
+
+    def __init__(self, hub: Notifications, overrun: Callable[[], None]) -> None:
+        self.on_news: Callable[[], None] = lambda: None
+        self._hub = hub
+        self._listener = Listener(lambda: self.on_news(), overrun)
+        self._later: list[Callable[[], None]] = []
+        self._said: set[Notification] = set()
+
+    def do(self, action: Callable[[Notifications, Listener], None], *, later: bool) -> None:
+        """Do it now, or when the transaction that is open has been committed."""
+        if later:
+            self._later.append(lambda: action(self._hub, self._listener))
+        else:
+            action(self._hub, self._listener)
+
+    def say(self, note: Notification, *, later: bool) -> None:
+        """NOTIFY; the same twice in a transaction is said once."""
+        if not later:
+            self._hub.notify(note)
+        elif note not in self._said:
+            self._said.add(note)
+            self._later.append(lambda: self._hub.notify(note))
+
+    def transaction_ended(self, *, committed: bool) -> None:
+        """What was to be done at a commit is done, or forgotten."""
+        actions, self._later = self._later, []
+        self._said.clear()
+        for action in actions if committed else ():
+            action()
+
+    def take(self) -> list[Notification]:
+        """What is to be told since the last time."""
+        return self._hub.take(self._listener)
+
+    def close(self) -> None:
+        """Listen no more."""
+        self._hub.unlisten(self._listener, None)
