@@ -23,6 +23,7 @@ from functools import partial
 from pathlib import Path
 
 import duckdb
+from duckdb.func import FunctionNullHandling
 
 from .buffers import Buffers
 from .clock import Clock, SystemClock
@@ -133,7 +134,12 @@ class Database:
         """Make everything that is made from the file; the threads last, when nothing can fail any more."""
         self._file = file
         file.connection.create_function(
-            schema.LIVE_FUNCTION, self._live, ["VARCHAR"], "VARCHAR", side_effects=True
+            schema.LIVE_FUNCTION,
+            self._live,
+            ["VARCHAR", "VARCHAR"],
+            "VARCHAR",
+            null_handling=FunctionNullHandling.SPECIAL,
+            side_effects=True,
         )
         counters = self._load(accept_loss=accept_loss)
         for opener in self._openers:
@@ -290,13 +296,13 @@ class Database:
         cursor.close()
         return counters
 
-    def _live(self, kind: str) -> str:
-        """Rows of a live view; what was committed before it was asked is in them."""
+    def _live(self, kind: str, account: str | None) -> str:
+        """Rows of a live view, as an account is told; what was committed before it was asked is in them."""
         future = self.publisher.wait_for(self.commits.last_lsn)
         if future is not None:
             with suppress(TimeoutError):
                 future.result(LIVE_WAIT_S)
-        return live_rows(self, kind)
+        return live_rows(self, kind, account)
 
     # The side file.
 

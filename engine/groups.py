@@ -33,11 +33,16 @@ def find_group(catalog: Catalog, stream: Stream, name: str, transaction: Transac
         if group is not None and group.group_id in transaction.dropped_groups:
             group = None
     if group is None:
-        raise UndefinedObject(
-            f'consumer group "{name}" of stream "{stream.name}" does not exist',
-            hint=f"CREATE CONSUMER GROUP {ident(name)} ON {ident(stream.name)} makes it.",
-        )
+        raise missing_group(stream, name)
     return group
+
+
+def missing_group(stream: Stream, name: str) -> UndefinedObject:
+    """The error of a group that is not there."""
+    return UndefinedObject(
+        f'consumer group "{name}" of stream "{stream.name}" does not exist',
+        hint=f"CREATE CONSUMER GROUP {ident(name)} ON {ident(stream.name)} makes it.",
+    )
 
 
 def create_group(

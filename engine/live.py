@@ -21,6 +21,7 @@ from .buffers import Buffers
 from .clock import Clock
 from .log import EVENT_NAMES, event_query, shown_name
 from .offsets import Offsets, Position
+from .rights import Rights, group_item, relation
 from .sessions import Sessions
 from .settings import Settings
 from .streams import OPERATIONS, Catalog, Group, Stream
@@ -39,6 +40,7 @@ class LiveSource(Protocol):
     """What the views need of an open database (`database.Database`)."""
 
     catalog: Catalog
+    rights: Rights
     buffers: Buffers
     offsets: Offsets
     last_reads: dict[tuple[int, int], int]
@@ -51,10 +53,35 @@ class LiveSource(Protocol):
         """A cursor of the engine's own."""
 
 
-def live_rows(database: LiveSource, kind: str) -> str:
-    """The rows of one view as a JSON array."""
+def live_rows(database: LiveSource, kind: str, account: str | None) -> str:
+    """The rows of one view as a JSON array.
+
+    Args:
+        account: who asks: he is told of what he has a right on; None is the owner of the database.
+    """
     rows = KINDS.get(kind)
-    return json.dumps(list(rows(database)) if rows else [])
+    if rows is None:
+        return "[]"
+    if account is None:
+        return json.dumps(list(rows(database)))
+    user = database.rights.users.get(account)
+    if user is None:
+        return "[]"
+    told = user.superuser
+    return json.dumps([row for row in rows(database) if told or _is_told(database.rights, account, row)])
+
+
+def _is_told(rights: Rights, user: str, row: Row) -> bool:
+    """Whether a user who is no superuser may know of what a row is about."""
+    if "stream_name" in row:
+        stream = relation(row["schema_name"], row["stream_name"])
+        if "group_name" not in row:
+            return rights.sees(user, stream)
+        group = group_item(row["schema_name"], row["stream_name"], row["group_name"])
+        return rights.sees(user, group) or rights.owners.get(stream) == user
+    if "user_name" in row:
+        return str(row["user_name"]).lower() == user
+    return bool(row["name"] != "allowed_directories")
 
 
 def _time(us: int | None) -> str | None:

@@ -22,6 +22,8 @@ from .block import Block
 from .cursors import Cursors
 from .guard import Guard
 from .results import Batch
+from .rights.access import Access
+from .rights.telling import as_told
 from .variables import Variables
 
 T = TypeVar("T")
@@ -42,6 +44,7 @@ class Calls:
         block: Block,
         cursors: Cursors,
         variables: Variables,
+        access: Access,
         renew: Callable[[], None],
     ) -> None:
         self._database = database
@@ -50,6 +53,7 @@ class Calls:
         self._block = block
         self._cursors = cursors
         self._variables = variables
+        self._access = access
         self._renew = renew
 
     def run(self, work: Callable[[], Waiting[T]]) -> Waiting[T]:
@@ -112,7 +116,8 @@ class Calls:
         raise told from error
 
     def told(self, error: DucktailError) -> DucktailError:
-        """An error as it is told: where DuckDB has given the database up, that is what it is of."""
+        """An error as it is told: to whom it may be, and where DuckDB has given the database up, of that."""
+        error = as_told(self._access, error)
         if isinstance(error, IoError) and error.message.startswith(UNKNOWN):
             return error
         if self._guard.warned is not None:

@@ -32,9 +32,10 @@ from .language import statements_other as sto
 from .language.later import refuse_later
 from .language.parse import Query, has_scan, parameter_types, parse
 from .results import Result, ResultColumn
-from .rights import user_statements
-from .rights.permission import without_password
+from .rights import permission, user_statements
+from .rights.made import owning
 from .rights.plan import refuse_passwords
+from .rights.telling import without_password
 from .running import bound_with_types
 from .scan_relation import HIDDEN_LSN
 from .statement import Description, Statement
@@ -86,6 +87,8 @@ def _read(session: Context, text: str) -> tuple[Classified, object]:
 def is_inline(session: Context, statement: Statement) -> bool:
     """Whether running a statement now takes no DuckDB work: BEGIN, SHOW, a plain read of a stream."""
     classified = statement.classified
+    if session.access.limited:
+        return False  # What it may do is asked first.
     if session.cursors.has_open_result:
         return False  # Its rest has to be taken first.
     if isinstance(statement.node, Query):
@@ -105,6 +108,7 @@ def describe(session: Context, statement: Statement) -> Description:
         DucktailError: what is wrong with it.
     """
     with session.looking():
+        permission.check(session, statement, (), permission.How(runs=False))
         return DESCRIBERS.get(statement.classified.kind, _nothing)(session, statement)
 
 
@@ -287,7 +291,7 @@ RUNNERS: dict[Kind, Runner] = {
     Kind.OURS: _run_ours,
     Kind.READ: _files_checked(_with_scans(staged.run_read, scans.run_query)),
     Kind.DML: _files_checked(_with_scans(staged.run_write, scans.run_write)),
-    Kind.DDL: _files_checked(_with_scans(staged.run_definition, scans.run_definition)),
+    Kind.DDL: owning(_files_checked(_with_scans(staged.run_definition, scans.run_definition))),
     Kind.TRANSACTION: transaction_statements.run,
     Kind.SETTING: settings_statements.run,
     Kind.EXPLAIN: _files_checked(prepared.explain),
@@ -296,6 +300,20 @@ RUNNERS: dict[Kind, Runner] = {
     Kind.UTILITY: utilities.run,
     Kind.REFUSED: _refused,
 }
-RUNNERS[Kind.EXECUTE] = prepared.execute_with(RUNNERS)
-RUNNERS[Kind.CURSOR] = cursor_statements.run_with(RUNNERS)
-RUNNERS[Kind.COPY] = _files_checked(copying.run_with(RUNNERS, scans.run_copy))
+
+
+def _permitted(runner: Runner) -> Runner:
+    """The runner, behind a look at what its session may do."""
+
+    def run(session: Context, statement: Statement, parameters: tuple[object, ...]) -> Waiting[Result]:
+        permission.check(session, statement, parameters)
+        return (yield from runner(session, statement, parameters))
+
+    return run
+
+
+# For statements that stand in others: the session itself looks at those that come alone.
+INNER = {kind: _permitted(runner) for kind, runner in RUNNERS.items()}
+RUNNERS[Kind.EXECUTE] = prepared.execute_with(INNER)
+RUNNERS[Kind.CURSOR] = cursor_statements.run_with(INNER)
+RUNNERS[Kind.COPY] = _files_checked(copying.run_with(INNER, scans.run_copy))

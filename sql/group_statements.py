@@ -10,7 +10,7 @@ from dataclasses import astuple
 
 import duckdb
 
-from ..engine import groups
+from ..engine import groups, rights
 from ..engine.asking import ask, ask_maybe
 from ..engine.duckdb_errors import translated
 from ..engine.errors import (
@@ -19,7 +19,6 @@ from ..engine.errors import (
     InvalidTextRepresentation,
     UndefinedObject,
 )
-from ..engine.groups import find_group
 from ..engine.moving import lock_group
 from ..engine.places import Place, lsns_at
 from ..engine.storage.schema import LIVE_VIEWS
@@ -47,6 +46,7 @@ def create_group(session: Context, made: st.CreateGroup, parameters: Values) -> 
     def work(transaction: Transaction) -> Waiting[None]:
         yield from _with_writer_lock(session, transaction)
         groups.create_group(session.database, transaction, stream, name, start, on_gap)
+        _owned(session, transaction, stream, name)
 
     try:
         yield from session.block.unit(work)
@@ -55,6 +55,13 @@ def create_group(session: Context, made: st.CreateGroup, parameters: Values) -> 
             raise
         session.notices.add(f'consumer group "{name}" already exists, skipping', sqlstate="42710")
     return Result.command("CREATE CONSUMER GROUP")
+
+
+def _owned(session: Context, transaction: Transaction, stream: Stream, name: str) -> None:
+    """A group belongs to who made it."""
+    item, owner = rights.group_item(stream.schema, stream.name, name), session.access.owner
+    if owner is not None:
+        rights.add(session.database, transaction, rights.PutOwner(item, owner))
 
 
 def _start(session: Context, stream: Stream, place: st.Place, parameters: Values) -> Place:
@@ -115,9 +122,12 @@ def drop_group(session: Context, dropped: st.DropGroup, parameters: Values) -> W
 
     def work(transaction: Transaction) -> Waiting[None]:
         yield from _with_writer_lock(session, transaction)
-        group = find_group(session.database.catalog, stream, name, transaction)
+        group = session.access.group(stream, name, transaction)
         yield from lock_group(session.database.offsets, transaction, group, session.block.lock_timeout_ms)
         groups.drop_group(session.database, transaction, group)
+        if session.database.rights.users:
+            item = rights.group_item(stream.schema, stream.name, group.name)
+            rights.add(session.database, transaction, rights.Forget(item))
 
     if dropped.if_exists and not _there_is(session, stream, name):
         session.notices.add(f'consumer group "{name}" does not exist, skipping')
@@ -128,7 +138,7 @@ def drop_group(session: Context, dropped: st.DropGroup, parameters: Values) -> W
 
 def _there_is(session: Context, stream: Stream, name: str) -> bool:
     try:
-        find_group(session.database.catalog, stream, name, session.block.transaction)
+        session.access.group(stream, name, session.block.transaction, use=False)
     except UndefinedObject:
         return False
     return True
@@ -144,7 +154,7 @@ def set_group(session: Context, asked: st.SetGroup, parameters: Values) -> Waiti
     def work(transaction: Transaction) -> Waiting[None]:
         # As all that writes group_catalog, under the writer lock: DuckDB fails two that meet there.
         yield from session.database.transactions.lock_for(transaction, session.block.lock_timeout_ms)
-        group = find_group(session.database.catalog, stream, name, transaction)
+        group = session.access.group(stream, name, transaction)
         yield from lock_group(session.database.offsets, transaction, group, session.block.lock_timeout_ms)
         groups.set_on_gap(session.database, transaction, group, on_gap)
 
@@ -174,11 +184,11 @@ def seek_group(session: Context, asked: st.SeekGroup, parameters: Values) -> Wai
     # What was committed before this statement is readable, so it may be skipped.
     yield from session.database.publisher.wait_published(session.database.commits.last_lsn)
     if asked.dry_run:
-        group = find_group(session.database.catalog, stream, name, session.block.transaction)
+        group = session.access.group(stream, name, session.block.transaction)
         return _moved(plan(session.block.transaction, group))
 
     def work(transaction: Transaction) -> Waiting[list[groups.Shift]]:
-        group = find_group(session.database.catalog, stream, name, transaction)
+        group = session.access.group(stream, name, transaction)
         yield from lock_group(session.database.offsets, transaction, group, session.block.lock_timeout_ms)
         moved = plan(transaction, group)
         key = (stream.stream_id, group.group_id)
@@ -200,7 +210,7 @@ def _moved(shifts: list[groups.Shift]) -> Result:
 def describe_group(session: Context, asked: st.DescribeGroup, parameters: Values) -> Waiting[Result]:
     """DESCRIBE CONSUMER GROUP: its definition and how far it is, a property a row."""
     stream = session.names.stream(asked.stream.parts, asked.stream.position)
-    group = find_group(session.database.catalog, stream, text(asked.group, parameters), None)
+    group = session.access.group(stream, text(asked.group, parameters), None, use=False)
     yield from session.database.publisher.wait_published(session.database.commits.last_lsn)
     names = [name for name, _ in LIVE_VIEWS["consumer_groups"]]
     row = ask_maybe(

@@ -39,6 +39,8 @@ class Names:
         self.temporary: set[str] = set()  # names of temporary tables made in this session
         # Only the session's own cursor sees its temporary tables: the session tells.
         self.is_temporary: Callable[[str], bool] = lambda name: name in self.temporary
+        # What the session may know of; the rest is not there.
+        self.sees: Callable[[Key], bool] = lambda key: True
 
     @property
     def schema(self) -> str:
@@ -129,7 +131,7 @@ class Names:
             [self._database.catalog_name, name],
         ).fetchall()
         path = {DEFAULT_SCHEMA, *(schema.lower() for schema in self.path)}
-        return any(row[0] in path for row in rows)
+        return any(row[0] in path and self.sees((row[0], name.lower())) for row in rows)
 
     def made_key(self, parts: tuple[str, ...]) -> tuple[str, str]:
         """(schema, name) in small letters of something that is to be made, or of a kind without a path."""
@@ -148,6 +150,10 @@ class Names:
             [self._database.catalog_name, *key],
         )
         return None if row is None else "view" if row[0] == "VIEW" else "table"
+
+    def cursor(self) -> duckdb.DuckDBPyConnection:
+        """The cursor on which names are looked up."""
+        return self._cursor()
 
     def has_schema(self, name: str) -> bool:
         """Whether there is this schema."""
@@ -173,10 +179,9 @@ class Names:
         """The stream of this name, if there is one."""
         parts = self._without_catalog(parts)
         streams = self._database.catalog.streams
-        if len(parts) == 2:
-            return streams.get(fold(*parts))
-        found = (streams.get(fold(schema, parts[0])) for schema in self.path)
-        return next((stream for stream in found if stream is not None), None)
+        keys = [fold(*parts)] if len(parts) == 2 else [fold(schema, parts[0]) for schema in self.path]
+        found = (streams.get(key) for key in keys)
+        return next((s for s in found if s is not None and self.sees(s.key)), None)
 
     def stream(self, parts: tuple[str, ...], position: int = 0) -> Stream:
         """The stream of this name.
@@ -201,13 +206,5 @@ class Names:
         )
 
     def _there_is(self, parts: tuple[str, ...]) -> bool:
-        schema, name = self.table_key(parts)
-        if schema == TEMPORARY:
-            return True
-        row = ask_maybe(
-            self._cursor(),
-            "SELECT count(*) FROM information_schema.tables WHERE table_catalog = $1 "
-            "AND lower(table_schema) = $2 AND lower(table_name) = $3",
-            [self._database.catalog_name, schema, name],
-        )
-        return row is not None and bool(row[0])
+        key = self.table_key(parts)
+        return key[0] == TEMPORARY or (self.kind_of(key) is not None and self.sees(key))

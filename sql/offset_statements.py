@@ -11,7 +11,6 @@ from __future__ import annotations
 from concurrent.futures import Future
 
 from ..engine.errors import SerializationFailure
-from ..engine.groups import find_group
 from ..engine.offsets import Request, going_back
 from ..engine.places import check_commit, check_lsns
 from ..engine.streams import Group, Stream
@@ -46,7 +45,7 @@ def _commit(
     lsns: dict[int, int] | None,
 ) -> Waiting[None]:
     stream = session.names.stream(asked.stream.parts, asked.stream.position)
-    group = find_group(session.database.catalog, stream, group_name, session.block.transaction)
+    group = session.access.group(stream, group_name, session.block.transaction)
     began: dict[int, int] = {}
     seeks: int | None = None
     if lsns is None:

@@ -13,7 +13,6 @@ from dataclasses import dataclass, replace
 
 from ..engine.asking import ask
 from ..engine.errors import InvalidParameterValue
-from ..engine.groups import find_group
 from ..engine.places import check_no_hole
 from ..engine.scan import Scan, ScanRange, gone
 from ..engine.streams import Group, Stream
@@ -75,7 +74,7 @@ def open_scan(session: Context, wanted: st.Scan, parameters: Values, pruning: Pr
     group = None
     if wanted.group is not None:
         name = text(wanted.group, parameters)
-        group = find_group(session.database.catalog, stream, name, session.block.transaction)
+        group = session.access.group(stream, name, session.block.transaction)
     through_lsn = yield from _end_lsn(session)
     partitions = _partitions(stream, wanted, parameters, pruning)
     committed: dict[int, int] = {}

@@ -86,7 +86,6 @@ def execute_with(runners: dict[Kind, Runner]) -> Runner:
             except duckdb.Error as error:
                 raise translated(error) from error
             values = tuple(row or ())
-        permission.check(session, inner, values)
         return (yield from runners[inner.classified.kind](session, inner, values))
 
     return run
@@ -131,6 +130,7 @@ def explain(session: Context, statement: Statement, parameters: tuple[object, ..
     facts = statement.classified.explain
     assert facts is not None
     inner = yield from session.parse(facts.inner)
+    permission.check(session, inner, parameters, permission.How(explains=True))
     kind = inner.classified.kind
     if kind is Kind.OURS:
         _ = inner.description

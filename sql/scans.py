@@ -26,7 +26,6 @@ from ..engine.errors import (
     UndefinedFunction,
     UndefinedTable,
 )
-from ..engine.groups import find_group
 from ..engine.log import EVENT_TYPES
 from ..engine.quoting import ident
 from ..engine.scan import Scan
@@ -79,7 +78,7 @@ def explainable(session: Context, query: Query) -> str:
     for scan in query.scans:
         stream = session.names.stream(scan.stream.parts, scan.stream.position)
         if isinstance(scan.group, str):
-            find_group(session.database.catalog, stream, scan.group, session.block.transaction)
+            session.access.group(stream, scan.group, session.block.transaction)
         view = stream.name if changes_of(session, scan) is None else view_name(stream)
         pieces.append(relation_of(scan, f"{ident(stream.schema)}.{ident(view)}"))
     return cut(query.text, pieces)

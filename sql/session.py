@@ -44,7 +44,7 @@ from .notices import Notice, Notices
 from .portals import Portals
 from .positions import ReadPositions
 from .results import CopyIn, Result
-from .rights import permission
+from .rights import permission, visible
 from .rights.access import Access
 from .settings_statements import renew_values, restore_values, set_variable
 from .statement import Statement
@@ -136,7 +136,14 @@ class Session:
         self.access = Access(database, account, lambda: self.block.transaction)
         self.variables.values["is_superuser"] = "on" if self.access.superuser else "off"
         self.calls = Calls(
-            database, self.guard, self.entry, self.block, self.cursors, self.variables, self._renew
+            database,
+            self.guard,
+            self.entry,
+            self.block,
+            self.cursors,
+            self.variables,
+            self.access,
+            self._renew,
         )
         self.calls.mark(IDLE)
         with self.guard.alone():
@@ -145,6 +152,7 @@ class Session:
                 self.cursors.renew()
                 self.names = Names(database, self._looking_cursor)
                 self.names.is_temporary = self._is_temporary
+                self.names.sees = self.access.sees
                 self.frames = Frames(self.cursor, self.names, self._forget_plans)
                 for name, value in (settings or {}).items():
                     set_variable(self, name, (value,), local=False)
@@ -152,6 +160,8 @@ class Session:
             except BaseException:
                 database.sessions.unregister(self.id)
                 raise
+        if account is not None:
+            self.dress(visible.attach)
 
     @property
     def cursor(self) -> duckdb.DuckDBPyConnection:

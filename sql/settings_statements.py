@@ -10,7 +10,13 @@ import pyarrow as pa
 
 from ..engine.asking import ask_maybe
 from ..engine.duckdb_errors import translated
-from ..engine.errors import ActiveTransaction, DucktailError, InsufficientPrivilege, UndefinedObject
+from ..engine.errors import (
+    ActiveTransaction,
+    DucktailError,
+    InsufficientPrivilege,
+    InvalidSchemaName,
+    UndefinedObject,
+)
 from ..engine.quoting import ident, literal
 from ..engine.table import RESERVED_PREFIX
 from ..engine.waiting import Waiting
@@ -97,7 +103,7 @@ def _check_path(session: Context, value: str) -> None:
     """Names without a schema are the user's: not ours, and of no other database.
 
     Raises:
-        InsufficientPrivilege: 42501.
+        InsufficientPrivilege: 42501. InvalidSchemaName: 3F000, one that the session may not know of.
     """
     for part in _path(value):
         catalog, _, schema = part.rpartition(".")
@@ -107,6 +113,8 @@ def _check_path(session: Context, value: str) -> None:
                 f'"{part}" cannot be on the search path',
                 hint=f"Name what is in schema {OURS} with it: {OURS}.streams.",
             )
+        if session.access.limited and not session.access.sees_schema(schema):
+            raise InvalidSchemaName(f'schema "{schema}" does not exist')
 
 
 def _set_in_duckdb(session: Context, found: Variable, value: str) -> None:
@@ -204,7 +212,14 @@ def _drop_temporary(session: Context, name: str) -> None:
 
 
 def _set_variable(session: Context, statement: Statement) -> Result:
-    """SET VARIABLE: DuckDB's own variables, a session's alone."""
+    """SET VARIABLE: DuckDB's own variables, a session's alone.
+
+    Raises:
+        InsufficientPrivilege: 42501, one of ours: by them the catalog knows who asks.
+    """
+    facts = statement.classified.setting
+    if facts is not None and facts.name.lower().startswith(RESERVED_PREFIX):
+        raise InsufficientPrivilege(f'names that begin with "{RESERVED_PREFIX}" are ducktail\'s own')
     try:
         session.cursor.execute(statement.text).fetchall()
     except duckdb.Error as error:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ..engine import alterations, definitions
+from ..engine import alterations, definitions, rights
 from ..engine.asking import ask_maybe
 from ..engine.errors import (
     ActiveTransaction,
@@ -12,10 +13,10 @@ from ..engine.errors import (
     InvalidTextRepresentation,
     NotSupported,
 )
-from ..engine.groups import find_group
 from ..engine.log import EVENT_COLUMNS
 from ..engine.storage.schema import LIVE_VIEWS
 from ..engine.streams import DEFAULT_BUFFER_BYTES, DEFAULT_RETENTION_US, Stream
+from ..engine.transaction import Transaction
 from ..engine.waiting import Waiting
 from .context import Context
 from .language import statements as st
@@ -99,7 +100,26 @@ def create_stream(session: Context, made: st.CreateStream, parameters: Values) -
     yield from definitions.create_stream(
         session.database, session.id, session.cursor, spec, session.block.lock_timeout_ms
     )
+    owner = session.access.owner
+    if owner is not None:
+        yield from _change_rights(session, [rights.PutOwner(rights.relation(schema, name), owner)])
     return Result.command("CREATE STREAM")
+
+
+def _change_rights(session: Context, changes: Sequence[rights.Change]) -> Waiting[None]:
+    """Owner and grants follow a stream, whose own transaction is over.
+
+    Where the process ends in between, a new stream is the superusers' alone, and a dropped one's rights are
+    void as soon as its name is given again.
+    """
+
+    def work(transaction: Transaction) -> Waiting[None]:
+        yield from session.database.transactions.lock_for(transaction, session.block.lock_timeout_ms)
+        for change in changes:
+            rights.add(session.database, transaction, change)
+
+    if changes:
+        yield from session.block.unit(work)
 
 
 def _spec(made: st.CreateStream, schema: str, name: str, key: tuple[str, ...]) -> definitions.StreamSpec:
@@ -149,6 +169,13 @@ def rename_stream(session: Context, asked: st.RenameStream, parameters: Values) 
     yield from alterations.rename_stream(
         session.database, session.id, session.cursor, stream, asked.new, session.block.lock_timeout_ms
     )
+    yield from _change_rights(
+        session,
+        [
+            rights.Rename(item, rights.Item(item.kind, item.schema, asked.new.lower(), item.group))
+            for item in session.access.rights.about(stream.schema, stream.name)
+        ],
+    )
     return Result.command("ALTER STREAM")
 
 
@@ -163,6 +190,8 @@ def drop_stream(session: Context, dropped: st.DropStream, parameters: Values) ->
     yield from definitions.drop_stream(
         session.database, session.id, session.cursor, stream, dropped.cascade, session.block.lock_timeout_ms
     )
+    about = session.access.rights.about(stream.schema, stream.name)
+    yield from _change_rights(session, [rights.Forget(item) for item in about])
     return Result.command("DROP STREAM")
 
 
@@ -260,7 +289,7 @@ def show(session: Context, asked: st.Statement, parameters: Values) -> Waiting[R
         values += [stream.schema, stream.name]
     if isinstance(asked, st.ShowOffsets):
         assert stream is not None
-        group = find_group(session.database.catalog, stream, text(asked.group, parameters), None)
+        group = session.access.group(stream, text(asked.group, parameters), None, use=False)
         where.append("group_name = $3")
         values.append(group.name)
     if isinstance(asked, st.ShowStreams) and asked.like is not None:
@@ -284,7 +313,7 @@ def show_read_position(session: Context, asked: st.ShowReadPosition, parameters:
     """SHOW READ POSITION: what COMMIT OFFSETS would commit, as the map that its AT takes."""
     stream = session.names.stream(asked.stream.parts, asked.stream.position)
     name = text(asked.group, parameters)
-    group = find_group(session.database.catalog, stream, name, session.block.transaction)
+    group = session.access.group(stream, name, session.block.transaction)
     seeks = session.database.offsets.seeks(group.group_id)
     position = session.positions.get((stream.stream_id, group.group_id), group.name, seeks)
     return text_rows(POSITION_COLUMNS, [[format_positions(position.lsns)]], "SHOW READ POSITION")
@@ -303,7 +332,8 @@ def describe_stream(session: Context, asked: st.DescribeStream, parameters: Valu
         [stream.schema, stream.name],
     )
     assert row is not None
-    group_names = [g.name for g in session.database.catalog.groups_of(stream.stream_id)]
+    all_groups = session.database.catalog.groups_of(stream.stream_id)
+    group_names = [g.name for g in all_groups if session.access.sees_group(stream, g)]
     rows: list[list[object]] = [[name, value] for name, value in zip(names, row, strict=True)]
     rows.append(["consumer_groups", ", ".join(sorted(group_names)) or None])
     rows.append(["event_columns", ", ".join(f"{name} {type_}" for name, type_ in EVENT_COLUMNS)])

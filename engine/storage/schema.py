@@ -173,15 +173,18 @@ LIVE_VIEWS: dict[str, tuple[tuple[str, str], ...]] = {
 }
 
 LIVE_FUNCTION = "ducktail_live"
+# A session's cursors say in it for whom they ask; the owner of the database has none.
+ACCOUNT_VARIABLE = "__ducktail_account"
 
 
 def live_view_sql(name: str, columns: Sequence[tuple[str, str]]) -> str:
     """The view over one kind of live rows: JSON objects in, typed columns out."""
     shape = "[{" + ", ".join(f'"{column}": "{type_}"' for column, type_ in columns) + "}]"
     picked = ", ".join(f"r.{ident(column)}" for column, _ in columns)
+    asker = f"getvariable('{ACCOUNT_VARIABLE}')::VARCHAR"
     return (
         f"CREATE OR REPLACE VIEW {SCHEMA}.{ident(name)} AS SELECT {picked} FROM "
-        f"(SELECT unnest(from_json({LIVE_FUNCTION}({literal(name)}), {literal(shape)})) AS r)"
+        f"(SELECT unnest(from_json({LIVE_FUNCTION}({literal(name)}, {asker}), {literal(shape)})) AS r)"
     )
 
 

@@ -11,7 +11,7 @@ import duckdb
 from ...engine.clock import SystemClock
 from ...engine.version import VERSION
 from ...sql.variables import SERVER_VERSION
-from . import fixed_tables, functions, session
+from . import fixed_tables, functions, session, told
 from .places import CATALOG, HOME
 from .rewrite import rewrite
 
@@ -53,7 +53,7 @@ def _make(cursor: duckdb.DuckDBPyConnection, database: Home) -> None:
     macros = functions.macros(database.catalog_name, database.name, version, SystemClock().now_us())
     cursor.execute("BEGIN")
     fixed_tables.make(cursor)
-    for statement in _macro_statements(macros):
+    for statement in (*_macro_statements(macros), *told.statements()):
         cursor.execute(statement)
     cursor.execute("COMMIT")
     rewrite(WARMING)

@@ -50,7 +50,7 @@ def base_views() -> dict[str, str]:
     return {
         "duck_schemas": f"""
             SELECT schema_name, comment, {namespace_sql("schema_name", "false")} AS oid
-            FROM duckdb_schemas()
+            FROM {HOME}.schemas()
             WHERE database_name = {SERVED} AND parent_schema IS NULL
               AND schema_name NOT IN ('pg_catalog', 'information_schema')""",
         "duck_objects": numbered(
@@ -62,14 +62,14 @@ def base_views() -> dict[str, str]:
                    c.column_index::SMALLINT AS number, c.column_name, c.comment, c.column_default,
                    c.is_nullable, c.data_type, c.is_generated, c.generation_expression,
                    t.* EXCLUDE (head), {_modifier("c.data_type")} AS type_modifier
-            FROM (SELECT *, {HEAD} AS type_head FROM duckdb_columns()) AS c
+            FROM (SELECT *, {HEAD} AS type_head FROM {HOME}.columns()) AS c
             JOIN {HOME}.duck_relations AS r
               ON r.table_oid = c.table_oid AND r.database_name = c.database_name
             JOIN {HOME}.fixed_duck_types AS t ON t.head = c.type_head
             ORDER BY relation, number""",
-        "duck_column_lists": """
+        "duck_column_lists": f"""
             SELECT database_name, table_oid, list(column_name ORDER BY column_index) AS names
-            FROM duckdb_columns() WHERE NOT internal GROUP BY database_name, table_oid""",
+            FROM {HOME}.columns() WHERE NOT internal GROUP BY database_name, table_oid""",
         "duck_keys": numbered(_objects(keys), str(INDEX), "path, place_in_list"),
         "duck_indexes": f"""
             SELECT k.*, r.oid AS relation
@@ -80,7 +80,7 @@ def base_views() -> dict[str, str]:
         "duck_sequences": f"""
             SELECT o.*, s.start_value, s.min_value, s.max_value, s.increment_by, s.cycle, s.last_value
             FROM (SELECT * FROM ({numbered(_objects([_sequences(shown)]), str(SEQUENCE))})) AS o
-            JOIN duckdb_sequences() AS s
+            JOIN {HOME}.sequences() AS s
               ON s.sequence_oid = o.table_oid AND s.database_name = o.database_name""",
         "duck_types": numbered(_types()),
         "duck_roles": f"""
@@ -116,7 +116,7 @@ def _branch(source: str, **values: str) -> str:
 
 def _tables(shown: str) -> str:
     return _branch(
-        f"duckdb_tables() WHERE {shown.format('table_name')}",
+        f"{HOME}.tables() WHERE {shown.format('table_name')}",
         kind="'r'", name="table_name", row_count="estimated_size", column_count="column_count",
         has_index="has_primary_key OR index_count > 0", checks="check_constraint_count",
     )  # fmt: skip
@@ -124,7 +124,7 @@ def _tables(shown: str) -> str:
 
 def _views(here: str) -> str:
     return _branch(
-        f"duckdb_views() WHERE {here} AND NOT internal AND NOT starts_with(view_name, {literal(OUR_PREFIX)})",
+        f"{HOME}.views() WHERE {here} AND NOT internal AND NOT starts_with(view_name, {literal(OUR_PREFIX)})",
         kind="'v'", name="view_name", table_oid="view_oid", column_count="column_count", definition="sql",
     )  # fmt: skip
 
@@ -132,7 +132,7 @@ def _views(here: str) -> str:
 def _indexes(shown: str) -> str:
     """Indexes that were made; `keys` are texts of columns (as SQL quotes them) or of expressions."""
     return _branch(
-        f"duckdb_indexes() WHERE {shown.format('table_name')}",
+        f"{HOME}.indexes() WHERE {shown.format('table_name')}",
         kind="'i'", table_name="table_name", name="index_name", is_unique="is_unique",
         keys="expressions::VARCHAR[]",
     )  # fmt: skip
@@ -141,7 +141,7 @@ def _indexes(shown: str) -> str:
 def _unique_constraints(shown: str) -> str:
     """The indexes behind PRIMARY KEY and UNIQUE; `keys` are names of columns."""
     return _branch(
-        f"duckdb_constraints() WHERE {shown.format('table_name')} "
+        f"{HOME}.constraints() WHERE {shown.format('table_name')} "
         "AND constraint_type IN ('PRIMARY KEY', 'UNIQUE')",
         kind="'i'", table_name="table_name", name="constraint_name", comment="NULL::VARCHAR",
         is_unique="true", is_primary="constraint_type = 'PRIMARY KEY'", place_in_list="constraint_index",
@@ -152,7 +152,7 @@ def _unique_constraints(shown: str) -> str:
 
 def _sequences(shown: str) -> str:
     return _branch(
-        f"duckdb_sequences() WHERE {shown.format('sequence_name')}",
+        f"{HOME}.sequences() WHERE {shown.format('sequence_name')}",
         kind="'S'", name="sequence_name", table_oid="sequence_oid", row_count="1", column_count="3",
     )  # fmt: skip
 
@@ -166,7 +166,7 @@ def _checks(shown: str) -> str:
                referenced_column_names AS referenced_names,
                list_transform(constraint_column_indexes, LAMBDA z_at: z_at + 1) AS columns, {path} AS path,
                {namespace_sql("schema_name", TEMPORARY)} AS namespace
-        FROM duckdb_constraints()
+        FROM {HOME}.constraints()
         WHERE {shown.format("table_name")} AND constraint_type IN ('CHECK', 'FOREIGN KEY')"""
 
 
@@ -176,7 +176,7 @@ def _types() -> str:
         SELECT schema_name, type_name, logical_type, labels, comment,
                {path_sql("schema_name", "type_name")} AS path,
                {namespace_sql("schema_name", "false")} AS namespace
-        FROM duckdb_types() WHERE database_name = {SERVED} AND NOT internal"""
+        FROM {HOME}.types() WHERE database_name = {SERVED} AND NOT internal"""
 
 
 def _macros() -> str:
@@ -185,7 +185,7 @@ def _macros() -> str:
         SELECT schema_name, function_name, function_type, parameters, macro_definition, comment,
                {path_sql("schema_name", "function_name", "len(parameters)")} AS path,
                {namespace_sql("schema_name", "false")} AS namespace
-        FROM duckdb_functions() WHERE database_name = {SERVED} AND NOT internal"""
+        FROM {HOME}.functions() WHERE database_name = {SERVED} AND NOT internal"""
 
 
 def _head(text: str) -> str:

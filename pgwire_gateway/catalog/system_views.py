@@ -82,6 +82,9 @@ def _visible(temporary: str = "false") -> str:
     return f"{HOME}.in_search_path(schema_name, {temporary})"
 
 
+# SQL: whether a role is a superuser: the owner of everything is, and a session's user may be.
+SUPERUSER = f"(name = {literal(OWNER)} OR {HOME}.told_all())"
+
 # Every one of these has an owner; there is one.
 OWNED = str(OWNER_OID)
 
@@ -149,7 +152,7 @@ _COLUMN_TYPE = {
 _INDEX_COLUMNS = f"""
     (SELECT k.oid AS relation, unnest(k.keys) AS key, generate_subscripts(k.keys, 1) AS number,
             k.place_in_list IS NULL AS quoted, k.table_oid, k.database_name FROM {HOME}.duck_keys AS k) AS i
-    LEFT JOIN (SELECT database_name, table_oid, column_name, {HEAD} AS head FROM duckdb_columns()) AS d
+    LEFT JOIN (SELECT database_name, table_oid, column_name, {HEAD} AS head FROM {HOME}.columns()) AS d
       ON d.table_oid = i.table_oid AND d.database_name = i.database_name
          AND d.column_name = if(i.quoted, {HOME}.unquoted(i.key), i.key)
     LEFT JOIN {HOME}.fixed_duck_types AS t ON t.head = d.head"""
@@ -393,7 +396,7 @@ PROC = [
 
 def _roles(rolname: str, prefix: str, rest: dict[str, str]) -> list[Branch]:
     """The one role that owns everything, and the session's user where he is called something else."""
-    flags = {f"{prefix}{flag}": "true" for flag in ("super", "createdb", "bypassrls")}
+    flags = {f"{prefix}{flag}": SUPERUSER for flag in ("super", "createdb", "bypassrls")}
     return [
         Branch(f"{HOME}.duck_roles", {rolname: "name", **flags, **rest}),
     ]
@@ -467,15 +470,15 @@ SYSTEM_VIEWS: dict[str, list[Branch]] = {
     "pg_user": [
         Branch(
             f"{HOME}.duck_roles",
-            {"usename": "name", "usesysid": "oid", "usecreatedb": "true", "usesuper": "true",
-             "userepl": "true", "usebypassrls": "true"},
+            {"usename": "name", "usesysid": "oid", "usecreatedb": SUPERUSER, "usesuper": SUPERUSER,
+             "userepl": "true", "usebypassrls": SUPERUSER},
         )
     ],
     "pg_shadow": [
         Branch(
             f"{HOME}.duck_roles",
-            {"usename": "name", "usesysid": "oid", "usecreatedb": "true", "usesuper": "true",
-             "userepl": "true", "usebypassrls": "true"},
+            {"usename": "name", "usesysid": "oid", "usecreatedb": SUPERUSER, "usesuper": SUPERUSER,
+             "userepl": "true", "usebypassrls": SUPERUSER},
         )
     ],
     "pg_database": [

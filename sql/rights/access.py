@@ -11,6 +11,7 @@ from collections.abc import Callable
 
 from ...engine.database import Database
 from ...engine.errors import InsufficientPrivilege, InvalidAuthorization
+from ...engine.groups import find_group, missing_group
 from ...engine.rights import (
     THE_DATABASE,
     Item,
@@ -43,6 +44,8 @@ class Access:
         self, database: Database, account: str | None, transaction: Callable[[], Transaction | None]
     ) -> None:
         self.account = account
+        # The rights that the session's cursors were told of last (visible.py).
+        self.told: Rights | None = None
         self._database = database
         self._transaction = transaction
 
@@ -84,6 +87,11 @@ class Access:
     def owner(self) -> str | None:
         """Who owns what is made now; None leaves it to the superusers."""
         return None if self.account is None else self.user
+
+    @property
+    def limited(self) -> bool:
+        """Whether there is something that it may not."""
+        return self.account is not None and not self.superuser
 
     def require_superuser(self, what: str) -> None:
         """Refuse everybody else.
@@ -135,6 +143,25 @@ class Access:
     def sees_group(self, stream: Stream, group: Group) -> bool:
         """Whether there is this group as far as the session is told: the stream's owner is told too."""
         return self.may_use_group(stream, group) or self.owns(relation(*stream.key))
+
+    def group(self, stream: Stream, name: str, transaction: Transaction | None, *, use: bool = True) -> Group:
+        """A stream's group by name, for a session that may use it; or that may know of it.
+
+        Raises:
+            UndefinedObject: 42704, there is none, as far as the session is told.
+            InsufficientPrivilege: 42501, it is somebody else's.
+        """
+        group = find_group(self._database.catalog, stream, name, transaction)
+        if not self.limited or self.may_use_group(stream, group):
+            return group
+        if not self.sees_group(stream, group):
+            raise missing_group(stream, name)
+        if use:
+            raise InsufficientPrivilege(
+                f'permission denied for consumer group "{group.name}"',
+                hint="Its owner can grant CONSUME ON CONSUMER GROUP.",
+            )
+        return group
 
     # Schemas.
 

@@ -1,46 +1,417 @@
 """The look at each statement before it runs, or is described: may its session do this?
 
-Nothing is asked while there is no user. Source: docs/security.md, "How it is enforced".
+Nothing is asked while there is no user, and of superusers only that they leave the passwords alone. For
+everybody else a kind of statement that has no rule here is refused, and so is one of which it cannot be
+told what it reaches. First the names in the text are judged, by DuckDB's own parser and with nothing bound,
+so that no error tells of what is hidden; then, where it is about to run, what DuckDB's plan reads must be
+what was judged. Source: docs/security.md, "How it is enforced".
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
-from ...engine.errors import DucktailError, InsufficientPrivilege, SyntaxError_
+import duckdb
+
+from ...engine.duckdb_errors import translated
+from ...engine.errors import (
+    DucktailError,
+    InsufficientPrivilege,
+    InvalidSchemaName,
+    SyntaxError_,
+    UndefinedObject,
+)
+from ...engine.rights import relation
+from ...engine.streams import Stream
+from .. import scans
 from ..context import Context
-from ..language.statements_other import AlterUser
+from ..dml.dml import slice_dml
+from ..language import statements as st
+from ..language import statements_other as sto
+from ..language.parse import Query
 from ..statement import Statement
-from ..text.classified import Kind
-from .plan import refuse_computed
+from ..text.classified import Classified, Kind
+from ..text.classify import classify
+from ..text.replacing import numbered, user_position
+from ..variables import VARIABLES
+from . import made
+from .access import Key
+from .analysis import (
+    WRAPPED_AT,
+    Named,
+    NotAnalysed,
+    Table,
+    named_in_dml,
+    named_in_expression,
+    named_in_query,
+)
+from .plan import plan_tables, refuse_computed
+from .reach import TRUSTED, Reach, cannot_tell, no_table
+from .telling import as_told
+from .visible import tell
+
+Values = Sequence[object]
 
 # Kinds whose texts DuckDB reads tables for.
 _READING = frozenset({Kind.READ, Kind.DML, Kind.DDL, Kind.COPY, Kind.SETTING, Kind.EXPLAIN})
-# What a cursor is over is looked at when it is started.
-_HARMLESS = frozenset({Kind.EMPTY, Kind.TRANSACTION, Kind.DEALLOCATE, Kind.CURSOR})
-_PASSWORD = "syntax error in a statement that holds a password"
-_SECRET = re.compile(r"\b(?:create|alter)\s+(?:user|role)\b|\bpassword\b", re.IGNORECASE)
+# Under which a statement keeps what it was found to reach.
+_KEPT = "permitted"
+_PRAGMAS = frozenset({"version", "platform", "user_agent", "collations"})
 
 
-def check(session: Context, statement: Statement, parameters: Sequence[object]) -> None:
+@dataclass(frozen=True, slots=True)
+class How:
+    """How far a look goes.
+
+    Args:
+        runs: the statement is about to run, with these parameters; else it is only described.
+        explains: its plan will be shown: what is under views must be the session's as well.
+    """
+
+    runs: bool = True
+    explains: bool = False
+
+
+def check(session: Context, statement: Statement, parameters: Values, how: How = How()) -> None:
     """Refuse what the session may not do.
 
     Raises:
         InsufficientPrivilege: 42501. InvalidAuthorization: 28000, its user has been dropped.
+        UndefinedTable: 42P01, and the like: what it may not know of is not there.
     """
-    if not session.database.rights.users:
+    access = session.access
+    if access.account is None and not session.database.rights.users:
         return
-    if session.access.superuser:
-        if statement.classified.kind in _READING and not statement.inline:
+    if not access.limited:
+        tell(session)
+        if how.runs and statement.classified.kind in _READING and not statement.inline:
             refuse_computed(session, statement.classified, parameters)
         return
-    if statement.classified.kind not in _HARMLESS and not isinstance(statement.node, AlterUser):
-        raise InsufficientPrivilege("permission denied", hint="Only superusers may do more than come in yet.")
+    rule = _RULES.get(statement.classified.kind)
+    if rule is None:
+        raise InsufficientPrivilege(f"permission denied for {statement.classified.verb}", hint=_SUPERUSERS)
+    if rule is _nothing:
+        return
+    if session.block.begun and not session.block.broken:
+        session.block.touched()
+    session.cursors.settle()
+    tell(session)
+    rule(session, statement, parameters, how)
 
 
-def without_password(text: str, error: DucktailError) -> DucktailError:
-    """A syntax error that does not say the word at which it stands, where that may be a password."""
-    if isinstance(error, SyntaxError_) and _SECRET.search(text):
-        return SyntaxError_(_PASSWORD, hint=error.hint, position=error.position)
-    return error
+_SUPERUSERS = "Only superusers may."
+
+
+def _nothing(session: Context, statement: Statement, parameters: Values, how: How) -> None:
+    """It reaches nothing."""
+
+
+# Queries and DML.
+
+
+def _query(session: Context, statement: Statement, parameters: Values, how: How) -> None:
+    classified = statement.classified
+    if classified.verb == "PRAGMA":
+        if classified.name not in _PRAGMAS:
+            raise InsufficientPrivilege(
+                f"permission denied for PRAGMA {classified.name}", hint="DESCRIBE t shows a table's columns."
+            )
+        return
+    _judged(session, statement, parameters, how, classified)
+
+
+def _dml(session: Context, statement: Statement, parameters: Values, how: How) -> None:
+    _judged(session, statement, parameters, how, statement.classified)
+
+
+def _judged(
+    session: Context, statement: Statement, parameters: Values, how: How, classified: Classified
+) -> None:
+    """Judge a text that DuckDB runs, once for each state of catalog, rights and search path."""
+    access = session.access
+    if isinstance(statement.node, Query):
+        _scans(session, statement.node, parameters)
+    rights, state = access.rights, (session.database.catalog.version, session.names.path, how)
+    lasting = not session.block.ddl and not session.names.temporary
+    kept = statement.plans.get(_KEPT)
+    # The rights are another value after each change: whether it is the same one is all that is asked.
+    if lasting and isinstance(kept, tuple) and kept[0] is rights and kept[1] == state:
+        return
+    text, reach = _reached(session, statement.node, classified)
+    # TRUNCATE has no plan, and names one table.
+    if how.runs and classified.verb != "TRUNCATE":
+        _hold_against_plan(session, text, parameters, reach, how)
+    if lasting:
+        statement.plans[_KEPT] = (rights, state)
+
+
+def _reached(session: Context, node: object, classified: Classified) -> tuple[str, Reach]:
+    """The text for the plan, and what its names reach."""
+    text, query = classified.text, node if isinstance(node, Query) else None
+    if query is not None:
+        text = scans.bindable(session, query)
+    reach = Reach(session)
+    try:
+        if classified.verb == "MERGE":
+            _merge(session, classify(text), reach)
+        elif classified.kind is Kind.DML:
+            reach.take(_named(lambda: named_in_dml(session.names.cursor(), text)), WRAPPED_AT)
+        else:
+            reach.take(_named(lambda: named_in_query(session.names.cursor(), text)))
+    except DucktailError as error:
+        if query is not None and error.position is not None:
+            error.position = user_position(error.position, scans.empty_scans(session, query))
+        raise
+    return text, reach
+
+
+def _named(work: Callable[[], Named]) -> Named:
+    try:
+        return work()
+    except NotAnalysed as error:
+        if error.syntax:
+            raise SyntaxError_(str(error)) from None
+        raise cannot_tell() from None
+
+
+def _merge(session: Context, classified: Classified, reach: Reach) -> None:
+    """MERGE: its source is a FROM, its target wants what its clauses do; the rest must be expressions."""
+    assert classified.dml is not None
+    cut = slice_dml(classified, session.names.schema, lambda _: ("column",))
+    if cut.merge is None or cut.has_subquery:
+        raise InsufficientPrivilege(
+            "permission denied: MERGE with a subquery in ON or WHEN",
+            hint="Put it into the source: USING (SELECT ...).",
+        )
+    verbs = {clause.action.value.split()[0].lower() for clause in cut.merge.clauses}
+    privileges = frozenset({"select"}) | (verbs & {"insert", "update", "delete"})
+    source = f"{cut.with_text} SELECT * FROM {cut.merge.source}\n"
+    reach.take(_named(lambda: named_in_query(session.names.cursor(), source)))
+    key = session.names.table_key(classified.dml.target)
+    reach.require(key, privileges, Table(classified.dml.target, privileges), 0)
+    reach.tables.add(key)
+    reach.take(Named(functions={(name,) for name in cut.calls}))
+
+
+def _hold_against_plan(
+    session: Context, text: str, parameters: Values, reach: Reach, how: How
+) -> None:
+    """What DuckDB will read must have been judged.
+
+    Raises:
+        InsufficientPrivilege: 42501, it reads more than its names were found to reach.
+        DucktailError: it does not bind.
+    """
+    try:
+        # Parameters of our own clauses are not in DuckDB's text.
+        tables = plan_tables(session, *numbered(text, parameters))
+    except duckdb.Error as error:
+        raise as_told(session.access, translated(error)) from error
+    catalog = session.database.catalog_name.lower()
+    for parts in tables:
+        database, key = parts[0], tuple(parts[-2:])
+        if database in (TRUSTED, "temp", "system"):
+            continue
+        if database != catalog or len(parts) != 3 or key not in reach.tables:
+            raise cannot_tell()
+        if how.explains and key[0] != "ducktail" and not session.access.may("select", key):
+            raise InsufficientPrivilege(
+                "permission denied: the plan would show what is under a view",
+                hint="Its owner can look at it.",
+            )
+
+
+def _scans(session: Context, query: Query, parameters: Values) -> None:
+    """SELECT reads a stream, CONSUME reads it with a group; whose group it is, is asked when it opens."""
+    for scan in query.scans:
+        stream = session.names.stream(scan.stream.parts, scan.stream.position)
+        privilege = "select" if scan.group is None else "consume"
+        _stream_right(session, stream, privilege, scan.stream.position)
+
+
+def _stream_right(session: Context, stream: Stream, privilege: str, position: int = 0) -> None:
+    if not session.access.may(privilege, stream.key):
+        raise InsufficientPrivilege(
+            f'permission denied for stream "{stream.name}"',
+            detail=f"It wants {privilege.upper()} on it.",
+            position=position or None,
+        )
+
+
+# Definitions.
+
+
+def _ddl(session: Context, statement: Statement, parameters: Values, how: How) -> None:
+    classified = statement.classified
+    facts = classified.ddl
+    assert facts is not None
+    made.check(session, classified)
+    if isinstance(statement.node, Query):
+        _scans(session, statement.node, parameters)
+        classified = classify(scans.bindable(session, statement.node))
+    facts = classified.ddl
+    assert facts is not None
+    start = facts.query_offset
+    if facts.object_type == "VIEW" and facts.verb == "CREATE":
+        start = _view_query(classified)
+    if start is None:
+        if how.explains:
+            raise InsufficientPrivilege(f"permission denied to explain {classified.verb}", hint=_SUPERUSERS)
+        return
+    text = classified.text[start:]
+    reach = Reach(session)
+    try:
+        reach.take(_named(lambda: named_in_query(session.names.cursor(), text)))
+    except DucktailError as error:
+        error.position = None if error.position is None else error.position + start
+        raise
+    if how.runs:
+        _hold_against_plan(session, text, parameters, reach, how)
+
+
+def _view_query(classified: Classified) -> int | None:
+    tokens = classified.tokens
+    found = (at for at, token in enumerate(tokens[:-1]) if token.kind == "AS" and not token.depth)
+    at = next(found, None)
+    return None if at is None else tokens[at + 1].start
+
+
+def _copy(session: Context, statement: Statement, parameters: Values, how: How) -> None:
+    """COPY of a table; a query that is copied to the client is looked at on its own (copy/stdout.py)."""
+    facts = statement.classified.copy
+    assert facts is not None
+    if not facts.client:
+        raise InsufficientPrivilege("permission denied to read or write files", hint=_SUPERUSERS)
+    if facts.table is not None:
+        privileges = frozenset({"insert" if facts.reads else "select"})
+        Reach(session).take(Named(tables=[Table(facts.table, privileges, facts.table_position)]))
+
+
+# Settings and utilities.
+
+
+def _setting(session: Context, statement: Statement, parameters: Values, how: How) -> None:
+    classified = statement.classified
+    facts = classified.setting
+    assert facts is not None
+    if classified.verb == "SET VARIABLE":
+        at = next((i for i, t in enumerate(classified.tokens) if t.kind in ("=", "TO")), None)
+        if at is None or at + 1 >= len(classified.tokens):
+            raise cannot_tell()
+        value = classified.text[classified.tokens[at + 1].start :]
+        Reach(session).take(_named(lambda: named_in_expression(session.names.cursor(), value)))
+    elif classified.verb == "SHOW" and facts.name != "all" and facts.name.lower() not in VARIABLES:
+        if not session.names.is_table(facts.name):
+            raise UndefinedObject(f'unrecognized configuration parameter "{facts.name}"')
+        Reach(session).take(Named(tables=[Table((facts.name,), frozenset({"select"}))]))
+
+
+def _see_schema(session: Context, name: str) -> None:
+    if not session.access.sees_schema(name):
+        raise InvalidSchemaName(f'schema "{name}" does not exist')
+
+
+def _utility(session: Context, statement: Statement, parameters: Values, how: How) -> None:
+    classified = statement.classified
+    if classified.verb != "USE":
+        raise InsufficientPrivilege(f"permission denied for {classified.verb}", hint=_SUPERUSERS)
+
+
+def _execute(session: Context, statement: Statement, parameters: Values, how: How) -> None:
+    """The arguments may be queries; what is executed is looked at when its arguments are known."""
+    facts = statement.classified.execute
+    assert facts is not None
+    if facts.arguments:
+        listed = ", ".join(f"({argument})" for argument in facts.arguments)
+        Reach(session).take(_named(lambda: named_in_expression(session.names.cursor(), listed)))
+
+
+# Statements of ours.
+
+
+def _ours(session: Context, statement: Statement, parameters: Values, how: How) -> None:
+    node = statement.node
+    rule = _OURS.get(type(node))
+    if rule is None:
+        raise InsufficientPrivilege(f"permission denied for {statement.classified.verb}", hint=_SUPERUSERS)
+    rule(session, node)
+
+
+def _by_itself(session: Context, node: st.Statement) -> None:
+    """It names streams and groups that are looked up for the session, or judges itself."""
+
+
+def _create_stream(session: Context, node: st.CreateStream) -> None:
+    if node.all_in_schema is not None:
+        raise InsufficientPrivilege("permission denied for ALL TABLES IN SCHEMA", hint=_SUPERUSERS)
+    access = session.access
+    for table in node.tables:
+        key: Key = session.names.table_key(table.parts)
+        if not access.sees(key) or session.names.kind_of(key) is None:
+            raise no_table(table.parts, table.position or None)
+        if key[0] != "temp" and not access.owns(access.item_of(key)):
+            raise InsufficientPrivilege(f'must be owner of table "{table.last}"')
+    schema, _ = session.names.made_key(node.name.parts)
+    _see_schema(session, schema)
+    if not access.may_create_in(schema):
+        raise made.no_create(schema)
+
+
+def _own_stream(session: Context, node: st.SetStream | st.RenameStream | st.DropStream) -> None:
+    stream = session.names.find_stream(node.name.parts)
+    if stream is not None and not session.access.owns(relation(*stream.key)):
+        raise InsufficientPrivilege(f'must be owner of stream "{stream.name}"')
+
+
+def _create_group(session: Context, node: st.CreateGroup) -> None:
+    stream = session.names.stream(node.stream.parts, node.stream.position)
+    _stream_right(session, stream, "consume", node.stream.position)
+
+
+_OURS: dict[type, Callable[..., None]] = {
+    st.CreateStream: _create_stream,
+    st.SetStream: _own_stream,
+    st.RenameStream: _own_stream,
+    st.DropStream: _own_stream,
+    st.CreateGroup: _create_group,
+    st.DropGroup: _by_itself,
+    st.SetGroup: _by_itself,
+    st.SeekGroup: _by_itself,
+    st.DescribeGroup: _by_itself,
+    st.ShowStreams: _by_itself,
+    st.ShowPartitions: _by_itself,
+    st.ShowGroups: _by_itself,
+    st.ShowOffsets: _by_itself,
+    st.ShowReadPosition: _by_itself,
+    st.DescribeStream: _by_itself,
+    st.CommitOffset: _by_itself,
+    st.CommitOffsets: _by_itself,
+    sto.Listen: _by_itself,
+    sto.Unlisten: _by_itself,
+    sto.Notify: _by_itself,
+    sto.CreateUser: _by_itself,
+    sto.AlterUser: _by_itself,
+    sto.DropUser: _by_itself,
+    sto.Grant: _by_itself,
+    sto.Revoke: _by_itself,
+}
+
+_RULES: dict[Kind, Callable[[Context, Statement, Values, How], None]] = {
+    Kind.EMPTY: _nothing,
+    Kind.TRANSACTION: _nothing,
+    Kind.DEALLOCATE: _nothing,
+    # What stands in them is looked at on its own; a refused statement says why itself.
+    Kind.EXPLAIN: _nothing,
+    Kind.PREPARE: _nothing,
+    Kind.CURSOR: _nothing,
+    Kind.REFUSED: _nothing,
+    Kind.READ: _query,
+    Kind.DML: _dml,
+    Kind.DDL: _ddl,
+    Kind.COPY: _copy,
+    Kind.SETTING: _setting,
+    Kind.UTILITY: _utility,
+    Kind.EXECUTE: _execute,
+    Kind.OURS: _ours,
+}

@@ -24,7 +24,6 @@ from ...engine.errors import (
     UndefinedTable,
     WrongState,
 )
-from ...engine.groups import find_group
 from ...engine.scram import SALT_BYTES, verifier_of
 from ...engine.transaction import Transaction
 from ...engine.waiting import Waiting
@@ -222,9 +221,7 @@ def _target(session: Context, asked: Grant) -> tuple[r.Item, frozenset[str]]:
     if asked.kind == "group":
         assert asked.group is not None
         stream = session.names.stream(asked.on.parts, asked.on.position)
-        group = find_group(session.database.catalog, stream, asked.group, session.block.transaction)
-        if not session.access.sees_group(stream, group):
-            raise UndefinedObject(f'consumer group "{group.name}" of stream "{stream.name}" does not exist')
+        group = session.access.group(stream, asked.group, session.block.transaction, use=False)
         return r.group_item(stream.schema, stream.name, group.name), ON_GROUP
     key = session.names.table_key(asked.on.parts)
     if not session.names.kind_of(key) or not session.access.sees(key) or key[0] == "ducktail":

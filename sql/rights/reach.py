@@ -1,0 +1,288 @@
+"""What a text reaches through the names in it, and whether its session may: views and macros followed.
+
+A view runs with the rights of its owner, as in PostgreSQL: whoever may read it needs none on what is
+under it, but its owner does, each time. A macro runs with the caller's. What was made by nobody, or by a
+superuser, reaches everything. A relation that the session may not know of is answered as one that is
+not there. Source: docs/security.md, "How it is enforced".
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from ...engine.asking import ask_maybe
+from ...engine.errors import (
+    InsufficientPrivilege,
+    InvalidSchemaName,
+    ProgramLimitExceeded,
+    UndefinedTable,
+)
+from ...engine.rights import SEQUENCE, Item
+from ...engine.storage.schema import LIVE_VIEWS
+from ..context import Context
+from ..text.tokens import tokenize
+from .access import OURS, TEMPORARY, Key
+from .analysis import Named, NotAnalysed, Path, Table, named_in_query
+
+# The catalog for PostgreSQL's clients: no text of a user's can name it, only what is made of one.
+TRUSTED = "__ducktail_pg"
+# Functions in FROM that reach nothing but their arguments.
+TABLE_FUNCTIONS = frozenset(
+    {"range", "generate_series", "unnest", "repeat", "repeat_row", "json_each", "json_tree"}
+    | {"duckdb_keywords", "pg_timezone_names", "icu_calendar_names", "pragma_version", "pragma_platform"}
+    | {"test_all_types"}
+)
+# Functions that look into DuckDB's own catalog, its settings or its log.
+NOT_FOR_ALL = frozenset(
+    {"pg_get_viewdef", "pg_get_constraintdef", "format_type", "get_block_size", "current_setting"}
+    | {"write_log", "sleep_ms", "ducktail_live", "json_execute_serialized_sql", "in_search_path"}
+    | {"json_serialize_plan"}
+    | {"obj_description", "col_description", "shobj_description", "pg_get_expr"}
+)
+OUR_FUNCTIONS = "__ducktail"
+# Views upon views upon views.
+DEPTH_MAX = 64
+
+Principal = str | None
+Tables = frozenset[Key]
+
+
+@dataclass(slots=True)
+class Reach:
+    """One look: what is reached is collected in `tables`."""
+
+    session: Context
+    tables: set[Key] = field(default_factory=set)
+    _seen: set[tuple[Key, Principal]] = field(default_factory=set)
+
+    def take(self, named: Named, start: int = 0) -> None:
+        """Judge what a text of the session's names.
+
+        Args:
+            start: where the text begins in what the user wrote.
+
+        Raises:
+            InsufficientPrivilege: 42501. UndefinedTable: 42P01.
+        """
+        if named.files:
+            raise InsufficientPrivilege("permission denied to write files", hint="Only superusers may.")
+        for special in named.special:
+            _refuse_special(special)
+        for path in named.types:
+            self._check_type(path)
+        for sequence in named.sequences:
+            self.check_sequence(sequence)
+        for table in named.tables:
+            if table.path[0].lower() != TRUSTED:
+                self._take_table(table, start)
+        self._take_functions(named, self.session.access.user, self.session.names.path, 0)
+
+    # Relations.
+
+    def _take_table(self, table: Table, start: int) -> None:
+        key = self.session.names.table_key(table.path)
+        self.require(key, table.privileges, table, start)
+        self._follow(key, 0)
+
+    def require(self, key: Key, privileges: frozenset[str], table: Table, start: int) -> None:
+        """Refuse what the session may not do with a relation.
+
+        Raises:
+            UndefinedTable: 42P01, there is none that it may know of. InsufficientPrivilege: 42501.
+        """
+        access = self.session.access
+        place = None if table.place is None else max(0, table.place - start) + 1
+        if key[0] == OURS:
+            # Views that show to each what is his (engine/live.py).
+            if key[1] in LIVE_VIEWS and privileges == {"select"}:
+                return
+            raise no_table(table.path, place)
+        if not access.sees(key) or self.session.names.kind_of(key) is None:
+            raise no_table(table.path, place)
+        for privilege in sorted(privileges):
+            if not access.may(privilege, key):
+                raise InsufficientPrivilege(
+                    f'permission denied for table "{table.path[-1]}"',
+                    detail=f"It wants {privilege.upper()} on it.",
+                    position=place,
+                )
+
+    def _follow(self, key: Key, depth: int) -> None:
+        """What stands under a relation that may be read: for a view, what its owner may read."""
+        if depth > DEPTH_MAX:
+            raise ProgramLimitExceeded(f"more than {DEPTH_MAX} views upon each other")
+        self.tables.add(key)
+        found = self._definition(key)
+        if found is None:
+            return
+        schema, sql = found
+        owner = self._owner(key)
+        if (key, owner) in self._seen:
+            return
+        self._seen.add((key, owner))
+        named = self._named(sql[_query_of_view(sql) :])
+        for table in named.tables:
+            under = self._under(table.path, schema)
+            self._require_of(owner, under, key)
+            self._follow(under, depth + 1)
+        self._take_functions(named, owner, (schema, "main"), depth + 1)
+
+    def _owner(self, key: Key) -> Principal:
+        """With whose rights a view runs; None: there are no bounds."""
+        access = self.session.access
+        if key[0] == TEMPORARY:
+            return access.user
+        owner = access.rights.owners.get(access.item_of(key))
+        user = access.rights.users.get(owner or "")
+        # A stream's views read its log, which nobody else does.
+        stream = self.session.database.catalog.stream_of_view(key)
+        return None if user is None or user.superuser or stream is not None or key[0] == OURS else owner
+
+    def _require_of(self, owner: Principal, key: Key, view: Key) -> None:
+        """Refuse a view whose owner may not read what is under it (any more)."""
+        if owner is None or key[0] == TEMPORARY:
+            return
+        rights, item = self.session.access.rights, self.session.access.item_of(key)
+        live = key[0] == OURS and key[1] in LIVE_VIEWS
+        if not live and (key[0] == OURS or not rights.has(owner, "select", item)):
+            raise InsufficientPrivilege(
+                f'permission denied for view "{view[-1]}"',
+                detail="Its owner may not read what it shows.",
+            )
+
+    def _under(self, path: Path, schema: str) -> Key:
+        """The relation that a view's text names: DuckDB looks in the view's own schema first."""
+        parts = tuple(part.lower() for part in path)
+        if len(parts) > 1:
+            return self.session.names.table_key(parts)
+        here = (schema, parts[0])
+        if self.session.names.kind_of(here) is not None:
+            return here
+        return self.session.names.table_key(parts)
+
+    def _definition(self, key: Key) -> tuple[str, str] | None:
+        """Schema and text of a view; None for a table."""
+        database = TEMPORARY if key[0] == TEMPORARY else self.session.database.catalog_name
+        row = ask_maybe(
+            self.session.cursor if key[0] == TEMPORARY else self.session.names.cursor(),
+            "SELECT lower(schema_name), sql FROM duckdb_views() WHERE database_name = $1 "
+            "AND (lower(schema_name) = $2 OR $1 = 'temp') AND lower(view_name) = $3",
+            [database, *key],
+        )
+        return None if row is None else (row[0], row[1])
+
+    def _named(self, text: str) -> Named:
+        try:
+            return named_in_query(self.session.names.cursor(), text)
+        except NotAnalysed:
+            raise cannot_tell() from None
+
+    # Functions, types, sequences.
+
+    def _take_functions(self, named: Named, user: Principal, path: tuple[str, ...], depth: int) -> None:
+        """Judge calls; a macro is what stands in it, with the caller's rights."""
+        calls = {one for one in named.functions | named.table_functions if one[0].lower() != TRUSTED}
+        macros = self._macros({one[-1].lower() for one in calls})
+        for one in sorted(calls):
+            name = one[-1].lower()
+            if name in macros:
+                for text in macros[name]:
+                    self._take_macro(one, text, user, path, depth)
+            elif user is None:
+                continue
+            elif name in NOT_FOR_ALL or name.startswith(OUR_FUNCTIONS) or (
+                one in named.table_functions and name not in TABLE_FUNCTIONS
+            ):
+                raise _no_function(one)
+
+    def _take_macro(
+        self, name: Path, text: str, user: Principal, path: tuple[str, ...], depth: int
+    ) -> None:
+        key: Key = ("macro", text)
+        if (key, user) in self._seen:
+            return
+        self._seen.add((key, user))
+        if depth > DEPTH_MAX:
+            raise ProgramLimitExceeded(f"more than {DEPTH_MAX} macros upon each other")
+        named = self._named(text)
+        rights, item_of = self.session.access.rights, self.session.access.item_of
+        for table in named.tables:
+            under = self._under(table.path, path[0])
+            live = under[0] == OURS and under[1] in LIVE_VIEWS
+            free = user is None or live or under[0] == TEMPORARY
+            if not free and (under[0] == OURS or not rights.has(user or "", "select", item_of(under))):
+                # Without the name of what it reads.
+                raise _no_function(name)
+            self._follow(under, depth + 1)
+        self._take_functions(named, user, path, depth + 1)
+
+    def _macros(self, names: set[str]) -> dict[str, list[str]]:
+        """The texts of the macros with these names, as queries."""
+        if not names:
+            return {}
+        rows = self.session.names.cursor().execute(
+            "SELECT lower(function_name), function_type, macro_definition FROM duckdb_functions() "
+            "WHERE NOT internal AND macro_definition IS NOT NULL AND database_name <> $1 "
+            "AND list_contains($2, lower(function_name))",
+            [TRUSTED, sorted(names)],
+        ).fetchall()
+        found: dict[str, list[str]] = {}
+        for name, kind, text in rows:
+            found.setdefault(name, []).append(text if kind == "table_macro" else f"SELECT ({text})")
+        return found
+
+    def _check_type(self, path: Path) -> None:
+        """Refuse a type of a schema that the session may not know of."""
+        if len(path) > 1 and not self.session.access.sees_schema(path[-2]):
+            if path[-2].lower() not in ("pg_catalog", self.session.database.catalog_name.lower()):
+                raise InvalidSchemaName(f'schema "{path[-2]}" does not exist')
+
+    def check_sequence(self, name: str | None) -> None:
+        """Refuse a sequence that is somebody else's.
+
+        Raises:
+            UndefinedTable: 42P01, as if it were not there.
+        """
+        if name is None:
+            raise cannot_tell()
+        parts = tuple(token.name for token in tokenize(name) if token.kind != ".")
+        schema = parts[-2] if len(parts) > 1 else self.session.names.schema
+        item = Item(SEQUENCE, schema.lower(), parts[-1].lower())
+        if not self.session.access.owns(item):
+            raise UndefinedTable(f'sequence "{name}" does not exist')
+
+
+def no_table(path: Path, place: int | None) -> UndefinedTable:
+    """The error of a relation that is not there, or not for this session."""
+    return UndefinedTable(f"table with name {'.'.join(path)} does not exist", position=place)
+
+
+def _no_function(path: Path) -> InsufficientPrivilege:
+    return InsufficientPrivilege(
+        f'permission denied for function "{path[-1]}"',
+        hint="pg_catalog and information_schema show what you may see.",
+    )
+
+
+def cannot_tell() -> InsufficientPrivilege:
+    """The error of a text of which cannot be told what it reaches."""
+    return InsufficientPrivilege(
+        "permission denied: it cannot be told which tables this statement reads",
+        hint="Only superusers may run it. PIVOT is told as FROM t PIVOT (...).",
+    )
+
+
+def _refuse_special(name: str) -> None:
+    raise InsufficientPrivilege(
+        f"permission denied for SHOW {name.strip(chr(34)).upper()}",
+        hint="SELECT * FROM information_schema.tables shows what you may see.",
+    )
+
+
+def _query_of_view(sql: str) -> int:
+    """Where the query begins in CREATE VIEW name [(columns)] AS query."""
+    tokens = tokenize(sql)
+    at = next(at for at, token in enumerate(tokens) if token.kind == "AS" and not token.depth)
+    return tokens[at + 1].start
+
+

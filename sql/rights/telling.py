@@ -1,0 +1,31 @@
+"""What errors say, and to whom."""
+
+from __future__ import annotations
+
+import re
+
+from ...engine.errors import DucktailError, SyntaxError_
+from .access import Access
+
+_PASSWORD = "syntax error in a statement that holds a password"
+_SECRET = re.compile(r"\b(?:create|alter)\s+(?:user|role)\b|\bpassword\b", re.IGNORECASE)
+# Words of DuckDB's hints that go on with names of things.
+_GUESSES = ("Did you mean", "Candidate", "candidate")
+
+
+def as_told(access: Access, error: DucktailError) -> DucktailError:
+    """An error as a session may hear it: DuckDB's guesses at what was meant name others' things."""
+    if access.account is None or error.hint is None or not any(word in error.hint for word in _GUESSES):
+        return error
+    # Not `access.superuser`: of a user who has been dropped this is the error to tell.
+    user = access.rights.users.get(access.user)
+    if user is None or not user.superuser:
+        error.hint = None
+    return error
+
+
+def without_password(text: str, error: DucktailError) -> DucktailError:
+    """A syntax error that does not say the word at which it stands, where that may be a password."""
+    if isinstance(error, SyntaxError_) and _SECRET.search(text):
+        return SyntaxError_(_PASSWORD, hint=error.hint, position=error.position)
+    return error

@@ -1,0 +1,815 @@
+"""What a user may do and know: each way that a statement can take to the data, tried at what is not his.
+
+`hidden` is a table that he has no right on, `absent` one that is not there: whatever he tries, the two must
+be answered alike, word for word but for the name.
+"""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+from server_process import ServerProcess
+
+Connection = psycopg.Connection[Any]
+DENIED = psycopg.errors.InsufficientPrivilege
+
+SETUP = """
+CREATE USER ann PASSWORD 'x' SUPERUSER;
+CREATE USER bob PASSWORD 'x';
+CREATE USER eve PASSWORD 'x';
+CREATE TABLE hidden (id INT PRIMARY KEY, hidden_column TEXT, CHECK (id > 0));
+INSERT INTO hidden VALUES (1, 'hidden value'), (2, 'other hidden value');
+CREATE INDEX hidden_index ON hidden (hidden_column);
+COMMENT ON TABLE hidden IS 'hidden comment';
+CREATE STREAM hidden_stream ON hidden;
+CREATE CONSUMER GROUP hidden_group ON hidden_stream;
+CREATE SCHEMA hidden_schema;
+CREATE TABLE hidden_schema.hidden_table (hidden_id INT);
+CREATE TYPE hidden_schema.hidden_type AS ENUM ('hidden label');
+CREATE SEQUENCE hidden_sequence;
+CREATE VIEW hidden_view AS SELECT * FROM hidden;
+CREATE MACRO one_of_hidden() AS (SELECT max(hidden_column) FROM hidden);
+CREATE MACRO all_of_hidden() AS TABLE SELECT * FROM hidden;
+CREATE MACRO twice(n) AS (2 * n);
+CREATE TABLE open (id INT PRIMARY KEY, v TEXT);
+INSERT INTO open VALUES (1, 'one'), (2, 'two');
+CREATE STREAM open_stream ON open WITH (partitions = 1);
+INSERT INTO open VALUES (3, 'three');
+CREATE VIEW window_on_hidden AS SELECT id AS n FROM hidden;
+GRANT SELECT ON open TO bob;
+GRANT SELECT ON open_stream TO bob;
+GRANT SELECT ON window_on_hidden TO bob;
+CREATE SCHEMA bobs;
+GRANT CREATE ON SCHEMA bobs TO bob;
+CREATE SCHEMA eves;
+GRANT CREATE ON SCHEMA eves TO eve;
+"""
+
+
+def connect(server: ServerProcess, user: str, **more: Any) -> Connection:
+    return server.connect(user=user, password="x", **more)
+
+
+@pytest.fixture(scope="module")
+def allowed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A directory that the operator has allowed."""
+    directory = tmp_path_factory.mktemp("allowed")
+    (directory / "in.csv").write_text("id\n7\n")
+    return directory
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory, allowed: Path) -> Iterator[ServerProcess]:
+    """A server with what SETUP makes; tests leave it as it was."""
+    path = tmp_path_factory.mktemp("rights") / "ducktail.duckdb"
+    with ServerProcess(path, ("--port", "0", "--allow-dir", str(allowed))) as started:
+        with started.connect() as first:
+            for statement in filter(str.strip, SETUP.split(";")):
+                first.execute(statement)
+        with connect(started, "bob") as bob:
+            bob.execute("CREATE TABLE bobs.mine (id INT PRIMARY KEY, v TEXT)")
+            bob.execute("INSERT INTO bobs.mine VALUES (1, 'a'), (2, 'b')")
+        yield started
+
+
+@pytest.fixture
+def ann(server: ServerProcess) -> Iterator[Connection]:
+    with connect(server, "ann") as connection:
+        yield connection
+
+
+@pytest.fixture
+def bob(server: ServerProcess) -> Iterator[Connection]:
+    with connect(server, "bob") as connection:
+        yield connection
+
+
+@pytest.fixture
+def eve(server: ServerProcess) -> Iterator[Connection]:
+    with connect(server, "eve") as connection:
+        yield connection
+
+
+def told(connection: Connection, statement: str, **more: Any) -> tuple[str | None, ...]:
+    """The error that a statement gets, whole."""
+    with pytest.raises(psycopg.Error) as error:
+        cursor = connection.execute(statement, **more)
+        raise AssertionError(f"{statement}: {cursor.fetchall() if cursor.description else 'done'}")
+    diag = error.value.diag
+    return (
+        diag.sqlstate, diag.message_primary, diag.message_detail, diag.message_hint,
+        diag.statement_position, diag.context,
+    )  # fmt: skip
+
+
+# Ways to read, change, describe or reach a table that is {0}.
+WAYS = [
+    "SELECT * FROM {0}",
+    "SELECT * FROM main.{0}",
+    "SELECT * FROM ducktail.main.{0}",
+    'SELECT * FROM "{0}"',
+    "SELECT * FROM '{0}'",
+    "FROM {0}",
+    "TABLE {0}",
+    "SELECT count(*) FROM {0}",
+    "SELECT 1 FROM {0} WHERE false",
+    "SELECT no_such_column FROM {0}",
+    "SELECT * FROM open, {0}",
+    "SELECT * FROM open JOIN {0} USING (id)",
+    "SELECT * FROM open POSITIONAL JOIN {0}",
+    "SELECT * FROM open WHERE id IN (SELECT id FROM {0})",
+    "SELECT * FROM open WHERE EXISTS (FROM {0})",
+    "SELECT (SELECT max(id) FROM {0})",
+    "SELECT * FROM open ORDER BY (SELECT max(id) FROM {0})",
+    "SELECT * FROM open LIMIT (SELECT count(*) FROM {0})",
+    "SELECT * FROM open, LATERAL (SELECT * FROM {0})",
+    "SELECT list_transform([1], LAMBDA x: (SELECT max(id) FROM {0}))",
+    "SELECT sum(id) FILTER (WHERE id IN (SELECT id FROM {0})) FROM open",
+    "SELECT * FROM open UNION ALL SELECT * FROM {0}",
+    "WITH w AS (SELECT * FROM {0}) SELECT * FROM w",
+    "WITH {0} AS (SELECT * FROM {0}) SELECT * FROM {0}",
+    "WITH w AS (SELECT 1) SELECT * FROM open WHERE id IN (SELECT id FROM {0})",
+    "WITH RECURSIVE w AS (SELECT id FROM {0} UNION ALL SELECT id + 1 FROM w WHERE id < 3) SELECT * FROM w",
+    "FROM {0} PIVOT (count(*) FOR id IN (1, 2))",
+    "FROM open PIVOT (count(*) FOR id IN ((SELECT id FROM {0})))",
+    "FROM {0} UNPIVOT (x FOR y IN (id))",
+    "SELECT * FROM {0} TABLESAMPLE 50%",
+    "VALUES ((SELECT max(id) FROM {0}))",
+    "DESCRIBE {0}",
+    "DESC {0}",
+    "DESCRIBE SELECT * FROM {0}",
+    "SUMMARIZE {0}",
+    "SELECT * FROM (DESCRIBE {0})",
+    "SHOW {0}",
+    "EXPLAIN SELECT * FROM {0}",
+    "EXPLAIN ANALYZE SELECT * FROM {0}",
+    "EXPLAIN INSERT INTO bobs.mine SELECT id FROM {0}",
+    "PREPARE p AS SELECT * FROM {0}",
+    "PREPARE p AS INSERT INTO {0} VALUES (9)",
+    "INSERT INTO {0} VALUES (9, 'x')",
+    "INSERT INTO {0} DEFAULT VALUES",
+    "INSERT INTO bobs.mine SELECT id, 'x' FROM {0}",
+    "INSERT INTO bobs.mine VALUES ((SELECT max(id) FROM {0}), 'x')",
+    "INSERT INTO bobs.mine VALUES (9, 'x') RETURNING (SELECT max(id) FROM {0})",
+    "INSERT INTO bobs.mine VALUES (1, 'x') ON CONFLICT DO UPDATE SET v = (SELECT max(id) FROM {0})",
+    "UPDATE {0} SET id = 9",
+    "UPDATE bobs.mine SET v = (SELECT max(id) FROM {0})",
+    "UPDATE bobs.mine SET v = 'x' FROM {0} WHERE {0}.id = mine.id",
+    "DELETE FROM {0}",
+    "DELETE FROM bobs.mine WHERE id IN (SELECT id FROM {0})",
+    "DELETE FROM bobs.mine USING {0} WHERE {0}.id = mine.id",
+    "TRUNCATE {0}",
+    "TRUNCATE TABLE {0}",
+    "MERGE INTO {0} USING bobs.mine AS m ON {0}.id = m.id WHEN MATCHED THEN DELETE",
+    "MERGE INTO bobs.mine USING {0} AS h ON mine.id = h.id WHEN MATCHED THEN DELETE",
+    "MERGE INTO bobs.mine USING (SELECT * FROM {0}) AS h ON mine.id = h.id WHEN MATCHED THEN DELETE",
+    "MERGE INTO bobs.mine USING open AS o ON mine.id = (SELECT max(id) FROM {0}) WHEN MATCHED THEN DELETE",
+    "WITH w AS (INSERT INTO {0} VALUES (9, 'x') RETURNING id) SELECT * FROM w",
+    "WITH w AS (UPDATE {0} SET id = 9 RETURNING id) SELECT * FROM w",
+    "WITH w AS (DELETE FROM {0} RETURNING id) SELECT * FROM w",
+    "WITH w AS (INSERT INTO bobs.mine SELECT id, 'x' FROM {0} RETURNING id) SELECT * FROM w",
+    "CREATE TABLE bobs.copied AS SELECT * FROM {0}",
+    "CREATE TEMP TABLE copied AS SELECT * FROM {0}",
+    "CREATE VIEW bobs.looked AS SELECT * FROM {0}",
+    "CREATE TEMP VIEW looked AS SELECT * FROM {0}",
+    "CREATE TABLE bobs.child (id INT REFERENCES {0} (id))",
+    "CREATE INDEX i ON {0} (id)",
+    "CREATE STREAM bobs.s ON {0}",
+    "ALTER TABLE {0} ADD COLUMN x INT",
+    "ALTER TABLE {0} RENAME TO mine_now",
+    "DROP TABLE {0}",
+    "DROP VIEW {0}",
+    "COMMENT ON TABLE {0} IS 'x'",
+    "COMMENT ON COLUMN {0}.id IS 'x'",
+    "COPY {0} FROM STDIN",
+    "COPY (SELECT * FROM {0}) TO '/tmp/x.csv'",
+    "DECLARE c CURSOR WITH HOLD FOR SELECT * FROM {0}",
+    "COPY {0} TO STDOUT",
+    "COPY {0} (id) TO STDOUT (FORMAT binary)",
+    "COPY (SELECT * FROM {0}) TO STDOUT",
+    "COPY (WITH w AS (FROM {0}) SELECT * FROM w) TO STDOUT (FORMAT csv)",
+    "COPY (DELETE FROM {0} RETURNING id) TO STDOUT",
+    "COPY (INSERT INTO bobs.mine SELECT id, 'x' FROM {0} RETURNING id) TO STDOUT",
+    "GRANT SELECT ON {0} TO bob",
+    "REVOKE SELECT ON {0} FROM bob",
+    "SELECT * FROM STREAM {0}",
+    "SET VARIABLE x = (SELECT max(id) FROM {0})",
+    "SELECT '{0}'::regclass",
+    "SELECT * FROM query_table('{0}')",
+    "SELECT * FROM query('SELECT * FROM {0}')",
+    "SELECT * FROM histogram({0}, id)",
+    "SELECT * FROM pragma_table_info('{0}')",
+    "PRAGMA table_info('{0}')",
+    "PRAGMA storage_info('{0}')",
+    "SELECT json_serialize_plan('SELECT * FROM {0}')",
+    "PIVOT {0} ON id",
+    "SELECT * FROM duckdb_table_sample('{0}')",
+    "SELECT * FROM summary({0})",
+]
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_what_is_hidden_is_not_there(bob: Connection, ann: Connection, way: str) -> None:
+    before = ann.execute("SELECT * FROM hidden ORDER BY id").fetchall()
+    hidden, absent = (told(bob, way.format(name)) for name in ("hidden", "absent"))
+    assert tuple(part and part.replace("hidden", "absent") for part in hidden) == absent
+    assert "hidden_" not in str(hidden)
+    # The extended protocol describes, and need not run.
+    wire = bob.pgconn
+    prepared = wire.prepare(b"", way.format("hidden").encode())
+    if prepared.status == psycopg.pq.ExecStatus.COMMAND_OK:
+        prepared = wire.describe_prepared(b"")
+    if prepared.status == psycopg.pq.ExecStatus.COMMAND_OK:
+        # Nothing is told of it before it runs: neither columns nor parameters.
+        harmless = way.startswith(("EXPLAIN", "SHOW", "SELECT '"))
+        assert harmless or (prepared.nfields, prepared.nparams) == (0, 0)
+    assert b"hidden_" not in b"".join(prepared.fname(at) or b"" for at in range(prepared.nfields))
+    assert ann.execute("SELECT * FROM hidden ORDER BY id").fetchall() == before
+    assert bob.execute("SELECT v FROM bobs.mine ORDER BY id").fetchall() == [("a",), ("b",)]
+
+
+# The same for other things: a statement, and what stands for a thing of that kind which is not there.
+OTHERS = [
+    ("SELECT * FROM STREAM {0}", "hidden_stream", "absent_stream"),
+    ("SELECT * FROM STREAM {0} CONSUMER GROUP hidden_group", "hidden_stream", "absent_stream"),
+    ("SELECT * FROM STREAM open_stream CONSUMER GROUP {0}", "hidden_group", "absent_group"),
+    ("SELECT * FROM {0}", "hidden_stream", "absent_stream"),
+    ("SELECT * FROM {0}", "hidden_stream_changes", "absent_stream_changes"),
+    ("SELECT * FROM {0}", "hidden_view", "absent_view"),
+    ("SELECT * FROM STREAM {0} ENVELOPE CHANGES", "hidden_stream", "absent_stream"),
+    ("INSERT INTO bobs.mine SELECT lsn, op FROM STREAM {0}", "hidden_stream", "absent_stream"),
+    ("COPY (SELECT * FROM STREAM {0}) TO STDOUT", "hidden_stream", "absent_stream"),
+    ("SELECT * FROM open WHERE id IN (SELECT lsn FROM STREAM {0})", "hidden_stream", "absent_stream"),
+    ("DESCRIBE STREAM {0}", "hidden_stream", "absent_stream"),
+    ("SHOW PARTITIONS ON {0}", "hidden_stream", "absent_stream"),
+    ("SHOW OFFSETS ON {0} CONSUMER GROUP hidden_group", "hidden_stream", "absent_stream"),
+    ("SHOW READ POSITION ON {0} CONSUMER GROUP hidden_group", "hidden_stream", "absent_stream"),
+    ("DESCRIBE CONSUMER GROUP hidden_group ON {0}", "hidden_stream", "absent_stream"),
+    ("CREATE CONSUMER GROUP g ON {0}", "hidden_stream", "absent_stream"),
+    ("DROP CONSUMER GROUP hidden_group ON {0}", "hidden_stream", "absent_stream"),
+    ("ALTER CONSUMER GROUP hidden_group ON {0} SEEK TO EARLIEST", "hidden_stream", "absent_stream"),
+    ("COMMIT OFFSETS ON {0} CONSUMER GROUP hidden_group", "hidden_stream", "absent_stream"),
+    ("COMMIT OFFSET PARTITION 0 AT 1 ON {0} CONSUMER GROUP hidden_group", "hidden_stream", "absent_stream"),
+    ("DROP STREAM {0}", "hidden_stream", "absent_stream"),
+    ("ALTER STREAM {0} RENAME TO mine", "hidden_stream", "absent_stream"),
+    ("ALTER STREAM {0} SET (retention = '1 day')", "hidden_stream", "absent_stream"),
+    ("GRANT CONSUME ON CONSUMER GROUP {0} ON open_stream TO bob", "hidden_group", "absent_group"),
+    ("CREATE STREAM {0}.s ON bobs.mine", "hidden_schema", "absent_schema"),
+    ("CREATE TABLE {0}.t (i INT)", "hidden_schema", "absent_schema"),
+    ("CREATE VIEW {0}.v AS SELECT 1", "hidden_schema", "absent_schema"),
+    ("SELECT * FROM {0}.t", "hidden_schema", "absent_schema"),
+    ("SET search_path = '{0}'", "hidden_schema", "absent_schema"),
+    ("SET search_path = 'bobs, {0}'", "hidden_schema", "absent_schema"),
+    ("SET schema = '{0}'", "hidden_schema", "absent_schema"),
+    ("USE {0}", "hidden_schema", "absent_schema"),
+    ("DROP SCHEMA {0}", "hidden_schema", "absent_schema"),
+    ("DROP SCHEMA {0} CASCADE", "hidden_schema", "absent_schema"),
+    ("COMMENT ON SCHEMA {0} IS 'x'", "hidden_schema", "absent_schema"),
+    ("GRANT CREATE ON SCHEMA {0} TO bob", "hidden_schema", "absent_schema"),
+    ("SELECT NULL::{0}.some_type", "hidden_schema", "absent_schema"),
+    ("CREATE TABLE bobs.t (c {0}.some_type)", "hidden_schema", "absent_schema"),
+    ("SELECT nextval('{0}')", "hidden_sequence", "absent_sequence"),
+    ("SELECT currval('{0}')", "hidden_sequence", "absent_sequence"),
+    ("CREATE TABLE bobs.t (i INT DEFAULT nextval('{0}'))", "hidden_sequence", "absent_sequence"),
+    ("DROP SEQUENCE {0}", "hidden_sequence", "absent_sequence"),
+    ("DROP INDEX {0}", "hidden_index", "absent_index"),
+]
+
+
+@pytest.mark.parametrize(("way", "hidden", "absent"), OTHERS)
+def test_other_things_that_are_hidden_are_not_there(
+    bob: Connection, way: str, hidden: str, absent: str
+) -> None:
+    errors = [told(bob, way.format(name)) for name in (hidden, absent)]
+    assert tuple(part and part.replace(hidden, absent) for part in errors[0]) == errors[1]
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "DROP TABLE IF EXISTS {0}", "DROP VIEW IF EXISTS {0}_view", "DROP STREAM IF EXISTS {0}_stream",
+        "DROP SEQUENCE IF EXISTS {0}_sequence", "ALTER TABLE IF EXISTS {0} ADD COLUMN x INT",
+    ],
+)  # fmt: skip
+def test_if_exists_says_the_same_of_both(bob: Connection, ann: Connection, statement: str) -> None:
+    done = [bob.execute(statement.format(name)).statusmessage for name in ("hidden", "absent")]
+    assert done[0] == done[1]
+    assert ann.execute("SELECT count(*) FROM hidden").fetchone() == (2,)
+    assert ann.execute("SELECT count(*) FROM hidden_stream").fetchone() == (0,)
+    assert ann.execute("SELECT nextval('hidden_sequence') > 0").fetchone() == (True,)
+
+
+# Queries whose answers must hold nothing that begins with `hidden`.
+LISTS = [
+    "SELECT * FROM information_schema.tables",
+    "SELECT * FROM information_schema.columns",
+    "SELECT * FROM information_schema.schemata",
+    "SELECT * FROM information_schema.views",
+    "SELECT * FROM information_schema.table_constraints",
+    "SELECT * FROM information_schema.key_column_usage",
+    "SELECT * FROM information_schema.sequences",
+    "SELECT * FROM information_schema.routines",
+    "SELECT * FROM information_schema.domains",
+    "SELECT oid::regclass, * FROM pg_catalog.pg_class",
+    "SELECT attrelid::regclass, * FROM pg_catalog.pg_attribute",
+    "SELECT * FROM pg_catalog.pg_namespace",
+    "SELECT pg_get_constraintdef(oid), * FROM pg_catalog.pg_constraint",
+    "SELECT pg_get_indexdef(indexrelid), * FROM pg_catalog.pg_index",
+    "SELECT * FROM pg_catalog.pg_indexes",
+    "SELECT * FROM pg_catalog.pg_tables",
+    "SELECT pg_get_viewdef('window_on_hidden'::regclass)",
+    "SELECT * FROM pg_catalog.pg_views WHERE viewname <> 'window_on_hidden'",
+    "SELECT definition FROM pg_catalog.pg_views",
+    "SELECT * FROM pg_catalog.pg_type",
+    "SELECT * FROM pg_catalog.pg_enum",
+    "SELECT * FROM pg_catalog.pg_proc WHERE proname LIKE '%hid%'",
+    "SELECT * FROM pg_catalog.pg_description",
+    "SELECT * FROM pg_catalog.pg_sequence",
+    "SELECT * FROM pg_catalog.pg_sequences",
+    "SELECT * FROM pg_catalog.pg_attrdef",
+    "SELECT * FROM pg_catalog.pg_depend",
+    "SELECT * FROM pg_catalog.pg_stat_activity",
+    "SELECT * FROM pg_catalog.pg_stat_user_tables",
+    "SELECT * FROM pg_catalog.pg_prepared_statements",
+    "SELECT * FROM pg_catalog.pg_settings",
+    "SELECT obj_description(c.oid) FROM pg_catalog.pg_class c",
+    "SELECT to_regclass('hidden'), to_regclass('main.hidden')",
+    "SELECT * FROM ducktail.streams",
+    "SELECT * FROM ducktail.partitions",
+    "SELECT * FROM ducktail.consumer_groups",
+    "SELECT * FROM ducktail.offsets",
+    "SELECT * FROM ducktail.sessions",
+    "SELECT * FROM ducktail.settings",
+    "SHOW STREAMS",
+    "SHOW CONSUMER GROUPS",
+    "SHOW ALL",
+    "DESCRIBE STREAM open_stream",
+]
+
+
+@pytest.mark.parametrize("query", LISTS)
+def test_lists_have_only_what_is_ones_own(bob: Connection, ann: Connection, query: str) -> None:
+    try:
+        seen = str(bob.execute(query).fetchall())
+    except psycopg.errors.UndefinedTable:
+        pytest.fail("the list is not there at all")
+    assert "hidden" not in seen.replace("window_on_hidden", "")
+    # A text that is longer than what the catalog looks at.
+    with pytest.raises(psycopg.Error):
+        if query.startswith("SELECT") and "ducktail." not in query:
+            bob.execute(query + " -- " + "x" * 70_000)
+        raise psycopg.Error
+
+
+def test_who_is_a_superuser(bob: Connection, ann: Connection) -> None:
+    for table, column, name in (("pg_roles", "rolsuper", "rolname"), ("pg_user", "usesuper", "usename")):
+        for connection, is_one in ((bob, False), (ann, True)):
+            query = f"SELECT {column} FROM pg_catalog.{table} WHERE {name} = current_user"
+            assert connection.execute(query).fetchall() == [(is_one,)]
+    assert bob.execute("SHOW is_superuser").fetchone() == ("off",)
+
+
+def test_lists_have_what_is_ones_own(bob: Connection, ann: Connection) -> None:
+    tables = "SELECT table_name FROM information_schema.tables WHERE table_schema NOT IN " \
+        "('pg_catalog', 'information_schema', 'ducktail') ORDER BY 1"  # fmt: skip
+    mine = [("mine",), ("open",), ("open_stream",), ("open_stream_changes",), ("window_on_hidden",)]
+    assert bob.execute(tables).fetchall() == mine
+    all_of_them = ann.execute(tables).fetchall()
+    assert ("hidden",) in all_of_them and ("hidden_table",) in all_of_them
+    assert bob.execute("SELECT stream_name FROM ducktail.streams").fetchall() == [("open_stream",)]
+    assert ("hidden_stream",) in ann.execute("SELECT stream_name FROM ducktail.streams").fetchall()
+    assert {row[0] for row in bob.execute("SELECT user_name FROM ducktail.sessions")} == {"bob"}
+    assert {row[0] for row in ann.execute("SELECT user_name FROM ducktail.sessions")} >= {"ann", "bob"}
+
+
+@pytest.mark.parametrize(
+    "function",
+    ["tables", "columns", "views", "schemas", "indexes", "constraints", "sequences", "types", "functions",
+     "databases", "dependencies", "settings", "variables", "prepared_statements", "logs",
+     "memory", "temporary_files"],
+)  # fmt: skip
+def test_duckdbs_own_lists_are_not_for_all(bob: Connection, ann: Connection, function: str) -> None:
+    with pytest.raises(DENIED):
+        bob.execute(f"SELECT * FROM duckdb_{function}()")
+    ann.execute(f"SELECT * FROM duckdb_{function}()")
+
+
+@pytest.mark.parametrize(
+    "command", ["\\d", "\\dt+", "\\dv+", "\\dn+", "\\df", "\\ds", "\\di", "\\dT", "\\dp"]
+)
+@pytest.mark.psql
+def test_what_psql_shows(server: ServerProcess, command: str) -> None:
+    arguments = ["psql", "-X", "-h", server.host, "-p", str(server.port), "-U", "bob", "-d", "ducktail"]
+    environment = {"PGPASSWORD": "x", "PATH": "/usr/bin:/bin"}
+    ran = subprocess.run(
+        [*arguments, "-c", command], capture_output=True, text=True, timeout=60, env=environment, check=False
+    )
+    assert ran.returncode == 0 and "ERROR" not in ran.stderr, ran.stderr
+    assert "hidden" not in ran.stdout.replace("window_on_hidden", "")
+
+
+# What he has, he has.
+
+
+def test_a_right_is_what_it_says_and_no_more(bob: Connection, ann: Connection) -> None:
+    ann.execute("CREATE TABLE work (id INT PRIMARY KEY, v INT)")
+    ann.execute("INSERT INTO work VALUES (1, 1)")
+    statements = {
+        "select": ["COPY work TO STDOUT", "COPY (FROM work) TO STDOUT", "SELECT * FROM work",
+                   "SELECT * FROM (SELECT * FROM main.work)", "DESCRIBE work",
+                   "CREATE OR REPLACE TEMP TABLE kept AS SELECT * FROM work", "SUMMARIZE work"],
+        "insert": ["INSERT INTO work SELECT 2 + range, 2 FROM range(0)", "COPY work FROM STDIN"],
+        "update": ["UPDATE work SET v = 1 WHERE id = 9"],
+        "delete": ["DELETE FROM work WHERE id = 9"],
+    }  # fmt: skip
+    both = {
+        "INSERT INTO work SELECT 9, 9 WHERE false RETURNING id": {"insert", "select"},
+        "INSERT INTO work VALUES (1, 1) ON CONFLICT DO UPDATE SET v = 1": {"insert", "update", "select"},
+        "MERGE INTO work USING open AS o ON work.id = -o.id WHEN MATCHED THEN DELETE": {"delete", "select"},
+        "MERGE INTO work USING (SELECT 1 AS id) AS o ON work.id = o.id WHEN MATCHED THEN UPDATE SET v = 1 "
+        "WHEN NOT MATCHED THEN INSERT VALUES (o.id, 1)": {"insert", "update", "select"},
+    }
+
+    def may(statement: str) -> bool:
+        try:
+            if statement.startswith("COPY"):
+                with bob.cursor() as cursor, cursor.copy(statement) as copy:
+                    if "STDOUT" in statement:
+                        list(copy)
+            else:
+                bob.execute(statement)
+        except DENIED:
+            return False
+        except psycopg.errors.UndefinedTable:
+            assert not given
+            return False
+        return True
+
+    given: set[str] = set()
+    for privileges in ((), ("select",), ("insert",), ("select", "insert"), ("select", "update"),
+                       ("select", "delete"), ("select", "insert", "update"),
+                       ("select", "insert", "update", "delete")):  # fmt: skip
+        ann.execute("REVOKE ALL ON work FROM bob")
+        given = set(privileges)
+        if given:
+            ann.execute(f"GRANT {', '.join(privileges)} ON work TO bob")
+        for needs, tried in statements.items():
+            wanted = {needs} | ({"select"} if needs in ("update", "delete") else set())
+            for statement in tried:
+                assert may(statement) == (wanted <= given), (privileges, statement)
+        for statement, wanted in both.items():
+            assert may(statement) == (wanted <= given), (privileges, statement)
+    assert may("DELETE FROM work") and may("TRUNCATE work")
+    ann.execute("DROP TABLE work")
+
+
+def test_schemas_and_the_database(bob: Connection, ann: Connection) -> None:
+    ann.execute("CREATE SCHEMA shop")
+    ann.execute("CREATE TABLE shop.a (i INT)")
+    ann.execute("GRANT SELECT ON SCHEMA shop TO bob")
+    ann.execute("CREATE TABLE shop.b (i INT)")
+    assert bob.execute("SELECT * FROM shop.a, shop.b").fetchall() == []
+    names = bob.execute("SELECT table_name FROM information_schema.tables WHERE table_schema = 'shop'")
+    assert sorted(names.fetchall()) == [("a",), ("b",)]
+    with pytest.raises(DENIED):
+        bob.execute("INSERT INTO shop.a VALUES (1)")
+    with pytest.raises(DENIED):
+        bob.execute("CREATE TABLE shop.c (i INT)")
+    ann.execute("REVOKE SELECT ON SCHEMA shop FROM bob")
+    with pytest.raises(psycopg.errors.UndefinedTable):
+        bob.execute("SELECT * FROM shop.a")
+    ann.execute("GRANT SELECT ON DATABASE TO bob")
+    assert bob.execute("SELECT * FROM shop.a").fetchall() == []
+    assert bob.execute("SELECT count(*) FROM hidden").fetchone() == (2,)
+    with pytest.raises(psycopg.errors.UndefinedTable):
+        bob.execute("SELECT * FROM ducktail.meta")
+    ann.execute("REVOKE SELECT ON DATABASE FROM bob")
+    ann.execute("GRANT CREATE ON DATABASE TO bob")
+    bob.execute("CREATE SCHEMA bobs_own")
+    bob.execute("CREATE TABLE bobs_own.t (i INT)")
+    with pytest.raises(DENIED):
+        bob.execute("CREATE TABLE main.t (i INT)")
+    bob.execute("DROP SCHEMA bobs_own CASCADE")
+    ann.execute("REVOKE ALL ON DATABASE FROM bob")
+    ann.execute("DROP SCHEMA shop CASCADE")
+
+
+def test_a_view_runs_with_its_owners_rights(bob: Connection, eve: Connection, ann: Connection) -> None:
+    assert bob.execute("SELECT n FROM window_on_hidden ORDER BY n").fetchall() == [(1,), (2,)]
+    # The plan would show what is under it.
+    with pytest.raises(DENIED):
+        bob.execute("EXPLAIN SELECT * FROM window_on_hidden")
+    bob.execute("CREATE VIEW bobs.passed_on AS SELECT * FROM window_on_hidden, open")
+    bob.execute("GRANT SELECT ON bobs.passed_on TO eve")
+    assert len(eve.execute("SELECT * FROM bobs.passed_on").fetchall()) == 6
+    with pytest.raises(psycopg.errors.UndefinedTable):
+        eve.execute("SELECT * FROM window_on_hidden")
+    # What its owner may no longer read, nobody reads by it; not his table either.
+    ann.execute("REVOKE SELECT ON open FROM bob")
+    for reader in (eve, bob):
+        with pytest.raises(DENIED):
+            reader.execute("SELECT * FROM bobs.passed_on")
+    ann.execute("GRANT SELECT ON open TO bob")
+    assert len(eve.execute("SELECT * FROM bobs.passed_on").fetchall()) == 6
+    bob.execute("DROP VIEW bobs.passed_on")
+
+
+def test_a_macro_runs_with_its_callers_rights(bob: Connection, ann: Connection) -> None:
+    assert bob.execute("SELECT twice(21)").fetchone() == (42,)
+    for call in (
+        "SELECT one_of_hidden()", "SELECT * FROM all_of_hidden()", "SELECT twice(len(one_of_hidden()))",
+        "INSERT INTO bobs.mine SELECT 9, one_of_hidden()", "UPDATE bobs.mine SET v = one_of_hidden()",
+        "CREATE TABLE bobs.t AS FROM all_of_hidden()", "CREATE VIEW bobs.v AS SELECT one_of_hidden()",
+        "DELETE FROM bobs.mine WHERE v = one_of_hidden()",
+    ):  # fmt: skip
+        state, message, *_ = told(bob, call)
+        assert state == "42501" and "_of_hidden" in str(message) and "table" not in str(message)
+        assert len(ann.execute("SELECT one_of_hidden()").fetchall()) == 1
+    with pytest.raises(DENIED):
+        bob.execute("CREATE MACRO bobs.m() AS (SELECT max(id) FROM hidden)")
+
+
+def test_revoke_holds_for_what_is_prepared_and_open(bob: Connection, ann: Connection) -> None:
+    ann.execute("CREATE TABLE brief (i INT)")
+    ann.execute("GRANT SELECT ON brief TO bob")
+    bob.execute("PREPARE kept AS SELECT * FROM brief")
+    read = "SELECT i FROM brief WHERE i = %s"
+    for _ in range(3):
+        assert bob.execute(read, [1], prepare=True).fetchall() == []
+        assert bob.execute("EXECUTE kept").fetchall() == []
+    ann.execute("REVOKE SELECT ON brief FROM bob")
+    for statement, arguments in ((read, [1]), ("EXECUTE kept", None), ("SELECT * FROM brief", None)):
+        with pytest.raises(psycopg.errors.UndefinedTable):
+            bob.execute(statement, arguments)
+    ann.execute("DROP TABLE brief")
+
+
+def test_arguments_of_execute_are_queries_too(bob: Connection) -> None:
+    bob.execute("PREPARE number(INT) AS SELECT $1")
+    assert bob.execute("EXECUTE number(3)").fetchone() == (3,)
+    assert bob.execute("EXECUTE number((SELECT max(id) FROM open))").fetchone() == (3,)
+    with pytest.raises(psycopg.errors.UndefinedTable):
+        bob.execute("EXECUTE number((SELECT max(id) FROM hidden))")
+
+
+def test_what_one_makes_is_ones_own(bob: Connection, eve: Connection, ann: Connection) -> None:
+    bob.execute("CREATE TABLE bobs.t (i INT)")
+    with pytest.raises(psycopg.errors.UndefinedTable):
+        eve.execute("SELECT * FROM bobs.t")
+    bob.execute("GRANT SELECT ON bobs.t TO eve")
+    assert eve.execute("SELECT * FROM bobs.t").fetchall() == []
+    for refused in (
+        "DROP TABLE bobs.t", "ALTER TABLE bobs.t ADD COLUMN j INT", "CREATE INDEX x ON bobs.t (i)",
+        "GRANT SELECT ON bobs.t TO eve", "CREATE STREAM eves.s ON bobs.t",
+        "COMMENT ON TABLE bobs.t IS 'x'", "INSERT INTO bobs.t VALUES (1)",
+    ):  # fmt: skip
+        with pytest.raises(DENIED):
+            eve.execute(refused)
+    # Rights follow the name, and end with the thing.
+    bob.execute("ALTER TABLE bobs.t RENAME TO u")
+    assert eve.execute("SELECT * FROM bobs.u").fetchall() == []
+    bob.execute("DROP TABLE bobs.u")
+    for table in ("owner_catalog", "grant_catalog"):
+        left = ann.execute(f"SELECT * FROM ducktail.{table} WHERE schema_name = 'bobs' AND object_name = 'u'")
+        assert left.fetchall() == []
+    bob.execute("CREATE TABLE bobs.u (i INT)")
+    with pytest.raises(psycopg.errors.UndefinedTable):
+        eve.execute("SELECT * FROM bobs.u")
+    # A superuser's OR REPLACE does not take it away from its owner.
+    ann.execute("CREATE OR REPLACE TABLE bobs.u (i INT, j INT)")
+    bob.execute("INSERT INTO bobs.u VALUES (1, 2)")
+    ann.execute("DROP TABLE bobs.u")
+    ann.execute("CREATE TABLE bobs.u (i INT)")
+    with pytest.raises(psycopg.errors.UndefinedTable):
+        bob.execute("SELECT * FROM bobs.u")
+    with pytest.raises(psycopg.Error):
+        bob.execute("CREATE OR REPLACE TABLE bobs.u (i INT)")
+    ann.execute("DROP TABLE bobs.u")
+
+
+def test_a_transaction_sees_its_own_changes_and_a_rollback_takes_them_back(
+    bob: Connection, eve: Connection, server: ServerProcess
+) -> None:
+    bob.execute("BEGIN")
+    bob.execute("CREATE TABLE bobs.t (i INT)")
+    bob.execute("INSERT INTO bobs.t VALUES (1)")
+    bob.execute("GRANT SELECT ON bobs.t TO eve")
+    assert bob.execute("SELECT * FROM bobs.t").fetchall() == [(1,)]
+    assert bob.execute("SELECT relname FROM pg_class WHERE relname = 't'").fetchall() == [("t",)]
+    with pytest.raises(psycopg.errors.UndefinedTable):
+        eve.execute("SELECT * FROM bobs.t")
+    bob.execute("ROLLBACK")
+    with connect(server, "eve") as other, pytest.raises(psycopg.errors.UndefinedTable):
+        other.execute("SELECT * FROM bobs.t")
+    # A refusal is an error like others: the block has failed, and nothing of it stands.
+    bob.execute("BEGIN")
+    bob.execute("CREATE TABLE bobs.t (i INT)")
+    for state in ("42P01", "25P02"):
+        assert told(bob, "SELECT * FROM hidden")[0] == state
+    refused = bob.pgconn.prepare(b"", b"SELECT * FROM hidden")
+    assert refused.status == psycopg.pq.ExecStatus.FATAL_ERROR
+    bob.execute("ROLLBACK")
+    assert told(bob, "SELECT * FROM bobs.t")[0] == "42P01"
+    bob.execute("BEGIN")
+    bob.execute("CREATE TABLE bobs.t (i INT)")
+    bob.execute("GRANT SELECT ON bobs.t TO eve")
+    bob.execute("COMMIT")
+    assert eve.execute("SELECT * FROM bobs.t").fetchall() == []
+    bob.execute("DROP TABLE bobs.t")
+
+
+# Streams and groups.
+
+
+def test_streams_want_their_own_rights(bob: Connection, eve: Connection, ann: Connection) -> None:
+    assert [row[0] for row in bob.execute("SELECT op FROM STREAM open_stream")] == ["insert"]
+    assert bob.execute("SELECT count(*) FROM open_stream").fetchone() == (1,)
+    assert bob.execute("SELECT v FROM open_stream_changes").fetchall() == [("three",)]
+    for refused in (
+        "SELECT * FROM STREAM open_stream CONSUMER GROUP g", "CREATE CONSUMER GROUP g ON open_stream",
+        "DROP STREAM open_stream", "ALTER STREAM open_stream RENAME TO mine",
+        "CREATE STREAM bobs.second ON open", "INSERT INTO open_stream (lsn) VALUES (1)",
+    ):  # fmt: skip
+        with pytest.raises(DENIED):
+            bob.execute(refused)
+    # The stream's right is not the table's, nor the other way.
+    for statement in ("SELECT * FROM STREAM open_stream", "SELECT * FROM open"):
+        with pytest.raises(psycopg.Error):
+            eve.execute(statement)
+    ann.execute("GRANT CONSUME ON open_stream TO eve")
+    with pytest.raises(DENIED):
+        eve.execute("SELECT * FROM STREAM open_stream")
+    with pytest.raises(DENIED):
+        eve.execute("SELECT * FROM open_stream")
+    eve.execute("CREATE CONSUMER GROUP eves_group ON open_stream")
+    assert len(eve.execute("SELECT * FROM STREAM open_stream CONSUMER GROUP eves_group").fetchall()) == 1
+    eve.execute("COMMIT OFFSETS ON open_stream CONSUMER GROUP eves_group")
+    eve.execute("DROP CONSUMER GROUP eves_group ON open_stream")
+    ann.execute("REVOKE CONSUME ON open_stream FROM eve")
+
+
+def test_a_group_is_whose_made_it(bob: Connection, eve: Connection, ann: Connection) -> None:
+    for user in ("bob", "eve"):
+        ann.execute(f"GRANT CONSUME ON open_stream TO {user}")
+    bob.execute("CREATE CONSUMER GROUP bobs_group ON open_stream")
+    uses = (
+        "SELECT * FROM STREAM open_stream CONSUMER GROUP bobs_group",
+        "COMMIT OFFSET PARTITION 0 AT 0 ON open_stream CONSUMER GROUP bobs_group",
+        "ALTER CONSUMER GROUP bobs_group ON open_stream SEEK TO EARLIEST",
+        "ALTER CONSUMER GROUP bobs_group ON open_stream SET (on_gap = 'error')",
+        "DESCRIBE CONSUMER GROUP bobs_group ON open_stream",
+        "SHOW OFFSETS ON open_stream CONSUMER GROUP bobs_group",
+        "DROP CONSUMER GROUP bobs_group ON open_stream",
+    )
+    for use in uses:
+        with pytest.raises(psycopg.errors.UndefinedObject):
+            eve.execute(use)
+    # By a parameter as well.
+    with pytest.raises(psycopg.errors.UndefinedObject):
+        eve.execute("SELECT * FROM STREAM open_stream CONSUMER GROUP %s", ["bobs_group"])
+    assert eve.execute("SHOW CONSUMER GROUPS ON open_stream").fetchall() == []
+    assert eve.execute("SELECT * FROM ducktail.offsets").fetchall() == []
+    assert len(bob.execute("SHOW CONSUMER GROUPS ON open_stream").fetchall()) == 1
+    bob.execute("GRANT CONSUME ON CONSUMER GROUP bobs_group ON open_stream TO eve")
+    for use in uses[:-1]:
+        eve.execute(use)
+    with pytest.raises(DENIED):
+        eve.execute("GRANT CONSUME ON CONSUMER GROUP bobs_group ON open_stream TO eve")
+    bob.execute("REVOKE CONSUME ON CONSUMER GROUP bobs_group ON open_stream FROM eve")
+    with pytest.raises(psycopg.errors.UndefinedObject):
+        eve.execute(uses[0])
+    # Who may no longer consume the stream may not by his own group.
+    ann.execute("REVOKE CONSUME ON open_stream FROM bob")
+    with pytest.raises(DENIED):
+        bob.execute(uses[0])
+    ann.execute(uses[-1])
+    ann.execute("REVOKE CONSUME ON open_stream FROM eve")
+
+
+def test_a_stream_of_ones_own(bob: Connection, eve: Connection) -> None:
+    bob.execute("CREATE STREAM bobs.feed ON bobs.mine WITH (partitions = 1)")
+    bob.execute("INSERT INTO bobs.mine VALUES (3, 'c')")
+    bob.execute("DELETE FROM bobs.mine WHERE id = 3")
+    assert len(bob.execute("SELECT * FROM STREAM bobs.feed").fetchall()) == 2
+    with pytest.raises(psycopg.errors.UndefinedObject):
+        eve.execute("SELECT * FROM STREAM bobs.feed")
+    bob.execute("GRANT SELECT ON bobs.feed TO eve")
+    assert len(eve.execute("SELECT * FROM STREAM bobs.feed").fetchall()) == 2
+    with pytest.raises(psycopg.errors.UndefinedTable):
+        eve.execute("SELECT * FROM bobs.mine")
+    bob.execute("ALTER STREAM bobs.feed RENAME TO news")
+    assert len(eve.execute("SELECT * FROM STREAM bobs.news").fetchall()) == 2
+    bob.execute("DROP STREAM bobs.news")
+    bob.execute("CREATE STREAM bobs.news ON bobs.mine")
+    with pytest.raises(psycopg.errors.UndefinedObject):
+        eve.execute("SELECT * FROM STREAM bobs.news")
+    bob.execute("DROP STREAM bobs.news")
+
+
+def test_listen_tells_of_no_stream_that_is_hidden(bob: Connection, ann: Connection) -> None:
+    for channel in ("hidden_stream", "open_stream"):
+        bob.execute(f"LISTEN {channel}")
+    ann.execute("INSERT INTO hidden VALUES (77, 'hidden value')")
+    ann.execute("DELETE FROM hidden WHERE id = 77")
+    ann.execute("INSERT INTO open VALUES (77, 'x')")
+    ann.execute("DELETE FROM open WHERE id = 77")
+    # The publisher tells in the order of commits.
+    first = next(bob.notifies(timeout=20))
+    assert first.channel == "open_stream"
+    assert {note.channel for note in bob.notifies(timeout=0.1)} <= {"open_stream"}
+
+
+# The rest of the house.
+
+
+def test_files_are_for_superusers(bob: Connection, ann: Connection, allowed: Path) -> None:
+    file, other = allowed / "in.csv", allowed / "out.csv"
+    for statement in (
+        f"SELECT * FROM '{file}'", f"SELECT * FROM read_csv('{file}')", f"SELECT * FROM read_text('{file}')",
+        f"SELECT * FROM glob('{allowed}/*')", f"COPY bobs.mine TO '{other}'", f"COPY bobs.mine FROM '{file}'",
+        f"COPY (SELECT 1) TO '{other}'", f"CREATE TABLE bobs.t AS SELECT * FROM '{file}'",
+        f"WITH w AS (COPY bobs.mine TO '{other}') SELECT 1", f"SELECT * FROM sniff_csv('{file}')",
+        f"INSERT INTO bobs.mine SELECT id, 'x' FROM '{file}'", f"SELECT * FROM read_blob('{file}')",
+    ):  # fmt: skip
+        with pytest.raises(psycopg.Error):
+            bob.execute(statement)
+        assert not other.exists()
+    assert ann.execute(f"SELECT * FROM '{file}'").fetchall() == [(7,)]
+    ann.execute(f"COPY open TO '{other}'")
+    other.unlink()
+
+
+@pytest.mark.parametrize(
+    "statement",
+    ["CHECKPOINT", "VACUUM", "ANALYZE", "SHOW TABLES", "SHOW ALL TABLES", "SHOW DATABASES", "SHOW SCHEMAS",
+     "SELECT * FROM ducktail.meta", "SELECT * FROM ducktail.commits", "SELECT * FROM ducktail.grant_catalog",
+     "SELECT * FROM ducktail.owner_catalog", "SELECT * FROM ducktail.log_1_1", "SHOW temp_directory",
+     "SELECT ducktail_live('streams', NULL)", "SELECT __ducktail_setting(1, 'application_name')",
+     "SELECT * FROM __ducktail_pg.pg.tables()", "SELECT write_log('x')",
+     "SET VARIABLE __ducktail_limited = false", "SET VARIABLE __ducktail_account = 'ann'",
+     "SET SESSION AUTHORIZATION ann", "SET ROLE ann", "CREATE USER x PASSWORD 'x'", "DROP USER eve",
+     "GRANT ALL ON DATABASE TO bob", "GRANT CREATE ON SCHEMA bobs TO bob", "CREATE SCHEMA x",
+     "CREATE TABLE t (i INT)", "CREATE VIEW v AS SELECT 1", "CREATE SEQUENCE s"],
+)  # fmt: skip
+def test_what_only_superusers_may(bob: Connection, statement: str) -> None:
+    with pytest.raises(psycopg.Error) as error:
+        bob.execute(statement)
+    assert not isinstance(error.value, psycopg.errors.InternalError_), statement
+
+
+def test_wrong_names_are_not_guessed_at(bob: Connection, ann: Connection) -> None:
+    for statement in ("SELECT * FROM hidde", "SELECT one_of_hidde()", "SELECT NULL::hidden_typ",
+                      "SELECT * FROM all_of_hidde()", "SELECT nextval('hidden_sequenc')"):  # fmt: skip
+        error = str(told(bob, statement))
+        assert "hidden" not in error.replace("hidden_typ", "").replace("hidden_sequenc", "")
+    assert "all_of_hidden" in str(told(ann, "SELECT * FROM all_of_hidde()"))
+
+
+def test_a_temporary_table_hides_and_opens_nothing(bob: Connection) -> None:
+    bob.execute("CREATE TEMP TABLE hidden AS SELECT 5 AS id")
+    assert bob.execute("SELECT * FROM hidden").fetchall() == [(5,)]
+    bob.execute("DROP TABLE hidden")
+    with pytest.raises(psycopg.errors.UndefinedTable):
+        bob.execute("SELECT * FROM hidden")
+    bob.execute("CREATE TEMP VIEW looked AS SELECT * FROM open")
+    assert len(bob.execute("SELECT * FROM looked").fetchall()) == 3
+
+
+def test_a_search_path_that_is_asked_for_at_the_start(server: ServerProcess) -> None:
+    for schema in ("hidden_schema", "absent_schema"):
+        with pytest.raises(psycopg.OperationalError, match=f'schema "{schema}" does not exist'):
+            connect(server, "bob", options=f"-c search_path={schema}")
+    with connect(server, "bob", options="-c search_path=bobs") as bob:
+        assert bob.execute("SELECT v FROM mine WHERE id = 1").fetchone() == ("a",)
+        assert bob.execute("SELECT count(*) FROM open").fetchone() == (3,)
+        with pytest.raises(psycopg.errors.UndefinedTable):
+            bob.execute("SELECT * FROM hidden")
+
+
+def test_a_user_with_something_stays(ann: Connection) -> None:
+    with pytest.raises(psycopg.errors.DependentObjectsStillExist) as error:
+        ann.execute("DROP USER bob")
+    assert "bobs.mine" in str(error.value.diag.message_detail)
+
+
+def test_rights_outlive_the_server(serve: Callable[..., ServerProcess]) -> None:
+    server = serve()
+    with server.connect() as first:
+        for statement in ("CREATE USER ann PASSWORD 'x' SUPERUSER", "CREATE USER bob PASSWORD 'x'",
+                          "CREATE TABLE a (i INT)", "CREATE TABLE b (i INT)", "GRANT SELECT ON a TO bob",
+                          "CREATE SCHEMA n", "GRANT CREATE ON SCHEMA n TO bob"):  # fmt: skip
+            first.execute(statement)
+    with connect(server, "bob") as bob:
+        bob.execute("CREATE TABLE n.t (i INT)")
+    server.kill()
+    server.start()
+    with connect(server, "bob") as bob:
+        assert bob.execute("SELECT * FROM a, n.t").fetchall() == []
+        with pytest.raises(psycopg.errors.UndefinedTable):
+            bob.execute("SELECT * FROM b")
+        bob.execute("DROP TABLE n.t")
