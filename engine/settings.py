@@ -39,6 +39,20 @@ class Settings:
         10_000, 100, 3_600_000, "how often events that are no longer retained are let go of"
     )
     max_connections: int = _setting(100, 1, 10_000, "sessions at once")
+    connections_starting_max: int = _setting(
+        100, 1, 10_000, "connections beside max_connections, whose clients are not let in yet"
+    )
+    authentication_timeout_ms: int = _setting(
+        10_000, 100, 600_000, "a client that is not let in after so long is cut"
+    )
+    unauthenticated_bytes_max: int = _setting(
+        10_000, 1_000, MIB, "longest message of a client that is not let in yet"
+    )
+    message_bytes_max: int = _setting(
+        64 * MIB, 64 << 10, (1 << 30) - 1, "longest query, parameter list or piece of COPY data"
+    )
+    statements_max: int = _setting(10_000, 1, 1_000_000, "prepared statements that a session keeps")
+    portals_max: int = _setting(1_000, 1, 100_000, "cursors and portals that a session keeps")
     worker_threads: int = _setting(16, 1, 1_000, "threads that run DuckDB calls for the gateway")
     spool_bytes_max: int = _setting(
         256 * MIB, MIB, 1 << 40, "most that one unfinished result may hold while another statement runs"

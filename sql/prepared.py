@@ -15,6 +15,7 @@ from ..engine.errors import (
     DuplicatePreparedStatement,
     InvalidStatementName,
     NotSupported,
+    ProgramLimitExceeded,
     UndefinedParameter,
 )
 from ..engine.waiting import Waiting
@@ -29,7 +30,6 @@ from .statement import Statement
 from .text.classified import Kind
 
 PLAN_COLUMNS = (ResultColumn("QUERY PLAN", "VARCHAR"),)
-PREPARED_MAX = 10_000
 
 
 def prepare(session: Context, statement: Statement, parameters: tuple[object, ...]) -> Waiting[Result]:
@@ -38,8 +38,12 @@ def prepare(session: Context, statement: Statement, parameters: tuple[object, ..
     assert facts is not None
     if facts.name in session.prepared:
         raise DuplicatePreparedStatement(f'prepared statement "{facts.name}" already exists')
-    if len(session.prepared) >= PREPARED_MAX:
-        raise NotSupported(f"a session has at most {PREPARED_MAX} prepared statements")
+    statements_max = session.database.settings.statements_max
+    if len(session.prepared) >= statements_max:
+        raise ProgramLimitExceeded(
+            f"a session cannot keep more than {statements_max} prepared statements",
+            hint="DEALLOCATE those that are no longer needed.",
+        )
     inner = yield from session.parse(facts.inner)
     if inner.classified.kind not in (Kind.READ, Kind.DML, Kind.OURS):
         raise NotSupported(f"{inner.classified.verb} cannot be prepared")

@@ -57,8 +57,6 @@ T = TypeVar("T")
 # Statements kept parsed in a session, by text: drivers repeat theirs. A parsed statement is a few
 # kilobytes.
 STATEMENTS_KEPT = 256
-# Cursors and a driver's named portals together.
-PORTALS_MAX = 1_000
 # How long a session that is told to let go of its cursors may take.
 LET_GO_S = 30.0
 
@@ -105,7 +103,7 @@ class Session:
         self.positions = ReadPositions()
         self.notices = Notices()
         self.prepared: dict[str, Statement] = {}
-        self.portals = Portals(PORTALS_MAX)
+        self.portals = Portals(bounds.portals_max)
         self.listening = Listening(database.notifications, self._overrun)
         self.on_ended: Callable[[DucktailError], None] | None = None
         self._statements: dict[tuple[str, tuple[int, ...], int], Statement] = {}

@@ -28,7 +28,8 @@ _BY_TYPE = {
         pg_operator_is_visible pg_opfamily_is_visible pg_statistics_obj_is_visible pg_ts_config_is_visible
         pg_ts_dict_is_visible pg_ts_parser_is_visible pg_ts_template_is_visible pg_is_in_recovery
         pg_is_wal_replay_paused pg_relation_is_publishable pg_is_other_temp_schema row_security_active
-        logical_and logical_or bool_and bool_or every starts_with regexp_like regexp_i_like""",
+        logical_and logical_or bool_and bool_or every starts_with regexp_like regexp_i_like
+        pg_cancel_backend pg_terminate_backend""",
     "int4": """pg_backend_pid array_upper array_lower array_length array_ndims cardinality
         pg_char_to_encoding length char_length character_length octet_length str_position position strpos
         ascii generate_subscripts inet_server_port inet_client_port pg_relation_is_updatable

@@ -25,6 +25,8 @@ from .places import (
 USER_VARIABLE, PID_VARIABLE = "__ducktail_user", "__ducktail_pid"
 # A function of ours in Python: (pid, name) -> the session's setting, or NULL.
 SETTING_FUNCTION = "__ducktail_setting"
+# Another: (pid, pid of another session, 'cancel' or 'terminate') -> whether it is there and was told.
+SIGNAL_FUNCTION = "__ducktail_signal"
 
 # Words that PostgreSQL 15 reserves: quote_ident quotes them, as it does what is not all small letters.
 RESERVED = """
@@ -179,6 +181,9 @@ def _session_macros(database: str, version: str, started_us: int) -> dict[str, s
         "session_user()": user,
         "current_user()": user,
         "pg_backend_pid()": pid,
+        "pg_cancel_backend(z_p)": f"{SIGNAL_FUNCTION}({pid}, z_p::INTEGER, 'cancel')",
+        "pg_terminate_backend(z_p)": f"{SIGNAL_FUNCTION}({pid}, z_p::INTEGER, 'terminate')",
+        "pg_terminate_backend(z_p, z_t)": f"{SIGNAL_FUNCTION}({pid}, z_p::INTEGER, 'terminate')",
         "search_path_names()": path,
         "current_schemas(z_i)": f"if(z_i, list_concat(['pg_catalog'], {path}), {path})",
         "pg_postmaster_start_time()": f"make_timestamptz({started_us})",

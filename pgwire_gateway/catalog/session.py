@@ -11,9 +11,10 @@ from weakref import WeakValueDictionary
 import duckdb
 from duckdb.func import FunctionNullHandling
 
+from ...engine.errors import AdminShutdown
 from ...engine.quoting import literal
 from ...sql.session import Session
-from .functions import PID_VARIABLE, SETTING_FUNCTION, USER_VARIABLE
+from .functions import PID_VARIABLE, SETTING_FUNCTION, SIGNAL_FUNCTION, USER_VARIABLE
 
 _sessions: WeakValueDictionary[int, Session] = WeakValueDictionary()
 
@@ -27,7 +28,11 @@ def attach(session: Session) -> None:
 
 
 def register(cursor: duckdb.DuckDBPyConnection) -> None:
-    """Make the function that answers a session's setting."""
+    """Make the functions that ask sessions, and tell them."""
+    cursor.create_function(
+        SIGNAL_FUNCTION, _signal, ["INTEGER", "INTEGER", "VARCHAR"], "BOOLEAN",
+        null_handling=FunctionNullHandling.SPECIAL, side_effects=True,
+    )  # fmt: skip
     cursor.create_function(
         SETTING_FUNCTION, _setting, ["INTEGER", "VARCHAR"], "VARCHAR",
         null_handling=FunctionNullHandling.SPECIAL, side_effects=True,
@@ -37,3 +42,18 @@ def register(cursor: duckdb.DuckDBPyConnection) -> None:
 def _setting(pid: int | None, name: str | None) -> str | None:
     session = None if pid is None or name is None else _sessions.get(pid)
     return None if session is None else session.variables.values.get(name or "")
+
+
+def _signal(pid: int | None, other: int | None, what: str | None) -> bool | None:
+    """Cancel what another session does, or end it: a user's own, or anybody's for a superuser."""
+    if other is None:
+        return None
+    asking, told = _sessions.get(pid or 0), _sessions.get(other)
+    if asking is None or told is None or told.on_ended is None or told.guard.closed:
+        return False
+    if not asking.access.superuser and told.user != asking.user:
+        return False
+    if what == "terminate":
+        told.on_ended(AdminShutdown("terminating connection due to administrator command"))
+    told.cancel()
+    return True

@@ -1,6 +1,7 @@
 """Bytes of the Postgres wire to messages and back; no state of a session, no socket."""
 
 from .backend import encode
+from .limits import Limits
 from .receiver import Receiver
 
-__all__ = ["Receiver", "encode"]
+__all__ = ["Limits", "Receiver", "encode"]

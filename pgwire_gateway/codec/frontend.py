@@ -203,12 +203,12 @@ class Format:
 
     Args:
         kind: class of the message.
-        bytes_max: longest body accepted, in bytes, the length word included.
+        large: it holds what the user writes, and not only names.
         decode: from the body to the message; must take all of it.
     """
 
     kind: type[Message]
-    bytes_max: int
+    large: bool
     decode: Callable[[Body], Message]
 
 
@@ -241,20 +241,20 @@ def sasl_first(data: bytes) -> tuple[str, bytes]:
 
 
 FORMATS: dict[int, Format] = {
-    ord("Q"): Format(Query, LARGE_BYTES_MAX, lambda body: Query(body.text())),
-    ord("P"): Format(Parse, LARGE_BYTES_MAX, lambda body: Parse(body.text(), body.text(), body.oids())),
-    ord("B"): Format(Bind, LARGE_BYTES_MAX, _bind),
-    ord("D"): Format(Describe, SMALL_BYTES_MAX, lambda body: Describe(*_target(body))),
-    ord("C"): Format(Close, SMALL_BYTES_MAX, lambda body: Close(*_target(body))),
-    ord("E"): Format(Execute, SMALL_BYTES_MAX, lambda body: Execute(body.text(), body.int32())),
-    ord("S"): Format(Sync, SMALL_BYTES_MAX, lambda body: Sync()),
-    ord("H"): Format(Flush, SMALL_BYTES_MAX, lambda body: Flush()),
-    ord("X"): Format(Terminate, SMALL_BYTES_MAX, lambda body: Terminate()),
-    ord("F"): Format(FunctionCall, LARGE_BYTES_MAX, _function_call),
-    ord("d"): Format(CopyData, LARGE_BYTES_MAX, lambda body: CopyData(body.rest())),
-    ord("c"): Format(CopyDone, SMALL_BYTES_MAX, lambda body: CopyDone()),
-    ord("f"): Format(CopyFail, SMALL_BYTES_MAX, lambda body: CopyFail(body.text())),
-    ord("p"): Format(Password, SMALL_BYTES_MAX, lambda body: Password(body.rest())),
+    ord("Q"): Format(Query, True, lambda body: Query(body.text())),
+    ord("P"): Format(Parse, True, lambda body: Parse(body.text(), body.text(), body.oids())),
+    ord("B"): Format(Bind, True, _bind),
+    ord("D"): Format(Describe, False, lambda body: Describe(*_target(body))),
+    ord("C"): Format(Close, False, lambda body: Close(*_target(body))),
+    ord("E"): Format(Execute, False, lambda body: Execute(body.text(), body.int32())),
+    ord("S"): Format(Sync, False, lambda body: Sync()),
+    ord("H"): Format(Flush, False, lambda body: Flush()),
+    ord("X"): Format(Terminate, False, lambda body: Terminate()),
+    ord("F"): Format(FunctionCall, True, _function_call),
+    ord("d"): Format(CopyData, True, lambda body: CopyData(body.rest())),
+    ord("c"): Format(CopyDone, False, lambda body: CopyDone()),
+    ord("f"): Format(CopyFail, False, lambda body: CopyFail(body.text())),
+    ord("p"): Format(Password, False, lambda body: Password(body.rest())),
 }
 
 

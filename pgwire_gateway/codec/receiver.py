@@ -13,15 +13,23 @@ import struct
 
 from ...engine.errors import CharacterNotInRepertoire, DucktailError, ProtocolViolation
 from .body import Body
-from .frontend import FORMATS, Malformed, Message, Startup, Undecodable, decode_startup
-
-# PostgreSQL's MAX_STARTUP_PACKET_LENGTH: whoever has not said who he is gets little memory.
-STARTUP_BYTES_MAX = 10_000
-# The same for every message until the client is let in.
-UNAUTHENTICATED_BYTES_MAX = 10_000
+from .frontend import (
+    FORMATS,
+    SMALL_BYTES_MAX,
+    Format,
+    Malformed,
+    Message,
+    Startup,
+    Undecodable,
+    decode_startup,
+)
+from .limits import Limits
 
 _LENGTH = struct.Struct("!i")
 _HEAD = struct.Struct("!Bi")
+
+
+LIMITS = Limits()
 
 
 class Receiver:
@@ -30,7 +38,8 @@ class Receiver:
     `authenticated` lifts the limit on message length: set it once the client is let in.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, limits: Limits = LIMITS) -> None:
+        self._limits = limits
         self.authenticated = False
         self._buffer = bytearray()
         self._next = self._startup
@@ -56,7 +65,7 @@ class Receiver:
         if have < 4:
             return None
         (length,) = _LENGTH.unpack_from(self._buffer, at)
-        if not 8 <= length <= STARTUP_BYTES_MAX:
+        if not 8 <= length <= self._limits.unauthenticated_bytes_max:
             return self._die(ProtocolViolation("invalid length of startup packet"))
         if have < length:
             return None
@@ -84,8 +93,7 @@ class Receiver:
         if have < 5:
             return None
         _, length = _HEAD.unpack_from(self._buffer, at)
-        bytes_max = known.bytes_max if self.authenticated else UNAUTHENTICATED_BYTES_MAX
-        if not 4 <= length <= bytes_max:
+        if not 4 <= length <= self._bytes_max(known):
             return self._die(ProtocolViolation(f"invalid message length {length}"))
         if have < 1 + length:
             return None
@@ -99,6 +107,11 @@ class Receiver:
         except DucktailError as error:
             return self._die(error)
         return message, end
+
+    def _bytes_max(self, known: Format) -> int:
+        if not self.authenticated:
+            return self._limits.unauthenticated_bytes_max
+        return self._limits.message_bytes_max if known.large else SMALL_BYTES_MAX
 
     def _dead(self, at: int) -> tuple[Message, int] | None:
         self._buffer.clear()

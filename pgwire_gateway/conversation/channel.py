@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable
 
 from ...engine.errors import DucktailError, ProtocolViolation, QueryCanceled
-from ..codec import Receiver, encode
+from ..codec import Limits, Receiver, encode
 from ..codec.backend import Message as Answer
 from ..codec.frontend import Malformed, Message, Terminate
 from .steps import Need, Steps
@@ -38,8 +38,9 @@ class Gone(Exception):
 class Channel:
     """Messages from the client and bytes to it."""
 
-    def __init__(self) -> None:
-        self._receiver = Receiver()
+    def __init__(self, limits: Limits) -> None:
+        self.limits = limits
+        self._receiver = Receiver(limits)
         # Each message with the bytes that are no longer held once it is taken.
         self._pending: deque[tuple[Message, int]] = deque()
         self._unclaimed = 0

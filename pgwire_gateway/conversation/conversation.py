@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ...engine.errors import DucktailError, InvalidPassword, NotSupported, ProtocolViolation
+from ..codec import Limits
 from ..codec.backend import (
     ACCEPTED,
     REFUSED,
@@ -59,18 +60,22 @@ from .work import Work, report
 ANSWERED_WITH_READY = (Query, FunctionCall, Sync)
 
 
+LIMITS = Limits()
+
+
 class Conversation:
     """The machine; `run`, then `close`, is what a driver drives.
 
     Args:
         host: the server.
         secret: what a CancelRequest for this connection must know; random, 4 bytes.
+        limits: what the client may send and keep.
 
     `session` is there once the client has been let in.
     """
 
-    def __init__(self, host: Host, secret: bytes) -> None:
-        self.channel = Channel()
+    def __init__(self, host: Host, secret: bytes, limits: Limits = LIMITS) -> None:
+        self.channel = Channel(limits)
         self.session: Session | None = None
         self._host = host
         self._secret = secret

@@ -40,9 +40,6 @@ from .positions import Source
 from .steps import Need, Steps
 from .work import Prepared, Work, is_inline, pieces, placed, spread
 
-# Named ones that a session may keep. Drivers keep a few hundred statements and close the rest; a
-# client that only ever adds would take the memory of all.
-STATEMENTS_MAX = 10_000
 # A cursor's query stands in another statement.
 NOWHERE = Source(0, "", "")
 
@@ -85,9 +82,10 @@ class Extended:
         """Make a prepared statement; the unnamed one takes the place of the one before."""
         if message.name in self._statements and message.name:
             raise DuplicatePreparedStatement(f'prepared statement "{message.name}" already exists')
-        if len(self._statements) >= STATEMENTS_MAX:
+        statements_max = self._work.channel.limits.statements_max
+        if len(self._statements) >= statements_max:
             raise ProgramLimitExceeded(
-                f"a session cannot keep more than {STATEMENTS_MAX} prepared statements",
+                f"a session cannot keep more than {statements_max} prepared statements",
                 hint="Close statements that are no longer needed.",
             )
         self._statements.pop(message.name, None)

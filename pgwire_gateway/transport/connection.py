@@ -21,9 +21,6 @@ from ..conversation import Conversation, Need, Step
 from ..conversation.steps import Steps
 from .tls import HANDSHAKE_BYTE, Credentials, TlsBroken, TlsClosed, TlsLayer
 
-# A client that has connected says who it is within this, as PostgreSQL's authentication_timeout
-# (60 s there; nothing of ours takes a second, and an open door costs a socket).
-AUTHENTICATION_TIMEOUT_S = 10.0
 # The last words to a client that does not read are given up after this.
 CLOSE_TIMEOUT_S = 5.0
 # A cancel that came between two calls to the session is repeated after this, then after twice as long.
@@ -44,6 +41,7 @@ class Connection(asyncio.Protocol):
         conversation: the machine.
         on_over: called once, on the loop, when conversation and session have ended.
         credentials: the certificate for a client that wants TLS; None where there is none.
+        authentication_timeout_s: how long a client may take to say who it is.
     """
 
     def __init__(
@@ -53,8 +51,10 @@ class Connection(asyncio.Protocol):
         conversation: Conversation,
         on_over: Callable[[Connection], None],
         credentials: Credentials | None = None,
+        authentication_timeout_s: float = 10.0,
     ) -> None:
         self.conversation = conversation
+        self._authentication_timeout_s = authentication_timeout_s
         self.peer = ""
         self._credentials = credentials
         self._tls: TlsLayer | None = None
@@ -86,7 +86,7 @@ class Connection(asyncio.Protocol):
         self._transport.set_write_buffer_limits(high=SEND_HIGH_BYTES, low=SEND_LOW_BYTES)
         # A peer whose machine is gone never says so: let TCP ask.
         transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        self._timer = self._loop.call_later(AUTHENTICATION_TIMEOUT_S, self._not_authenticated)
+        self._timer = self._loop.call_later(self._authentication_timeout_s, self._not_authenticated)
         self._task = self._loop.create_task(self._live())
 
     def data_received(self, data: bytes) -> None:

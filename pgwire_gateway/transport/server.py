@@ -28,6 +28,7 @@ from ...engine.errors import (
 from ...engine.waiting import run
 from ...sql.session import Session
 from .. import catalog
+from ..codec import Limits
 from ..conversation import Conversation, Door, Entry
 from .connection import Connection
 from .doors import check_listener, door_for, is_loopback
@@ -35,9 +36,8 @@ from .tls import TlsFiles
 
 # Names that reach the one database of a server besides its own: what tools have as default.
 DATABASE_ALIASES = frozenset({"ducktail", "postgres"})
-# Sockets that have no session yet may be this many more than sessions: enough for a pool that
-# opens all its connections at once, and for CancelRequests when the server is full.
-STARTING_MAX = 100
+# Connections that the system holds until they are accepted: a pool that opens all its own at once.
+BACKLOG = 100
 # Bytes of a cancel key: protocol 3.0 has room for no more.
 SECRET_BYTES = 4
 # How long a shutdown lets running requests finish, and cancelled ones roll back.
@@ -72,7 +72,7 @@ def listen(host: str, port: int, *, elsewhere: bool = False) -> socket.socket:
         try:
             listener.bind(address)
             # Now, not when the server starts: two binders may both succeed, two listeners may not.
-            listener.listen(STARTING_MAX)
+            listener.listen(BACKLOG)
         except OSError:
             listener.close()
             raise
@@ -108,6 +108,10 @@ class Server:
         self._insecure = insecure
         self._database = database
         self._listener = listener
+        bounds = database.settings
+        self._limits = Limits(
+            bounds.unauthenticated_bytes_max, bounds.message_bytes_max, bounds.statements_max
+        )
         self._tls = tls
         self.credentials = None if tls is None else tls.load()
         self._workers = ThreadPoolExecutor(
@@ -178,12 +182,18 @@ class Server:
     def _connect(self) -> Connection:
         assert self._loop is not None, "connections come to a started server"
         guest = Guest(self, secrets.token_bytes(SECRET_BYTES))
-        conversation = Conversation(guest, guest.secret)
+        settings = self._database.settings
+        conversation = Conversation(guest, guest.secret, self._limits)
         connection = Connection(
-            self._loop, self._workers, conversation, guest.leave, self.credentials
+            self._loop,
+            self._workers,
+            conversation,
+            guest.leave,
+            self.credentials,
+            settings.authentication_timeout_ms / 1000,
         )
         guest.connection = connection
-        if len(self._connections) >= self._database.settings.max_connections + STARTING_MAX:
+        if len(self._connections) - self._opened >= settings.connections_starting_max:
             # Nobody has been promised an answer yet, and a flood is not worth one.
             self._loop.call_soon(connection.abort)
         self._connections.add(connection)

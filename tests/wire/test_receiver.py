@@ -9,7 +9,9 @@ import pytest
 
 from ducktail.pgwire_gateway.codec import Receiver
 from ducktail.pgwire_gateway.codec import frontend as f
-from ducktail.pgwire_gateway.codec.receiver import STARTUP_BYTES_MAX, UNAUTHENTICATED_BYTES_MAX
+from ducktail.pgwire_gateway.codec.limits import Limits
+
+BYTES_MAX = Limits().unauthenticated_bytes_max
 
 
 @pytest.fixture
@@ -85,7 +87,7 @@ def test_a_length_out_of_bounds_is_malformed_before_its_body_has_come(
 def test_large_messages_are_for_clients_that_are_in(written: Any) -> None:
     receiver = Receiver()
     receiver.receive(written.startup())
-    large = written.query("x" * UNAUTHENTICATED_BYTES_MAX)
+    large = written.query("x" * BYTES_MAX)
     assert sqlstate(receiver.receive(large[:5])) == "08P01"
     receiver = Receiver()
     receiver.receive(written.startup())
@@ -125,7 +127,7 @@ def test_another_major_version_is_told_from_garbage(written: Any) -> None:
     [
         struct.pack("!i", 7),
         struct.pack("!i", -1),
-        struct.pack("!i", STARTUP_BYTES_MAX + 1),
+        struct.pack("!i", BYTES_MAX + 1),
         b"GET / HTTP/1.1\r\n",
         b"\x16\x03\x01\x02\x00\x01",
     ],
