@@ -1,30 +1,28 @@
 """The command `ducktail`: serve a database, check it, back it up, restore it.
 
-Every flag can be set in the environment as well, `--lock-timeout-ms` as `DUCKTAIL_LOCK_TIMEOUT_MS`;
-a flag goes before the environment. Only --accept-loss and --insecure cannot: they are to be said aloud.
+Where the settings of `serve` come from is in configuration.py.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
-import logging
 import os
 import signal
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from . import __version__, maintenance
+from .configuration import LOG_LEVEL, Configuration, add_flag, add_flags, configure, setting_of
 from .engine.database import Database
 from .engine.errors import DucktailError, InvalidParameterValue
-from .engine.settings import Settings, numbers
+from .engine.logs import TEXT, set_up
 from .pgwire_gateway import Server, TlsFiles, listen
 
-PATH = "ducktail.duckdb"
-HOST = "127.0.0.1"
-PORT = 5480
-LOG_LEVELS = ("debug", "info", "warning", "error")
+# A command that prints its findings logs only what is wrong.
+MAINTENANCE_LEVEL = replace(LOG_LEVEL, default="warning")
 
 SERVE_ABOUT = """\
 Opens (or makes) the DuckDB file PATH and serves it over the Postgres wire until SIGTERM or SIGINT.
@@ -32,7 +30,9 @@ When it is ready it prints one line, `listening on HOST:PORT`, on standard outpu
 standard error. The database is called by its file's stem, and answers to the names `ducktail` and
 `postgres` as well."""
 SERVE_AFTER = """\
-environment: each flag but --accept-loss and --insecure also as DUCKTAIL_ and its name: DUCKTAIL_PORT=5481.
+each flag but --accept-loss and --insecure also in the environment, as DUCKTAIL_ and its name
+(DUCKTAIL_PORT=5481), and in the file that --config names (port = 5481); a flag goes before the
+environment, the environment before the file.
 
 example:
   ducktail serve shop.duckdb &
@@ -42,13 +42,8 @@ example:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; the exit status: 0 fine, 1 it could not be done, 2 a wrong flag."""
     chosen = parser().parse_args(arguments)
-    logging.basicConfig(
-        stream=sys.stderr,
-        level=chosen.log_level.upper(),
-        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
-    )
     try:
-        return int(COMMANDS[chosen.command](chosen))
+        return COMMANDS[chosen.command](chosen)
     except DucktailError as error:
         print(f"ducktail: {_line(error)}", file=sys.stderr)
         return 1
@@ -58,42 +53,54 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _run_server(chosen: argparse.Namespace) -> int:
-    settings = Settings(
-        allowed_directories=tuple(chosen.allow_dir),
-        **{item.name: getattr(chosen, item.name) for item in numbers()},
-    )
-    tls = _tls(chosen)
-    listener = listen(chosen.host, chosen.port, elsewhere=tls is not None or chosen.insecure)
+    configuration = configure(vars(chosen), os.environ)
+    set_up(sys.stderr, configuration["log_level"], configuration["log_format"])
+    settings = configuration.settings()
+    tls, insecure = _tls(configuration), configuration["insecure"]
+    listener = listen(configuration["host"], configuration["port"], elsewhere=tls is not None or insecure)
     try:
         if tls is not None:
             tls.load()  # What cannot be used is told before a file is made.
-        database = Database.open(str(chosen.path), settings, accept_loss=chosen.accept_loss)
+        path = str(Path(configuration["path"]))
+        database = Database.open(path, settings, accept_loss=configuration["accept_loss"])
     except BaseException:
         listener.close()
         raise
     try:
-        asyncio.run(_serve(Server(database, listener, tls, insecure=chosen.insecure)))
+        database.shown_settings = configuration.shown(settings)
+        asyncio.run(_serve(Server(database, listener, tls, insecure=insecure)))
     finally:
         database.close()
     return 0
 
 
-def _tls(chosen: argparse.Namespace) -> TlsFiles | None:
+def _tls(configuration: Configuration) -> TlsFiles | None:
     """Where certificate and key are; None: no TLS.
 
     Raises:
         InvalidParameterValue: 22023, one without the other.
     """
-    if (chosen.tls_cert is None) != (chosen.tls_key is None):
+    certificate, key = configuration["tls_cert"], configuration["tls_key"]
+    if (certificate is None) != (key is None):
         raise InvalidParameterValue("--tls-cert and --tls-key go together")
-    return None if chosen.tls_cert is None else TlsFiles(chosen.tls_cert, chosen.tls_key)
+    return None if certificate is None else TlsFiles(certificate, key)
+
+
+def _maintain(work: Callable[[argparse.Namespace], int]) -> Callable[[argparse.Namespace], int]:
+    """A command that looks after a file, with its logs set up."""
+
+    def run(chosen: argparse.Namespace) -> int:
+        set_up(sys.stderr, setting_of(MAINTENANCE_LEVEL, vars(chosen), os.environ), TEXT)
+        return work(chosen)
+
+    return run
 
 
 COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {
     "serve": _run_server,
-    "check": lambda chosen: maintenance.check(chosen.path),
-    "backup": lambda chosen: maintenance.make_backup(chosen.path, chosen.to),
-    "restore": lambda chosen: maintenance.restore(chosen.backup, chosen.to),
+    "check": _maintain(lambda chosen: maintenance.check(chosen.path)),
+    "backup": _maintain(lambda chosen: maintenance.make_backup(chosen.path, chosen.to)),
+    "restore": _maintain(lambda chosen: maintenance.restore(chosen.backup, chosen.to)),
 }
 
 
@@ -126,49 +133,7 @@ def parser() -> argparse.ArgumentParser:
         epilog=SERVE_AFTER,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    serve.add_argument(
-        "path", nargs="?", type=Path, default=_environment("path", PATH), metavar="PATH",
-        help=f"the DuckDB file (default: {PATH} in the current directory)",
-    )  # fmt: skip
-    serve.add_argument(
-        "--host",
-        default=_environment("host", HOST),
-        help="address to listen on; one that others can reach wants TLS and users (default: %(default)s)",
-    )
-    serve.add_argument(
-        "--port", type=_port, default=_environment("port", PORT),
-        help="TCP port, 0 for any free one (default: %(default)s)",
-    )  # fmt: skip
-    serve.add_argument(
-        "--tls-cert", default=_environment("tls_cert", None), metavar="FILE",
-        help="certificate for TLS, with its chain, as PEM; read again on SIGHUP",
-    )  # fmt: skip
-    serve.add_argument(
-        "--tls-key", default=_environment("tls_key", None), metavar="FILE",
-        help="the certificate's key, as PEM, without a passphrase",
-    )  # fmt: skip
-    serve.add_argument(
-        "--insecure", action="store_true",
-        help="let whoever reaches the port in as if he were on this machine: no TLS, and no password "
-        "while there is no user",
-    )  # fmt: skip
-    serve.add_argument(
-        "--log-level", type=_level, default=_environment("log_level", "info"), metavar="LEVEL",
-        help=f"least level that is logged: {', '.join(LOG_LEVELS)} (default: %(default)s)",
-    )  # fmt: skip
-    serve.add_argument(
-        "--allow-dir", action="append", default=_directories(), metavar="DIR",
-        help="a directory whose files SQL may read and write, with all below it; may be repeated",
-    )  # fmt: skip
-    serve.add_argument(
-        "--accept-loss", action="store_true",
-        help="serve a database although commits that were acknowledged are missing from it",
-    )  # fmt: skip
-    for item in numbers():
-        serve.add_argument(
-            f"--{item.name.replace('_', '-')}", type=_whole, default=_environment(item.name, item.default),
-            metavar="N", help=f"{item.metadata['about']} (default: %(default)s)",
-        )  # fmt: skip
+    add_flags(serve)
     _maintenance(commands)
     return top
 
@@ -199,41 +164,7 @@ def _maintenance(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
         command.add_argument("word", choices=("TO", "to"), metavar="TO", help="the word TO")
         command.add_argument("to", type=Path, metavar="DEST", help=to)
     for command in (check, backup, restore):
-        command.add_argument(
-            "--log-level", type=_level, default=_environment("log_level", "warning"), metavar="LEVEL",
-            help=f"least level that is logged: {', '.join(LOG_LEVELS)} (default: %(default)s)",
-        )  # fmt: skip
-
-
-def _environment(name: str, otherwise: object) -> object:
-    # argparse runs a default that is a string through the flag's own type.
-    return os.environ.get(f"DUCKTAIL_{name.upper()}", otherwise)
-
-
-def _directories() -> list[str]:
-    # Several are parted as in PATH.
-    return [part for part in os.environ.get("DUCKTAIL_ALLOW_DIR", "").split(os.pathsep) if part]
-
-
-def _whole(text: str) -> int:
-    try:
-        return int(text)
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"not a whole number: {text!r}") from None
-
-
-def _port(text: str) -> int:
-    port = _whole(text)
-    if not 0 <= port <= 65535:
-        raise argparse.ArgumentTypeError(f"not a port from 0 to 65535: {port}")
-    return port
-
-
-def _level(text: str) -> str:
-    # Not `choices`: argparse does not hold a default, here the environment, against those.
-    if text not in LOG_LEVELS:
-        raise argparse.ArgumentTypeError(f"not one of {', '.join(LOG_LEVELS)}: {text!r}")
-    return text
+        add_flag(command, MAINTENANCE_LEVEL)
 
 
 def _line(error: DucktailError) -> str:

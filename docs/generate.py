@@ -34,10 +34,26 @@ SETTINGS_HEAD = """\
 
 ## Of the server
 
-Flags of `ducktail serve`, each also an environment variable: `DUCKTAIL_` and the flag in capitals, so
-`--lock-timeout-ms` is `DUCKTAIL_LOCK_TIMEOUT_MS`. In process they are keywords of `ducktail.connect`,
-`lock_timeout_ms=2000`. `SELECT * FROM ducktail.settings` shows them. A value outside its bounds is
-22023.
+Each is a flag of `ducktail serve`, `--lock-timeout-ms 2000`; a variable of the environment, `DUCKTAIL_` and
+the name in capitals, `DUCKTAIL_LOCK_TIMEOUT_MS=2000`; and a line of the configuration file,
+`lock_timeout_ms = 2000`. A flag goes before the environment, the environment before the file, the file
+before the default; an empty variable is not set, and in one directories are parted by `:`. In process they
+are keywords of `ducktail.connect`.
+
+The file is TOML without tables; `--config FILE` or `DUCKTAIL_CONFIG` names it:
+
+```toml
+path = "/var/lib/ducktail/shop.duckdb"
+port = 5480
+allow_dir = ["/data/in", "/data/out"]
+lock_timeout_ms = 2000
+```
+
+A key that is not in the tables below is refused with file and line, and so is a value of the wrong type or
+outside its bounds (22023). Settings are read once, at the start. `SELECT * FROM ducktail.settings` shows
+each with its `source` (default, configuration file, environment variable, command line; in process
+argument) and its `place`, such as `/etc/ducktail.toml:3`. `SHOW ALL` has them too, beside the session's
+(source default, client, session). Who is no superuser is shown those of the first table below, without places.
 
 | flag | default | from | to | meaning |
 |---|---:|---:|---:|---|
@@ -48,15 +64,17 @@ Besides these `ducktail serve [PATH]` takes:
 
 | flag | default | meaning |
 |---|---|---|
-| `PATH` | ducktail.duckdb | the DuckDB file, made where there is none |
+| `PATH` | ducktail.duckdb | the DuckDB file, made where there is none; `path` in the file |
+| `--config` | none | the configuration file; not in it |
 | `--host` | 127.0.0.1 | where to listen; elsewhere than on loopback wants [TLS and users](security.md) |
 | `--port` | 5480 | where to listen; 0 takes a free port |
 | `--allow-dir` | none | files that SQL may reach ([operations.md](operations.md#files)); repeatable |
 | `--tls-cert` | none | certificate with its chain, PEM; read again on SIGHUP ([TLS](operations.md#tls)) |
 | `--tls-key` | none | the certificate's key, PEM, without a passphrase |
-| `--insecure` | no | take whoever reaches the port for somebody on this machine; not from the environment |
+| `--insecure` | no | take whoever reaches the port for somebody on this machine; only a flag |
 | `--log-level` | info | least level that is logged, on standard error: debug, info, warning, error |
-| `--accept-loss` | no | serve a database that lacks acknowledged commits; not from the environment |
+| `--log-format` | text | how [logs](operations.md#logs) are written: text, json |
+| `--accept-loss` | no | serve a database that lacks acknowledged commits; only a flag |
 
 `ducktail --version` says the version, `ducktail serve --help` lists the flags. `ducktail check`, `backup` and
 `restore` are in [operations.md](operations.md).

@@ -37,7 +37,7 @@ from .publisher import Publisher
 from .retention import Retention
 from .rights import read_rights
 from .sessions import Sessions, Watchdog
-from .settings import Settings
+from .settings import Settings, shown
 from .snapshots import Snapshots
 from .storage import opening, schema
 from .storage.file import MEMORY, DuckdbFile, lock_down
@@ -62,6 +62,7 @@ class Database:
         self.name = "memory" if file.path == MEMORY else Path(file.path).stem
         self.catalog_name = file.catalog_name
         self.settings = settings
+        self.shown_settings = shown(settings)  # the command tells it more: its own, and their places
         self.clock = clock
         self.catalog = Catalog()
         self.sessions = Sessions(lambda: self.fallen)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
-from dataclasses import fields
 from datetime import UTC, datetime
 from typing import Any, Protocol
 
@@ -23,7 +22,7 @@ from .log import EVENT_NAMES, event_query, shown_name
 from .offsets import Offsets, Position
 from .rights import Rights, group_item, relation
 from .sessions import Sessions
-from .settings import Settings
+from .settings import ShownSetting, told_everybody
 from .streams import OPERATIONS, Catalog, Group, Stream
 from .transactions import Transactions
 from .values import datarow
@@ -46,7 +45,7 @@ class LiveSource(Protocol):
     last_reads: dict[tuple[int, int], int]
     sessions: Sessions
     transactions: Transactions
-    settings: Settings
+    shown_settings: tuple[ShownSetting, ...]
     clock: Clock
 
     def cursor(self, *, utc: bool = False) -> duckdb.DuckDBPyConnection:
@@ -68,6 +67,8 @@ def live_rows(database: LiveSource, kind: str, account: str | None) -> str:
     if user is None:
         return "[]"
     told = user.superuser
+    if rows is settings and not told:
+        return json.dumps([_setting(item) for item in told_everybody(database.shown_settings)])
     return json.dumps([row for row in rows(database) if told or _is_told(database.rights, account, row)])
 
 
@@ -79,9 +80,7 @@ def _is_told(rights: Rights, user: str, row: Row) -> bool:
             return rights.sees(user, stream)
         group = group_item(row["schema_name"], row["stream_name"], row["group_name"])
         return rights.sees(user, group) or rights.owners.get(stream) == user
-    if "user_name" in row:
-        return str(row["user_name"]).lower() == user
-    return bool(row["name"] != "allowed_directories")
+    return str(row["user_name"]).lower() == user
 
 
 def _time(us: int | None) -> str | None:
@@ -282,13 +281,17 @@ def sessions(database: LiveSource) -> Iterator[Row]:
 
 def settings(database: LiveSource) -> Iterator[Row]:
     """ducktail.settings."""
-    for item in fields(database.settings):
-        value = getattr(database.settings, item.name)
-        yield {
-            "name": item.name,
-            "setting": ", ".join(value) if isinstance(value, tuple) else str(value),
-            "description": item.metadata["about"],
-        }
+    yield from map(_setting, database.shown_settings)
+
+
+def _setting(item: ShownSetting) -> Row:
+    return {
+        "name": item.name,
+        "setting": item.setting,
+        "source": item.source,
+        "place": item.place,
+        "description": item.about,
+    }
 
 
 KINDS: dict[str, Callable[[LiveSource], Iterator[Row]]] = {

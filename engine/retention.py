@@ -34,6 +34,7 @@ from .duckdb_errors import translated
 from .edges import BY_BYTES, BY_TIME, Edge, Edges, read_edges
 from .errors import LockNotAvailable
 from .log import event_query
+from .logs import facts
 from .offsets import Offsets
 from .publisher import Publisher
 from .storage.schema import SCHEMA
@@ -87,11 +88,13 @@ class Passed:
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """New edges of one stream, and the groups that are left behind them."""
+    """New edges of one stream, how many events go with them, and the groups that are left behind them."""
 
     stream: Stream
     edges: Edges
     passed: tuple[Passed, ...]
+    events: int
+    reason: str
 
 
 class Retention:
@@ -248,7 +251,8 @@ class Retention:
             known = partitions.get(number, Edge(0, 0, goal.reason))
             partitions[number] = Edge(last, known.events + count, goal.reason)
         edges = Edges(through_lsn, partitions)
-        return Cut(stream, edges, self._passed(stream, before, edges, going))
+        events = sum(_lost(edges, number) - _lost(before, number) for number in partitions)
+        return Cut(stream, edges, self._passed(stream, before, edges, going), events, goal.reason)
 
     def _passed(self, stream: Stream, before: Edges, after: Edges, going: str) -> tuple[Passed, ...]:
         """The groups whose committed LSN is among what goes, with their exact places there."""
@@ -289,6 +293,13 @@ class Retention:
             for cut in cuts:
                 self._database.buffers[cut.stream.stream_id].trim(cut.edges)
         for cut in cuts:
+            stream = cut.stream
+            if cut.events:
+                about = facts(
+                    stream=f"{stream.schema}.{stream.name}", events=cut.events, reason=cut.reason,
+                    through_lsn=cut.edges.through_lsn, groups_passed=len(cut.passed),
+                )  # fmt: skip
+                logger.info("events are no longer retained", extra=about)
             for passed in cut.passed:
                 self._database.offsets.passed(passed.group_id, passed.partition, passed.lsn, passed.position)
 

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import os
-from dataclasses import Field, dataclass, field, fields
+from dataclasses import Field, dataclass, field, fields, replace
 
 from .errors import InvalidParameterValue
 
 MIB = 1 << 20
+
+# Where a value comes from, in PostgreSQL's words; ARGUMENT is one of `ducktail.connect`.
+DEFAULT, FILE, ENVIRONMENT = "default", "configuration file", "environment variable"
+COMMAND_LINE, ARGUMENT = "command line", "argument"
 
 
 def _setting(default: int, low: int, high: int, about: str) -> int:
@@ -66,6 +70,9 @@ class Settings:
     temp_bytes_max: int = _setting(
         64 << 30, 0, 1 << 50, "most that DuckDB writes to PATH.tmp for what exceeds its memory (0: nothing)"
     )
+    log_min_duration_statement_ms: int = _setting(
+        -1, -1, 86_400_000, "a statement of a client that takes this long is logged (0: each, -1: none)"
+    )
 
     allowed_directories: tuple[str, ...] = field(
         default=(), metadata={"about": "directories whose files SQL may read and write"}
@@ -73,12 +80,7 @@ class Settings:
 
     def __post_init__(self) -> None:
         for item in numbers():
-            value = getattr(self, item.name)
-            low, high = item.metadata["low"], item.metadata["high"]
-            if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
-                raise InvalidParameterValue(
-                    f'setting "{item.name}" wants a whole number from {low} to {high}, not {value!r}'
-                )
+            check_number(item, getattr(self, item.name))
         # Links are resolved here, so that DuckDB compares what it resolves with what is meant.
         resolved = tuple(os.path.realpath(item) for item in self.allowed_directories)
         for directory in resolved:
@@ -90,3 +92,57 @@ class Settings:
 def numbers() -> tuple[Field[int], ...]:
     """The fields of Settings that are whole numbers with bounds."""
     return tuple(item for item in fields(Settings) if "low" in item.metadata)
+
+
+def check_number(item: Field[int], value: object) -> None:
+    """Refuse a value that a whole-number setting cannot have.
+
+    Raises:
+        InvalidParameterValue: 22023.
+    """
+    low, high = item.metadata["low"], item.metadata["high"]
+    if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
+        raise InvalidParameterValue(
+            f'setting "{item.name}" wants a whole number from {low} to {high}, not {value!r}'
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class ShownSetting:
+    """A row of ducktail.settings.
+
+    Args:
+        source: DEFAULT, FILE, ENVIRONMENT, COMMAND_LINE or ARGUMENT.
+        place: the flag, the variable, or the file and its line; None where nobody said it.
+    """
+
+    name: str
+    setting: str
+    source: str
+    place: str | None
+    about: str
+
+
+def shown(settings: Settings) -> tuple[ShownSetting, ...]:
+    """The rows for settings that were given as arguments."""
+    rows = []
+    for item in fields(settings):
+        value = getattr(settings, item.name)
+        source = DEFAULT if value == item.default else ARGUMENT
+        rows.append(ShownSetting(item.name, shown_text(value), source, None, item.metadata["about"]))
+    return tuple(rows)
+
+
+def shown_text(value: object) -> str:
+    """A setting's value as the views have it."""
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    if isinstance(value, list | tuple):
+        return ", ".join(map(str, value))
+    return "" if value is None else str(value)
+
+
+def told_everybody(rows: tuple[ShownSetting, ...]) -> tuple[ShownSetting, ...]:
+    """What a user who is no superuser is told: the bounds; no file or address of the server's machine."""
+    bounds = {item.name for item in numbers()}
+    return tuple(replace(row, place=None) for row in rows if row.name in bounds)

@@ -12,12 +12,14 @@ from ..engine.asking import ask_maybe
 from ..engine.duckdb_errors import translated
 from ..engine.errors import (
     ActiveTransaction,
+    CantChangeRuntimeParam,
     DucktailError,
     InsufficientPrivilege,
     InvalidSchemaName,
     UndefinedObject,
 )
 from ..engine.quoting import ident, literal
+from ..engine.settings import ShownSetting, told_everybody
 from ..engine.table import RESERVED_PREFIX
 from ..engine.waiting import Waiting
 from .context import Context
@@ -29,6 +31,8 @@ from .text.classified import SettingFacts
 from .variables import VARIABLES, Variable, variable
 
 TEXT = "VARCHAR"
+# Of SHOW ALL: PostgreSQL's, and where a value comes from.
+ALL_COLUMNS = ("name", "setting", "description", "source")
 
 
 def set_variable(session: Context, name: str, values: tuple[str, ...] | None, *, local: bool) -> None:
@@ -40,6 +44,10 @@ def set_variable(session: Context, name: str, values: tuple[str, ...] | None, *,
     try:
         found = variable(name)
     except UndefinedObject as error:
+        if any(item.name == name.lower() for item in _of_the_server(session)):
+            raise CantChangeRuntimeParam(
+                f'setting "{name}" cannot be changed now', hint="It is set where the server is started."
+            ) from error
         if _duckdb_setting(session, name) is None:
             raise
         raise InsufficientPrivilege(
@@ -150,22 +158,18 @@ def _reset(session: Context, facts: SettingFacts) -> Result:
 
 def _show(session: Context, facts: SettingFacts) -> Result:
     if facts.name == "all":
-        rows = sorted(VARIABLES.values(), key=lambda v: v.name.lower())
-        columns = [ResultColumn(name, TEXT) for name in ("name", "setting", "description")]
-        table = pa.table(
-            {
-                "name": [v.name for v in rows],
-                "setting": [session.variables.shown(v.name) for v in rows],
-                "description": [v.about for v in rows],
-            }
-        )
-        return table_result(columns, table, lambda _: "SHOW")
+        found = [(v.name, session.variables.shown(v.name), v.about, session.variables.source(v.name))
+                 for v in VARIABLES.values()]  # fmt: skip
+        found += [(item.name, item.setting, item.about, item.source) for item in _of_the_server(session)]
+        found.sort(key=lambda row: row[0].lower())
+        table = pa.table(dict(zip(ALL_COLUMNS, zip(*found, strict=True), strict=True)))
+        return table_result([ResultColumn(name, TEXT) for name in ALL_COLUMNS], table, lambda _: "SHOW")
     name, value = _shown(session, facts.name)
     return table_result([ResultColumn(name, TEXT)], pa.table({name: [value]}), lambda _: "SHOW")
 
 
 def _shown(session: Context, asked: str) -> tuple[str, str]:
-    """Name and value of a setting: a session's, or one of DuckDB's.
+    """Name and value of a setting: a session's, the server's, or one of DuckDB's.
 
     Raises:
         UndefinedObject: 42704, there is none.
@@ -173,11 +177,18 @@ def _shown(session: Context, asked: str) -> tuple[str, str]:
     try:
         found = variable(asked)
     except UndefinedObject:
-        value = _duckdb_setting(session, asked)
+        served = [item.setting for item in _of_the_server(session) if item.name == asked.lower()]
+        value = served[0] if served else _duckdb_setting(session, asked)
         if value is None:
             raise
         return asked, value
     return found.name, session.variables.shown(found.name)
+
+
+def _of_the_server(session: Context) -> tuple[ShownSetting, ...]:
+    """The server's settings as far as the session is told of them."""
+    rows = session.database.shown_settings
+    return rows if session.access.superuser else told_everybody(rows)
 
 
 def _discard(session: Context, facts: SettingFacts) -> Result:
@@ -264,5 +275,5 @@ def shown_columns(session: Context, statement: Statement) -> tuple[ResultColumn,
     if statement.classified.verb != "SHOW" or facts is None:
         return None
     if facts.name == "all":
-        return tuple(ResultColumn(name, TEXT) for name in ("name", "setting", "description"))
+        return tuple(ResultColumn(name, TEXT) for name in ALL_COLUMNS)
     return (ResultColumn(_shown(session, facts.name)[0], TEXT),)

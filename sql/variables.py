@@ -264,6 +264,7 @@ class Variables:
         self.defaults = {key: variable.default for key, variable in VARIABLES.items()}
         self.defaults.update(given)
         self.values = dict(self.defaults)
+        self._at_start: set[str] = set()  # what the client began with
         self._at_begin: dict[str, str] | None = None  # the open block's
         self._local: dict[str, str] = {}  # what was there before SET LOCAL
         self._changes: dict[str, str] = {}
@@ -286,6 +287,13 @@ class Variables:
 
     def started(self) -> None:
         """The session has begun: what it was begun with are its defaults, and no news."""
+        self._at_start = {
+            key
+            for key, value in self.values.items()
+            if value != self.defaults[key] and VARIABLES[key].read is not _fixed
+        }
+        if self.values["application_name"]:
+            self._at_start.add("application_name")
         self.defaults = dict(self.values)
         self._changes.clear()
 
@@ -313,6 +321,13 @@ class Variables:
             return value
         whole = next((u for u in UNITS if int(value) % u[0] == 0), (1, "ms"))
         return f"{int(value) // whole[0]}{whole[1]}"
+
+    def source(self, name: str) -> str:
+        """Where a value comes from, in the words of PostgreSQL's pg_settings."""
+        key = name.lower()
+        if self.values[key] != self.defaults[key]:
+            return "session"
+        return "default" if key not in self._at_start else "client"
 
     def milliseconds(self, name: str) -> int:
         """A setting that is a time."""

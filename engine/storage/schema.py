@@ -168,6 +168,8 @@ LIVE_VIEWS: dict[str, tuple[tuple[str, str], ...]] = {
     "settings": (
         ("name", "VARCHAR"),
         ("setting", "VARCHAR"),
+        ("source", "VARCHAR"),
+        ("place", "VARCHAR"),
         ("description", "VARCHAR"),
     ),
 }

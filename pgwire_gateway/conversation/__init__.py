@@ -2,7 +2,8 @@
 
 from .conversation import Conversation
 from .needs import Host, Session
+from .observed import Ended
 from .startup import Door, Entry
 from .steps import Need, Step
 
-__all__ = ["Conversation", "Door", "Entry", "Host", "Need", "Session", "Step"]
+__all__ = ["Conversation", "Door", "Ended", "Entry", "Host", "Need", "Session", "Step"]

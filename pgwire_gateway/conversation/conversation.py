@@ -50,6 +50,7 @@ from ..codec.frontend import (
 from .channel import Channel, Fatal, Gone
 from .extended import Extended
 from .needs import Host, Session
+from .observed import Observed
 from .scram import Scram
 from .simple import Simple
 from .startup import MINOR, Door, Entry, read
@@ -71,14 +72,16 @@ class Conversation:
         secret: what a CancelRequest for this connection must know; random, 4 bytes.
         limits: what the client may send and keep.
 
-    `session` is there once the client has been let in.
+    `session` is there once the client has been let in, `error` once one has ended the conversation.
     """
 
     def __init__(self, host: Host, secret: bytes, limits: Limits = LIMITS) -> None:
         self.channel = Channel(limits)
         self.session: Session | None = None
+        self.error: DucktailError | None = None
         self._host = host
         self._secret = secret
+        self._entry: Entry | None = None
 
     def run(self) -> Steps[None]:
         """The whole conversation; `close` comes after it, however it ends."""
@@ -90,6 +93,9 @@ class Conversation:
         except (Fatal, DucktailError) as problem:
             error = problem.error if isinstance(problem, Fatal) else problem
             self.channel.send(ErrorResponse(report(error, "FATAL")))
+            self.error = error
+            if self.session is None:
+                self._host.refused(self._entry, error)
 
     def close(self) -> Steps[None]:
         """The end of the session, if there is one: roll back, free everything."""
@@ -127,7 +133,7 @@ class Conversation:
             self.channel.send_bytes(REFUSED)
 
     def _open(self, startup: Startup) -> Steps[None]:
-        entry = read(startup)
+        self._entry = entry = read(startup)
         if entry.negotiates:
             self.channel.send(NegotiateProtocolVersion(MINOR, entry.protocol_options))
         door = self._host.door(entry, secured=self.channel.secured)
@@ -166,7 +172,8 @@ class Conversation:
 
     def _serve(self) -> Steps[None]:
         assert self.session is not None, "only an open session is served"
-        requests = Requests(Work(self.channel, self.session))
+        observed = Observed(self.session.id, self._host.now_s, self._host.statement_ended)
+        requests = Requests(Work(self.channel, self.session, observed))
         requests.ready()
         while True:
             message = yield from self.channel.next(while_idle=requests.tell)
@@ -212,6 +219,7 @@ class Requests:
         kind = message.kind if isinstance(message, Undecodable) else type(message)
         if self._skipping and kind is not Sync:
             return
+        self._work.observed.reset()
         try:
             yield from self._answers.get(type(message), self._out_of_place)(message)
         except (Fatal, Gone):

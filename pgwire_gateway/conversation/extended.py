@@ -80,6 +80,7 @@ class Extended:
 
     def parse(self, message: Parse) -> Steps[None]:
         """Make a prepared statement; the unnamed one takes the place of the one before."""
+        self._work.observed.reset(message.text)
         if message.name in self._statements and message.name:
             raise DuplicatePreparedStatement(f'prepared statement "{message.name}" already exists')
         statements_max = self._work.channel.limits.statements_max
@@ -171,6 +172,8 @@ class Extended:
 
     def _run(self, portal: Portal, limit: int | None) -> Steps[None]:
         work, taken = self._work, portal.taken
+        kind = taken.statement.classified.kind
+        work.observed.found(kind, portal.source.text, resumed=taken.result is not None)
         if taken.result is None:
             alone = not self._executed and isinstance(work.channel.following(), Sync)
             if not alone:
@@ -191,6 +194,7 @@ class Extended:
             work.complete(result, before)
         else:
             work.channel.send(PortalSuspended())
+            work.observed.end()
 
     def _repeat(self, name: str, portal: Portal) -> None:
         if portal.columns is None:

@@ -8,11 +8,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
+from ...engine.errors import DucktailError
 from ...engine.notifications import Notification
 from ...engine.values.copy_rows import CopyForm
 from ...engine.waiting import Waiting
 from ...sql.portals import Portals
 from ...sql.text.classified import Classified
+from .observed import Ended
 from .startup import Door, Entry
 
 
@@ -231,6 +233,15 @@ class Host(Protocol):
             CannotConnectNow: 57P03, the server is closing.
             InvalidParameterValue: 22023, a setting that cannot be.
         """
+
+    def refused(self, entry: Entry | None, error: DucktailError) -> None:
+        """The client was not let in; without an entry it did not even say who it is."""
+
+    def now_s(self) -> float:
+        """Seconds on a clock that never goes back."""
+
+    def statement_ended(self, ended: Ended) -> None:
+        """A statement of the session has ended."""
 
     def cancel(self, pid: int, secret: bytes) -> None:
         """Cancel what session `pid` is doing, if `secret` is its own; say nothing either way."""

@@ -25,6 +25,7 @@ class Simple:
 
     def query(self, message: Query) -> Steps[None]:
         """Run all statements of a Query; without ReadyForQuery, which comes after errors too."""
+        self._work.observed.reset(message.text)
         statements = pieces(message.text)
         if not statements:
             self._work.channel.send(EmptyQueryResponse())
@@ -49,7 +50,9 @@ class Simple:
 
     def _run(self, offset: int, text: str, *, last: bool) -> Steps[None]:
         work = self._work
+        work.observed.reset(text)
         source, statement = yield from work.parse(text, offset)
+        work.observed.found(statement.classified.kind, text)
         if statement.empty:
             work.channel.send(EmptyQueryResponse())
             return

@@ -11,8 +11,10 @@ from contextlib import contextmanager
 from copy import copy
 from dataclasses import dataclass
 from functools import lru_cache
+from traceback import format_tb
 
 from ...engine.errors import DucktailError, InternalError
+from ...engine.logs import facts
 from ...engine.values import pgtypes
 from ...sql.text.classified import Kind
 from ...sql.text.tokens import Piece, split_pieces
@@ -32,6 +34,7 @@ from ..codec.backend import (
 from .channel import Channel
 from .copying import send_rows, take_rows
 from .needs import Column, Result, Session, Statement
+from .observed import Observed
 from .positions import Source
 from .steps import Need, Steps
 
@@ -53,9 +56,10 @@ log = logging.getLogger("ducktail.gateway")
 class Work:
     """What simple and extended protocol have in common: a channel, a session, and the reports."""
 
-    def __init__(self, channel: Channel, session: Session) -> None:
+    def __init__(self, channel: Channel, session: Session, observed: Observed) -> None:
         self.channel = channel
         self.session = session
+        self.observed = observed
         # The protocol's prepared statements, by name: what DEALLOCATE means is found here first.
         self.prepared: dict[str, Prepared] = {}
         # Texts that parse and run without a worker thread, seen before in this session.
@@ -133,13 +137,18 @@ class Work:
         if tag in DEALLOCATES_ALL:
             self.prepared.clear()
         self.channel.send(CommandComplete(tag))
+        self.observed.end()
 
     def answer_error(self, error: Exception) -> Steps[None]:
         """Send ErrorResponse, fail the open block, roll back the implicit transaction."""
         self.channel.check()
         if not isinstance(error, DucktailError):
-            log.error("unexpected error in a session", exc_info=error)
+            # Without its message, which may have a user's values in it; the client is told that.
+            frames = [line.strip() for part in format_tb(error.__traceback__) for line in part.splitlines()]
+            about = facts(session=self.session.id, frames=frames)
+            log.error("unexpected error in a session: %s", type(error).__name__, extra=about)
             error = InternalError(f"internal error: {type(error).__name__}: {error}")
+        self.observed.end(error.sqlstate)
         yield Need.WORKER
         self.session.fail()
         yield from self.session.abort_implicit()

@@ -16,6 +16,7 @@ from concurrent.futures import Executor, Future
 from typing import Any, cast
 
 from ...engine.errors import DucktailError
+from ...engine.logs import facts
 from ...engine.waiting import Wait
 from ..conversation import Conversation, Need, Step
 from ..conversation.steps import Steps
@@ -116,7 +117,7 @@ class Connection(asyncio.Protocol):
         except TlsClosed:
             goes_on = False
         except TlsBroken as error:
-            log.info("TLS of a connection has failed: %s", error)
+            log.info("TLS of a connection has failed: %s", error, extra=facts(peer=self.peer))
             goes_on = False
         if answer := tls.take():
             self._transport.write(answer)
@@ -295,7 +296,7 @@ class Connection(asyncio.Protocol):
 
     def _not_authenticated(self) -> None:
         if self.conversation.session is None:
-            log.info("a connection was not authenticated in time")
+            log.info("a connection was not authenticated in time", extra=facts(peer=self.peer))
             self.abort()
 
     def _close(self) -> None:

@@ -29,9 +29,10 @@ from ...engine.waiting import run
 from ...sql.session import Session
 from .. import catalog
 from ..codec import Limits
-from ..conversation import Conversation, Door, Entry
+from ..conversation import Conversation, Door, Ended, Entry
 from .connection import Connection
 from .doors import check_listener, door_for, is_loopback
+from .journal import Journal
 from .tls import TlsFiles
 
 # Names that reach the one database of a server besides its own: what tools have as default.
@@ -113,6 +114,7 @@ class Server:
             bounds.unauthenticated_bytes_max, bounds.message_bytes_max, bounds.statements_max
         )
         self._tls = tls
+        self.journal = Journal(bounds.log_min_duration_statement_ms)
         self.credentials = None if tls is None else tls.load()
         self._workers = ThreadPoolExecutor(
             database.settings.worker_threads, thread_name_prefix="ducktail-worker"
@@ -201,6 +203,10 @@ class Server:
 
     # What a guest asks for.
 
+    def now_s(self) -> float:
+        """Seconds on a clock that never goes back."""
+        return self._database.clock.monotonic_s()
+
     def door(self, entry: Entry, peer: str, *, secured: bool) -> Door:
         """How a client at an address may come in; see Host.door."""
         near = self._insecure or is_loopback(peer)
@@ -241,6 +247,12 @@ class Server:
         session.listening.on_news = guest.news
         with self._mutex:
             self._guests[session.id] = guest
+        assert guest.connection is not None, "who is let in is connected"
+        guest.opened_s = self.now_s()
+        self.journal.session_opened(
+            session.id, session.user, entry.application_name, guest.connection.peer,
+            tls=guest.connection.conversation.channel.secured,
+        )  # fmt: skip
         return session
 
     def leave(self, guest: Guest, connection: Connection) -> None:
@@ -250,6 +262,8 @@ class Server:
             with self._mutex:
                 self._opened -= 1
                 self._guests.pop(session.id, None)
+            lasted_s = self.now_s() - guest.opened_s
+            self.journal.session_closed(session.id, lasted_s, connection.conversation.error)
         self._connections.discard(connection)
         self._over.set()
 
@@ -278,6 +292,7 @@ class Guest:
     def __init__(self, server: Server, secret: bytes) -> None:
         self.secret = secret
         self.connection: Connection | None = None
+        self.opened_s = 0.0
         self._server = server
         # A reload may not take away what the connection was promised.
         self.offers_tls = server.credentials is not None
@@ -290,6 +305,20 @@ class Guest:
     def open_session(self, entry: Entry, door: Door) -> Session:
         """See Host."""
         return self._server.open(self, entry, door)
+
+    def refused(self, entry: Entry | None, error: DucktailError) -> None:
+        """See Host."""
+        assert self.connection is not None, "who is refused is connected"
+        user = None if entry is None else entry.user
+        self._server.journal.client_refused(user, self.connection.peer, error)
+
+    def now_s(self) -> float:
+        """See Host."""
+        return self._server.now_s()
+
+    def statement_ended(self, ended: Ended) -> None:
+        """See Host."""
+        self._server.journal.statement_ended(ended)
 
     def cancel(self, pid: int, secret: bytes) -> None:
         """See Host."""

@@ -24,7 +24,7 @@ from ducktail.engine.errors import (
     UndefinedTable,
 )
 from ducktail.engine.waiting import Wait, Waiting
-from ducktail.pgwire_gateway.conversation import Conversation, Door, Entry, Need, Step
+from ducktail.pgwire_gateway.conversation import Conversation, Door, Ended, Entry, Need, Step
 from ducktail.sql.portals import Portals
 from ducktail.sql.text.classified import Classified, Kind
 from ducktail.sql.text.classify import classify
@@ -194,6 +194,9 @@ class Host:
     session: Session
     entries: list[Entry] = field(default_factory=list)
     cancels: list[tuple[int, bytes]] = field(default_factory=list)
+    refusals: list[tuple[str | None, str]] = field(default_factory=list)
+    ended: list[Ended] = field(default_factory=list)
+    time_s: float = 0.0
     refuse: DucktailError | None = None
     offers_tls: bool = False
 
@@ -209,6 +212,15 @@ class Host:
         if self.refuse is not None:
             raise self.refuse
         return self.session
+
+    def refused(self, entry: Entry | None, error: DucktailError) -> None:
+        self.refusals.append((None if entry is None else entry.user, error.sqlstate))
+
+    def now_s(self) -> float:
+        return self.time_s
+
+    def statement_ended(self, ended: Ended) -> None:
+        self.ended.append(ended)
 
     def cancel(self, pid: int, secret: bytes) -> None:
         self.cancels.append((pid, secret))
@@ -395,7 +407,7 @@ def test_a_fault_of_ours_is_an_answer_too(
     answers = talk.say(written.query("begin; crash"))
     assert read_fields(answers[-2][1])["C"] == "XX000"
     assert answers[-1] == ("Z", b"E")
-    assert "ZeroDivisionError" in caplog.text
+    assert "ZeroDivisionError" in caplog.text and "a fault of ours" not in caplog.text
 
 
 # Extended protocol.
@@ -605,3 +617,50 @@ def test_what_is_inline_needs_no_worker_once_it_is_known(talk: Driver, written: 
     assert talk.kinds(written.query("inline")) == "CZ"
     assert talk.kinds(request(written, "inline") + written.sync) == "12nCZ"
     assert talk.hops == hops
+
+
+# What the host is told of statements.
+
+
+def test_the_host_is_told_how_each_statement_ended(talk: Driver, written: Any) -> None:
+    host = talk.host
+
+    def told() -> list[tuple[str, str | None, str]]:
+        ended = [(e.kind, e.sqlstate, e.text) for e in host.ended]
+        host.ended.clear()
+        return ended
+
+    talk.say(written.query("rows 2; fail; rows 1"))
+    kind = Kind.UTILITY.value
+    assert told() == [(kind, None, "rows 2"), (kind, "40001", "fail")]
+    talk.say(written.query("nonsense"))
+    assert told() == [("unknown", "42P01", "nonsense")]
+    talk.say(written.parse("nonsense") + written.bind() + written.execute() + written.sync)
+    assert told() == [("unknown", "42P01", "nonsense")]
+    talk.say(written.query("") + written.parse("") + written.bind() + written.execute() + written.sync)
+    assert told() == []
+    talk.say(written.parse("rows 3") + written.bind() + written.execute() + written.sync)
+    assert told() == [(kind, None, "rows 3")]
+
+
+def test_a_portal_in_pieces_is_one_statement_and_its_time_is_that_of_each_piece(
+    talk: Driver, written: Any
+) -> None:
+    talk.say(written.parse("rows 3") + written.bind() + written.execute(max_rows=2) + written.flush)
+    talk.host.time_s = 5.0
+    talk.say(written.execute(max_rows=2) + written.sync)
+    assert [(e.resumed, e.seconds) for e in talk.host.ended] == [(False, 0.0), (True, 0.0)]
+
+
+def test_the_time_of_a_statement_has_its_waits_in_it(talk: Driver, written: Any) -> None:
+    talk.say(written.query("wait"))
+    talk.host.time_s = 1.5
+    talk.end_wait(True)
+    assert [(e.session_id, e.seconds, e.sqlstate) for e in talk.host.ended] == [(7, 1.5, None)]
+
+
+def test_the_host_is_told_who_was_refused(door: Driver, written: Any) -> None:
+    door.host.refuse = TooManyConnections("sorry")
+    door.say(written.startup())
+    assert door.host.refusals == [("ann", "53300")]
+    assert door.conversation.error is door.host.refuse

@@ -10,9 +10,14 @@ from typing import Any
 
 import pytest
 
-from ducktail.engine.errors import InvalidParameterValue, ProtocolViolation, TooManyConnections
+from ducktail.engine.errors import (
+    DucktailError,
+    InvalidParameterValue,
+    ProtocolViolation,
+    TooManyConnections,
+)
 from ducktail.engine.scram import make_verifier, mock_verifier, prepared, read_verifier, verifier_of
-from ducktail.pgwire_gateway.conversation import Conversation, Door, Entry, Need, Session
+from ducktail.pgwire_gateway.conversation import Conversation, Door, Ended, Entry, Need, Session
 from ducktail.pgwire_gateway.conversation.scram import PLAIN, PLUS, Scram
 
 # RFC 7677, section 3.
@@ -187,6 +192,7 @@ class Host:
     def __init__(self, door: Door) -> None:
         self.way = door
         self.passed: list[Door] = []
+        self.refusals: list[str] = []
 
     def door(self, entry: Entry, *, secured: bool) -> Door:
         return self.way
@@ -194,6 +200,15 @@ class Host:
     def open_session(self, entry: Entry, door: Door) -> Session:
         self.passed.append(door)
         raise TooManyConnections("enough has been seen")
+
+    def refused(self, entry: Entry | None, error: DucktailError) -> None:
+        self.refusals.append(error.sqlstate)
+
+    def now_s(self) -> float:
+        raise AssertionError("no statement comes")
+
+    def statement_ended(self, ended: Ended) -> None:
+        raise AssertionError("no statement comes")
 
     def cancel(self, pid: int, secret: bytes) -> None:
         raise AssertionError("nobody cancels")
@@ -247,7 +262,7 @@ def test_a_conversation_refuses_everybody_else(talk: Talk, written: Any, read_fi
     answer = talk.say(sasl_first(written, PLAIN, FIRST))[0][1][4:]
     ((kind, body),) = talk.say(written.message("p", client_final("no", answer, FIRST[3:].decode(), b"n,,")))
     assert (kind, read_fields(body)["C"], read_fields(body)["S"]) == ("E", "28P01", "FATAL")
-    assert talk.over and talk.host.passed == []
+    assert talk.over and talk.host.passed == [] and talk.host.refusals == ["28P01"]
 
 
 def test_a_user_who_is_not_there_is_told_the_same(

@@ -1,0 +1,87 @@
+"""How logs are written: a message and facts beside it, as text or as JSON, always one line an event.
+
+A message names what happened, and what it happened to stands in facts: `log.info("connection opened",
+extra=facts(session=3))`. Neither ever has a password, a parameter, or a value of a user's; statements
+are logged without their literals (`sql/text/masking.py`). Source: docs/operations.md, "Logs".
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+import time
+from typing import Any, TextIO
+
+LEVELS = ("debug", "info", "warning", "error")
+TEXT, JSON = "text", "json"
+FORMATS = (TEXT, JSON)
+
+FACTS = "facts"
+# What a reader of lines could take for the end of one, or for the start of a terminal's command.
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
+_PLAIN = re.compile(r"[^\s\"'=\\\x00-\x1f\x7f-\x9f\u2028\u2029]+")
+
+
+def facts(**values: object) -> dict[str, Any]:
+    """What an event is about, for the `extra` of a logging call; None is left out."""
+    return {FACTS: {name: value for name, value in values.items() if value is not None}}
+
+
+def set_up(stream: TextIO, level: str, form: str) -> None:
+    """Write this process's logs to `stream`, from `level` on, in one of FORMATS."""
+    handler = logging.StreamHandler(stream)
+    handler.setFormatter(JsonFormatter() if form == JSON else TextFormatter())
+    logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
+
+
+def _time(record: logging.LogRecord) -> str:
+    """UTC, as ISO 8601 with milliseconds."""
+    whole = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created))
+    return f"{whole}.{int(record.msecs):03d}Z"
+
+
+def _facts_of(record: logging.LogRecord) -> dict[str, object]:
+    found: dict[str, object] = getattr(record, FACTS, {})
+    return found
+
+
+class TextFormatter(logging.Formatter):
+    """`TIME LEVEL LOGGER: message name=value ...`; a traceback follows in lines that are indented."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """One event."""
+        words = [f"{name}={_word(value)}" for name, value in _facts_of(record).items()]
+        head = f"{_time(record)} {record.levelname} {record.name}: {_escaped(record.getMessage())}"
+        line = " ".join([head, *words])
+        if record.exc_info:
+            trace = self.formatException(record.exc_info)
+            line += "".join(f"\n  {_escaped(part)}" for part in trace.splitlines())
+        return line
+
+
+class JsonFormatter(logging.Formatter):
+    """An object a line: time, level, logger, message, the facts by their names, and `traceback`."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """One event."""
+        event: dict[str, object] = {
+            "time": _time(record),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": record.getMessage(),
+            **_facts_of(record),
+        }
+        if record.exc_info:
+            event["traceback"] = self.formatException(record.exc_info)
+        return json.dumps(event, default=str)
+
+
+def _word(value: object) -> str:
+    """A value as one word; quoted, as JSON, where it would be none."""
+    text = str(value)
+    return text if _PLAIN.fullmatch(text) else json.dumps(text)
+
+
+def _escaped(text: str) -> str:
+    return _CONTROL.sub(lambda found: json.dumps(found[0])[1:-1], text)

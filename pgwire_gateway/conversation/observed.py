@@ -1,0 +1,69 @@
+"""How long a conversation's statements take, and how they end: told to the host as each one ends.
+
+A statement begins with its Query or its Execute, and ends with CommandComplete or an error: the time has the
+waits in it, for locks and for a client that takes its rows slowly. Of a portal that is read in pieces only
+the first piece counts as a statement; what cannot be parsed or bound counts too, of no known kind.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from ...sql.text.classified import Kind
+
+UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """A statement that has ended.
+
+    Args:
+        kind: the value of its Kind, or UNKNOWN.
+        sqlstate: of its error; None where there was none.
+        text: as the client sent it, literals and all: not for logs as it is.
+        resumed: it was a further piece of a portal that has been counted.
+    """
+
+    session_id: int
+    kind: str
+    sqlstate: str | None
+    seconds: float
+    text: str
+    resumed: bool
+
+
+class Observed:
+    """The statement that one conversation is at.
+
+    Args:
+        now_s: a clock that never goes back, in seconds.
+        tell: takes what has ended.
+    """
+
+    __slots__ = ("_kind", "_now_s", "_resumed", "_session_id", "_start_s", "_tell", "_text")
+
+    def __init__(self, session_id: int, now_s: Callable[[], float], tell: Callable[[Ended], None]) -> None:
+        self._session_id = session_id
+        self._now_s = now_s
+        self._tell = tell
+        self._text = ""
+        self._kind: Kind | None = None
+        self._resumed = False
+        self._start_s = 0.0
+
+    def reset(self, text: str = "") -> None:
+        """A message has come, or the next statement of its text begins."""
+        self._text, self._kind, self._resumed = text, None, False
+        self._start_s = self._now_s()
+
+    def found(self, kind: Kind, text: str, *, resumed: bool = False) -> None:
+        """It is known what the statement is."""
+        self._kind, self._text, self._resumed = kind, text, resumed
+
+    def end(self, sqlstate: str | None = None) -> None:
+        """The statement, or this piece of it, has ended; a message that ran none and failed counts too."""
+        kind = UNKNOWN if self._kind is None else str(self._kind.value)
+        seconds = self._now_s() - self._start_s
+        self._tell(Ended(self._session_id, kind, sqlstate, seconds, self._text, self._resumed))

@@ -1,0 +1,175 @@
+"""What a server logs: its connections, refusals and slow statements; and what it never logs."""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import psycopg
+import pytest
+from server_process import ServerProcess
+
+from ducktail.engine.logs import JsonFormatter, TextFormatter, facts
+from ducktail.sql.text.masking import SHOWN_CHARS_MAX, masked
+
+Serve = Callable[..., ServerProcess]
+
+# Whatever is said with it must not be found in a log.
+SECRET = "Sesam42Sesam"
+
+
+def events(server: ServerProcess) -> list[dict[str, Any]]:
+    """The log of a server that has ended, from `--log-format json`."""
+    return [json.loads(line) for line in server.lines if line.startswith("{")]
+
+
+def with_message(found: list[dict[str, Any]], message: str) -> list[dict[str, Any]]:
+    """The events of one kind."""
+    return [event for event in found if event["message"] == message]
+
+
+def test_connections_refusals_and_slow_statements_are_logged_without_any_value(serve: Serve) -> None:
+    words = ("--port", "0", "--log-format", "json", "--log-min-duration-statement-ms", "0")
+    server = serve(options=words)
+    with server.connect(application_name="a\nb") as connection:
+        session = connection.info.backend_pid
+        connection.execute(f"CREATE TABLE t AS SELECT '{SECRET}' AS s, 4711 AS n -- {SECRET}")
+        connection.execute("SELECT * FROM t WHERE s = %s", [SECRET], binary=True)
+        connection.execute(f"SELECT $${SECRET}$$, e'{SECRET}'")
+        cast, quote = f"SELECT CAST('{SECRET}' AS int)", f"SELECT '{SECRET}"
+        typed = f"CREATE USER u PASSWRD '{SECRET}'"
+        for wrong in (cast, quote, typed):
+            with pytest.raises(psycopg.Error):
+                connection.execute(wrong)
+        connection.execute(f"CREATE USER ann PASSWORD '{SECRET}' SUPERUSER")
+    with pytest.raises(psycopg.OperationalError):
+        server.connect(user="ann", password=f"{SECRET}!").close()
+    with pytest.raises(psycopg.OperationalError):
+        server.connect(user="ann", password=SECRET, dbname="elsewhere").close()
+    server.connect(user="ann", password=SECRET).close()
+    assert server.stop() == 0
+
+    found = events(server)
+    first, second = with_message(found, "connection opened")
+    assert first | {"time": ""} == {
+        "time": "", "level": "info", "logger": "ducktail.gateway", "message": "connection opened",
+        "session": session, "user": "ducktail", "application": "a\nb", "peer": "127.0.0.1", "tls": False,
+    }  # fmt: skip
+    assert second["user"] == "ann"
+    closed = with_message(found, "connection closed")
+    assert [event["session"] for event in closed] == [first["session"], second["session"]]
+    assert all(event["duration_s"] >= 0 and "sqlstate" not in event for event in closed)
+    (failed,) = with_message(found, "authentication failed")
+    assert (failed["level"], failed["user"], failed["sqlstate"]) == ("warning", "ann", "28P01")
+    assert failed["peer"] == "127.0.0.1"
+    (refused,) = with_message(found, "connection refused")
+    assert (refused["user"], refused["sqlstate"]) == ("ann", "3D000")
+    slow = with_message(found, "slow statement")
+    told = [(event["kind"], event["outcome"], event["statement"]) for event in slow]
+    assert told == [
+        ("ddl", "ok", "CREATE TABLE t AS SELECT ? AS s , ? AS n"),
+        ("read", "ok", "SELECT * FROM t WHERE s = $1"),
+        ("read", "ok", "SELECT ? , ?"),
+        ("read", "22P02", "SELECT CAST ( ? AS int )"),
+        ("unknown", "42601", "?"),
+        ("unknown", "42601", "CREATE USER u PASSWRD ?"),
+        ("ours", "ok", "CREATE USER ann PASSWORD ? SUPERUSER"),
+    ]
+    assert all(event["session"] == session and event["duration_ms"] > 0 for event in slow)
+    assert SECRET not in "\n".join(server.lines)
+
+
+def test_slow_is_what_takes_longer_and_a_session_that_is_ended_says_why(serve: Serve) -> None:
+    words = ("--port", "0", "--log-format", "json", "--log-min-duration-statement-ms", "60000")
+    server = serve(options=(*words, "--lock-timeout-ms", "1"))
+    with server.connect() as one, server.connect() as other:
+        one.execute("CREATE TABLE t (i int)")
+        one.execute("CREATE STREAM s ON t")
+        other.execute("SET idle_in_transaction_session_timeout = '50ms'")
+        other.execute("BEGIN")
+        other.execute("INSERT INTO t VALUES (1)")
+        with pytest.raises(psycopg.errors.LockNotAvailable):
+            one.execute("INSERT INTO t VALUES (2)")
+        # The server closes it by itself; until it does there is nothing to read.
+        with pytest.raises(psycopg.OperationalError):
+            next(other.notifies(timeout=20))
+    assert server.stop() == 0
+    found = events(server)
+    assert with_message(found, "slow statement") == []
+    reasons = [event.get("sqlstate") for event in with_message(found, "connection closed")]
+    assert sorted(map(str, reasons)) == ["25P03", "None"]
+
+
+def test_retention_is_logged(serve: Serve) -> None:
+    words = ("--port", "0", "--log-format", "json", "--retention-interval-ms", "100")
+    server = serve(options=words)
+    with server.connect() as connection:
+        connection.execute("CREATE TABLE t (i int)")
+        connection.execute("CREATE STREAM s ON t WITH (retention = '1 s', partitions = 1)")
+        connection.execute("INSERT INTO t SELECT * FROM range(5)")
+        while connection.execute("SELECT first_lsn FROM ducktail.partitions").fetchone() != (None,):
+            pass
+    assert server.stop() == 0
+    (event,) = with_message(events(server), "events are no longer retained")
+    assert (event["stream"], event["events"], event["groups_passed"]) == ("main.s", 5, 0)
+    assert event["logger"] == "ducktail.engine.retention"
+
+
+def record(message: str, error: BaseException | None = None, **values: object) -> logging.LogRecord:
+    """A record as a logger makes it, at a time that is known."""
+    trace = (type(error), error, error.__traceback__) if error else None
+    made = logging.LogRecord("ducktail.x", logging.INFO, "f.py", 1, message, (), trace)
+    made.created, made.msecs = 1_767_225_600.25, 250.0
+    made.__dict__.update(facts(**values))
+    return made
+
+
+def test_a_line_as_text_and_as_json() -> None:
+    end = 'x\n"y"\x1b[2J'
+    made = record("it is so", user="ann", peer="127.0.0.1", odd="a b", none=None, count=3, end=end)
+    assert TextFormatter().format(made) == (
+        "2026-01-01T00:00:00.250Z INFO ducktail.x: it is so user=ann peer=127.0.0.1 odd=\"a b\" count=3 "
+        'end="x\\n\\"y\\"\\u001b[2J"'
+    )
+    assert json.loads(JsonFormatter().format(made)) == {
+        "time": "2026-01-01T00:00:00.250Z", "level": "info", "logger": "ducktail.x", "message": "it is so",
+        "user": "ann", "peer": "127.0.0.1", "odd": "a b", "count": 3, "end": 'x\n"y"\x1b[2J',
+    }  # fmt: skip
+
+
+def test_nobody_can_forge_a_line() -> None:
+    assert TextFormatter().format(record("one\ntwo\u2028three")).endswith("one\\ntwo\\u2028three")
+    assert "\n" not in JsonFormatter().format(record("one\ntwo"))
+
+
+def test_a_traceback_stands_behind_its_event() -> None:
+    try:
+        raise ValueError("of the test")
+    except ValueError:
+        made = record("it failed", error=sys.exception())
+    first, *others = TextFormatter().format(made).splitlines()
+    assert first.endswith("it failed")
+    assert others[-1] == "  ValueError: of the test" and all(line.startswith("  ") for line in others)
+    assert json.loads(JsonFormatter().format(made))["traceback"].endswith("ValueError: of the test")
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("select 'a''b', 1.5e3, x'ff', \"Name\" -- c\n/* d */ from t", 'select ? , ? , ? , "Name" from t'),
+        ("select $tag$secret$tag$, e'\\'', $1, ?", "select ? , ? , $1 , ?"),
+        ("select 'open", "?"),
+        ("", ""),
+    ],
+)
+def test_masking(text: str, shown: str) -> None:
+    assert masked(text) == shown
+
+
+def test_a_long_statement_is_cut() -> None:
+    text = masked("select " + ", ".join("column_name" for _ in range(1000)))
+    assert text.endswith(" ...") and len(text) <= SHOWN_CHARS_MAX + 10
+    assert masked('select "' + "x" * 5000 + '"') == "select ..."
