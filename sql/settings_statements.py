@@ -44,15 +44,15 @@ def set_variable(session: Context, name: str, values: tuple[str, ...] | None, *,
     try:
         found = variable(name)
     except UndefinedObject as error:
+        if _duckdb_setting(session, name) is not None:
+            raise InsufficientPrivilege(
+                f'setting "{name}" cannot be changed', hint="SHOW ALL lists the settings of a session."
+            ) from error
         if any(item.name == name.lower() for item in _of_the_server(session)):
             raise CantChangeRuntimeParam(
                 f'setting "{name}" cannot be changed now', hint="It is set where the server is started."
             ) from error
-        if _duckdb_setting(session, name) is None:
-            raise
-        raise InsufficientPrivilege(
-            f'setting "{name}" cannot be changed', hint="SHOW ALL lists the settings of a session."
-        ) from error
+        raise
     key = found.name.lower()
     if values is None:
         value = session.variables.defaults[key]
