@@ -53,7 +53,7 @@ A key that is not in the tables below is refused with file and line, and so is a
 outside its bounds (22023). Settings are read once, at the start. `SELECT * FROM ducktail.settings` shows
 each with its `source` (default, configuration file, environment variable, command line; in process
 argument) and its `place`, such as `/etc/ducktail.toml:3`. `SHOW ALL` has them too, beside the session's
-(source default, client, session). Who is no superuser is shown those of the first table below, without places.
+(source default, client, session). Who is no superuser is shown those of the first table, without places.
 
 | flag | default | from | to | meaning |
 |---|---:|---:|---:|---|

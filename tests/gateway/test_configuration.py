@@ -67,6 +67,16 @@ def test_a_server_says_where_each_value_comes_from(tmp_path: Path, serve: Serve)
         assert connection.execute("SHOW max_connections").fetchone() == ("5",)
         with pytest.raises(psycopg.errors.CantChangeRuntimeParam):
             connection.execute("SET max_connections = 50")
+        connection.execute("CREATE USER ann PASSWORD 'a' SUPERUSER")
+        connection.execute("CREATE USER bob PASSWORD 'b'")
+    # No file and no address of the server's machine is anybody else's to know.
+    with server.connect(user="bob", password="b") as connection:
+        rows = connection.execute("SELECT name, setting, place FROM ducktail.settings").fetchall()
+        assert ("max_connections", "5", None) in rows
+        shown = connection.execute("SHOW ALL").fetchall()
+        assert "max_connections" in str(shown)
+        assert str(tmp_path) not in str(rows + shown) and ("port" not in {row[0] for row in rows + shown})
+        assert {row[2] for row in rows} == {None}
 
 
 def test_every_setting_in_each_of_its_places(tmp_path: Path) -> None:
