@@ -82,6 +82,9 @@ def leads_to_own(name: str, database: str) -> bool:
 def _parts(name: str) -> tuple[str, str]:
     """A name as the system takes it and ""; a pattern's first directory and the rest."""
     name = _SCHEME.sub("", name, count=1) if _SCHEME.match(name) else name
+    if name.startswith("~"):
+        # DuckDB's own reading of it, which knows no other user's home.
+        name = os.environ.get("HOME", "") + name[1:]
     special = _PATTERN.search(name)
     if special is None:
         return name, ""

@@ -100,9 +100,10 @@ def _refuse_outside(
     else:
         raise _not_a_literal(token.start)
     for index in range(place, len(tokens) - 1):
-        if tokens[index].kind in _NAMING and not _is_plain(tokens, index + 1):
+        option = _option(tokens[index])
+        if option in _NAMING and not _is_plain(tokens, index + 1):
             raise InsufficientPrivilege(
-                f"COPY option {tokens[index].kind} must be a string without a directory",
+                f"COPY option {option} must be a string without a directory",
                 hint=FILES_HINT,
                 position=tokens[index].start + 1,
             )
@@ -111,6 +112,11 @@ def _refuse_outside(
 def _not_a_literal(start: int) -> NotSupported:
     hint = "Write it as a string, or give it as a parameter."
     return NotSupported("COPY wants the name of its file as a string", hint=hint, position=start + 1)
+
+
+def _option(token: Token) -> str:
+    """The option that a word names, in quotes or without; "" where it is no word."""
+    return token.name.upper() if token.is_name else ""
 
 
 def _is_plain(tokens: Sequence[Token], index: int) -> bool:
@@ -122,7 +128,7 @@ def _is_plain(tokens: Sequence[Token], index: int) -> bool:
 def _to_file(
     session: Context, statement: Statement, classified: Classified, parameters: Values
 ) -> Waiting[Result]:
-    if any(token.kind in _ANSWERING for token in classified.tokens):
+    if any(_option(token) in _ANSWERING for token in classified.tokens):
         raise NotSupported("COPY ... TO cannot answer what it has written", hint="Leave RETURN_... out.")
 
     def rest(left: Classified, values: Values) -> Waiting[Result]:

@@ -254,6 +254,24 @@ def test_the_databases_own_files_are_out_of_reach(
     assert client("select * from p") == []
 
 
+@pytest.mark.parametrize("end", ["", ".wal"])
+def test_the_databases_own_files_by_way_of_home(
+    client: Client, files: Path, tmp_path: Path, end: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A server that was started where SQL may read, for a database under HOME: DuckDB reads `~` itself."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.chdir(files)
+    before = (tmp_path / f"shop.duckdb{end}").read_bytes()
+    for name in (f"~/shop.duckdb{end}", f"~//shop.duckdb{end}", f"~/files/../shop.duckdb{end}", "~/sh*"):
+        with raises("42501"):
+            client("select * from read_blob($1)", name)
+        with raises("42501"):
+            client(f"copy p to '{name}' (format csv, use_tmp_file false)")
+    assert (tmp_path / f"shop.duckdb{end}").read_bytes() == before
+    client("copy p to '~/files/p.csv'")
+    assert (files / "p.csv").read_text() == "id,v\n"
+
+
 def test_a_files_name_is_no_expression(client: Client, files: Path, tmp_path: Path) -> None:
     """What DuckDB would work out could be any file, the database's own ones too."""
     client(f"set variable own = '{tmp_path}/shop.duckdb.wal'")
@@ -270,7 +288,12 @@ def test_a_files_name_is_no_expression(client: Client, files: Path, tmp_path: Pa
     ):
         with raises("0A000"):
             client(text)
-    for option in ("file_extension '/../../../shop.duckdb'", "filename_pattern '../../shop{i}'"):
+    for option in (
+        "file_extension '/../../../shop.duckdb'",
+        "filename_pattern '../../shop{i}'",
+        "\"filename_pattern\" '../../shop{i}'",
+        "`File_Extension` '/../../../shop.duckdb.wal'",
+    ):
         with raises("42501"):
             client(f"copy t to '{files}/out' (format csv, per_thread_output true, {option})")
     client(f"copy t to '{files}/out' (format csv, per_thread_output true, filename_pattern 'part_{{i}}')")
