@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from .asking import ask
 from .database import Database
 from .definitions import new_id
-from .errors import DuplicateObject, UndefinedObject
+from .errors import DuplicateObject, SerializationFailure, UndefinedObject
 from .live import lag_events
 from .offsets import Move, insert_sql
 from .places import Place, lsns_at
@@ -86,9 +87,14 @@ def _group_adder(database: Database, group: Group, move: Move) -> Callable[[], N
 
 
 def drop_group(database: Database, transaction: Transaction, group: Group) -> None:
-    """Drop a consumer group with its offsets within a transaction that holds the writer lock."""
+    """Drop a consumer group with its offsets within a transaction that holds the writer lock.
+
+    Raises:
+        SerializationFailure: 40001, the transaction's snapshot is older than the group.
+    """
     assert transaction.has_writer_lock, "a group ends at one place of the commit order"
-    for table in ("group_catalog", "offset_log", "passed_positions"):
+    _write_row(transaction, group, f"DELETE FROM ducktail.group_catalog WHERE group_id = {group.group_id}")
+    for table in ("offset_log", "passed_positions"):
         transaction.cursor.execute(
             f"DELETE FROM ducktail.{table} WHERE group_id = {group.group_id}"
         ).fetchall()
@@ -113,11 +119,16 @@ def set_on_gap(database: Database, transaction: Transaction, group: Group, on_ga
     """Change what the reads of a group do at a gap.
 
     The transaction holds the writer lock and has locked the group.
+
+    Raises:
+        SerializationFailure: 40001, the transaction's snapshot is older than the group.
     """
     assert transaction.has_writer_lock, "what a group is told to do has a number"
-    transaction.cursor.execute(
-        f"UPDATE ducktail.group_catalog SET on_gap = {literal(on_gap)} WHERE group_id = {group.group_id}"
-    ).fetchall()
+    _write_row(
+        transaction,
+        group,
+        f"UPDATE ducktail.group_catalog SET on_gap = {literal(on_gap)} WHERE group_id = {group.group_id}",
+    )
     transaction.defines = True
     changed = replace(group, on_gap=on_gap)
     transaction.new_groups[group.key] = changed
@@ -126,6 +137,16 @@ def set_on_gap(database: Database, transaction: Transaction, group: Group, on_ga
         database.catalog.groups[group.key] = changed
 
     transaction.on_commit.append(show)
+
+
+def _write_row(transaction: Transaction, group: Group, sql: str) -> None:
+    """Change or delete a group's row; the catalog in memory may know a group that the snapshot has not."""
+    (count,) = ask(transaction.cursor, sql)
+    if not count:
+        raise SerializationFailure(
+            f'consumer group "{group.name}" was made after this transaction began to read',
+            hint="Roll back and try again.",
+        )
 
 
 @dataclass(frozen=True, slots=True)
