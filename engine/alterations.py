@@ -46,10 +46,13 @@ def set_stream(
             f"{name} = {'NULL' if value is None else value}" for name, value in values.items()
         )
         update = f"UPDATE ducktail.stream_catalog SET {assignments} WHERE stream_id = {stream.stream_id}"
-        run_numbered(database, session_id, cursor, [update])
-        _show(database, present, changed)
-        if changed.buffer_bytes != present.buffer_bytes:
-            database.buffers.resize(changed)
+
+        def show() -> None:
+            _show(database, present, changed)
+            if changed.buffer_bytes != present.buffer_bytes:
+                database.buffers.resize(changed)
+
+        run_numbered(database, session_id, cursor, [update], show)
     finally:
         database.transactions.writer_lock.release(session_id)
 
@@ -81,8 +84,7 @@ def rename_stream(
             *(f"DROP VIEW IF EXISTS {ident(present.schema)}.{ident(view)}" for view in present.views),
             *view_statements(EventQuery(renamed, captured)),
         ]
-        run_numbered(database, session_id, cursor, statements)
-        _show(database, present, renamed)
+        run_numbered(database, session_id, cursor, statements, lambda: _show(database, present, renamed))
     finally:
         database.transactions.writer_lock.release(session_id)
 

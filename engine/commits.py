@@ -14,7 +14,9 @@ Source: docs/design/engine.md, "One writer" and "Coming back".
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from functools import partial
 
 import duckdb
 
@@ -55,7 +57,7 @@ class Commits:
     last_txid: int
     last_lsn: int
     last_commit_us: int
-    _doubt: tuple[Transaction, Sequence[Move], int] | None = None
+    _doubt: tuple[str, Callable[[], None]] | None = None  # what asks whether it stands, and what follows then
 
     def now_us(self) -> int:
         """The time of a commit that is made now: commit times never go back."""
@@ -98,8 +100,7 @@ class Commits:
             first = transaction.base_lsn + 1
             self.publisher.put(Note(transaction.txid, first, transaction.next_lsn, commit_us, tables))
 
-    def note(self, txid: int, last_lsn: int, commit_us: int) -> None:
-        """DuckDB has committed a numbered transaction of the engine's own, under the writer lock."""
+    def _note(self, txid: int, last_lsn: int, commit_us: int) -> None:
         if self.side is not None:
             self.side.acknowledge(txid=txid, lsn=last_lsn)
         with self.catalog.mutex:
@@ -113,16 +114,59 @@ class Commits:
         Raises:
             IoError: 58030, that cannot be told: nobody writes before it is known.
         """
+        if transaction.numbered:
+            sql = _numbered_sql(transaction.txid)
+        elif moves:
+            sql = f"SELECT count(*) FROM ducktail.offset_log WHERE seq = {moves[0].seq}"
+        else:
+            return False
         try:
-            return self._stands(transaction, moves)
+            return self._stands(sql)
         except BaseException:
             if self.has_fallen():
                 # A SEEK may have been in it: read positions from before are not to be committed.
                 for group_id in transaction.offsets:
                     self.offsets.seeked(group_id)
             elif transaction.numbered:
-                self._doubt = (transaction, moves, commit_us)
+                self._doubt = (sql, partial(self.committed, transaction, moves, commit_us))
             raise
+
+    def commit_own(
+        self,
+        cursor: duckdb.DuckDBPyConnection,
+        shield: AbstractContextManager[None],
+        numbers: tuple[int, int, int],
+        show: Callable[[], None],
+    ) -> None:
+        """COMMIT a numbered transaction of the engine's own, under the writer lock.
+
+        Args:
+            shield: within it no cancel comes.
+            numbers: its txid, the last LSN with it, and its commit time.
+            show: what memory makes of it, once DuckDB has committed.
+
+        Raises:
+            duckdb.Error: it has not. IoError: 58030, that cannot be told: nobody writes before it is known.
+        """
+
+        def follow() -> None:
+            self._note(*numbers)
+            show()
+
+        with shield:
+            try:
+                cursor.execute("COMMIT")
+            except BaseException:
+                sql = _numbered_sql(numbers[0])
+                try:
+                    stands = self._stands(sql)
+                except BaseException:
+                    if not self.has_fallen():
+                        self._doubt = (sql, follow)
+                    raise
+                if not stands:
+                    raise
+        follow()
 
     def settle_doubt(self) -> None:
         """Under the writer lock: a COMMIT whose outcome was not known stands, or it does not.
@@ -132,14 +176,14 @@ class Commits:
         """
         if self._doubt is None:
             return
-        transaction, moves, commit_us = self._doubt
-        stands = self._stands(transaction, moves)
+        sql, follow = self._doubt
+        stands = self._stands(sql)
         self._doubt = None
         if stands:
-            self.committed(transaction, moves, commit_us)
+            follow()
 
-    def _stands(self, transaction: Transaction, moves: Sequence[Move]) -> bool:
-        """Another cursor sees the last rows of a transaction that stands.
+    def _stands(self, sql: str) -> bool:
+        """Another cursor sees the last rows of a transaction that stands: what asks for them counts some.
 
         Raises:
             IoError: 58030, that cannot be told.
@@ -147,12 +191,6 @@ class Commits:
         cursor: duckdb.DuckDBPyConnection | None = None
         try:
             cursor = self.cursor()
-            if transaction.numbered:
-                sql = f"SELECT count(*) FROM ducktail.commits WHERE txid = {transaction.txid}"
-            elif moves:
-                sql = f"SELECT count(*) FROM ducktail.offset_log WHERE seq = {moves[0].seq}"
-            else:
-                return False
             row = ask_maybe(cursor, sql)
             return row is not None and bool(row[0])
         except duckdb.Error as error:
@@ -164,3 +202,7 @@ class Commits:
         finally:
             if cursor is not None:
                 cursor.close()
+
+
+def _numbered_sql(txid: int) -> str:
+    return f"SELECT count(*) FROM ducktail.commits WHERE txid = {txid}"

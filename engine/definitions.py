@@ -8,6 +8,7 @@ Source: docs/design/engine.md, "CREATE STREAM".
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
@@ -276,8 +277,15 @@ def _create_locked(
             sql = snapshot_sql(captured, stream.stream_id, base_lsn, txid)
             events = int((ask_maybe(cursor, sql) or (0,))[0])
         cursor.execute(commit_sql(txid, base_lsn, events, now_us))
-        with database.sessions.shield(session_id):
-            cursor.execute("COMMIT")
+
+        def show() -> None:
+            _show_stream(database, captured, stream)
+            if events:
+                lsns = (base_lsn + 1, base_lsn + events)
+                database.publisher.put(Note(txid, *lsns, now_us, {captured.table_id: lsns}))
+
+        shield = database.sessions.shield(session_id)
+        database.commits.commit_own(cursor, shield, (txid, base_lsn + events, now_us), show)
     except duckdb.Error as error:
         with suppress(duckdb.Error):
             cursor.execute("ROLLBACK")
@@ -286,11 +294,6 @@ def _create_locked(
         with suppress(duckdb.Error):
             cursor.execute("ROLLBACK")
         raise
-    _show_stream(database, captured, stream)
-    database.commits.note(txid, base_lsn + events, now_us)
-    if events:
-        lsns = (base_lsn + 1, base_lsn + events)
-        database.publisher.put(Note(txid, *lsns, now_us, {captured.table_id: lsns}))
     return stream
 
 
@@ -438,14 +441,17 @@ def _drop_locked(
             f"DELETE FROM ducktail.table_catalog WHERE table_id = {captured.table_id}",
             f"DROP TABLE {captured.table.log}",
         ]
-    run_numbered(database, session_id, cursor, statements)
-    with database.catalog.mutex:
-        database.catalog.drop_stream(stream)
-        database.catalog.version += 1
-        database.buffers.drop(stream)
-        database.snapshots.stream_dropped(captured.table_id, last=last)
-    if tombstone is not None:
-        database.offsets.drop_groups([group.group_id for group in groups], tombstone)
+
+    def show() -> None:
+        with database.catalog.mutex:
+            database.catalog.drop_stream(stream)
+            database.catalog.version += 1
+            database.buffers.drop(stream)
+            database.snapshots.stream_dropped(captured.table_id, last=last)
+        if tombstone is not None:
+            database.offsets.drop_groups([group.group_id for group in groups], tombstone)
+
+    run_numbered(database, session_id, cursor, statements, show)
 
 
 def commit_sql(txid: int, base_lsn: int, events: int, commit_us: int) -> str:
@@ -457,11 +463,18 @@ def commit_sql(txid: int, base_lsn: int, events: int, commit_us: int) -> str:
 
 
 def run_numbered(
-    database: Database, session_id: int, cursor: duckdb.DuckDBPyConnection, statements: list[str]
+    database: Database,
+    session_id: int,
+    cursor: duckdb.DuckDBPyConnection,
+    statements: list[str],
+    show: Callable[[], None],
 ) -> None:
     """All of these statements or none, under the writer lock, as a numbered transaction without events.
 
     So an opening notices when the log lacks it.
+
+    Args:
+        show: what memory makes of it, once DuckDB has committed.
 
     Raises:
         DucktailError: what DuckDB said, translated.
@@ -469,26 +482,16 @@ def run_numbered(
     commits = database.commits
     txid, now_us = commits.last_txid + 1, commits.now_us()
     commit = commit_sql(txid, commits.last_lsn, 0, now_us)
-    _run_in_transaction(database, session_id, cursor, [*statements, commit])
-    commits.note(txid, commits.last_lsn, now_us)
-
-
-def _run_in_transaction(
-    database: Database, session_id: int, cursor: duckdb.DuckDBPyConnection, statements: list[str]
-) -> None:
-    """All of these statements or none.
-
-    Raises:
-        DucktailError: what DuckDB said, translated.
-    """
     with plain_division(cursor):
         try:
             cursor.execute("BEGIN")
-            for statement in statements:
+            for statement in [*statements, commit]:
                 cursor.execute(statement).fetchall()
-            with database.sessions.shield(session_id):
-                cursor.execute("COMMIT")
-        except duckdb.Error as error:
+            shield = database.sessions.shield(session_id)
+            commits.commit_own(cursor, shield, (txid, commits.last_lsn, now_us), show)
+        except BaseException as error:
             with suppress(duckdb.Error):
                 cursor.execute("ROLLBACK")
-            raise translated(error) from error
+            if isinstance(error, duckdb.Error):
+                raise translated(error) from error
+            raise
