@@ -17,6 +17,9 @@ import psycopg
 import pytest
 from server_process import ServerProcess
 
+from ducktail.engine.errors import InvalidParameterValue
+from ducktail.pgwire_gateway import TlsFiles
+
 SSL_REQUEST = struct.pack("!ii", 8, 80877103)
 STARTUP = b"user\0ann\0database\0ducktail\0\0"
 STARTUP = struct.pack("!ii", len(STARTUP) + 8, 3 << 16) + STARTUP
@@ -235,16 +238,22 @@ def test_without_a_certificate_tls_is_refused(server: ServerProcess) -> None:
 def test_certificates_that_cannot_be_used(
     tmp_path: Path, certificate: certificates.Files, key_with_passphrase: certificates.Files
 ) -> None:
-    missing = str(tmp_path / "none")
+    missing = tmp_path / "none"
     other = certificates.make(tmp_path, "other")
-    for options, words in (
-        (("--tls-cert", str(certificate.certificate)), "go together"),
-        (("--tls-key", str(certificate.key)), "go together"),
-        (("--tls-cert", missing, "--tls-key", str(certificate.key)), "no such file"),
-        (("--tls-cert", str(certificate.certificate), "--tls-key", str(other.key)), "mismatch"),
-        (("--tls-cert", str(certificate.key), "--tls-key", str(certificate.key)), "cannot use certificate"),
-        (key_with_passphrase.options, "passphrase"),
+    for cert, key, words in (
+        (missing, certificate.key, "no such file"),
+        (certificate.certificate, missing, "no such file"),
+        (certificate.certificate, other.key, "mismatch"),
+        (certificate.key, certificate.key, "cannot use certificate"),
+        (key_with_passphrase.certificate, key_with_passphrase.key, "passphrase"),
     ):
+        with pytest.raises(InvalidParameterValue, match=words):
+            TlsFiles(str(cert), str(key)).load()
+
+
+def test_a_server_does_not_start_with_one(tmp_path: Path, certificate: certificates.Files) -> None:
+    one = ("--tls-cert", str(certificate.certificate))
+    for options, words in ((one, "go together"), ((*one, "--tls-key", str(tmp_path)), "cannot use")):
         with pytest.raises(RuntimeError, match="ducktail: ") as told:
             ServerProcess(tmp_path / "d.duckdb", ("--port", "0", *options))
         assert words in str(told.value)
