@@ -10,7 +10,7 @@ import psycopg
 import pytest
 
 from ducktail.engine.database import Database
-from ducktail.engine.errors import IoError, NotSupported
+from ducktail.engine.errors import InvalidAuthorization, IoError
 from ducktail.pgwire_gateway import serve_in_thread
 
 
@@ -43,7 +43,7 @@ def test_a_port_that_is_taken(database: Database) -> None:
 
 
 def test_loopback_only(database: Database) -> None:
-    with pytest.raises(NotSupported, match="loopback"):
+    with pytest.raises(InvalidAuthorization, match="loopback"):
         serve_in_thread(database, host="0.0.0.0")
 
 
