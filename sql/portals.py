@@ -21,7 +21,7 @@ class Portal:
     """A query with its parameters; with a result once it has been started.
 
     Args:
-        binary: SQL's FETCH and the protocol's Execute of it give binary values.
+        binary: SQL's FETCH of it gives binary values.
         hold: it outlives its transaction.
         declared: by DECLARE; else a driver's.
         given: rows taken so far: the place where the cursor stands, after its last row one more.

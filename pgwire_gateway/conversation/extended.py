@@ -223,8 +223,8 @@ class Extended:
             raise InvalidCursorName(f'portal "{name}" does not exist')
         if not taken.declared:
             return self._portals[name]
-        formats = (1,) * len(taken.columns) if taken.binary else ()
-        return Portal(NOWHERE, taken.columns, formats, taken, taken.result is None or taken.result.ended)
+        # In text whatever DECLARE said: BINARY is for FETCH alone, as with PostgreSQL.
+        return Portal(NOWHERE, taken.columns, (), taken, taken.result is None or taken.result.ended)
 
 
 def _declared(declared: Sequence[int], types: Sequence[str]) -> tuple[int, ...]:

@@ -52,13 +52,11 @@ CONVERSATIONS: dict[str, tuple[list[bytes], int]] = {
         0,
     ),
     "portal": (
-        [query("BEGIN"), parse(READ), BIND, execute(1), SYNC, execute(2), SYNC]
-        + [COMMIT, query("COMMIT")],
+        [query("BEGIN"), parse(READ), BIND, execute(1), SYNC, execute(2), SYNC, COMMIT, query("COMMIT")],
         3,
     ),
     "cursor": (
-        [query("BEGIN"), query(f"DECLARE c CURSOR FOR {READ}"), query("FETCH 2 c"), query("MOVE 1 c")]
-        + [COMMIT, query("COMMIT")],
+        [query("BEGIN"), query(f"DECLARE c CURSOR FOR {READ}"), query("FETCH 2 c"), query("MOVE 1 c"), COMMIT, query("COMMIT")],
         3,
     ),
 }

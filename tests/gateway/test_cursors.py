@@ -177,8 +177,8 @@ def test_the_protocol_describes_and_executes_a_cursor_of_sqls(
     client.message("S")
     found = client.until("Z")
     assert kinds(found) == "TDDsDDDsZ"
-    assert found[0][1].endswith(struct.pack("!hih", 4, -1, 1))
-    assert [struct.unpack("!i", body[6:])[0] for kind, body in found if kind == "D"] == [1, 2, 3, 4, 5]
+    assert found[0][1].endswith(struct.pack("!hih", 4, -1, 0))
+    assert [int(body[6:]) for kind, body in found if kind == "D"] == [1, 2, 3, 4, 5]
     answers = client.query("FETCH 1 FROM c")
     assert kinds(answers) == "TDCZ"
     assert answers[1][1][6:] == struct.pack("!i", 6)
