@@ -56,7 +56,10 @@ CONVERSATIONS: dict[str, tuple[list[bytes], int]] = {
         3,
     ),
     "cursor": (
-        [query("BEGIN"), query(f"DECLARE c CURSOR FOR {READ}"), query("FETCH 2 c"), query("MOVE 1 c"), COMMIT, query("COMMIT")],
+        [
+            *(query("BEGIN"), query(f"DECLARE c CURSOR FOR {READ}"), query("FETCH 2 c"), query("MOVE 1 c")),
+            *(COMMIT, query("COMMIT")),
+        ],
         3,
     ),
 }
