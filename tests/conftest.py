@@ -10,6 +10,9 @@ from typing import Any
 import pytest
 from server_process import ServerProcess
 
+# Where `make deps` puts the libraries of the JavaScript clients.
+NODE_MODULES = Path(__file__).parents[1] / "build" / "node" / "node_modules"
+
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--slt-rewrite", action="store_true", help="write what .slt records answer into them")
@@ -20,6 +23,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     programs = {
         "psql": shutil.which("psql"),
         "postgres": postgres_programs(),
+        "node": shutil.which("node") and NODE_MODULES.is_dir(),
         "odbc": odbc_driver(),
         "jdbc": shutil.which("javac") and Path("/usr/share/java/postgresql.jar").exists(),
     }
