@@ -59,8 +59,12 @@ def bad(text: str, type_: str) -> InvalidTextRepresentation:
     return InvalidTextRepresentation(f'invalid input syntax for type {type_}: "{text[:100]}"')
 
 
+DATE_ZONE_RE = re.compile(r"(?<=\d)\s+[+-]\d\d(?::?\d\d)?\s*\Z", re.ASCII)
+
+
 def read_date(text: str) -> object:
-    """A date; the time of a whole timestamp is left off."""
+    """A date; the time of a whole timestamp is left off, and so is a zone (pgjdbc sends `2026-01-02 +00`)."""
+    text = DATE_ZONE_RE.sub("", text)
     if text.strip().lower() in INFINITIES:
         return typed(INFINITIES[text.strip().lower()], "DATE")
     found = _match(MOMENT_RE, text, "date")

@@ -3,5 +3,7 @@
 from .install import install
 from .rewrite import respelt, rewrite
 from .session import attach
+from .unanswered import unanswered
+from .unnamed import shown_names
 
-__all__ = ["attach", "install", "respelt", "rewrite"]
+__all__ = ["attach", "install", "respelt", "rewrite", "shown_names", "unanswered"]

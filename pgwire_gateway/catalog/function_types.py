@@ -47,6 +47,7 @@ _BY_TYPE = {
     "date": "current_date",
     "numeric": "extract",
     "float8": "date_part",
+    "expanded": "_pg_expandarray",
     "json": "json_build_object json_agg json_build_array to_json row_to_json",
 }
 

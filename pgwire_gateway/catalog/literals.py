@@ -2,25 +2,39 @@ r"""What PostgreSQL's clients write into a statement's text that DuckDB would re
 
 `'\x00ff'::bytea` is two bytes to PostgreSQL, which reads pairs of digits, and three to DuckDB,
 where `\x` stands before each: drivers that write their values into the text (psycopg2, pgjdbc with
-preferQueryMode=simple) would store other bytes than they were given. `::jsonb` is DuckDB's JSON,
-and `'{a,NULL}'::text[]` a list. Only bytes under PostgreSQL's own name of the type are touched: `BLOB`
-is DuckDB's word. And Spark truncates `ONLY` a table, which here has no others below it. Source:
-PostgreSQL documentation, "bytea Hex Format", "Array Value Input", "TRUNCATE".
+preferQueryMode=simple) would store other bytes than they were given. `::jsonb` is DuckDB's JSON, and
+`'{a,NULL}'::text[]` a list; pgjdbc writes a date with a zone (`2026-01-02 +00`). Only bytes under
+PostgreSQL's own name of the type are touched: `BLOB` is DuckDB's word. And Spark truncates `ONLY` a
+table, which here has no others below it. Source: PostgreSQL documentation, "bytea Hex Format", "Array
+Value Input", "TRUNCATE".
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 
 from ...engine.errors import DucktailError
 from ...engine.quoting import literal
+from ...engine.values import pgtypes
 from ...engine.values.array_text import read_array
 from ...sql.text.replacing import Piece, cut
-from ...sql.text.tokens import STRING, Token, tokenize
+from ...sql.text.tokens import PARAMETER, STRING, Token, tokenize
+from .pg_types import OID_OF_NAME
 
-_HINT = re.compile(r"\bbytea\b|\bjsonb\b|\btruncate\b|\}'\s*::[^']*\[", re.IGNORECASE)
+_HINT = re.compile(
+    r"\bbytea\b|\bjsonb\b|\btruncate\b|\bany\b[\s(]*'\{|[+-]\d\d'\)?::date|\}'\s*::[^']*\[", re.IGNORECASE
+)
 _HEX = re.compile(r"\\x((?:[0-9A-Fa-f]{2})+)")
+_DATE_WITH_ZONE = re.compile(r"(\d+-\d\d?-\d\d?)\s+[+-]\d\d(?::?\d\d)?")
+_NUMBER = re.compile(r"-?\d+(?:\.\d+)?", re.ASCII)
+# Texts whose parameters' types are kept, and the longest that is looked at.
+TEXTS_KEPT = 512
+TEXT_MAX = 64 * 1024
+# As many as Bind can have.
+PARAMETERS_MAX = 65_535
+_CAST_PARAMETER = re.compile(r"\$\d+\s*::")
 _BEFORE_A_TYPE = frozenset({"::", "AS"})
 
 
@@ -48,22 +62,80 @@ def _only(tokens: Sequence[Token]) -> Iterator[Piece]:
             yield Piece(tokens[place].start, tokens[place + 1].start, "")
 
 
+def cast_parameters(text: str) -> tuple[int, ...]:
+    """The OIDs of the types that a text casts `$1`, `$2`, ... to, 0 where to none that is known here.
+
+    DuckDB tells no parameter's type where one of them stands bare (`SELECT $1, $2::date`).
+
+    >>> cast_parameters("SELECT $1, $3::int[], $2::timestamp with time zone, $4::numeric(3, 1)")
+    (0, 1184, 1007, 0)
+    """
+    if len(text) > TEXT_MAX or _CAST_PARAMETER.search(text) is None:
+        return ()
+    return _cast_parameters(text)
+
+
+@lru_cache(TEXTS_KEPT)
+def _cast_parameters(text: str) -> tuple[int, ...]:
+    try:
+        tokens = tokenize(text)
+    except DucktailError:
+        return ()
+    found: dict[int, int] = {}
+    for at, token in enumerate(tokens[:-2]):
+        number = token.text[1:]
+        if token.kind == PARAMETER and number.isdigit() and tokens[at + 1].kind == "::":
+            found.setdefault(int(number), _type_oid(tokens, at + 2))
+    if not found or max(found) > PARAMETERS_MAX:
+        return ()
+    return tuple(found.get(number, 0) for number in range(1, max(found) + 1))
+
+
+def _type_oid(tokens: Sequence[Token], at: int) -> int:
+    """The OID of the type that begins at `at`, where a parameter can be told with it."""
+    end = at
+    while end < len(tokens) and end < at + 4 and tokens[end].is_word:
+        end += 1
+    for last in range(end, at, -1):
+        name = " ".join(token.name.lower() for token in tokens[at:last])
+        oid = OID_OF_NAME.get(name)
+        if oid is None:
+            continue
+        following = tokens[last].kind if last < len(tokens) else ""
+        if following == "[":
+            oid = pgtypes.ARRAY_OF.get(oid, 0)
+        return oid if following != "(" and pgtypes.duckdb_type(oid) else 0
+    return 0
+
+
 def _pieces(tokens: Sequence[Token]) -> Iterator[Piece]:
     for at, token in enumerate(tokens):
         before = tokens[at - 1].kind if at else ""
         if token.kind == "JSONB" and before in _BEFORE_A_TYPE:
             yield Piece(token.start, token.end, "JSON")
+        if token.kind == "ANY":
+            yield from _any(tokens, at)
         if token.kind == "::" and tokens[at - 1].kind == STRING and _is_array(tokens, at + 1):
             yield from _array(tokens[at - 1])
+        if token.kind == "DATE" and before == "::" and (value := _value_before(tokens, at - 1)):
+            if value.kind == STRING and (found := _DATE_WITH_ZONE.fullmatch(value.value)):
+                yield Piece(value.start, value.end, f"'{found[1]}'")
         if token.kind != "BYTEA":
             continue
-        value = tokens[at - 2] if before in _BEFORE_A_TYPE and at > 1 else None
+        value = _value_before(tokens, at - 1) if before in _BEFORE_A_TYPE else None
         if value is None and at + 1 < len(tokens):
             value = tokens[at + 1]
         if value is not None and value.kind == STRING and (found := _HEX.fullmatch(value.value)):
             digits = found[1]
             pairs = (f"\\x{digits[place : place + 2]}" for place in range(0, len(digits), 2))
             yield Piece(value.start, value.end, f"'{''.join(pairs)}'")
+
+
+def _value_before(tokens: Sequence[Token], at: int) -> Token | None:
+    """The literal before `::`, in brackets or not."""
+    if at > 2 and tokens[at - 1].kind == ")" and tokens[at - 3].kind == "(":
+        return tokens[at - 2]
+    return tokens[at - 1] if at else None
 
 
 def _is_array(tokens: Sequence[Token], at: int) -> bool:
@@ -85,6 +157,20 @@ def _array(token: Token) -> Iterator[Piece]:
     except DucktailError:
         return
     yield Piece(token.start, token.end, _list(items))
+
+
+def _any(tokens: Sequence[Token], at: int) -> Iterator[Piece]:
+    """`= ANY('{1,2}')`, whose type PostgreSQL finds at the other side: here numbers stay bare."""
+    inside = [token for token in tokens[at + 1 : at + 6] if token.kind not in ("(", ")")][:2]
+    if not inside or inside[0].kind != STRING or not inside[0].value.lstrip().startswith("{"):
+        return
+    if inside[1:] and inside[1].kind == "::":
+        return
+    try:
+        items = read_array(inside[0].value, lambda item: item if _NUMBER.fullmatch(item) else literal(item))
+    except DucktailError:
+        return
+    yield Piece(inside[0].start, inside[0].end, _list(items))
 
 
 def _list(items: Sequence[object]) -> str:

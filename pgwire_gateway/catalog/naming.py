@@ -74,7 +74,7 @@ def column_name(node: exp.Expr) -> str:
 
 def _figured(node: exp.Expr) -> tuple[int, str]:
     """A name and how sure it is."""
-    if isinstance(node, (exp.Paren, exp.Collate, exp.Bracket)):
+    if isinstance(node, (exp.Paren, exp.Collate, exp.Bracket, exp.Filter, exp.Window)):
         return _figured(node.this)
     if isinstance(node, exp.Cast):
         sure, name = _figured(node.this)
@@ -105,5 +105,6 @@ def _figured(node: exp.Expr) -> tuple[int, str]:
 
 
 def _type_name(node: exp.Cast) -> str:
-    text = node.to.sql("postgres").lower().replace('"', "").rpartition(".")[2].partition("(")[0].strip()
+    text = node.to.sql("postgres").lower().replace('"', "").rpartition(".")[2].partition("(")[0]
+    text = text.removesuffix("[]").strip()
     return _TYPE_NAMES.get(text, text)

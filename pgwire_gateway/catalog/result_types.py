@@ -19,10 +19,12 @@ from .casts import pg_type_name
 from .function_types import FUNCTION_TYPES
 from .pg_types import BY_NAME
 from .places import MARK
-from .scope import bare, shape_of, tables_of, wide_column
+from .scope import bare, column_of, shape_of, tables_of, wide_column
 
 # The type of a literal that nothing around it has given one; it goes out as text.
 UNKNOWN = "unknown"
+# The pairs of a number and a value that _pg_expandarray gives.
+EXPANDED = "expanded"
 Type = str | None
 Columns = list[tuple[str, Type]]
 
@@ -33,17 +35,15 @@ _ELEMENTS = {"int2vector": "int2", "oidvector": "oid"}
 
 def column_types(tree: exp.Expr) -> list[Type]:
     """The types of a query's columns; its tables know their shapes (scope.mark_tables)."""
-    return [UNKNOWN_SENT if type_ == UNKNOWN else type_ for _, type_ in _Reading().query(tree)]
-
-
-UNKNOWN_SENT = "text"
+    sent = {UNKNOWN: "text", EXPANDED: None}
+    return [sent.get(type_, type_) if type_ else None for _, type_ in _Reading().query(tree)]
 
 
 def unified(types: Iterable[Type]) -> Type:
     """The type of a CASE, a coalesce or a UNION of these.
 
     >>> unified(["unknown", "name", "text"]), unified(["int2", "int4"]), unified(["int4", "oid"])
-    ('text', 'int4', 'oid')
+    ('name', 'int4', 'oid')
     """
     found = list(dict.fromkeys(type_ for type_ in types if type_ != UNKNOWN))
     if not found:
@@ -52,7 +52,8 @@ def unified(types: Iterable[Type]) -> Type:
         return found[0] if len(found) == 1 else None
     kinds = {str(type_) for type_ in found}
     if kinds <= _TEXTS:
-        return "text" if "text" in kinds else found[0]
+        # Each is turned to each without being asked, but for "char".
+        return next((type_ for type_ in found if type_ != "char"), "char")
     if "oid" in kinds and kinds <= {"oid", "int2", "int4", "int8"}:
         return "oid"
     if kinds <= set(_INTEGERS):
@@ -199,7 +200,8 @@ def _literal(reading: _Reading, node: exp.Literal) -> Type:
 def _case(reading: _Reading, node: exp.Case) -> Type:
     branches = [branch.args["true"] for branch in node.args["ifs"]]
     default = node.args.get("default")
-    return unified(map(reading.type_of, [*branches, *([default] if default is not None else [])]))
+    # PostgreSQL looks at ELSE first.
+    return unified(map(reading.type_of, [*([default] if default is not None else []), *branches]))
 
 
 def _list(reading: _Reading, node: exp.Expr) -> Type:
@@ -239,6 +241,13 @@ def _element(reading: _Reading, node: exp.Expr) -> Type:
     return found[1:] if found and found.startswith("_") else None
 
 
+def _field(reading: _Reading, node: exp.Dot) -> Type:
+    """`(information_schema._pg_expandarray(i.indkey)).n`; other composite values there are not."""
+    if reading.type_of(node.this) != EXPANDED:
+        return None
+    return {"n": "int4", "x": "int2"}.get(node.expression.name.lower())
+
+
 def _joined(reading: _Reading, node: exp.DPipe) -> Type:
     sides = [reading.type_of(node.this), reading.type_of(node.expression)]
     return next((type_ for type_ in sides if type_ and type_.startswith("_")), "text")
@@ -267,6 +276,7 @@ _RULES: dict[type[exp.Expr], Callable[[_Reading, Any], Type]] = {
     exp.Bracket: _element,
     exp.Explode: _element,
     exp.DPipe: _joined,
+    exp.Dot: _field,
     exp.Max: _of_argument,
     exp.Min: _of_argument,
     exp.Nullif: _of_argument,
@@ -288,7 +298,7 @@ _HELD = {
     "name": "VARCHAR", "char": "VARCHAR", "varchar": "VARCHAR", "oid": "BIGINT", "float8": "DOUBLE",
     "float4": "FLOAT",
 }  # fmt: skip
-_AS_THEY_ARE = (exp.Column, exp.Cast, exp.Subquery)
+_AS_THEY_ARE = (exp.Cast, exp.Subquery)
 
 
 def spread_stars(tree: exp.Expr) -> None:
@@ -324,9 +334,15 @@ def hold_types(tree: exp.Expr, types: list[Type]) -> None:
             continue
         for item, type_ in zip(list(select.expressions), types, strict=True):
             value = item.unalias()
-            if type_ in _HELD and not isinstance(value, _AS_THEY_ARE):
-                held = exp.cast(value.copy(), _HELD[type_], dialect="duckdb")
-                value.replace(held) if isinstance(item, exp.Alias) else item.replace(held)
+            if type_ not in _HELD or isinstance(value, _AS_THEY_ARE):
+                continue
+            if isinstance(value, exp.Column) and (column_of(value) or type_ not in _INTEGERS):
+                continue
+            held = exp.cast(value.copy(), _HELD[type_], dialect="duckdb")
+            name = item.alias_or_name
+            value.replace(held) if isinstance(item, exp.Alias) else item.replace(
+                exp.alias_(held, name, quoted=True) if name else held
+            )
 
 
 def _outermost(tree: exp.Expr) -> list[exp.Select]:

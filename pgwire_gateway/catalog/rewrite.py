@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -19,7 +20,7 @@ from sqlglot.errors import SqlglotError
 from ...engine.errors import DucktailError, InsufficientPrivilege
 from ...sql.text.tokens import Token, tokenize
 from . import functions
-from .literals import respell_literals
+from .literals import cast_parameters, respell_literals
 from .places import CATALOG, HOME, MARK, TEMPORARY_SCHEMA, TYPE_MARK
 from .shapes import INFORMATION_SCHEMA, PG_CATALOG, PG_SHAPES
 from .spelling import Respelt, respell
@@ -85,8 +86,9 @@ def respelt(text: str) -> Respelt:
     if _OUR_NAME.search(text) is not None:
         _refuse_our_name(text)
     if len(text) > TEXT_MAX or _HINTS.search(text) is None:
-        return Respelt(text)
-    return _rewritten(text)
+        return Respelt(text, parameters=cast_parameters(text))
+    found = _rewritten(text)
+    return found if found.parameters else replace(found, parameters=cast_parameters(text))
 
 
 def _refuse_our_name(text: str) -> None:
@@ -115,7 +117,8 @@ def _rewritten(text: str) -> Respelt:
     if any(token.kind == ";" for token in tokens[:-1]):
         return Respelt(text)  # Several statements: the session refuses them, or splits them and comes again.
     pieces = _plain(tokens)
-    if _reads_catalog(tokens):
+    reads = _reads_catalog(tokens)
+    if reads or _asks_the_session(tokens, pieces):
         try:
             begin = tokens[first].start
             query = respell(" ".join(piece.text for piece in pieces if piece.token.start >= begin))
@@ -123,8 +126,8 @@ def _rewritten(text: str) -> Respelt:
             pass  # Not PostgreSQL's grammar; its names alone can still be put right.
         else:
             types = query.types if first == 0 else ()
-            return Respelt(text[: tokens[first].start] + query.text, types, query.parameters)
-    return Respelt(_spliced(text, pieces))
+            return Respelt(text[: tokens[first].start] + query.text, types, query.parameters, reads)
+    return Respelt(_spliced(text, pieces), reads_catalog=reads)
 
 
 def _writes(tokens: Sequence[Token]) -> bool:
@@ -148,6 +151,13 @@ def _reads_catalog(tokens: Sequence[Token]) -> bool:
         if name in _TYPES and before in ("::", "AS", "."):
             return True
     return False
+
+
+def _asks_the_session(tokens: Sequence[Token], pieces: Sequence[Piece]) -> bool:
+    """Whether it has no FROM and calls a function of ours: it is told as PostgreSQL would, types and all."""
+    if any(token.kind == "FROM" for token in tokens):
+        return False
+    return any(piece.text.startswith(MARK) or piece.token.kind == "CURRENT_SCHEMA" for piece in pieces)
 
 
 def _plain(tokens: Sequence[Token]) -> list[Piece]:

@@ -75,11 +75,13 @@ class Respelt:
     Args:
         types: the PostgreSQL types of its columns, None where they are those of DuckDB's answer.
         parameters: the OIDs of the types that the query casts `$1`, `$2`, ... to, else 0.
+        reads_catalog: whether it asks for a relation of the catalog, or what must look into one.
     """
 
     text: str
     types: tuple[str | None, ...] = ()
     parameters: tuple[int, ...] = ()
+    reads_catalog: bool = False
 
 
 def respell(text: str) -> Respelt:

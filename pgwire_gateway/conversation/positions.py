@@ -2,7 +2,8 @@
 
 A statement may be the third of a simple query, and its catalog names may have been spelt anew
 before the session saw it; the position that the session reports counts in that last text. A catalog
-query's columns have types that DuckDB has none for: the client is told those of the catalog.
+query's columns have types that DuckDB has none for: the client is told those of the catalog. And a
+column without a name is told as PostgreSQL would name it.
 """
 
 from __future__ import annotations
@@ -11,12 +12,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ...engine.values.pgtypes import CATALOG_TYPES
+from .. import catalog
 from .needs import Column
 
 
 @dataclass(frozen=True, slots=True)
-class CatalogColumn:
-    """A column of the catalog, with the name of its PostgreSQL type."""
+class ShownColumn:
+    """A column with PostgreSQL's name for it, or of the catalog with its PostgreSQL type."""
 
     name: str
     type: str
@@ -49,12 +51,18 @@ class Source:
 
     def columns(self, found: Sequence[Column] | None) -> Sequence[Column] | None:
         """The columns as the client is told of them."""
-        if not self.types or found is None or len(found) != len(self.types):
+        if found is None:
+            return None
+        if self.types and len(found) == len(self.types):
+            return [
+                ShownColumn(column.name, CATALOG_TYPES[type_]) if type_ in CATALOG_TYPES else column
+                for column, type_ in zip(found, self.types, strict=True)
+            ]
+        names = [column.name for column in found]
+        shown = catalog.shown_names(self.text, names)
+        if shown is names:
             return found
-        return [
-            CatalogColumn(column.name, CATALOG_TYPES[type_]) if type_ in CATALOG_TYPES else column
-            for column, type_ in zip(found, self.types, strict=True)
-        ]
+        return [ShownColumn(name, column.type) for name, column in zip(shown, found, strict=True)]
 
     def position(self, at: int | None) -> int | None:
         """The place in the client's text (from 1) of place `at` in the rewritten one.

@@ -75,7 +75,14 @@ class Work:
         respelt = catalog.respelt(text)
         source = Source(offset, text, respelt.text, respelt.types, respelt.parameters)
         with placed(source):
-            statement: Statement = yield from self.session.parse(source.rewritten, source.declared(oids))
+            try:
+                statement: Statement = yield from self.session.parse(source.rewritten, source.declared(oids))
+                if respelt.reads_catalog:
+                    _ = statement.columns  # Binds it: what is missing is told now.
+            except DucktailError as error:
+                if respelt.reads_catalog:
+                    catalog.unanswered.note(text, error)
+                raise
         if is_inline(statement) and len(self._inline_texts) < INLINE_TEXTS_MAX:
             self._inline_texts.add(text)
         return source, statement

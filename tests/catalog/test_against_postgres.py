@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import getpass
-import shutil
-import subprocess
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
+import postgres_process
 import psycopg
 import pytest
 
@@ -59,33 +56,14 @@ QUERIES = [
 
 
 @pytest.fixture(scope="module")
-def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[psycopg.Connection[Any]]:
+def postgres() -> Iterator[psycopg.Connection[Any]]:
     """A connection to a PostgreSQL of its own, with the same objects."""
-    found = shutil.which("initdb") or str(sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"))[-1])
-    programs, home = Path(found).resolve().parent, tmp_path_factory.mktemp("postgres")
-    # PostgreSQL refuses to run as root.
-    prefix = ["setpriv", "--reuid=postgres", "--regid=postgres", "--clear-groups"]
-    if getpass.getuser() != "root":
-        prefix = []
-    else:
-        shutil.chown(home, "postgres", "postgres")
-        for above in home.parents[: len(home.parents) - 2]:
-            above.chmod(above.stat().st_mode | 0o011)
-
-    def run(*words: str) -> None:
-        command = [*prefix, str(programs / words[0]), *words[1:]]
-        subprocess.run(command, check=True, capture_output=True, cwd=home)
-
-    data = str(home / "data")
-    run("initdb", "-D", data, "-U", "postgres", "-A", "trust", "--locale=C", "-E", "UTF8", "--no-sync")
-    options = f"-k {home} -c listen_addresses= -c fsync=off"
-    run("pg_ctl", "-D", data, "-l", str(home / "log"), "-o", options, "-w", "start")
-    try:
-        with psycopg.connect(host=str(home), user="postgres", autocommit=True) as connection:
-            connection.execute(OBJECTS)
-            yield connection
-    finally:
-        run("pg_ctl", "-D", data, "-m", "immediate", "stop")
+    with (
+        postgres_process.running() as conninfo,
+        psycopg.connect(conninfo, autocommit=True) as connection,
+    ):
+        connection.execute(OBJECTS)
+        yield connection
 
 
 def test_relations_have_the_same_columns(postgres: psycopg.Connection[Any]) -> None:

@@ -10,7 +10,7 @@ import duckdb
 import pytest
 
 from ducktail.engine.errors import InsufficientPrivilege
-from ducktail.pgwire_gateway.catalog import respelt, rewrite
+from ducktail.pgwire_gateway.catalog import respelt, rewrite, shown_names
 
 UNTOUCHED = [
     "SELECT * FROM orders WHERE id = $1",
@@ -150,6 +150,10 @@ def test_it_is_quick(home: Any) -> None:
         ("SELECT jsonb FROM t", None),
         ("SELECT '{}'::int[], '{a,\"b c\",NULL}'::varchar(3)[], '{{1},{2}}'::int[][]",
          "SELECT []::int[], ['a', 'b c', NULL]::varchar(3)[], [['1'], ['2']]::int[][]"),
+        ("SELECT a = ANY('{1,-2}'), b = ANY(('{\"a b\",2}'))",
+         "SELECT a = ANY([1, -2]), b = ANY((['a b', 2]))"),
+        ("SELECT ('2026-01-02 +00')::date, '2026-01-02'::date",
+         "SELECT ('2026-01-02')::date, '2026-01-02'::date"),
         ("SELECT '{}'::json, a['x'], '[1]'::int[]", None),
         ("TRUNCATE TABLE ONLY app.t", "TRUNCATE TABLE app.t"),
         ('TRUNCATE ONLY "t"', 'TRUNCATE "t"'),
@@ -158,6 +162,28 @@ def test_it_is_quick(home: Any) -> None:
 )  # fmt: skip
 def test_postgresql_s_literals(text: str, spelt: str | None) -> None:
     assert rewrite(text) == (text if spelt is None else spelt)
+
+
+@pytest.mark.parametrize(
+    ("text", "names", "shown"),
+    [
+        ("SELECT 1, 'a', NULL", ["1", "'a'", "NULL"], ["?column?"] * 3),
+        ("WITH x AS (SELECT count(*) FROM t) SELECT max(a), sum(b) FILTER (c) FROM x",
+         ["max(a)", "sum(b)"], ["max", "sum"]),
+        ("SELECT DISTINCT upper(a), a::int, $1::date FROM STREAM s CONSUMER GROUP g",
+         ["upper(a)", "a", "CAST"], ["upper", "a", "date"]),
+        ("SELECT CASE WHEN a THEN 1 END, (SELECT 1 AS x), a b, \"c(\" FROM t", ["CASE", "x", "b", "c("],
+         ["case", "x", "b", "c("]),
+        ("SELECT *, count(*) OVER () FROM t", ["a", "count_star()"], ["a", "count_star()"]),
+        ("SELECT struct_pack(a := 1) FROM t", ["struct_pack(a := 1)"], ["struct_pack"]),
+        ("FROM t SELECT count(*)", ["count_star()"], ["count_star()"]),
+        ("INSERT INTO t VALUES (1) RETURNING a + 1", ["(a + 1)"], ["(a + 1)"]),
+        ("SELECT a, b FROM t", ["a", "b"], ["a", "b"]),
+        ("SELECT 'open", ["'open"], ["'open"]),
+    ],
+)  # fmt: skip
+def test_columns_without_a_name_have_postgresql_s(text: str, names: list[str], shown: list[str]) -> None:
+    assert list(shown_names(text, names)) == shown
 
 
 @pytest.mark.parametrize(
@@ -173,7 +199,7 @@ def test_postgresql_s_literals(text: str, spelt: str | None) -> None:
          ["int4", "text", "text", "bool", "int8", "text", "_oid"]),
         ("SELECT CASE relkind WHEN 'r' THEN 'x' ELSE relname END, coalesce(oid, 0), -relnatts FROM pg_class",
          ["name", "oid", "int2"]),
-        ("SELECT relname FROM pg_class UNION ALL SELECT 'x'::text", ["text"]),
+        ("SELECT relname FROM pg_class UNION ALL SELECT 'x'::text", ["name"]),
         ("WITH RECURSIVE t(a, b) AS (SELECT oid, 0 FROM pg_am UNION ALL SELECT a, b + 1 FROM t WHERE b < 3) "
          "SELECT * FROM t", ["oid", "int4"]),
         ("SELECT s.x, s.n, pg_backend_pid(), current_schemas(true), pg_get_userbyid(10) FROM "

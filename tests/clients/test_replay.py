@@ -1,0 +1,180 @@
+"""What clients were seen to send to a PostgreSQL 15, sent to it again and to us: the same columns.
+
+queries/*.tsv has a statement a line, in the order of one connection: Q and the text of a simple query,
+or P, the types and values of the parameters, and the text of an extended one. No error that PostgreSQL
+does not give, but for FAILS; the same names and types of columns, but for OTHER_TYPES.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import postgres_process
+import psycopg
+import pytest
+from psycopg.pq import DiagnosticField, ExecStatus, TransactionStatus
+from server_process import ServerProcess
+
+pytestmark = [pytest.mark.postgres, pytest.mark.slow]
+
+FILES = sorted((Path(__file__).with_name("queries")).glob("*.tsv"))
+
+# The tables that the statements were sent against, with the types that both have.
+BOTH = """
+    CREATE SCHEMA app;
+    CREATE TYPE app.status AS ENUM ('new', 'paid', 'shipped');
+    CREATE SEQUENCE app.ids START 2001;
+    CREATE TABLE app.customers (id BIGINT DEFAULT nextval('app.ids') PRIMARY KEY, name TEXT NOT NULL,
+        email TEXT UNIQUE, created TIMESTAMPTZ DEFAULT now(), balance NUMERIC(12, 2) DEFAULT 0, meta JSON,
+        tags TEXT[], uid UUID, photo BYTEA, active BOOLEAN DEFAULT true);
+    CREATE TABLE app.orders (id BIGINT PRIMARY KEY, customer_id BIGINT REFERENCES app.customers (id),
+        st app.status, amount NUMERIC(10, 2) CHECK (amount >= 0), placed DATE, t TIME, iv INTERVAL,
+        d DOUBLE PRECISION, s SMALLINT, r REAL);
+    CREATE INDEX orders_cust ON app.orders (customer_id);
+    CREATE VIEW app.v_orders AS
+        SELECT o.id, c.name FROM app.orders o JOIN app.customers c ON c.id = o.customer_id;
+    CREATE SEQUENCE app.seq1;
+    COMMENT ON TABLE app.orders IS 'the orders';
+    COMMENT ON COLUMN app.orders.amount IS 'money';
+    CREATE TABLE t (i INTEGER PRIMARY KEY, txt TEXT);
+    INSERT INTO app.customers (id, name) VALUES (1, 'Ann');
+    INSERT INTO app.orders (id, customer_id, st) VALUES (1, 1, 'new');
+    INSERT INTO t VALUES (1, 'x1')
+"""
+THEIRS = "CREATE FUNCTION app.f1(a int) RETURNS int LANGUAGE sql AS 'SELECT a + 1'"
+OURS = "CREATE MACRO app.f1(a) AS a + 1"
+
+# What PostgreSQL does and we do not: the statements, and why.
+FAILS: dict[str, str] = {
+    r"SERIALIZABLE": "transactions run in snapshot isolation; docs/sql.md",
+    r"^rollback to ": "DuckDB cannot undo a part of a transaction",
+    r"(?i)^notify ": "PUBLISH sends to a topic",
+    r"(?i)^listen ": "a stream's name is what can be listened to, and these are none",
+    r"READ ONLY": "there are no read-only transactions",
+    r"LATIN1": "UTF8 is the only encoding",
+    r"FROM app\.f1\(1\)": "a DuckDB macro of a value cannot stand in FROM",
+    r"\bSERIAL\b|\bsat\b": "DuckDB has no SERIAL; CREATE SEQUENCE and DEFAULT nextval do the same",
+    r"^(DECLARE|FETCH|MOVE|CLOSE)\b|CLOSE ALL": "cursors are portals of the protocol, with a row limit",
+    r"^SELECT set_config\('jit'": "there is no JIT to be turned on",
+}
+
+# Types that we tell otherwise: (ours, theirs) -> why. A type of the user's own is USERS.
+USERS = 16384
+OTHER_TYPES: dict[tuple[int, int], str] = {
+    (25, USERS): "an enum's values are sent as text",
+    (1009, USERS): "so are an array's of them",
+    (114, USERS): "a row as one value is json",
+    (114, 3802): "DuckDB has one JSON type",
+    (25, 1043): "DuckDB has one type of texts",
+    (25, 1700): "a numeric parameter that nothing is done with has no digits before it has a value",
+}
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a server answers: the SQLSTATE of an error, or the columns."""
+
+    error: str
+    columns: tuple[tuple[str, int], ...] = ()
+
+
+def statements(path: Path) -> Iterator[tuple[list[int], list[str | None], str]]:
+    """Types, values and text of each statement; a simple query has no list of types."""
+    for line in path.read_text().splitlines():
+        kind, *rest = line.split("\t")
+        if kind == "Q":
+            yield [-1], [], rest[0]
+        else:
+            types, values = json.loads(rest[0])
+            yield types, values, rest[1]
+
+
+def ask(connection: psycopg.Connection[Any], types: list[int], values: list[str | None], text: str) -> Answer:
+    """Send one statement, take all of the answer, and roll back where it has failed."""
+    wire = connection.pgconn
+    if types == [-1]:
+        result = wire.exec_(text.encode())
+    else:
+        result = wire.prepare(b"", text.encode(), types or None)
+        if result.status != ExecStatus.FATAL_ERROR:
+            count = wire.describe_prepared(b"").nparams
+            padded = [*values, *[None] * count][:count]
+            result = wire.exec_prepared(b"", [None if v is None else v.encode() for v in padded])
+    if result.status == ExecStatus.COPY_IN:
+        wire.put_copy_end()
+    elif result.status == ExecStatus.COPY_OUT:
+        while wire.get_copy_data(0)[0] > 0:
+            pass
+    if result.status in (ExecStatus.COPY_IN, ExecStatus.COPY_OUT):
+        while (last := wire.get_result()) is not None:
+            result = last
+    error = b""
+    if result.status == ExecStatus.FATAL_ERROR:
+        error = result.error_field(DiagnosticField.SQLSTATE) or b"?"
+    if wire.transaction_status == TransactionStatus.INERROR:
+        wire.exec_(b"ROLLBACK")
+    names = [(result.fname(at) or b"").decode() for at in range(result.nfields)]
+    return Answer(error.decode(), tuple((name, result.ftype(at)) for at, name in enumerate(names)))
+
+
+@pytest.fixture(scope="module")
+def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[ServerProcess, str]]:
+    """Ours and PostgreSQL, with the same tables."""
+    with (
+        postgres_process.running() as theirs,
+        ServerProcess(tmp_path_factory.mktemp("replay") / "shop.duckdb") as ours,
+        psycopg.connect(theirs, autocommit=True) as one,
+        ours.connect() as other,
+    ):
+        one.execute(f"{BOTH}; {THEIRS}")
+        for statement in f"{BOTH}; {OURS}".split(";"):
+            other.execute(statement)
+        yield ours, theirs
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+def test_a_client_s_statements(servers: tuple[ServerProcess, str], path: Path) -> None:
+    ours, theirs = servers
+    wrong: list[tuple[Any, ...]] = []
+    with ours.connect() as one, psycopg.connect(theirs, autocommit=True) as other:
+        for types, values, text in statements(path):
+            # PostgreSQL calls main public.
+            seen = ask(one, types, values, re.sub(r"\bpublic\b", "main", text))
+            told = ask(other, types, values, text)
+            wrong += differences(text, seen, told)
+    assert wrong == []
+    assert [line for line in ours.lines if "not answered" in line] == []
+
+
+def test_a_catalog_query_without_an_answer_is_told(servers: tuple[ServerProcess, str]) -> None:
+    ours, _ = servers
+    with ours.connect() as connection:
+        for _ in range(2):
+            with pytest.raises(psycopg.errors.UndefinedFunction):
+                connection.execute("SELECT pg_no_such_function(oid) FROM pg_class")
+        with pytest.raises(psycopg.errors.UndefinedTable):
+            connection.execute("SELECT 'nowhere'::regclass FROM pg_am")
+    told = [line for line in ours.lines if "not answered" in line]
+    assert len(told) == 1 and "pg_no_such_function" in told[0]
+
+
+def differences(text: str, seen: Answer, told: Answer) -> list[tuple[Any, ...]]:
+    """Where two answers differ without a reason."""
+    if seen.error and told.error:
+        return []
+    if seen.error or told.error:
+        known = any(re.search(pattern, text) for pattern in FAILS)
+        return [] if told.error or known else [(text, seen.error)]
+    if [name for name, _ in seen.columns] != [name for name, _ in told.columns]:
+        return [(text, seen.columns, told.columns)]
+    return [
+        (text, name, our_type, their_type)
+        for (name, our_type), (_, their_type) in zip(seen.columns, told.columns, strict=True)
+        if our_type != their_type
+        and (our_type, min(their_type, 3802 if their_type == 3802 else USERS)) not in OTHER_TYPES
+    ]
