@@ -275,7 +275,8 @@ def _named(relation: str, column: str, argument: str) -> str:
     parts = f"{HOME}.name_parts({argument})"
     return (
         f"(SELECT arg_max(z_t.z_oid, z_t.z_visible) FROM ({named}) AS z_t WHERE "
-        f"if({parts}[-2] IS NULL, z_t.z_visible, {parts}[-2] = z_t.z_schema) AND {parts}[-1] = z_t.z_name "
+        f"if({parts}[-2] IS NULL, z_t.z_visible::BOOLEAN, {parts}[-2] = z_t.z_schema) "
+        f"AND {parts}[-1] = z_t.z_name "
         f"OR z_t.z_shown = lower({argument}))"
     )
 

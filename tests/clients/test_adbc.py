@@ -9,6 +9,7 @@ import adbc_driver_postgresql.dbapi as adbc
 import psycopg
 import pyarrow as pa
 import pytest
+from shop import ANN, ORDERS
 
 
 @pytest.fixture
@@ -48,6 +49,30 @@ def test_a_query_with_parameters(connection: Any) -> None:
     with connection.cursor() as cursor:
         cursor.execute("SELECT id, name FROM app.customers WHERE id = $1 OR name = $2", (1, "Bob"))
         assert cursor.fetch_arrow_table().to_pydict() == {"id": [1, 2], "name": ["Ann ☃", "Bob"]}
+
+
+def test_arrow_out(connection: Any) -> None:
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT id, name, created, tags, photo, active FROM app.customers ORDER BY id")
+        found = cursor.fetch_arrow_table()
+        columns = (ANN[0], ANN[1], ANN[3], ANN[6], ANN[8], ANN[9])
+        assert [tuple(row.values()) for row in found.to_pylist()] == [columns, (2, "Bob", *[None] * 4)]
+        cursor.execute("SELECT id, d, placed FROM app.orders")
+        assert sum(cursor.fetch_arrow_table()["d"].to_pylist()) == sum(range(ORDERS + 1)) / 8
+
+
+def test_arrow_in(connection: Any, look: psycopg.Connection[Any], table: str) -> None:
+    rows = pa.table({"i": pa.array([1, 2], pa.int32()), "txt": ["a", None]})
+    with connection.cursor() as cursor:
+        assert cursor.adbc_ingest(table, rows, mode="append") == 2
+        made = pa.table({"a": [1, 2, 3], "b": ["x", None, "z"], "c": [0.5, 1.5, None]})
+        assert cursor.adbc_ingest(f"{table}_made", made, mode="create") == 3
+        connection.commit()
+        cursor.execute(f"SELECT * FROM {table}_made ORDER BY a")
+        assert cursor.fetch_arrow_table().to_pydict() == made.to_pydict()
+        connection.commit()
+    assert look.execute(f"SELECT * FROM {table} ORDER BY i").fetchall() == [(1, "a"), (2, None)]
+    look.execute(f"DROP TABLE {table}_made")
 
 
 def test_writes_and_errors(connection: Any, look: psycopg.Connection[Any], table: str) -> None:

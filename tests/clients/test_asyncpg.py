@@ -122,6 +122,32 @@ def test_copy_in(run: Run, table: str) -> None:
     assert run(work) == ("COPY 2", [(1, "a"), (2, None)])
 
 
+def test_copy_out_a_cursor_s_move_and_records(run: Run, table: str) -> None:
+    async def work(connection: asyncpg.Connection) -> Any:
+        tag = await connection.copy_records_to_table(table, records=[(1, "a"), (2, None), (3, "c")])
+        out = io.BytesIO()
+        await connection.copy_from_query(f"SELECT * FROM {table} ORDER BY i", output=out, format="csv")
+        async with connection.transaction():
+            cursor = await connection.cursor(f"SELECT i FROM {table} ORDER BY i")
+            moved = await cursor.forward(2)
+            return tag, out.getvalue(), moved, (await cursor.fetchrow())["i"]
+
+    assert run(work) == ("COPY 3", b"1,a\n2,\n3,c\n", 2, 3)
+
+
+def test_a_pool_resets_its_connections(url: str) -> None:
+    async def work() -> Any:
+        async with asyncpg.create_pool(url, min_size=1, max_size=1) as pool:
+            async with pool.acquire() as connection:
+                await connection.execute("SET statement_timeout = '5 s'")
+                one = await connection.fetchval("SELECT pg_backend_pid()")
+            async with pool.acquire() as connection:
+                other = await connection.fetchval("SELECT pg_backend_pid()")
+                return one == other, await connection.fetchval("SHOW statement_timeout")
+
+    assert asyncio.run(work()) == (True, "0")
+
+
 def test_codecs_are_set_by_type(run: Run) -> None:
     async def work(connection: asyncpg.Connection) -> Any:
         await connection.set_type_codec("json", encoder=json.dumps, decoder=json.loads, schema="pg_catalog")

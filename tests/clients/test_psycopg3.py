@@ -13,6 +13,7 @@ import pytest
 from psycopg.types import TypeInfo
 from psycopg.types.enum import EnumInfo
 from psycopg.types.json import Json, Jsonb
+from psycopg.types.range import RangeInfo
 from server_process import ServerProcess
 from shop import ANN, BOB, FIFTH, FIFTH_QUERY, ORDERS
 
@@ -68,6 +69,7 @@ def test_types_are_found_by_name(look: Connection) -> None:
     json = TypeInfo.fetch(look, "json")
     assert json is not None and (json.oid, json.array_oid) == (114, 199)
     assert TypeInfo.fetch(look, "nowhere") is None
+    assert RangeInfo.fetch(look, "int4range") is None
 
 
 def test_a_poll_loop_reads_every_event_once(look: Connection, group: str) -> None:
@@ -89,6 +91,29 @@ def test_copy_in_and_a_transaction(look: Connection, table: str) -> None:
             copy.write_row((at, f"a\tb\\{at}" if at else None))
     assert cursor.rowcount == 500
     assert look.execute(f"SELECT count(*), min(txt) FROM {table}").fetchone() == (500, "a\tb\\1")
+
+
+def test_a_server_side_cursor_and_copy_out(look: Connection) -> None:
+    with look.transaction(), look.cursor("orders") as cursor:
+        cursor.itersize = 100
+        cursor.execute("SELECT id FROM app.orders ORDER BY id")
+        assert cursor.fetchmany(3) == [(1,), (2,), (3,)]
+        cursor.scroll(5)
+        assert [number for (number,) in cursor] == list(range(9, ORDERS + 1))
+    query = "COPY (SELECT id, name, tags FROM app.customers ORDER BY id) TO STDOUT"
+    with look.cursor() as cursor, cursor.copy(query) as copy:
+        assert list(copy.rows()) == [("1", "Ann ☃", '{x,"y z",NULL,"\\"q\\""}'), ("2", "Bob", None)]
+    with look.cursor() as cursor, cursor.copy(f"{query} (FORMAT BINARY)") as copy:
+        copy.set_types(["int8", "text", "text[]"])
+        assert list(copy.rows()) == [(1, "Ann ☃", ANN[6]), (2, "Bob", None)]
+
+
+def test_copy_in_binary(look: Connection, table: str) -> None:
+    with look.cursor() as cursor, cursor.copy(f"COPY {table} FROM STDIN (FORMAT BINARY)") as copy:
+        copy.set_types(["int4", "text"])
+        copy.write_row((1, "a"))
+        copy.write_row((2, None))
+    assert look.execute(f"SELECT * FROM {table} ORDER BY i").fetchall() == [(1, "a"), (2, None)]
 
 
 def test_executemany_with_returning(look: Connection, table: str) -> None:

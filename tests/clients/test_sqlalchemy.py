@@ -186,6 +186,12 @@ def test_the_orm(on: On, look: psycopg.Connection[Any]) -> None:
         look.execute("DROP SCHEMA models CASCADE")
 
 
+def test_results_are_streamed(engine: sa.Engine) -> None:
+    with engine.connect().execution_options(stream_results=True, max_row_buffer=100) as connection:
+        rows = connection.execute(sa.text("SELECT id FROM app.orders ORDER BY id"))
+        assert [number for (number,) in rows] == list(range(1, ORDERS + 1))
+
+
 def test_pandas(engine: sa.Engine, table: str) -> None:
     with engine.connect() as connection:
         frame = pd.read_sql(sa.text("SELECT * FROM app.orders ORDER BY id"), connection, index_col="id")
