@@ -170,7 +170,7 @@ def run_query(session: Context, statement: Statement, parameters: Values) -> Wai
 
     def on_rows(batch: Batch) -> None:
         if rowwise is not None and isinstance(batch, TrackedBatch):
-            buffer = session.database.buffers[rowwise.opened.stream.stream_id]
+            buffer = session.database.buffers.of(rowwise.opened.stream)
             rowwise.tracker.given_through(batch.last_lsn, buffer)
 
     made = Result(
@@ -334,7 +334,7 @@ class Reading:
         taken = taken_whole(session, text, values)
         table = taken.table
         hidden = table.column(taken.names.index(HIDDEN_LSN))
-        buffer = session.database.buffers[read.opened.stream.stream_id]
+        buffer = session.database.buffers.of(read.opened.stream)
         limit = least(unit.limits, self.parameters)
         if read.opened.changes:
             count = table.num_rows if limit is None else whole_rows(hidden, limit)
@@ -390,7 +390,7 @@ class Reading:
         if pairs.ran_out:
             read.tracker.complete()
         else:
-            read.tracker.given_through(pairs.last_lsn, session.database.buffers[read.opened.stream.stream_id])
+            read.tracker.given_through(pairs.last_lsn, session.database.buffers.of(read.opened.stream))
 
     def failed(self, session: Context) -> None:
         """The query has failed: none of its reads counts."""

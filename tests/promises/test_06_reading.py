@@ -247,3 +247,28 @@ def test_a_cancelled_read_loses_nothing(client: Client, connect: Callable[..., C
     with raises("55000"):
         reader("commit offsets on s consumer group g")
     assert len(reader("select * from stream s consumer group g")) == 12
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "select * from stream s consumer group g limit 20000",
+        "select lsn + 1 from stream s consumer group g limit 20000",
+    ],
+)
+def test_a_read_whose_stream_is_dropped_meanwhile_says_so(
+    connect: Callable[..., Client], query: str
+) -> None:
+    reader, other = connect(), connect()
+    reader("create table t (id int primary key)")
+    reader("create stream s on t")
+    reader("create consumer group g on s")
+    reader("insert into t from range(20000)")
+    result = run(reader.session.execute(run(reader.session.parse(query))))
+    assert result.fetch(10) is not None
+    other("drop stream s cascade")
+    with raises("42704"):
+        while result.fetch(None) is not None:
+            pass
+    with raises("42704"):
+        reader("show read position on s consumer group g")
