@@ -13,7 +13,7 @@ import psycopg2
 import psycopg2.errors
 import psycopg2.extras
 import pytest
-from shop import ANN, BOB, FIFTH, FIFTH_QUERY
+from shop import ANN, BOB, FIFTH, FIFTH_QUERY, ORDERS
 
 Connection = Any
 
@@ -93,6 +93,13 @@ def test_many_rows_at_once(connection: Connection, table: str) -> None:
     assert ask(connection, f"SELECT txt FROM {table} WHERE i >= 250 ORDER BY i") == [
         ("a,b",), (None,), ("a",), (None,),
     ]  # fmt: skip
+
+
+def test_a_named_cursor_reads_in_parts(connection: Connection) -> None:
+    with connection.cursor("orders") as cursor:
+        cursor.itersize = 100
+        cursor.execute("SELECT id FROM app.orders ORDER BY id")
+        assert [number for (number,) in cursor] == list(range(1, ORDERS + 1))
 
 
 def test_rows_as_dictionaries_and_named_tuples(connection: Connection) -> None:
