@@ -221,7 +221,7 @@ class Session:
         if kind is Kind.CURSOR:
             portal = cursor_statements.named(self, statement)
             self.cursors.settle(None if portal is None else portal.result)
-        elif statement.classified.verb not in ENDINGS:
+        elif statement.classified.verb not in ENDINGS or not self.block.begun:
             # The end of a transaction is the end of its results: nobody takes their rest.
             self.cursors.settle()
         self._catch_up()
