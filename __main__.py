@@ -58,17 +58,23 @@ def _run_server(chosen: argparse.Namespace) -> int:
     settings = configuration.settings()
     tls, insecure = _tls(configuration), configuration["insecure"]
     listener = listen(configuration["host"], configuration["port"], elsewhere=tls is not None or insecure)
+    watched = None
     try:
+        if configuration["metrics_port"] is not None:
+            # Who names another host than the default says that others may look.
+            watched = listen(configuration["metrics_host"], configuration["metrics_port"], elsewhere=True)
         if tls is not None:
             tls.load()  # What cannot be used is told before a file is made.
         path = str(Path(configuration["path"]))
         database = Database.open(path, settings, accept_loss=configuration["accept_loss"])
     except BaseException:
         listener.close()
+        if watched is not None:
+            watched.close()
         raise
     try:
         database.shown_settings = configuration.shown(settings)
-        asyncio.run(_serve(Server(database, listener, tls, insecure=insecure)))
+        asyncio.run(_serve(Server(database, listener, tls, insecure=insecure, watched=watched)))
     finally:
         database.close()
     return 0

@@ -131,6 +131,8 @@ OPTIONS = (
     Option("path", str, "ducktail.duckdb", "the DuckDB file", "PATH"),
     Option("host", str, "127.0.0.1", "address to listen on; beyond loopback it wants TLS and users", "HOST"),
     Option("port", int, 5480, "TCP port, 0 for any free one", "PORT", _port),
+    Option("metrics_port", int, None, "port for /metrics, /ready, /live; 0 for any free one", "PORT", _port),
+    Option("metrics_host", str, "127.0.0.1", "address of that port, which asks nobody who he is", "HOST"),
     Option("tls_cert", str, None, "TLS certificate with its chain, as PEM; read again on SIGHUP", "FILE"),
     Option("tls_key", str, None, "the certificate's key, as PEM, without a passphrase", "FILE"),
     LOG_LEVEL,

@@ -68,6 +68,8 @@ Besides these `ducktail serve [PATH]` takes:
 | `--config` | none | the configuration file; not in it |
 | `--host` | 127.0.0.1 | where to listen; elsewhere than on loopback wants [TLS and users](security.md) |
 | `--port` | 5480 | where to listen; 0 takes a free port |
+| `--metrics-port` | none | port for [metrics and probes](operations.md#metrics-and-probes) |
+| `--metrics-host` | 127.0.0.1 | where that port is; it asks nobody who he is |
 | `--allow-dir` | none | files that SQL may reach ([operations.md](operations.md#files)); repeatable |
 | `--tls-cert` | none | certificate with its chain, PEM; read again on SIGHUP ([TLS](operations.md#tls)) |
 | `--tls-key` | none | the certificate's key, PEM, without a passphrase |

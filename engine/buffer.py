@@ -23,6 +23,7 @@ from operator import itemgetter
 from .edges import Edge, Edges
 from .errors import DucktailError
 from .retained_bytes import RetainedBytes
+from .tally import Tally
 
 # What a buffered event costs beside its bytes: the object's head (33 bytes), its LSN (32), and its
 # places in five lists.
@@ -206,6 +207,8 @@ class StreamBuffer:
         self.partitions = [PartitionBuffer() for _ in range(partitions)]
         self.bytes_max = bytes_max
         self.bytes = 0
+        self.given = Tally()  # rows that reads took
+        self.events_at_opening = 0
         self.log_reads = 0  # reads that had to go to the log
         self.edge_lsn = 0  # the stream's pointer into the log
         self.retained_bytes = RetainedBytes()

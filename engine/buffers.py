@@ -103,7 +103,8 @@ class Buffers:
         streams = self._catalog.streams.values()
         share = self._bytes_max // max(len(streams), 1)
         for stream in streams:
-            self._by_stream[stream.stream_id] = self._refilled(stream, through_lsn, share)
+            buffer = self._by_stream[stream.stream_id] = self._refilled(stream, through_lsn, share)
+            buffer.events_at_opening = sum(partition.events for partition in buffer.partitions)
 
     def hold(self) -> None:
         """Keep all buffers together within their bound."""
@@ -177,7 +178,10 @@ class Buffers:
                 logger.exception('publishing stream "%s" failed: its log is read again', stream.name)
         if self._catalog.stream_by_id(stream.stream_id) is not None:
             with self.edges_lock:
-                self._by_stream[stream.stream_id] = self._refilled(stream, through_lsn, stream.buffer_bytes)
+                made = self._refilled(stream, through_lsn, stream.buffer_bytes)
+                # What is counted since the database was opened goes on.
+                made.given, made.events_at_opening = buffer.given, buffer.events_at_opening
+                self._by_stream[stream.stream_id] = made
         return None
 
     def _refilled(self, stream: Stream, through_lsn: int, bytes_max: int) -> StreamBuffer:

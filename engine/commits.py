@@ -58,6 +58,7 @@ class Commits:
     last_lsn: int
     last_commit_us: int
     _doubt: tuple[str, Callable[[], None]] | None = None  # what asks whether it stands, and what follows then
+    captured: int = 0  # events of the commits since the database was opened
 
     def now_us(self) -> int:
         """The time of a commit that is made now: commit times never go back."""
@@ -87,6 +88,7 @@ class Commits:
             self.side.acknowledge(txid=numbers[0], lsn=numbers[1], seq=seq)
         with self.catalog.mutex:
             if transaction.numbered:
+                self.captured += transaction.next_lsn - transaction.base_lsn
                 self.last_lsn, self.last_txid = transaction.next_lsn, transaction.txid
                 self.last_commit_us = commit_us
             if transaction.events:

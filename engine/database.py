@@ -180,8 +180,8 @@ class Database:
         owner, interval_ms = self.sessions.new_id(), settings.retention_interval_ms
         self.retention = Retention(self, retention_cursor, owner, interval_ms)
         bound = settings.wal_bytes_max
-        self._watchdog = Watchdog(self.sessions, clock, file.wal_path, bound, self.checkpoint)
-        self._watchdog.start()
+        self.watchdog = Watchdog(self.sessions, clock, file.wal_path, bound, self.checkpoint)
+        self.watchdog.start()
         self.retention.start()
         self._stands = True
 
@@ -189,7 +189,7 @@ class Database:
         """Publish and write what is under way, and end the engine's threads."""
         if self._stands:
             self._stands = False
-            self._watchdog.close()
+            self.watchdog.close()
             self.retention.close()
             self.offsets.close()
             self.publisher.close()

@@ -176,6 +176,10 @@ class Offsets:
         with self._condition:
             return dict(self._positions.get(group_id, {}))
 
+    def glimpse(self, group_id: int) -> dict[int, Position]:
+        """The same without waiting for the committer."""
+        return dict(self._positions.get(group_id, {}))
+
     def seeks(self, group_id: int) -> int:
         """How often SEEK has moved a group since the database was opened."""
         with self._condition:

@@ -39,6 +39,7 @@ from .offsets import Offsets
 from .publisher import Publisher
 from .storage.schema import SCHEMA
 from .streams import Captured, Catalog, Stream
+from .tally import Tally
 from .transactions import Transactions
 from .waiting import run
 
@@ -111,6 +112,7 @@ class Retention:
         self._cursor = cursor
         self._owner = owner
         self._interval_s = interval_ms / 1000
+        self.released = Tally()  # events, of each stream that let go of them
         self._stop = threading.Event()
         self._passing = threading.Lock()  # one pass at a time has the cursor
         self._thread = threading.Thread(target=self._run, name="ducktail-retention", daemon=True)
@@ -295,6 +297,7 @@ class Retention:
         for cut in cuts:
             stream = cut.stream
             if cut.events:
+                self.released.add(cut.events)
                 about = facts(
                     stream=f"{stream.schema}.{stream.name}", events=cut.events, reason=cut.reason,
                     through_lsn=cut.edges.through_lsn, groups_passed=len(cut.passed),

@@ -150,6 +150,7 @@ class Scan:
                 datarow.rows(batch, layout.types),
                 exhausted,
             )
+        self._buffer.given.add(len(found.lsns))
         self._given(found.lsns, found.exhausted)
         return found
 
@@ -198,6 +199,7 @@ class Scan:
                 limit = max(0, limit - batch.num_rows)
             self._given(batch.column(self._query.layout.lsn).to_pylist()[-1:], exhausted)
             if batch.num_rows:
+                self._buffer.given.add(batch.num_rows)
                 yield batch
 
     def _given(self, lsns: Sequence[int], exhausted: bool) -> None:

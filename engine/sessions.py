@@ -98,6 +98,10 @@ class Sessions:
         with self._mutex:
             return list(self._entries.values())
 
+    def glimpse(self) -> list[SessionEntry]:
+        """The same without waiting for anybody."""
+        return list(self._entries.values())
+
     def shield(self, session_id: int) -> AbstractContextManager[None]:
         """Within, a cancel of the session does not interrupt DuckDB: a COMMIT is all or nothing."""
         entry = self._entries.get(session_id)
@@ -126,6 +130,7 @@ class Watchdog:
     wal_path: str | None
     wal_bytes_max: int
     checkpoint: Callable[[], None]
+    wal_bytes: int = 0  # at the last look
     _stop: threading.Event = field(default_factory=threading.Event)
     _thread: threading.Thread | None = None
 
@@ -168,7 +173,8 @@ class Watchdog:
                         hint="Commit or roll back sooner, or raise idle_in_transaction_session_timeout.",
                     ),
                 )
-        if self._wal_bytes() > self.wal_bytes_max:
+        self.wal_bytes = self._wal_bytes()
+        if self.wal_bytes > self.wal_bytes_max:
             # An unfinished result outside a transaction has a snapshot as well.
             entries = self.sessions.entries()
             self._end_oldest([e for e in entries if e.state != ACTIVE and e.has_snapshot])

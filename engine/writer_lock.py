@@ -20,6 +20,7 @@ class WriterLock:
         self._mutex = threading.Lock()
         self._holder: int | None = None
         self._waiters: OrderedDict[int, Future[None]] = OrderedDict()
+        self.waits = 0  # how often somebody had to queue up
 
     def acquire(self, owner: int) -> Future[None] | None:
         """Take the lock for `owner`, or queue up for it.
@@ -34,6 +35,7 @@ class WriterLock:
             assert owner not in self._waiters, "a session waits for the writer lock once"
             future: Future[None] = Future()
             self._waiters[owner] = future
+            self.waits += 1
             return future
 
     def give_up(self, owner: int) -> None:
@@ -51,6 +53,11 @@ class WriterLock:
     def holder(self) -> int | None:
         """The session id that has the lock, if any."""
         return self._holder
+
+    @property
+    def waiting_count(self) -> int:
+        """How many are in the queue, as far as can be told without the lock's own lock."""
+        return len(self._waiters)
 
     def waiting(self) -> frozenset[int]:
         """The session ids in the queue."""

@@ -66,6 +66,16 @@ class Journal:
                 ),
             )
 
+    def outcomes(self) -> dict[tuple[str, str], int]:
+        """How many statements ended, by kind and outcome; a copy."""
+        with self._mutex:
+            return dict(self.statements)
+
+    def refusals(self) -> dict[str, int]:
+        """How many clients were not let in, by SQLSTATE; a copy."""
+        with self._mutex:
+            return dict(self.refused)
+
     def session_opened(self, session_id: int, user: str, application: str, peer: str, *, tls: bool) -> None:
         """A client is in."""
         with self._mutex:

@@ -14,6 +14,7 @@ import secrets
 import socket
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING
 
 from ...engine.database import Database
 from ...engine.errors import (
@@ -34,6 +35,9 @@ from .connection import Connection
 from .doors import check_listener, door_for, is_loopback
 from .journal import Journal
 from .tls import TlsFiles
+
+if TYPE_CHECKING:
+    from .watch_port import WatchPort
 
 # Names that reach the one database of a server besides its own: what tools have as default.
 DATABASE_ALIASES = frozenset({"ducktail", "postgres"})
@@ -91,6 +95,7 @@ class Server:
         listener: from `listen`; closed with the server.
         tls: certificate and key; None: no TLS.
         insecure: whoever reaches the port is treated as if he were on this machine.
+        watched: from `listen`, for metrics and probes; closed with the server. None: no such port.
 
     Raises:
         InvalidParameterValue: 22023, certificate or key cannot be used.
@@ -104,10 +109,11 @@ class Server:
         tls: TlsFiles | None = None,
         *,
         insecure: bool = False,
+        watched: socket.socket | None = None,
     ) -> None:
         check_listener(listener, database.rights, secured=tls is not None, insecure=insecure)
         self._insecure = insecure
-        self._database = database
+        self.database = database
         self._listener = listener
         bounds = database.settings
         self._limits = Limits(
@@ -119,6 +125,8 @@ class Server:
         self._workers = ThreadPoolExecutor(
             database.settings.worker_threads, thread_name_prefix="ducktail-worker"
         )
+        self._watched = watched
+        self._watch_port: WatchPort | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._server: asyncio.Server | None = None
         self._connections: set[Connection] = set()
@@ -130,6 +138,21 @@ class Server:
         self._guests: dict[int, Guest] = {}
 
     @property
+    def ready(self) -> bool:
+        """Whether statements are answered: it has started, does not end, and the file is open."""
+        return self._server is not None and not self._draining and self.database.fallen is None
+
+    @property
+    def connected(self) -> int:
+        """How many connections there are, those that are not in yet among them."""
+        return len(self._connections)
+
+    @property
+    def connections_max(self) -> int:
+        """How many sessions there may be."""
+        return self.database.settings.max_connections
+
+    @property
     def address(self) -> tuple[str, int]:
         """Where it listens: host, port."""
         name = self._listener.getsockname()
@@ -138,9 +161,15 @@ class Server:
     async def start(self) -> None:
         """Begin to accept connections."""
         self._loop = asyncio.get_running_loop()
-        await self._loop.run_in_executor(self._workers, self._database.at_opening, catalog.install)
+        await self._loop.run_in_executor(self._workers, self.database.at_opening, catalog.install)
         self._server = await self._loop.create_server(self._connect, sock=self._listener)
-        self._database.announce(" ".join(map(str, self.address)))
+        self.database.announce(" ".join(map(str, self.address)))
+        if self._watched is not None:
+            # Not at the top: a server without that port does without prometheus_client.
+            from .watch_port import WatchPort
+
+            self._watch_port = WatchPort(self, self._watched)
+            await self._watch_port.start()
 
     def reload(self) -> None:
         """Read certificate and key again, for connections that come; where that fails, keep the old."""
@@ -157,7 +186,7 @@ class Server:
         """Accept no more, end every session with 57P01, and wait for their ends (bounded)."""
         assert self._server is not None, "only a started server is closed"
         self._draining = True
-        self._database.announce("")
+        self.database.announce("")
         self._server.close()
         ending = AdminShutdown("terminating connection due to administrator command")
         for connection in list(self._connections):
@@ -171,6 +200,9 @@ class Server:
                 if not await self._all_over(CANCEL_TIMEOUT_S):
                     log.error("%d sessions did not end", len(self._connections))
         self._workers.shutdown(wait=not self._connections)
+        if self._watch_port is not None:
+            # Last, so that who asks meanwhile is told that it ends.
+            await self._watch_port.close()
 
     async def _all_over(self, timeout_s: float) -> bool:
         while self._connections:
@@ -184,7 +216,7 @@ class Server:
     def _connect(self) -> Connection:
         assert self._loop is not None, "connections come to a started server"
         guest = Guest(self, secrets.token_bytes(SECRET_BYTES))
-        settings = self._database.settings
+        settings = self.database.settings
         conversation = Conversation(guest, guest.secret, self._limits)
         connection = Connection(
             self._loop,
@@ -205,29 +237,29 @@ class Server:
 
     def now_s(self) -> float:
         """Seconds on a clock that never goes back."""
-        return self._database.clock.monotonic_s()
+        return self.database.clock.monotonic_s()
 
     def door(self, entry: Entry, peer: str, *, secured: bool) -> Door:
         """How a client at an address may come in; see Host.door."""
         near = self._insecure or is_loopback(peer)
-        return door_for(self._database.rights, entry, near=near, secured=secured)
+        return door_for(self.database.rights, entry, near=near, secured=secured)
 
     def open(self, guest: Guest, entry: Entry, door: Door) -> Session:
         """Open a session; see Host.open_session."""
-        if entry.database not in DATABASE_ALIASES | {self._database.name}:
+        if entry.database not in DATABASE_ALIASES | {self.database.name}:
             raise UndefinedDatabase(
                 f'database "{entry.database}" does not exist',
-                hint=f'The database of this server is called "{self._database.name}".',
+                hint=f'The database of this server is called "{self.database.name}".',
             )
         with self._mutex:
             if self._draining:
                 raise CannotConnectNow("the database system is shutting down")
-            if self._opened >= self._database.settings.max_connections:
+            if self._opened >= self.database.settings.max_connections:
                 raise TooManyConnections("sorry, too many clients already")
             self._opened += 1
         try:
             session = Session(
-                self._database,
+                self.database,
                 user=door.account or entry.user,
                 account=door.account,
                 application_name=entry.application_name,

@@ -1,0 +1,142 @@
+"""What an open database measures of itself, for metrics: read without its locks and without DuckDB.
+
+Whoever watches must not wait behind what he watches: each number is one attribute or a copy that the
+interpreter makes at once, so they are of about the same moment, not of one. A lag that only the log knows is
+given as the most that it can be.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Protocol
+
+from .buffer import PartitionBuffer, StreamBuffer
+from .buffers import Buffers
+from .commits import Commits
+from .errors import DucktailError
+from .offsets import Offsets
+from .retention import Retention
+from .sessions import Sessions, Watchdog
+from .settings import Settings
+from .streams import Catalog
+from .transactions import Transactions
+
+
+class Measured(Protocol):
+    """What is needed of an open database (`database.Database`)."""
+
+    catalog: Catalog
+    buffers: Buffers
+    commits: Commits
+    offsets: Offsets
+    retention: Retention
+    sessions: Sessions
+    settings: Settings
+    transactions: Transactions
+    watchdog: Watchdog
+
+    @property
+    def fallen(self) -> DucktailError | None:
+        """What statements are answered while the database is not open."""
+
+
+@dataclass(frozen=True, slots=True)
+class StreamMeasure:
+    """One stream: events since the database was opened, and what there is now."""
+
+    schema: str
+    name: str
+    captured: int
+    read: int
+    log_reads: int
+    retained: int
+    buffer_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class GroupMeasure:
+    """One group: the events that it has yet to process."""
+
+    schema: str
+    stream: str
+    name: str
+    lag_events: int
+
+
+@dataclass(frozen=True, slots=True)
+class Measures:
+    """See the head of the file."""
+
+    standing: bool
+    sessions: Counter[str]
+    streams: tuple[StreamMeasure, ...]
+    groups: tuple[GroupMeasure, ...]
+    events_captured: int
+    events_released: int
+    last_lsn: int
+    lock_waits: int
+    lock_waiting: int
+    buffer_bytes: int
+    buffer_bytes_max: int
+    wal_bytes: int
+
+
+def measure(database: Measured) -> Measures:
+    """All of it, now."""
+    streams = tuple(_streams(database))
+    lock = database.transactions.writer_lock
+    return Measures(
+        standing=database.fallen is None,
+        sessions=Counter(entry.state for entry in database.sessions.glimpse()),
+        streams=streams,
+        groups=tuple(_groups(database)),
+        events_captured=database.commits.captured,
+        events_released=database.retention.released.value,
+        last_lsn=database.commits.last_lsn,
+        lock_waits=lock.waits,
+        lock_waiting=lock.waiting_count,
+        buffer_bytes=sum(stream.buffer_bytes for stream in streams),
+        buffer_bytes_max=database.settings.buffer_bytes_total,
+        wal_bytes=database.watchdog.wal_bytes,
+    )
+
+
+def _streams(database: Measured) -> Iterator[StreamMeasure]:
+    for stream in list(database.catalog.streams.values()):
+        buffer = database.buffers.get(stream.stream_id)
+        if buffer is not None:
+            yield StreamMeasure(
+                stream.schema,
+                stream.name,
+                sum(partition.events for partition in buffer.partitions) - buffer.events_at_opening,
+                buffer.given.value,
+                buffer.log_reads,
+                sum(partition.retained for partition in buffer.partitions),
+                _bytes(buffer),
+            )
+
+
+def _bytes(buffer: StreamBuffer) -> int:
+    changes = buffer.changes
+    return buffer.bytes + (0 if changes is None else changes.bytes)
+
+
+def _groups(database: Measured) -> Iterator[GroupMeasure]:
+    streams = {stream.stream_id: stream for stream in list(database.catalog.streams.values())}
+    for group in list(database.catalog.groups.values()):
+        stream, buffer = streams.get(group.stream_id), database.buffers.get(group.stream_id)
+        if stream is not None and buffer is not None:
+            positions = database.offsets.glimpse(group.group_id)
+            lag = sum(lag_at_most(buffer.partitions[n], at.lsn) for n, at in positions.items())
+            yield GroupMeasure(stream.schema, stream.name, group.name, lag)
+
+
+def lag_at_most(partition: PartitionBuffer, lsn: int) -> int:
+    """Readable events after `lsn`: exact where the buffers know it, else no fewer than there are."""
+    before = partition.position_after(lsn)
+    if before is None:
+        # Each event has an LSN of its own.
+        return max(0, min(partition.retained, partition.last_lsn - lsn))
+    return max(0, partition.events - before)

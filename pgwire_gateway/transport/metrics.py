@@ -1,0 +1,129 @@
+"""The numbers of a server in Prometheus' text format.
+
+prometheus_client writes the format; the numbers are our own, taken when they are asked for
+(`engine.measures`, `Journal`). It is loaded only by a server that has a port for them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
+
+from ...engine.measures import Measures, measure
+from ...engine.version import VERSION
+
+if TYPE_CHECKING:
+    from .server import Server
+
+CONTENT_TYPE = CONTENT_TYPE_PLAIN_0_0_4
+
+
+class Metrics:
+    """What a scrape is answered with.
+
+    Args:
+        server: whose numbers they are.
+    """
+
+    def __init__(self, server: Server) -> None:
+        self._server = server
+        self._registry = CollectorRegistry(auto_describe=False)
+        self._registry.register(self)
+
+    def text(self) -> bytes:
+        """All of them, now."""
+        return generate_latest(self._registry)
+
+    def collect(self) -> Iterator[Metric]:
+        """All of them, as prometheus_client wants them."""
+        measures = measure(self._server.database)
+        yield _gauge("build_info", "The version that runs.", 1, version=VERSION)
+        yield _gauge("ready", "Whether statements are answered.", int(self._server.ready))
+        yield from self._connections(measures)
+        yield from self._statements()
+        yield from _database(measures)
+        yield from _streams(measures)
+        yield from _groups(measures)
+
+    def _connections(self, measures: Measures) -> Iterator[Metric]:
+        server, journal = self._server, self._server.journal
+        opened = _counter("connections_opened", "Clients that were let in.")
+        opened.add_metric([], journal.opened)
+        yield opened
+        refused = _counter("connections_refused", "Clients that were not let in, by SQLSTATE.", "sqlstate")
+        for sqlstate, count in sorted(journal.refusals().items()):
+            refused.add_metric([sqlstate], count)
+        yield refused
+        yield _gauge("connections", "Connections now, with those that are not in yet.", server.connected)
+        yield _gauge("connections_max", "Sessions that there may be.", server.connections_max)
+        sessions = GaugeMetricFamily("ducktail_sessions", "Sessions now, by state.", labels=["state"])
+        for state in sorted(measures.sessions):
+            sessions.add_metric([state], measures.sessions[state])
+        yield sessions
+
+    def _statements(self) -> Iterator[Metric]:
+        about = "Statements that ended, by kind, and by outcome: ok or an SQLSTATE."
+        statements = _counter("statements", about, "kind", "outcome")
+        for (kind, outcome), count in sorted(self._server.journal.outcomes().items()):
+            statements.add_metric([kind, outcome], count)
+        yield statements
+        probes = _counter("catalog_unanswered", "Statements about the catalog that it could not answer.")
+        probes.add_metric([], self._server.journal.unanswered)
+        yield probes
+
+
+def _database(measures: Measures) -> Iterator[Metric]:
+    captured = _counter("events_captured", "Events that were committed, each once.")
+    captured.add_metric([], measures.events_captured)
+    yield captured
+    released = _counter("events_released", "Events that streams let go of, for retention.")
+    released.add_metric([], measures.events_released)
+    yield released
+    yield _gauge("last_lsn", "LSN of the last commit.", measures.last_lsn)
+    waits = _counter("writer_lock_waits", "How often a writer had to wait for another.")
+    waits.add_metric([], measures.lock_waits)
+    yield waits
+    yield _gauge("writer_lock_waiting", "Writers that wait now.", measures.lock_waiting)
+    yield _gauge("buffer_bytes", "What the buffers of all streams hold.", measures.buffer_bytes)
+    yield _gauge("buffer_bytes_max", "What they may hold.", measures.buffer_bytes_max)
+    yield _gauge("wal_bytes", "Size of DuckDB's write-ahead log at the last look.", measures.wal_bytes)
+
+
+def _streams(measures: Measures) -> Iterator[Metric]:
+    labels = ("schema", "stream")
+    captured = _counter("stream_events", "Events that came into a stream.", *labels)
+    read = _counter("stream_rows_read", "Rows that reads took from a stream.", *labels)
+    cold = _counter("stream_log_reads", "Reads that had to go to the log.", *labels)
+    retained = GaugeMetricFamily("ducktail_stream_events_retained", "Events retained.", labels=labels)
+    about = "What a stream's buffers hold."
+    buffered = GaugeMetricFamily("ducktail_stream_buffer_bytes", about, labels=labels)
+    for stream in measures.streams:
+        name = [stream.schema, stream.name]
+        captured.add_metric(name, stream.captured)
+        read.add_metric(name, stream.read)
+        cold.add_metric(name, stream.log_reads)
+        retained.add_metric(name, stream.retained)
+        buffered.add_metric(name, stream.buffer_bytes)
+    yield from (captured, read, cold, retained, buffered)
+
+
+def _groups(measures: Measures) -> Iterator[Metric]:
+    about = "Events that a group has yet to process; where only the log can tell, the most that it can be."
+    lag = GaugeMetricFamily("ducktail_group_lag_events", about, labels=["schema", "stream", "group"])
+    for group in measures.groups:
+        lag.add_metric([group.schema, group.stream, group.name], group.lag_events)
+    yield lag
+
+
+def _gauge(name: str, about: str, value: float, **labels: str) -> Metric:
+    gauge = GaugeMetricFamily(f"ducktail_{name}", about, labels=list(labels))
+    gauge.add_metric(list(labels.values()), value)
+    return gauge
+
+
+def _counter(name: str, about: str, *labels: str) -> CounterMetricFamily:
+    return CounterMetricFamily(f"ducktail_{name}", about, labels=labels)

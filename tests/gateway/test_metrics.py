@@ -1,0 +1,218 @@
+"""What a server measures of itself, and that nobody who looks has to wait."""
+
+from __future__ import annotations
+
+import json
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from urllib.error import HTTPError
+from urllib.request import Request, urlopen
+
+import psycopg
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+from server_process import ServerProcess
+
+from ducktail.engine.buffer import PartitionBuffer
+from ducktail.engine.database import Database
+from ducktail.engine.measures import lag_at_most
+from ducktail.engine.settings import Settings
+from ducktail.pgwire_gateway import Server, listen
+from ducktail.pgwire_gateway.transport.metrics import Metrics
+
+ANSWER_TIMEOUT_S = 20.0
+WORDS = ("--port", "0", "--metrics-port", "0", "--log-format", "json", "--retention-interval-ms", "3600000")
+
+
+class Watched:
+    """A server with its other port."""
+
+    def __init__(self, server: ServerProcess) -> None:
+        self.server = server
+        told = [json.loads(line) for line in server.lines if line.startswith("{")]
+        (event,) = [event for event in told if event["message"] == "metrics are served"]
+        assert event["host"] == "127.0.0.1"
+        self.port: int = event["port"]
+
+    def get(self, path: str, method: str = "GET") -> tuple[int, str]:
+        """Status and body."""
+        request = Request(f"http://127.0.0.1:{self.port}{path}", method=method)
+        try:
+            with urlopen(request, timeout=ANSWER_TIMEOUT_S) as answer:
+                return answer.status, answer.read().decode()
+        except HTTPError as error:
+            with error:
+                return error.code, error.read().decode()
+
+    def raw(self, data: bytes) -> bytes:
+        """What comes back for bytes that no library would send, up to the end."""
+        with socket.create_connection(("127.0.0.1", self.port), ANSWER_TIMEOUT_S) as client:
+            client.sendall(data)
+            found = b""
+            try:
+                while more := client.recv(65536):
+                    found += more
+            except ConnectionResetError:
+                pass
+            return found
+
+    def metrics(self) -> dict[tuple[str, ...], float]:
+        """Name and label values -> value."""
+        status, text = self.get("/metrics")
+        assert status == 200
+        return {
+            (sample.name.removeprefix("ducktail_"), *sample.labels.values()): sample.value
+            for family in text_string_to_metric_families(text)
+            for sample in family.samples
+        }
+
+
+@pytest.fixture
+def watched(serve: Callable[..., ServerProcess]) -> Iterator[Watched]:
+    """A server with a port for metrics."""
+    yield Watched(serve(options=WORDS))
+
+
+def test_what_is_done_is_counted(watched: Watched) -> None:
+    with watched.server.connect() as one, watched.server.connect() as other:
+        one.execute("CREATE TABLE t (i int)")
+        one.execute("CREATE STREAM s ON t WITH (partitions = 1)")
+        one.execute('CREATE CONSUMER GROUP "g ""1\\" ON s')
+        one.execute("INSERT INTO t SELECT * FROM range(10)")
+        read = 'SELECT * FROM STREAM s CONSUMER GROUP "g ""1\\" LIMIT 4'
+        assert len(one.execute(read).fetchall()) == 4
+        with pytest.raises(psycopg.errors.UndefinedTable):
+            one.execute("SELECT * FROM pg_catalog.pg_nothing_of_the_sort")
+        with pytest.raises(psycopg.errors.UndefinedTable):
+            one.execute("SELECT * FROM nothing")
+        other.execute("BEGIN")
+        found = watched.metrics()
+        assert found["statements_total", "ddl", "ok"] == 1
+        assert found["statements_total", "dml", "ok"] == 1
+        assert found["statements_total", "transaction", "ok"] == 1
+        assert sum(value for key, value in found.items() if key[-1] == "42P01") == 2
+        assert found["catalog_unanswered_total",] == 1
+        assert found["connections",] == 2 and found["connections_max",] == 100
+        assert found["connections_opened_total",] == 2
+        assert found["sessions", "idle"] == 1 and found["sessions", "idle in transaction"] == 1
+        assert found["events_captured_total",] == found["last_lsn",] == 10
+        assert found["stream_events_total", "main", "s"] == 10
+        assert found["stream_events_retained", "main", "s"] == 10
+        assert found["stream_rows_read_total", "main", "s"] >= 4
+        assert found["group_lag_events", "main", "s", 'g "1\\'] == 10
+        assert found["stream_buffer_bytes", "main", "s"] == found["buffer_bytes",] > 0
+        assert found["buffer_bytes_max",] == 512 << 20
+        assert found["wal_bytes",] >= 0
+        assert found["ready",] == 1
+    with pytest.raises(psycopg.OperationalError):
+        watched.server.connect(dbname="elsewhere").close()
+    assert watched.metrics()["connections_refused_total", "3D000"] == 1
+
+
+def test_a_lag_goes_down_with_commits_and_counters_begin_with_the_process(watched: Watched) -> None:
+    with watched.server.connect() as one:
+        one.execute("CREATE TABLE t (i int)")
+        one.execute("CREATE STREAM s ON t WITH (partitions = 1)")
+        one.execute("CREATE CONSUMER GROUP g ON s")
+        one.execute("INSERT INTO t SELECT * FROM range(10)")
+        one.execute("SELECT * FROM STREAM s CONSUMER GROUP g LIMIT 4").fetchall()
+        one.execute("COMMIT OFFSETS ON s CONSUMER GROUP g")
+        assert watched.metrics()["group_lag_events", "main", "s", "g"] == 6
+    watched.server.stop()
+    watched.server.start()
+    found = Watched(watched.server)
+    after = found.metrics()
+    assert after["group_lag_events", "main", "s", "g"] == 6
+    assert after["events_captured_total",] == after["stream_events_total", "main", "s"] == 0
+    assert after["last_lsn",] == 10 and after["stream_events_retained", "main", "s"] == 10
+
+
+def test_waits_for_the_writer_lock(watched: Watched) -> None:
+    with watched.server.connect() as one, watched.server.connect() as other:
+        one.execute("CREATE TABLE t (i int)")
+        one.execute("CREATE STREAM s ON t")
+        one.execute("BEGIN")
+        one.execute("INSERT INTO t VALUES (1)")
+        waiter = threading.Thread(target=lambda: other.execute("INSERT INTO t VALUES (2)"))
+        waiter.start()
+        while not watched.metrics()["writer_lock_waiting",]:
+            pass
+        assert watched.metrics()["writer_lock_waits_total",] == 1
+        one.execute("COMMIT")
+        waiter.join()
+        found = watched.metrics()
+        assert found["writer_lock_waiting",] == 0 and found["writer_lock_waits_total",] == 1
+        assert found["events_captured_total",] == 2
+
+
+def test_the_pages(watched: Watched) -> None:
+    assert watched.get("/live") == (200, "live\n")
+    assert watched.get("/ready") == (200, "ready\n")
+    assert watched.get("/ready?x=1")[0] == 200
+    assert watched.get("/live", "HEAD") == (200, "")
+    assert watched.get("/")[0] == watched.get("/metrics/x")[0] == 404
+    assert watched.get("/metrics", "POST")[0] == 405
+    assert watched.raw(b"GET /live HTTP/1.0\r\n\r\n").startswith(b"HTTP/1.1 200 OK\r\n")
+    assert watched.raw(b"nonsense\r\n\r\n").startswith(b"HTTP/1.1 400 ")
+    assert watched.raw(b"\x00" * 100_000).startswith((b"HTTP/1.1 431 ", b""))
+    assert watched.get("/live")[0] == 200
+
+
+def test_many_who_say_nothing_keep_the_server_from_nothing(watched: Watched) -> None:
+    silent = [socket.create_connection(("127.0.0.1", watched.port)) for _ in range(50)]
+    try:
+        with watched.server.connect() as connection:
+            assert connection.execute("SELECT 1").fetchone() == (1,)
+    finally:
+        for client in silent:
+            client.close()
+    while watched.raw(b"GET /live HTTP/1.1\r\n\r\n") == b"":
+        pass
+    assert watched.get("/live") == (200, "live\n")
+
+
+def test_a_scrape_waits_for_no_lock_of_the_engine(tmp_path: Path) -> None:
+    """Every lock that the engine holds while it works is held by others, and the numbers come."""
+    database = Database.open(str(tmp_path / "x.duckdb"), Settings())
+    listener = listen("127.0.0.1", 0)
+    try:
+        metrics = Metrics(Server(database, listener))
+        held = [
+            database.catalog.mutex,
+            database.sessions._mutex,
+            database.offsets._condition,
+            database.publisher._condition,
+            database.transactions.writer_lock._mutex,
+            database.retention._passing,
+            database.buffers.edges_lock,
+        ]
+        texts: list[bytes] = []
+        for lock in held:
+            lock.acquire()
+        try:
+            scrape = threading.Thread(target=lambda: texts.append(metrics.text()), daemon=True)
+            scrape.start()
+            scrape.join(ANSWER_TIMEOUT_S)
+        finally:
+            for lock in held:
+                lock.release()
+        assert len(texts) == 1 and b"ducktail_last_lsn 0.0" in texts[0]
+    finally:
+        listener.close()
+        database.close()
+
+
+def test_a_lag_that_only_the_log_knows_is_the_most_that_it_can_be() -> None:
+    partition = PartitionBuffer(events=100, last_lsn=500, unbuffered_through_lsn=400)
+    partition.lsns, partition.rows = [450, 500], [b"", b""]
+    assert lag_at_most(partition, 500) == 0
+    assert lag_at_most(partition, 450) == 1
+    assert lag_at_most(partition, 399) == 100
+    assert lag_at_most(PartitionBuffer(events=300, last_lsn=500, unbuffered_through_lsn=400), 399) == 101
+
+
+def test_without_the_flag_there_is_no_port(serve: Callable[..., ServerProcess]) -> None:
+    server = serve()
+    assert not [line for line in server.lines if "metrics" in line]
