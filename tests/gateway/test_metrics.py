@@ -32,7 +32,8 @@ class Watched:
     def __init__(self, server: ServerProcess) -> None:
         self.server = server
         told = [json.loads(line) for line in server.lines if line.startswith("{")]
-        (event,) = [event for event in told if event["message"] == "metrics are served"]
+        # Of its latest start.
+        event = [event for event in told if event["message"] == "metrics are served"][-1]
         assert event["host"] == "127.0.0.1"
         self.port: int = event["port"]
 
@@ -62,11 +63,12 @@ class Watched:
         """Name, and label values by their labels' alphabet -> value."""
         status, text = self.get("/metrics")
         assert status == 200
-        return {
-            (sample.name.removeprefix("ducktail_"), *(v for _, v in sorted(sample.labels.items()))): sample.value
-            for family in text_string_to_metric_families(text)
-            for sample in family.samples
-        }
+        found: dict[tuple[str, ...], float] = {}
+        for family in text_string_to_metric_families(text):
+            for sample in family.samples:
+                labels = [value for _, value in sorted(sample.labels.items())]
+                found[sample.name.removeprefix("ducktail_"), *labels] = sample.value
+        return found
 
 
 @pytest.fixture
