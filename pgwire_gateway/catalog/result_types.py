@@ -39,6 +39,14 @@ def column_types(tree: exp.Expr) -> list[Type]:
     return [sent.get(type_, type_) if type_ else None for _, type_ in _Reading().query(tree)]
 
 
+def divide_whole(tree: exp.Expr) -> None:
+    """Let whole numbers be divided as whole ones, which DuckDB's `/` does not."""
+    reading = _Reading()
+    for node in list(tree.find_all(exp.Div)):
+        if {reading.type_of(node.this), reading.type_of(node.expression)} <= {"int2", "int4", "int8"}:
+            node.replace(exp.IntDiv(this=node.this.copy(), expression=node.expression.copy()))
+
+
 def unified(types: Iterable[Type]) -> Type:
     """The type of a CASE, a coalesce or a UNION of these.
 
@@ -287,6 +295,8 @@ _RULES: dict[type[exp.Expr], Callable[[_Reading, Any], Type]] = {
     exp.Add: _arithmetic,
     exp.Sub: _arithmetic,
     exp.Mul: _arithmetic,
+    exp.Div: _arithmetic,
+    exp.IntDiv: _arithmetic,
     exp.BitwiseAnd: _arithmetic,
     exp.BitwiseOr: _arithmetic,
 }

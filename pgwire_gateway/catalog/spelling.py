@@ -23,7 +23,7 @@ from .lookups import inline
 from .naming import name_columns
 from .places import HOME, OUR_PREFIX
 from .relations import ctes
-from .result_types import column_types, hold_types, spread_stars
+from .result_types import column_types, divide_whole, hold_types, spread_stars
 from .scope import (
     bare,
     call,
@@ -100,6 +100,7 @@ def respell(text: str) -> Respelt:
     name_columns(tree)
     mark_tables(tree)
     spread_stars(tree)
+    divide_whole(tree)
     types = column_types(tree)
     tree = _walked(tree)
     hold_types(tree, types)

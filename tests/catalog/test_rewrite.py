@@ -116,6 +116,8 @@ def test_a_parameter_that_says_nothing_stays_one(ask: Callable[..., Any]) -> Non
         ("SELECT relname FROM pg_class WHERE tableoid = 1259 AND oid = 1259", [("pg_class",)]),
         ("SELECT format('%I.%s is 100%%', relname, relkind) FROM pg_class WHERE relname LIKE 'Odd%name' "
          "AND relkind = 'r'", [('"Odd ""name".r is 100%',)]),
+        ("SELECT current_setting('block_size')::int / 100, oid::float8 / 2 FROM pg_am WHERE oid = 2",
+         [(81, 1.0)]),
         ("WITH pg_class AS (SELECT 1 AS mine) SELECT mine FROM pg_class", [(1,)]),
     ],
 )  # fmt: skip
