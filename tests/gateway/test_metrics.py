@@ -21,6 +21,7 @@ from ducktail.engine.measures import lag_at_most
 from ducktail.engine.settings import Settings
 from ducktail.pgwire_gateway import Server, listen
 from ducktail.pgwire_gateway.transport.metrics import Metrics
+from ducktail.pgwire_gateway.transport.server import ServerThread
 
 ANSWER_TIMEOUT_S = 20.0
 WORDS = ("--port", "0", "--metrics-port", "0", "--log-format", "json", "--retention-interval-ms", "3600000")
@@ -160,6 +161,25 @@ def test_the_pages(watched: Watched) -> None:
     assert watched.raw(b"nonsense\r\n\r\n").startswith(b"HTTP/1.1 400 ")
     assert watched.raw(b"\x00" * 100_000).startswith((b"HTTP/1.1 431 ", b""))
     assert watched.get("/live")[0] == 200
+
+
+def test_who_has_fallen_is_live_and_not_ready() -> None:
+    database = Database.open(":memory:", Settings())
+    port = listen("127.0.0.1", 0)
+    place = f"http://127.0.0.1:{port.getsockname()[1]}"
+    thread = ServerThread(Server(database, listen("127.0.0.1", 0), watched=port))
+    try:
+        assert urlopen(f"{place}/ready", timeout=ANSWER_TIMEOUT_S).read() == b"ready\n"
+        database._reopener.fell("of the test")  # Without a file it is not opened again.
+        with pytest.raises(HTTPError) as refused:
+            urlopen(f"{place}/ready", timeout=ANSWER_TIMEOUT_S)
+        with refused.value:
+            assert refused.value.code == 503
+        assert urlopen(f"{place}/live", timeout=ANSWER_TIMEOUT_S).read() == b"live\n"
+        assert b"\nducktail_ready 0.0\n" in urlopen(f"{place}/metrics", timeout=ANSWER_TIMEOUT_S).read()
+    finally:
+        thread.stop()
+        database.close()
 
 
 def test_many_who_say_nothing_keep_the_server_from_nothing(watched: Watched) -> None:
