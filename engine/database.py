@@ -27,7 +27,7 @@ from duckdb.func import FunctionNullHandling
 
 from .buffers import Buffers
 from .clock import Clock, SystemClock
-from .commits import Commits
+from .commits import Commits, prepare_line
 from .duckdb_errors import translated
 from .errors import DucktailError, IoError
 from .live import live_rows
@@ -260,6 +260,12 @@ class Database:
     def cursor(self, *, utc: bool = False) -> duckdb.DuckDBPyConnection:
         """A new DuckDB cursor on this database; with `utc`, in that time zone."""
         return self._file.cursor(utc=utc)
+
+    def session_cursor(self) -> duckdb.DuckDBPyConnection:
+        """A new cursor for a session's own statements, ready for what its commits write."""
+        cursor = self.cursor()
+        prepare_line(cursor)
+        return cursor
 
     def checkpoint(self) -> None:
         """Ask DuckDB to fold its log into the file; nothing happens while a snapshot is in the way."""
