@@ -153,6 +153,7 @@ def test_ready_rows_follow_commits_and_share_the_bytes(database: Database) -> No
     for round_ in range(20):
         client(f"update t set v = repeat('y', {round_}) where id < 100")
         assert changes.bytes <= changes.bytes_max and buffer.bytes <= buffer.bytes_max
+    client("select lsn from stream s limit 1")  # waits until all is published
     reads = buffer.log_reads
     tail = scan(database)
     tail._after = dict.fromkeys(tail._after, database.commits.last_lsn - 50)

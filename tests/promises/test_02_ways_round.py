@@ -276,5 +276,5 @@ def test_a_bulk_insert_without_a_key_meets_nothing(connect: Callable[..., Client
 
 
 def test_the_open_file_is_not_attached_a_second_time(client: Client, database: Database) -> None:
-    with raises("55006"):
+    with raises("42501"):
         client(f"from read_duckdb('{database.path}', table_name = 't')")
