@@ -21,6 +21,7 @@ import psycopg
 from psycopg.types.string import TextLoader
 
 MIB = 1 << 20
+QUIET = ("--log-level", "warning")
 # Rows of the table, and of one statement, while the log is filled.
 ROWS_MAX = 1_000_000
 LOAD = 100_000
@@ -43,7 +44,7 @@ class Server:
     """A `ducktail serve` process on a file, and how much memory it takes."""
 
     def __init__(self, path: Path, *flags: str) -> None:
-        command = [Path(sys.executable).with_name("ducktail"), "serve", path, "--port", "0", *flags]
+        command = [Path(sys.executable).with_name("ducktail"), "serve", path, "--port", "0", *QUIET, *flags]
         began = time.perf_counter()
         self.process = subprocess.Popen(list(map(str, command)), stdout=subprocess.PIPE, text=True)
         assert self.process.stdout

@@ -32,7 +32,10 @@ def set_up(stream: TextIO, level: str, form: str) -> None:
     """Write this process's logs to `stream`, from `level` on, in one of FORMATS."""
     handler = logging.StreamHandler(stream)
     handler.setFormatter(JsonFormatter() if form == JSON else TextFormatter())
-    logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
+    least = logging.getLevelNamesMapping()[level.upper()]
+    # What libraries tell below a warning is for who works on them.
+    logging.basicConfig(level=max(logging.WARNING, least), handlers=[handler], force=True)
+    logging.getLogger("ducktail").setLevel(least)
 
 
 def _time(record: logging.LogRecord) -> str:

@@ -119,7 +119,7 @@ def run(directory: Path, limit: int | None, hours: int) -> bool:
     """The whole demonstration; True when the rebuilt table is the original."""
     original, rebuilt = directory / "flights.duckdb", directory / "mirror.duckdb"
     with (
-        started(DUCKTAIL, "serve", original, "--port", "0") as server,
+        started(DUCKTAIL, "serve", original, "--port", "0", "--log-level", "warning") as server,
         psycopg.connect(CONNINFO.format(port_of(server)), autocommit=True) as connection,
     ):
         conninfo = connection.info.dsn
