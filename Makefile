@@ -28,7 +28,7 @@ test: deps lint types ## everything: lint, types, all tests
 
 # What needs no server of its own; some promises among it. Under two minutes on two cores.
 QUICK = tests/engine tests/sql tests/wire tests/promises/test_01_atomic.py tests/promises/test_04_partition.py \
-	tests/promises/test_06_reading.py tests/promises/test_07_offsets.py \
+	tests/promises/test_07_offsets.py \
 	tests/promises/test_08_transactional_offsets.py tests/test_layers.py tests/test_docs.py
 
 quick: lint ## what to run while writing: the tests that need no server
