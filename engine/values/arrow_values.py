@@ -60,6 +60,20 @@ def microseconds(column: pa.Array) -> Ints:
     return np.where(infinite, values, scaled) if infinite.any() else scaled
 
 
+def valid(column: pa.Array) -> npt.NDArray[np.bool_] | None:
+    """Which values are there; None for all of them."""
+    if not column.null_count:
+        return None
+    found: npt.NDArray[np.bool_] = pc.is_valid(column).to_numpy(zero_copy_only=False)
+    return found
+
+
+def filled(column: pa.Array, values: npt.NDArray[Any], null: int = 0) -> npt.NDArray[Any]:
+    """A column's numbers with another one where it is NULL: what stands there is not defined."""
+    there = valid(column)
+    return values if there is None else np.where(there, values, null)
+
+
 def _with_nulls(column: pa.Array, values: list[Any]) -> list[Raw]:
     if not column.null_count:
         return values

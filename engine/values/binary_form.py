@@ -16,12 +16,12 @@ from decimal import Decimal
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from ..errors import InternalError, NotSupported, NumericOutOfRange
 from . import arrow_values as av
-from . import pgtypes
+from . import number_cells, pgtypes
+from .cells import Cell, Cells
 from .duckdb_types import DuckType
 
 # PostgreSQL counts from 2000-01-01.
@@ -114,40 +114,32 @@ def uuid_binary(value: av.Raw) -> bytes:
     return (value if isinstance(value, uuid.UUID) else uuid.UUID(value)).bytes
 
 
-Matrix = npt.NDArray[np.uint8]
-
-
-def _big_endian(kind: str) -> Callable[[pa.Array], Matrix]:
+def _numbers(kind: str) -> Callable[[pa.Array], Cells]:
     width = int(kind[-1])
-
-    def matrix(column: pa.Array) -> Matrix:
-        return av.ints(column).astype(kind).view(np.uint8).reshape(-1, width)
-
-    return matrix
+    return lambda column: Cells((Cell(kind, av.ints(column)),), width)
 
 
-def _bool_matrix(column: pa.Array) -> Matrix:
-    return av.ints(column).astype(np.uint8).reshape(-1, 1)
-
-
-def _date_matrix(column: pa.Array) -> Matrix:
+def _date_cells(column: pa.Array) -> Cells:
     values = av.ints(column).astype(np.int64)
     shifted = values - EPOCH_DAYS
     shifted = np.where(values >= av.DATE_INFINITY, INT32_MAX, shifted)
     shifted = np.where(values <= -av.DATE_INFINITY, -INT32_MAX - 1, shifted)
-    return shifted.astype(">i4").view(np.uint8).reshape(-1, 4)
+    return Cells((Cell(">i4", shifted),), 4)
 
 
-def _time_matrix(column: pa.Array) -> Matrix:
-    return av.microseconds(column).astype(">i8").view(np.uint8).reshape(-1, 8)
+def _time_cells(column: pa.Array) -> Cells:
+    return Cells((Cell(">i8", av.microseconds(column)),), 8)
 
 
-def _timestamp_matrix(column: pa.Array) -> Matrix:
+def _timestamp_cells(column: pa.Array) -> Cells:
     values = av.microseconds(column)
     infinite = np.abs(values) >= av.TIMESTAMP_INFINITY
-    edge = np.where(values > 0, INT64_MAX, -INT64_MAX - 1)
-    shifted = np.where(infinite, edge, np.where(infinite, 0, values) - EPOCH_US)
-    return shifted.astype(">i8").view(np.uint8).reshape(-1, 8)
+    if infinite.any():
+        edge = np.where(values > 0, INT64_MAX, -INT64_MAX - 1)
+        shifted = np.where(infinite, edge, np.where(infinite, 0, values) - EPOCH_US)
+    else:
+        shifted = values - EPOCH_US
+    return Cells((Cell(">i8", shifted),), 8)
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,13 +149,14 @@ class BinaryForm:
     Args:
         raw: the raw values of a column.
         binary: the bytes of one raw value.
-        matrix: the bytes of a column as rows of one width, NULLs as anything, or None.
+        cells: the bytes of a column that is not empty, NULLs as anything; None where there are none such,
+            or not of these values.
         bytes_column: whether the column's own bytes are the binary form (text, json, bytea).
     """
 
     raw: Callable[[pa.Array], list[av.Raw]]
     binary: Callable[[av.Raw], bytes]
-    matrix: Callable[[pa.Array], Matrix] | None = None
+    cells: Callable[[pa.Array], Cells | None] | None = None
     bytes_column: bool = False
 
 
@@ -194,21 +187,21 @@ def _refused(value: av.Raw) -> bytes:
 WORDS = BinaryForm(av.raw_objects, text_binary, bytes_column=True)
 # What shows a name has an oid in PostgreSQL's binary form, which is not at hand any more.
 SHOWN = BinaryForm(av.raw_objects, _refused)
-MOMENT = BinaryForm(av.raw_microseconds, timestamp_binary, _timestamp_matrix)
+MOMENT = BinaryForm(av.raw_microseconds, timestamp_binary, _timestamp_cells)
 
 FORMS: dict[int, BinaryForm] = {
-    pgtypes.BOOL: BinaryForm(av.raw_objects, _packed("!?"), _bool_matrix),
-    pgtypes.INT2: BinaryForm(av.raw_objects, _packed("!h"), _big_endian(">i2")),
-    pgtypes.INT4: BinaryForm(av.raw_objects, _packed("!i"), _big_endian(">i4")),
-    pgtypes.INT8: BinaryForm(av.raw_objects, _packed("!q"), _big_endian(">i8")),
-    pgtypes.FLOAT4: BinaryForm(av.raw_objects, _packed("!f"), _big_endian(">f4")),
-    pgtypes.FLOAT8: BinaryForm(av.raw_objects, _packed("!d"), _big_endian(">f8")),
-    pgtypes.NUMERIC: BinaryForm(av.raw_objects, numeric_binary),
+    pgtypes.BOOL: BinaryForm(av.raw_objects, _packed("!?"), _numbers(">u1")),
+    pgtypes.INT2: BinaryForm(av.raw_objects, _packed("!h"), _numbers(">i2")),
+    pgtypes.INT4: BinaryForm(av.raw_objects, _packed("!i"), _numbers(">i4")),
+    pgtypes.INT8: BinaryForm(av.raw_objects, _packed("!q"), _numbers(">i8")),
+    pgtypes.FLOAT4: BinaryForm(av.raw_objects, _packed("!f"), _numbers(">f4")),
+    pgtypes.FLOAT8: BinaryForm(av.raw_objects, _packed("!d"), _numbers(">f8")),
+    pgtypes.NUMERIC: BinaryForm(av.raw_objects, numeric_binary, number_cells.numeric_binary),
     pgtypes.TEXT: WORDS,
     pgtypes.JSON: WORDS,
     pgtypes.BYTEA: BinaryForm(av.raw_objects, bytes, bytes_column=True),
-    pgtypes.DATE: BinaryForm(av.raw_ints, date_binary, _date_matrix),
-    pgtypes.TIME: BinaryForm(av.raw_microseconds, _packed("!q"), _time_matrix),
+    pgtypes.DATE: BinaryForm(av.raw_ints, date_binary, _date_cells),
+    pgtypes.TIME: BinaryForm(av.raw_microseconds, _packed("!q"), _time_cells),
     pgtypes.TIMETZ: BinaryForm(av.raw_objects, timetz_binary),
     pgtypes.TIMESTAMP: MOMENT,
     pgtypes.TIMESTAMPTZ: MOMENT,

@@ -21,7 +21,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from . import datarow
-from .duckdb_types import read_type
+from .cells import Cell, Cells, Joined, bounds, constant, join, only, sizes_of
+from .duckdb_types import DuckType, read_type
+from .text_cells import CHARACTERS, text_cells
 from .text_columns import column_text
 
 COPY_DATA = b"d"
@@ -29,7 +31,6 @@ COPY_DATA = b"d"
 BINARY_HEADER = b"PGCOPY\n\xff\r\n\0" + bytes(8)
 BINARY_TRAILER = b"\xff\xff"
 _HEAD = struct.Struct("!ci")
-_HEAD_TYPE = np.dtype([("kind", "S1"), ("length", ">i4")])
 # What the text format writes as a letter behind a backslash; other control characters stand as they are.
 _LETTERS = {"\b": "b", "\f": "f", "\n": "n", "\r": "r", "\t": "t", "\v": "v"}
 _CONTROL_END = 14
@@ -52,6 +53,13 @@ class CopyForm:
     quote: str = '"'
     escape: str = '"'
     force_quote: frozenset[int] = frozenset()
+
+    @property
+    def leaves_plain(self) -> bool:
+        """Whether numbers, times and the like stand as they are in it, whatever they are."""
+        special = {*self.delimiter.encode(), *self.quote.encode(), *self.escape.encode()}
+        odd_null = self.null and CHARACTERS.issuperset(self.null.encode())
+        return not (special & CHARACTERS or odd_null or self.force_quote)
 
     @property
     def binary(self) -> bool:
@@ -87,36 +95,50 @@ def encode(
     joined = [
         _joined(
             [
-                column_text(datarow.checked(column, type_), type_, timezone)
+                _column(datarow.checked(column, type_), type_, form, timezone)
                 for column, type_ in zip(part.columns, read, strict=True)
             ],
             form,
-        )
+            part.num_rows,
+        ).data
         for part in datarow.pieces(batch)
     ]
     return joined[0] if len(joined) == 1 else b"".join(joined)
 
 
-def encode_texts(columns: Sequence[Sequence[bytes | None]], form: CopyForm) -> bytes | memoryview:
+def encode_texts(
+    columns: Sequence[Sequence[bytes | None] | pa.Array], form: CopyForm
+) -> bytes | memoryview:
     """Rows whose fields are texts already, column by column, in the text or the csv format."""
-    return _joined([pa.array(column, pa.binary()) for column in columns], form)
+    texts = [column if isinstance(column, pa.Array) else pa.array(column, pa.binary()) for column in columns]
+    return _joined(texts, form, len(texts[0])).data
 
 
-def _joined(columns: Sequence[pa.Array], form: CopyForm) -> memoryview:
-    parts: list[pa.Array | pa.Scalar] = []
-    length = len(columns[0])
-    sizes = np.full(length, _HEAD.size - 1 + len(columns), np.int64)
+def _column(column: pa.Array, type_: DuckType, form: CopyForm, timezone: str) -> Sequence[Cells] | pa.Array:
+    """The fields of a column: as cells as they are to be written, or their texts."""
+    found = text_cells(column, type_, timezone) if form.leaves_plain else None
+    if found is None:
+        return column_text(column, type_, timezone)
+    cells, valid = found
+    if valid is None:
+        return [cells]
+    null = form.null.encode()
+    return [only(cells, valid), *([only(constant(null), ~valid)] if null else ())]
+
+
+def _joined(columns: Sequence[Sequence[Cells] | pa.Array], form: CopyForm, length: int) -> Joined:
+    parts: list[Cells | pa.Array] = []
     for place, column in enumerate(columns):
-        written = _written(column.cast(pa.binary()), form, place, alone=len(columns) == 1)
-        sizes += np.diff(datarow.bounds(written))
-        parts += [written, pa.scalar((form.delimiter if place + 1 < len(columns) else "\n").encode())]
+        if isinstance(column, pa.Array):
+            parts.append(_written(column.cast(pa.binary()), form, place, alone=len(columns) == 1))
+        else:
+            parts += column
+        parts.append(constant((form.delimiter if place + 1 < len(columns) else "\n").encode()))
+    sizes = sizes_of(parts, length) + _HEAD.size - 1
     if length and sizes.max() > datarow.ROW_BYTES_MAX:
         raise datarow.too_long()
-    head = np.empty(length, _HEAD_TYPE)
-    head["kind"], head["length"] = COPY_DATA, sizes
-    rows = pc.binary_join_element_wise(datarow.fixed(head.view(np.uint8), _HEAD.size), *parts, datarow.EMPTY)
-    ends = datarow.bounds(rows)
-    return memoryview(rows.buffers()[2] or b"")[ends[0] : ends[-1]]
+    head = Cells((Cell("V1", COPY_DATA), Cell(">i4", sizes)), _HEAD.size)
+    return join([head, *parts], length)
 
 
 def _written(column: pa.Array, form: CopyForm, place: int, *, alone: bool) -> pa.Array:
@@ -133,7 +155,7 @@ def _bytes(column: pa.Array) -> np.ndarray[tuple[int], np.dtype[np.uint8]]:
     data = column.buffers()[2]
     if data is None:
         return np.empty(0, np.uint8)
-    ends = datarow.bounds(column)
+    ends = bounds(column)
     return np.frombuffer(data, np.uint8)[ends[0] : ends[-1]]
 
 

@@ -3,8 +3,8 @@
     DataRow: 'D', Int32 length (itself included), Int16 columns, then each value: Int32 length
     (-1 is NULL) and so many bytes.
 
-A query runs as it is and its batches are encoded a column at a time: each column becomes an Arrow
-column of bytes and one of length words, and one C++ join puts the rows together. A short batch
+A query runs as it is and its batches are encoded a column at a time: as cells where the values have
+few widths (engine/values/cells.py), else as an Arrow column of bytes behind its length words. A short batch
 (most results are) is cheaper value by value; both ways give the same bytes.
 
 Some types lose something on their way to Arrow (INTERVAL overflows, TIME WITH TIME ZONE loses its
@@ -25,7 +25,6 @@ from functools import lru_cache
 from itertools import pairwise
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -33,9 +32,11 @@ from ..errors import InternalError, ProgramLimitExceeded, ProtocolViolation
 from ..quoting import ident
 from . import arrow_values as av
 from . import binary_form, text_columns
+from .cells import Cell, Cells, Joined, bounds, join, sizes_of, word, worded
 from .duckdb_types import TYPES_CACHED, DuckType, read_type
 from .json_images import value_sql
 from .pgtypes import is_array
+from .text_cells import text_cells
 
 TEXT, BINARY = 0, 1
 DATA_ROW = b"D"
@@ -107,7 +108,7 @@ def encode(
         ProtocolViolation: formats that fit neither the columns nor the protocol (08P01).
         ProgramLimitExceeded: a row of 1 GiB or more (54000).
     """
-    plan = _plan(tuple(types), tuple(formats))
+    plan = plan_of(tuple(types), tuple(formats))
     if _is_small(batch):
         return b"".join(_small(batch, plan, timezone, kind))
     joined = [_joined(part, plan, timezone, kind).data for part in pieces(batch)]
@@ -121,7 +122,7 @@ def rows(
     timezone: str = "UTC",
 ) -> list[bytes]:
     """The same, one bytes object a row: what a buffer of events holds."""
-    plan = _plan(tuple(types), tuple(formats))
+    plan = plan_of(tuple(types), tuple(formats))
     if _is_small(batch):
         return _small(batch, plan, timezone)
     found: list[bytes] = []
@@ -161,6 +162,35 @@ def fields(row: bytes | memoryview) -> list[bytes | None]:
     return found
 
 
+def columns(rows_: Sequence[bytes], count: int) -> list[Sequence[bytes | None] | pa.Array]:
+    """The values of whole DataRows of so many columns, column by column; as Arrow's where they are many."""
+    size = sum(map(len, rows_))
+    if len(rows_) <= SMALL_ROWS_MAX or size > PIECE_BYTES_MAX:
+        return list(zip(*map(fields, rows_), strict=True))
+    data = b"".join(rows_)
+    octets = np.frombuffer(data, np.uint8)
+    # A row is cut into its head, and a length word and a value a column: where each of these ends.
+    ends = np.empty((len(rows_), 1 + 2 * count), np.int32)
+    sizes = np.fromiter(map(len, rows_), np.int32, len(rows_))
+    place = np.cumsum(sizes, dtype=np.int32) - sizes + HEAD.size
+    ends[:, 0] = place
+    there = []
+    for column in range(count):
+        words = octets[place[:, None] + np.arange(LENGTH.size)].view(">i4")[:, 0]
+        place = place + LENGTH.size
+        ends[:, 1 + 2 * column] = place
+        place = place + np.maximum(words, 0)
+        ends[:, 2 + 2 * column] = place
+        there.append(words >= 0)
+    buffers = [None, pa.py_buffer(np.append(np.int32(0), ends.ravel())), pa.py_buffer(data)]
+    cut = pa.Array.from_buffers(pa.binary(), ends.size, buffers)
+    found: list[Sequence[bytes | None] | pa.Array] = []
+    for column, valid in enumerate(there):
+        values = cut.take(pa.array(np.arange(2 + 2 * column, ends.size, ends.shape[1])))
+        found.append(values if valid.all() else pc.if_else(pa.array(valid), values, None))
+    return found
+
+
 # What is encoded how.
 
 
@@ -176,7 +206,12 @@ class Plan:
 
 
 @lru_cache(TYPES_CACHED)
-def _plan(types: tuple[str, ...], formats: tuple[int, ...]) -> Plan:
+def plan_of(types: tuple[str, ...], formats: tuple[int, ...]) -> Plan:
+    """What is encoded how.
+
+    Raises:
+        ProtocolViolation: formats that fit neither the columns nor the protocol (08P01).
+    """
     each = formats or (TEXT,)
     if len(each) == 1:
         each *= len(types)
@@ -241,14 +276,6 @@ def _values(column: pa.Array, type_: DuckType, format_: int, timezone: str) -> l
 # A column at a time.
 
 
-@dataclass(frozen=True, slots=True)
-class Joined:
-    """Rows in one buffer: `bounds` has one more number than there are rows."""
-
-    data: memoryview
-    bounds: npt.NDArray[np.int32]
-
-
 def pieces(batch: pa.RecordBatch) -> list[pa.RecordBatch]:
     """A batch in parts whose rows can be counted in 32 bits."""
     values = batch.num_rows * batch.num_columns
@@ -260,83 +287,49 @@ def pieces(batch: pa.RecordBatch) -> list[pa.RecordBatch]:
 
 def _joined(batch: pa.RecordBatch, plan: Plan, timezone: str, kind: bytes = DATA_ROW) -> Joined:
     length = batch.num_rows
-    parts: list[pa.Array] = []
-    sizes = np.full(length, HEAD.size - 1, np.int64)
+    parts: list[Cells | pa.Array] = []
     for column, (type_, format_) in zip(batch.columns, plan.columns, strict=True):
-        new, size = _field(checked(column, type_), type_, format_, timezone)
-        parts += new
-        sizes += size
+        parts += _field(checked(column, type_), type_, format_, timezone)
+    return _rows(parts, len(plan.columns), length, kind)
+
+
+def encode_fields(fields_: Sequence[pa.Array], kind: bytes = DATA_ROW) -> memoryview:
+    """Rows of fields whose bytes are there, column by column."""
+    parts = [part for column in fields_ for part in _worded(column)]
+    return _rows(parts, len(fields_), len(fields_[0]), kind).data
+
+
+def _rows(parts: Sequence[Cells | pa.Array], count: int, length: int, kind: bytes) -> Joined:
+    sizes = sizes_of(parts, length) + HEAD.size - 1
     if length and sizes.max() > ROW_BYTES_MAX:
         raise too_long()
-    head = np.empty(length, HEAD_TYPE)
-    head["kind"], head["length"], head["count"] = kind, sizes, len(plan.columns)
-    rows_ = pc.binary_join_element_wise(fixed(head.view(np.uint8), HEAD.size), *parts, EMPTY)
-    ends = bounds(rows_)
-    return Joined(memoryview(rows_.buffers()[2])[ends[0] : ends[-1]], ends - ends[0])
+    cells = (Cell("V1", kind), Cell(">i4", sizes), Cell(">i2", count))
+    return join([Cells(cells, HEAD.size), *parts], length)
 
 
-HEAD_TYPE = np.dtype([("kind", "S1"), ("length", ">i4"), ("count", ">i2")])
-EMPTY = pa.scalar(b"", pa.binary())
-
-Sizes = npt.NDArray[np.int64] | int
-
-
-def _field(column: pa.Array, type_: DuckType, format_: int, timezone: str) -> tuple[list[pa.Array], Sizes]:
-    """What is to be joined for one column, and how many bytes that is in each row."""
+def _field(column: pa.Array, type_: DuckType, format_: int, timezone: str) -> list[Cells | pa.Array]:
+    """What is to be joined for one column."""
     if format_ == TEXT:
+        found = text_cells(column, type_, timezone)
+        if found is not None:
+            return [worded(*found)]
         return _worded(text_columns.column_text(column, type_, timezone))
-    if is_array(type_) or pa.types.is_null(column.type):
-        return _worded(pa.array(binary_form.values_binary(column, type_), pa.binary()))
-    form = binary_form.form_of(type_)
-    if form.matrix is not None:
-        return _matrix_field(column, form.matrix(column))
-    if form.bytes_column:
-        return _worded(column.dictionary_decode() if pa.types.is_dictionary(column.type) else column)
+    if not is_array(type_) and not pa.types.is_null(column.type):
+        form = binary_form.form_of(type_)
+        cells = form.cells(column) if form.cells is not None and len(column) else None
+        if cells is not None:
+            return [worded(cells, av.valid(column))]
+        if form.bytes_column:
+            return _worded(column.dictionary_decode() if pa.types.is_dictionary(column.type) else column)
     return _worded(pa.array(binary_form.values_binary(column, type_), pa.binary()))
 
 
-def _matrix_field(column: pa.Array, matrix: binary_form.Matrix) -> tuple[list[pa.Array], Sizes]:
-    """Values of one width: the length word goes into the same Arrow column."""
-    length, width = matrix.shape
-    whole = np.empty((length, LENGTH.size + width), np.uint8)
-    whole[:, : LENGTH.size] = np.frombuffer(LENGTH.pack(width), np.uint8)
-    whole[:, LENGTH.size :] = matrix
-    if not column.null_count:
-        return [fixed(whole, whole.shape[1])], whole.shape[1]
-    valid = pc.is_valid(column).to_numpy(zero_copy_only=False)
-    whole[~valid, : LENGTH.size] = np.frombuffer(NULL, np.uint8)
-    sizes = np.where(valid, whole.shape[1], LENGTH.size)
-    ends = np.zeros(length + 1, np.int32)
-    np.cumsum(sizes, out=ends[1:])
-    kept = np.arange(whole.shape[1]) < sizes[:, None]
-    return [_binary(ends, whole[kept])], sizes
-
-
-def _worded(column: pa.Array) -> tuple[list[pa.Array], Sizes]:
-    """Values of any length: an Arrow column of length words, and the values."""
-    column = column.cast(pa.binary())
-    valid = None
-    if column.null_count:
-        valid = pc.is_valid(column).to_numpy(zero_copy_only=False)
+def _worded(column: pa.Array) -> list[Cells | pa.Array]:
+    """Values of any length: their length words, and the values."""
+    column, valid = column.cast(pa.binary()), av.valid(column)
+    if valid is not None:
         column = column.fill_null(b"")
-    sizes = np.diff(bounds(column))
-    words = sizes if valid is None else np.where(valid, sizes, -1)
-    return [fixed(words.astype(">i4").view(np.uint8), LENGTH.size), column], sizes + LENGTH.size
-
-
-def bounds(column: pa.Array) -> npt.NDArray[np.int32]:
-    """Where the values of a column of bytes begin in its data, and where the last one ends."""
-    return np.frombuffer(column.buffers()[1], np.int32, len(column) + 1, column.offset * 4)
-
-
-def fixed(data: binary_form.Matrix, width: int) -> pa.Array:
-    """An Arrow column of values of one width."""
-    return _binary(np.arange(0, data.size + 1, width, dtype=np.int32), data)
-
-
-def _binary(ends: npt.NDArray[np.int32], data: binary_form.Matrix) -> pa.Array:
-    buffers = [None, pa.py_buffer(ends), pa.py_buffer(np.ascontiguousarray(data))]
-    return pa.Array.from_buffers(pa.binary(), len(ends) - 1, buffers)
+    return [Cells((word(np.diff(bounds(column)), valid),), LENGTH.size), column]
 
 
 def too_long() -> ProgramLimitExceeded:

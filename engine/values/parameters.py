@@ -12,11 +12,12 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable
 from decimal import Decimal
+from functools import lru_cache
 
 from ..errors import InvalidBinaryRepresentation, NotSupported, NumericOutOfRange, ProtocolViolation
 from . import pgtypes
 from .array_text import DIMENSIONS_MAX, read_array
-from .duckdb_types import DuckType, read_type
+from .duckdb_types import TYPES_CACHED, DuckType, read_type
 from .parameter_codecs import CODECS, NUMBER_TEXT_MAX, digits_of, utf8
 from .temporal_text import read_timestamptz, typed
 
@@ -52,14 +53,20 @@ def decode(
         return None
     if format_ not in (TEXT, BINARY):
         raise ProtocolViolation(f"unsupported format code: {format_}")
+    code, type_ = _resolved(oid, duckdb_type)
+    if format_ == TEXT:
+        return _from_text(utf8(bytes(raw)), code, type_, timezone)
+    return _from_binary(bytes(raw), code, type_)
+
+
+@lru_cache(TYPES_CACHED)
+def _resolved(oid: int, duckdb_type: str | None) -> tuple[int, DuckType | None]:
+    """The OID whose form a value has, and the described type where it is of that."""
     target = _target(duckdb_type)
     described = _described_oid(target)
     code = oid if oid and oid != pgtypes.UNKNOWN else described
     # A declared type of its own overrides what was described; the one that was told does not.
-    type_ = target if code == described else None
-    if format_ == TEXT:
-        return _from_text(utf8(bytes(raw)), code, type_, timezone)
-    return _from_binary(bytes(raw), code, type_)
+    return code, target if code == described else None
 
 
 def text_reader(duckdb_type: str, timezone: str | None) -> Callable[[str], object]:

@@ -2,7 +2,7 @@
 
 Each type has the function of engine/values/text_form.py that prints one value, and may have a vectorised
 one that is right for ordinary values and gives None where the column holds others (infinities,
-years before 1 or after 9999, floats with an exponent): then the first is used, value by value.
+years before 1 or after 9999): then the first is used, value by value.
 Source: docs/design/values.md, "Text form".
 """
 
@@ -34,19 +34,17 @@ from .text_form import (
     float8_text,
     interval_text,
     load_zone,
-    offset_s,
     offset_text,
     time_text,
     timestamp_text,
     timestamptz_text,
 )
+from .zone_offsets import offsets_s
 
 # Column lengths up to which repeated values are not looked for: finding them costs more than it saves.
 REPEATS_ROWS_MIN = 1024
 # Rows that tell whether values repeat.
 SAMPLE_ROWS = 256
-# 1972-01-01: from then on no zone is off UTC by a part of a minute.
-WHOLE_MINUTES_FROM = 730 * DAY_US
 
 Vector = Callable[[pa.Array, str], "pa.Array | None"]
 
@@ -59,12 +57,18 @@ def _bool_vector(column: pa.Array, zone: str) -> pa.Array | None:
     return pc.if_else(column, "t", "f")
 
 
-def _float_vector(below: float) -> Vector:
+def _float_vector(below: float, text: Callable[[av.Raw], str]) -> Vector:
     def vector(column: pa.Array, zone: str) -> pa.Array | None:
-        sizes = np.abs(_filled(column, av.ints(column)))
+        sizes = np.abs(av.filled(column, av.ints(column)))
         # NaN fails both comparisons, and with them all().
         ordinary = ((sizes >= 1e-4) & (sizes < below)) | (sizes == 0)
-        return column.cast(pa.string()) if ordinary.all() else None
+        texts = column.cast(pa.string())
+        if ordinary.all():
+            return texts
+        odd = pa.array(~ordinary)
+        return pc.replace_with_mask(
+            texts, odd, pa.array([text(value) for value in column.filter(odd).to_pylist()], pa.string())
+        )
 
     return vector
 
@@ -115,16 +119,9 @@ def _trimmed(texts: pa.Array) -> pa.Array:
 
 
 def _time_vector(column: pa.Array, zone: str) -> pa.Array | None:
-    if _filled(column, av.microseconds(column)).max() >= DAY_US:
+    if av.filled(column, av.microseconds(column)).max() >= DAY_US:
         return None
     return _trimmed(column.cast(pa.time64("us"), safe=False).cast(pa.string()))
-
-
-def _filled(column: pa.Array, values: av.Ints) -> av.Ints:
-    """A column's integers with 0 where it is NULL: what stands there is not defined."""
-    if not column.null_count:
-        return values
-    return np.where(pc.is_valid(column).to_numpy(zero_copy_only=False), values, 0)
 
 
 def _timestamp_vector(column: pa.Array, zone: str) -> pa.Array | None:
@@ -139,7 +136,7 @@ def _timestamptz_vector(column: pa.Array, zone: str) -> pa.Array | None:
 
 def _moments(column: pa.Array, print_: Callable[[av.Ints], pa.Array]) -> pa.Array | None:
     """Timestamps as text; repeated ones (an event's commit time) are printed once."""
-    values = _filled(column, av.microseconds(column))
+    values = av.filled(column, av.microseconds(column))
     if values.min() < MOMENT_MIN or values.max() > MOMENT_MAX:
         return None
     if len(values) >= REPEATS_ROWS_MIN and len(np.unique(values[:SAMPLE_ROWS])) < SAMPLE_ROWS // 4:
@@ -163,14 +160,11 @@ def _print_moments(values: av.Ints, suffix: str) -> pa.Array:
 
 
 def _print_in_zone(values: av.Ints, zone: str) -> pa.Array:
-    # Since 1972 a zone's offset changes at whole minutes of UTC: ask once for each that occurs.
-    step = 60 * SECOND_US if values.min() >= WHOLE_MINUTES_FROM else SECOND_US
-    instants, places = np.unique(values // step, return_inverse=True)
-    offsets = np.fromiter((offset_s(instant * step, zone) for instant in instants.tolist()), np.int64)
-    local = _print_moments(values + offsets[places] * SECOND_US, "")
+    offsets = offsets_s(values, zone)
+    local = _print_moments(values + offsets * SECOND_US, "")
     distinct, codes = np.unique(offsets, return_inverse=True)
     suffixes = pa.array([offset_text(offset) for offset in distinct.tolist()], pa.string())
-    return pc.binary_join_element_wise(local, suffixes.take(pa.array(codes[places])), "")
+    return pc.binary_join_element_wise(local, suffixes.take(pa.array(codes)), "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,8 +190,8 @@ WORDS = TextForm(av.raw_objects, str, _text_vector)
 WHOLE = TextForm(av.raw_objects, str, _cast_vector, plain=True)
 TIMESTAMP_FORM = TextForm(av.raw_microseconds, timestamp_text, _timestamp_vector)
 TIMESTAMPTZ_FORM = TextForm(av.raw_microseconds, timestamptz_text, _timestamptz_vector, zoned=True)
-FLOAT4_FORM = TextForm(av.raw_objects, float4_text, _float_vector(1e5), plain=True)
-FLOAT8_FORM = TextForm(av.raw_objects, float8_text, _float_vector(1e9), plain=True)
+FLOAT4_FORM = TextForm(av.raw_objects, float4_text, _float_vector(1e5, float4_text), plain=True)
+FLOAT8_FORM = TextForm(av.raw_objects, float8_text, _float_vector(1e9, float8_text), plain=True)
 TIME_FORM = TextForm(av.raw_microseconds, time_text, _time_vector, plain=True)
 
 # DuckDB type -> form; every other type arrives as text (a wrapped query) and is sent as it is.
