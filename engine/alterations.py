@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 
 import duckdb
 
@@ -17,6 +18,8 @@ from .definitions import check_names, run_numbered
 from .errors import DuplicateObject, UndefinedObject
 from .log import EventQuery
 from .quoting import ident, literal
+from .rights import Item
+from .rights_changes import Rename
 from .streams import Captured, Stream, fold
 from .waiting import Waiting
 
@@ -84,7 +87,12 @@ def rename_stream(
             *(f"DROP VIEW IF EXISTS {ident(present.schema)}.{ident(view)}" for view in present.views),
             *view_statements(EventQuery(renamed, captured)),
         ]
-        run_numbered(database, session_id, cursor, statements, lambda: _show(database, present, renamed))
+        changes = [
+            Rename(item, Item(item.kind, item.schema, name.lower(), item.group))
+            for item in database.rights.of_stream(present.schema, present.name)
+        ]
+        show = partial(_show, database, present, renamed)
+        run_numbered(database, session_id, cursor, statements, show, changes)
     finally:
         database.transactions.writer_lock.release(session_id)
 

@@ -19,6 +19,7 @@ from .clock import Clock
 from .duckdb_errors import translated
 from .errors import DucktailError, UndefinedObject
 from .log import EventQuery, event_query
+from .logs import without_values
 from .notifications import Notifications
 from .publisher import Note
 from .publishing import publish, refill
@@ -197,7 +198,7 @@ class Buffers:
         except Exception as error:  # Whatever it is, its readers must be told, and nobody else's.
             buffer = self._new(stream)
             buffer.failure = translated(error)
-            logger.error('stream "%s" cannot be read from its log: %s', stream.name, error)
+            logger.error('stream "%s" cannot be read from its log: %s', stream.name, without_values(error))
         return buffer
 
     def _new(self, stream: Stream) -> StreamBuffer:

@@ -30,6 +30,7 @@ from .snapshots import Snapshots
 from .storage.side_file import SideFile
 from .streams import Catalog
 from .transaction import Transaction
+from .waiting import Waiting
 
 # Each commit's line, prepared on a session's cursor: planning it anew takes as long as running it twice.
 LINE = "__ducktail_commit"
@@ -108,6 +109,10 @@ class Commits:
             tables = {t: (w.first_lsn, w.last_lsn) for t, w in transaction.tables.items()}
             first = transaction.base_lsn + 1
             self.publisher.put(Note(transaction.txid, first, transaction.next_lsn, commit_us, tables))
+
+    def wait_readable(self) -> Waiting[None]:
+        """Wait until all that is committed is readable in its streams."""
+        yield from self.publisher.wait_published(self.last_lsn)
 
     def _note(self, txid: int, last_lsn: int, commit_us: int) -> None:
         if self.side is not None:

@@ -35,10 +35,11 @@ from .notifications import Notifications
 from .offsets import Offsets
 from .publisher import Publisher
 from .retention import Retention
-from .rights import read_rights
+from .rights_changes import read_rights
 from .sessions import Sessions, Watchdog
 from .settings import Settings, shown
 from .snapshots import Snapshots
+from .spill import SpillSpace
 from .storage import opening, schema
 from .storage.file import MEMORY, DuckdbFile, lock_down
 from .storage.loading import Counters, make_changes_views, read_catalog
@@ -67,6 +68,7 @@ class Database:
         self.catalog = Catalog()
         self.sessions = Sessions(lambda: self.fallen)
         self.notifications = Notifications()
+        self.spill = SpillSpace(file.path, settings.spool_bytes_max)
         self.last_reads: dict[tuple[int, int], int] = {}  # (group id, partition) -> microseconds
         self.generation = 0
         self.side: SideFile | None = None
@@ -298,7 +300,7 @@ class Database:
             catalog = read_catalog(cursor)
         catalog.version = self.catalog.version + 1
         self.catalog = catalog
-        self.rights = read_rights(cursor)
+        self.rights = read_rights(cursor, getattr(self, "rights", None))
         self.damage = opening.find_damage(cursor, catalog, counters.lsn, accept_loss=accept_loss)
         cursor.close()
         return counters

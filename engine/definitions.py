@@ -8,12 +8,13 @@ Source: docs/design/engine.md, "CREATE STREAM".
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
 import duckdb
 
+from . import rights, rights_changes
 from .asking import ask_maybe
 from .capture import capture
 from .changes import clashing, view_statements
@@ -158,8 +159,12 @@ def create_stream(
     cursor: duckdb.DuckDBPyConnection,
     spec: StreamSpec,
     timeout_ms: int,
+    owner: str | None = None,
 ) -> Waiting[Stream]:
     """Make a stream; the session is in no transaction.
+
+    Args:
+        owner: the user whose it is, in small letters; None leaves it to the superusers.
 
     Raises:
         UndefinedTable: 42P01. NotSupported: 0A000, a view, temporary or attached table, triggers.
@@ -177,7 +182,7 @@ def create_stream(
         yield from database.transactions.lock_writer(session_id, timeout_ms)
         try:
             with plain_division(cursor):
-                return _create_locked(database, session_id, cursor, spec)
+                return _create_locked(database, session_id, cursor, spec, owner)
         finally:
             database.transactions.writer_lock.release(session_id)
     finally:
@@ -252,14 +257,21 @@ def check_names(database: Database, cursor: duckdb.DuckDBPyConnection, stream: S
 
 
 def _create_locked(
-    database: Database, session_id: int, cursor: duckdb.DuckDBPyConnection, spec: StreamSpec
+    database: Database,
+    session_id: int,
+    cursor: duckdb.DuckDBPyConnection,
+    spec: StreamSpec,
+    owner: str | None,
 ) -> Stream:
-    """Under the mark and the writer lock: write the stream's rows, then show it."""
+    """Under the mark and the writer lock: write the stream's rows and its owner's, then show it."""
     shape = read_shape(cursor, spec.table_schema, spec.table)
     _check_new(database, cursor, spec, shape)
     known = database.catalog.tables.get(fold(shape.schema, shape.name))
     base_lsn, txid = database.commits.last_lsn, database.commits.last_txid + 1
     now_us = database.commits.now_us()
+    item = rights.relation(spec.schema, spec.name)
+    # What an older stream of this name left behind is nobody's either way.
+    changes = [rights_changes.Forget(item) if owner is None else rights_changes.PutOwner(item, owner)]
     try:
         cursor.execute("BEGIN")
         captured = known or _new_table(cursor, shape)
@@ -272,6 +284,8 @@ def _create_locked(
         cursor.execute(_insert_stream_sql(stream))
         for statement in view_statements(EventQuery(stream, captured)):
             cursor.execute(statement)
+        for statement in rights_changes.statements_of(changes):
+            cursor.execute(statement)
         events = 0
         if stream.snapshot == "initial":
             sql = snapshot_sql(captured, stream.stream_id, base_lsn, txid)
@@ -279,6 +293,7 @@ def _create_locked(
         cursor.execute(commit_sql(txid, base_lsn, events, now_us))
 
         def show() -> None:
+            database.rights = rights_changes.after(database.rights, changes)
             _show_stream(database, captured, stream)
             if events:
                 lsns = (base_lsn + 1, base_lsn + events)
@@ -376,7 +391,7 @@ def drop_stream(
     yield from database.transactions.lock_writer(session_id, timeout_ms)
     groups: tuple[Group, ...] = ()
     try:
-        yield from database.publisher.wait_published(database.commits.last_lsn)
+        yield from database.commits.wait_readable()
         known = database.catalog.stream_by_id(stream.stream_id)
         if known is None:
             raise UndefinedObject(f'stream "{stream.name}" does not exist')
@@ -442,6 +457,8 @@ def _drop_locked(
             f"DROP TABLE {captured.table.log}",
         ]
 
+    changes = [rights_changes.Forget(item) for item in database.rights.of_stream(stream.schema, stream.name)]
+
     def show() -> None:
         with database.catalog.mutex:
             database.catalog.drop_stream(stream)
@@ -451,7 +468,7 @@ def _drop_locked(
         if tombstone is not None:
             database.offsets.drop_groups([group.group_id for group in groups], tombstone)
 
-    run_numbered(database, session_id, cursor, statements, show)
+    run_numbered(database, session_id, cursor, statements, show, changes)
 
 
 def commit_sql(txid: int, base_lsn: int, events: int, commit_us: int) -> str:
@@ -468,6 +485,7 @@ def run_numbered(
     cursor: duckdb.DuckDBPyConnection,
     statements: list[str],
     show: Callable[[], None],
+    changes: Sequence[rights_changes.Change] = (),
 ) -> None:
     """All of these statements or none, under the writer lock, as a numbered transaction without events.
 
@@ -475,6 +493,7 @@ def run_numbered(
 
     Args:
         show: what memory makes of it, once DuckDB has committed.
+        changes: of users' rights that go with it.
 
     Raises:
         DucktailError: what DuckDB said, translated.
@@ -482,13 +501,18 @@ def run_numbered(
     commits = database.commits
     txid, now_us = commits.last_txid + 1, commits.now_us()
     commit = commit_sql(txid, commits.last_lsn, 0, now_us)
+
+    def show_all() -> None:
+        database.rights = rights_changes.after(database.rights, changes)
+        show()
+
     with plain_division(cursor):
         try:
             cursor.execute("BEGIN")
-            for statement in [*statements, commit]:
+            for statement in [*statements, *rights_changes.statements_of(changes), commit]:
                 cursor.execute(statement).fetchall()
             shield = database.sessions.shield(session_id)
-            commits.commit_own(cursor, shield, (txid, commits.last_lsn, now_us), show)
+            commits.commit_own(cursor, shield, (txid, commits.last_lsn, now_us), show_all)
         except BaseException as error:
             with suppress(duckdb.Error):
                 cursor.execute("ROLLBACK")

@@ -14,10 +14,13 @@ import pyarrow as pa
 
 from .log import EVENT_COLUMNS, EVENT_TYPES
 from .values.copy_rows import COPY_DATA, CopyForm, encode_texts
-from .values.datarow import BINARY, DATA_ROW, TEXT, fields
-from .values.text_raw import turn_of
+from .values.datarow import BINARY, DATA_ROW, TEXT, encode_fields, fields
+from .values.datarow import columns as columns_of
+from .values.text_raw import Turn, turn_of
 
 NULL = b"\xff\xff\xff\xff"
+# From so many rows on they are taken apart column by column, unless Arrow could not count their bytes.
+COLUMNS_ROWS_MIN, COLUMNS_BYTES_MAX = 256, 2**28
 
 
 @lru_cache(maxsize=4096)
@@ -68,7 +71,7 @@ def rows_in_formats(
     formats: Sequence[int],
     timezone: str,
     kind: bytes = DATA_ROW,
-) -> bytes:
+) -> bytes | memoryview:
     """The rows as one run of DataRows, each column in the format and the zone asked for.
 
     Args:
@@ -81,6 +84,10 @@ def rows_in_formats(
     turns = [turn_of(types[place], format_, timezone) for place, format_ in zip(places, formats, strict=True)]
     if not any(turns) and kind == DATA_ROW:
         return b"".join(rows if columns is None else projected(rows, columns))
+    if len(rows) >= COLUMNS_ROWS_MIN and sum(map(len, rows)) <= COLUMNS_BYTES_MAX:
+        split = columns_of(rows, len(types))
+        picked_columns = [split[place] for place in places]
+        return encode_fields(list(map(_turned, picked_columns, turns)), kind)
     found = []
     for row in rows:
         values = fields(row)
@@ -97,6 +104,16 @@ def rows_in_formats(
     return b"".join(found)
 
 
+def _turned(column: Sequence[bytes | None] | pa.Array, turn: Turn | None) -> pa.Array:
+    """A column of fields in the form asked for; most values of an event's columns repeat."""
+    values = column if isinstance(column, pa.Array) else pa.array(column, pa.binary())
+    if turn is None:
+        return values
+    coded = values.dictionary_encode()
+    turned = [turn(value) for value in coded.dictionary.to_pylist()]
+    return pa.array(turned, pa.binary()).take(coded.indices)
+
+
 def copy_rows(
     rows: Sequence[bytes],
     types: Sequence[str],
@@ -108,13 +125,13 @@ def copy_rows(
     places = tuple(range(len(types)) if columns is None else columns)
     if form.binary:
         return rows_in_formats(rows, types, columns, (BINARY,) * len(places), timezone, COPY_DATA)
-    split = list(zip(*map(fields, rows), strict=True))
+    split = columns_of(rows, len(types))
     wanted = []
     for place in places:
         turn = turn_of(types[place], TEXT, timezone)
         column = split[place]
         if turn is not None:
-            column = tuple(None if value is None else turn(value) for value in column)
+            column = _turned(column, turn)
         wanted.append(column)
     return encode_texts(wanted, form)
 

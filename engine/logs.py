@@ -11,7 +11,13 @@ import json
 import logging
 import re
 import time
+from traceback import format_tb
 from typing import Any, TextIO
+
+import duckdb
+
+from .duckdb_errors import translated
+from .errors import DucktailError
 
 LEVELS = ("debug", "info", "warning", "error")
 TEXT, JSON = "text", "json"
@@ -58,8 +64,7 @@ class TextFormatter(logging.Formatter):
         head = f"{_time(record)} {record.levelname} {record.name}: {_escaped(record.getMessage())}"
         line = " ".join([head, *words])
         if record.exc_info:
-            trace = self.formatException(record.exc_info)
-            line += "".join(f"\n  {_escaped(part)}" for part in trace.splitlines())
+            line += "".join(f"\n  {_escaped(part)}" for part in _trace(record.exc_info[1]).splitlines())
         return line
 
 
@@ -76,8 +81,32 @@ class JsonFormatter(logging.Formatter):
             **_facts_of(record),
         }
         if record.exc_info:
-            event["traceback"] = self.formatException(record.exc_info)
+            event["traceback"] = _trace(record.exc_info[1])
         return json.dumps(event, default=str)
+
+
+def without_values(error: BaseException) -> str:
+    """An error's message for the log; its SQLSTATE or its class alone where it may hold a value.
+
+    Messages of SQLSTATE classes 22 and 23 do ("could not convert string 'x'", "duplicate key"), and Python's
+    own errors may.
+    """
+    if isinstance(error, OSError):
+        return str(error)
+    if not isinstance(error, duckdb.Error | DucktailError):
+        return type(error).__name__
+    told = translated(error)
+    return told.sqlstate if told.sqlstate[:2] in ("22", "23") else f"{told.sqlstate} {told.message}"
+
+
+def _trace(error: BaseException | None) -> str:
+    """Where an error came from, and those that led to it; the first one first."""
+    parts: list[str] = []
+    while error is not None:
+        frames = "".join(format_tb(error.__traceback__))
+        parts.append(f"{frames}{type(error).__name__}: {without_values(error)}")
+        error = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
+    return "\n".join(reversed(parts))
 
 
 def _word(value: object) -> str:

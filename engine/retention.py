@@ -19,7 +19,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -42,6 +42,7 @@ from .streams import Captured, Catalog, Stream
 from .tally import Tally
 from .transactions import Transactions
 from .waiting import run
+from .whole import whole
 
 logger = logging.getLogger(__name__)
 
@@ -148,7 +149,7 @@ class Retention:
         with self._passing:
             try:
                 # Bytes are counted when events are published.
-                run(self._database.publisher.wait_published(self._database.commits.last_lsn))
+                run(self._database.commits.wait_readable())
                 failure: duckdb.Error | None = None
                 for captured in self._tables():
                     if self._stop.is_set():
@@ -395,15 +396,9 @@ class Retention:
 
     def _transaction(self, statements: Sequence[str]) -> None:
         """All of these statements or none."""
-        try:
-            self._cursor.execute("BEGIN")
+        with whole(self._cursor):
             for statement in statements:
                 self._cursor.execute(statement).fetchall()
-            self._cursor.execute("COMMIT")
-        except BaseException:
-            with suppress(duckdb.Error):
-                self._cursor.execute("ROLLBACK")
-            raise
 
 
 def _begins(edges: Edges, number: int) -> int:

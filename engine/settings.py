@@ -58,8 +58,11 @@ class Settings:
     statements_max: int = _setting(10_000, 1, 1_000_000, "prepared statements that a session keeps")
     portals_max: int = _setting(1_000, 1, 100_000, "cursors and portals that a session keeps")
     worker_threads: int = _setting(16, 1, 1_000, "threads that run DuckDB calls for the gateway")
+    spool_memory_bytes_max: int = _setting(
+        4 * MIB, 0, 1 << 40, "memory for a session's unfinished results while other statements run"
+    )
     spool_bytes_max: int = _setting(
-        256 * MIB, MIB, 1 << 40, "most that one unfinished result may hold while another statement runs"
+        64 << 30, 0, 1 << 50, "most that unfinished results of all sessions write beside PATH beyond that"
     )
     buffer_bytes_total: int = _setting(
         512 * MIB, MIB, 1 << 40, "most that the buffers of all streams hold; the oldest events leave first"

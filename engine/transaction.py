@@ -9,14 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 import duckdb
 
+from .rights import Rights
 from .streams import Group
-
-if TYPE_CHECKING:
-    from .rights import Rights
 
 
 @dataclass(slots=True)

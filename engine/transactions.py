@@ -53,10 +53,12 @@ class Transactions:
     gate: Gate = field(default_factory=Gate)
     indexes_changed: bool = False
 
-    def begin(self, session_id: int, cursor: duckdb.DuckDBPyConnection, by: str) -> Transaction:
+    def begin(
+        self, session_id: int, cursor: duckdb.DuckDBPyConnection, by: str, *, read_only: bool = False
+    ) -> Transaction:
         """Begin a DuckDB transaction on a session's cursor."""
         try:
-            cursor.execute("BEGIN")
+            cursor.execute("BEGIN TRANSACTION READ ONLY" if read_only else "BEGIN")
         except BaseException:
             # A cancel may hit it once it has taken effect.
             with suppress(duckdb.Error):

@@ -32,7 +32,7 @@ from .file import DuckdbFile
 from .incarnation import incarnation_base, raise_incarnation
 from .loading import Counters, read_catalog, read_counters
 from .opening import damaged_log, loss_of
-from .side_file import DamagedSideFile, SideFile, move_aside, side_path
+from .side_file import DamagedSideFile, SideFile, move_aside, side_path, sync_directory
 
 # DuckDB's main header and its two database headers, one of which every checkpoint rewrites.
 HEADERS_BYTES = 3 * 4096
@@ -141,7 +141,7 @@ def finish(temporary: Path, target: Path) -> Copied:
     with temporary.open("rb+") as file:
         os.fsync(file.fileno())
     temporary.rename(target)
-    _sync(target.parent)
+    sync_directory(target.parent)
     return Copied(target, copied.counters, copied.incarnation)
 
 
@@ -203,7 +203,7 @@ def restore(backup: Path, target: Path) -> Copied:
         file.close()
     side.unlink(missing_ok=True)
     temporary.rename(target)
-    _sync(target.parent)
+    sync_directory(target.parent)
     return Copied(target, Counters(counters.txid, incarnation_base(incarnation), 0), incarnation)
 
 
@@ -324,11 +324,3 @@ def _copy(descriptor: int, target: Path, size: int | None) -> None:
 
 def _damaged(path: Path, findings: list[Finding]) -> DataCorrupted:
     return DataCorrupted(f'"{path}" is damaged', detail=". ".join(finding.text for finding in findings) + ".")
-
-
-def _sync(directory: Path) -> None:
-    descriptor = os.open(directory, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -32,6 +32,13 @@ RESERVED_CATALOGS = frozenset(
 # Below it DuckDB cannot keep the blocks of a few columns at once, for each of its threads.
 MEMORY_BYTES_MIN = 64 << 20
 
+# What DuckDB computes of a result ahead of who takes it: its first row comes once this much is there.
+STREAMING_BYTES = 1 << 20
+SESSION_SETUP = f"""
+    SET SESSION errors_as_json = true;
+    SET SESSION max_streaming_buffer_size = '{STREAMING_BYTES}B'
+"""
+
 DATA_HINT = "Make a database beside it, allow its directory, and read it with SQL: FROM 'file.csv'."
 
 # DuckDB settings that a session may still change after the configuration is locked.
@@ -40,6 +47,7 @@ SESSION_CONFIGS = (
     "search_path",
     "schema",
     "errors_as_json",
+    "max_streaming_buffer_size",
     "arrow_lossless_conversion",
     "max_execution_time",
     "default_null_order",
@@ -107,7 +115,7 @@ class DuckdbFile:
         """A new DuckDB cursor; with `utc`, in that time zone."""
         cursor = self.connection.cursor()
         self._cursors.add(cursor)
-        cursor.execute("SET SESSION errors_as_json = true")
+        cursor.execute(SESSION_SETUP)
         if self.catalog_name == ALIAS:
             cursor.execute(f"USE {ident(ALIAS)}")
         if utc:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import duckdb
 
 from ..asking import ask
+from ..whole import whole
 from .schema import SCHEMA
 
 # LSNs of one incarnation: a trillion.
@@ -46,8 +47,7 @@ def raise_incarnation(cursor: duckdb.DuckDBPyConnection, *, at_least: int = 0, t
     Returns:
         The new incarnation.
     """
-    cursor.execute("BEGIN")
-    try:
+    with whole(cursor):
         (present,) = ask(cursor, f"SELECT value::BIGINT FROM {SCHEMA}.meta WHERE name = 'incarnation'")
         (last_lsn,) = ask(cursor, f"SELECT coalesce(max(last_lsn), 0) FROM {SCHEMA}.commits")
         raised = max(present + 1, at_least)
@@ -60,10 +60,6 @@ def raise_incarnation(cursor: duckdb.DuckDBPyConnection, *, at_least: int = 0, t
         cursor.execute(
             f"UPDATE {SCHEMA}.meta SET value = '{raised}' WHERE name = 'incarnation'"
         ).fetchall()
-    except BaseException:
-        cursor.execute("ROLLBACK")
-        raise
-    cursor.execute("COMMIT")
     return int(raised)
 
 

@@ -18,6 +18,7 @@ from ..log import EventQuery, log_name
 from ..quoting import ident
 from ..streams import Captured, Catalog, Group, Stream
 from ..table import read_shape
+from ..whole import whole
 
 logger = logging.getLogger(__name__)
 
@@ -85,25 +86,25 @@ def make_changes_views(cursor: duckdb.DuckDBPyConnection, catalog: Catalog) -> b
     streams = [stream for stream in found if stream is not None]
     if not streams:
         return False
-    cursor.execute("BEGIN")
-    for stream in streams:
-        name = view_name(stream)
-        taken = ask(
-            cursor,
-            "SELECT count(*) FROM information_schema.tables WHERE table_catalog = current_database() "
-            "AND lower(table_schema) = lower($1) AND lower(table_name) = lower($2)",
-            [stream.schema, name],
-        )
-        made = not taken[0] and clashing(stream.columns) is None
-        if made:
-            query = ChangesQuery(EventQuery(stream, catalog.table_by_id(stream.table_id)))
-            cursor.execute(query.view_sql(f"{ident(stream.schema)}.{ident(name)}"))
-        else:
-            logger.warning('stream "%s" gets no view "%s": the name is taken', stream.name, name)
-        cursor.execute(
-            f"UPDATE ducktail.stream_catalog SET changes_view = {made} WHERE stream_id = {stream.stream_id}"
-        )
-    cursor.execute("COMMIT")
+    with whole(cursor):
+        for stream in streams:
+            name = view_name(stream)
+            taken = ask(
+                cursor,
+                "SELECT count(*) FROM information_schema.tables WHERE table_catalog = current_database() "
+                "AND lower(table_schema) = lower($1) AND lower(table_name) = lower($2)",
+                [stream.schema, name],
+            )
+            made = not taken[0] and clashing(stream.columns) is None
+            if made:
+                query = ChangesQuery(EventQuery(stream, catalog.table_by_id(stream.table_id)))
+                cursor.execute(query.view_sql(f"{ident(stream.schema)}.{ident(name)}"))
+            else:
+                logger.warning('stream "%s" gets no view "%s": the name is taken', stream.name, name)
+            cursor.execute(
+                f"UPDATE ducktail.stream_catalog SET changes_view = {made} "
+                f"WHERE stream_id = {stream.stream_id}"
+            )
     return True
 
 

@@ -32,6 +32,7 @@ import duckdb
 from ..asking import ask
 from ..errors import DataCorrupted
 from ..quoting import ident, literal
+from ..whole import whole
 
 SCHEMA = "ducktail"
 # Holds what passwords are held against: no SQL of any user's reads it. A name that stands in no text of
@@ -231,16 +232,11 @@ def install(cursor: duckdb.DuckDBPyConnection) -> None:
     Raises:
         DataCorrupted: XX001, the database was written by a newer ducktail.
     """
-    cursor.execute("BEGIN")
-    try:
+    with whole(cursor):
         cursor.execute(TABLES)
         _migrate(cursor)
         for name, columns in LIVE_VIEWS.items():
             cursor.execute(live_view_sql(name, columns))
-    except BaseException:
-        cursor.execute("ROLLBACK")
-        raise
-    cursor.execute("COMMIT")
 
 
 def migrate(cursor: duckdb.DuckDBPyConnection) -> Facts:
@@ -249,15 +245,10 @@ def migrate(cursor: duckdb.DuckDBPyConnection) -> Facts:
     Raises:
         DataCorrupted: XX001, the database was written by a newer ducktail.
     """
-    cursor.execute("BEGIN")
-    try:
+    with whole(cursor):
         cursor.execute(TABLES)
         _migrate(cursor)
         facts = read_facts(cursor)
-    except BaseException:
-        cursor.execute("ROLLBACK")
-        raise
-    cursor.execute("COMMIT")
     assert facts is not None
     return facts
 

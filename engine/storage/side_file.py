@@ -101,7 +101,7 @@ class SideFile:
             file.flush()
             os.fsync(file.fileno())
         temporary.replace(path)
-        _sync_directory(path.parent)
+        sync_directory(path.parent)
         return cls(os.open(path, os.O_RDWR | os.O_CLOEXEC), identity, incarnation, mark, 1)
 
     @classmethod
@@ -204,7 +204,8 @@ def _marks(data: bytes, identity: uuid.UUID) -> list[tuple[int, Mark]]:
     return found
 
 
-def _sync_directory(directory: Path) -> None:
+def sync_directory(directory: Path) -> None:
+    """Make the names of files that were made or moved here last."""
     descriptor = os.open(directory, os.O_RDONLY)
     try:
         os.fsync(descriptor)

@@ -68,8 +68,11 @@ def box() -> Iterator[Sandbox]:
     [
         (f"merge into t using {SOURCE} on t.id = s.id when matched then update set v = s.v", "B"),
         ("merge into t using u on t.id = u.id when matched then delete", "B"),
-        ("merge into t using (select id, v + 1 as v from u where v > 2) s on t.id = s.id "
-         "when matched then update set v = s.v when not matched then insert (id) values (id)", "B"),
+        (
+            "merge into t using (select id, v + 1 as v from u where v > 2) s on t.id = s.id "
+            "when matched then update set v = s.v when not matched then insert (id) values (id)",
+            "B",
+        ),
         ("merge into t using u join u x on u.id = x.id on t.id = u.id when matched then delete", "B"),
         ("merge into t using (select 1 as id) s on t.id = s.id when not matched by source then delete", "B"),
         ("merge into t using ducktail.log_1 s on t.id = s.n1 when matched then delete", "C"),

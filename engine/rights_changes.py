@@ -1,0 +1,266 @@
+"""The changes of users, owners and grants: each is rows of tables, and a step to the next value.
+
+The tables `__ducktail_users`, `owner_catalog` and `grant_catalog` hold what `rights.Rights` does; a change is
+written within a transaction, and the value follows after its COMMIT (`add`). Source: docs/security.md.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
+from typing import Protocol
+
+import duckdb
+
+from .asking import ask_maybe
+from .quoting import literal
+from .rights import Item, Rights, User
+from .scram import read_verifier
+from .storage.schema import SCHEMA as OURS
+from .storage.schema import USERS
+from .transaction import Transaction
+
+NONCE = "authentication_nonce"
+TABLE = f"{OURS}.{USERS}"
+
+
+class Change(Protocol):
+    """A step from one value of the rights to the next."""
+
+    def statements(self) -> Iterable[str]:
+        """What writes it."""
+
+    def apply(self, rights: Rights) -> Rights:
+        """The rights after it."""
+
+
+@dataclass(frozen=True, slots=True)
+class PutUser:
+    """A user is there, as he is now."""
+
+    user: User
+
+    def statements(self) -> Iterable[str]:
+        """What writes it."""
+        yield f"DELETE FROM {TABLE} WHERE lower(user_name) = {literal(self.user.key)}"
+        values = f"{literal(self.user.name)}, {literal(str(self.user.verifier))}, {self.user.superuser}"
+        yield f"INSERT INTO {TABLE} (user_name, verifier, superuser) VALUES ({values})"
+
+    def apply(self, rights: Rights) -> Rights:
+        """The rights after it."""
+        return replace(rights, users={**rights.users, self.user.key: self.user})
+
+
+@dataclass(frozen=True, slots=True)
+class DropUser:
+    """A user is gone; he had nothing any more."""
+
+    user: User
+
+    def statements(self) -> Iterable[str]:
+        """What writes it."""
+        yield f"DELETE FROM {TABLE} WHERE lower(user_name) = {literal(self.user.key)}"
+
+    def apply(self, rights: Rights) -> Rights:
+        """The rights after it."""
+        return replace(rights, users={k: u for k, u in rights.users.items() if k != self.user.key})
+
+
+@dataclass(frozen=True, slots=True)
+class RenameUser:
+    """A user is called otherwise; all that is his stays his."""
+
+    user: User
+    name: str
+
+    def statements(self) -> Iterable[str]:
+        """What writes it."""
+        old, new = literal(self.user.key), literal(self.name.lower())
+        yield f"UPDATE {TABLE} SET user_name = {literal(self.name)} WHERE lower(user_name) = {old}"
+        yield f"UPDATE ducktail.owner_catalog SET owner = {new} WHERE owner = {old}"
+        yield f"UPDATE ducktail.grant_catalog SET user_name = {new} WHERE user_name = {old}"
+
+    def apply(self, rights: Rights) -> Rights:
+        """The rights after it."""
+        old, renamed = self.user.key, replace(rights.users[self.user.key], name=self.name)
+
+        def now(key: str) -> str:
+            return renamed.key if key == old else key
+
+        return replace(
+            rights,
+            users={**{key: user for key, user in rights.users.items() if key != old}, renamed.key: renamed},
+            owners={item: now(owner) for item, owner in rights.owners.items()},
+            grants={(now(user), item): given for (user, item), given in rights.grants.items()},
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class PutNonce:
+    """The database's secret for mock salts."""
+
+    nonce: bytes = field(default_factory=lambda: secrets.token_bytes(32), repr=False)
+
+    def statements(self) -> Iterable[str]:
+        """What writes it."""
+        yield f"INSERT INTO ducktail.meta VALUES ({literal(NONCE)}, {literal(self.nonce.hex())})"
+
+    def apply(self, rights: Rights) -> Rights:
+        """The rights after it."""
+        return replace(rights, nonce=self.nonce)
+
+
+@dataclass(frozen=True, slots=True)
+class PutOwner:
+    """A thing has been made: this user owns it, and what was granted on an older one is void."""
+
+    item: Item
+    owner: str
+
+    def statements(self) -> Iterable[str]:
+        """What writes it."""
+        yield from Forget(self.item).statements()
+        yield f"INSERT INTO ducktail.owner_catalog VALUES ({self.item.values}, {literal(self.owner)})"
+
+    def apply(self, rights: Rights) -> Rights:
+        """The rights after it."""
+        rights = Forget(self.item).apply(rights)
+        return replace(rights, owners={**rights.owners, self.item: self.owner})
+
+
+@dataclass(frozen=True, slots=True)
+class Forget:
+    """A thing is gone, with its owner and all rights on it."""
+
+    item: Item
+
+    def statements(self) -> Iterable[str]:
+        """What writes it."""
+        for table in ("owner_catalog", "grant_catalog"):
+            yield f"DELETE FROM ducktail.{table} WHERE {self.item.where}"
+
+    def apply(self, rights: Rights) -> Rights:
+        """The rights after it."""
+        owners = {item: owner for item, owner in rights.owners.items() if item != self.item}
+        grants = {key: given for key, given in rights.grants.items() if key[1] != self.item}
+        return replace(rights, owners=owners, grants=grants)
+
+
+@dataclass(frozen=True, slots=True)
+class Rename:
+    """A thing is called otherwise; owner and rights stay."""
+
+    item: Item
+    to: Item
+
+    def statements(self) -> Iterable[str]:
+        """What writes it."""
+        to = f"schema_name = {literal(self.to.schema)}, object_name = {literal(self.to.name)}"
+        for table in ("owner_catalog", "grant_catalog"):
+            yield f"UPDATE ducktail.{table} SET {to}, part = {literal(self.to.group)} WHERE {self.item.where}"
+
+    def apply(self, rights: Rights) -> Rights:
+        """The rights after it."""
+
+        def now(item: Item) -> Item:
+            return self.to if item == self.item else item
+
+        owners = {now(item): owner for item, owner in rights.owners.items()}
+        grants = {(user, now(item)): given for (user, item), given in rights.grants.items()}
+        return replace(rights, owners=owners, grants=grants)
+
+
+@dataclass(frozen=True, slots=True)
+class SetGrants:
+    """What a user has on a thing, all of it."""
+
+    user: str
+    item: Item
+    privileges: frozenset[str]
+
+    def statements(self) -> Iterable[str]:
+        """What writes it."""
+        who = f"user_name = {literal(self.user)}"
+        yield f"DELETE FROM ducktail.grant_catalog WHERE {who} AND {self.item.where}"
+        for privilege in sorted(self.privileges):
+            values = f"{literal(self.user)}, {literal(privilege)}, {self.item.values}"
+            yield f"INSERT INTO ducktail.grant_catalog VALUES ({values})"
+
+    def apply(self, rights: Rights) -> Rights:
+        """The rights after it."""
+        grants = {key: given for key, given in rights.grants.items() if key != (self.user, self.item)}
+        if self.privileges:
+            grants[self.user, self.item] = self.privileges
+        return replace(rights, grants=grants)
+
+
+class RightsHolder(Protocol):
+    """What has the rights of an open database (`database.Database`)."""
+
+    rights: Rights
+
+
+def add(holder: RightsHolder, transaction: Transaction, change: Change) -> None:
+    """Write a change within a transaction: it sees it at once, everybody else after COMMIT.
+
+    Raises:
+        duckdb.Error: another transaction has changed the same.
+    """
+    for statement in change.statements():
+        transaction.cursor.execute(statement).fetchall()
+    transaction.rights_changes.append(change.apply)
+
+    def follow() -> None:
+        holder.rights = change.apply(holder.rights)
+
+    transaction.on_commit.append(follow)
+
+
+def statements_of(changes: Iterable[Change]) -> list[str]:
+    """What writes these changes, in a transaction of the engine's own."""
+    return [statement for change in changes for statement in change.statements()]
+
+
+def after(rights: Rights, changes: Iterable[Change]) -> Rights:
+    """The rights after these changes."""
+    for change in changes:
+        rights = change.apply(rights)
+    return rights
+
+
+def seen_by(holder: RightsHolder, transaction: Transaction | None) -> Rights:
+    """The rights as a transaction sees them: with its own changes."""
+    rights = holder.rights
+    changes: Iterable[Callable[[Rights], Rights]] = transaction.rights_changes if transaction else ()
+    for change in changes:
+        rights = change(rights)
+    return rights
+
+
+def read_rights(cursor: duckdb.DuckDBPyConnection, known: Rights | None = None) -> Rights:
+    """The rights that a database's tables hold.
+
+    Args:
+        known: what they were before the database was opened again: users stay who they are.
+    """
+    nonce = ask_maybe(cursor, f"SELECT value FROM ducktail.meta WHERE name = {literal(NONCE)}")
+    secret = b"" if nonce is None else bytes.fromhex(nonce[0])
+    users = {}
+    rows = cursor.execute(f"SELECT user_name, verifier, superuser FROM {TABLE}").fetchall()
+    for name, text, superuser in rows:
+        verifier = read_verifier(text)
+        assert verifier is not None, "what was written was a verifier"
+        user, before = User(name, verifier, superuser), (known or Rights()).users.get(name.lower())
+        users[user.key] = user if before is None else replace(user, number=before.number)
+    columns = "kind, schema_name, object_name, part"
+    owners = {
+        Item(*row[:4]): row[4]
+        for row in cursor.execute(f"SELECT {columns}, owner FROM ducktail.owner_catalog").fetchall()
+    }
+    grants: dict[tuple[str, Item], frozenset[str]] = {}
+    given = f"SELECT {columns}, user_name, privilege FROM ducktail.grant_catalog"
+    for row in cursor.execute(given).fetchall():
+        key = (row[4], Item(*row[:4]))
+        grants[key] = grants.get(key, frozenset()) | {row[5]}
+    return Rights(users, owners, grants, secret)
