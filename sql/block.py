@@ -16,7 +16,7 @@ from ..engine.sessions import FAILED, IDLE, IN_TRANSACTION, SessionEntry
 from ..engine.transaction import Transaction
 from ..engine.waiting import Waiting
 from .cursors import Cursors
-from .variables import Variables
+from .variables import READ_ONLY, Variables
 
 T = TypeVar("T")
 
@@ -36,6 +36,7 @@ class Block:
 
     Attributes:
         implicit: it is of several statements of one message, and not begun by BEGIN.
+        piped: the same, but of the statements up to a Sync: to them it is no block.
         transaction: DuckDB's, where it has begun.
         ddl: names may mean something else in this block than outside.
     """
@@ -60,6 +61,7 @@ class Block:
         self._state = NONE
         self._lost: DucktailError | None = None  # why it failed between two statements
         self.implicit = False
+        self._piped = False
         self.transaction: Transaction | None = None
         self.ddl = False
 
@@ -67,6 +69,11 @@ class Block:
     def begun(self) -> bool:
         """Whether statements now belong to a block, implicit and failed ones included."""
         return self._state != NONE
+
+    @property
+    def whole(self) -> bool:
+        """Whether there is one, and it has not failed."""
+        return self._state == OPEN
 
     @property
     def broken(self) -> bool:
@@ -88,10 +95,15 @@ class Block:
         """How long the session waits for a lock."""
         return self._variables.milliseconds("lock_timeout") or self._database.settings.lock_timeout_ms
 
-    def begin(self, *, implicit: bool = False) -> None:
+    @property
+    def piped(self) -> bool:
+        """See the head of the class."""
+        return self.implicit and self._piped
+
+    def begin(self, *, implicit: bool = False, piped: bool = False) -> None:
         """Begin a block; DuckDB's transaction begins with the first statement that needs it."""
         self._state, self._lost = OPEN, None
-        self.implicit = implicit
+        self.implicit, self._piped = implicit, piped
         self._variables.block_begins()
         self._entry.transaction_us = self._database.clock.now_us()
 
@@ -161,6 +173,17 @@ class Block:
             self._lost = error
             self.failed()
 
+    def check_sound(self) -> None:
+        """Refuse what asks or changes something, once the block has failed.
+
+        Raises:
+            InFailedTransaction: 25P02.
+        """
+        if self._state == BROKEN:
+            raise InFailedTransaction(
+                "current transaction is aborted, commands ignored until end of transaction block"
+            )
+
     def check_whole(self) -> None:
         """Go on with what was begun in the open block, unless the block failed meanwhile.
 
@@ -185,4 +208,6 @@ class Block:
 
     def _begun(self) -> Transaction:
         entry = self._entry
-        return self._database.transactions.begin(entry.session_id, self._cursors.main, entry.user_name)
+        read_only = self._variables[READ_ONLY] == "on"
+        begin = self._database.transactions.begin
+        return begin(entry.session_id, self._cursors.main, entry.user_name, read_only=read_only)

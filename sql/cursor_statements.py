@@ -1,21 +1,24 @@
 """DECLARE, FETCH, MOVE and CLOSE of cursors, which may be a driver's named portals too.
 
 A cursor's query begins with its DECLARE, so that it sees what is there then, and gives rows as they are
-fetched. It goes forward only. Source: docs/sql.md, "Cursors".
+fetched: forward only, or with SCROLL in any direction (scrolling.py). Source: docs/sql.md, "Cursors".
 """
 
 from __future__ import annotations
+
+from collections.abc import Iterator
 
 from ..engine.errors import DucktailError, NoActiveTransaction, NotSupported, WrongState
 from ..engine.waiting import Waiting
 from .context import Context, Runner
 from .portals import Portal
 from .results import Batch, Result
+from .scrolling import Scroll, ScrollSource
 from .statement import Statement, check_described
 from .text.classified import CursorFacts, Kind
 
 Values = tuple[object, ...]
-SCROLL_HINT = "A cursor goes forward only: fetch what is wanted again with a query of its own."
+SCROLL_HINT = "DECLARE it with SCROLL to go back."
 
 
 def _facts(statement: Statement) -> CursorFacts:
@@ -38,15 +41,17 @@ def run_with(runners: dict[Kind, Runner]) -> Runner:
             session, portal.statement, tuple(portal.parameters)
         )
         portal.result = result
+        if portal.scroll:
+            source = result.source = ScrollSource(result.source, session.cursors.spool)
+            portal.scrolled = Scroll(result, source)
+            portal.free = source.free
         session.kept(result)
         return result
 
     def declare(session: Context, statement: Statement, parameters: Values) -> Waiting[Result]:
         facts = _facts(statement)
         assert facts.name is not None
-        if facts.scroll:
-            raise NotSupported("scrollable cursors are not supported", hint=SCROLL_HINT)
-        if not facts.hold and not session.block.begun:
+        if not facts.hold and (not session.block.begun or session.block.piped):
             raise NoActiveTransaction("DECLARE CURSOR can only be used in transaction blocks")
         try:
             inner = yield from session.parse(facts.inner)
@@ -57,14 +62,15 @@ def run_with(runners: dict[Kind, Runner]) -> Runner:
             inner = inner.declared(statement.parameter_types_given)
             if parameters:
                 _ = inner.description  # What the parameters are cast to is told by binding.
-            portal = Portal(inner, parameters, facts.binary, facts.hold)
+            text = statement.text
+            portal = Portal(inner, parameters, facts.binary, facts.hold, scroll=facts.scroll, text=text)
             session.portals.add(facts.name, portal)
             try:
                 result = yield from start(session, portal)
                 if not session.block.begun:
                     # The statement is a transaction of its own, which the cursor outlives.
                     portal.ours = False
-                    session.portals.keep_held(session.database.settings.spool_bytes_max)
+                    session.portals.keep_held(session.cursors.keep_rest)
             except BaseException:
                 session.portals.remove(facts.name)
                 raise
@@ -83,11 +89,10 @@ def run_with(runners: dict[Kind, Runner]) -> Runner:
             yield from start(session, portal)
         if portal.result is None or portal.result.columns is None:
             raise WrongState(f'portal "{facts.name}" cannot be run')
-        skipped, count = _way(portal, facts)
-        _passed(portal, skipped)
+        rows = _rows(portal, facts)
         if statement.classified.verb == "MOVE":
-            return Result.command(f"MOVE {_passed(portal, count)}")
-        result = Result(tuple(portal.columns), _Fetched(portal, count), lambda rows: f"FETCH {rows}")
+            return Result.command(f"MOVE {sum(batch.row_count for batch in rows)}")
+        result = Result(tuple(portal.columns), _Fetched(rows), lambda rows: f"FETCH {rows}")
         result.formats = (1,) if portal.binary else ()
         check_described(statement, result)
         return result
@@ -115,6 +120,20 @@ def run_with(runners: dict[Kind, Runner]) -> Runner:
     return run
 
 
+def _rows(portal: Portal, facts: CursorFacts) -> Iterator[Batch]:
+    """The rows that a FETCH or MOVE takes.
+
+    Raises:
+        WrongState: 55000, the way leads back, and the cursor was not made for that.
+    """
+    if portal.scrolled is not None:
+        return portal.scrolled.rows(facts.way, facts.count)
+    skipped, count = _way(portal, facts)
+    for _ in _forward(portal, skipped):
+        pass
+    return _forward(portal, count)
+
+
 def _way(portal: Portal, facts: CursorFacts) -> tuple[int, int | None]:
     """How many rows are passed over, and how many are then taken (None: all that are left).
 
@@ -131,36 +150,27 @@ def _way(portal: Portal, facts: CursorFacts) -> tuple[int, int | None]:
     raise WrongState("cursor can only scan forward", hint=SCROLL_HINT)
 
 
-def _passed(portal: Portal, count: int | None) -> int:
-    """Take rows that nobody gets, at most `count`; how many there were."""
-    passed = 0
-    while count is None or passed < count:
-        batch = portal.take(None if count is None else count - passed)
+def _forward(portal: Portal, count: int | None) -> Iterator[Batch]:
+    """The next rows, at most `count`."""
+    left = count
+    while left is None or left:
+        batch = portal.take(left)
         if batch is None:
-            break
-        passed += batch.row_count
-    return passed
+            return
+        left = None if left is None else left - batch.row_count
+        yield batch
 
 
 class _Fetched:
-    """The rows of one FETCH: so many of its portal's."""
+    """The rows of one FETCH."""
 
-    def __init__(self, portal: Portal, count: int | None) -> None:
-        self._portal = portal
-        self._left = count
+    def __init__(self, rows: Iterator[Batch]) -> None:
+        self._rows = rows
 
     def next(self, limit: int | None) -> Batch | None:
         """The next of them."""
-        sizes = [size for size in (limit, self._left) if size is not None]
-        if self._left == 0:
-            return None
-        batch = self._portal.take(min(sizes) if sizes else None)
-        if batch is not None and self._left is not None:
-            self._left -= batch.row_count
-        return batch
+        return next(self._rows, None)
 
     def close(self) -> None:
         """The portal keeps the rest."""
-        self._left = 0
-
-
+        self._rows = iter(())

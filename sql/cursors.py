@@ -2,7 +2,7 @@
 
 One is for the user's statements, the other for binding and looking up, which would fix a transaction's
 snapshot on the first. A DuckDB cursor has one open result: what a statement has not given yet is kept
-in memory before the next one runs. Source: docs/design/sql.md, "Session".
+in the session's spool before the next one runs. Source: docs/design/sql.md, "Session".
 """
 
 from __future__ import annotations
@@ -15,6 +15,8 @@ import duckdb
 from ..engine.database import Database
 from ..engine.errors import DucktailError
 from .results import Result
+from .scrolling import ScrollSource
+from .spool import KeptSource, Spool
 
 
 class Cursors:
@@ -22,6 +24,7 @@ class Cursors:
 
     Attributes:
         main, meta: for the user's statements; for binding and looking up.
+        spool: where results lie that had to make room.
         mutex: who makes or closes them has it, and who looks something up outside a call.
     """
 
@@ -34,6 +37,7 @@ class Cursors:
         self._result: Result | None = None
         self._kept: Result | None = None
         self._later: list[str] = []
+        self.spool = Spool(database.spill, database.settings.spool_memory_bytes_max)
         self.mutex = threading.RLock()
 
     @property
@@ -62,7 +66,8 @@ class Cursors:
     @property
     def has_open_result(self) -> bool:
         """Whether there are still rows to give."""
-        return any(result is not None and result.holds_cursor for result in (self._result, self._kept))
+        result, kept = self._result, self._kept
+        return (result is not None and result.holds_cursor) or (kept is not None and kept.holds_cursor)
 
     def giving(self, result: Result) -> None:
         """This is the open result from now on."""
@@ -79,7 +84,8 @@ class Cursors:
             sparing: goes on as it is: the next statement only takes rows of it.
 
         Raises:
-            OutOfMemory: 53200, the rest is larger than `spool_bytes_max`.
+            OutOfMemory: 53200, what all sessions keep is more than `spool_bytes_max`.
+            IoError: 58030, it cannot be written.
         """
         # The answer first: it may be one that takes the rows of the other.
         for result in self._taken():
@@ -88,7 +94,16 @@ class Cursors:
             if result is sparing:
                 self._kept = result
             else:
-                result.spool(self._database.settings.spool_bytes_max)
+                self.keep_rest(result)
+
+    def keep_rest(self, result: Result) -> None:
+        """Take what is left of a result from DuckDB's cursor.
+
+        Raises:
+            OutOfMemory: 53200, as above. IoError: 58030, as above.
+        """
+        source = result.source
+        result.keep_rest(source if isinstance(source, ScrollSource) else KeptSource(self.spool))
 
     def drop_result(self) -> None:
         """Nobody wants the rest of it; a portal's that holds no cursor is the portal's own business."""

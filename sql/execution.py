@@ -6,18 +6,22 @@ The table of the front end: a kind that is not in it cannot run. Source: docs/de
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
-from ..engine.errors import DucktailError, NotSupported, SyntaxError_
+from ..engine.errors import DucktailError, NotSupported, SyntaxError_, UndefinedParameter
 from ..engine.values import pgtypes
 from ..engine.waiting import Waiting
 from . import (
     cursor_statements,
+    few_rows,
     files,
     group_statements,
     listen_statements,
     offset_statements,
     prepared,
+    read_only,
     scans,
+    session_calls,
     settings_statements,
     staged,
     stream_statements,
@@ -29,6 +33,7 @@ from .context import Context, Runner
 from .copy import copying
 from .language import statements as st
 from .language import statements_other as sto
+from .language.grammar import PARAMETERS_MAX
 from .language.later import refuse_later
 from .language.parse import Query, has_scan, parameter_types, parse
 from .results import Result, ResultColumn
@@ -43,8 +48,9 @@ from .text.classified import Classified, Kind
 from .text.classify import classify
 from .text.replacing import user_position
 
-# Verbs that are answered from the session's own state.
+# Verbs that are answered from the session's own state; the ends, where nothing has been done.
 INLINE_VERBS = frozenset({"BEGIN", "SAVEPOINT", "RELEASE"})
+INLINE_ENDS = frozenset({"COMMIT", "ROLLBACK"})
 
 # Kinds whose text may hold a stream scan.
 SCANNABLE = frozenset({Kind.READ, Kind.DML, Kind.DDL, Kind.COPY})
@@ -76,6 +82,8 @@ def _read(session: Context, text: str) -> tuple[Classified, object]:
     """What a text is, and what it parses to where it is not DuckDB's."""
     classified = classify(text)
     files.check_named(session, classified)
+    if classified.kind is Kind.READ and (calls := session_calls.read(text)):
+        return replace(classified, kind=Kind.CALL), calls
     if classified.kind is Kind.OURS or (classified.kind in SCANNABLE and has_scan(text)):
         parsed = parse(text, session.names.is_table)
         if not isinstance(parsed, Query) or parsed.scans:
@@ -87,13 +95,23 @@ def _read(session: Context, text: str) -> tuple[Classified, object]:
 def is_inline(session: Context, statement: Statement) -> bool:
     """Whether running a statement now takes no DuckDB work: BEGIN, SHOW, a plain read of a stream."""
     classified = statement.classified
-    if session.access.limited:
-        return False  # What it may do is asked first.
     if session.cursors.has_open_result:
         return False  # Its rest has to be taken first.
+    if classified.kind is Kind.TRANSACTION:
+        return classified.verb in INLINE_VERBS or (
+            classified.verb in INLINE_ENDS and session.block.transaction is None
+        )
+    if classified.kind is Kind.EMPTY:
+        return True
+    if session.access.limited:
+        return False  # What it may do is asked first.
+    if classified.kind is Kind.SETTING:
+        return settings_statements.is_inline(statement)
+    if classified.kind is not Kind.READ:
+        return False
     if isinstance(statement.node, Query):
-        return classified.kind is Kind.READ and scans.is_inline(session, statement, statement.node)
-    return classified.kind is Kind.EMPTY or classified.verb in INLINE_VERBS
+        return scans.is_inline(session, statement, statement.node)
+    return few_rows.is_ready(statement) and not session.block.begun
 
 
 def _declared(oid: int) -> str:
@@ -108,6 +126,8 @@ def describe(session: Context, statement: Statement) -> Description:
         DucktailError: what is wrong with it.
     """
     with session.looking():
+        if statement.classified.kind not in UNBOUND:
+            session.block.check_sound()
         permission.check(session, statement, (), permission.How(runs=False))
         return DESCRIBERS.get(statement.classified.kind, _nothing)(session, statement)
 
@@ -137,6 +157,8 @@ def _described_query(session: Context, statement: Statement) -> Description:
     for place, type_ in enumerate(given, 1):
         types.setdefault(place, type_ or "VARCHAR")
     count = max(types, default=0)
+    if count > PARAMETERS_MAX:
+        raise UndefinedParameter(f"there is no parameter ${count}")
     columns = None
     if found.returns_rows or _returns(statement.classified):
         columns = tuple(
@@ -205,6 +227,8 @@ def _described_execute(session: Context, statement: Statement) -> Description:
     return Description((), prepared.executed(session, statement).columns)
 
 
+# Described without a look at what there is: in a failed transaction too.
+UNBOUND = frozenset({Kind.EMPTY, Kind.TRANSACTION})
 DESCRIBERS: dict[Kind, Callable[[Context, Statement], Description]] = {
     Kind.READ: _described_query,
     Kind.DML: _described_dml,
@@ -214,6 +238,7 @@ DESCRIBERS: dict[Kind, Callable[[Context, Statement], Description]] = {
     Kind.EXPLAIN: _described_explain,
     Kind.EXECUTE: _described_execute,
     Kind.CURSOR: _described_cursor,
+    Kind.CALL: session_calls.describe,
 }
 
 
@@ -298,6 +323,7 @@ RUNNERS: dict[Kind, Runner] = {
     Kind.PREPARE: prepared.prepare,
     Kind.DEALLOCATE: prepared.deallocate,
     Kind.UTILITY: utilities.run,
+    Kind.CALL: session_calls.run,
     Kind.REFUSED: _refused,
 }
 
@@ -307,6 +333,7 @@ def _permitted(runner: Runner) -> Runner:
 
     def run(session: Context, statement: Statement, parameters: tuple[object, ...]) -> Waiting[Result]:
         permission.check(session, statement, parameters)
+        read_only.check(session, statement)
         return (yield from runner(session, statement, parameters))
 
     return run

@@ -10,7 +10,7 @@ from dataclasses import astuple
 
 import duckdb
 
-from ..engine import groups, rights
+from ..engine import groups, rights, rights_changes
 from ..engine.asking import ask, ask_maybe
 from ..engine.duckdb_errors import translated
 from ..engine.errors import (
@@ -61,7 +61,7 @@ def _owned(session: Context, transaction: Transaction, stream: Stream, name: str
     """A group belongs to who made it."""
     item, owner = rights.group_item(stream.schema, stream.name, name), session.access.owner
     if owner is not None:
-        rights.add(session.database, transaction, rights.PutOwner(item, owner))
+        rights_changes.add(session.database, transaction, rights_changes.PutOwner(item, owner))
 
 
 def _start(session: Context, stream: Stream, place: st.Place, parameters: Values) -> Place:
@@ -112,7 +112,7 @@ def _timestamp_us(session: Context, literal: str) -> int:
 def _with_writer_lock(session: Context, transaction: Transaction) -> Waiting[None]:
     """A group begins or ends at one place of the commit order, and all before it is readable."""
     yield from session.database.transactions.lock_for(transaction, session.block.lock_timeout_ms)
-    yield from session.database.publisher.wait_published(session.database.commits.last_lsn)
+    yield from session.database.commits.wait_readable()
 
 
 def drop_group(session: Context, dropped: st.DropGroup, parameters: Values) -> Waiting[Result]:
@@ -127,7 +127,7 @@ def drop_group(session: Context, dropped: st.DropGroup, parameters: Values) -> W
         groups.drop_group(session.database, transaction, group)
         if session.database.rights.users:
             item = rights.group_item(stream.schema, stream.name, group.name)
-            rights.add(session.database, transaction, rights.Forget(item))
+            rights_changes.add(session.database, transaction, rights_changes.Forget(item))
 
     if dropped.if_exists and not _there_is(session, stream, name):
         session.notices.add(f'consumer group "{name}" does not exist, skipping')
@@ -182,7 +182,7 @@ def seek_group(session: Context, asked: st.SeekGroup, parameters: Values) -> Wai
         return groups.shifts(session.database, stream, committed_lsns(session, stream, group), chosen)
 
     # What was committed before this statement is readable, so it may be skipped.
-    yield from session.database.publisher.wait_published(session.database.commits.last_lsn)
+    yield from session.database.commits.wait_readable()
     if asked.dry_run:
         group = session.access.group(stream, name, session.block.transaction)
         return _moved(plan(session.block.transaction, group))
@@ -211,7 +211,7 @@ def describe_group(session: Context, asked: st.DescribeGroup, parameters: Values
     """DESCRIBE CONSUMER GROUP: its definition and how far it is, a property a row."""
     stream = session.names.stream(asked.stream.parts, asked.stream.position)
     group = session.access.group(stream, text(asked.group, parameters), None, use=False)
-    yield from session.database.publisher.wait_published(session.database.commits.last_lsn)
+    yield from session.database.commits.wait_readable()
     names = [name for name, _ in LIVE_VIEWS["consumer_groups"]]
     row = ask_maybe(
         session.meta,

@@ -35,6 +35,11 @@ class Listening:
         else:
             action(self._hub, self._listener)
 
+    @property
+    def channels(self) -> list[str]:
+        """What the session listens to."""
+        return sorted({*self._listener.channels.copy(), *self._listener.streams.copy()})
+
     def say(self, note: Notification, *, later: bool) -> None:
         """NOTIFY; the same twice in a transaction is said once."""
         if not later:

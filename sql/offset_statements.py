@@ -54,7 +54,7 @@ def _commit(
         lsns, began = position.lsns, position.began
     else:
         # What was committed before this statement is readable, so it may be committed.
-        yield from session.database.publisher.wait_published(session.database.commits.last_lsn)
+        yield from session.database.commits.wait_readable()
     if session.block.begun:
         transaction = session.block.opened()
         check_lsns(session.database, stream, lsns)

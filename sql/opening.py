@@ -47,6 +47,7 @@ class Opened:
         seeks: how often SEEK has moved the group.
         ends: partition -> LSN of its last event within the scan's end.
         changes: whether it is read as ENVELOPE CHANGES.
+        first: a scan that has not been read: for the first reader.
     """
 
     stream: Stream
@@ -54,6 +55,7 @@ class Opened:
     bounds: ScanRange
     committed: Mapping[int, int]
     ends: Mapping[int, int]
+    first: Scan
     seeks: int = 0
     changes: bool = False
 
@@ -63,14 +65,15 @@ class Opened:
         return None if self.group is None else (self.stream.stream_id, self.group.group_id)
 
 
-def open_scan(session: Context, wanted: st.Scan, parameters: Values, pruning: Pruning) -> Waiting[Opened]:
+def open_scan(
+    session: Context, stream: Stream, wanted: st.Scan, parameters: Values, pruning: Pruning
+) -> Waiting[Opened]:
     """Fix what a scan gives.
 
     Raises:
-        UndefinedObject: 42704, no such stream or group. InvalidParameterValue: 22023, no such
+        UndefinedObject: 42704, no such group. InvalidParameterValue: 22023, no such
         partition. Gap: 72000, what it begins with has been trimmed.
     """
-    stream = session.names.stream(wanted.stream.parts, wanted.stream.position)
     group = None
     if wanted.group is not None:
         name = text(wanted.group, parameters)
@@ -103,7 +106,8 @@ def open_scan(session: Context, wanted: st.Scan, parameters: Values, pruning: Pr
     )
     if group is not None and wanted.after is None and group.on_gap == "earliest":
         bounds = _over_gaps(session, stream, bounds)
-    first = session.database.buffers.scan(stream, bounds)
+    changes = wanted.envelope != "json"
+    first = session.database.buffers.scan(stream, bounds, changes=changes)
     if group is not None and wanted.after is None:
         _note_read(session, group, committed)
     elif group is not None:
@@ -111,8 +115,7 @@ def open_scan(session: Context, wanted: st.Scan, parameters: Values, pruning: Pr
         session.positions.void(key, "the latest read of the group began elsewhere, with AFTER")
     # AFTER leaves no read position: it is a look elsewhere, not the group's own way.
     mine = group if wanted.after is None else None
-    changes = wanted.envelope != "json"
-    return Opened(stream, mine, bounds, committed, first.ends, seeks, changes)
+    return Opened(stream, mine, bounds, committed, first.ends, first, seeks, changes)
 
 
 def _passed(session: Context, group: Group | None, committed: Mapping[int, int]) -> dict[int, int]:

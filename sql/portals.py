@@ -2,18 +2,23 @@
 
 Both are one to PostgreSQL, and so they are here: SQL's FETCH takes from a portal that a driver has bound,
 and the protocol describes and executes a cursor that SQL has declared. A portal ends with its
-transaction; a cursor WITH HOLD is kept in memory when its transaction commits (`spool_bytes_max`).
+transaction; a cursor WITH HOLD is kept in the session's spool when its transaction commits.
 Source: docs/design/sql.md, "Cursors".
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from ..engine.errors import DuplicateCursor, InvalidCursorName, ProgramLimitExceeded
 from .results import Batch, Result, ResultColumn
+from .scrolling import Scroll
 from .statement import Statement
+
+
+def _nothing() -> None:
+    """Nothing is kept."""
 
 
 @dataclass(slots=True, eq=False)
@@ -24,8 +29,12 @@ class Portal:
         binary: SQL's FETCH of it gives binary values.
         hold: it outlives its transaction.
         declared: by DECLARE; else a driver's.
-        given: rows taken so far: the place where the cursor stands, after its last row one more.
+        given: rows taken so far: the place of a cursor that goes forward only.
         ours: made in the transaction that is open.
+        scroll: it goes in any direction; `scrolled` is then its place, once it has been started.
+        text: the statement that has made it, where it is not `statement` itself.
+        made_us: when, in microseconds since 1970.
+        free: frees what is kept for it.
     """
 
     statement: Statement
@@ -36,6 +45,11 @@ class Portal:
     result: Result | None = None
     given: int = 0
     ours: bool = True
+    scroll: bool = False
+    scrolled: Scroll | None = None
+    text: str = ""
+    made_us: int = 0
+    free: Callable[[], None] = _nothing
 
     @property
     def columns(self) -> Sequence[ResultColumn]:
@@ -55,6 +69,7 @@ class Portal:
         """Give the rest up."""
         if self.result is not None:
             self.result.close()
+        self.free()
 
 
 class Portals:
@@ -62,10 +77,12 @@ class Portals:
 
     Args:
         portals_max: how many there may be.
+        now_us: the time, in microseconds since 1970.
     """
 
-    def __init__(self, portals_max: int) -> None:
+    def __init__(self, portals_max: int, now_us: Callable[[], int]) -> None:
         self._max = portals_max
+        self._now_us = now_us
         self._portals: dict[str, Portal] = {}
 
     def __iter__(self) -> Iterator[tuple[str, Portal]]:
@@ -100,6 +117,7 @@ class Portals:
                 f"a session cannot keep more than {self._max} portals",
                 hint="Close portals that are no longer needed.",
             )
+        portal.made_us = self._now_us()
         self._portals[name] = portal
 
     def remove(self, name: str) -> None:
@@ -114,15 +132,15 @@ class Portals:
             if portal.declared:
                 self.remove(name)
 
-    def keep_held(self, bytes_max: int) -> None:
+    def keep_held(self, keep_rest: Callable[[Result], None]) -> None:
         """The transaction is about to be committed: what outlives it is kept.
 
         Raises:
-            OutOfMemory: 53200, the rest of a cursor holds more than `bytes_max`.
+            OutOfMemory: 53200, there is no room for it. IoError: 58030, it cannot be written.
         """
         for _, portal in self:
             if portal.hold and portal.result is not None and portal.result.holds_cursor:
-                portal.result.spool(bytes_max)
+                keep_rest(portal.result)
 
     def transaction_ended(self, *, committed: bool) -> None:
         """Portals end with their transaction, but for those that are held and were there at a commit."""

@@ -19,7 +19,7 @@ from ..engine.errors import (
     UndefinedParameter,
 )
 from ..engine.waiting import Waiting
-from . import staged
+from . import read_only, staged
 from .context import Context, Runner
 from .language.parse import Query
 from .results import Result, ResultColumn
@@ -45,7 +45,7 @@ def prepare(session: Context, statement: Statement, parameters: tuple[object, ..
             hint="DEALLOCATE those that are no longer needed.",
         )
     inner = yield from session.parse(facts.inner)
-    if inner.classified.kind not in (Kind.READ, Kind.DML, Kind.OURS):
+    if inner.classified.kind not in (Kind.READ, Kind.DML, Kind.OURS, Kind.CALL):
         raise NotSupported(f"{inner.classified.verb} cannot be prepared")
     inner = inner.declared(tuple(facts.types))
     _ = inner.parameter_types  # Binds it: what is wrong is told now.
@@ -147,6 +147,8 @@ def explain(session: Context, statement: Statement, parameters: tuple[object, ..
     options = [f"{name} {value}".strip() for name, value in facts.options.items() if name != "ANALYZE"]
     words = ["ANALYZE"] * facts.analyze + options
     word = f"EXPLAIN ({', '.join(words)})" if options else " ".join(["EXPLAIN", *words])
+    if facts.analyze:
+        read_only.check(session, inner)
     if facts.analyze and (kind is not Kind.READ or inner.classified.may_write):
         return plan_rows((yield from _analyze_writing(session, inner, parameters, word)))
     if session.block.begun:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 
 import duckdb
 
 from ..engine.errors import LockNotAvailable, NotSupported
 from ..engine.waiting import Waiting
+from . import few_rows
 from .context import Context
 from .names import Key
 from .results import Result, select_tag
@@ -26,9 +28,19 @@ def run(session: Context, statement: Statement, parameters: tuple[object, ...]) 
         return (yield from _run_writing(session, text, parameters))
     if session.block.begun:
         session.block.touched()
+    few = few_rows.kept(statement)
+    result = None if few is None else few.run(session, parameters)
+    return _query(session, statement, parameters) if result is None else result
+
+
+def _query(session: Context, statement: Statement, parameters: tuple[object, ...]) -> Result:
+    text: str = statement.text
+    user_text: str | None = text
     if statement.casts and parameters:
-        return query_result(session, with_casts(text, statement.casts), parameters, None)
-    return query_result(session, text, parameters, text)
+        text, user_text = with_casts(text, statement.casts), None
+    # In process the rows are wanted as Arrow.
+    learn = partial(few_rows.learn, statement, text, user_text) if session.wire else None
+    return query_result(session, text, parameters, user_text, learn)
 
 
 def tables_named(session: Context, text: str) -> Iterator[Key]:

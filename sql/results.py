@@ -17,15 +17,19 @@ import pyarrow as pa
 
 from ..engine import event_rows
 from ..engine.duckdb_errors import translated
-from ..engine.errors import DucktailError, OutOfMemory
+from ..engine.errors import DucktailError
 from ..engine.event_rows import event_batch, rows_in_formats
 from ..engine.log import EVENT_COLUMNS, EVENT_TYPES
 from ..engine.values import copy_rows, datarow
 from ..engine.values.copy_rows import CopyForm
 from ..engine.waiting import Waiting
 
-# Rows that DuckDB gives at a time: 8,192 was the best size when encoding was measured.
-BATCH_ROWS = 8192
+# Rows that DuckDB gives at a time. They are encoded in two halves, each of the best size for that.
+BATCH_ROWS = 16_384
+# Rows that are worth a thread, and that are worth one more.
+INLINE_ROWS_MAX, PART_ROWS_MIN = 1024, 4096
+# Rows that are all there and stay with their result whatever comes.
+READY_ROWS_MAX = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,8 +57,17 @@ class Batch(Protocol):
     def cut(self, start: int, count: int | None) -> Batch:
         """Some of them: `count` from `start`, None for all from there."""
 
+    def turned(self) -> Batch:
+        """The same rows from the last to the first."""
+
     def record_batch(self) -> pa.RecordBatch:
         """The rows as Arrow, in the result's columns."""
+
+    def stored(self) -> tuple[pa.RecordBatch, Callable[[pa.RecordBatch], Batch]]:
+        """All that it is as Arrow, and what makes it of that again."""
+
+    def parts(self) -> Sequence[Batch]:
+        """The rows in parts for threads that encode; none where a thread is not worth its while."""
 
     def datarows(self, types: Sequence[str], formats: Sequence[int], timezone: str) -> bytes | memoryview:
         """The rows as PostgreSQL DataRow messages: `formats` 0 is text, 1 binary, a column each."""
@@ -83,9 +96,24 @@ class ArrowBatch:
         """Some of the rows."""
         return ArrowBatch(self.rows.slice(start, count))
 
+    def turned(self) -> Batch:
+        """The rows from the last to the first."""
+        return ArrowBatch(turned_rows(self.rows))
+
     def record_batch(self) -> pa.RecordBatch:
         """The rows as Arrow."""
         return self.rows
+
+    def stored(self) -> tuple[pa.RecordBatch, Callable[[pa.RecordBatch], Batch]]:
+        """The rows, and how a batch is made of them."""
+        return self.rows, ArrowBatch
+
+    def parts(self) -> Sequence[Batch]:
+        """Two where there are enough rows: what encodes them leaves Python's lock to others."""
+        half = self.row_count // 2
+        if half < PART_ROWS_MIN:
+            return (self,) if self.row_count > INLINE_ROWS_MAX else ()
+        return self.cut(0, half), self.cut(half, None)
 
     def datarows(self, types: Sequence[str], formats: Sequence[int], timezone: str) -> bytes | memoryview:
         """The rows as DataRow messages."""
@@ -136,6 +164,11 @@ class EventBatch:
             self.rows[part], self.lsns[part], self.partitions[part], self.columns, self.types, parted
         )
 
+    def turned(self) -> Batch:
+        """The rows from the last to the first; nobody follows a read that goes back."""
+        rows, lsns, partitions = self.rows[::-1], self.lsns[::-1], self.partitions[::-1]
+        return EventBatch(rows, lsns, partitions, self.columns, self.types)
+
     @property
     def whole(self) -> slice:
         """The rows whose events are whole with them."""
@@ -147,6 +180,25 @@ class EventBatch:
         assert self.types is EVENT_TYPES
         batch = event_batch(self.rows)
         return batch if self.columns is None else batch.select(list(self.columns))
+
+    def stored(self) -> tuple[pa.RecordBatch, Callable[[pa.RecordBatch], Batch]]:
+        """The ready bytes with their places, and how a batch is made of them."""
+        arrays = [
+            pa.array(self.rows, pa.binary()),
+            pa.array(self.lsns, pa.int64()),
+            pa.array(self.partitions, pa.int32()),
+        ]
+        columns, types, parted = self.columns, self.types, self.parted
+
+        def made_again(stored: pa.RecordBatch) -> Batch:
+            rows, lsns, partitions = (column.to_pylist() for column in stored.columns)
+            return EventBatch(rows, lsns, partitions, columns, types, parted)
+
+        return pa.RecordBatch.from_arrays(arrays, ["row", "lsn", "partition"]), made_again
+
+    def parts(self) -> Sequence[Batch]:
+        """None: what is ready is only put together."""
+        return ()
 
     def datarows(self, types: Sequence[str], formats: Sequence[int], timezone: str) -> bytes | memoryview:
         """The rows as DataRow messages: the ready bytes themselves where that is what is asked for."""
@@ -197,6 +249,13 @@ class Source(Protocol):
         """Free what it holds; may be called twice."""
 
 
+class Rest(Source, Protocol):
+    """A place for the rest of a result, from which it is then taken."""
+
+    def fill(self, first: Batch | None, source: Source) -> None:
+        """Keep some rows, and all that a source has left; the source is closed then."""
+
+
 Guard = Callable[[Callable[[], "Batch | None"]], "Batch | None"]
 
 
@@ -238,10 +297,10 @@ class ArrowSource:
         self._batches = iter(())
 
 
-class KeptSource:
-    """Rows that are all in memory."""
+class ReadySource:
+    """Rows that are all there; they are few."""
 
-    detached = True
+    detached = inline = True
 
     def __init__(self, batches: Sequence[Batch]) -> None:
         self._batches = list(reversed(batches))
@@ -345,30 +404,29 @@ class Result:
             self._on_rows(batch)
         return batch
 
+    def when_ended(self, tell: Callable[[bool], None]) -> None:
+        """Tell of the end, as `on_end`; of a result that nobody else is told of."""
+        assert self._on_end is None, "somebody is told of its end"
+        self._on_end = tell
+
     def bind_guard(self, guard: Guard) -> None:
         """Run each fetch within `guard`: the session's own, for errors and cancels."""
         self._guard = guard
 
-    def spool(self, bytes_max: int) -> None:
-        """Take all remaining rows into memory, so that the source is free.
+    def keep_rest(self, rest: Rest) -> None:
+        """Take all remaining rows from the source, so that it is free.
 
         Raises:
-            OutOfMemory: 53200, they hold more than `bytes_max`.
+            DucktailError: there is no room for them, or the statement failed under way; it is void then.
         """
-        kept = [] if self._rest is None else [self._rest]
-        self._rest = None
-        size = sum(batch.size for batch in kept)
-        while (batch := self.source.next(None)) is not None:
-            kept.append(batch)
-            size += batch.size
-            if size > bytes_max:
-                self.close()
-                raise OutOfMemory(
-                    f"an unfinished result is larger than spool_bytes_max, {bytes_max} bytes",
-                    hint="Read it to its end, or close it, before the next statement.",
-                )
-        self.source.close()
-        self.source = KeptSource(kept)
+        try:
+            first, self._rest = self._rest, None
+            rest.fill(first, self.source)
+        except BaseException:
+            rest.close()
+            self.close()
+            raise
+        self.source = rest
 
     def copy_to(self, copy_out: CopyOut) -> None:
         """Its rows are those of a COPY ... TO STDOUT: taken to their end, or not at all."""
@@ -407,9 +465,22 @@ class Result:
         return self._ended
 
 
+def turned_rows(rows: pa.RecordBatch) -> pa.RecordBatch:
+    """Arrow rows from the last to the first."""
+    return rows.take(pa.array(range(rows.num_rows - 1, -1, -1), pa.int64()))
+
+
 def table_result(columns: Sequence[ResultColumn], table: pa.Table, tag: Callable[[int], str]) -> Result:
     """A result whose rows are all there."""
-    return Result(tuple(columns), ArrowSource(iter(table.to_batches(BATCH_ROWS))), tag)
+    batches = table.to_batches(BATCH_ROWS)
+    # Many take their room in the session's spool when another statement comes.
+    few = table.num_rows <= READY_ROWS_MAX
+    source: Source = (
+        ReadySource([ArrowBatch(batch) for batch in batches if batch.num_rows])
+        if few
+        else ArrowSource(iter(batches))
+    )
+    return Result(tuple(columns), source, tag)
 
 
 def select_tag(rows: int) -> str:

@@ -15,7 +15,8 @@ from ..engine.values import datarow
 from ..engine.values.arrow_results import arrow_table
 from ..engine.waiting import Waiting
 from .context import Context
-from .results import BATCH_ROWS, ArrowSource, Result, ResultColumn, select_tag, table_result
+from .plain_batch import PlainBatch
+from .results import BATCH_ROWS, ArrowSource, ReadySource, Result, ResultColumn, select_tag, table_result
 from .text.tokens import tokenize
 
 
@@ -28,7 +29,7 @@ def binding_cursor(session: Context) -> duckdb.DuckDBPyConnection:
         return session.cursor
     if session.names.temporary:
         session.cursors.settle()
-        if session.block.begun:
+        if session.block.whole:
             session.block.touched()
         return session.cursor
     return session.meta
@@ -107,7 +108,15 @@ def bound_with_types(
     try:
         typed = bind(binding_cursor(session), with_nulls(text, types))
     except duckdb.Error:
-        return Bound(found.names, found.types, types, found.writes, found.returns_rows), None
+        # What cannot be texts (`SELECT $1 + 1`) may be numbers.
+        numbers = {name: NUMERIC if type_ == "VARCHAR" else type_ for name, type_ in types.items()}
+        try:
+            if not session.wire or found.names != UNTOLD:
+                raise
+            typed = bind(binding_cursor(session), with_nulls(text, numbers))
+        except duckdb.Error:
+            return Bound(found.names, found.types, types, found.writes, found.returns_rows), None
+        types = numbers
     names = found.names if len(found.names) == len(typed.names) else typed.names
     return Bound(names, typed.types, types, found.writes, found.returns_rows), types
 
@@ -136,18 +145,36 @@ def result_columns(names: Sequence[str], types: Sequence[object]) -> tuple[Resul
     return tuple(ResultColumn(name, type_text(type_)) for name, type_ in zip(names, types, strict=True))
 
 
-def query_result(session: Context, text: str, parameters: Sequence[object], user_text: str | None) -> Result:
+@contextmanager
+def told_in(session: Context, user_text: str | None) -> Iterator[None]:
+    """Within, DuckDB's errors are told as ours, with their place where it ran the user's own text."""
+    try:
+        yield
+    except duckdb.Error as error:
+        if user_text is None:
+            raise translated(error) from error
+        raise placed(session, error, user_text) from error
+
+
+def query_result(
+    session: Context,
+    text: str,
+    parameters: Sequence[object],
+    user_text: str | None,
+    learn: Callable[[Result, pa.Schema], None] | None = None,
+) -> Result:
     """Run a query on the session's cursor; its rows come as the client takes them.
 
     Args:
         text: what DuckDB runs.
         user_text: the same text where it is the user's own, for the places of errors.
+        learn: told of the result, and of Arrow's schema of its rows.
 
     Raises:
         DucktailError: DuckDB's error.
     """
     values = list(parameters) or None
-    try:
+    with told_in(session, user_text):
         relation = session.cursor.sql(text, params=values)
         if relation is None:
             return Result.command("SELECT 0")
@@ -155,11 +182,10 @@ def query_result(session: Context, text: str, parameters: Sequence[object], user
         if session.wire and (wrapped := datarow.wrapped(text, [c.type for c in columns])):
             relation = session.cursor.sql(wrapped, params=values)
         reader = relation.to_arrow_reader(BATCH_ROWS)
-    except duckdb.Error as error:
-        if user_text is None:
-            raise translated(error) from error
-        raise placed(session, error, user_text) from error
-    return Result(columns, ArrowSource(_batches(reader), user_text), select_tag)
+    result = Result(columns, ArrowSource(_batches(reader), user_text), select_tag)
+    if learn is not None:
+        learn(result, reader.schema)
+    return result
 
 
 def _batches(reader: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
@@ -248,15 +274,16 @@ def atomically(session: Context, work: Callable[[], Waiting[Result]]) -> Waiting
 
 def text_rows(columns: Sequence[tuple[str, str]], rows: Sequence[Sequence[object]], tag: str) -> Result:
     """A small result of our own."""
-    names = [name for name, _ in columns]
-    arrays = [
-        pa.array([row[place] for row in rows], type=ARROW.get(type_, pa.string()))
-        for place, (_, type_) in enumerate(columns)
-    ]
-    table = pa.Table.from_arrays(arrays, names=names)
-    return table_result([ResultColumn(*column) for column in columns], table, lambda _: tag)
+    found = tuple(ResultColumn(*column) for column in columns)
+    schema = pa.schema([(column.name, ARROW.get(column.type, pa.string())) for column in found])
+    batch = PlainBatch([tuple(row) for row in rows], tuple(column.type for column in found), schema)
+    return Result(found, ReadySource([batch] if rows else []), lambda _: tag)
 
 
+# What DuckDB calls the one column that it tells where the columns hang on a parameter's type.
+UNTOLD = ("unknown",)
+# What a parameter of no known type is where it must be a number: DuckDB has no numeric without digits.
+NUMERIC = "DECIMAL(38,10)"
 PREPARE = "PREPARE __ducktail_place AS "
 LOSSY = "SET SESSION arrow_lossless_conversion = false"
 KEPT_ROWS = "__ducktail_rows"

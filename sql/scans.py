@@ -29,6 +29,7 @@ from ..engine.errors import (
 from ..engine.log import EVENT_TYPES
 from ..engine.quoting import ident
 from ..engine.scan import Scan
+from ..engine.streams import Stream
 from ..engine.waiting import Waiting
 from . import staged
 from .changes import PairSource, changes_of, columns_of, whole_rows
@@ -106,19 +107,22 @@ def _shapes(session: Context, statement: Statement, query: Query, parameters: Va
     return [shape.bound(found, parameters) for found in _kept_shapes(session, statement, query)]
 
 
-def _open(session: Context, found: Shape, parameters: Values) -> Waiting[Opened]:
-    stream = session.names.stream(found.scan.stream.parts, found.scan.stream.position)
-    narrowed = pruning(found.facts, stream.partitions, parameters) or Pruning()
-    narrowed = within_times(session, found.facts, narrowed, parameters)
-    return (yield from open_scan(session, found.scan, parameters, narrowed))
+def _stream(session: Context, found: Shape) -> Stream:
+    return session.names.stream(found.scan.stream.parts, found.scan.stream.position)
 
 
-def _is_plain(session: Context, found: Shape, parameters: Values) -> bool:
-    """Whether ready rows answer a query: nothing of its WHERE is left for DuckDB to judge."""
-    if found.plain is None or (found.scan.envelope != "json" and not session.wire):
-        return False  # In process typed rows come as Arrow: there is no text to read again.
-    stream = session.names.stream(found.scan.stream.parts, found.scan.stream.position)
-    return pruning(found.facts, stream.partitions, parameters) is not None
+def _open(
+    session: Context, found: Shape, stream: Stream, narrowed: Pruning | None, parameters: Values
+) -> Waiting[Opened]:
+    """Open a shape's scan of a stream, within what its WHERE says (`pruning`)."""
+    narrowed = within_times(session, found.facts, narrowed or Pruning(), parameters)
+    return (yield from open_scan(session, stream, found.scan, parameters, narrowed))
+
+
+def _may_be_plain(session: Context, found: Shape) -> bool:
+    """Whether ready rows answer a query, unless its WHERE leaves something for DuckDB to judge."""
+    # In process typed rows come as Arrow: there is no text to read again.
+    return found.plain is not None and (found.scan.envelope == "json" or session.wire)
 
 
 def is_inline(session: Context, statement: Statement, query: Query) -> bool:
@@ -140,10 +144,13 @@ def run_query(session: Context, statement: Statement, parameters: Values) -> Wai
             hint="Write the statements one after the other, in one transaction.",
         )
     shapes = _shapes(session, statement, query, parameters)
-    if len(shapes) == 1 and _is_plain(session, shapes[0], parameters):
-        plain = yield from _run_plain(session, shapes[0], parameters)
-        check_described(statement, plain)
-        return plain
+    if len(shapes) == 1 and _may_be_plain(session, shapes[0]):
+        stream = _stream(session, shapes[0])
+        narrowed = pruning(shapes[0].facts, stream.partitions, parameters)
+        if narrowed is not None:
+            plain = yield from _run_plain(session, shapes[0], stream, narrowed, parameters)
+            check_described(statement, plain)
+            return plain
     reading = yield from _prepare(session, query, shapes, parameters)
     reading.casts = statement.casts
     try:
@@ -242,13 +249,15 @@ def least(limits: Sequence[st.Number], parameters: Values) -> int | None:
     return min((value for value in values if value is not None), default=None)
 
 
-def _run_plain(session: Context, found: Shape, parameters: Values) -> Waiting[Result]:
+def _run_plain(
+    session: Context, found: Shape, stream: Stream, narrowed: Pruning, parameters: Values
+) -> Waiting[Result]:
     plain = found.plain
     assert plain is not None
     limit = limit_of(plain.limit, parameters)
-    opened = yield from _open(session, found, parameters)
+    opened = yield from _open(session, found, stream, narrowed, parameters)
     tracker = _tracker(session, opened, found)
-    scan = new_scan(session, opened)
+    scan = opened.first
     places = None
     changes = changes_of(session, found.scan)
     columns = EVENT_RESULT
@@ -415,7 +424,9 @@ def _prepare(session: Context, query: Query, shapes: Sequence[Shape], parameters
     """Open the scans of a query and register their relations on the session's cursor."""
     reading = Reading([], query, parameters=parameters)
     for found in shapes:
-        opened = yield from _open(session, found, parameters)
+        stream = _stream(session, found)
+        narrowed = pruning(found.facts, stream.partitions, parameters)
+        opened = yield from _open(session, found, stream, narrowed, parameters)
         name = f"__ducktail_scan_{next(_numbers)}"
         relation = EventRelation(_scanner(session, opened), hidden=found.hidden, changes=opened.changes)
         tracker = _tracker(session, opened, found)

@@ -25,13 +25,12 @@ from ..engine.database import Database
 from ..engine.errors import (
     AdminShutdown,
     DucktailError,
-    InFailedTransaction,
     ProgramLimitExceeded,
 )
 from ..engine.notifications import Notification
 from ..engine.sessions import IDLE, SessionEntry
 from ..engine.waiting import Waiting
-from . import cursor_statements
+from . import cursor_statements, read_only
 from .block import Block
 from .calls import Calls
 from .cursors import Cursors
@@ -43,20 +42,24 @@ from .names import Names
 from .notices import Notice, Notices
 from .portals import Portals
 from .positions import ReadPositions
-from .results import CopyIn, Result
+from .results import CopyIn, ReadySource, Result
 from .rights import permission, visible
 from .rights.access import Access
 from .settings_statements import renew_values, restore_values, set_variable
 from .statement import Statement
 from .text.classified import Kind
+from .together import Many, text_of_many
 from .transaction_statements import ENDINGS
 from .variables import Variables
 
 T = TypeVar("T")
 
 # Statements kept parsed in a session, by text: drivers repeat theirs. A parsed statement is a few
-# kilobytes.
+# kilobytes; what a long text would hold is not worth it.
 STATEMENTS_KEPT = 256
+KEPT_TEXT_CHARS_MAX = 16 * 1024
+# Where a statement keeps the one for many executions of it.
+MANY = "many"
 # How long a session that is told to let go of its cursors may take.
 LET_GO_S = 30.0
 
@@ -103,7 +106,7 @@ class Session:
         self.positions = ReadPositions()
         self.notices = Notices()
         self.prepared: dict[str, Statement] = {}
-        self.portals = Portals(bounds.portals_max)
+        self.portals = Portals(bounds.portals_max, database.clock.now_us)
         self.listening = Listening(database.notifications, self._overrun)
         self.on_ended: Callable[[DucktailError], None] | None = None
         self._statements: dict[tuple[str, tuple[int, ...], int], Statement] = {}
@@ -195,7 +198,7 @@ class Session:
         if found is None or self.block.ddl:
             with self.looking():
                 found = prepare(self, text, tuple(oids))
-            if self.block.ddl or found.classified.kind is Kind.CURSOR:
+            if self.block.ddl or found.classified.kind is Kind.CURSOR or len(text) > KEPT_TEXT_CHARS_MAX:
                 # What this transaction has changed is nobody else's yet, and may never be; a cursor
                 # that was made again under its name is another.
                 return found
@@ -212,12 +215,20 @@ class Session:
         """
         return (yield from self.calls.run(lambda: self._execute(statement, parameters)))
 
+    def many(self, statement: Statement) -> Waiting[Many | None]:
+        """What runs many executions of a statement at once; None where nothing does."""
+        if MANY not in statement.plans:
+            plain = yield from self.parse(statement.text)
+            text = text_of_many(plain)
+            types = plain.parameter_types if text is not None else ()
+            statement.plans[MANY] = None if text is None else Many((yield from self.parse(text)), types)
+        found = statement.plans[MANY]
+        return found if isinstance(found, Many) else None
+
     def _execute(self, statement: Statement, parameters: Sequence[object]) -> Waiting[Result]:
         kind = statement.classified.kind
-        if self.block.broken and kind is not Kind.TRANSACTION:
-            raise InFailedTransaction(
-                "current transaction is aborted, commands ignored until end of transaction block"
-            )
+        if statement.classified.verb not in ENDINGS:
+            self.block.check_sound()
         if kind is Kind.CURSOR:
             portal = cursor_statements.named(self, statement)
             self.cursors.settle(None if portal is None else portal.result)
@@ -226,10 +237,12 @@ class Session:
             self.cursors.settle()
         self._catch_up()
         permission.check(self, statement, parameters)
+        read_only.check(self, statement)
         result: Result = yield from RUNNERS[kind](self, statement, tuple(parameters))
         if not result.ended and result.columns is not None:
             self.cursors.giving(result)
-            result.bind_guard(self.calls.fetch)
+            if not isinstance(result.source, ReadySource):
+                result.bind_guard(self.calls.fetch)
         return result
 
     def kept(self, result: Result) -> None:
@@ -278,10 +291,14 @@ class Session:
         self.block.check_whole()
         return (yield from work())
 
-    def begin_implicit(self) -> Waiting[None]:
-        """What follows, up to `commit_implicit`, is one transaction (unless it says BEGIN itself)."""
+    def begin_implicit(self, *, piped: bool = False) -> Waiting[None]:
+        """What follows, up to `commit_implicit`, is one transaction (unless it says BEGIN itself).
+
+        Args:
+            piped: it is the statements up to a Sync, which are in no transaction block to PostgreSQL.
+        """
         if not self.block.begun:
-            self.block.begin(implicit=True)
+            self.block.begin(implicit=True, piped=piped)
         return
         yield
 
@@ -323,6 +340,7 @@ class Session:
             self.listening.close()
             self.frames.close()
             self.cursors.close()
+            self.cursors.spool.close()
         return
         yield
 
@@ -384,7 +402,7 @@ class Session:
 
     def _is_temporary(self, name: str) -> bool:
         """Whether the session has a temporary table of this name now."""
-        if self.block.begun:
+        if self.block.whole:
             self.block.touched()
         row = ask_maybe(
             self.cursor,
@@ -425,7 +443,7 @@ class Session:
                 self.frames.mend()
 
     def _committing(self) -> None:
-        self.portals.keep_held(self.database.settings.spool_bytes_max)
+        self.portals.keep_held(self.cursors.keep_rest)
         self.cursors.drop_result()
 
     def _transaction_ended(self, committed: bool) -> None:

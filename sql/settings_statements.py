@@ -22,15 +22,18 @@ from ..engine.quoting import ident, literal
 from ..engine.settings import ShownSetting, told_everybody
 from ..engine.table import RESERVED_PREFIX
 from ..engine.waiting import Waiting
+from . import read_only
 from .context import Context
 from .names import OURS
 from .results import Result, ResultColumn, table_result
-from .running import query_result
+from .running import query_result, text_rows
 from .statement import Statement
 from .text.classified import SettingFacts
-from .variables import VARIABLES, Variable, variable
+from .variables import READ_ONLY, VARIABLES, Variable, variable
 
 TEXT = "VARCHAR"
+# What sets where names are looked up.
+PATHS = frozenset({"search_path", "schema"})
 # Of SHOW ALL: PostgreSQL's, and where a value comes from.
 ALL_COLUMNS = ("name", "setting", "description", "source")
 
@@ -48,7 +51,7 @@ def set_variable(session: Context, name: str, values: tuple[str, ...] | None, *,
             raise InsufficientPrivilege(
                 f'setting "{name}" cannot be changed', hint="SHOW ALL lists the settings of a session."
             ) from error
-        if any(item.name == name.lower() for item in _of_the_server(session)):
+        if any(item.name == name.lower() for item in of_the_server(session)):
             raise CantChangeRuntimeParam(
                 f'setting "{name}" cannot be changed now', hint="It is set where the server is started."
             ) from error
@@ -58,7 +61,10 @@ def set_variable(session: Context, name: str, values: tuple[str, ...] | None, *,
         value = session.variables.defaults[key]
     else:
         value = found.read(found.name, values)
-    apply_value(session, key, value, local=local)
+    if key == READ_ONLY:
+        read_only.choose(session, read_only=value == "on")
+    else:
+        apply_value(session, key, value, local=local)
 
 
 def _duckdb_setting(session: Context, name: str) -> str | None:
@@ -74,12 +80,12 @@ def apply_value(session: Context, key: str, value: str, *, local: bool) -> None:
         DucktailError: DuckDB refuses it.
     """
     found = VARIABLES[key]
-    if key in ("search_path", "schema"):
+    if key in PATHS:
         _check_path(session, value)
     if found.duckdb is not None:
         _set_in_duckdb(session, found, value)
     session.changed(key, value, report=found.report, local=local)
-    if key in ("search_path", "schema"):
+    if key in PATHS:
         session.names.path = _path(value) or ("main",)
         other = "schema" if key == "search_path" else "search_path"
         shown = session.names.path[0] if other == "schema" else value
@@ -149,7 +155,7 @@ def _set(session: Context, facts: SettingFacts) -> Result:
 def _reset(session: Context, facts: SettingFacts) -> Result:
     if facts.name == "all":
         for key, value in session.variables.defaults.items():
-            if session.variables.values[key] != value:
+            if session.variables.values[key] != value and key != READ_ONLY:
                 apply_value(session, key, value, local=False)
     else:
         set_variable(session, facts.name, None, local=False)
@@ -160,12 +166,12 @@ def _show(session: Context, facts: SettingFacts) -> Result:
     if facts.name == "all":
         found = [(v.name, session.variables.shown(v.name), v.about, session.variables.source(v.name))
                  for v in VARIABLES.values()]  # fmt: skip
-        found += [(item.name, item.setting, item.about, item.source) for item in _of_the_server(session)]
+        found += [(item.name, item.setting, item.about, item.source) for item in of_the_server(session)]
         found.sort(key=lambda row: row[0].lower())
         table = pa.table(dict(zip(ALL_COLUMNS, zip(*found, strict=True), strict=True)))
         return table_result([ResultColumn(name, TEXT) for name in ALL_COLUMNS], table, lambda _: "SHOW")
     name, value = _shown(session, facts.name)
-    return table_result([ResultColumn(name, TEXT)], pa.table({name: [value]}), lambda _: "SHOW")
+    return text_rows([(name, TEXT)], [(value,)], "SHOW")
 
 
 def _shown(session: Context, asked: str) -> tuple[str, str]:
@@ -177,7 +183,7 @@ def _shown(session: Context, asked: str) -> tuple[str, str]:
     try:
         found = variable(asked)
     except UndefinedObject:
-        served = [item.setting for item in _of_the_server(session) if item.name == asked.lower()]
+        served = [item.setting for item in of_the_server(session) if item.name == asked.lower()]
         value = served[0] if served else _duckdb_setting(session, asked)
         if value is None:
             raise
@@ -185,7 +191,7 @@ def _shown(session: Context, asked: str) -> tuple[str, str]:
     return found.name, session.variables.shown(found.name)
 
 
-def _of_the_server(session: Context) -> tuple[ShownSetting, ...]:
+def of_the_server(session: Context) -> tuple[ShownSetting, ...]:
     """The server's settings as far as the session is told of them."""
     rows = session.database.shown_settings
     return rows if session.access.superuser else told_everybody(rows)
@@ -263,6 +269,16 @@ def run(session: Context, statement: Statement, parameters: tuple[object, ...]) 
         return _set_variable(session, statement)
     return VERBS[statement.classified.verb](session, facts)
     yield
+
+
+def is_inline(statement: Statement) -> bool:
+    """Whether it takes no DuckDB work: SHOW and SET of what is the session's own."""
+    facts = statement.classified.setting
+    found = None if facts is None else VARIABLES.get(facts.name.lower())
+    if found is None:
+        return False
+    own = found.duckdb is None and found.name.lower() not in PATHS
+    return statement.classified.verb == "SHOW" or (own and statement.classified.verb in ("SET", "RESET"))
 
 
 def shown_columns(session: Context, statement: Statement) -> tuple[ResultColumn, ...] | None:

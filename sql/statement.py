@@ -10,6 +10,9 @@ from ..engine.values.pgtypes import pg_type
 from .results import Result, ResultColumn
 from .text.classified import Classified
 
+# Under which a statement keeps the columns that it has answered as it was described.
+CHECKED = "checked"
+
 
 @dataclass(frozen=True, slots=True)
 class Description:
@@ -116,10 +119,15 @@ def check_described(statement: Statement, result: Result) -> None:
     Raises:
         NotSupported: 0A000.
     """
+    columns = result.columns
+    if statement.described is None or columns is statement.plans.get(CHECKED):
+        return
     told, given = (
         None if columns is None else [(c.name, pg_type(c.type).oid) for c in columns]
         for columns in (statement.described, result.columns)
     )
-    if told is not None and told != given:
+    if told != given:
         result.close()
         raise NotSupported("cached plan must not change result type", hint="Prepare the statement again.")
+    # The same columns, not those that are like them: that is told at once.
+    statement.plans[CHECKED] = columns

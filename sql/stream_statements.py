@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ..engine import alterations, definitions, rights
+from ..engine import alterations, definitions
 from ..engine.asking import ask_maybe
 from ..engine.errors import (
     ActiveTransaction,
@@ -16,7 +15,6 @@ from ..engine.errors import (
 from ..engine.log import EVENT_COLUMNS
 from ..engine.storage.schema import LIVE_VIEWS
 from ..engine.streams import DEFAULT_BUFFER_BYTES, DEFAULT_RETENTION_US, Stream
-from ..engine.transaction import Transaction
 from ..engine.waiting import Waiting
 from .context import Context
 from .language import statements as st
@@ -98,28 +96,14 @@ def create_stream(session: Context, made: st.CreateStream, parameters: Values) -
         )
     spec = _spec(made, schema, name, key)
     yield from definitions.create_stream(
-        session.database, session.id, session.cursor, spec, session.block.lock_timeout_ms
+        session.database,
+        session.id,
+        session.cursor,
+        spec,
+        session.block.lock_timeout_ms,
+        session.access.owner,
     )
-    owner = session.access.owner
-    if owner is not None:
-        yield from _change_rights(session, [rights.PutOwner(rights.relation(schema, name), owner)])
     return Result.command("CREATE STREAM")
-
-
-def _change_rights(session: Context, changes: Sequence[rights.Change]) -> Waiting[None]:
-    """Owner and grants follow a stream, whose own transaction is over.
-
-    Where the process ends in between, a new stream is the superusers' alone, and a dropped one's rights are
-    void as soon as its name is given again.
-    """
-
-    def work(transaction: Transaction) -> Waiting[None]:
-        yield from session.database.transactions.lock_for(transaction, session.block.lock_timeout_ms)
-        for change in changes:
-            rights.add(session.database, transaction, change)
-
-    if changes:
-        yield from session.block.unit(work)
 
 
 def _spec(made: st.CreateStream, schema: str, name: str, key: tuple[str, ...]) -> definitions.StreamSpec:
@@ -169,13 +153,6 @@ def rename_stream(session: Context, asked: st.RenameStream, parameters: Values) 
     yield from alterations.rename_stream(
         session.database, session.id, session.cursor, stream, asked.new, session.block.lock_timeout_ms
     )
-    yield from _change_rights(
-        session,
-        [
-            rights.Rename(item, rights.Item(item.kind, item.schema, asked.new.lower(), item.group))
-            for item in session.access.rights.about(stream.schema, stream.name)
-        ],
-    )
     return Result.command("ALTER STREAM")
 
 
@@ -190,8 +167,6 @@ def drop_stream(session: Context, dropped: st.DropStream, parameters: Values) ->
     yield from definitions.drop_stream(
         session.database, session.id, session.cursor, stream, dropped.cascade, session.block.lock_timeout_ms
     )
-    about = session.access.rights.about(stream.schema, stream.name)
-    yield from _change_rights(session, [rights.Forget(item) for item in about])
     return Result.command("DROP STREAM")
 
 
@@ -295,7 +270,7 @@ def show(session: Context, asked: st.Statement, parameters: Values) -> Waiting[R
     if isinstance(asked, st.ShowStreams) and asked.like is not None:
         where.append("stream_name ILIKE $1")
         values.append(asked.like)
-    yield from session.database.publisher.wait_published(session.database.commits.last_lsn)
+    yield from session.database.commits.wait_readable()
     condition = f" WHERE {' AND '.join(where)}" if where else ""
     sql = f"SELECT {', '.join(shown.columns)} FROM ducktail.{shown.view}{condition}"
     table = session.meta.sql(sql, params=values or None).to_arrow_table()
@@ -323,7 +298,7 @@ def show_read_position(session: Context, asked: st.ShowReadPosition, parameters:
 def describe_stream(session: Context, asked: st.DescribeStream, parameters: Values) -> Waiting[Result]:
     """DESCRIBE STREAM: its definition, a property a row."""
     stream = session.names.stream(asked.stream.parts, asked.stream.position)
-    yield from session.database.publisher.wait_published(session.database.commits.last_lsn)
+    yield from session.database.commits.wait_readable()
     names = [name for name, _ in LIVE_VIEWS["streams"]]
     row = ask_maybe(
         session.meta,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -11,7 +11,7 @@ from ..engine.buffer import StreamBuffer
 from ..engine.values.copy_rows import CopyForm
 from .context import Context
 from .opening import Opened
-from .results import ArrowBatch, Batch
+from .results import ArrowBatch, Batch, turned_rows
 
 
 class Tracker:
@@ -119,10 +119,23 @@ class TrackedBatch:
         """Some of the rows."""
         return TrackedBatch(self.rows.slice(start, count), self.hidden, self.pairs)
 
+    def turned(self) -> Batch:
+        """The rows from the last to the first."""
+        return TrackedBatch(turned_rows(self.rows), self.hidden, self.pairs)
+
     def record_batch(self) -> pa.RecordBatch:
         """The rows as Arrow, as the client gets them."""
         places = [place for place in range(self.rows.num_columns) if place != self.hidden]
         return self.rows.select(places)
+
+    def stored(self) -> tuple[pa.RecordBatch, Callable[[pa.RecordBatch], Batch]]:
+        """The rows with the hidden column, and how a batch is made of them."""
+        hidden, pairs = self.hidden, self.pairs
+        return self.rows, lambda rows: TrackedBatch(rows, hidden, pairs)
+
+    def parts(self) -> Sequence[Batch]:
+        """As those of Arrow batches are."""
+        return ArrowBatch(self.record_batch()).parts()
 
     def datarows(self, types: Sequence[str], formats: Sequence[int], timezone: str) -> bytes | memoryview:
         """The rows as DataRow messages."""

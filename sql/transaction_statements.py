@@ -11,9 +11,12 @@ from collections.abc import Callable
 
 from ..engine.errors import NoActiveTransaction, NotSupported
 from ..engine.waiting import Waiting
+from . import read_only
 from .context import Context
 from .results import Result
+from .settings_statements import set_variable
 from .statement import Statement
+from .variables import DEFAULT_READ_ONLY
 
 
 def _check_modes(statement: Statement) -> None:
@@ -24,8 +27,6 @@ def _check_modes(statement: Statement) -> None:
             "isolation level SERIALIZABLE is not supported",
             hint="Transactions run in snapshot isolation: REPEATABLE READ.",
         )
-    if facts.read_only:
-        raise NotSupported("read-only transactions are not supported")
     if facts.chain:
         raise NotSupported("AND CHAIN is not supported", hint="Say BEGIN again.")
 
@@ -40,14 +41,16 @@ def _begin(session: Context, statement: Statement) -> Waiting[Result]:
         )
     else:
         session.block.begin()
+    _take_mode(session, statement)
     return Result.command("BEGIN")
     yield
 
 
 def _commit(session: Context, statement: Statement) -> Waiting[Result]:
     _check_modes(statement)
-    if not session.block.begun:
+    if not session.block.begun or session.block.implicit:
         _no_transaction(session)
+    if not session.block.begun:
         return Result.command("COMMIT")
     if session.block.broken:
         session.block.rollback()
@@ -58,10 +61,10 @@ def _commit(session: Context, statement: Statement) -> Waiting[Result]:
 
 def _rollback(session: Context, statement: Statement) -> Waiting[Result]:
     _check_modes(statement)
+    if not session.block.begun or session.block.implicit:
+        _no_transaction(session)
     if session.block.begun:
         session.block.rollback()
-    else:
-        _no_transaction(session)
     return Result.command("ROLLBACK")
     yield
 
@@ -97,8 +100,30 @@ def _rollback_to(session: Context, statement: Statement) -> Waiting[Result]:
     yield
 
 
+def _take_mode(session: Context, statement: Statement) -> None:
+    facts = statement.classified.transaction
+    assert facts is not None
+    if facts.read_only is not None:
+        read_only.choose(session, read_only=facts.read_only)
+
+
 def _set(session: Context, statement: Statement) -> Waiting[Result]:
     _check_modes(statement)
+    if not session.block.begun:
+        session.notices.add(
+            "SET TRANSACTION can only be used in transaction blocks", severity="WARNING", sqlstate="25P01"
+        )
+    _take_mode(session, statement)
+    return Result.command("SET")
+    yield
+
+
+def _set_characteristics(session: Context, statement: Statement) -> Waiting[Result]:
+    _check_modes(statement)
+    facts = statement.classified.transaction
+    assert facts is not None
+    if facts.read_only is not None:
+        set_variable(session, DEFAULT_READ_ONLY, ("on" if facts.read_only else "off",), local=False)
     return Result.command("SET")
     yield
 
@@ -111,7 +136,7 @@ VERBS: dict[str, Callable[[Context, Statement], Waiting[Result]]] = {
     "RELEASE": _release,
     "ROLLBACK TO": _rollback_to,
     "SET TRANSACTION": _set,
-    "SET SESSION CHARACTERISTICS": _set,
+    "SET SESSION CHARACTERISTICS": _set_characteristics,
 }
 # What still may be said in a failed block.
 ENDINGS = frozenset({"COMMIT", "ROLLBACK", "ROLLBACK TO"})

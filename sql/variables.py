@@ -27,6 +27,10 @@ UNITS = ((86_400_000, "d"), (3_600_000, "h"), (60_000, "min"), (1000, "s"))
 TRUE_WORDS = frozenset({"on", "true", "yes", "1", "t", "y"})
 FALSE_WORDS = frozenset({"off", "false", "no", "0", "f", "n"})
 
+# Whether the open transaction is read-only, and whether a new one is.
+READ_ONLY = "transaction_read_only"
+DEFAULT_READ_ONLY = "default_transaction_read_only"
+
 Reader = Callable[[str, tuple[str, ...]], str]
 
 
@@ -186,11 +190,12 @@ VARIABLES: dict[str, Variable] = {
         Variable("is_superuser", "on", _fixed, "fixed", report=True),
         Variable("session_authorization", "", _fixed, "the user of the session", report=True),
         Variable("in_hot_standby", "off", _fixed, "fixed", report=True),
-        Variable("default_transaction_read_only", "off", _boolean_only("off"), "off only", report=True),
-        Variable("transaction_read_only", "off", _boolean_only("off"), "off only"),
+        Variable(DEFAULT_READ_ONLY, "off", _boolean, "transactions write nothing", report=True),
+        Variable(READ_ONLY, "off", _boolean, "the open transaction writes nothing"),
         Variable("default_transaction_isolation", "repeatable read", _isolation, "snapshot isolation"),
         Variable("transaction_isolation", "repeatable read", _isolation, "snapshot isolation"),
-        Variable("transaction_deferrable", "off", _boolean_only("off"), "off only"),
+        Variable("default_transaction_deferrable", "off", _boolean, "no effect: it is for SERIALIZABLE"),
+        Variable("transaction_deferrable", "off", _boolean, "no effect: it is for SERIALIZABLE"),
         Variable("max_identifier_length", "63", _fixed, "what clients expect; names may be longer"),
         Variable("row_security", "on", _boolean, "no effect: there are no row policies"),
         Variable("synchronous_commit", "on", _boolean_only("on"), "on only"),
@@ -282,8 +287,20 @@ class Variables:
         if local and key not in self._local:
             self._local[key] = self.values[key]
         self.values[key] = value
+        if key == DEFAULT_READ_ONLY and self._at_begin is None:
+            self.values[READ_ONLY] = value
         if report:
             self._changes[VARIABLES[key].name] = value
+
+    def check(self, name: str, values: tuple[str, ...] | None) -> None:
+        """Refuse what SET would refuse.
+
+        Raises:
+            UndefinedObject: 42704. InvalidParameterValue: 22023. CantChangeRuntimeParam: 55P02.
+        """
+        found = variable(name)
+        if values is not None:
+            found.read(found.name, values)
 
     def started(self) -> None:
         """The session has begun: what it was begun with are its defaults, and no news."""
@@ -305,9 +322,13 @@ class Variables:
         """The block is over: the values that settings must have now."""
         before, self._at_begin = self._at_begin, None
         local, self._local = self._local, {}
+        found = {**self.values, **local} if local else {}
         if not committed and before is not None:
-            return before
-        return {**self.values, **local} if local else {}
+            found = before
+        # Each transaction begins as the default says.
+        self.values[READ_ONLY] = found.get(DEFAULT_READ_ONLY, self.values[DEFAULT_READ_ONLY])
+        found.pop(READ_ONLY, None)
+        return found
 
     def take_changes(self) -> dict[str, str]:
         """Reported settings that have changed since the last time."""

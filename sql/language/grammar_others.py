@@ -159,13 +159,15 @@ def create_user(g: Grammar) -> Statement:
 
 
 def alter_user(g: Grammar) -> Statement:
-    """ALTER USER u [WITH] [PASSWORD '...'] [SUPERUSER | NOSUPERUSER]"""
+    """ALTER USER u { [WITH] [PASSWORD '...'] [SUPERUSER | NOSUPERUSER] | RENAME TO v }"""
     name = g.simple_name("the name of the user")
+    if g.accept("RENAME", "TO"):
+        return AlterUser(name, new=g.simple_name("the new name of the user"))
     g.accept("WITH")
     password = _password(g) if g.accept("PASSWORD") else None
     superuser = _superuser(g)
     if password is None and superuser is None:
-        raise g.expected("PASSWORD '...', SUPERUSER or NOSUPERUSER")
+        raise g.expected("PASSWORD '...', SUPERUSER, NOSUPERUSER or RENAME TO")
     return AlterUser(name, password, superuser)
 
 

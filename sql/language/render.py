@@ -242,7 +242,8 @@ def _grant(s: Grant) -> str:
 
 def _alter_user(s: AlterUser) -> str:
     superuser = {True: "SUPERUSER", False: "NOSUPERUSER", None: ""}[s.superuser]
-    return _words(f"ALTER USER {ident(s.name)}", _clause("PASSWORD", s.password), superuser)
+    renamed = "" if s.new is None else f"RENAME TO {ident(s.new)}"
+    return _words(f"ALTER USER {ident(s.name)}", _clause("PASSWORD", s.password), superuser, renamed)
 
 
 def _kind(topic: bool) -> str:

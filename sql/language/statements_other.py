@@ -128,11 +128,16 @@ class CreateUser(Statement):
 
 @dataclass(frozen=True, slots=True)
 class AlterUser(Statement):
-    """ALTER USER name; None leaves a thing as it is."""
+    """ALTER USER name; None leaves a thing as it is.
+
+    Args:
+        new: of RENAME TO, which stands alone.
+    """
 
     name: str
     password: str | None = field(default=None, repr=False)
     superuser: bool | None = None
+    new: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

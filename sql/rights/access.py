@@ -20,8 +20,8 @@ from ...engine.rights import (
     group_item,
     relation,
     schema_item,
-    seen_by,
 )
+from ...engine.rights_changes import seen_by
 from ...engine.streams import Group, Stream
 from ...engine.transaction import Transaction
 
@@ -30,6 +30,8 @@ TEMPORARY = "temp"
 OURS = "ducktail"
 # What everybody sees: the schema that a new session is in.
 MAIN = "main"
+# The key of a user who has been dropped: no name that a person types is this.
+GONE = "\x1f"
 
 
 class Access:
@@ -44,6 +46,8 @@ class Access:
         self, database: Database, account: str | None, transaction: Callable[[], Transaction | None]
     ) -> None:
         self.account = account
+        found = None if account is None else seen_by(database, transaction()).users.get(account.lower())
+        self._number = 0 if found is None else found.number
         # The rights that the session's cursors were told of last (visible.py).
         self.told: Rights | None = None
         self._database = database
@@ -56,8 +60,20 @@ class Access:
 
     @property
     def user(self) -> str:
-        """The account's key; empty for the database's owner."""
-        return "" if self.account is None else self.account.lower()
+        """The user's key; empty for the database's owner."""
+        if self.account is None:
+            return ""
+        found = self._found()
+        return GONE if found is None else found.key
+
+    def _found(self) -> User | None:
+        """The user whose session it is, by whatever name; another who has got his is not he."""
+        assert self.account is not None
+        users = self.rights.users
+        found = users.get(self.account.lower())
+        if found is None or found.number != self._number:
+            found = next((user for user in users.values() if user.number == self._number), None)
+        return found
 
     @property
     def known(self) -> User | None:
@@ -68,7 +84,7 @@ class Access:
         """
         if self.account is None:
             return None
-        found = self.rights.users.get(self.user)
+        found = self._found()
         if found is None:
             raise InvalidAuthorization(f'user "{self.account}" does not exist any more')
         return found

@@ -15,6 +15,8 @@ from typing import Any
 import duckdb
 
 from ...engine.asking import ask
+from ...engine.errors import ProgramLimitExceeded
+from .lean import lean
 
 Path = tuple[str, ...]
 
@@ -22,6 +24,8 @@ SELECT = frozenset({"select"})
 # Wraps DML, so that it is a query to the parser.
 _WRAPPED = "WITH __ducktail_written AS ({text}) SELECT 1"
 WRAPPED_AT = _WRAPPED.index("{text}")
+# The tree in DuckDB's JSON; Python takes about 15 times as much for it.
+TREE_BYTES_MAX = 32 << 20
 # An end of line: the text may end in a comment.
 _END = "\n"
 
@@ -56,6 +60,8 @@ class Named:
         functions: of all kinds but those in `table_functions`.
         sequences: arguments of nextval and the like; None for one that is not written out.
         types: of casts.
+        type_texts: of types that stand in strings (`make_type('INT')`); None for one that is not
+            written out.
         special: SHOW TABLES and its like, by the name that DuckDB gives them.
         files: whether a COPY stands in it.
     """
@@ -65,11 +71,16 @@ class Named:
     table_functions: set[Path] = field(default_factory=set)
     sequences: list[str | None] = field(default_factory=list)
     types: set[Path] = field(default_factory=set)
+    type_texts: list[str | None] = field(default_factory=list)
     special: list[str] = field(default_factory=list)
     files: bool = False
 
 
-_SEQUENCES = frozenset({"nextval", "currval", "setval"})
+SEQUENCES = frozenset({"nextval", "currval", "setval"})
+# Functions that take names of types in a string -> which of their arguments it is.
+TYPE_TEXTS = {
+    "make_type": 0, "from_json": 1, "from_json_strict": 1, "json_transform": 1, "json_transform_strict": 1,
+}  # fmt: skip
 
 
 def named_in_query(cursor: duckdb.DuckDBPyConnection, text: str) -> Named:
@@ -77,8 +88,17 @@ def named_in_query(cursor: duckdb.DuckDBPyConnection, text: str) -> Named:
 
     Raises:
         NotAnalysed: the parser gives no tree.
+        ProgramLimitExceeded: 54000, it is too large to be looked through.
     """
-    tree = json.loads(ask(cursor, "SELECT json_serialize_sql($1)", [text])[0])
+    text = lean(text)
+    sql = "SELECT if(strlen(tree) <= $2, tree, NULL) FROM (SELECT json_serialize_sql($1) AS tree)"
+    (found_tree,) = ask(cursor, sql, [text, TREE_BYTES_MAX])
+    if found_tree is None:
+        raise ProgramLimitExceeded(
+            "the statement is too large to be told what it reads",
+            hint="COPY takes rows in any number, and a parameter a list of any length.",
+        )
+    tree = json.loads(found_tree)
     if tree["error"]:
         raise NotAnalysed(tree["error_message"], syntax=tree.get("error_type") == "parser")
     found = Named()
@@ -213,8 +233,11 @@ class _Walk:
     def _function(self, node: dict[str, Any]) -> None:
         path = _path(node, "function_name")
         self._found.functions.add(path)
-        if path[-1].lower() in _SEQUENCES:
-            self._found.sequences.append(_constant(node))
+        name = path[-1].lower()
+        if name in SEQUENCES:
+            self._found.sequences.append(_constant(node, 0))
+        if name in TYPE_TEXTS:
+            self._found.type_texts.append(_constant(node, TYPE_TEXTS[name]))
 
     def _place(self, node: dict[str, Any]) -> int | None:
         offset = node.get("query_location")
@@ -231,11 +254,11 @@ def _path(node: dict[str, Any], name: str) -> Path:
     return (str(node[name]),)
 
 
-def _constant(call: dict[str, Any]) -> str | None:
-    """The first argument, where it is a string that is written out."""
+def _constant(call: dict[str, Any], number: int) -> str | None:
+    """An argument, where it is a string that is written out."""
     arguments = call.get("arguments") or call.get("children") or []
-    first = arguments[0] if arguments else {}
-    literal = (first.get("expression") or first).get("literal") or {}
+    found = arguments[number] if number < len(arguments) else {}
+    literal = (found.get("expression") or found).get("literal") or {}
     text = literal.get("text")
     return text if isinstance(text, str) and literal.get("kind") == "STRING" else None
 
@@ -250,5 +273,3 @@ _RULES = {
     "TABLE_FUNCTION": _Walk.table_function,
     "SHOW_REF": _Walk.show,
 }
-
-

@@ -10,10 +10,12 @@ from collections.abc import Callable, Sequence
 import duckdb
 
 from ...engine import rights as r
+from ...engine import rights_changes as edit
 from ...engine.duckdb_errors import translated
 from ...engine.errors import (
     InsufficientPrivilege,
     InvalidSchemaName,
+    NotSupported,
     UndefinedObject,
     UndefinedTable,
 )
@@ -24,13 +26,12 @@ from ..results import Result
 from ..running import atomically
 from ..statement import Statement
 from ..text.classified import Classified, DdlFacts, Name
-from ..text.tokens import STRING
 from .reach import Reach, no_table
+from .words import named_in_words, named_types
 
 # What shares the names of tables.
 _RELATIONS = frozenset({"TABLE", "VIEW"})
 _KINDS = {"SEQUENCE": r.SEQUENCE, "TYPE": r.TYPE, "MACRO": r.MACRO}
-_SEQUENCE_CALLS = frozenset({"NEXTVAL", "CURRVAL", "SETVAL"})
 
 
 # Who may.
@@ -48,7 +49,7 @@ def check(session: Context, classified: Classified) -> None:
         return
     _CHECKS[facts.verb](session, facts)
     _check_schemas(session, classified)
-    _check_sequences(session, classified)
+    _check_calls(session, classified)
 
 
 def skips(session: Context, facts: DdlFacts) -> bool:
@@ -98,9 +99,7 @@ def _may_create(session: Context, schema: str) -> None:
 
 def no_create(schema: str) -> InsufficientPrivilege:
     """The error of somebody who may not make things in a schema."""
-    return InsufficientPrivilege(
-        f'permission denied for schema "{schema}"', detail="It wants CREATE on it."
-    )
+    return InsufficientPrivilege(f'permission denied for schema "{schema}"', detail="It wants CREATE on it.")
 
 
 def _change(session: Context, facts: DdlFacts) -> None:
@@ -150,11 +149,15 @@ def _own(session: Context, item: r.Item, what: str) -> None:
 def _table_of_index(session: Context, name: Name) -> Name | None:
     """The table that an index is on; None for one that is not there."""
     schema, index = session.names.made_key(name)
-    row = session.names.cursor().execute(
-        "SELECT schema_name, table_name FROM duckdb_indexes() WHERE database_name = $1 "
-        "AND lower(schema_name) = $2 AND lower(index_name) = $3",
-        [session.database.catalog_name, schema, index],
-    ).fetchone()
+    row = (
+        session.names.cursor()
+        .execute(
+            "SELECT schema_name, table_name FROM duckdb_indexes() WHERE database_name = $1 "
+            "AND lower(schema_name) = $2 AND lower(index_name) = $3",
+            [session.database.catalog_name, schema, index],
+        )
+        .fetchone()
+    )
     return None if row is None else (row[0], row[1])
 
 
@@ -181,22 +184,32 @@ _CHECKS: dict[str, Callable[[Context, DdlFacts], None]] = {
 
 
 def _check_schemas(session: Context, classified: Classified) -> None:
-    """No name of a schema that the session may not know of stands before a dot: it would be a type's.
+    """No name of a schema that the session may not know of stands in a type.
 
     Raises:
         UndefinedObject: 42704, as where there is no such schema. UndefinedTable: 42P01.
     """
     tokens = classified.tokens
-    for at, token in enumerate(tokens[:-1]):
-        if tokens[at + 1].kind == "." and token.is_name and (not at or tokens[at - 1].kind != "."):
-            name = token.name
+    for first, path in named_types(tokens[: _before_query(classified)]):
+        # The database's own name may stand before the schema's.
+        for name in path[:-1][:2]:
             if session.names.has_schema(name) and not session.access.sees_schema(name):
                 raise UndefinedObject(
-                    f"type with name {tokens[min(at + 2, len(tokens) - 1)].name} does not exist",
-                    position=token.start + 1,
+                    f"type with name {path[-1]} does not exist", position=tokens[first].start + 1
                 )
+    for at, token in enumerate(tokens[:-1]):
         if token.kind == "REFERENCES" and tokens[at + 1].is_name:
             _check_referenced(session, classified, at + 1)
+
+
+def _before_query(classified: Classified) -> int:
+    """How many tokens stand before the query, which is looked at on its own."""
+    facts, tokens = classified.ddl, classified.tokens
+    assert facts is not None
+    if facts.verb == "CREATE" and facts.object_type == "VIEW":
+        return 0
+    start = facts.query_offset
+    return next((at for at, token in enumerate(tokens) if token.start == start), len(tokens))
 
 
 def _check_referenced(session: Context, classified: Classified, at: int) -> None:
@@ -217,13 +230,14 @@ def _check_referenced(session: Context, classified: Classified, at: int) -> None
         )
 
 
-def _check_sequences(session: Context, classified: Classified) -> None:
-    """DEFAULT nextval('s') wants the sequence."""
-    tokens = classified.tokens
-    for at, token in enumerate(tokens[:-2]):
-        if token.kind in _SEQUENCE_CALLS and tokens[at + 1].kind == "(":
-            argument = tokens[at + 2]
-            Reach(session).check_sequence(argument.value if argument.kind == STRING else None)
+def _check_calls(session: Context, classified: Classified) -> None:
+    """What a default, a check, a generated column or an index calls runs later, and for others too."""
+    facts = classified.ddl
+    assert facts is not None
+    if facts.object_type == "VIEW":
+        return  # It holds a query and nothing else.
+    names = facts.verb == "CREATE" and facts.object_type in ("TABLE", "INDEX")
+    Reach(session).take(named_in_words(classified.tokens, 1 if names else 0))
 
 
 # Whose it is.
@@ -248,7 +262,7 @@ def owning(plain: Runner) -> Runner:
             transaction = session.block.opened()
             try:
                 for change in changes:
-                    r.add(session.database, transaction, change)
+                    edit.add(session.database, transaction, change)
             except duckdb.Error as error:
                 raise translated(error) from error
             return result
@@ -258,13 +272,15 @@ def owning(plain: Runner) -> Runner:
     return run
 
 
-def _changes(session: Context, classified: Classified) -> Sequence[r.Change]:
+def _changes(session: Context, classified: Classified) -> Sequence[edit.Change]:
     """What a DDL statement changes of the rights, once it has run."""
     facts = classified.ddl
     assert facts is not None
     if facts.temporary or facts.object_type in ("INDEX", "COLUMN") or facts.verb == "COMMENT":
         return ()
     if facts.verb == "CREATE":
+        for name in facts.names:
+            _one_case(name[-1])
         return _made(session, facts)
     if session.block.begun:
         session.block.touched()
@@ -273,7 +289,23 @@ def _changes(session: Context, classified: Classified) -> Sequence[r.Change]:
     return _renamed(session, classified, facts)
 
 
-def _made(session: Context, facts: DdlFacts) -> Sequence[r.Change]:
+def _one_case(name: str) -> None:
+    """Refuse a name that DuckDB tells from its small letters, and rights do not.
+
+    DuckDB ignores the case of ASCII alone: beside somebody's "été" an "ÉTÉ" would be another table, with
+    the same owner and the same rights.
+
+    Raises:
+        NotSupported: 0A000.
+    """
+    if name.lower() != "".join(char.lower() if char.isascii() else char for char in name):
+        raise NotSupported(
+            f'name "{name}" is not supported: it has a capital letter beyond ASCII',
+            hint=f'Call it "{name.lower()}": rights are found by names in small letters.',
+        )
+
+
+def _made(session: Context, facts: DdlFacts) -> Sequence[edit.Change]:
     owner = session.access.owner
     if facts.object_type == "SCHEMA":
         item = r.schema_item(facts.names[0][-1])
@@ -289,23 +321,23 @@ def _made(session: Context, facts: DdlFacts) -> Sequence[r.Change]:
         return ()  # IF NOT EXISTS makes nothing, OR REPLACE keeps owner and rights.
     rights = session.access.rights
     if owner is not None:
-        return [r.PutOwner(item, owner)]
+        return [edit.PutOwner(item, owner)]
     known = item in rights.owners or any(item == one for _, one in rights.grants)
-    return [r.Forget(item)] if known else ()
+    return [edit.Forget(item)] if known else ()
 
 
-def _gone(session: Context, facts: DdlFacts, name: Name) -> list[r.Change]:
+def _gone(session: Context, facts: DdlFacts, name: Name) -> list[edit.Change]:
     rights = session.access.rights
     if facts.object_type == "SCHEMA":
-        return [r.Forget(item) for item in rights.below(name[-1])]
+        return [edit.Forget(item) for item in rights.below(name[-1])]
     item = _item(session, facts, name)
     if item is None:
         return []
     kinds = {item.kind, r.GROUP} if item.kind == r.RELATION else {item.kind}
-    return [r.Forget(one) for one in rights.about(item.schema, item.name) if one.kind in kinds]
+    return [edit.Forget(one) for one in rights.about(item.schema, item.name) if one.kind in kinds]
 
 
-def _renamed(session: Context, classified: Classified, facts: DdlFacts) -> list[r.Change]:
+def _renamed(session: Context, classified: Classified, facts: DdlFacts) -> list[edit.Change]:
     """ALTER ... RENAME TO; a column's renaming changes nothing here."""
     tokens = classified.tokens
     at = next((i for i, t in enumerate(tokens) if t.kind == "RENAME" and not t.depth), None)
@@ -314,8 +346,9 @@ def _renamed(session: Context, classified: Classified, facts: DdlFacts) -> list[
     item = _item(session, facts, facts.names[0])
     if item is None:
         return []
+    _one_case(tokens[at + 2].name)
     new = tokens[at + 2].name.lower()
     if item.kind == r.SCHEMA:
         below = session.access.rights.below(item.schema)
-        return [r.Rename(one, r.Item(one.kind, new, one.name, one.group)) for one in below]
-    return [r.Rename(item, r.Item(item.kind, item.schema, new))]
+        return [edit.Rename(one, r.Item(one.kind, new, one.name, one.group)) for one in below]
+    return [edit.Rename(item, r.Item(item.kind, item.schema, new))]

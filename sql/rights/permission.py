@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 import duckdb
 
+from ...engine.capture.description import Dml
 from ...engine.duckdb_errors import translated
 from ...engine.errors import (
     DucktailError,
@@ -34,6 +35,7 @@ from ..statement import Statement
 from ..text.classified import Classified, Kind
 from ..text.classify import classify
 from ..text.replacing import numbered, user_position
+from ..text.tokens import STRING, closing
 from ..variables import VARIABLES
 from . import made
 from .access import Key
@@ -93,7 +95,7 @@ def check(session: Context, statement: Statement, parameters: Values, how: How =
         raise InsufficientPrivilege(f"permission denied for {statement.classified.verb}", hint=_SUPERUSERS)
     if rule is _nothing:
         return
-    if session.block.begun and not session.block.broken:
+    if session.block.whole:
         session.block.touched()
     session.cursors.settle()
     tell(session)
@@ -191,12 +193,22 @@ def _merge(session: Context, classified: Classified, reach: Reach) -> None:
     key = session.names.table_key(classified.dml.target)
     reach.require(key, privileges, Table(classified.dml.target, privileges), 0)
     reach.tables.add(key)
-    reach.take(Named(functions={(name,) for name in cut.calls}))
+    reach.take(_named(lambda: named_in_expression(session.names.cursor(), _expressions(cut))))
 
 
-def _hold_against_plan(
-    session: Context, text: str, parameters: Values, reach: Reach, how: How
-) -> None:
+def _expressions(cut: Dml) -> str:
+    """All the expressions of a MERGE, with commas between."""
+    assert cut.merge is not None
+    on = cut.merge.on
+    found = [on[2:]] if on[:2].upper() == "ON" else []
+    for clause in cut.merge.clauses:
+        sets = (value for _, value in clause.sets)
+        found += [text for text in (clause.condition, *sets, *clause.values, clause.message) if text]
+    listed = [f"({text}\n)" for text in found]
+    return ", ".join(listed if cut.returning is None else [*listed, cut.returning]) or "NULL"
+
+
+def _hold_against_plan(session: Context, text: str, parameters: Values, reach: Reach, how: How) -> None:
     """What DuckDB will read must have been judged.
 
     Raises:
@@ -252,14 +264,16 @@ def _ddl(session: Context, statement: Statement, parameters: Values, how: How) -
         classified = classify(scans.bindable(session, statement.node))
     facts = classified.ddl
     assert facts is not None
-    start = facts.query_offset
-    if facts.object_type == "VIEW" and facts.verb == "CREATE":
+    start, end = facts.query_offset, len(classified.text)
+    if facts.verb == "CREATE" and facts.object_type == "VIEW":
         start = _view_query(classified)
+    elif facts.verb == "CREATE" and facts.object_type == "TYPE":
+        start, end = _enum_query(classified)
     if start is None:
         if how.explains:
             raise InsufficientPrivilege(f"permission denied to explain {classified.verb}", hint=_SUPERUSERS)
         return
-    text = classified.text[start:]
+    text = classified.text[start:end]
     reach = Reach(session)
     try:
         reach.take(_named(lambda: named_in_query(session.names.cursor(), text)))
@@ -275,6 +289,17 @@ def _view_query(classified: Classified) -> int | None:
     found = (at for at, token in enumerate(tokens[:-1]) if token.kind == "AS" and not token.depth)
     at = next(found, None)
     return None if at is None else tokens[at + 1].start
+
+
+def _enum_query(classified: Classified) -> tuple[int | None, int]:
+    """Where the query of CREATE TYPE ... AS ENUM (query) begins and ends."""
+    tokens = classified.tokens
+    at = next((at for at, token in enumerate(tokens[:-1]) if token.kind == "ENUM" and not token.depth), None)
+    if at is None or tokens[at + 1].kind != "(":
+        return None, 0
+    end = closing(tokens, at + 1)
+    labels = all(token.kind in (STRING, ",") for token in tokens[at + 2 : end])
+    return (None, 0) if labels else (tokens[at + 2].start, tokens[end].start)
 
 
 def _copy(session: Context, statement: Statement, parameters: Values, how: How) -> None:
@@ -318,12 +343,24 @@ def _utility(session: Context, statement: Statement, parameters: Values, how: Ho
         raise InsufficientPrivilege(f"permission denied for {classified.verb}", hint=_SUPERUSERS)
 
 
+def _prepare(session: Context, statement: Statement, parameters: Values, how: How) -> None:
+    """Types of parameters; what is prepared is looked at on its own."""
+    facts = statement.classified.prepare
+    assert facts is not None
+    _look_at(session, [f"NULL::{type_}" for type_ in facts.types])
+
+
 def _execute(session: Context, statement: Statement, parameters: Values, how: How) -> None:
     """The arguments may be queries; what is executed is looked at when its arguments are known."""
     facts = statement.classified.execute
     assert facts is not None
-    if facts.arguments:
-        listed = ", ".join(f"({argument})" for argument in facts.arguments)
+    _look_at(session, [f"({argument})" for argument in facts.arguments])
+
+
+def _look_at(session: Context, texts: Sequence[str]) -> None:
+    """Look at what expressions name."""
+    if texts:
+        listed = ", ".join(texts)
         Reach(session).take(_named(lambda: named_in_expression(session.names.cursor(), listed)))
 
 
@@ -356,6 +393,9 @@ def _create_stream(session: Context, node: st.CreateStream) -> None:
     _see_schema(session, schema)
     if not access.may_create_in(schema):
         raise made.no_create(schema)
+    if node.where is not None:
+        where = node.where.text
+        Reach(session).take(_named(lambda: named_in_expression(session.names.cursor(), f"({where}\n)")))
 
 
 def _own_stream(session: Context, node: st.SetStream | st.RenameStream | st.DropStream) -> None:
@@ -403,15 +443,17 @@ _RULES: dict[Kind, Callable[[Context, Statement, Values, How], None]] = {
     Kind.DEALLOCATE: _nothing,
     # What stands in them is looked at on its own; a refused statement says why itself.
     Kind.EXPLAIN: _nothing,
-    Kind.PREPARE: _nothing,
     Kind.CURSOR: _nothing,
     Kind.REFUSED: _nothing,
+    # Literals and parameters, for the session's own settings, and for NOTIFY.
+    Kind.CALL: _nothing,
     Kind.READ: _query,
     Kind.DML: _dml,
     Kind.DDL: _ddl,
     Kind.COPY: _copy,
     Kind.SETTING: _setting,
     Kind.UTILITY: _utility,
+    Kind.PREPARE: _prepare,
     Kind.EXECUTE: _execute,
     Kind.OURS: _ours,
 }

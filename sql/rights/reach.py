@@ -35,11 +35,16 @@ TABLE_FUNCTIONS = frozenset(
 # Functions that look into DuckDB's own catalog, its settings or its log.
 NOT_FOR_ALL = frozenset(
     {"pg_get_viewdef", "pg_get_constraintdef", "format_type", "get_block_size", "current_setting"}
-    | {"write_log", "sleep_ms", "ducktail_live", "json_execute_serialized_sql", "in_search_path"}
-    | {"json_serialize_plan"}
+    # Nothing ends a sleep of DuckDB's, not even a cancel.
+    | {"sleep_ms", "pg_sleep"}
+    | {"write_log", "ducktail_live", "json_execute_serialized_sql", "in_search_path"}
+    | {"json_serialize_plan", "json_serialize_sql", "json_deserialize_sql"}
+    # Tell of rows that a view leaves out, and of tables by their index.
+    | {"stats", "index_key"}
     | {"obj_description", "col_description", "shobj_description", "pg_get_expr"}
 )
-OUR_FUNCTIONS = "__ducktail"
+# Our own, and those that DuckDB puts into plans: with other arguments they may take the process down.
+INTERNAL_FUNCTIONS = ("__ducktail", "__internal")
 # Views upon views upon views.
 DEPTH_MAX = 64
 
@@ -71,7 +76,7 @@ class Reach:
         for path in named.types:
             self._check_type(path)
         for sequence in named.sequences:
-            self.check_sequence(sequence)
+            self.check_sequence(sequence, self.session.access.user)
         for table in named.tables:
             if table.path[0].lower() != TRUSTED:
                 self._take_table(table, start)
@@ -181,6 +186,8 @@ class Reach:
 
     def _take_functions(self, named: Named, user: Principal, path: tuple[str, ...], depth: int) -> None:
         """Judge calls; a macro is what stands in it, with the caller's rights."""
+        for structure in named.type_texts if user is not None else ():
+            _check_type_text(structure)
         calls = {one for one in named.functions | named.table_functions if one[0].lower() != TRUSTED}
         macros = self._macros({one[-1].lower() for one in calls})
         for one in sorted(calls):
@@ -190,14 +197,10 @@ class Reach:
                     self._take_macro(one, text, user, path, depth)
             elif user is None:
                 continue
-            elif name in NOT_FOR_ALL or name.startswith(OUR_FUNCTIONS) or (
-                one in named.table_functions and name not in TABLE_FUNCTIONS
-            ):
+            elif not may_call(name) or (one in named.table_functions and name not in TABLE_FUNCTIONS):
                 raise _no_function(one)
 
-    def _take_macro(
-        self, name: Path, text: str, user: Principal, path: tuple[str, ...], depth: int
-    ) -> None:
+    def _take_macro(self, name: Path, text: str, user: Principal, path: tuple[str, ...], depth: int) -> None:
         key: Key = ("macro", text)
         if (key, user) in self._seen:
             return
@@ -206,6 +209,9 @@ class Reach:
             raise ProgramLimitExceeded(f"more than {DEPTH_MAX} macros upon each other")
         named = self._named(text)
         rights, item_of = self.session.access.rights, self.session.access.item_of
+        if user is not None:
+            for sequence in named.sequences:
+                self.check_sequence(sequence, user)
         for table in named.tables:
             under = self._under(table.path, path[0])
             live = under[0] == OURS and under[1] in LIVE_VIEWS
@@ -220,12 +226,16 @@ class Reach:
         """The texts of the macros with these names, as queries."""
         if not names:
             return {}
-        rows = self.session.names.cursor().execute(
-            "SELECT lower(function_name), function_type, macro_definition FROM duckdb_functions() "
-            "WHERE NOT internal AND macro_definition IS NOT NULL AND database_name <> $1 "
-            "AND list_contains($2, lower(function_name))",
-            [TRUSTED, sorted(names)],
-        ).fetchall()
+        rows = (
+            self.session.names.cursor()
+            .execute(
+                "SELECT lower(function_name), function_type, macro_definition FROM duckdb_functions() "
+                "WHERE NOT internal AND macro_definition IS NOT NULL AND database_name <> $1 "
+                "AND list_contains($2, lower(function_name))",
+                [TRUSTED, sorted(names)],
+            )
+            .fetchall()
+        )
         found: dict[str, list[str]] = {}
         for name, kind, text in rows:
             found.setdefault(name, []).append(text if kind == "table_macro" else f"SELECT ({text})")
@@ -237,8 +247,8 @@ class Reach:
             if path[-2].lower() not in ("pg_catalog", self.session.database.catalog_name.lower()):
                 raise InvalidSchemaName(f'schema "{path[-2]}" does not exist')
 
-    def check_sequence(self, name: str | None) -> None:
-        """Refuse a sequence that is somebody else's.
+    def check_sequence(self, name: str | None, user: str) -> None:
+        """Refuse a sequence that is not the user's own.
 
         Raises:
             UndefinedTable: 42P01, as if it were not there.
@@ -248,7 +258,7 @@ class Reach:
         parts = tuple(token.name for token in tokenize(name) if token.kind != ".")
         schema = parts[-2] if len(parts) > 1 else self.session.names.schema
         item = Item(SEQUENCE, schema.lower(), parts[-1].lower())
-        if not self.session.access.owns(item):
+        if self.session.access.rights.owners.get(item) != user:
             raise UndefinedTable(f'sequence "{name}" does not exist')
 
 
@@ -257,11 +267,29 @@ def no_table(path: Path, place: int | None) -> UndefinedTable:
     return UndefinedTable(f"table with name {'.'.join(path)} does not exist", position=place)
 
 
+def may_call(name: str) -> bool:
+    """Whether everybody may call a function of this name (in small letters) in an expression."""
+    return name not in NOT_FOR_ALL and not name.startswith(INTERNAL_FUNCTIONS)
+
+
 def _no_function(path: Path) -> InsufficientPrivilege:
     return InsufficientPrivilege(
         f'permission denied for function "{path[-1]}"',
         hint="pg_catalog and information_schema show what you may see.",
     )
+
+
+def _check_type_text(text: str | None) -> None:
+    """Refuse names of types in a string, where one might be of a schema that is hidden.
+
+    Raises:
+        InsufficientPrivilege: 42501.
+    """
+    if text is None or "." in text or "\\" in text:
+        raise InsufficientPrivilege(
+            "permission denied: it cannot be told which types this statement names",
+            hint="Write a structure as one string, and in it types without a schema.",
+        )
 
 
 def cannot_tell() -> InsufficientPrivilege:
@@ -284,5 +312,3 @@ def _query_of_view(sql: str) -> int:
     tokens = tokenize(sql)
     at = next(at for at, token in enumerate(tokens) if token.kind == "AS" and not token.depth)
     return tokens[at + 1].start
-
-

@@ -10,17 +10,24 @@ from .access import Access
 _PASSWORD = "syntax error in a statement that holds a password"
 _SECRET = re.compile(r"\b(?:create|alter)\s+(?:user|role)\b|\bpassword\b", re.IGNORECASE)
 # Words of DuckDB's hints that go on with names of things.
+_NAMED = re.compile(r" of the table \".*\"\Z", re.DOTALL)
 _GUESSES = ("Did you mean", "Candidate", "candidate")
 
 
 def as_told(access: Access, error: DucktailError) -> DucktailError:
-    """An error as a session may hear it: DuckDB's guesses at what was meant name others' things."""
-    if access.account is None or error.hint is None or not any(word in error.hint for word in _GUESSES):
+    """An error as a session may hear it: DuckDB's guesses at what was meant name others' things.
+
+    So does its word of the table whose foreign key is in the way.
+    """
+    guess = error.hint is not None and any(word in error.hint for word in _GUESSES)
+    named = _NAMED.search(error.message)
+    if access.account is None or not (guess or named):
         return error
     # Not `access.superuser`: of a user who has been dropped this is the error to tell.
     user = access.rights.users.get(access.user)
     if user is None or not user.superuser:
-        error.hint = None
+        error.hint = None if guess else error.hint
+        error.message = error.message if named is None else error.message[: named.start()]
     return error
 
 

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable
+from dataclasses import replace
 
 import duckdb
 
 from ...engine import rights as r
+from ...engine import rights_changes as edit
 from ...engine.duckdb_errors import translated
 from ...engine.errors import (
     DependentObjects,
@@ -48,7 +50,7 @@ ON_GROUP = frozenset({"consume"})
 USER_NAME_CHARS_MAX = 128
 
 
-def _write(session: Context, work: Callable[[r.Rights], list[r.Change]]) -> Waiting[None]:
+def _write(session: Context, work: Callable[[r.Rights], list[edit.Change]]) -> Waiting[None]:
     """Write the changes that `work` makes of the rights as they are under the writer lock."""
 
     def locked(transaction: Transaction) -> Waiting[None]:
@@ -56,7 +58,7 @@ def _write(session: Context, work: Callable[[r.Rights], list[r.Change]]) -> Wait
         changes = work(session.access.rights)
         try:
             for change in changes:
-                r.add(session.database, transaction, change)
+                edit.add(session.database, transaction, change)
         except duckdb.Error as error:
             raise translated(error) from error
 
@@ -78,11 +80,10 @@ def _user(rights: r.Rights, name: str) -> r.User:
 def create_user(session: Context, made: CreateUser, parameters: Values) -> Waiting[Result]:
     """CREATE USER u PASSWORD '...' [SUPERUSER]."""
     session.access.require_superuser("create a user")
-    if len(made.name) > USER_NAME_CHARS_MAX:
-        raise InvalidParameterValue(f"a user's name has at most {USER_NAME_CHARS_MAX} characters")
+    _check_name(made.name)
     user = r.User(made.name, verifier_of(made.password, secrets.token_bytes(SALT_BYTES)), made.superuser)
 
-    def changes(rights: r.Rights) -> list[r.Change]:
+    def changes(rights: r.Rights) -> list[edit.Change]:
         if user.key in rights.users:
             raise DuplicateObject(f'user "{made.name}" already exists')
         if not rights.users and not user.superuser:
@@ -91,7 +92,7 @@ def create_user(session: Context, made: CreateUser, parameters: Values) -> Waiti
                 detail="Once there is a user, whoever connects needs a password: nobody could make another.",
                 hint="CREATE USER u PASSWORD '...' SUPERUSER",
             )
-        return [r.PutUser(user)] if rights.nonce else [r.PutNonce(), r.PutUser(user)]
+        return [edit.PutUser(user)] if rights.nonce else [edit.PutNonce(), edit.PutUser(user)]
 
     first = not session.access.rights.users
     yield from _write(session, changes)
@@ -101,12 +102,15 @@ def create_user(session: Context, made: CreateUser, parameters: Values) -> Waiti
 
 
 def alter_user(session: Context, asked: AlterUser, parameters: Values) -> Waiting[Result]:
-    """ALTER USER u [PASSWORD '...'] [SUPERUSER | NOSUPERUSER]; everybody may set his own password."""
+    """ALTER USER u [PASSWORD '...'] [SUPERUSER | NOSUPERUSER], or RENAME TO; everybody may set his own
+    password."""
+    if asked.new is not None:
+        return (yield from _rename_user(session, asked.name, asked.new))
     own = asked.superuser is None and session.access.user == asked.name.lower()
     if not own:
         session.access.require_superuser("alter users")
 
-    def changes(rights: r.Rights) -> list[r.Change]:
+    def changes(rights: r.Rights) -> list[edit.Change]:
         user = _user(rights, asked.name)
         verifier, superuser = user.verifier, user.superuser
         if asked.password is not None:
@@ -115,10 +119,31 @@ def alter_user(session: Context, asked: AlterUser, parameters: Values) -> Waitin
             superuser = asked.superuser
         if user.superuser and not superuser:
             _keep_one(rights, user)
-        return [r.PutUser(r.User(user.name, verifier, superuser))]
+        return [edit.PutUser(replace(user, verifier=verifier, superuser=superuser))]
 
     yield from _write(session, changes)
     return Result.command("ALTER USER")
+
+
+def _rename_user(session: Context, name: str, new: str) -> Waiting[Result]:
+    session.access.require_superuser("rename users")
+    _check_name(new)
+
+    def changes(rights: r.Rights) -> list[edit.Change]:
+        user = _user(rights, name)
+        if user.key == session.access.user:
+            raise ObjectInUse("the current user cannot be renamed")
+        if new.lower() != user.key and new.lower() in rights.users:
+            raise DuplicateObject(f'user "{new}" already exists')
+        return [edit.RenameUser(user, new)]
+
+    yield from _write(session, changes)
+    return Result.command("ALTER USER")
+
+
+def _check_name(name: str) -> None:
+    if len(name) > USER_NAME_CHARS_MAX:
+        raise InvalidParameterValue(f"a user's name has at most {USER_NAME_CHARS_MAX} characters")
 
 
 def _keep_one(rights: r.Rights, user: r.User) -> None:
@@ -135,7 +160,7 @@ def drop_user(session: Context, dropped: DropUser, parameters: Values) -> Waitin
     """DROP USER [IF EXISTS] u."""
     session.access.require_superuser("drop users")
 
-    def changes(rights: r.Rights) -> list[r.Change]:
+    def changes(rights: r.Rights) -> list[edit.Change]:
         if dropped.if_exists and dropped.name.lower() not in rights.users:
             session.notices.add(f'user "{dropped.name}" does not exist, skipping')
             return []
@@ -153,7 +178,7 @@ def drop_user(session: Context, dropped: DropUser, parameters: Values) -> Waitin
             _keep_one(rights, user)
         if len(rights.users) == 1:
             session.notices.add("there is no user any more: whoever is on this machine may come in")
-        return [r.DropUser(user)]
+        return [edit.DropUser(user)]
 
     yield from _write(session, changes)
     return Result.command("DROP USER")
@@ -201,9 +226,9 @@ def _change(
             hint=f"On it there is {', '.join(sorted(possible)).upper()}.",
         )
 
-    def changes(rights: r.Rights) -> list[r.Change]:
+    def changes(rights: r.Rights) -> list[edit.Change]:
         user = _user(rights, asked.user)
-        return [r.SetGrants(user.key, item, new(rights.privileges(user.key, item), given))]
+        return [edit.SetGrants(user.key, item, new(rights.privileges(user.key, item), given))]
 
     yield from _write(session, changes)
 

@@ -37,8 +37,6 @@ LIMITED, SCHEMAS, WHOLE, SEEN, OWNED = (
 def attach(session: Context) -> None:
     """Tell new cursors of a session whose they are."""
     session.access.told = None
-    for cursor in (session.cursor, session.meta):
-        cursor.execute(f"SET VARIABLE {ACCOUNT_VARIABLE} = {literal(session.access.user)}").fetchall()
     tell(session)
 
 
@@ -51,6 +49,7 @@ def tell(session: Context) -> None:
     if access.told is rights:
         return
     values = {
+        ACCOUNT_VARIABLE: literal(access.user),
         LIMITED: "false" if access.superuser else "true",
         **({} if access.superuser else _values(rights, access.user, session.database.catalog)),
     }

@@ -32,6 +32,7 @@ class Kind(enum.Enum):
     EXECUTE = "execute"
     DEALLOCATE = "deallocate"
     CURSOR = "cursor"
+    CALL = "call"
     UTILITY = "utility"
     REFUSED = "refused"
 

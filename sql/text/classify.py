@@ -256,20 +256,26 @@ def _read(reader: Reader) -> Classified:
     )
 
 
+def take_cte_head(reader: Reader) -> tuple[str, int]:
+    """Take a common table expression up to its query's bracket: its name, and how many columns it lists."""
+    name, columns = reader.identifier(), 0
+    if reader.peek() == "(":
+        columns = len(reader.slices(*reader.brackets()))
+    if reader.accept("USING", "KEY"):
+        reader.brackets()
+    if not reader.accept("AS"):
+        raise reader.unexpected()
+    reader.accept("NOT")
+    reader.accept("MATERIALIZED")
+    return name, columns
+
+
 def _with(reader: Reader) -> Classified:
     """WITH: the statement is what stands behind the last common table expression."""
     reader.take()
     reader.accept("RECURSIVE")
     while True:
-        reader.identifier()
-        if reader.peek() == "(":
-            reader.brackets()
-        if reader.accept("USING", "KEY"):
-            reader.brackets()
-        if not reader.accept("AS"):
-            raise reader.unexpected()
-        reader.accept("NOT")
-        reader.accept("MATERIALIZED")
+        take_cte_head(reader)
         reader.brackets()
         if not reader.accept(","):
             break

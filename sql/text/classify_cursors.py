@@ -8,6 +8,14 @@ from .tokens import NUMBER, QUOTED
 ALL = None
 _WAYS = ("NEXT", "PRIOR", "FIRST", "LAST", "ABSOLUTE", "RELATIVE", "FORWARD", "BACKWARD", "ALL")
 
+_SIMPLE_WAYS = {
+    "NEXT": ("FORWARD", 1),
+    "PRIOR": ("BACKWARD", 1),
+    "FIRST": ("ABSOLUTE", 1),
+    "LAST": ("ABSOLUTE", -1),
+    "ALL": ("FORWARD", ALL),
+}
+
 
 def _name(reader: Reader) -> str:
     """A cursor's name: small letters unless it is quoted, as a driver's portal is called."""
@@ -69,8 +77,7 @@ def _taken(reader: Reader) -> tuple[str, int | None]:
         return way, number
     if way in ("FORWARD", "BACKWARD"):
         return way, ALL if reader.accept("ALL") else (1 if (given := _number(reader)) is None else given)
-    simple = {"NEXT": ("FORWARD", 1), "ALL": ("FORWARD", ALL), "FIRST": ("ABSOLUTE", 1)}
-    return simple.get(way, ("BACKWARD", 1))
+    return _SIMPLE_WAYS[way]
 
 
 def fetch(reader: Reader) -> Classified:

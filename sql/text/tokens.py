@@ -13,7 +13,7 @@ import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from ...engine.errors import SyntaxError_
+from ...engine.errors import ProgramLimitExceeded, SyntaxError_
 
 # Kinds that are not the token's own upper-case text.
 STRING = "<string>"
@@ -87,6 +87,9 @@ _TOKEN = re.compile(
   | (?P<bad>.))""",
     re.VERBOSE | re.DOTALL | re.ASCII,
 )
+# DuckDB's parser goes down into each: 100,000 subqueries in each other take the process's stack, and
+# 30,000 joins a minute in which nothing can interrupt it. Of expressions it takes 1,000 itself.
+BRACKETS_MAX = 1_000
 _OPENING = frozenset("([{")
 _CLOSING = frozenset(")]}")
 _COMMENT_EDGE = re.compile(r"/\*|\*/")
@@ -99,6 +102,8 @@ def tokenize(text: str) -> tuple[Token, ...]:
 
     Raises:
         SyntaxError_: 42601, with the position, for an open quote or comment or a stray character.
+        ProgramLimitExceeded: 54000, more than BRACKETS_MAX open brackets, or of the prefix @, which DuckDB
+            goes down into without a bound as well.
     """
     tokens: list[Token] = []
     depth = cases = place = 0
@@ -110,6 +115,8 @@ def tokenize(text: str) -> tuple[Token, ...]:
         group = found.lastgroup
         start, place = found.span(group)
         if group == "end":
+            if "@" in text and sum(token.kind == "@" for token in tokens) > BRACKETS_MAX:
+                raise ProgramLimitExceeded(f"a statement can have at most {BRACKETS_MAX} operators @")
             return tuple(tokens)
         if group == "comment":
             place = _comment_end(text, start)
@@ -130,6 +137,8 @@ def tokenize(text: str) -> tuple[Token, ...]:
             if raw in _OPENING:
                 tokens.append(Token(kind, raw, start, place, depth, cases))
                 depth += 1
+                if depth > BRACKETS_MAX:
+                    raise _too_deep(start)
                 previous = kind
                 continue
             if raw in _CLOSING:
@@ -162,6 +171,12 @@ def _dollar_end(text: str, start: int, tag: str) -> int:
     if end < 0:
         raise SyntaxError_("unterminated dollar-quoted string", position=start + 1)
     return end + len(tag)
+
+
+def _too_deep(start: int) -> ProgramLimitExceeded:
+    return ProgramLimitExceeded(
+        f"a statement can have at most {BRACKETS_MAX} brackets in each other", position=start + 1
+    )
 
 
 def _bad_character(text: str, start: int) -> SyntaxError_:

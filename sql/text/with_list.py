@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
 from .classified import Classified, Kind, Reader
-from .classify import classify
+from .classify import classify, take_cte_head
 from .tokens import tokenize
 
 
@@ -51,28 +51,16 @@ def with_list(statement: Classified) -> tuple[Part, ...]:
     parts = []
     while True:
         first = reader.index
-        name, columns = reader.identifier(), 0
-        if reader.peek() == "(":
-            columns = len(reader.slices(*reader.brackets()))
-        if reader.accept("USING", "KEY"):
-            reader.brackets()
-        if not reader.accept("AS"):
-            raise reader.unexpected()
-        reader.accept("NOT")
-        reader.accept("MATERIALIZED")
+        name, columns = take_cte_head(reader)
         opening = reader.index
         _, closing = reader.brackets()
         start, end = reader.tokens[opening].end, reader.tokens[closing].start
         head = reader.text[reader.tokens[first].start : start]
-        parts.append(Part(name, columns, head, start, end, _body(reader.text[start:end])))
+        # What no statement may be (COPY to a file, say) is DuckDB's to judge: it writes no table.
+        body = classify(reader.text[start:end])
+        parts.append(Part(name, columns, head, start, end, body))
         if not reader.accept(","):
             return tuple(parts)
-
-
-def _body(text: str) -> Classified:
-    found = classify(text)
-    # What no statement may be (COPY to a file, say) is DuckDB's to judge: it writes no table.
-    return found
 
 
 def _begins(statement: Classified) -> int:

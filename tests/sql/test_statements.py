@@ -13,6 +13,7 @@ from ducktail.engine.errors import (
     InvalidParameterValue,
     InvalidTextRepresentation,
     NotSupported,
+    ProgramLimitExceeded,
     SyntaxError_,
     UndefinedParameter,
 )
@@ -136,6 +137,7 @@ STATEMENTS: dict[str, st.Statement] = {
     "REPORT PIPELINE 'p' AS '{}'": other.ReportPipeline("p", "{}"),
     "CREATE USER u PASSWORD 'secret' SUPERUSER": other.CreateUser("u", "secret", superuser=True),
     "ALTER USER u NOSUPERUSER": other.AlterUser("u", superuser=False),
+    "ALTER USER u RENAME TO v": other.AlterUser("u", new="v"),
     "DROP USER u": other.DropUser("u"),
     "GRANT CONSUME, SELECT ON s TO u": other.Grant(("select", "consume"), "relation", name("s"), "u"),
     "GRANT ALL ON DATABASE TO u": other.Grant(other.PRIVILEGES, "database", None, "u"),
@@ -452,13 +454,15 @@ def test_what_sqlglot_does_not_know_is_left_to_duckdb() -> None:
 
 def test_a_deep_text_does_no_harm() -> None:
     for text in (
-        "SELECT " + "(" * 5000 + "1" + ")" * 5000 + " FROM STREAM s",
+        "SELECT " + "(" * 1000 + "1" + ")" * 1000 + " FROM STREAM s",
         "SELECT * FROM STREAM s WHERE " + " OR ".join(f"partition = {n}" for n in range(5000)),
         "SELECT * FROM " + "(SELECT * FROM " * 500 + "STREAM s" + ")" * 500,
     ):
         query = parse(text)
         assert isinstance(query, Query)
         assert len(query.scans) == 1
+    with pytest.raises(ProgramLimitExceeded):
+        parse("SELECT " + "(" * 1001 + "1" + ")" * 1001)
 
 
 WORDS = sorted({word for text in (*STATEMENTS, *LATER, *NO_SCANS) for word in text.split()})

@@ -1,0 +1,113 @@
+"""READ ONLY transactions: which statements one may hold, as PostgreSQL has it.
+
+What DuckDB runs is asked of its binder, which knows of a write in a view, a macro or a common table
+expression, and of nextval; DuckDB's own transaction is read-only as well, where the block began so. A
+temporary table may be written, not made. A read of a group moves the session's read position, which is
+in its memory alone; committing it is a write. Source: docs/sql.md, "Transactions"; PostgreSQL's
+"SET TRANSACTION".
+"""
+
+from __future__ import annotations
+
+from ..engine.errors import ActiveTransaction, DucktailError, ReadOnlyTransaction
+from .context import Context
+from .language import statements as st
+from .language import statements_other as sto
+from .language.parse import Query
+from .names import TEMPORARY
+from .reads import cte_targets
+from .running import bound
+from .scans import bindable
+from .statement import Statement
+from .text.classified import Classified, Kind
+from .text.tokens import Token
+from .variables import READ_ONLY
+
+# Statements of ours that change nothing that lasts.
+_READING = (
+    st.ShowStreams,
+    st.ShowPartitions,
+    st.ShowGroups,
+    st.ShowOffsets,
+    st.ShowReadPosition,
+    st.DescribeStream,
+    st.DescribeGroup,
+    sto.Listen,
+    sto.Unlisten,
+    sto.Notify,
+)
+_SEQUENCE_CALLS = frozenset({"nextval", "setval"})
+
+
+def begun_read_only(session: Context) -> bool:
+    """Whether what the session runs now is, or would be, in a read-only transaction."""
+    return session.variables[READ_ONLY] == "on"
+
+
+def choose(session: Context, *, read_only: bool) -> None:
+    """Make the open transaction read-only, or one that writes; outside of one it means nothing.
+
+    Raises:
+        ActiveTransaction: 25001, a read-only one that has begun to read cannot write any more.
+    """
+    if not session.block.begun:
+        return
+    if begun_read_only(session) and not read_only and session.block.transaction is not None:
+        raise ActiveTransaction("transaction read-write mode must be set before any query")
+    session.changed(READ_ONLY, "on" if read_only else "off", report=False, local=False)
+
+
+def check(session: Context, statement: Statement) -> None:
+    """Refuse what writes, in a read-only transaction.
+
+    Raises:
+        ReadOnlyTransaction: 25006.
+    """
+    if not begun_read_only(session):
+        return
+    classified = statement.classified
+    kind = classified.kind
+    if kind is Kind.OURS and not isinstance(statement.node, _READING):
+        raise _cannot(classified.verb)
+    if kind is Kind.DDL:
+        raise _cannot(classified.verb)
+    if kind is Kind.DML:
+        assert classified.dml is not None
+        if classified.verb == "TRUNCATE" or not _is_temporary(session, classified.dml.target):
+            raise _cannot(classified.verb)
+        if _calls_sequence(classified.tokens):
+            raise _cannot("nextval()")
+    if kind is Kind.COPY and classified.copy is not None and classified.copy.reads:
+        assert classified.copy.table is not None
+        if not _is_temporary(session, classified.copy.table):
+            raise _cannot("COPY FROM")
+    if kind is Kind.READ and not statement.inline:
+        _check_query(session, statement, classified)
+
+
+def _check_query(session: Context, statement: Statement, classified: Classified) -> None:
+    """A query that writes: by a common table expression, or by taking a sequence's next number."""
+    text = classified.text
+    try:
+        if isinstance(statement.node, Query):
+            text = bindable(session, statement.node)
+        if not bound(session, text).writes:
+            return
+    except DucktailError:
+        return  # It does not bind, or only with what its parameters are: DuckDB's own transaction tells.
+    if _calls_sequence(classified.tokens) or not classified.cte_writes:
+        raise _cannot("nextval()")
+    if not all(_is_temporary(session, target) for target in cte_targets(text)):
+        raise _cannot("a query that writes")
+
+
+def _calls_sequence(tokens: tuple[Token, ...]) -> bool:
+    return any(token.is_name and token.name.lower() in _SEQUENCE_CALLS for token in tokens)
+
+
+def _is_temporary(session: Context, name: tuple[str, ...]) -> bool:
+    return session.names.table_key(name)[0] == TEMPORARY
+
+
+def _cannot(what: str) -> ReadOnlyTransaction:
+    return ReadOnlyTransaction(f"cannot execute {what} in a read-only transaction")

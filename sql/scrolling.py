@@ -1,0 +1,164 @@
+"""SCROLL cursors: the rows that a query has given are kept, and are given again in any direction.
+
+DuckDB's results go forward only. So each batch of a SCROLL cursor's query goes into the session's spool
+as it comes, and stays there until the cursor is closed; the cursor's place moves over what is kept, and
+asks the query for more where it goes further than ever. Only rows that are new are told to who follows
+a read (its read position goes forward alone). Source: PostgreSQL documentation, "FETCH".
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator
+
+from .results import Batch, Result, Source
+from .spool import Kept, Spool
+
+
+class ScrollSource:
+    """The rows of a query, kept as they come.
+
+    Attributes:
+        given: rows that have been given at least once; the next new one is behind them.
+    """
+
+    def __init__(self, inner: Source, spool: Spool) -> None:
+        self._inner = inner
+        self._spool = spool
+        self._kept: list[Kept] = []
+        self._starts: list[int] = []  # the number of each batch's first row, from 0
+        self._count = 0
+        self._ran_out = False
+        self.given = 0
+
+    @property
+    def detached(self) -> bool:
+        """Whether DuckDB's cursor is free of it."""
+        return self._ran_out or bool(getattr(self._inner, "detached", False))
+
+    def next(self, limit: int | None) -> Batch | None:
+        """The next new rows, at most `limit`."""
+        if self.given == self._count and not self._pull():
+            return None
+        batch = self.between(self.given, limit)
+        self.given += batch.row_count
+        return batch
+
+    def between(self, start: int, limit: int | None) -> Batch:
+        """Rows from the one with number `start`, which is kept: at most `limit`, of one batch."""
+        place = bisect_right(self._starts, start) - 1
+        return self._spool.batch(self._kept[place]).cut(start - self._starts[place], limit)
+
+    def start_of(self, row: int) -> int:
+        """The number of the first row of the batch that has this one."""
+        return self._starts[bisect_right(self._starts, row) - 1]
+
+    def fill(self, first: Batch | None, source: Source) -> None:
+        """Take all rows that are left from the query, so that DuckDB's cursor is free.
+
+        Raises:
+            DucktailError: there is no room for them, or the query fails under way.
+        """
+        assert source is self and first is None, "it gives no more rows than it is asked for"
+        while self._pull():
+            pass
+
+    def close(self) -> None:
+        """The query gives no more; what is kept stays."""
+        self._ran_out = True
+        self._inner.close()
+
+    def free(self) -> None:
+        """What is kept is not wanted any more; may be called twice."""
+        kept, self._kept, self._starts, self._count = self._kept, [], [], 0
+        for item in kept:
+            self._spool.free(item)
+
+    def _pull(self) -> bool:
+        """Keep one more batch; whether there was one."""
+        batch = None if self._ran_out else self._inner.next(None)
+        if batch is None:
+            self.close()
+            return False
+        self._kept.append(self._spool.keep(batch))
+        self._starts.append(self._count)
+        self._count += batch.row_count
+        return True
+
+
+class Scroll:
+    """Where a SCROLL cursor stands: on a row (from 1), before the first (0), or behind the last.
+
+    Args:
+        result: the query's, over `source`.
+    """
+
+    def __init__(self, result: Result, source: ScrollSource) -> None:
+        self._result = result
+        self._source = source
+        self.position = 0
+
+    def rows(self, way: str, count: int | None) -> Iterator[Batch]:
+        """The rows of one FETCH, in its order; the place moves as they are taken.
+
+        Args:
+            way: FORWARD, BACKWARD, ABSOLUTE or RELATIVE.
+            count: how far; None is to the end, there or here.
+        """
+        if way == "BACKWARD":
+            way, count = "FORWARD", -(self.position if count is None else count)
+        if way == "FORWARD" and count is None:
+            return self._forward(None)
+        assert count is not None, "only ways to an end have no count"
+        if way == "ABSOLUTE":
+            return self._at(count if count >= 0 else max(0, self._all() + 1 + count))
+        if way == "RELATIVE" or not count:
+            return self._at(max(0, self.position + count))
+        return self._forward(count) if count > 0 else self._backward(-count)
+
+    def _see(self, row: int | None) -> bool:
+        """Have the rows up to this one given; whether there is one of this number."""
+        while row is None or self._source.given < row:
+            if self._result.take(None if row is None else row - self._source.given) is None:
+                return False
+        return True
+
+    def _all(self) -> int:
+        self._see(None)
+        return self._source.given
+
+    def _at(self, row: int) -> Iterator[Batch]:
+        """Go to one row."""
+        if row and self._see(row):
+            self.position = row
+            yield self._source.between(row - 1, 1)
+        else:
+            self.position = self._source.given + 1 if row else 0
+
+    def _forward(self, count: int | None) -> Iterator[Batch]:
+        left = count
+        while left is None or left:
+            if self.position < self._source.given:
+                known = self._source.given - self.position
+                batch = self._source.between(self.position, known if left is None else min(left, known))
+            else:
+                new = self._result.take(left)
+                if new is None:
+                    self.position = self._source.given + 1
+                    return
+                batch = new
+            self.position += batch.row_count
+            left = None if left is None else left - batch.row_count
+            yield batch
+
+    def _backward(self, count: int) -> Iterator[Batch]:
+        left = count
+        while left and self.position > 1:
+            last = self.position - 1  # the number of the row before this one, from 1
+            start = max(self._source.start_of(last - 1), last - left)
+            batch = self._source.between(start, last - start).turned()
+            self.position = start + 1
+            left -= batch.row_count
+            yield batch
+        if left:
+            self.position = 0
