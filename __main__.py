@@ -15,6 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from . import __version__, maintenance
+from .allocation import keep_freed_memory
 from .configuration import LOG_LEVEL, Configuration, add_flag, add_flags, configure, setting_of
 from .engine.database import Database
 from .engine.errors import DucktailError, InvalidParameterValue
@@ -73,6 +74,7 @@ def _run_server(chosen: argparse.Namespace) -> int:
             watched.close()
         raise
     try:
+        keep_freed_memory()
         database.shown_settings = configuration.shown(settings)
         asyncio.run(_serve(Server(database, listener, tls, insecure=insecure, watched=watched)))
     finally:

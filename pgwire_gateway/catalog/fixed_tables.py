@@ -11,7 +11,7 @@ import duckdb
 import pyarrow as pa
 
 from ...engine.values import pgtypes
-from ...sql.variables import SERVER_VERSION, VARIABLES, Variable
+from ...sql.variables import VARIABLES, Variable
 from .objects import type_heads
 from .pg_types import (
     ARRAY_SUBSCRIPT_HANDLER,
@@ -26,7 +26,6 @@ from .shapes import PG_CATALOG, SHAPES, Shape
 
 # What clients read of the server besides the session's settings, as PostgreSQL 15 has it.
 SERVER_SETTINGS: dict[str, tuple[str, str]] = {
-    "server_version_num": (f"{int(SERVER_VERSION.split('.')[0])}0000", "the version as a number"),
     "block_size": ("8192", "size of a block in bytes"),
     "max_index_keys": ("32", "most columns of an index that clients are told of"),
     "wal_level": ("logical", "every change can be read"),

@@ -8,7 +8,10 @@ What must ask the session (current_setting, pg_backend_pid) reads the session's 
 
 from __future__ import annotations
 
+import json
+
 from ...engine.quoting import literal
+from . import privileges
 from .pg_types import ALIASES, BY_NAME
 from .places import (
     HOME,
@@ -27,6 +30,17 @@ USER_VARIABLE, PID_VARIABLE = "__ducktail_user", "__ducktail_pid"
 SETTING_FUNCTION = "__ducktail_setting"
 # Another: (pid, pid of another session, 'cancel' or 'terminate') -> whether it is there and was told.
 SIGNAL_FUNCTION = "__ducktail_signal"
+# Another: pid -> the session's cursors and named portals, as a JSON array of CURSOR_COLUMNS.
+CURSORS_FUNCTION = "__ducktail_cursors"
+CURSOR_COLUMNS = {
+    "name": "VARCHAR", "statement": "VARCHAR", "is_holdable": "BOOLEAN", "is_binary": "BOOLEAN",
+    "is_scrollable": "BOOLEAN", "made_us": "BIGINT",
+}  # fmt: skip
+# Two more, pid -> JSON: the names of what the session listens to; the server's settings, as it may see them.
+CHANNELS_FUNCTION, SERVER_FUNCTION = "__ducktail_channels", "__ducktail_server"
+SERVER_COLUMNS = dict.fromkeys(("name", "setting", "source", "about", "vartype"), "VARCHAR")
+# Another: (pid, user, kind, place, privileges) -> 'true', 'false', an error, or NULL without a place.
+MAY_FUNCTION = "__ducktail_may"
 
 # Words that PostgreSQL 15 reserves: quote_ident quotes them, as it does what is not all small letters.
 RESERVED = """
@@ -84,11 +98,8 @@ ROW_FUNCTIONS: dict[str, tuple[str, str, str]] = {
 CONSTANTS: dict[str, tuple[tuple[int, ...], str]] = {
     **{
         f"has_{what}_privilege": ((2, 3), "true")
-        for what in ("table", "schema", "database", "function", "sequence", "type", "tablespace",
-                     "language", "foreign_data_wrapper", "server", "any_column", "parameter")
+        for what in ("type", "tablespace", "language", "foreign_data_wrapper", "server", "parameter")
     },
-    "has_column_privilege": ((3, 4), "true"),
-    "pg_has_role": ((2, 3), "true"),
     **{
         f"pg_{what}_is_visible": ((1,), "true")
         for what in ("collation", "conversion", "opclass", "operator", "opfamily", "statistics_obj",
@@ -158,7 +169,7 @@ def macros(database: str, shown_database: str, version: str, started_us: int) ->
 
 def lookups() -> dict[str, str]:
     """The functions that look into the catalog: head -> body, with its tables as the catalog's own names."""
-    return {**_type_lookups(), **_lookup_macros()}
+    return {**_type_lookups(), **_lookup_macros(), **privileges.lookups()}
 
 
 def _constant_macros() -> list[tuple[str, str]]:
@@ -184,12 +195,19 @@ def _session_macros(database: str, version: str, started_us: int) -> dict[str, s
         "pg_cancel_backend(z_p)": f"{SIGNAL_FUNCTION}({pid}, z_p::INTEGER, 'cancel')",
         "pg_terminate_backend(z_p)": f"{SIGNAL_FUNCTION}({pid}, z_p::INTEGER, 'terminate')",
         "pg_terminate_backend(z_p, z_t)": f"{SIGNAL_FUNCTION}({pid}, z_p::INTEGER, 'terminate')",
+        # A list, so that it is asked once.
+        "may(z_u, z_k, z_l, z_p)": f"list_transform([{MAY_FUNCTION}({pid}, z_u::VARCHAR, z_k, z_l, z_p)], "
+        "LAMBDA z_r: CASE WHEN z_r IN ('true', 'false') THEN z_r = 'true' "
+        "WHEN z_r IS NOT NULL THEN error(z_r)::VARCHAR::BOOLEAN END)[1]",
         "search_path_names()": path,
         "current_schemas(z_i)": f"if(z_i, list_concat(['pg_catalog'], {path}), {path})",
         "pg_postmaster_start_time()": f"make_timestamptz({started_us})",
         "pg_conf_load_time()": f"make_timestamptz({started_us})",
         "fixed_setting(z_n)": f"(SELECT any_value(z_s.boot_val) FROM {HOME}.fixed_settings AS z_s "
         "WHERE z_s.name = lower(z_n))",
+        "cursors()": f"from_json({CURSORS_FUNCTION}({pid}), {literal(json.dumps([CURSOR_COLUMNS]))})",
+        "channels()": f"from_json({CHANNELS_FUNCTION}({pid}), '[\"VARCHAR\"]')",
+        "server_settings()": f"from_json({SERVER_FUNCTION}({pid}), {literal(json.dumps([SERVER_COLUMNS]))})",
         "setting(z_n, z_d)": f"coalesce({setting.format('lower(z_n)')}, z_d)",
         "current_setting(z_n)": f"coalesce({setting.format('lower(z_n)')}, {HOME}.fixed_setting(z_n), "
         "error('unrecognized configuration parameter \"' || z_n || '\"'))",
@@ -357,7 +375,9 @@ def _text_macros() -> dict[str, str]:
 
 
 # Functions of many rows, which the rewriter turns into queries.
-ROWS = frozenset({"pg_partition_ancestors", "pg_get_keywords", "_pg_expandarray"})
+ROWS = frozenset(
+    {"pg_partition_ancestors", "pg_get_keywords", "_pg_expandarray", "pg_listening_channels"}
+)
 
 
 def names() -> frozenset[str]:
@@ -369,5 +389,6 @@ def names() -> frozenset[str]:
 _FOR_VIEWS = frozenset(
     {"duck_database", "search_path_names", "in_search_path", "shown_name", "schema_shown", "shown_type",
      "view_text", "quoted_list", "quoted_items",
-     "unquoted", "name_parts", "setting", "fixed_setting", "role_oid"}
+     "unquoted", "name_parts", "cursors", "channels", "server_settings",
+     "setting", "fixed_setting", "role_oid", "may", *privileges.INNER}
 )  # fmt: skip

@@ -10,6 +10,7 @@ import duckdb
 
 from ...engine.clock import SystemClock
 from ...engine.version import VERSION
+from ...engine.whole import whole
 from ...sql.variables import SERVER_VERSION
 from . import fixed_tables, functions, session, told
 from .places import CATALOG, HOME
@@ -51,11 +52,10 @@ def _make(cursor: duckdb.DuckDBPyConnection, database: Home) -> None:
     cursor.execute(f"CREATE SCHEMA {HOME}")
     version = f"PostgreSQL {SERVER_VERSION} (ducktail {VERSION}, DuckDB {duckdb.__version__})"
     macros = functions.macros(database.catalog_name, database.name, version, SystemClock().now_us())
-    cursor.execute("BEGIN")
-    fixed_tables.make(cursor)
-    for statement in (*_macro_statements(macros), *told.statements()):
-        cursor.execute(statement)
-    cursor.execute("COMMIT")
+    with whole(cursor):
+        fixed_tables.make(cursor)
+        for statement in (*_macro_statements(macros), *told.statements()):
+            cursor.execute(statement)
     rewrite(WARMING)
 
 

@@ -24,7 +24,9 @@ from ...sql.text.tokens import PARAMETER, STRING, Token, tokenize
 from .pg_types import OID_OF_NAME
 
 _HINT = re.compile(
-    r"\bbytea\b|\bjsonb\b|\btruncate\b|\bany\b[\s(]*'\{|[+-]\d\d'\)?::date|\}'\s*::[^']*\[", re.IGNORECASE
+    r"\bbytea\b|\bjsonb\b|\btruncate\b|\b(?:local|global)\s+temp|\bany\b[\s(]*'\{"
+    r"|[+-]\d\d'\)?::date|\}'\s*::[^']*\[",
+    re.IGNORECASE,
 )
 _HEX = re.compile(r"\\x((?:[0-9A-Fa-f]{2})+)")
 _DATE_WITH_ZONE = re.compile(r"(\d+-\d\d?-\d\d?)\s+[+-]\d\d(?::?\d\d)?")
@@ -34,6 +36,7 @@ TEXTS_KEPT = 512
 TEXT_MAX = 64 * 1024
 # As many as Bind can have.
 PARAMETERS_MAX = 65_535
+_SET_OPERATIONS = frozenset({"UNION", "INTERSECT", "EXCEPT"})
 _CAST_PARAMETER = re.compile(r"\$\d+\s*::")
 _BEFORE_A_TYPE = frozenset({"::", "AS"})
 
@@ -50,7 +53,7 @@ def respell_literals(text: str) -> str:
         tokens = tokenize(text)
     except DucktailError:
         return text  # The session will say what is wrong with it.
-    return cut(text, [*_pieces(tokens), *_only(tokens)])
+    return cut(text, [*_pieces(tokens), *_only(tokens), *_local(tokens)])
 
 
 def _only(tokens: Sequence[Token]) -> Iterator[Piece]:
@@ -60,6 +63,15 @@ def _only(tokens: Sequence[Token]) -> Iterator[Piece]:
     if kinds[:1] == ["TRUNCATE"] and kinds[place : place + 1] == ["ONLY"] and len(tokens) > place + 1:
         if tokens[place + 1].is_name:
             yield Piece(tokens[place].start, tokens[place + 1].start, "")
+
+
+def _local(tokens: Sequence[Token]) -> Iterator[Piece]:
+    """The LOCAL or GLOBAL of `CREATE LOCAL TEMPORARY TABLE`, which mean nothing to PostgreSQL either."""
+    kinds = [token.kind for token in tokens[:5]]
+    place = 3 if kinds[1:3] == ["OR", "REPLACE"] else 1
+    scope, word = kinds[place : place + 1], kinds[place + 1 : place + 2]
+    if kinds[:1] == ["CREATE"] and scope in (["LOCAL"], ["GLOBAL"]) and word in (["TEMP"], ["TEMPORARY"]):
+        yield Piece(tokens[place].start, tokens[place + 1].start, "")
 
 
 def cast_parameters(text: str) -> tuple[int, ...]:
@@ -89,6 +101,43 @@ def _cast_parameters(text: str) -> tuple[int, ...]:
     if not found or max(found) > PARAMETERS_MAX:
         return ()
     return tuple(found.get(number, 0) for number in range(1, max(found) + 1))
+
+
+def numeric_columns(text: str, oids: Sequence[int]) -> tuple[bool, ...]:
+    """Which columns of a query are a parameter that its client declares as numeric, and nothing else.
+
+    DuckDB has no numeric without digits: such a parameter goes through it as text, digits and all.
+
+    >>> numeric_columns("SELECT $1, $2 AS n, $2 + 1, 3 FROM t", [25, 1700])
+    (False, True, False, False)
+    """
+    if pgtypes.NUMERIC not in oids or len(text) > TEXT_MAX:
+        return ()
+    try:
+        tokens = [token for token in tokenize(text) if token.kind != ";"]
+    except DucktailError:
+        return ()
+    top = [token.kind for token in tokens if not token.depth]
+    if top[:1] != ["SELECT"] or not _SET_OPERATIONS.isdisjoint(top):
+        return ()
+    ends = (at for at, token in enumerate(tokens) if token.kind == "FROM" and not token.depth)
+    columns: list[list[Token]] = [[]]
+    for token in tokens[1 : next(ends, len(tokens))]:
+        if token.kind == "," and not token.depth:
+            columns.append([])
+        else:
+            columns[-1].append(token)
+    found = tuple(_is_numeric(column, oids) for column in columns)
+    return found if any(found) else ()
+
+
+def _is_numeric(column: Sequence[Token], oids: Sequence[int]) -> bool:
+    """Whether a column is `$n`, `$n name` or `$n AS name`, of a parameter that is a numeric."""
+    if not column or column[0].kind != PARAMETER or not column[0].text[1:].isdigit():
+        return False
+    name, number = column[1:], int(column[0].text[1:])
+    named = not name or (name[-1].is_name and [token.kind for token in name[:-1]] in ([], ["AS"]))
+    return named and 0 < number <= len(oids) and oids[number - 1] == pgtypes.NUMERIC
 
 
 def _type_oid(tokens: Sequence[Token], at: int) -> int:

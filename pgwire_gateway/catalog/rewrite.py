@@ -18,6 +18,7 @@ from typing import NamedTuple
 from sqlglot.errors import SqlglotError
 
 from ...engine.errors import DucktailError, InsufficientPrivilege
+from ...sql import session_calls
 from ...sql.text.tokens import Token, tokenize
 from . import functions
 from .literals import cast_parameters, respell_literals
@@ -54,6 +55,9 @@ _BARE = {
     "CURRENT_CATALOG": "current_catalog",
 }  # fmt: skip
 _CLAUSES = frozenset({"SELECT", "FROM", "WHERE", "GROUP", "HAVING", "ORDER", "LIMIT", "VALUES", "WITH"})
+# Keywords that PostgreSQL takes for a column's name after AS, and what may follow there.
+_LABELS = _WRITING | {"SELECT", "TABLE", "WITH", "USER", "ORDER", "GROUP"}
+_AFTER_A_LABEL = frozenset({"", ",", ")", ";", "FROM", "WHERE", "UNION", "ORDER", "LIMIT", "GROUP"})
 _AFTER_A_COLUMN = frozenset({"", ",", ";", "FROM", "WHERE", "UNION", "ORDER", "LIMIT"})
 _OURS = functions.names()
 _LOOKUPS = frozenset(head.partition("(")[0] for head in functions.lookups()) | functions.ROWS
@@ -87,6 +91,8 @@ def respelt(text: str) -> Respelt:
         _refuse_our_name(text)
     if len(text) > TEXT_MAX or _HINTS.search(text) is None:
         return Respelt(text, parameters=cast_parameters(text))
+    if session_calls.read(text):
+        return Respelt(text)  # The session does what they say.
     found = _rewritten(text)
     return found if found.parameters else replace(found, parameters=cast_parameters(text))
 
@@ -131,7 +137,15 @@ def _rewritten(text: str) -> Respelt:
 
 
 def _writes(tokens: Sequence[Token]) -> bool:
-    return any(token.kind in _WRITING for token in tokens)
+    return any(token.kind in _WRITING and not _is_label(tokens, at) for at, token in enumerate(tokens))
+
+
+def _is_label(tokens: Sequence[Token], at: int) -> bool:
+    """Whether a keyword is a column's name: after AS, or after a table's name."""
+    before = tokens[at - 1].kind if at else ""
+    # What AS gives ends its item; a query after AS (of CREATE TABLE) does not.
+    following = tokens[at + 1].kind if at + 1 < len(tokens) else ""
+    return before == "." or (before == "AS" and following in _AFTER_A_LABEL)
 
 
 def _reads_catalog(tokens: Sequence[Token]) -> bool:
@@ -208,6 +222,8 @@ def _named(tokens: Sequence[Token], at: int, *, qualified: bool) -> list[Piece]:
     before = tokens[at - 1].kind if at and not qualified else ""
     following = tokens[at + 1].kind if at + 1 < len(tokens) else ""
     place = _joined(tokens[at - 2], token) if qualified else token
+    if token.kind in _LABELS and _is_label(tokens, at):
+        return [Piece(f'"{token.text.lower()}"', place)]  # sqlglot reads no such keyword as a name.
     if before == "." or not token.is_name:
         return [Piece(token.text, place)]
     name = token.name.lower()

@@ -17,6 +17,7 @@ from sqlglot import exp, parse_one
 from sqlglot.errors import ParseError
 
 from ...engine.values import pgtypes
+from . import privileges
 from .casts import array, name_of, parameter_oid, respell_cast, respell_column
 from .functions import ROW_FUNCTIONS
 from .lookups import inline
@@ -52,10 +53,12 @@ _SOURCES = {
     "pg_partition_ancestors": "(SELECT NULL::BIGINT AS relid, 1 AS depth WHERE false)",
     "pg_get_keywords": "(SELECT keyword_name AS word, upper(keyword_category[:1]) AS catcode, "
     "keyword_category AS catdesc FROM duckdb_keywords())",
+    "pg_listening_channels": f"(SELECT unnest({HOME}.channels()) AS pg_listening_channels)",
 }
 # Functions in a select list that have many rows.
 _EXPANDED = {
     "pg_partition_ancestors": "unnest([]::BIGINT[])",
+    "pg_listening_channels": f"unnest({HOME}.channels())",
 }
 
 # Columns whose arrays begin at 0.
@@ -260,6 +263,8 @@ def _function(node: exp.Anonymous) -> exp.Expr:
     if name == "obj_description" and len(arguments) == 2 and (catalog := string(arguments[1])):
         shape = PG_SHAPES.get(catalog)
         return call(name, arguments[0], exp.Literal.number(shape.oid if shape else 0))
+    if name in privileges.FUNCTIONS:
+        return _privilege(node, name)
     if name in ROW_FUNCTIONS and arguments:
         return _row_function(node, *ROW_FUNCTIONS[name])
     if name in _EXPANDED:
@@ -268,6 +273,15 @@ def _function(node: exp.Anonymous) -> exp.Expr:
         return exp.Anonymous(this="unnest", expressions=[node])
     if str(node.this).lower() in _RENAMED:
         node.set("this", _RENAMED[str(node.this).lower()])
+    return node
+
+
+def _privilege(node: exp.Anonymous, name: str) -> exp.Expr:
+    """A question about a thing whose oid stands in a column: it is looked up by that alone."""
+    at = len(node.expressions) - privileges.FUNCTIONS[name]
+    column = column_of(node.expressions[at]) if 0 <= at <= 1 else None
+    if column is not None and column.pg_type == "oid":
+        return call(privileges.by_oid(name), *node.expressions)
     return node
 
 

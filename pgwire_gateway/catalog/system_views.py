@@ -519,6 +519,15 @@ SYSTEM_VIEWS: dict[str, list[Branch]] = {
             },
         )
     ],
+    "pg_cursors": [
+        Branch(
+            f"(SELECT unnest({HOME}.cursors()) AS c) AS f",
+            {
+                "creation_time": "make_timestamptz(c.made_us)",
+                **{n: f"c.{n}" for n in ("name", "statement", "is_holdable", "is_binary", "is_scrollable")},
+            },
+        )
+    ],
     "pg_settings": [
         Branch(
             f"{HOME}.fixed_settings",
@@ -528,7 +537,16 @@ SYSTEM_VIEWS: dict[str, list[Branch]] = {
                 "source": f"if({HOME}.setting(name, boot_val) = boot_val, 'default', 'session')",
                 "pending_restart": "false",
             },
-        )
+        ),
+        Branch(
+            f"(SELECT s.* FROM (SELECT unnest({HOME}.server_settings()) AS s) "
+            f"WHERE s.name NOT IN (SELECT name FROM {HOME}.fixed_settings)) AS f",
+            {
+                **_same("name", "setting", "vartype", "source"),
+                "short_desc": "about", "category": "'Server'", "context": "'postmaster'",
+                "reset_val": "setting", "pending_restart": "false",
+            },
+        ),
     ],
     "pg_tables": TABLES,
     "pg_views": VIEWS,

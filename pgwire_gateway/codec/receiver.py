@@ -10,16 +10,22 @@ place in the order.
 from __future__ import annotations
 
 import struct
+from functools import lru_cache
 
 from ...engine.errors import CharacterNotInRepertoire, DucktailError, ProtocolViolation
 from .body import Body
 from .frontend import (
     FORMATS,
     SMALL_BYTES_MAX,
+    Close,
+    Describe,
+    Execute,
+    Flush,
     Format,
     Malformed,
     Message,
     Startup,
+    Sync,
     Undecodable,
     decode_startup,
 )
@@ -30,6 +36,21 @@ _HEAD = struct.Struct("!Bi")
 
 
 LIMITS = Limits()
+
+
+# What drivers send again and again with the same few bytes: names, and no values of a user's.
+REPEATED = frozenset({Describe, Execute, Close, Sync, Flush})
+REPEATED_BYTES_MAX = 64
+
+
+def _decoded(known: Format, data: bytes) -> Message:
+    body = Body(data)
+    message = known.decode(body)
+    body.end()
+    return message
+
+
+_repeated = lru_cache(1024)(_decoded)
 
 
 class Receiver:
@@ -98,10 +119,12 @@ class Receiver:
         if have < 1 + length:
             return None
         end = at + 1 + length
+        data = bytes(self._buffer[at + 5 : end])
         try:
-            body = Body(bytes(self._buffer[at + 5 : end]))
-            message = known.decode(body)
-            body.end()
+            if known.kind in REPEATED and len(data) <= REPEATED_BYTES_MAX:
+                message = _repeated(known, data)
+            else:
+                message = _decoded(known, data)
         except CharacterNotInRepertoire as error:
             return Undecodable(known.kind, error), end
         except DucktailError as error:

@@ -21,6 +21,9 @@ OUTPUT_BYTES_MAX = 256 * 1024
 # Requests that may wait while one is answered: a pipeline's worth, so that a client that sends
 # without end is slowed down by TCP instead of filling our memory.
 INPUT_BYTES_MAX = 1024 * 1024
+# Waiting requests that are answered in one stretch where none of them asks DuckDB: a millisecond or a
+# few, after which the other connections of the event loop get their turn.
+STRETCH_MAX = 100
 
 
 class Fatal(Exception):
@@ -48,6 +51,10 @@ class Channel:
         self._taken = 0
         self._output: list[bytes | memoryview] = []
         self._output_bytes = 0
+        # Requests since the last pause between two.
+        self._stretch = 0
+        # Whether what is to be written ends a request: its client may wait for it.
+        self.due = False
         self._ending: DucktailError | None = None
         self._lost = False
         # Whether the present request has been cancelled and does not know it yet.
@@ -105,7 +112,7 @@ class Channel:
     def take_output(self) -> list[bytes | memoryview]:
         """What is to be written, in order; it is the caller's now. Small messages come as one piece."""
         output, size = self._output, self._output_bytes
-        self._output, self._output_bytes = [], 0
+        self._output, self._output_bytes, self.due = [], 0, False
         if len(output) > 1 and size <= OUTPUT_BYTES_MAX:
             return [b"".join(output)]
         return output
@@ -156,9 +163,23 @@ class Channel:
             raise Gone
         return message
 
-    def following(self) -> Message | None:
-        """The message after this one, if it is here already."""
-        return self._pending[0][0] if self._pending else None
+    def ahead(self, place: int = 0) -> Message | None:
+        """A message after this one, the next one for place 0, if it is here already."""
+        # The transport may append meanwhile; only the conversation takes.
+        return self._pending[place][0] if place < len(self._pending) else None
+
+    def skip(self, count: int) -> None:
+        """Take messages that have been looked at."""
+        for _ in range(count):
+            _, freed = self._pending.popleft()
+            self._taken += freed
+
+    def rest(self) -> Steps[None]:
+        """Between two requests: a client that sends without end takes its answers, and is not alone."""
+        self._stretch += 1
+        if self._stretch >= STRETCH_MAX or self._output_bytes > OUTPUT_BYTES_MAX:
+            self._stretch = 0
+            yield Need.FLUSH
 
     def settle(self) -> None:
         """The request is answered, or failed: a cancel of it is no longer meant."""
@@ -186,8 +207,8 @@ class Channel:
         self._output.append(data)
         self._output_bytes += len(data)
 
-    def relieve(self) -> Steps[None]:
-        """Let the client take the output if there is much of it."""
-        if self._output_bytes > OUTPUT_BYTES_MAX:
+    def relieve(self, *, at_once: bool = False) -> Steps[None]:
+        """Let the client take the output if there is much of it, or `at_once`."""
+        if at_once or self._output_bytes > OUTPUT_BYTES_MAX:
             yield Need.FLUSH
             self.check_cancelled()

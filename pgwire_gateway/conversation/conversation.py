@@ -53,7 +53,7 @@ from .needs import Host, Session
 from .observed import Observed
 from .scram import Scram
 from .simple import Simple
-from .startup import MINOR, Door, Entry, read
+from .startup import Door, Entry, read
 from .steps import Need, Steps
 from .work import Work, report
 
@@ -69,7 +69,8 @@ class Conversation:
 
     Args:
         host: the server.
-        secret: what a CancelRequest for this connection must know; random, 4 bytes.
+        secret: what a CancelRequest for this connection must know, or its beginning where the client
+            speaks 3.0; random, LONG_KEY_BYTES.
         limits: what the client may send and keep.
 
     `session` is there once the client has been let in, `error` once one has ended the conversation.
@@ -135,7 +136,7 @@ class Conversation:
     def _open(self, startup: Startup) -> Steps[None]:
         self._entry = entry = read(startup)
         if entry.negotiates:
-            self.channel.send(NegotiateProtocolVersion(MINOR, entry.protocol_options))
+            self.channel.send(NegotiateProtocolVersion(entry.minor, entry.protocol_options))
         door = self._host.door(entry, secured=self.channel.secured)
         if door.verifier is not None:
             yield from self._authenticate(entry, door)
@@ -145,7 +146,7 @@ class Conversation:
         self.channel.send(AuthenticationOk())
         for name, value in session.parameter_status().items():
             self.channel.send(ParameterStatus(name, value))
-        self.channel.send(BackendKeyData(session.id, self._secret))
+        self.channel.send(BackendKeyData(session.id, self._secret[: entry.key_bytes]))
 
     def _authenticate(self, entry: Entry, door: Door) -> Steps[None]:
         """SCRAM.
@@ -178,6 +179,7 @@ class Conversation:
         while True:
             message = yield from self.channel.next(while_idle=requests.tell)
             yield from requests.answer(message)
+            yield from self.channel.rest()
 
 
 class Requests:

@@ -14,6 +14,7 @@ from ..codec.backend import CopyDone as AllSent
 from ..codec.backend import CopyInResponse, CopyOutResponse
 from ..codec.frontend import CopyData, CopyDone, CopyFail, Flush, Sync, Undecodable
 from .channel import Channel
+from .encoding import FIRST_ROWS, encoded, rows_wanted
 from .needs import CopyIn, CopyOut, Result, Session
 from .steps import Need, Steps
 
@@ -63,15 +64,15 @@ def send_rows(channel: Channel, result: Result, copy: CopyOut, timezone: str) ->
     head = BINARY_HEADER if copy.form.binary else b""
     while True:
         yield Need.WORKER
-        batch = result.fetch(None)
+        batch = result.fetch(rows_wanted(result, None))
         if batch is None:
             break
         channel.check_cancelled()
-        rows = batch.copy_rows(types, copy.form, timezone)
-        if head:
-            head, rows = b"", _behind(head, rows)
-        channel.send_bytes(rows)
-        yield from channel.relieve()
+        for rows in encoded(batch, lambda part: part.copy_rows(types, copy.form, timezone)):
+            if head and batch.row_count:
+                head, rows = b"", _behind(head, rows)
+            channel.send_bytes(rows)
+        yield from channel.relieve(at_once=result.row_count == FIRST_ROWS)
     if copy.form.binary:
         channel.send_bytes(message(head + BINARY_TRAILER))
     channel.send(AllSent())

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, cast
 
 from ...engine.errors import (
@@ -24,6 +25,8 @@ from ...engine.errors import (
 )
 from ...engine.values import parameters, pgtypes
 from ...sql.portals import Portal as Taken
+from ...sql.together import in_lists
+from ..codec import encode
 from ..codec.backend import (
     BindComplete,
     CloseComplete,
@@ -35,13 +38,23 @@ from ..codec.backend import (
     PortalSuspended,
 )
 from ..codec.frontend import Bind, Close, Describe, Execute, Parse, Sync
-from .needs import Column, Result
+from .batches import Execution, to_come
+from .needs import Column, Result, Statement
 from .positions import Source
 from .steps import Need, Steps
-from .work import Prepared, Work, is_inline, pieces, placed, spread
+from .work import Prepared, Work, check_width, is_inline, placed, spread
 
-# A cursor's query stands in another statement.
-NOWHERE = Source(0, "", "")
+# More parameters than these are no work for the event loop.
+PARAMETERS_INLINE_MAX = 1000
+
+# Of a text that is not the one which the client has just sent: errors of it have no place.
+NOWHERE = Source(0, "", "", nowhere=True)
+ONE_ROW = "INSERT 0 1"
+# To a Bind and an Execute of one row; to a Bind, a Describe and an Execute.
+ANSWERS = (
+    encode(BindComplete()) + encode(CommandComplete(ONE_ROW)),
+    encode(BindComplete()) + encode(NoData()) + encode(CommandComplete(ONE_ROW)),
+)
 
 
 @dataclass(slots=True)
@@ -52,6 +65,7 @@ class Portal:
         source: where the statement stands in the client's text.
         columns: of its rows; None where it gives none.
         taken: the portal as the session knows it, whose rows SQL may take too.
+        batched: it is the unnamed one, as those of a batch are.
         complete: all its rows have been sent.
     """
 
@@ -59,6 +73,7 @@ class Portal:
     columns: Sequence[Column] | None
     formats: Sequence[int]
     taken: Taken
+    batched: bool = False
     complete: bool = False
 
 
@@ -90,13 +105,14 @@ class Extended:
                 hint="Close statements that are no longer needed.",
             )
         self._statements.pop(message.name, None)
-        found = pieces(message.text)
+        found = yield from self._work.pieces(message.text)
         if len(found) > 1:
             raise SyntaxError_("cannot insert multiple commands into a prepared statement")
         text, offset = found[0] if found else ("", 0)
         source, statement = yield from self._work.parse(text, offset, message.oids)
         with placed(source):
             types, columns = statement.parameter_types, source.columns(statement.columns)
+        check_width(columns)
         oids = _declared(source.declared(message.oids), types)
         self._statements[message.name] = Prepared(source, statement, types, oids, columns)
         self._work.channel.send(ParseComplete())
@@ -106,12 +122,15 @@ class Extended:
         prepared = self._statement(message.statement)
         if not message.portal:
             yield from self._drop("")
+        if len(message.parameters) > PARAMETERS_INLINE_MAX:
+            yield Need.WORKER
         formats = _formats(message.result_formats, len(prepared.columns or ()), "result")
         # The session's own, seen through what a conversation needs of them.
         statement = cast(Any, prepared.statement)
         taken = Taken(statement, _values(prepared, message), declared=False)
         self._work.session.portals.add(message.portal, taken)
-        self._portals[message.portal] = Portal(prepared.source, prepared.columns, formats, taken)
+        portal = Portal(prepared.source, prepared.columns, formats, taken, batched=not message.portal)
+        self._portals[message.portal] = portal
         self._work.channel.send(BindComplete())
 
     def describe(self, message: Describe) -> Steps[None]:
@@ -121,15 +140,15 @@ class Extended:
         formats: Sequence[int]
         if message.kind == "S":
             prepared = self._statement(message.name)
-            columns, formats = prepared.columns, ()
+            source, columns, formats = prepared.source, prepared.columns, ()
             self._work.channel.send(ParameterDescription(prepared.oids))
         else:
             portal = self._portal(message.name)
-            columns, formats = portal.columns, portal.formats
+            source, columns, formats = portal.source, portal.columns, portal.formats
         if columns is None:
             self._work.channel.send(NoData())
         else:
-            self._work.describe(columns, formats)
+            self._work.describe(source, columns, formats)
 
     def execute(self, message: Execute) -> Steps[None]:
         """Run a portal, or go on with one that was suspended."""
@@ -138,6 +157,8 @@ class Extended:
             self._work.channel.send(EmptyQueryResponse())
         elif portal.complete:
             self._repeat(message.portal, portal)
+        elif (batch := (yield from self._batch(portal))) is not None:
+            yield from self._run_batch(portal, *batch)
         else:
             yield from self._run(portal, message.max_rows if message.max_rows > 0 else None)
 
@@ -175,11 +196,9 @@ class Extended:
         kind = taken.statement.classified.kind
         work.observed.found(kind, portal.source.text, resumed=taken.result is not None)
         if taken.result is None:
-            alone = not self._executed and isinstance(work.channel.following(), Sync)
-            if not alone:
-                yield from work.session.begin_implicit()
-                self._shared = True
-            self._executed = True
+            copy = taken.statement.classified.copy
+            # To a COPY FROM STDIN the Sync behind its Execute means nothing: another one will come.
+            yield from self._begin(alone_may_be=copy is None or not copy.reads)
             begun = yield from work.execute(portal.source, taken.statement, taken.parameters)
             taken.result = cast(Any, begun)
         elif not is_inline(taken.statement):
@@ -195,6 +214,50 @@ class Extended:
         else:
             work.channel.send(PortalSuspended())
             work.observed.end()
+
+    def _begin(self, *, alone_may_be: bool) -> Steps[None]:
+        """A statement begins: in the transaction of those up to the Sync, unless it is all there is."""
+        alone = not self._executed and isinstance(self._work.channel.ahead(), Sync)
+        if not (alone and alone_may_be):
+            yield from self._work.session.begin_implicit(piped=True)
+            self._shared = True
+        self._executed = True
+
+    def _batch(self, portal: Portal) -> Steps[tuple[Statement, list[Execution]] | None]:
+        """Further executions of a portal's statement that are here, and the one statement for all of them."""
+        channel, statement = self._work.channel, portal.taken.statement
+        if not portal.batched or portal.taken.result is not None or not isinstance(channel.ahead(), Bind):
+            return None
+        if statement.classified.verb != "INSERT":
+            return None
+        yield Need.WORKER
+        many = yield from self._work.session.many(statement)
+        if many is None:
+            return None
+        decode = partial(self._values_of, portal.source.text)
+        executions = to_come(channel, portal.taken.parameters, many.element_types, decode)
+        return (many.statement, executions) if executions else None
+
+    def _values_of(self, text: str, message: Bind) -> list[object] | None:
+        """The parameters of a Bind, where it is of a statement with this text."""
+        prepared = self._statements.get(message.statement)
+        return _values(prepared, message) if prepared is not None and prepared.source.text == text else None
+
+    def _run_batch(self, portal: Portal, many: Statement, executions: list[Execution]) -> Steps[None]:
+        """Run a portal's statement and further executions of it as one; answer each."""
+        work, source = self._work, portal.source
+        channel, kind = work.channel, portal.taken.statement.classified.kind
+        channel.skip(sum(execution.messages for execution in executions))
+        work.observed.found(kind, source.text)
+        yield from self._begin(alone_may_be=True)
+        lists = in_lists([portal.taken.parameters, *(execution.values for execution in executions)])
+        # What stands where in the text of all of them is nothing to its client.
+        result = yield from work.execute(NOWHERE, many, lists)
+        portal.complete = True
+        assert result.tag == f"INSERT 0 {1 + len(executions)}", "each execution inserts one row"
+        channel.send(CommandComplete(ONE_ROW))
+        channel.send_bytes(b"".join(ANSWERS[execution.described] for execution in executions))
+        work.observed.end(executions=1 + len(executions))
 
     def _repeat(self, name: str, portal: Portal) -> None:
         if portal.columns is None:
@@ -224,7 +287,8 @@ class Extended:
         if not taken.declared:
             return self._portals[name]
         # In text whatever DECLARE said: BINARY is for FETCH alone, as with PostgreSQL.
-        return Portal(NOWHERE, taken.columns, (), taken, taken.result is None or taken.result.ended)
+        ended = taken.result is None or taken.result.ended
+        return Portal(NOWHERE, taken.columns, (), taken, complete=ended)
 
 
 def _declared(declared: Sequence[int], types: Sequence[str]) -> tuple[int, ...]:

@@ -14,6 +14,7 @@ from ...engine.values.copy_rows import CopyForm
 from ...engine.waiting import Waiting
 from ...sql.portals import Portals
 from ...sql.text.classified import Classified
+from ...sql.together import Many
 from .observed import Ended
 from .startup import Door, Entry
 
@@ -84,6 +85,9 @@ class Batch(Protocol):
     @property
     def row_count(self) -> int:
         """How many."""
+
+    def parts(self) -> Sequence[Batch]:
+        """The rows in parts for threads that encode; none where a thread is not worth its while."""
 
     def datarows(self, types: Sequence[str], formats: Sequence[int], timezone: str) -> bytes | memoryview:
         """The rows as DataRow messages; a type and a format a column."""
@@ -170,14 +174,21 @@ class Session(Protocol):
     def execute(self, statement: Any, parameters: Sequence[object] = ()) -> Waiting[Any]:
         """Run it."""
 
+    def many(self, statement: Any) -> Waiting[Many | None]:
+        """What runs many executions of a statement at once; None where nothing does."""
+
     def copy_data(self, copy: Any, data: bytes) -> Waiting[None]:
         """Give a COPY FROM STDIN a piece of its rows."""
 
     def copy_done(self, copy: Any) -> Waiting[Any]:
         """End it: all its rows are there. Gives its result."""
 
-    def begin_implicit(self) -> Waiting[None]:
-        """Open the transaction that several statements share; nothing if one is open."""
+    def begin_implicit(self, *, piped: bool = False) -> Waiting[None]:
+        """Open the transaction that several statements share; nothing if one is open.
+
+        Args:
+            piped: those up to a Sync; else those of one Query.
+        """
 
     def commit_implicit(self) -> Waiting[None]:
         """Commit it; nothing if a BEGIN or COMMIT among the statements has taken it over."""

@@ -24,6 +24,8 @@ class Ended:
         sqlstate: of its error; None where there was none.
         text: as the client sent it, literals and all: not for logs as it is.
         resumed: it was a further piece of a portal that has been counted.
+        unanswered: it asked the catalog something that this could not answer.
+        executions: how often it was executed in this time.
     """
 
     session_id: int
@@ -32,6 +34,8 @@ class Ended:
     seconds: float
     text: str
     resumed: bool
+    unanswered: bool = False
+    executions: int = 1
 
 
 class Observed:
@@ -53,6 +57,11 @@ class Observed:
         self._resumed = False
         self._start_s = 0.0
 
+    @property
+    def text(self) -> str:
+        """The statement, as the client sent it."""
+        return self._text
+
     def reset(self, text: str = "") -> None:
         """A message has come, or the next statement of its text begins."""
         self._text, self._kind, self._resumed = text, None, False
@@ -62,8 +71,16 @@ class Observed:
         """It is known what the statement is."""
         self._kind, self._text, self._resumed = kind, text, resumed
 
-    def end(self, sqlstate: str | None = None) -> None:
-        """The statement, or this piece of it, has ended; a message that ran none and failed counts too."""
+    def end(self, sqlstate: str | None = None, *, unanswered: bool = False, executions: int = 1) -> None:
+        """The statement, or this piece of it, has ended; a message that ran none and failed counts too.
+
+        Args:
+            executions: of the statement, that were run as one.
+        """
         kind = UNKNOWN if self._kind is None else str(self._kind.value)
         seconds = self._now_s() - self._start_s
-        self._tell(Ended(self._session_id, kind, sqlstate, seconds, self._text, self._resumed))
+        self._tell(
+            Ended(
+                self._session_id, kind, sqlstate, seconds, self._text, self._resumed, unanswered, executions
+            )
+        )

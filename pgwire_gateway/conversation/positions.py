@@ -15,6 +15,9 @@ from ...engine.values.pgtypes import CATALOG_TYPES
 from .. import catalog
 from .needs import Column
 
+# A type whose values come as text and are sent as numeric, of as many digits as they have.
+NUMERIC_TEXT = "BIGNUM"
+
 
 @dataclass(frozen=True, slots=True)
 class ShownColumn:
@@ -25,6 +28,15 @@ class ShownColumn:
 
 
 @dataclass(frozen=True, slots=True)
+class Described:
+    """A RowDescription that has been sent, and of what."""
+
+    columns: Sequence[Column]
+    formats: tuple[int, ...]
+    message: bytes
+
+
+@dataclass(slots=True, eq=False)
 class Source:
     """One statement, as it was sent and as it was run.
 
@@ -34,6 +46,10 @@ class Source:
         rewritten: the statement as the session got it.
         types: the PostgreSQL types of its columns, where the catalog knows them.
         cast: the OIDs of the types that a catalog query casts its parameters to, 0 where to none.
+        nowhere: it does not stand in what the client has sent: no error of it has a place there.
+        reads_catalog: it asks the catalog, or what must look into it.
+        numeric: which columns are a numeric parameter and nothing else: the session gives text there.
+        described: the last RowDescription of it: a statement that is kept answers the same columns again.
     """
 
     offset: int
@@ -41,6 +57,11 @@ class Source:
     rewritten: str
     types: tuple[str | None, ...] = ()
     cast: tuple[int, ...] = ()
+    nowhere: bool = False
+    reads_catalog: bool = False
+    numeric: tuple[bool, ...] = ()
+    described: Described | None = None
+    _shown: tuple[Sequence[Column], Sequence[Column]] | None = None
 
     def declared(self, oids: Sequence[int]) -> Sequence[int]:
         """The parameters' OIDs as the client has declared them, else as its query casts them."""
@@ -53,10 +74,22 @@ class Source:
         """The columns as the client is told of them."""
         if found is None:
             return None
+        # Several sessions may share it: what is kept is put there whole, and asked for once.
+        kept = self._shown
+        if kept is None or kept[0] is not found:
+            kept = self._shown = (found, self._columns(found))
+        return kept[1]
+
+    def _columns(self, found: Sequence[Column]) -> Sequence[Column]:
         if self.types and len(found) == len(self.types):
             return [
                 ShownColumn(column.name, CATALOG_TYPES[type_]) if type_ in CATALOG_TYPES else column
                 for column, type_ in zip(found, self.types, strict=True)
+            ]
+        if len(found) == len(self.numeric):
+            found = [
+                ShownColumn(column.name, NUMERIC_TEXT) if numeric and column.type == "VARCHAR" else column
+                for column, numeric in zip(found, self.numeric, strict=True)
             ]
         names = [column.name for column in found]
         shown = catalog.shown_names(self.text, names)
@@ -69,7 +102,7 @@ class Source:
 
         None where the token stands in a part that was spelt anew: better no place than a wrong one.
         """
-        if at is None:
+        if at is None or self.nowhere:
             return None
         if self.rewritten == self.text:
             return self.offset + at

@@ -14,7 +14,7 @@ from ...sql.text.tokens import Piece
 from ..codec.backend import EmptyQueryResponse
 from ..codec.frontend import Query
 from .steps import Need, Steps
-from .work import Work, pieces
+from .work import Work
 
 
 class Simple:
@@ -26,7 +26,7 @@ class Simple:
     def query(self, message: Query) -> Steps[None]:
         """Run all statements of a Query; without ReadyForQuery, which comes after errors too."""
         self._work.observed.reset(message.text)
-        statements = pieces(message.text)
+        statements = yield from self._work.pieces(message.text)
         if not statements:
             self._work.channel.send(EmptyQueryResponse())
         if len(statements) > 1:
@@ -36,6 +36,8 @@ class Simple:
                 # Again before each: a COMMIT among them has ended the transaction before it.
                 yield from self._work.session.begin_implicit()
             yield from self._run(offset, text, last=1 < number == len(statements))
+            # A description may be much longer than the statement that asks for it.
+            yield from self._work.channel.relieve()
 
     def _check(self, statements: Sequence[Piece]) -> Steps[None]:
         """Nothing runs where a later statement cannot be parsed: a COMMIT before it would stand."""
@@ -59,7 +61,7 @@ class Simple:
         result = yield from work.execute(source, statement, ())
         try:
             if result.columns is not None:
-                work.describe(source.columns(result.columns) or (), result.formats)
+                work.describe(source, source.columns(result.columns) or (), result.formats)
             yield from work.send_rows(source, result, result.formats)
         finally:
             result.close()

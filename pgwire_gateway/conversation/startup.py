@@ -18,8 +18,9 @@ from ...engine.scram import Verifier
 from ..codec.frontend import Startup
 
 MAJOR = 3
-# 3.2 differs in the length of cancel keys only; a client that asks for it is told to do with 3.0.
-MINOR = 0
+# 3.2 differs from 3.0 in the length of cancel keys; there has never been a 3.1. Who asks for more is told.
+MINOR = 2
+SHORT_KEY_BYTES, LONG_KEY_BYTES = 4, 32
 
 # How clients spell the one encoding that there is; asyncpg sends it in quotes.
 UTF8_NAMES = frozenset({"utf8", "utf-8", "unicode"})
@@ -36,7 +37,8 @@ class Entry:
     Args:
         settings: what the session shall start with, by setting name.
         protocol_options: `_pq_.` options, none of which we know.
-        newer: whether a newer minor version than ours was asked for.
+        minor: the minor version that is spoken.
+        newer: whether a newer one than ours was asked for.
     """
 
     user: str
@@ -44,7 +46,13 @@ class Entry:
     application_name: str
     settings: Mapping[str, str]
     protocol_options: tuple[str, ...]
+    minor: int
     newer: bool
+
+    @property
+    def key_bytes(self) -> int:
+        """How long its cancel key is."""
+        return LONG_KEY_BYTES if self.minor >= MINOR else SHORT_KEY_BYTES
 
     @property
     def negotiates(self) -> bool:
@@ -100,6 +108,7 @@ def read(startup: Startup) -> Entry:
         application_name=settings.pop("application_name", sent.get("application_name", "")),
         settings=settings,
         protocol_options=tuple(name for name in sent if name.startswith(PROTOCOL_OPTION)),
+        minor=min(startup.minor, MINOR),
         newer=startup.minor > MINOR,
     )
 

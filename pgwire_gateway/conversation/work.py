@@ -9,11 +9,11 @@ import logging
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from copy import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from traceback import format_tb
 
-from ...engine.errors import DucktailError, InternalError
+from ...engine.errors import DucktailError, InternalError, ProgramLimitExceeded
 from ...engine.logs import facts
 from ...engine.values import pgtypes
 from ...sql.text.classified import Kind
@@ -33,9 +33,10 @@ from ..codec.backend import (
 )
 from .channel import Channel
 from .copying import send_rows, take_rows
-from .needs import Column, Result, Session, Statement
+from .encoding import FIRST_ROWS, encoded, rows_wanted
+from .needs import Batch, Column, Result, Session, Statement
 from .observed import Observed
-from .positions import Source
+from .positions import Described, Source
 from .steps import Need, Steps
 
 # Tags of statements that mean the protocol's prepared statements as well as those of SQL.
@@ -44,6 +45,9 @@ DEALLOCATES_ALL = frozenset({"DEALLOCATE ALL", "DISCARD ALL"})
 # Few texts are inline, and drivers repeat theirs; a client that makes up new ones is served as well,
 # with a hop more.
 INLINE_TEXTS_MAX = 256
+
+# Columns are counted in an Int16, which some clients read with its sign.
+COLUMNS_MAX = 0x7FFF
 
 # Texts and column lists whose tokens and descriptions are kept, in all sessions together, and the
 # longest of such texts: some megabytes at the most.
@@ -67,22 +71,26 @@ class Work:
         self._reported = dict(session.parameter_status())
         self._changed: dict[str, str] = {}
 
+    def pieces(self, text: str) -> Steps[Sequence[Piece]]:
+        """The statements of a text; those of short texts are kept, for drivers repeat theirs."""
+        if len(text) <= KEPT_TEXT_CHARS_MAX:
+            return _kept_pieces(text)
+        # Megabytes of a text are no work for the event loop.
+        yield Need.WORKER
+        return split_pieces(text)
+
     def parse(self, text: str, offset: int, oids: Sequence[int] = ()) -> Steps[tuple[Source, Statement]]:
         """Parse one statement that stands `offset` characters into the client's text."""
         if text not in self._inline_texts:
             yield Need.WORKER
         self.channel.check_cancelled()
-        respelt = catalog.respelt(text)
-        source = Source(offset, text, respelt.text, respelt.types, respelt.parameters)
+        source = _kept_source(offset, text) if len(text) <= KEPT_TEXT_CHARS_MAX else _source(offset, text)
+        if numeric := catalog.numeric_columns(text, oids):
+            source = replace(source, numeric=numeric, described=None, _shown=None)
         with placed(source):
-            try:
-                statement: Statement = yield from self.session.parse(source.rewritten, source.declared(oids))
-                if respelt.reads_catalog:
-                    _ = statement.columns  # Binds it: what is missing is told now.
-            except DucktailError as error:
-                if respelt.reads_catalog:
-                    catalog.unanswered.note(text, error)
-                raise
+            statement: Statement = yield from self.session.parse(source.rewritten, source.declared(oids))
+            if source.reads_catalog:
+                _ = statement.columns  # Binds it: what is missing is told now.
         if is_inline(statement) and len(self._inline_texts) < INLINE_TEXTS_MAX:
             self._inline_texts.add(text)
         return source, statement
@@ -106,10 +114,14 @@ class Work:
         self._take_news()
         return result
 
-    def describe(self, columns: Sequence[Column], formats: Sequence[int]) -> None:
+    def describe(self, source: Source, columns: Sequence[Column], formats: Sequence[int]) -> None:
         """Send RowDescription."""
-        described = _description(tuple(columns), tuple(spread(formats, len(columns))))
-        self.channel.send_bytes(described)
+        kept = source.described
+        if kept is None or kept.columns is not columns or kept.formats != tuple(formats):
+            check_width(columns)
+            message = _description(tuple(columns), tuple(spread(formats, len(columns))))
+            kept = source.described = Described(columns, tuple(formats), message)
+        self.channel.send_bytes(kept.message)
 
     def send_rows(
         self, source: Source, result: Result, formats: Sequence[int], limit: int | None = None
@@ -121,18 +133,23 @@ class Work:
         columns = source.columns(result.columns) or ()
         types = [column.type for column in columns]
         all_formats = spread(formats, len(columns))
+
+        def datarows(part: Batch) -> bytes | memoryview:
+            return part.datarows(types, all_formats, self._reported["TimeZone"])
+
         while limit is None or limit > 0:
             if not result.inline:
                 yield Need.WORKER
-            batch = result.fetch(limit)
+            batch = result.fetch(rows_wanted(result, limit))
             if batch is None:
                 self._take_news()
                 return True
             self.channel.check_cancelled()
             if limit is not None:
                 limit -= batch.row_count
-            self.channel.send_bytes(batch.datarows(types, all_formats, self._reported["TimeZone"]))
-            yield from self.channel.relieve()
+            for piece in encoded(batch, datarows):
+                self.channel.send_bytes(piece)
+            yield from self.channel.relieve(at_once=result.row_count == FIRST_ROWS)
         return False
 
     def complete(self, result: Result, before: int = 0) -> None:
@@ -149,13 +166,15 @@ class Work:
     def answer_error(self, error: Exception) -> Steps[None]:
         """Send ErrorResponse, fail the open block, roll back the implicit transaction."""
         self.channel.check()
+        if isinstance(error, RecursionError):
+            error = ProgramLimitExceeded("the statement is nested too deeply")
         if not isinstance(error, DucktailError):
             # Without its message, which may have a user's values in it; the client is told that.
             frames = [line.strip() for part in format_tb(error.__traceback__) for line in part.splitlines()]
             about = facts(session=self.session.id, frames=frames)
             log.error("unexpected error in a session: %s", type(error).__name__, extra=about)
             error = InternalError(f"internal error: {type(error).__name__}: {error}")
-        self.observed.end(error.sqlstate)
+        self.observed.end(error.sqlstate, unanswered=catalog.unanswered.note(self.observed.text, error))
         yield Need.WORKER
         self.session.fail()
         yield from self.session.abort_implicit()
@@ -172,6 +191,7 @@ class Work:
         self.channel.settle()
         self.tell()
         self.channel.send(ReadyForQuery(self.session.transaction_status))
+        self.channel.due = True
 
     def tell(self) -> None:
         """Send what the session listens to, unless it is in a transaction."""
@@ -244,6 +264,16 @@ def placed(source: Source) -> Iterator[None]:
         raise moved from error
 
 
+def check_width(columns: Sequence[Column] | None) -> None:
+    """Refuse rows that no message can hold.
+
+    Raises:
+        ProgramLimitExceeded: 54000.
+    """
+    if columns is not None and len(columns) > COLUMNS_MAX:
+        raise ProgramLimitExceeded(f"rows can have at most {COLUMNS_MAX} columns")
+
+
 def spread(formats: Sequence[int], count: int) -> Sequence[int]:
     """One format a column from the none, one or `count` that Bind gave."""
     if len(formats) == count:
@@ -258,9 +288,14 @@ def report(error: DucktailError, severity: str) -> Report:
     )
 
 
-def pieces(text: str) -> Sequence[Piece]:
-    """The statements of a text; those of short texts are kept, for drivers repeat theirs."""
-    return _kept_pieces(text) if len(text) <= KEPT_TEXT_CHARS_MAX else split_pieces(text)
+def _source(offset: int, text: str) -> Source:
+    respelt = catalog.respelt(text)
+    return Source(
+        offset, text, respelt.text, respelt.types, respelt.parameters, reads_catalog=respelt.reads_catalog
+    )
+
+
+_kept_source = lru_cache(maxsize=KEPT_MAX)(_source)
 
 
 @lru_cache(maxsize=KEPT_MAX)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
+from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Executor, Future
 from typing import Any, cast
@@ -19,6 +20,7 @@ from ...engine.errors import DucktailError
 from ...engine.logs import facts
 from ...engine.waiting import Wait
 from ..conversation import Conversation, Need, Step
+from ..conversation.channel import Channel
 from ..conversation.steps import Steps
 from .tls import HANDSHAKE_BYTE, Credentials, TlsBroken, TlsClosed, TlsLayer
 
@@ -26,18 +28,24 @@ from .tls import HANDSHAKE_BYTE, Credentials, TlsBroken, TlsClosed, TlsLayer
 CLOSE_TIMEOUT_S = 5.0
 # A cancel that came between two calls to the session is repeated after this, then after twice as long.
 CANCEL_AGAIN_S = 0.1
-# What may lie unsent in the socket's own buffer before a conversation must wait; and when it goes on.
-SEND_HIGH_BYTES = 1024 * 1024
-SEND_LOW_BYTES = 256 * 1024
+# What may lie unsent before a conversation must wait; and when it goes on.
+UNSENT_HIGH_BYTES = 1024 * 1024
+UNSENT_LOW_BYTES = 256 * 1024
+# The socket is given so much at a time: what it does not take at once, asyncio copies.
+SEND_BYTES = 256 * 1024
+# What is read of a client at a time: as the shortest messages, some ten milliseconds of the event loop.
+INBOX_BYTES = 64 * 1024
 
 log = logging.getLogger("ducktail.gateway")
 
 
-class Connection(asyncio.Protocol):
+class Connection(asyncio.BufferedProtocol):
     """Drives one conversation.
 
     Args:
         loop: the event loop that the socket belongs to.
+        inbox: where the loop puts bytes as they come; one for all its connections, for each takes
+            what is its own at once.
         workers: threads that may block.
         conversation: the machine.
         on_over: called once, on the loop, when conversation and session have ended.
@@ -48,6 +56,7 @@ class Connection(asyncio.Protocol):
     def __init__(
         self,
         loop: asyncio.AbstractEventLoop,
+        inbox: memoryview,
         workers: Executor,
         conversation: Conversation,
         on_over: Callable[[Connection], None],
@@ -62,6 +71,7 @@ class Connection(asyncio.Protocol):
         self._untouched = True
         self._channel = conversation.channel
         self._loop = loop
+        self._inbox = inbox
         self._workers = workers
         self._on_over = on_over
         self._transport: asyncio.Transport | None = None
@@ -69,6 +79,9 @@ class Connection(asyncio.Protocol):
         self._timer: asyncio.TimerHandle | None = None
         self._reading = True
         self._sending = True
+        # What waits for the client to take what it was sent before.
+        self._unsent: deque[memoryview] = deque()
+        self._unsent_bytes = 0
         # What the driver waits for at this moment; settled with what it is resumed with.
         self._input: asyncio.Future[None] | None = None
         self._drain: asyncio.Future[None] | None = None
@@ -84,14 +97,19 @@ class Connection(asyncio.Protocol):
         self._transport = cast(asyncio.Transport, transport)
         # None where the client has left already.
         self.peer = str((transport.get_extra_info("peername") or ("",))[0])
-        self._transport.set_write_buffer_limits(high=SEND_HIGH_BYTES, low=SEND_LOW_BYTES)
+        self._transport.set_write_buffer_limits(high=0)
         # A peer whose machine is gone never says so: let TCP ask.
         transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         self._timer = self._loop.call_later(self._authentication_timeout_s, self._not_authenticated)
         self._task = self._loop.create_task(self._live())
 
-    def data_received(self, data: bytes) -> None:
+    def get_buffer(self, sizehint: int) -> memoryview:
+        """Where the next bytes shall go."""
+        return self._inbox
+
+    def buffer_updated(self, nbytes: int) -> None:
         """Bytes from the client."""
+        data = bytes(self._inbox[:nbytes])
         if self._untouched and self._credentials is not None and data[0] == HANDSHAKE_BYTE:
             self._start_tls(self._credentials, direct=True)
         self._untouched = False
@@ -129,6 +147,8 @@ class Connection(asyncio.Protocol):
 
     def connection_lost(self, error: Exception | None) -> None:
         """The socket is gone."""
+        self._unsent.clear()
+        self._unsent_bytes = 0
         self._channel.lose()
         self.cancel()
         self._wake()
@@ -140,7 +160,9 @@ class Connection(asyncio.Protocol):
     def resume_writing(self) -> None:
         """The client has taken what there was."""
         self._sending = True
-        _settle(self._drain, None)
+        self._send()
+        if self._unsent_bytes <= UNSENT_LOW_BYTES:
+            _settle(self._drain, None)
 
     # The server's side, on the loop.
 
@@ -190,9 +212,9 @@ class Connection(asyncio.Protocol):
             for steps in (self.conversation.run(), self.conversation.close()):
                 try:
                     await self._drive(steps)
+                    self._write()
                 except Exception:
                     log.exception("a connection has failed")
-                self._write()
         finally:
             self._close()
             self._on_over(self)
@@ -202,7 +224,7 @@ class Connection(asyncio.Protocol):
         worker = False
         while True:
             if worker:
-                step = await self._loop.run_in_executor(self._workers, _work, steps, answer)
+                step = await self._loop.run_in_executor(self._workers, _work, steps, self._channel, answer)
             else:
                 step = _advance(steps, answer)
             answer = True
@@ -214,6 +236,8 @@ class Connection(asyncio.Protocol):
             elif step is Need.WORKER:
                 worker = True
             elif step is Need.FLUSH:
+                # Others first: a client that sends without end has requests waiting all the time.
+                await asyncio.sleep(0)
                 await self._drained()
             elif step is Need.SECURE:
                 assert self._credentials is not None, "TLS is offered with a certificate only"
@@ -225,14 +249,24 @@ class Connection(asyncio.Protocol):
                 self._answering = True
 
     def _write(self) -> None:
-        assert self._transport is not None, "a driver runs on a made connection"
+        """Send what the conversation has said, or as much of it as the client takes."""
         for data in self._channel.take_output():
+            view = memoryview(data)
+            self._unsent += (view[start : start + SEND_BYTES] for start in range(0, len(view), SEND_BYTES))
+            self._unsent_bytes += len(view)
+        self._send()
+
+    def _send(self, *, whole: bool = False) -> None:
+        assert self._transport is not None, "a driver runs on a made connection"
+        while self._unsent and (self._sending or whole):
+            piece = self._unsent.popleft()
+            self._unsent_bytes -= len(piece)
             if self._transport.is_closing():
                 continue
             if self._tls is None:
-                self._transport.write(data)
+                self._transport.write(piece)
             else:
-                self._tls.send(data)
+                self._tls.send(piece)
                 self._transport.write(self._tls.take())
 
     async def _more_input(self) -> None:
@@ -240,7 +274,7 @@ class Connection(asyncio.Protocol):
         if self.conversation.session is not None and self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        if not self._sending:
+        if self._unsent_bytes > UNSENT_HIGH_BYTES:
             # A client that does not take its answers gets no new request answered.
             await self._drained()
         if not self._reading and not self._transport.is_closing():
@@ -258,7 +292,7 @@ class Connection(asyncio.Protocol):
         return self._answering and self._channel.cancelled
 
     async def _drained(self) -> None:
-        if not self._sending and not self._channel.over:
+        if self._unsent_bytes > UNSENT_HIGH_BYTES and not self._channel.over:
             self._drain = self._loop.create_future()
             try:
                 await self._drain
@@ -303,6 +337,7 @@ class Connection(asyncio.Protocol):
         if self._timer is not None:
             self._timer.cancel()
         if self._transport is not None and not self._transport.is_closing():
+            self._send(whole=True)
             if self._tls is not None:
                 # Without it the end may be an attacker's: libpq calls a cancel failed (close_notify).
                 self._tls.end()
@@ -319,10 +354,13 @@ def _advance(steps: Steps[None], answer: bool | None) -> Step | None:
         return None
 
 
-def _work(steps: Steps[None], answer: bool | None) -> Step | None:
-    """The next step that a worker thread cannot take; it is on one already."""
+def _work(steps: Steps[None], channel: Channel, answer: bool | None) -> Step | None:
+    """The next step that a worker thread cannot take; it is on one already.
+
+    An answer that is due is written before DuckDB is called for the next request.
+    """
     step = _advance(steps, answer)
-    while step is Need.WORKER:
+    while step is Need.WORKER and not channel.due:
         step = _advance(steps, True)
     return step
 

@@ -7,19 +7,37 @@ prometheus_client writes the format; the numbers are our own, taken when they ar
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 
+from ...engine.database import Database
 from ...engine.measures import Measures, measure
 from ...engine.version import VERSION
-
-if TYPE_CHECKING:
-    from .server import Server
+from .journal import Journal
 
 CONTENT_TYPE = CONTENT_TYPE_PLAIN_0_0_4
+
+
+class Watched(Protocol):
+    """A server, as who watches it needs it (`server.Server`)."""
+
+    database: Database
+    journal: Journal
+
+    @property
+    def ready(self) -> bool:
+        """Whether statements are answered."""
+
+    @property
+    def connected(self) -> int:
+        """How many connections there are."""
+
+    @property
+    def connections_max(self) -> int:
+        """How many sessions there may be."""
 
 
 class Metrics:
@@ -29,7 +47,7 @@ class Metrics:
         server: whose numbers they are.
     """
 
-    def __init__(self, server: Server) -> None:
+    def __init__(self, server: Watched) -> None:
         self._server = server
         self._registry = CollectorRegistry(auto_describe=False)
         self._registry.register(self)

@@ -31,7 +31,8 @@ from ...sql.session import Session
 from .. import catalog
 from ..codec import Limits
 from ..conversation import Conversation, Door, Ended, Entry
-from .connection import Connection
+from ..conversation.startup import LONG_KEY_BYTES
+from .connection import INBOX_BYTES, Connection
 from .doors import check_listener, door_for, is_loopback
 from .journal import Journal
 from .tls import TlsFiles
@@ -43,8 +44,6 @@ if TYPE_CHECKING:
 DATABASE_ALIASES = frozenset({"ducktail", "postgres"})
 # Connections that the system holds until they are accepted: a pool that opens all its own at once.
 BACKLOG = 100
-# Bytes of a cancel key: protocol 3.0 has room for no more.
-SECRET_BYTES = 4
 # How long a shutdown lets running requests finish, and cancelled ones roll back.
 DRAIN_TIMEOUT_S = 10.0
 CANCEL_TIMEOUT_S = 5.0
@@ -129,6 +128,7 @@ class Server:
         self._watch_port: WatchPort | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._server: asyncio.Server | None = None
+        self._inbox = memoryview(bytearray(INBOX_BYTES))
         self._connections: set[Connection] = set()
         self._over = asyncio.Event()
         self._draining = False
@@ -215,11 +215,12 @@ class Server:
 
     def _connect(self) -> Connection:
         assert self._loop is not None, "connections come to a started server"
-        guest = Guest(self, secrets.token_bytes(SECRET_BYTES))
+        guest = Guest(self, secrets.token_bytes(LONG_KEY_BYTES))
         settings = self.database.settings
         conversation = Conversation(guest, guest.secret, self._limits)
         connection = Connection(
             self._loop,
+            self._inbox,
             self._workers,
             conversation,
             guest.leave,
@@ -303,7 +304,7 @@ class Server:
         """Cancel the request of session `pid`, if `secret` is its own."""
         with self._mutex:
             guest = self._guests.get(pid)
-        expected = bytes(SECRET_BYTES) if guest is None else guest.secret
+        expected = bytes(LONG_KEY_BYTES) if guest is None else guest.secret
         if hmac.compare_digest(secret, expected) and guest is not None and guest.connection is not None:
             guest.connection.cancel()
 
@@ -336,6 +337,7 @@ class Guest:
 
     def open_session(self, entry: Entry, door: Door) -> Session:
         """See Host."""
+        self.secret = self.secret[: entry.key_bytes]
         return self._server.open(self, entry, door)
 
     def refused(self, entry: Entry | None, error: DucktailError) -> None:

@@ -14,13 +14,9 @@ import asyncio
 import logging
 import socket
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING
 
 from ...engine.logs import facts
-from .metrics import CONTENT_TYPE, Metrics
-
-if TYPE_CHECKING:
-    from .server import Server
+from .metrics import CONTENT_TYPE, Metrics, Watched
 
 # A request of a scraper or a probe has a few hundred bytes, and comes at once.
 REQUEST_BYTES_MAX = 8192
@@ -48,7 +44,7 @@ class WatchPort:
         listener: from `listen`; closed with the port.
     """
 
-    def __init__(self, server: Server, listener: socket.socket) -> None:
+    def __init__(self, server: Watched, listener: socket.socket) -> None:
         self._server = server
         self._listener = listener
         self._metrics = Metrics(server)

@@ -48,3 +48,22 @@ def test_parameters_in_catalog_queries(server: ServerProcess) -> None:
             assert [row[0] for row in found] == ["orders"]
         again = connection.execute("SELECT %s::regclass::text", (str(found[0][1]),)).fetchone()
         assert again == ("orders",)
+
+
+def test_the_servers_settings_and_what_a_session_listens_to(server: ServerProcess) -> None:
+    with server.connect() as connection:
+        query = "SELECT setting, source, context, vartype FROM pg_settings WHERE name = %s"
+        found = connection.execute(query, ["spool_memory_bytes_max"]).fetchall()
+        assert found == [("4194304", "default", "postmaster", "integer")]
+        assert connection.execute("SELECT current_setting('wal_bytes_max')").fetchall() == [("268435456",)]
+        query = "SELECT setting FROM pg_settings WHERE name = 'max_connections'"
+        assert connection.execute(query).fetchall() == [("100",)]
+        names = [row[0] for row in connection.execute("SELECT name FROM pg_settings").fetchall()]
+        assert len(names) == len(set(names))
+        assert connection.execute("SELECT pg_listening_channels()").fetchall() == []
+        connection.execute("LISTEN one")
+        connection.execute('LISTEN "Two"')
+        for query in ("SELECT pg_listening_channels()", "SELECT * FROM pg_listening_channels()"):
+            assert sorted(connection.execute(query).fetchall()) == [("Two",), ("one",)]
+        connection.execute("UNLISTEN *")
+        assert connection.execute("SELECT pg_catalog.pg_listening_channels() AS c").fetchall() == []

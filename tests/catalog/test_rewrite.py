@@ -160,6 +160,9 @@ def test_it_is_quick(home: Any) -> None:
         ("TRUNCATE TABLE ONLY app.t", "TRUNCATE TABLE app.t"),
         ('TRUNCATE ONLY "t"', 'TRUNCATE "t"'),
         ("TRUNCATE only", None),
+        ('CREATE LOCAL TEMPORARY TABLE "#x" (a INTEGER)', 'CREATE TEMPORARY TABLE "#x" (a INTEGER)'),
+        ("create or replace global temp table x (a INTEGER)", "create or replace temp table x (a INTEGER)"),
+        ("SELECT 'local temp' AS local", None),
     ],
 )  # fmt: skip
 def test_postgresql_s_literals(text: str, spelt: str | None) -> None:
@@ -231,8 +234,8 @@ def test_names_are_read_as_postgresql_reads_them(home: Any, name: str) -> None:
     assert home.ask(same, [name]) == [(True,)]
 
 
-def test_set_config_answers_what_is_set_already(ask: Callable[..., Any]) -> None:
-    assert ask("SELECT set_config('block_size', '8192', false)") == [("8192",)]
+def test_set_config_among_others_answers_what_is_set_already(ask: Callable[..., Any]) -> None:
+    assert ask("SELECT 1, set_config('block_size', '8192', false)") == [(1, "8192")]
     for name, message in (("block_size", "use SET"), ("no.such", "unrecognized")):
         with pytest.raises(duckdb.InvalidInputException, match=message):
-            ask(f"SELECT set_config('{name}', '1', false)")
+            ask(f"SELECT 1, set_config('{name}', '1', false)")

@@ -243,6 +243,24 @@ def test_what_the_server_answers(con: Connection, shared_raw: Callable[[], Any])
     assert raw.until("Z") == [("C", b"COPY 2\0"), ("Z", b"I")]
 
 
+def test_a_pipeline_is_one_transaction_though_a_sync_came_with_its_execute(
+    con: Connection, shared_raw: Callable[[], Any], error_fields: Any
+) -> None:
+    """libpq sends one with the Execute: it means nothing, and what fails before the next undoes the COPY."""
+    raw = shared_raw()
+    raw.enter()
+    raw.message("P", b"\0copy t (id) from stdin\0\0\0")
+    raw.message("B", bytes(8))
+    raw.send(b"E" + struct.pack("!i", 9) + bytes(5) + b"S" + struct.pack("!i", 4))
+    assert "".join(kind for kind, _ in raw.until("G")) == "12G"
+    for kind, body in (("d", b"1\n"), ("c", b""), ("P", b"\0nonsense\0\0\0"), ("S", b"")):
+        raw.message(kind, body)
+    answers = raw.until("Z")
+    assert [kind for kind, _ in answers] == ["C", "E", "Z"]
+    assert error_fields(answers[1][1])["C"] == "42601"
+    assert rows(con, "select * from t") == []
+
+
 def test_copy_fail(con: Connection, shared_raw: Callable[[], Any], error_fields: Any) -> None:
     raw = shared_raw()
     raw.enter()

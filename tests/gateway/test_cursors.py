@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 import struct
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -52,6 +53,58 @@ def test_psycopgs_cursor_in_binary_and_with_hold(con: Connection) -> None:
         con.execute("DELETE FROM n")
         con.commit()
         assert [row[0] for row in cursor.fetchall()] == list(range(2, 11))
+
+
+def test_psycopgs_scrollable_cursor(con: Connection) -> None:
+    with con.cursor("there", scrollable=True) as cursor:
+        cursor.execute("SELECT i FROM n ORDER BY i")
+        assert cursor.fetchmany(4) == [(1,), (2,), (3,), (4,)]
+        con.execute("DELETE FROM n")
+        cursor.scroll(-2)
+        assert cursor.fetchone() == (3,)
+        cursor.scroll(9, mode="absolute")
+        assert cursor.fetchall() == [(10,)]
+        cursor.scroll(0, mode="absolute")
+        assert [row[0] for row in cursor.fetchall()] == list(range(1, 11))
+        query = "SELECT name, is_scrollable, is_holdable, creation_time <= now() FROM pg_cursors"
+        assert con.execute(query).fetchall() == [("there", True, False, True)]
+        found = con.execute("SELECT statement FROM pg_cursors WHERE name = 'there'").fetchone()
+        assert found and "SELECT i FROM n" in found[0] and found[0].startswith("DECLARE")
+    with con.cursor("back", scrollable=False) as cursor:
+        cursor.execute("SELECT i FROM n")
+        with pytest.raises(psycopg.errors.ObjectNotInPrerequisiteState, match="can only scan forward"):
+            cursor.scroll(-1)
+
+
+@pytest.mark.parametrize("chunk", [7, 8192])
+def test_a_scroll_cursor_over_many_batches_against_a_list(con: Connection, chunk: int) -> None:
+    """Ways by chance over a result of several batches, most of it in the file, as PostgreSQL defines them."""
+    rows, choices = list(range(20_000)), random.Random(chunk)
+    con.execute("DECLARE c SCROLL CURSOR FOR SELECT i, repeat('x', 400) FROM range(20000) r(i)")
+    position = 0
+    for _ in range(60):
+        count = choices.choice([1, chunk, -chunk, 0, choices.randint(-40_000, 40_000)])
+        way = choices.choice(["FORWARD", "BACKWARD", "RELATIVE", "ABSOLUTE"])
+        if way in ("FORWARD", "BACKWARD"):
+            step = count if way == "FORWARD" else -count
+            if step > 0:
+                expected = rows[position : position + step]
+                position = position + step if len(expected) == step else len(rows) + 1
+            elif step < 0:
+                expected = rows[max(0, position - 1 + step) : max(0, position - 1)][::-1]
+                position = position + step if len(expected) == -step else 0
+            else:
+                expected = rows[position - 1 : position] if position else []
+        else:
+            target = position + count if way == "RELATIVE" else count
+            if way == "ABSOLUTE" and count < 0:
+                target = len(rows) + 1 + count
+            position = min(max(0, target), len(rows) + 1)
+            expected = rows[position - 1 : position] if position else []
+        found = con.execute(f"FETCH {way} {count} FROM c").fetchall()
+        assert [row[0] for row in found] == expected, (way, count)
+        if choices.random() < 0.2:
+            con.execute("SELECT 1")
 
 
 def test_a_cursor_over_a_stream_moves_the_read_position(con: Connection) -> None:

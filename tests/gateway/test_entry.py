@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import select
 import struct
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -89,6 +91,44 @@ def test_settings_in_the_startup_packet(shared: ServerProcess) -> None:
 def test_protocol_3_2_is_negotiated(shared: ServerProcess) -> None:
     with shared.connect(max_protocol_version="3.2", min_protocol_version="3.0") as connection:
         assert connection.execute("SELECT 1").fetchone() == (1,)
+        assert connection.pgconn.full_protocol_version == 30002
+        thread = threading.Timer(0.3, connection.cancel_safe)
+        thread.start()
+        with pytest.raises(psycopg.errors.QueryCanceled):
+            connection.execute("SELECT count(*) FROM range(100000000000) a WHERE a.range % 7 = 8")
+        thread.join()
+    with shared.connect(min_protocol_version="3.2", max_protocol_version="latest") as connection:
+        assert connection.pgconn.full_protocol_version == 30002
+
+
+def test_a_cancel_key_is_as_long_as_the_protocol_says_and_only_the_whole_of_it_cancels(
+    shared: ServerProcess, shared_raw: Callable[[], Any], error_fields: Any
+) -> None:
+    for version, length in ((3 << 16, 4), (3 << 16 | 1, 4), (3 << 16 | 2, 32), (3 << 16 | 7, 32)):
+        client = shared_raw()
+        client.packet(version, b"user\0ann\0database\0ducktail\0\0")
+        answers = client.until("Z")
+        (key,) = [body for kind, body in answers if kind == "K"]
+        assert len(key) == 4 + length
+        assert [kind for kind, _ in answers if kind == "v"] == ["v"] * (version > (3 << 16 | 2))
+        client.message("Q", b"SELECT count(*) FROM range(100000000000) a WHERE a.range % 7 = 8\0")
+        wrong = [key[:-1] + bytes([key[-1] ^ 1]), key[:-1], key + b"\0", key[:8]]
+        for told in [item for item in wrong if item != key]:
+            other = shared_raw()
+            other.packet(80877102, told)
+            assert other.answer() is None
+        client.socket.settimeout(0.3)
+        with pytest.raises(TimeoutError):
+            client.socket.recv(1)
+        client.socket.settimeout(20)
+        answered = False
+        while not answered:
+            other = shared_raw()
+            other.packet(80877102, key)
+            assert other.answer() is None
+            answered = bool(select.select([client.socket], [], [], 0.5)[0])
+        found = client.until("Z")
+        assert [error_fields(body)["C"] for kind, body in found if kind == "E"] == ["57014"]
 
 
 def test_another_protocol(shared_raw: Callable[[], Any], error_fields: Any) -> None:

@@ -19,6 +19,7 @@ LIMITS = {
     "message-bytes-max": "100000",
     "statements-max": "3",
     "portals-max": "2",
+    "spool-memory-bytes-max": "1048576",
     "spool-bytes-max": "1048576",
 }
 Fields = Callable[[bytes], dict[str, str]]
@@ -120,6 +121,19 @@ def test_too_large_a_rest_is_told(enter: Callable[[], Any], error_fields: Fields
     kind, body = client.query("select 1")[0]
     assert (kind, error_fields(body)["C"]) == ("E", "53200")
     leave(client)
+
+
+def test_a_parameter_that_no_message_can_count(shared_raw: Callable[[], Any], error_fields: Fields) -> None:
+    client = shared_raw()
+    client.enter()
+    for number, found in ((65_535, "1tTZ"), (65_536, "EZ"), (2_000_000_000, "EZ")):
+        client.message("P", f"\0select ${number}\0".encode() + bytes(2))
+        client.message("D", b"S\0")
+        client.message("S")
+        answers = client.until("Z")
+        assert "".join(kind for kind, _ in answers) == found
+        if found == "EZ":
+            assert error_fields(answers[0][1])["C"] == "42P02"
 
 
 SLOW = "SELECT count(*) FROM range(10000000000) a WHERE a.range % 7 = 8"

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
+import duckdb
 import psycopg
 import pytest
 from server_process import ServerProcess
@@ -147,13 +148,40 @@ def test_nobody_can_forge_a_line() -> None:
 
 def test_a_traceback_stands_behind_its_event() -> None:
     try:
-        raise ValueError("of the test")
-    except ValueError:
+        raise OSError("of the test")
+    except OSError:
         made = record("it failed", error=sys.exception())
     first, *others = TextFormatter().format(made).splitlines()
     assert first.endswith("it failed")
-    assert others[-1] == "  ValueError: of the test" and all(line.startswith("  ") for line in others)
-    assert json.loads(JsonFormatter().format(made))["traceback"].endswith("ValueError: of the test")
+    assert others[-1] == "  OSError: of the test" and all(line.startswith("  ") for line in others)
+    assert json.loads(JsonFormatter().format(made))["traceback"].endswith("OSError: of the test")
+
+
+@pytest.mark.parametrize(
+    ("query", "told"),
+    [
+        ("SELECT 'k0nspicuous'::INT", "ConversionException: 22P02"),
+        ("INSERT INTO t VALUES ('k0nspicuous')", "ConstraintException: 23505"),
+        ("SELECT error('k0nspicuous')", "InvalidInputException: 22000"),
+        ("SELECT absent FROM t", 'BinderException: 42703 referenced column "absent" not found'),
+    ],
+)
+def test_an_error_is_logged_without_values(query: str, told: str) -> None:
+    with duckdb.connect() as connection:
+        connection.execute("CREATE TABLE t (v VARCHAR PRIMARY KEY)")
+        connection.execute("INSERT INTO t VALUES ('k0nspicuous')")
+        try:
+            try:
+                connection.execute(query).fetchall()
+            except duckdb.Error as error:
+                raise KeyError("k0nspicuous") from error
+        except KeyError:
+            made = record("it failed", error=sys.exception())
+    text, data = TextFormatter().format(made), JsonFormatter().format(made)
+    assert f"\n  {told}" in text and text.endswith("\n  KeyError: KeyError")
+    assert told in json.loads(data)["traceback"]
+    # Source lines of this test stand in it, no message does.
+    assert "k0nspicuous" not in text.replace('raise KeyError("k0nspicuous")', "")
 
 
 @pytest.mark.parametrize(

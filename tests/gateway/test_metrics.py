@@ -90,12 +90,21 @@ def test_what_is_done_is_counted(watched: Watched) -> None:
             one.execute("SELECT * FROM pg_catalog.pg_nothing_of_the_sort")
         with pytest.raises(psycopg.errors.UndefinedTable):
             one.execute("SELECT * FROM nothing")
+        for misspelt in (
+            "SELECT j FROM t, pg_class",
+            "SELECT * FROM nothing JOIN pg_class ON true",
+            "SELECT 'nothing'::regclass",
+            "SELECT pg_backend_pid() FROM nothing",
+            "SELECT nothing(i) FROM t WHERE current_schema() = ''",
+        ):
+            with pytest.raises(psycopg.ProgrammingError):
+                one.execute(misspelt)
         other.execute("BEGIN")
         found = watched.metrics()
         assert found["statements_total", "ddl", "ok"] == 1
         assert found["statements_total", "dml", "ok"] == 1
         assert found["statements_total", "transaction", "ok"] == 1
-        assert sum(value for key, value in found.items() if key[-1] == "42P01") == 2
+        assert sum(value for key, value in found.items() if key[-1] == "42P01") == 5
         assert found["catalog_unanswered_total",] == 1
         assert found["connections",] == 2 and found["connections_max",] == 100
         assert found["connections_opened_total",] == 2

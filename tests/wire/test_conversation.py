@@ -29,7 +29,7 @@ from ducktail.sql.portals import Portals
 from ducktail.sql.text.classified import Classified, Kind
 from ducktail.sql.text.classify import classify
 
-SECRET = b"\1\2\3\4"
+SECRET = bytes(range(32))
 
 
 @dataclass(frozen=True)
@@ -59,6 +59,8 @@ class Statement:
 
     @property
     def columns(self) -> tuple[Column, ...] | None:
+        if self.text.startswith("wide"):
+            return (Column(),) * int(self.text.split()[1])
         return (Column(),) if self.text.startswith("rows") else None
 
 
@@ -67,6 +69,9 @@ class Rows:
     """A batch of ready DataRows."""
 
     row_count: int
+
+    def parts(self) -> Sequence[Rows]:
+        return ()
 
     def datarows(self, types: Sequence[str], formats: Sequence[int], timezone: str) -> bytes:
         return (b"D" + struct.pack("!iHi", 10, 1, -1)) * self.row_count
@@ -113,7 +118,7 @@ class Session:
     results: list[Result] = field(default_factory=list)
     cancelled: bool = False
     fail_commit: bool = False
-    portals: Portals = field(default_factory=lambda: Portals(1000))
+    portals: Portals = field(default_factory=lambda: Portals(1000, lambda: 0))
 
     def parse(self, text: str, oids: Sequence[int] = ()) -> Waiting[Statement]:
         yield from ()
@@ -145,7 +150,7 @@ class Session:
         self.results.append(Result(statement.columns, rows, tag))
         return self.results[-1]
 
-    def begin_implicit(self) -> Waiting[None]:
+    def begin_implicit(self, *, piped: bool = False) -> Waiting[None]:
         yield from ()
         if self.transaction_status == "I" and not self.implicit:
             self.calls.append("begin_implicit")
@@ -236,6 +241,7 @@ class Driver:
         self.channel = self.conversation.channel
         self.steps: Generator[Step, Any, None] = self.conversation.run()
         self.hops = 0
+        self.flushes = 0
         self.over = False
         self._read = read_answers
         self.wait: Wait | None = None
@@ -281,6 +287,7 @@ class Driver:
                     self.wait = step
                     return
                 self.hops += step is Need.WORKER
+                self.flushes += step is Need.FLUSH
                 step = self.steps.send(True)
         except StopIteration:
             self.over = True
@@ -312,7 +319,7 @@ def test_ssl_and_gssapi_are_refused_once_each(door: Driver, written: Any) -> Non
 def test_startup_says_who_and_how(door: Driver, written: Any) -> None:
     answers = door.say(written.startup(application_name="app", options="-c a.b=1", TimeZone="UTC"))
     assert answers[0] == ("R", b"\0\0\0\0")
-    assert answers[-2] == ("K", struct.pack("!i", 7) + SECRET)
+    assert answers[-2] == ("K", struct.pack("!i", 7) + SECRET[:4])
     assert answers[-1] == ("Z", b"I")
     (entry,) = door.host.entries
     assert (entry.user, entry.database, entry.application_name) == ("ann", "ducktail", "app")
@@ -320,9 +327,21 @@ def test_startup_says_who_and_how(door: Driver, written: Any) -> None:
 
 
 def test_a_newer_minor_version_is_negotiated(door: Driver, written: Any) -> None:
-    answers = door.say(written.startup(version=3 << 16 | 2, **{"_pq_.fancy": "1"}))
+    answers = door.say(written.startup(version=3 << 16 | 9999, **{"_pq_.fancy": "1"}))
+    assert answers[0] == ("v", struct.pack("!ii", 3 << 16 | 2, 1) + b"_pq_.fancy\0")
+    assert answers[-2:] == [("K", struct.pack("!i", 7) + SECRET), ("Z", b"I")]
+
+
+def test_protocol_3_2_has_long_cancel_keys_and_needs_no_negotiation(door: Driver, written: Any) -> None:
+    answers = door.say(written.startup(version=3 << 16 | 2))
+    assert [kind for kind, _ in answers if kind in "vKZ"] == ["K", "Z"]
+    assert answers[-2] == ("K", struct.pack("!i", 7) + SECRET)
+
+
+def test_an_unknown_option_of_3_0_is_told_with_what_is_spoken(door: Driver, written: Any) -> None:
+    answers = door.say(written.startup(**{"_pq_.fancy": "1"}))
     assert answers[0] == ("v", struct.pack("!ii", 3 << 16, 1) + b"_pq_.fancy\0")
-    assert answers[-1] == ("Z", b"I")
+    assert answers[-2] == ("K", struct.pack("!i", 7) + SECRET[:4])
 
 
 def test_who_is_not_let_in_is_told_why(door: Driver, written: Any, read_fields: Any) -> None:
@@ -461,6 +480,37 @@ def test_row_limit_suspends_and_goes_on(talk: Driver, written: Any) -> None:
     assert talk.kinds(written.execute(max_rows=2) + written.sync) == "DCZ"
     # A portal that is through gives nothing more.
     assert talk.say(written.execute() + written.sync)[0] == ("C", b"SELECT 0\0")
+
+
+def test_a_pipeline_without_end_lets_others_in(talk: Driver, written: Any) -> None:
+    """Neither answers nor time are collected without bound, whatever the requests."""
+    for request in (written.sync, written.message("d"), written.close("S"), written.parse("nonsense")):
+        before = talk.flushes
+        talk.say(request * 1000)
+        assert talk.flushes - before >= 10, request
+    talk.say(written.sync + written.parse("wide 1000", "w"))
+    talk.channel.receive(written.describe("S", "w") * 100)
+    for _ in range(3):
+        assert 0 < talk.until_flush() < 2 * 256 * 1024
+
+
+def test_an_answer_is_due_before_the_next_request_is_done(talk: Driver, written: Any) -> None:
+    """What drives it writes the first ReadyForQuery before it goes on to what may take its time."""
+    talk.channel.receive(written.query("put") + written.query("wait"))
+    step = talk.steps.send(True)
+    while not talk.channel.due:
+        step = talk.steps.send(True)
+    assert step is Need.WORKER
+    assert b"".join(talk.channel.take_output()).endswith(b"Z\0\0\0\5I")
+    assert not talk.channel.due
+
+
+def test_a_row_wider_than_its_count_is_refused(talk: Driver, written: Any, read_fields: Any) -> None:
+    for request in (written.query("wide 32768"), written.parse("wide 32768") + written.sync):
+        answers = talk.say(request)
+        assert [kind for kind, _ in answers] == ["E", "Z"]
+        assert read_fields(answers[0][1])["C"] == "54000"
+    assert talk.kinds(written.parse("wide 32767") + written.sync) == "1Z"
 
 
 def test_a_portal_ends_with_its_transaction(talk: Driver, written: Any, read_fields: Any) -> None:
