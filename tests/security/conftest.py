@@ -5,8 +5,10 @@ from __future__ import annotations
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import certificates
+import psycopg
 import pytest
 from server_process import ServerProcess
 
@@ -34,3 +36,24 @@ def key_with_passphrase(tmp_path: Path) -> certificates.Files:
     command = ["openssl", "rsa", "-aes256", "-passout", "pass:x", "-in", str(files.key)]
     subprocess.run([*command, "-out", str(files.key)], check=True, capture_output=True, timeout=60)
     return files
+
+
+@pytest.fixture
+def ann(server: ServerProcess) -> Iterator[psycopg.Connection[Any]]:
+    """Ann, with the password of all users of a test's server."""
+    with server.connect(user="ann", password="x") as connection:
+        yield connection
+
+
+@pytest.fixture
+def bob(server: ServerProcess) -> Iterator[psycopg.Connection[Any]]:
+    """Bob, with the password of all users of a test's server."""
+    with server.connect(user="bob", password="x") as connection:
+        yield connection
+
+
+@pytest.fixture
+def eve(server: ServerProcess) -> Iterator[psycopg.Connection[Any]]:
+    """Eve, with the password of all users of a test's server."""
+    with server.connect(user="eve", password="x") as connection:
+        yield connection

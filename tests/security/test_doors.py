@@ -16,7 +16,7 @@ SOME = Rights({"ann": ANN}, nonce=b"n" * 32)
 
 
 def entry(user: str) -> Entry:
-    return Entry(user, "ducktail", "", {}, (), False)
+    return Entry(user, "ducktail", "", {}, (), 0, False)
 
 
 @pytest.mark.parametrize(

@@ -77,24 +77,6 @@ def server(tmp_path_factory: pytest.TempPathFactory, allowed: Path) -> Iterator[
         yield started
 
 
-@pytest.fixture
-def ann(server: ServerProcess) -> Iterator[Connection]:
-    with connect(server, "ann") as connection:
-        yield connection
-
-
-@pytest.fixture
-def bob(server: ServerProcess) -> Iterator[Connection]:
-    with connect(server, "bob") as connection:
-        yield connection
-
-
-@pytest.fixture
-def eve(server: ServerProcess) -> Iterator[Connection]:
-    with connect(server, "eve") as connection:
-        yield connection
-
-
 def told(connection: Connection, statement: str, **more: Any) -> tuple[str | None, ...]:
     """The error that a statement gets, whole."""
     with pytest.raises(psycopg.Error) as error:
