@@ -53,6 +53,7 @@ def test_node_postgres(seen: dict[str, Any]) -> None:
         "cursor": [2, ["13", "14", "15"]],
         "errors": ["42703", "23505", "57014"],
         "stream": [1, 2, 3, 4],
+        "notification": "said",
         "notices": ["25P01"],
         "name": "shop.js",
         "pool": [2, 4, 6, 8],

@@ -100,3 +100,30 @@ def test_a_stream(connection: Any, group: str) -> None:
         )
         connection.execute(f"COMMIT OFFSETS ON orders_stream CONSUMER GROUP {group}")
     assert seen == [('{"id":1}',), ('{"id":2}',), ('{"id":3}',), ('{"id":4}',)]
+
+
+@pytest.mark.parametrize("protocol", ["7.4-0", "7.4-1", "7.4-2"])
+def test_rows_in_parts_with_other_statements_between(shop: ServerProcess, table: str, protocol: str) -> None:
+    """UseDeclareFetch=1: the driver declares a cursor and fetches 100 rows at a time.
+
+    `7.4-2`, the driver's own way, sets a savepoint before each statement; `7.4-0` fails the transaction.
+    """
+    connection = pyodbc.connect(
+        f"Driver={{PostgreSQL Unicode}};Server={shop.host};Port={shop.port};Database=shop;Uid=ducktail;"
+        f"UseDeclareFetch=1;Fetch=100;Protocol={protocol}"
+    )
+    try:
+        cursor, other = connection.cursor(), connection.cursor()
+        cursor.execute("SELECT i, 'row ' || i FROM range(20000) r(i)")
+        for start in range(0, 20_000, 5000):
+            assert [row[0] for row in cursor.fetchmany(5000)] == list(range(start, start + 5000))
+            other.execute(f"INSERT INTO {table} VALUES (?, ?)", start, "between")
+        assert cursor.fetchone() is None
+        connection.commit()
+        assert rows(other.execute(f"SELECT count(*) FROM {table}")) == [(4,)]
+        with pytest.raises(pyodbc.Error):
+            other.execute(f"INSERT INTO {table} VALUES (0, 'again')")
+        connection.rollback()
+        assert rows(other.execute(f"SELECT count(*) FROM {table}")) == [(4,)]
+    finally:
+        connection.close()

@@ -1,3 +1,4 @@
+import java.math.BigDecimal;
 import java.sql.Array;
 import java.sql.BatchUpdateException;
 import java.sql.Connection;
@@ -16,6 +17,7 @@ import java.time.OffsetDateTime;
 import java.util.StringJoiner;
 import java.util.UUID;
 import org.postgresql.PGConnection;
+import org.postgresql.PGNotification;
 import org.postgresql.copy.CopyManager;
 import org.postgresql.util.PGobject;
 
@@ -50,6 +52,9 @@ public final class Jdbc {
     show("fetch size", this::fetchSize);
     show("transaction", this::transaction);
     show("copy", this::copy);
+    show("bare", this::bare);
+    show("read only", this::readOnly);
+    show("notifications", this::notifications);
     show("stream", this::stream);
     show("errors", this::errors);
     show("timeout", this::timeout);
@@ -291,6 +296,63 @@ public final class Jdbc {
     CopyManager copies = on.unwrap(PGConnection.class).getCopyAPI();
     long rows = copies.copyIn("COPY " + table + " FROM STDIN", new java.io.StringReader("3000\ta\\tb\n3001\t\\N\n"));
     return rows + " " + one(on, "SELECT txt FROM " + table + " WHERE i = 3000");
+  }
+
+  private Object bare(Connection on) throws SQLException {
+    StringJoiner all = new StringJoiner(" ");
+    try (PreparedStatement statement = on.prepareStatement("SELECT ?, ?, ?, ? AS n")) {
+      for (int time = 0; time < 6; time++) {
+        statement.setInt(1, 7);
+        statement.setBigDecimal(2, new BigDecimal("1.50"));
+        statement.setBoolean(3, true);
+        statement.setObject(4, new BigDecimal("123456789012345678901.25"));
+        try (ResultSet row = statement.executeQuery()) {
+          row.next();
+          if (time % 5 == 0) {
+            all.add(row.getInt(1) + "").add(row.getBigDecimal(2) + "").add(row.getBoolean(3) + "");
+            all.add(row.getBigDecimal(4) + "").add(row.getMetaData().getColumnTypeName(2));
+          }
+        }
+      }
+    }
+    return all;
+  }
+
+  private Object readOnly(Connection on) throws SQLException {
+    StringJoiner all = new StringJoiner(" ");
+    on.setReadOnly(true);
+    on.setAutoCommit(false);
+    try (Statement statement = on.createStatement()) {
+      all.add(one(on, "SHOW transaction_read_only"));
+      statement.executeUpdate("DELETE FROM " + table);
+    } catch (SQLException error) {
+      all.add(error.getSQLState());
+    }
+    on.rollback();
+    on.setReadOnly(false);
+    all.add(one(on, "SHOW transaction_read_only"));
+    on.rollback();
+    return all;
+  }
+
+  private Object notifications(Connection on) throws SQLException {
+    PGConnection listener = on.unwrap(PGConnection.class);
+    StringJoiner all = new StringJoiner(" ");
+    try (Statement statement = on.createStatement();
+        Connection other = DriverManager.getConnection(url);
+        Statement says = other.createStatement()) {
+      statement.execute("LISTEN jdbc_" + table);
+      says.execute("NOTIFY jdbc_" + table + ", 'one'");
+      says.execute("NOTIFY jdbc_" + table);
+      for (int waited = 0; all.length() < 5 && waited < 20; waited++) {
+        PGNotification[] found = listener.getNotifications(1000);
+        for (PGNotification note : found == null ? new PGNotification[0] : found) {
+          all.add(note.getName().replace("_" + table, "") + "=" + note.getParameter());
+        }
+      }
+      statement.execute("UNLISTEN *");
+    }
+    return all;
   }
 
   private Object stream(Connection on) throws SQLException {

@@ -56,6 +56,10 @@ async function nodePostgres() {
     await client.query(COMMIT);
   }
   await client.query("COMMIT");
+  await client.query(`LISTEN node_${table}`);
+  const told = new Promise((resolve) => client.once("notification", resolve));
+  await client.query(`NOTIFY node_${table}, 'said'`);
+  seen.notification = (await told).payload;
   seen.notices = notices;
   seen.name = (await client.query("SHOW application_name")).rows[0].application_name;
   await client.end();

@@ -1,0 +1,116 @@
+"""A parameter that nothing is done with has the type that its client declares; digits stay as they are."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+from decimal import Decimal
+from typing import Any
+
+import asyncpg
+import psycopg
+import pytest
+from server_process import ServerProcess
+
+VALUES: list[tuple[object, int]] = [
+    (1, 21), (70_000, 23), (2**40, 20), (2**70, 1700), (Decimal("1.50"), 1700), (Decimal("-0.001"), 1700),
+    (Decimal("1E+3"), 1700), (Decimal("1" * 20 + "." + "2" * 18), 1700), (True, 16), (1.5, 701),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("binary", [False, True], ids=["text", "binary"])
+@pytest.mark.parametrize("form", ["s", "t", "b"])
+def test_psycopg(shop: ServerProcess, form: str, binary: bool) -> None:
+    with shop.connect() as con:
+        for value, oid in VALUES:
+            for _ in range(2):
+                cursor = con.execute(f"SELECT %{form}, 'x', %{form} AS n", [value, value], binary=binary)
+                assert [column.type_code for column in cursor.description or ()] == [oid, 25, oid]
+                row = cursor.fetchone()
+                assert row == (value, "x", value)
+                assert isinstance(row[0], Decimal) == (oid == 1700)
+        cursor = con.execute("SELECT %s, %s FROM app.orders LIMIT 3", [Decimal("2.50"), None], binary=binary)
+        assert [str(row[0]) for row in cursor] == ["2.50"] * 3
+        cursor = con.execute("SELECT %s + 1, %s::numeric(10, 1)", [Decimal("2.50"), Decimal("2.50")])
+        assert cursor.fetchone() == (Decimal("3.50"), Decimal("2.5"))
+        cursor = con.execute("SELECT %s * i, 'x' FROM range(1, 3) r(i)", [Decimal("2.50")], binary=binary)
+        assert cursor.fetchall() == [(Decimal("2.50"), "x"), (Decimal("5.00"), "x")]
+        with pytest.raises(psycopg.ProgrammingError):
+            con.execute("SELECT %s + INTERVAL '1 day', 2", ["2024-01-01"])
+        assert con.execute("SELECT 1").fetchone() == (1,)
+        with con.cursor("parts") as named, con.transaction():
+            named.execute("SELECT %s AS n FROM range(3)", [Decimal("2.50")])
+            assert [str(row[0]) for row in named] == ["2.50"] * 3
+
+
+def test_asyncpg(url: str) -> None:
+    async def work() -> list[Any]:
+        con = await asyncpg.connect(url)
+        try:
+            asked: list[tuple[str, object]] = [
+                ("SELECT $1", "x"), ("SELECT $1::int", 7), ("SELECT $1::numeric", Decimal("1.50")),
+                ("SELECT $1::bool", True), ("SELECT $1::numeric + 1", Decimal("1.50")),
+            ]  # fmt: skip
+            return [await con.fetchval(query, value) for query, value in asked]
+        finally:
+            await con.close()
+
+    assert asyncio.run(work()) == ["x", 7, Decimal("1.50"), True, Decimal("2.50")]
+
+
+@pytest.mark.psql
+def test_psqls_gdesc_of_a_parameter_that_nobody_declares(shop: ServerProcess) -> None:
+    done = subprocess.run(
+        ["psql", "-X", "-At", "-d", f"{shop.conninfo} dbname=shop"],
+        input="SELECT $1 AS a, $1::numeric(10, 2) AS b, $2::int AS c, $3::bool AS d \\gdesc\n",
+        capture_output=True, text=True, timeout=60, check=True,
+    )  # fmt: skip
+    assert done.stdout.splitlines() == ["a|text", "b|numeric(10,2)", "c|integer", "d|boolean"], done.stderr
+
+
+def test_the_time_of_a_statement_ends_while_its_rows_are_taken(shop: ServerProcess) -> None:
+    """The first rows are there at once; what comes after them takes longer than the statement may."""
+    rows = "SELECT 1 AS i FROM range(5) UNION ALL SELECT i FROM range(1000000000000) r(i) WHERE i % 7 = 8"
+    with shop.connect(autocommit=False) as con:
+        con.execute("SET statement_timeout = '400ms'")
+        con.commit()
+        with con.cursor("slow") as cursor:
+            cursor.execute(rows)
+            assert cursor.fetchmany(3) == [(1,), (1,), (1,)]
+            with pytest.raises(psycopg.errors.QueryCanceled, match="statement timeout"):
+                cursor.fetchall()
+            con.rollback()
+        with pytest.raises(psycopg.errors.QueryCanceled, match="statement timeout"):
+            for _ in con.cursor().stream(rows):
+                pass
+        con.rollback()
+        assert con.execute("SELECT 1").fetchone() == (1,)
+
+
+def test_set_config_and_pg_notify_with_parameters(shop: ServerProcess, url: str) -> None:
+    """As PostgREST and libraries for LISTEN send them."""
+    with shop.connect() as con, shop.connect() as listener:
+        listener.execute("LISTEN told")
+        with con.transaction():
+            query = "SELECT set_config('search_path', %s, true), set_config('application_name', %s, true)"
+            assert con.execute(query, ["app", "rest"]).fetchall() == [("app", "rest")]
+            assert con.execute("SELECT count(*) > 0 FROM orders").fetchall() == [(True,)]
+            assert con.execute("SHOW application_name").fetchall() == [("rest",)]
+            assert con.execute("SELECT pg_notify(%s, %s)", ["told", "from psycopg"]).fetchall() == [("",)]
+        assert con.execute("SHOW search_path").fetchall() == [("main",)]
+        with pytest.raises(psycopg.errors.UndefinedTable):
+            con.execute("SELECT count(*) FROM orders")
+
+        async def work() -> None:
+            other = await asyncpg.connect(url)
+            try:
+                query = "SELECT set_config('application_name', $1, $2)"
+                assert await other.fetchval(query, "a", False) == "a"
+                assert await other.fetchval("SHOW application_name") == "a"
+                assert await other.fetchval("SELECT pg_notify($1, $2)", "told", "from asyncpg") == ""
+            finally:
+                await other.close()
+
+        asyncio.run(work())
+        told = [note.payload for note in listener.notifies(timeout=20, stop_after=2)]
+        assert told == ["from psycopg", "from asyncpg"]
