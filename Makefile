@@ -48,7 +48,7 @@ types: $(READY) ## mypy, strict, on the built wheel and the programs around it
 	cd build/types && MYPYPATH=.:../../docs/examples/flights:../../docs:../../benchmarks \
 		../../$(BIN)/mypy --config-file ../../pyproject.toml --cache-dir ../../.mypy_cache \
 		--explicit-package-bases -p ducktail -m demo -m replay -m averages -m mirror \
-		-m generate -m stream_read -m capture_cost -m shared_log -m memory
+		-m generate -m stream_read -m capture_cost -m shared_log -m memory -m results_out -m small_statements -m echo
 
 deps: $(READY) ## the system programs that tests want, and Spark
 	@.ci/deps
@@ -60,6 +60,8 @@ bench: deps $(READY) ## ducktail beside PostgreSQL, same work, same run
 	$(BIN)/python benchmarks/stream_read.py $(ARGS)
 	$(BIN)/python benchmarks/capture_cost.py
 	$(BIN)/python benchmarks/shared_log.py
+	$(BIN)/python benchmarks/results_out.py
+	$(BIN)/python benchmarks/small_statements.py
 
 docs: $(READY) ## write the generated pages: docs/errors.md, docs/settings.md
 	$(BIN)/python docs/generate.py
