@@ -110,6 +110,7 @@ WHEN = {
     "23505": "a duplicate key",
     "23514": "a CHECK constraint",
     "25001": "the statement cannot run inside a transaction, or not any more in this one",
+    "25006": "a read-only transaction would write",
     "25P01": "the statement wants a transaction block and there is none",
     "25P02": "the transaction has failed: only ROLLBACK (or COMMIT, which rolls back) is answered",
     "25P03": "the session was ended because it idled in a transaction",
