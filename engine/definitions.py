@@ -313,7 +313,7 @@ def _create_locked(
 
 
 def new_id(cursor: duckdb.DuckDBPyConnection) -> int:
-    """A number for a table, stream or group, never used again."""
+    """A number for a table, stream, group or bookmark, never used again."""
     row = ask_maybe(cursor, "SELECT nextval('ducktail.object_id')")
     assert row is not None
     return int(row[0])
@@ -382,7 +382,7 @@ def drop_stream(
     cascade: bool,
     timeout_ms: int,
 ) -> Waiting[None]:
-    """Drop a stream with its groups, and its table's log when it was the last one there.
+    """Drop a stream with its groups and bookmarks, and its table's log when it was the last one there.
 
     Raises:
         DependentObjects: 2BP01, a group has unread events and `cascade` is not said.
@@ -436,6 +436,7 @@ def _drop_locked(
     statements = [
         f"DELETE FROM ducktail.stream_catalog WHERE stream_id = {stream.stream_id}",
         f"DELETE FROM ducktail.stream_edges WHERE stream_id = {stream.stream_id}",
+        f"DELETE FROM ducktail.bookmark_catalog WHERE stream_id = {stream.stream_id}",
         *(f"DROP VIEW IF EXISTS {ident(stream.schema)}.{ident(view)}" for view in stream.views),
     ]
     tombstone = database.offsets.tombstone() if groups else None

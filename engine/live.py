@@ -20,10 +20,10 @@ from .buffers import Buffers
 from .clock import Clock
 from .log import EVENT_NAMES, event_query, shown_name
 from .offsets import Offsets, Position
-from .rights import Rights, group_item, relation
+from .rights import Rights, bookmark_item, group_item, relation
 from .sessions import Sessions
 from .settings import ShownSetting, told_everybody
-from .streams import OPERATIONS, Catalog, Group, Stream
+from .streams import OPERATIONS, Bookmark, Catalog, Group, Stream
 from .transactions import Transactions
 from .values import datarow
 from .values.durations import SECOND_US, interval_text
@@ -76,6 +76,11 @@ def _is_told(rights: Rights, user: str, row: Row) -> bool:
     """Whether a user who is no superuser may know of what a row is about."""
     if "stream_name" in row:
         stream = relation(row["schema_name"], row["stream_name"])
+        if "bookmark_name" in row:
+            item = bookmark_item(row["schema_name"], row["stream_name"], row["bookmark_name"])
+            return rights.owners.get(stream) == user or (
+                rights.owners.get(item) == user and rights.has(user, "consume", stream)
+            )
         if "group_name" not in row:
             return rights.sees(user, stream)
         group = group_item(row["schema_name"], row["stream_name"], row["group_name"])
@@ -262,6 +267,42 @@ def _trimmed_unread(
     return partition.trimmed_events - (place or 0)
 
 
+def bookmarks(database: LiveSource) -> Iterator[Row]:
+    """ducktail.bookmarks."""
+    for stream, buffer in _streams(database):
+        with database.catalog.mutex:
+            found = database.catalog.bookmarks_of(stream.stream_id)
+        for bookmark in found:
+            owner = database.rights.owners.get(bookmark_item(stream.schema, stream.name, bookmark.name))
+            yield _bookmark(database, stream, buffer, bookmark, owner)
+
+
+def _bookmark(
+    database: LiveSource, stream: Stream, buffer: StreamBuffer, bookmark: Bookmark, owner: str | None
+) -> Row:
+    events, trimmed = 0, {}
+    for number, lsn in sorted(bookmark.lsns.items()):
+        partition = buffer.partitions[number]
+        position = bookmark.positions.get(number)
+        # Where it is not known, retention had passed the LSN before the bookmark was made.
+        gone = partition.trimmed_events - (position or 0)
+        if gone > 0 and lsn < partition.trimmed_through_lsn:
+            trimmed[number] = gone
+        events += min(partition.retained, partition.events - (position or 0))
+    return {
+        "schema_name": stream.schema,
+        "stream_name": stream.name,
+        "bookmark_name": bookmark.name,
+        "position": dict(sorted(bookmark.lsns.items())),
+        "whole": not trimmed,
+        "events": events,
+        "trimmed_events": sum(trimmed.values()),
+        "trimmed": trimmed or None,
+        "created_at": _time(bookmark.created_at_us),
+        "created_by": owner,
+    }
+
+
 def sessions(database: LiveSource) -> Iterator[Row]:
     """ducktail.sessions."""
     writer_lock = database.transactions.writer_lock
@@ -299,6 +340,7 @@ KINDS: dict[str, Callable[[LiveSource], Iterator[Row]]] = {
     "partitions": partitions,
     "consumer_groups": consumer_groups,
     "offsets": offsets,
+    "bookmarks": bookmarks,
     "sessions": sessions,
     "settings": settings,
 }

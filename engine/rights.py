@@ -14,8 +14,8 @@ from .quoting import literal
 from .scram import Verifier
 
 # What a right can be on. A stream and its views are the relation of the stream's name.
-RELATION, SCHEMA, DATABASE, GROUP, SEQUENCE, TYPE, MACRO = (
-    "relation", "schema", "database", "group", "sequence", "type", "macro",
+RELATION, SCHEMA, DATABASE, GROUP, BOOKMARK, SEQUENCE, TYPE, MACRO = (
+    "relation", "schema", "database", "group", "bookmark", "sequence", "type", "macro",
 )  # fmt: skip
 PRIVILEGES = ("select", "insert", "update", "delete", "consume", "publish", "create")
 # What of these a right on a schema or the database gives for the relations in it.
@@ -29,7 +29,7 @@ class Item:
     Args:
         schema: empty for the database.
         name: within the schema; empty for a schema.
-        group: of a stream's consumer group.
+        group: of a stream's consumer group, or of its bookmark.
     """
 
     kind: str
@@ -63,6 +63,11 @@ def schema_item(schema: str) -> Item:
 def group_item(schema: str, stream: str, group: str) -> Item:
     """A consumer group."""
     return Item(GROUP, schema.lower(), stream.lower(), group.lower())
+
+
+def bookmark_item(schema: str, stream: str, bookmark: str) -> Item:
+    """A bookmark."""
+    return Item(BOOKMARK, schema.lower(), stream.lower(), bookmark.lower())
 
 
 THE_DATABASE = Item(DATABASE)
@@ -146,9 +151,9 @@ class Rights:
         return [item for item in items if item.schema == schema.lower()]
 
     def about(self, schema: str, name: str) -> list[Item]:
-        """Entries of a name in a schema: the thing itself, and a stream's groups."""
+        """Entries of a name in a schema: the thing itself, and a stream's groups and bookmarks."""
         return [item for item in self.below(schema) if item.name == name.lower()]
 
     def of_stream(self, schema: str, name: str) -> list[Item]:
-        """Entries of a stream and its groups; a sequence or a type may have the same name."""
-        return [item for item in self.about(schema, name) if item.kind in (RELATION, GROUP)]
+        """Entries of a stream with its groups and bookmarks; a sequence or a type may have the same name."""
+        return [item for item in self.about(schema, name) if item.kind in (RELATION, GROUP, BOOKMARK)]

@@ -7,6 +7,7 @@ the engine's commits change (under its mutex), so that finding a stream costs no
 from __future__ import annotations
 
 import threading
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from .capture.capture import CapturedTable
@@ -117,6 +118,29 @@ class Group:
 
 
 @dataclass(frozen=True, slots=True)
+class Bookmark:
+    """A position of a whole stream under a name.
+
+    Args:
+        lsns: partition -> the LSN behind which a reader goes on, for every partition.
+        positions: partition -> how many of its events are at or before that, where it is known: not where
+            retention had passed it when the bookmark was made.
+    """
+
+    bookmark_id: int
+    stream_id: int
+    name: str
+    lsns: Mapping[int, int]
+    positions: Mapping[int, int]
+    created_at_us: int
+
+    @property
+    def key(self) -> tuple[int, str]:
+        """Under which the catalog finds it."""
+        return (self.stream_id, self.name.lower())
+
+
+@dataclass(frozen=True, slots=True)
 class Captured:
     """A captured table with its log and the streams over it."""
 
@@ -143,7 +167,7 @@ class Captured:
 
 @dataclass(slots=True)
 class Catalog:
-    """All streams, groups and captured tables of the database.
+    """All streams, groups, bookmarks and captured tables of the database.
 
     Args:
         version: counts up where what a name means may have changed, in DuckDB's catalog as well.
@@ -153,6 +177,7 @@ class Catalog:
     tables: dict[tuple[str, ...], Captured] = field(default_factory=dict)
     streams: dict[tuple[str, ...], Stream] = field(default_factory=dict)
     groups: dict[tuple[int, str], Group] = field(default_factory=dict)
+    bookmarks: dict[tuple[int, str], Bookmark] = field(default_factory=dict)
     version: int = 0
     mutex: threading.RLock = field(default_factory=threading.RLock, compare=False, repr=False)
 
@@ -179,6 +204,11 @@ class Catalog:
         """A stream's groups, oldest first."""
         return tuple(group for group in self.groups.values() if group.stream_id == stream_id)
 
+    def bookmarks_of(self, stream_id: int) -> tuple[Bookmark, ...]:
+        """A stream's bookmarks, oldest first."""
+        found = [mark for mark in self.bookmarks.values() if mark.stream_id == stream_id]
+        return tuple(sorted(found, key=lambda mark: mark.bookmark_id))
+
     def put_stream(self, captured: Captured, stream: Stream) -> None:
         """Add a stream, and its table when it is the first one there."""
         known = self.tables.get(captured.key, captured)
@@ -195,10 +225,12 @@ class Catalog:
         self.streams[after.key] = after
 
     def drop_stream(self, stream: Stream) -> None:
-        """Take a stream away with its groups; with its last stream the table is no longer captured."""
+        """Take a stream away with all that is its; with its last stream the table is no longer captured."""
         del self.streams[stream.key]
         for group in self.groups_of(stream.stream_id):
             del self.groups[group.key]
+        for bookmark in self.bookmarks_of(stream.stream_id):
+            del self.bookmarks[bookmark.key]
         captured = self.table_by_id(stream.table_id)
         rest = tuple(s for s in captured.streams if s.stream_id != stream.stream_id)
         if rest:

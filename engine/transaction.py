@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 import duckdb
 
 from .rights import Rights
-from .streams import Group
+from .streams import Bookmark, Group
 
 
 @dataclass(slots=True)
@@ -42,7 +42,8 @@ class Transaction:
         snapshot_counter: the engine's commit counter noted before DuckDB took the transaction's
             MVCC snapshot; None while it has none.
         catalog_version: the engine's, noted with it.
-        defines: it makes or drops a group, under the writer lock.
+        bookmarks: those that it has made; None for one that it has dropped.
+        defines: it makes or drops a group or a bookmark, under the writer lock.
         rights_changes: what it has changed of users and rights, which only it sees so far.
         indexes_changed: it has made or dropped an index, which only it sees so far.
         txid, base_lsn: set when it gets the writer lock: its events are base_lsn + 1, + 2, ...
@@ -63,6 +64,7 @@ class Transaction:
     new_groups: dict[tuple[int, str], Group] = field(default_factory=dict)
     new_positions: dict[int, dict[int, int]] = field(default_factory=dict)
     dropped_groups: set[int] = field(default_factory=set)
+    bookmarks: dict[tuple[int, str], Bookmark | None] = field(default_factory=dict)
     locked_groups: set[int] = field(default_factory=set)
     on_commit: list[Callable[[], None]] = field(default_factory=list)
     rights_changes: list[Callable[[Rights], Rights]] = field(default_factory=list)
@@ -71,7 +73,7 @@ class Transaction:
 
     @property
     def numbered(self) -> bool:
-        """Whether it has a line in `commits`: it has events, or makes, changes or drops a group."""
+        """Whether it has a line in `commits`: it has events, or makes, changes or drops something."""
         return bool(self.events) or self.defines
 
     @property

@@ -12,6 +12,7 @@ from ..engine.errors import DucktailError, NotSupported, SyntaxError_, Undefined
 from ..engine.values import pgtypes
 from ..engine.waiting import Waiting
 from . import (
+    bookmark_statements,
     cursor_statements,
     few_rows,
     files,
@@ -261,6 +262,9 @@ HANDLERS: dict[type, Handler] = {
     st.DescribeStream: stream_statements.describe_stream,
     st.CommitOffset: offset_statements.commit_offset,
     st.CommitOffsets: offset_statements.commit_offsets,
+    sto.CreateBookmark: bookmark_statements.create_bookmark,
+    sto.DropBookmark: bookmark_statements.drop_bookmark,
+    sto.ShowBookmarks: stream_statements.show,
     sto.Listen: listen_statements.listen,
     sto.Unlisten: listen_statements.unlisten,
     sto.Notify: listen_statements.notify,

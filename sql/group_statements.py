@@ -92,6 +92,16 @@ def _place(
     return Place("after", after)
 
 
+def _seek_place(
+    session: Context, stream: Stream, asked: st.SeekGroup, parameters: Values, partitions: Sequence[int]
+) -> Place:
+    """The place of SEEK, a bookmark's as well."""
+    if asked.to.kind != "bookmark":
+        return _place(session, asked.to, parameters, partitions, asked.partition is not None)
+    name = str(asked.to.value)
+    return Place("after", session.access.bookmark(stream, name, session.block.transaction).lsns)
+
+
 def _timestamp_us(session: Context, literal: str) -> int:
     """A timestamp's text in the session's time zone, as microseconds since 1970 UTC.
 
@@ -174,7 +184,7 @@ def seek_group(session: Context, asked: st.SeekGroup, parameters: Values) -> Wai
                 f'stream "{stream.name}" has no partition {partitions[0]}',
                 detail=f"Its partitions are 0 to {stream.partitions - 1}.",
             )
-    place = _place(session, asked.to, parameters, partitions, asked.partition is not None)
+    place = _seek_place(session, stream, asked, parameters, partitions)
 
     def plan(transaction: Transaction | None, group: Group) -> list[groups.Shift]:
         to = lsns_at(session.database, transaction, stream, place)

@@ -32,6 +32,7 @@ _READING = (
     st.ShowReadPosition,
     st.DescribeStream,
     st.DescribeGroup,
+    sto.ShowBookmarks,
     sto.Listen,
     sto.Unlisten,
     sto.Notify,

@@ -18,6 +18,7 @@ from ..engine.streams import DEFAULT_BUFFER_BYTES, DEFAULT_RETENTION_US, Stream
 from ..engine.waiting import Waiting
 from .context import Context
 from .language import statements as st
+from .language import statements_other as sto
 from .language.options import Options
 from .language.position_text import format_positions
 from .names import TEMPORARY
@@ -225,6 +226,22 @@ SHOWN: dict[type, Shown] = {
         ),
         "SHOW OFFSETS",
     ),
+    sto.ShowBookmarks: Shown(
+        "bookmarks",
+        (
+            "schema_name",
+            "stream_name",
+            "bookmark_name",
+            "position",
+            "whole",
+            "events",
+            "trimmed_events",
+            "trimmed",
+            "created_at",
+            "created_by",
+        ),
+        "SHOW BOOKMARKS",
+    ),
 }
 POSITION_COLUMNS = (("position", "JSON"),)
 SEEK_COLUMNS = (
@@ -254,7 +271,7 @@ def shown_columns(statement: st.Statement) -> tuple[ResultColumn, ...] | None:
 
 
 def show(session: Context, asked: st.Statement, parameters: Values) -> Waiting[Result]:
-    """SHOW STREAMS, PARTITIONS, CONSUMER GROUPS, OFFSETS: rows of the system views."""
+    """SHOW STREAMS, PARTITIONS, CONSUMER GROUPS, OFFSETS, BOOKMARKS: rows of the system views."""
     shown = SHOWN[type(asked)]
     where: list[str] = []
     values: list[object] = []

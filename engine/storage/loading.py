@@ -5,6 +5,7 @@ Source: docs/design/engine.md, "Opening".
 
 from __future__ import annotations
 
+import json
 import logging
 from dataclasses import dataclass
 
@@ -16,7 +17,7 @@ from ..changes import ChangesQuery, clashing, view_name
 from ..errors import DucktailError
 from ..log import EventQuery, log_name
 from ..quoting import ident
-from ..streams import Captured, Catalog, Group, Stream
+from ..streams import Bookmark, Captured, Catalog, Group, Stream
 from ..table import read_shape
 from ..whole import whole
 
@@ -43,7 +44,7 @@ def read_counters(cursor: duckdb.DuckDBPyConnection) -> Counters:
 
 
 def read_catalog(cursor: duckdb.DuckDBPyConnection) -> Catalog:
-    """Captured tables, streams and groups, as the file has them.
+    """Captured tables, streams, groups and bookmarks, as the file has them.
 
     Raises:
         duckdb.Error: the catalog's own tables cannot be read.
@@ -69,7 +70,24 @@ def read_catalog(cursor: duckdb.DuckDBPyConnection) -> Catalog:
     ).fetchall():
         group = Group(*row)
         catalog.groups[group.key] = group
+    for bookmark in _read_bookmarks(cursor):
+        catalog.bookmarks[bookmark.key] = bookmark
     return catalog
+
+
+def _read_bookmarks(cursor: duckdb.DuckDBPyConnection) -> list[Bookmark]:
+    rows = cursor.execute(
+        "SELECT bookmark_id, stream_id, bookmark_name, lsns, positions, epoch_us(created_at) "
+        "FROM ducktail.bookmark_catalog ORDER BY bookmark_id"
+    ).fetchall()
+    return [
+        Bookmark(number, stream_id, name, _by_partition(lsns), _by_partition(positions), created_us)
+        for number, stream_id, name, lsns, positions, created_us in rows
+    ]
+
+
+def _by_partition(text: str) -> dict[int, int]:
+    return {int(partition): value for partition, value in json.loads(text).items()}
 
 
 def make_changes_views(cursor: duckdb.DuckDBPyConnection, catalog: Catalog) -> bool:

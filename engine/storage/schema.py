@@ -9,6 +9,7 @@
                     partition -1 is the stream's own pointer into the log
     passed_positions  a group's committed LSN that retention has passed: events at or before it
     group_catalog   a consumer group
+    bookmark_catalog  a bookmark: its LSNs, and how many events are at or before them, as JSON
     offset_log      commits of offsets, appended: what `offsets.Move.entry` says; the highest seq counts
     __ducktail_users  a user, with what his password is held against (see `rights.py`); nobody reads it by SQL
     owner_catalog   who made a thing
@@ -38,7 +39,7 @@ SCHEMA = "ducktail"
 # Holds what passwords are held against: no SQL of any user's reads it. A name that stands in no text of
 # anybody's, so that a text which has it can be refused.
 USERS = "__ducktail_users"
-FORMAT_VERSION = 2
+FORMAT_VERSION = 3
 
 TABLES = f"""
 CREATE SCHEMA IF NOT EXISTS {SCHEMA};
@@ -59,6 +60,9 @@ CREATE TABLE IF NOT EXISTS {SCHEMA}.passed_positions (
 CREATE TABLE IF NOT EXISTS {SCHEMA}.group_catalog (
     group_id INTEGER, stream_id INTEGER, group_name VARCHAR, start VARCHAR,
     created_at TIMESTAMP WITH TIME ZONE, on_gap VARCHAR);
+CREATE TABLE IF NOT EXISTS {SCHEMA}.bookmark_catalog (
+    bookmark_id INTEGER, stream_id INTEGER, bookmark_name VARCHAR, lsns VARCHAR, positions VARCHAR,
+    created_at TIMESTAMP WITH TIME ZONE);
 CREATE TABLE IF NOT EXISTS {SCHEMA}.offset_log (
     seq BIGINT, group_id INTEGER, entry VARCHAR);
 CREATE TABLE IF NOT EXISTS {SCHEMA}.commits (
@@ -95,6 +99,8 @@ MIGRATIONS: dict[int, tuple[str, ...]] = {
         # NULL until `loading.make_changes_views` has looked whether the view can be made.
         f"ALTER TABLE {SCHEMA}.stream_catalog ADD COLUMN changes_view BOOLEAN",
     ),
+    # New tables alone, which TABLES makes.
+    2: (),
 }
 
 # Views over what lives in memory: name -> the columns of `ducktail_live(name)`.
@@ -156,6 +162,18 @@ LIVE_VIEWS: dict[str, tuple[tuple[str, str], ...]] = {
         ("committed_at", "TIMESTAMP WITH TIME ZONE"),
         ("committed_by", "VARCHAR"),
         ("last_read_at", "TIMESTAMP WITH TIME ZONE"),
+    ),
+    "bookmarks": (
+        ("schema_name", "VARCHAR"),
+        ("stream_name", "VARCHAR"),
+        ("bookmark_name", "VARCHAR"),
+        ("position", "JSON"),
+        ("whole", "BOOLEAN"),
+        ("events", "BIGINT"),
+        ("trimmed_events", "BIGINT"),
+        ("trimmed", "JSON"),
+        ("created_at", "TIMESTAMP WITH TIME ZONE"),
+        ("created_by", "VARCHAR"),
     ),
     "sessions": (
         ("session_id", "INTEGER"),

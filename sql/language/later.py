@@ -27,7 +27,6 @@ from .statements import (
     RenameStream,
     ResyncStream,
     Scan,
-    SeekGroup,
     SetGroup,
     SetStream,
     ShowChanges,
@@ -40,13 +39,10 @@ from .statements import (
 )
 from .statements_other import (
     PRIVILEGES,
-    CreateBookmark,
-    DropBookmark,
     Grant,
     Publish,
     ReportPipeline,
     Revoke,
-    ShowBookmarks,
     ShowCheckpoints,
     ShowNodes,
     ShowPlacement,
@@ -80,9 +76,6 @@ _STATEMENTS: dict[type[Statement], Later] = {
     ShowMembers: Later("SHOW MEMBERS", _NO_MEMBERS),
     ShowParked: Later("SHOW PARKED"),
     LeaveGroup: Later("LEAVE CONSUMER GROUP", _NO_MEMBERS),
-    CreateBookmark: Later("CREATE BOOKMARK", "Keep what SHOW READ POSITION shows in a table of your own."),
-    DropBookmark: Later("DROP BOOKMARK"),
-    ShowBookmarks: Later("SHOW BOOKMARKS"),
     ShowCheckpoints: Later("SHOW CHECKPOINTS"),
     ShowNodes: Later("SHOW NODES"),
     ShowPlacement: Later("SHOW PLACEMENT"),
@@ -142,11 +135,6 @@ def _set_group(statement: SetGroup) -> Iterator[Later]:
     yield from _options(statement.options)
 
 
-def _seek(statement: SeekGroup) -> Iterator[Later]:
-    if statement.to.kind == "bookmark":
-        yield Later("SEEK TO BOOKMARK", "SEEK AFTER '{...}' takes the position that you have kept.")
-
-
 def _member(statement: CommitOffset | CommitOffsets | ShowReadPosition) -> Iterator[Later]:
     if statement.member is not None:
         yield Later("MEMBER", _NO_MEMBERS)
@@ -177,7 +165,6 @@ _PARTS: dict[type[Statement], Callable[..., Iterator[Later]]] = {
     ShowStreams: _show_streams,
     CreateGroup: _create_group,
     SetGroup: _set_group,
-    SeekGroup: _seek,
     CommitOffset: _member,
     CommitOffsets: _member,
     ShowReadPosition: _member,

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from ...engine.bookmarks import find_bookmark, missing_bookmark
 from ...engine.database import Database
 from ...engine.errors import InsufficientPrivilege, InvalidAuthorization
 from ...engine.groups import find_group, missing_group
@@ -17,12 +18,13 @@ from ...engine.rights import (
     Item,
     Rights,
     User,
+    bookmark_item,
     group_item,
     relation,
     schema_item,
 )
 from ...engine.rights_changes import seen_by
-from ...engine.streams import Group, Stream
+from ...engine.streams import Bookmark, Group, Stream
 from ...engine.transaction import Transaction
 
 Key = tuple[str, ...]
@@ -178,6 +180,29 @@ class Access:
                 hint="Its owner can grant CONSUME ON CONSUMER GROUP.",
             )
         return group
+
+    def bookmark(
+        self, stream: Stream, name: str, transaction: Transaction | None, *, drops: bool = False
+    ) -> Bookmark:
+        """A stream's bookmark by name: his own; the stream's owner may seek to any that is on it.
+
+        Args:
+            drops: it is to be dropped, which is for its own owner.
+
+        Raises:
+            UndefinedObject: 42704, there is none, as far as the session is told.
+            InsufficientPrivilege: 42501, it is somebody else's.
+        """
+        bookmark = find_bookmark(self._database.catalog, stream, name, transaction)
+        if not self.limited:
+            return bookmark
+        item = bookmark_item(stream.schema, stream.name, bookmark.name)
+        mine = self.owns(item) and self.rights.has(self.user, "consume", relation(*stream.key))
+        if not mine and not self.owns(relation(*stream.key)):
+            raise missing_bookmark(stream, name)
+        if drops and not mine:
+            raise InsufficientPrivilege(f'must be owner of bookmark "{bookmark.name}"')
+        return bookmark
 
     # Schemas.
 

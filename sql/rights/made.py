@@ -333,7 +333,7 @@ def _gone(session: Context, facts: DdlFacts, name: Name) -> list[edit.Change]:
     item = _item(session, facts, name)
     if item is None:
         return []
-    kinds = {item.kind, r.GROUP} if item.kind == r.RELATION else {item.kind}
+    kinds = {item.kind, r.GROUP, r.BOOKMARK} if item.kind == r.RELATION else {item.kind}
     return [edit.Forget(one) for one in rights.about(item.schema, item.name) if one.kind in kinds]
 
 

@@ -404,7 +404,7 @@ def _own_stream(session: Context, node: st.SetStream | st.RenameStream | st.Drop
         raise InsufficientPrivilege(f'must be owner of stream "{stream.name}"')
 
 
-def _create_group(session: Context, node: st.CreateGroup) -> None:
+def _consume(session: Context, node: st.CreateGroup | sto.CreateBookmark) -> None:
     stream = session.names.stream(node.stream.parts, node.stream.position)
     _stream_right(session, stream, "consume", node.stream.position)
 
@@ -414,7 +414,7 @@ _OURS: dict[type, Callable[..., None]] = {
     st.SetStream: _own_stream,
     st.RenameStream: _own_stream,
     st.DropStream: _own_stream,
-    st.CreateGroup: _create_group,
+    st.CreateGroup: _consume,
     st.DropGroup: _by_itself,
     st.SetGroup: _by_itself,
     st.SeekGroup: _by_itself,
@@ -427,6 +427,9 @@ _OURS: dict[type, Callable[..., None]] = {
     st.DescribeStream: _by_itself,
     st.CommitOffset: _by_itself,
     st.CommitOffsets: _by_itself,
+    sto.CreateBookmark: _consume,
+    sto.DropBookmark: _by_itself,
+    sto.ShowBookmarks: _by_itself,
     sto.Listen: _by_itself,
     sto.Unlisten: _by_itself,
     sto.Notify: _by_itself,

@@ -190,6 +190,8 @@ def _shown(item: r.Item) -> str:
         return "the database"
     if item.kind == r.GROUP:
         return f'consumer group "{item.group}" on "{item.schema}.{item.name}"'
+    if item.kind == r.BOOKMARK:
+        return f'bookmark "{item.group}" on "{item.schema}.{item.name}"'
     if item.kind == r.SCHEMA:
         return f'schema "{item.schema}"'
     return f'"{item.schema}.{item.name}"'

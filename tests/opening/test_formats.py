@@ -1,6 +1,6 @@
 """A file of an older format opens, is migrated and keeps everything; a newer one is refused.
 
-`fixtures/format_1.duckdb.gz` was written by the version that had format 1.
+`fixtures/format_n.duckdb.gz` was written by the version that had format n.
 """
 
 from __future__ import annotations
@@ -66,6 +66,23 @@ def test_a_migrated_file_goes_on(format_1: Path) -> None:
     assert client("select lsn from stream late consumer group late") == [(29,)]
     client.close()
     database.close()
+
+
+def test_format_2_keeps_streams_events_and_offsets(tmp_path: Path) -> None:
+    path = tmp_path / "shop.duckdb"
+    path.write_bytes(gzip.decompress((FIXTURES / "format_2.duckdb.gz").read_bytes()))
+    for count in (0, 1):  # migrated, and opened again as what it is now
+        database = Database.open(str(path))
+        client = Client(database)
+        assert client.one("select count(*) from stream s after 0") == 23
+        assert client("select group_name, on_gap from ducktail.consumer_groups") == [("g", "earliest")]
+        offsets = client("select partition, committed_lsn from ducktail.offsets order by partition")
+        assert offsets == [(0, 10), (1, 0), (2, 0), (3, 0)]
+        assert client.one("select count(*) from ducktail.bookmarks") == count
+        if not count:
+            client("create bookmark b on s consumer group g")
+        client.close()
+        database.close()
 
 
 def test_a_newer_format_is_refused_and_left_alone(format_1: Path) -> None:

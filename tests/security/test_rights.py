@@ -28,6 +28,7 @@ CREATE INDEX hidden_index ON hidden (hidden_column);
 COMMENT ON TABLE hidden IS 'hidden comment';
 CREATE STREAM hidden_stream ON hidden;
 CREATE CONSUMER GROUP hidden_group ON hidden_stream;
+CREATE BOOKMARK hidden_bookmark ON hidden_stream;
 CREATE SCHEMA hidden_schema;
 CREATE TABLE hidden_schema.hidden_table (hidden_id INT);
 CREATE TYPE hidden_schema.hidden_type AS ENUM ('hidden label');
@@ -40,6 +41,7 @@ CREATE TABLE open (id INT PRIMARY KEY, v TEXT);
 INSERT INTO open VALUES (1, 'one'), (2, 'two');
 CREATE STREAM open_stream ON open WITH (partitions = 1);
 INSERT INTO open VALUES (3, 'three');
+CREATE BOOKMARK hidden_bookmark ON open_stream;
 CREATE VIEW window_on_hidden AS SELECT id AS n FROM hidden;
 GRANT SELECT ON open TO bob;
 GRANT SELECT ON open_stream TO bob;
@@ -237,6 +239,10 @@ OTHERS = [
     ("ALTER CONSUMER GROUP hidden_group ON {0} SEEK TO EARLIEST", "hidden_stream", "absent_stream"),
     ("COMMIT OFFSETS ON {0} CONSUMER GROUP hidden_group", "hidden_stream", "absent_stream"),
     ("COMMIT OFFSET PARTITION 0 AT 1 ON {0} CONSUMER GROUP hidden_group", "hidden_stream", "absent_stream"),
+    ("CREATE BOOKMARK b ON {0}", "hidden_stream", "absent_stream"),
+    ("DROP BOOKMARK hidden_bookmark ON {0}", "hidden_stream", "absent_stream"),
+    ("DROP BOOKMARK {0} ON open_stream", "hidden_bookmark", "absent_bookmark"),
+    ("SHOW BOOKMARKS ON {0}", "hidden_stream", "absent_stream"),
     ("DROP STREAM {0}", "hidden_stream", "absent_stream"),
     ("ALTER STREAM {0} RENAME TO mine", "hidden_stream", "absent_stream"),
     ("ALTER STREAM {0} SET (retention = '1 day')", "hidden_stream", "absent_stream"),
@@ -325,6 +331,9 @@ LISTS = [
     "SELECT * FROM ducktail.partitions",
     "SELECT * FROM ducktail.consumer_groups",
     "SELECT * FROM ducktail.offsets",
+    "SELECT * FROM ducktail.bookmarks",
+    "SHOW BOOKMARKS",
+    "SHOW BOOKMARKS ON open_stream",
     "SELECT * FROM ducktail.sessions",
     "SELECT * FROM ducktail.settings",
     "SHOW STREAMS",
@@ -671,6 +680,44 @@ def test_a_group_is_whose_made_it(bob: Connection, eve: Connection, ann: Connect
         bob.execute(uses[0])
     ann.execute(uses[-1])
     ann.execute("REVOKE CONSUME ON open_stream FROM eve")
+
+
+def test_a_bookmark_is_whose_made_it(bob: Connection, eve: Connection, ann: Connection) -> None:
+    with pytest.raises(DENIED):
+        bob.execute("CREATE BOOKMARK bobs_mark ON open_stream")
+    for user in ("bob", "eve"):
+        ann.execute(f"GRANT CONSUME ON open_stream TO {user}")
+    bob.execute("CREATE BOOKMARK bobs_mark ON open_stream")
+    bob.execute("CREATE CONSUMER GROUP bobs_group ON open_stream")
+    eve.execute("CREATE CONSUMER GROUP eves_group ON open_stream")
+    for use in (
+        "DROP BOOKMARK bobs_mark ON open_stream",
+        "ALTER CONSUMER GROUP eves_group ON open_stream SEEK TO BOOKMARK bobs_mark",
+        "CREATE BOOKMARK eves_mark ON open_stream CONSUMER GROUP bobs_group",
+    ):
+        with pytest.raises(psycopg.errors.UndefinedObject):
+            eve.execute(use)
+    assert eve.execute("SHOW BOOKMARKS").fetchall() == []
+    shown = bob.execute("SELECT bookmark_name, created_by FROM ducktail.bookmarks").fetchall()
+    assert shown == [("bobs_mark", "bob")]
+    bob.execute("ALTER CONSUMER GROUP bobs_group ON open_stream SEEK TO BOOKMARK bobs_mark DRY RUN")
+    # It follows the stream to another name, and its owner stays while he has it.
+    ann.execute("ALTER STREAM open_stream RENAME TO opened_stream")
+    assert len(bob.execute("SHOW BOOKMARKS ON opened_stream").fetchall()) == 1
+    ann.execute("ALTER STREAM opened_stream RENAME TO open_stream")
+    with pytest.raises(psycopg.errors.DependentObjectsStillExist) as error:
+        ann.execute("DROP USER bob")
+    assert 'bookmark "bobs_mark"' in str(error.value.diag.message_detail)
+    # Who may no longer consume the stream has none on it.
+    ann.execute("REVOKE CONSUME ON open_stream FROM bob")
+    with pytest.raises(psycopg.errors.UndefinedObject):
+        bob.execute("DROP BOOKMARK bobs_mark ON open_stream")
+    assert bob.execute("SHOW BOOKMARKS").fetchall() == []
+    for statement in (
+        "DROP BOOKMARK bobs_mark ON open_stream", "DROP CONSUMER GROUP bobs_group ON open_stream",
+        "DROP CONSUMER GROUP eves_group ON open_stream", "REVOKE CONSUME ON open_stream FROM eve",
+    ):  # fmt: skip
+        ann.execute(statement)
 
 
 def test_a_stream_of_ones_own(bob: Connection, eve: Connection) -> None:
