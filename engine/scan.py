@@ -31,6 +31,7 @@ from .storage.schema import SCHEMA
 from .streams import Stream
 from .values import datarow
 from .values.arrow_results import arrow_table
+from .whole_transactions import end_in_buffer, end_in_log
 
 # Fewest log rows that one query of a cold read looks at: a smaller window saves nothing.
 WINDOW_ROWS_MIN = 1024
@@ -153,6 +154,28 @@ class Scan:
         self._buffer.given.add(len(found.lsns))
         self._given(found.lsns, found.exhausted)
         return found
+
+    def end_of_transactions(self, count: int) -> int:
+        """The LSN up to which the scan gives so many transactions; its end where it has no more.
+
+        To be asked before it is read. Counted are those of which it gives something: of its partitions, and
+        within its filter's bounds.
+
+        Raises:
+            UndefinedObject: as `read`.
+        """
+        if not count or not self._after:
+            return 0 if not count else self._snapshot_lsn
+        end = None
+        if min(self._after.values()) < self.through_lsn:
+            end = end_in_buffer(self._buffer, self._after, self.through_lsn, count)
+        if end is None:
+            try:
+                events = self._query.events if isinstance(self._query, ChangesQuery) else self._query
+                end = end_in_log(self._ready(typed=False), events, self._starts(), self.through_lsn, count)
+            except duckdb.Error as error:
+                raise self._told(error) from error
+        return end if end < self.through_lsn else self._snapshot_lsn
 
     def _buffered(self, limit: int) -> Hot | None:
         """The next rows from the buffers; None where only the log has them."""
@@ -312,11 +335,15 @@ class Scan:
             f"lsn > {low} AND lsn <= coalesce((SELECT max(last_lsn) FROM {SCHEMA}.commits "
             f"WHERE {high} BETWEEN first_lsn AND last_lsn), {high})"
         )
-        partitions = len(self._buffer.partitions)
-        starts = [self._after.get(number, self.through_lsn) for number in range(partitions)]
+        starts = self._starts()
         if typed and isinstance(self._query, ChangesQuery):
             return self._query.typed_sql(where, starts, limit)
         return self._query.page_sql(where, whole, starts, limit)
+
+    def _starts(self) -> list[int]:
+        """The LSN after which each partition is read, the scan's end for those that are not."""
+        partitions = len(self._buffer.partitions)
+        return [self._after.get(number, self.through_lsn) for number in range(partitions)]
 
     def interrupt(self) -> None:
         """End a query of the scan that is under way; from any thread."""

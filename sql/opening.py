@@ -66,9 +66,17 @@ class Opened:
 
 
 def open_scan(
-    session: Context, stream: Stream, wanted: st.Scan, parameters: Values, pruning: Pruning
+    session: Context,
+    stream: Stream,
+    wanted: st.Scan,
+    parameters: Values,
+    pruning: Pruning,
+    transactions: int | None = None,
 ) -> Waiting[Opened]:
     """Fix what a scan gives.
+
+    Args:
+        transactions: how many it gives at most; None without that bound.
 
     Raises:
         UndefinedObject: 42704, no such group. InvalidParameterValue: 22023, no such
@@ -108,6 +116,14 @@ def open_scan(
         bounds = _over_gaps(session, stream, bounds)
     changes = wanted.envelope != "json"
     first = session.database.buffers.scan(stream, bounds, changes=changes)
+    if transactions is not None:
+        session.guard.interrupts.add(first.interrupt)
+        try:
+            bounds = replace(bounds, through_lsn=first.end_of_transactions(transactions))
+        finally:
+            session.guard.interrupts.discard(first.interrupt)
+            first.close()
+        first = session.database.buffers.scan(stream, bounds, changes=changes)
     if group is not None and wanted.after is None:
         _note_read(session, group, committed)
     elif group is not None:

@@ -82,16 +82,36 @@ def explainable(session: Context, query: Query) -> str:
             session.access.group(stream, scan.group, session.block.transaction)
         view = stream.name if changes_of(session, scan) is None else view_name(stream)
         pieces.append(relation_of(scan, f"{ident(stream.schema)}.{ident(view)}"))
-    return cut(query.text, pieces)
+    return cut(query.text, pieces + unlimited(query))
 
 
 def empty_scans(session: Context, query: Query) -> list[Piece]:
-    """Each scan as an empty relation."""
+    """Each scan as an empty relation, and what else DuckDB is not to see."""
     queries = [changes_of(session, scan) for scan in query.scans]
-    return [
+    pieces = [
         relation_of(scan, EMPTY if changes is None else changes.empty_sql())
         for scan, changes in zip(query.scans, queries, strict=True)
     ]
+    return pieces + unlimited(query)
+
+
+def unlimited(query: Query) -> list[Piece]:
+    """The clause LIMIT n TRANSACTIONS left out: it is the end of the scan, not of the rows.
+
+    Raises:
+        NotSupported: 0A000, it stands where it cannot be that.
+    """
+    clause = query.transactions
+    if clause is None:
+        return []
+    misplaced = shapes_of(query)[0].misplaced
+    if misplaced:
+        raise NotSupported(
+            f"LIMIT ... TRANSACTIONS is not supported here: {misplaced}",
+            hint="It is the LIMIT of the query that reads the stream, or of one around it.",
+            position=clause.start + 1,
+        )
+    return [Piece(clause.start, clause.end, "")]
 
 
 def _kept_shapes(session: Context, statement: Statement, query: Query) -> tuple[Shape, ...]:
@@ -104,6 +124,7 @@ def _kept_shapes(session: Context, statement: Statement, query: Query) -> tuple[
 
 
 def _shapes(session: Context, statement: Statement, query: Query, parameters: Values) -> list[Shape]:
+    unlimited(query)
     return [shape.bound(found, parameters) for found in _kept_shapes(session, statement, query)]
 
 
@@ -116,7 +137,8 @@ def _open(
 ) -> Waiting[Opened]:
     """Open a shape's scan of a stream, within what its WHERE says (`pruning`)."""
     narrowed = within_times(session, found.facts, narrowed or Pruning(), parameters)
-    return (yield from open_scan(session, stream, found.scan, parameters, narrowed))
+    transactions = limit_of(found.transactions, parameters)
+    return (yield from open_scan(session, stream, found.scan, parameters, narrowed, transactions))
 
 
 def _may_be_plain(session: Context, found: Shape) -> bool:
@@ -129,6 +151,8 @@ def is_inline(session: Context, statement: Statement, query: Query) -> bool:
     """Whether a query is one plain read that needs no snapshot of DuckDB's to begin."""
     if session.block.begun or len(query.scans) != 1 or len(query.scans[0].stream.parts) != 1:
         return False
+    if query.transactions is not None:
+        return False  # Where the last of them ends may have to be looked up.
     if query.scans[0].envelope != "json" and session.names.find_stream(query.scans[0].stream.parts) is None:
         return False
     return _kept_shapes(session, statement, query)[0].plain is not None
@@ -338,6 +362,7 @@ class Reading:
         inside = [Piece(e.offset, e.offset, e.text) for e in unit.edits]
         inside.append(relation_of(read.shape.scan, _readable(session, read)))
         inside += cut_pieces(unit.cuts, self.parameters)
+        inside += [p for p in unlimited(self.query) if unit.start <= p.start < unit.end]
         shifted = [Piece(p.start - unit.start, p.end - unit.start, p.text) for p in inside]
         text, values = numbered(cut(self.query.text[unit.start : unit.end], shifted), self.parameters)
         taken = taken_whole(session, text, values)
@@ -422,7 +447,7 @@ class Reading:
 
 def _prepare(session: Context, query: Query, shapes: Sequence[Shape], parameters: Values) -> Waiting[Reading]:
     """Open the scans of a query and register their relations on the session's cursor."""
-    reading = Reading([], query, parameters=parameters)
+    reading = Reading([], query, parameters=parameters, pieces=unlimited(query))
     for found in shapes:
         stream = _stream(session, found)
         narrowed = pruning(found.facts, stream.partitions, parameters)

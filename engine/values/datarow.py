@@ -133,6 +133,21 @@ def rows(
     return found
 
 
+def field(row: bytes, index: int) -> bytes | None:
+    """One value of a DataRow message of our own, NULL as None.
+
+    >>> field(b"D" + bytes([0, 0, 0, 15, 0, 2, 0, 0, 0, 1]) + b"5" + bytes([255] * 4), 0)
+    b'5'
+    """
+    place = HEAD.size
+    for _ in range(index):
+        (size,) = LENGTH.unpack_from(row, place)
+        place += LENGTH.size + max(size, 0)
+    (size,) = LENGTH.unpack_from(row, place)
+    place += LENGTH.size
+    return row[place : place + size] if size >= 0 else None
+
+
 def fields(row: bytes | memoryview) -> list[bytes | None]:
     """The values of one DataRow message, NULL as None.
 

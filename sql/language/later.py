@@ -176,8 +176,6 @@ def later_parts(parsed: Statement | Query) -> Iterator[Later]:
     if isinstance(parsed, Query):
         for scan in parsed.scans:
             yield from _scan(scan)
-        if parsed.transactions is not None:
-            yield Later("LIMIT ... TRANSACTIONS", "LIMIT n counts rows.", parsed.transactions)
         return
     whole = _STATEMENTS.get(type(parsed))
     if whole is not None:

@@ -30,17 +30,32 @@ from sqlglot import exp
 
 from ...engine.errors import InvalidParameterValue, NotSupported, SyntaxError_
 from ..text.foreign import foreign_clause, foreign_opening
-from ..text.tokens import NUMBER, PARAMETER, Token, closing, tokenize
+from ..text.tokens import NUMBER, Token, closing, tokenize
 from .grammar import Grammar
 from .grammar_scan import IsTable, find_scans, may_open
+from .nodes import Transactions
 from .openings import Opening, find_opening
-from .statements import Parameter, Scan, Statement
+from .statements import Number, Parameter, Scan, Statement
 from .tree import parse_tree
 
 # How many queries are kept parsed, and how long they may be: a reader polls with the same text again
 # and again. Some 20 KB a query makes 10 MB at most.
 KEPT_QUERIES = 256
 KEPT_CHARACTERS_MAX = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionLimit:
+    """`LIMIT n TRANSACTIONS`, which bounds the query's scan.
+
+    Args:
+        start, end: its span in the text, from 0, half open.
+        limit: how many; None for LIMIT NULL TRANSACTIONS, which bounds nothing.
+    """
+
+    start: int
+    end: int
+    limit: Number | None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -55,7 +70,7 @@ class Query:
         problem: the error with which sqlglot gave up.
         explain: whether EXPLAIN stands before it, with or without ANALYZE.
         copy: whether it is `COPY (query) TO`; the tree is the inner query's.
-        transactions: the place of the word TRANSACTIONS behind a LIMIT, from 1; None without it.
+        transactions: the clause LIMIT n TRANSACTIONS; None without it.
     """
 
     text: str
@@ -64,7 +79,7 @@ class Query:
     tree: exp.Expr | None
     problem: SyntaxError_ | None = None
     explain: bool = False
-    transactions: int | None = None
+    transactions: TransactionLimit | None = None
     copy: bool = False
 
 
@@ -137,6 +152,14 @@ def _query(text: str, tokens: tuple[Token, ...], tables: frozenset[str]) -> Quer
     first, last = copied or (begin, len(tokens) - 1)
     tree = parse_tree(text, tokens[first].start, tokens[last].end, scans)
     problem = tree if isinstance(tree, SyntaxError_) else None
+    transactions = _transactions(text, tokens, len(scans))
+    if transactions is None and not isinstance(tree, SyntaxError_) and tree.find(Transactions):
+        word = next(token for token in tokens if token.kind == "TRANSACTIONS")
+        raise SyntaxError_(
+            'syntax error at or near "TRANSACTIONS"',
+            hint="LIMIT ... TRANSACTIONS takes a number, a parameter or NULL.",
+            position=word.start + 1,
+        )
     return Query(
         text,
         scans,
@@ -144,7 +167,7 @@ def _query(text: str, tokens: tuple[Token, ...], tables: frozenset[str]) -> Quer
         None if isinstance(tree, SyntaxError_) else tree,
         problem,
         begin > 0,
-        _transactions(tokens),
+        transactions,
         copied is not None,
     )
 
@@ -201,12 +224,28 @@ def _check_limits(tokens: tuple[Token, ...]) -> None:
                 )
 
 
-def _transactions(tokens: tuple[Token, ...]) -> int | None:
+def _transactions(text: str, tokens: tuple[Token, ...], scans: int) -> TransactionLimit | None:
+    """The clause LIMIT n TRANSACTIONS.
+
+    Raises:
+        NotSupported: 0A000, it stands twice, or over several scans.
+    """
+    found: TransactionLimit | None = None
     for index in range(2, len(tokens)):
-        if tokens[index].kind == "TRANSACTIONS" and tokens[index - 2].kind == "LIMIT":
-            if tokens[index - 1].kind in (NUMBER, PARAMETER):
-                return tokens[index].start + 1
-    return None
+        if tokens[index].kind != "TRANSACTIONS" or tokens[index - 2].kind != "LIMIT":
+            continue
+        position = tokens[index - 2].start + 1
+        if found is not None or scans > 1:
+            raise NotSupported(
+                "LIMIT ... TRANSACTIONS is not supported "
+                + ("twice in a query" if found is not None else "over several stream scans"),
+                hint="Read the streams one after the other, in one transaction.",
+                position=position,
+            )
+        g = Grammar(text, tokens, index - 1)
+        limit = None if g.accept("NULL") else g.number("LIMIT")
+        found = TransactionLimit(position - 1, tokens[index].end, limit)
+    return found
 
 
 # The types of parameters in our own clauses, by the field that they stand for.
@@ -223,6 +262,8 @@ def parameter_types(parsed: Statement | Query) -> dict[int, str]:
     types: dict[int, str] = {}
     for part in parsed.scans if isinstance(parsed, Query) else (parsed,):
         _types_of(part, "", types)
+    if isinstance(parsed, Query) and parsed.transactions is not None:
+        _types_of(parsed.transactions.limit, "limit", types)
     return types
 
 

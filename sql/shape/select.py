@@ -39,7 +39,10 @@ def limit_of(node: exp.Expr, way: Way) -> Number | None:
     if limit is None:
         return None
     options = limit.args.get("limit_options")
-    if options is not None and not isinstance(options, Transactions):
+    if isinstance(options, Transactions):
+        _take_transactions(node, limit, way)
+        return None
+    if options is not None:
         if options.args.get("percent") or options.args.get("with_ties"):
             way.none("LIMIT is a percentage")
     value = limit.args.get("count") if isinstance(limit, exp.Fetch) else limit.args.get("expression")
@@ -55,6 +58,22 @@ def limit_of(node: exp.Expr, way: Way) -> Number | None:
         way.unchanged = True
     way.limits.append(number)
     return number
+
+
+def _take_transactions(node: exp.Expr, limit: exp.Expr, way: Way) -> None:
+    """LIMIT n TRANSACTIONS: no LIMIT of rows, but the end of the scan below it."""
+    if not isinstance(node, exp.Select):
+        way.misplaced = f"it stands behind {_HOLDERS.get(type(node), 'a set operation')}"
+    elif way.limited or way.limits:
+        way.misplaced = "another LIMIT stands below it"
+    elif has_offset(node):
+        way.misplaced = "OFFSET stands with it"
+    way.transactions = True
+    if number_of(limit.args.get("expression")) == 0:
+        way.unchanged = True
+
+
+_HOLDERS: dict[type[exp.Expr], str] = {exp.Subquery: "a query in brackets"}
 
 
 def number_of(value: exp.Expr | None) -> Number | None:

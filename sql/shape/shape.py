@@ -86,7 +86,7 @@ def bound(shape: Shape, values: Sequence[object]) -> Shape:
     Args:
         values: of the parameters, `$1` first.
     """
-    for limit in shape.limits:
+    for limit in (*shape.limits, shape.transactions):
         if isinstance(limit, Parameter) and limit.index <= len(values):
             value = values[limit.index - 1]
             if isinstance(value, int | str) and str(value).strip() == "0":

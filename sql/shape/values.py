@@ -90,6 +90,8 @@ class Shape:
         limits: the LIMITs on the scan's way, constants and parameters: one that is 0 when it is
             bound makes the read UNCHANGED.
         cuts: for ENVELOPE CHANGES: the LIMIT clauses that would part an update.
+        transactions: how many transactions the scan gives at most; None without that bound.
+        misplaced: why LIMIT n TRANSACTIONS, which the query has, does not bound the scan.
     """
 
     scan: Scan
@@ -101,6 +103,8 @@ class Shape:
     unit: Unit | None = None
     limits: tuple[Number, ...] = ()
     cuts: tuple[Cut, ...] = ()
+    transactions: Number | None = None
+    misplaced: str = ""
 
     def __post_init__(self) -> None:
         assert bool(self.reason) == (self.kind is Kind.NONE)

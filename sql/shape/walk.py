@@ -9,6 +9,7 @@ constant false filter there means that nothing is read at all.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from sqlglot import exp
 
@@ -30,16 +31,23 @@ def shape_of(query: Query, scan: Scan, columns: Sequence[str] | None = None) -> 
     Args:
         columns: of the scan in ENVELOPE CHANGES.
     """
+    way = Way(scan, outputs_of_scan(scan.envelope, columns))
     try:
-        return _shape_of(query, scan, columns)
+        _walk(query, scan, way)
     except RecursionError:
         way = Way(scan)
         way.none("the query is nested too deeply")
-        return result_of(query, scan, way)
+    found = result_of(query, scan, way)
+    if query.transactions is None:
+        return found
+    misplaced = way.misplaced
+    if not way.transactions:
+        known = query.tree is not None and way.reason != "the query is nested too deeply"
+        misplaced = "no scan stands in the FROM of its query" if known else "the query is not understood"
+    return replace(found, transactions=query.transactions.limit, misplaced=misplaced)
 
 
-def _shape_of(query: Query, scan: Scan, columns: Sequence[str] | None) -> Shape:
-    way = Way(scan, outputs_of_scan(scan.envelope, columns))
+def _walk(query: Query, scan: Scan, way: Way) -> None:
     node = _node_of(query, scan)
     if node is None:
         way.none("the shape of the query is not known")
@@ -48,7 +56,6 @@ def _shape_of(query: Query, scan: Scan, columns: Sequence[str] | None) -> Shape:
         if source is None:
             way.followed = False
         _climb(query, node, source or Source(scan.visible_name, None), scan.stream.position - 1, way)
-    return result_of(query, scan, way)
 
 
 def _node_of(query: Query, scan: Scan) -> StreamScan | None:

@@ -41,6 +41,8 @@ class Way:
 
     Args:
         base: the scan's own columns, None where they are not known.
+        transactions: whether LIMIT n TRANSACTIONS stood where it bounds the scan; `misplaced` says why it
+            cannot, where it stood otherwise.
     """
 
     scan: Scan
@@ -54,6 +56,8 @@ class Way:
     unit: int | None = None  # how many of the levels are the unit
     limited: bool = False  # a LIMIT stood on the way
     reason: str = ""
+    transactions: bool = False
+    misplaced: str = ""
 
     @property
     def pairs(self) -> bool:
