@@ -16,11 +16,11 @@ from .changes import view_statements
 from .database import Database
 from .definitions import check_names, run_numbered
 from .errors import DuplicateObject, UndefinedObject
-from .log import EventQuery
+from .log import query_over
 from .quoting import ident, literal
 from .rights import Item
 from .rights_changes import Rename
-from .streams import Captured, Stream, fold
+from .streams import Stream, TopicLog, fold
 from .waiting import Waiting
 
 
@@ -43,7 +43,7 @@ def set_stream(
     """
     yield from database.transactions.lock_writer(session_id, timeout_ms)
     try:
-        present, _ = _present(database, stream)
+        present = _present(database, stream)
         changed = replace(present, **values)  # type: ignore[arg-type]
         assignments = ", ".join(
             f"{name} = {'NULL' if value is None else value}" for name, value in values.items()
@@ -76,16 +76,18 @@ def rename_stream(
     """
     yield from database.transactions.lock_writer(session_id, timeout_ms)
     try:
-        present, captured = _present(database, stream)
+        present = _present(database, stream)
         renamed = replace(present, name=name)
+        after = TopicLog(renamed) if renamed.topic else database.catalog.table_by_id(renamed.table_id)
         if fold(present.schema, name) in database.catalog.streams:
-            raise DuplicateObject(f'stream "{name}" already exists')
+            taken = database.catalog.streams[fold(present.schema, name)]
+            raise DuplicateObject(f'{taken.kind} "{name}" already exists')
         check_names(database, cursor, renamed)
         statements = [
             f"UPDATE ducktail.stream_catalog SET stream_name = {literal(name)} "
             f"WHERE stream_id = {stream.stream_id}",
             *(f"DROP VIEW IF EXISTS {ident(present.schema)}.{ident(view)}" for view in present.views),
-            *view_statements(EventQuery(renamed, captured)),
+            *view_statements(query_over(after, renamed)),
         ]
         changes = [
             Rename(item, Item(item.kind, item.schema, name.lower(), item.group))
@@ -97,12 +99,12 @@ def rename_stream(
         database.transactions.writer_lock.release(session_id)
 
 
-def _present(database: Database, stream: Stream) -> tuple[Stream, Captured]:
+def _present(database: Database, stream: Stream) -> Stream:
     """The stream as it is under the writer lock."""
     present = database.catalog.stream_by_id(stream.stream_id)
     if present is None:
-        raise UndefinedObject(f'stream "{stream.name}" does not exist')
-    return present, database.catalog.table_by_id(present.table_id)
+        raise UndefinedObject(f'{stream.kind} "{stream.name}" does not exist')
+    return present
 
 
 def _show(database: Database, before: Stream, after: Stream) -> None:

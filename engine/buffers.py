@@ -18,7 +18,7 @@ from .changes import ChangesQuery
 from .clock import Clock
 from .duckdb_errors import translated
 from .errors import DucktailError, UndefinedObject
-from .log import EventQuery, event_query
+from .log import EventQuery, Events, event_query
 from .logs import without_values
 from .notifications import Notifications
 from .publisher import Note
@@ -120,10 +120,15 @@ class Buffers:
             Gap: 72000, what it begins with has been trimmed.
         """
         query = event_query(self._catalog, stream)
-        if changes:
-            self.hold()  # The last such scan may have made rows.
+        if not changes:
+            return self._scan(query, stream, bounds)
+        assert isinstance(query, EventQuery), "a topic has no ENVELOPE CHANGES"
+        self.hold()  # The last such scan may have made rows.
+        return self._scan(ChangesQuery(query), stream, bounds)
+
+    def _scan(self, query: Events | ChangesQuery, stream: Stream, bounds: ScanRange) -> Scan:
         return Scan(
-            ChangesQuery(query) if changes else query,
+            query,
             self.of(stream),
             bounds,
             self._new_cursor,
@@ -165,7 +170,7 @@ class Buffers:
             return {n: part.last_lsn for n, part in enumerate(buffer.partitions) if part.last_lsn}
 
     def _publish_stream(
-        self, query: EventQuery, buffer: StreamBuffer, notes: Sequence[Note], through_lsn: int
+        self, query: Events, buffer: StreamBuffer, notes: Sequence[Note], through_lsn: int
     ) -> Callable[[], None] | None:
         stream = query.stream
         try:

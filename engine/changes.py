@@ -16,10 +16,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from .log import EventQuery, Layout
+from .log import EventQuery, Events, Layout
 from .quoting import ident
 from .storage.schema import SCHEMA
-from .streams import CHANGES_SUFFIX, Captured, Stream
+from .streams import CHANGES_SUFFIX, Captured, Source, Stream
 from .table import Column
 from .values import datarow
 from .values.carrying import carried
@@ -47,12 +47,13 @@ def view_name(stream: Stream) -> str:
     return f"{stream.name}{CHANGES_SUFFIX}"
 
 
-def view_statements(events: EventQuery) -> list[str]:
+def view_statements(events: Events) -> list[str]:
     """What makes the views of a stream: of its events, and of its changes where it has that view."""
     stream = events.stream
     schema = ident(stream.schema)
     statements = [events.view_sql(f"{schema}.{ident(stream.name)}")]
     if stream.changes_view:
+        assert isinstance(events, EventQuery), "a topic has no ENVELOPE CHANGES"
         statements.append(ChangesQuery(events).view_sql(f"{schema}.{ident(view_name(stream))}"))
     return statements
 
@@ -75,6 +76,11 @@ class ChangesQuery:
     def captured(self) -> Captured:
         """The stream's table."""
         return self.events.captured
+
+    @property
+    def source(self) -> Source:
+        """What has the log."""
+        return self.events.source
 
     @property
     def columns(self) -> tuple[tuple[str, str], ...]:

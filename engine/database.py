@@ -4,7 +4,7 @@
 each the owner of what it changes:
 
 - `catalog`: what streams, groups and captured tables there are;
-- `snapshots`, `commits`, `transactions`: who may write, its numbers, its COMMIT;
+- `snapshots`, `commits`, `transactions`: who may write, its numbers, its COMMIT; `topics`: who publishes;
 - `offsets`: committed LSNs; `publisher`, `buffers`: events that are readable; `retention`: those that go;
 - `sessions`: who is there.
 
@@ -46,6 +46,7 @@ from .storage.loading import Counters, make_changes_views, read_catalog
 from .storage.reopening import Reopener
 from .storage.side_file import SideFile
 from .streams import Catalog
+from .topics import Topics
 from .transactions import Transactions
 from .waiting import Waiting
 
@@ -179,6 +180,7 @@ class Database:
         self.transactions = Transactions(
             catalog, self.snapshots, self.commits, self.offsets, self.sessions, lambda: self.fallen, cursor
         )
+        self.topics = Topics(catalog, self.buffers, self.transactions, cursor)
         owner, interval_ms = self.sessions.new_id(), settings.retention_interval_ms
         self.retention = Retention(self, retention_cursor, owner, interval_ms)
         bound = settings.wal_bytes_max

@@ -207,8 +207,7 @@ def _wait_for_writers(
 def _check_new(
     database: Database, cursor: duckdb.DuckDBPyConnection, spec: StreamSpec, shape: TableShape
 ) -> None:
-    if fold(spec.schema, spec.name) in database.catalog.streams:
-        raise DuplicateObject(f'stream "{spec.name}" already exists')
+    check_no_stream(database, spec.schema, spec.name)
     check_names(database, cursor, _stream_of(spec, shape, 0, 0))
     triggers = ask_maybe(cursor, "SELECT count(*) FROM duckdb_triggers()")
     if triggers is not None and triggers[0]:
@@ -231,6 +230,13 @@ def _check_new(
         check_filter(cursor, shape, spec.filter)
 
 
+def check_no_stream(database: Database, schema: str, name: str) -> None:
+    """Raise DuplicateObject (42710) where a stream or a topic has the name."""
+    known = database.catalog.streams.get(fold(schema, name))
+    if known is not None:
+        raise DuplicateObject(f'{known.kind} "{name}" already exists')
+
+
 def check_names(database: Database, cursor: duckdb.DuckDBPyConnection, stream: Stream) -> None:
     """Nothing else may have the names of the stream's views.
 
@@ -247,10 +253,10 @@ def check_names(database: Database, cursor: duckdb.DuckDBPyConnection, stream: S
         if taken is None:
             continue
         kind = "view" if taken[0] == "VIEW" else "table"
-        other = ident(stream.name + "_stream")
+        other = ident(f"{stream.name}_{stream.kind}")
         raise DuplicateObject(
             f'the name "{name}" is taken by a {kind}',
-            hint=f"Tables, views and streams share their names: try {other}."
+            hint=f"Tables, views, streams and topics share their names: try {other}."
             if name == stream.name
             else f"It would be the stream's view of typed changes: name the stream otherwise, as {other}.",
         )
@@ -281,7 +287,7 @@ def _create_locked(
             created_counter=database.snapshots.next_counter,
             created_at_us=now_us,
         )
-        cursor.execute(_insert_stream_sql(stream))
+        cursor.execute(insert_stream_sql(stream))
         for statement in view_statements(EventQuery(stream, captured)):
             cursor.execute(statement)
         for statement in rights_changes.statements_of(changes):
@@ -294,7 +300,7 @@ def _create_locked(
 
         def show() -> None:
             database.rights = rights_changes.after(database.rights, changes)
-            _show_stream(database, captured, stream)
+            show_stream(database, captured, stream)
             if events:
                 lsns = (base_lsn + 1, base_lsn + events)
                 database.publisher.put(Note(txid, *lsns, now_us, {captured.table_id: lsns}))
@@ -335,7 +341,8 @@ def _list(names: tuple[str, ...] | list[str]) -> str:
     return f"[{', '.join(map(literal, names))}]::VARCHAR[]"
 
 
-def _insert_stream_sql(stream: Stream) -> str:
+def insert_stream_sql(stream: Stream) -> str:
+    """Write a stream's or a topic's row of the catalog."""
     values = (
         str(stream.stream_id),
         literal(stream.schema),
@@ -366,12 +373,16 @@ def _or_null(value: int | None) -> str:
     return "NULL" if value is None else str(value)
 
 
-def _show_stream(database: Database, captured: Captured, stream: Stream) -> None:
+def show_stream(database: Database, captured: Captured | None, stream: Stream) -> None:
+    """A stream, or a topic (on no table), has been committed."""
     with database.catalog.mutex:
-        database.catalog.put_stream(captured, stream)
+        if captured is None:
+            database.catalog.put_topic(stream)
+        else:
+            database.catalog.put_stream(captured, stream)
         database.catalog.version += 1
         database.buffers.add(stream)
-        database.snapshots.stream_made(captured.table_id)
+        database.snapshots.stream_made(stream.table_id)
 
 
 def drop_stream(
@@ -382,7 +393,7 @@ def drop_stream(
     cascade: bool,
     timeout_ms: int,
 ) -> Waiting[None]:
-    """Drop a stream with its groups and bookmarks, and its table's log when it was the last one there.
+    """Drop a stream or a topic with its groups and bookmarks, and the log with the last one over it.
 
     Raises:
         DependentObjects: 2BP01, a group has unread events and `cascade` is not said.
@@ -394,7 +405,7 @@ def drop_stream(
         yield from database.commits.wait_readable()
         known = database.catalog.stream_by_id(stream.stream_id)
         if known is None:
-            raise UndefinedObject(f'stream "{stream.name}" does not exist')
+            raise UndefinedObject(f'{stream.kind} "{stream.name}" does not exist')
         stream = known  # It may have been altered while this waited.
         groups = database.catalog.groups_of(stream.stream_id)
         for group in groups:
@@ -418,9 +429,9 @@ def _check_all_read(database: Database, stream: Stream, groups: tuple[Group, ...
         )
         if unread:
             raise DependentObjects(
-                f'cannot drop stream "{stream.name}" because consumer group "{group.name}" has '
+                f'cannot drop {stream.kind} "{stream.name}" because consumer group "{group.name}" has '
                 f"{unread} unread events",
-                hint="DROP STREAM ... CASCADE drops the groups with their offsets as well.",
+                hint=f"DROP {stream.kind.upper()} ... CASCADE drops the groups with their offsets as well.",
             )
 
 
@@ -431,7 +442,7 @@ def _drop_locked(
     stream: Stream,
     groups: tuple[Group, ...],
 ) -> None:
-    captured = database.catalog.table_by_id(stream.table_id)
+    source = database.catalog.source_of(stream)
     ids = ", ".join(str(group.group_id) for group in groups)
     statements = [
         f"DELETE FROM ducktail.stream_catalog WHERE stream_id = {stream.stream_id}",
@@ -451,11 +462,11 @@ def _drop_locked(
         "DELETE FROM ducktail.meta WHERE name = 'dropped'",
         f"INSERT INTO ducktail.meta VALUES ('dropped', '{database.commits.last_lsn}')",
     ]
-    last = len(captured.streams) == 1
+    last = len(source.streams) == 1
     if last:
         statements += [
-            f"DELETE FROM ducktail.table_catalog WHERE table_id = {captured.table_id}",
-            f"DROP TABLE {captured.table.log}",
+            f"DELETE FROM ducktail.table_catalog WHERE table_id = {source.table_id}",
+            f"DROP TABLE {source.log}",
         ]
 
     changes = [rights_changes.Forget(item) for item in database.rights.of_stream(stream.schema, stream.name)]
@@ -465,7 +476,8 @@ def _drop_locked(
             database.catalog.drop_stream(stream)
             database.catalog.version += 1
             database.buffers.drop(stream)
-            database.snapshots.stream_dropped(captured.table_id, last=last)
+            database.snapshots.stream_dropped(source.table_id, last=last)
+            database.topics.dropped(stream)
         if tombstone is not None:
             database.offsets.drop_groups([group.group_id for group in groups], tombstone)
 

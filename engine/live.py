@@ -105,7 +105,10 @@ def _streams(database: LiveSource) -> list[tuple[Stream, StreamBuffer]]:
 def streams(database: LiveSource) -> Iterator[Row]:
     """ducktail.streams."""
     for stream, buffer in _streams(database):
-        shape = database.catalog.table_by_id(stream.table_id).shape
+        table = None
+        if not stream.topic:
+            shape = database.catalog.table_by_id(stream.table_id).shape
+            table = f"{shown_name(shape.schema)}.{shown_name(shape.name)}"
         with buffer.mutex:
             events = sum(p.retained for p in buffer.partitions)
             size = buffer.retained_bytes.total
@@ -113,14 +116,14 @@ def streams(database: LiveSource) -> Iterator[Row]:
         yield {
             "schema_name": stream.schema,
             "stream_name": stream.name,
-            "table_name": f"{shown_name(shape.schema)}.{shown_name(shape.name)}",
-            "operations": ", ".join(op for op in OPERATIONS if op in stream.operations),
-            "columns": _names(stream.columns),
+            "table_name": table,
+            "operations": ", ".join(op for op in (*OPERATIONS, "publish") if op in stream.operations),
+            "columns": _names(stream.columns) or None,
             "filter": stream.filter,
             "partitions": stream.partitions,
             "partition_by": _names(stream.partition_by) or None,
-            "snapshot": stream.snapshot,
-            "before": stream.before,
+            "snapshot": None if stream.topic else stream.snapshot,
+            "before": None if stream.topic else stream.before,
             "buffer_bytes": stream.buffer_bytes,
             "retention": None if stream.retention_us is None else interval_text(stream.retention_us),
             "retention_bytes": stream.retention_bytes,

@@ -14,13 +14,14 @@ give the same bytes. Source: docs/design/engine.md, "The log".
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from .partitioning import hash_sql
 from .quoting import ident, literal
 from .storage.schema import SCHEMA
-from .streams import Captured, Catalog, Stream
+from .streams import Captured, Catalog, Source, Stream, TopicLog
 from .table import Column, TableShape
 from .values.json_images import object_sql
 
@@ -101,7 +102,7 @@ def snapshot_sql(captured: Captured, stream_id: int, base_lsn: int, txid: int) -
 
 
 @dataclass(frozen=True, slots=True)
-class EventQuery:
+class Events(ABC):
     """The SELECT of one stream's events, to be narrowed to a range of LSNs.
 
     `sql(where, last)` gives its text; `where` is a predicate on the log's columns, and `last`
@@ -110,7 +111,19 @@ class EventQuery:
     """
 
     stream: Stream
-    captured: Captured
+
+    @property
+    @abstractmethod
+    def source(self) -> Source:
+        """What has the log."""
+
+    @abstractmethod
+    def rows(self, where: str) -> str:
+        """The log rows that are events of the stream."""
+
+    @abstractmethod
+    def _values(self) -> Mapping[str, str]:
+        """The event's own columns, on a row `l` of `rows`: partition, op, key and so on."""
 
     @property
     def layout(self) -> Layout:
@@ -126,28 +139,16 @@ class EventQuery:
             commit: first LSN and commit time (microseconds) where all rows are of one transaction
                 that the caller knows; None asks `commits`.
         """
-        shape = self.captured.shape
         first_lsn = str(commit[0]) if commit else "c.first_lsn"
-        commit_time = f"make_timestamptz({commit[1]})" if commit else "c.commit_time"
-        table_name = f"{shown_name(shape.schema)}.{shown_name(shape.name)}"
-        head = ", ".join(
-            (
-                "l.lsn AS lsn",
-                f"{self.partition_sql()} AS partition",
-                "l.event_op AS op",
-                f"{literal(table_name)} AS table_name",
-                f"{self._key()} AS key",
-                f"{self._before()} AS before",
-                f"{self._after()} AS after",
-                f"{commit_time} AS commit_time",
-                "l.txid AS txid",
-                f"(l.lsn - {first_lsn})::INTEGER AS tx_seq",
-                f"{last} AS tx_last",
-                f"{self.captured.version} AS schema_version",
-                "CASE WHEN l.key_change IS NOT NULL THEN "
-                "('{\"key_change\":' || l.key_change || '}')::JSON END AS headers",
-            )
-        )
+        values = {
+            "lsn": "l.lsn",
+            "txid": "l.txid",
+            "commit_time": f"make_timestamptz({commit[1]})" if commit else "c.commit_time",
+            "tx_seq": f"(l.lsn - {first_lsn})::INTEGER",
+            "tx_last": last,
+            **self._values(),
+        }
+        head = ", ".join(f"{values[name]} AS {name}" for name in EVENT_NAMES)
         query = f"SELECT {head} FROM ({self.rows(where)}) AS l"
         return query if commit else f"{query} JOIN {SCHEMA}.commits AS c ON c.txid = l.txid"
 
@@ -166,6 +167,49 @@ class EventQuery:
             after = f"lsn > [{', '.join(map(str, starts))}][partition + 1]"
         sql = self.sql(where, self.last_of_transaction(whole))
         return f"SELECT * FROM ({sql}) WHERE {after} ORDER BY lsn LIMIT {limit}"
+
+    def last_of_transaction(self, where: str) -> str:
+        """SQL boolean: the row is its transaction's last event here, told from the rows of `where`."""
+        ends = f"SELECT max(lsn) FROM ({self.rows(where)}) GROUP BY txid"
+        return f"(l.lsn IN ({ends}))"
+
+    def view_sql(self, name: str) -> str:
+        """CREATE VIEW of all retained events under the stream's own name."""
+        edge = self.edge_sql()
+        return f"CREATE VIEW {name} AS {self.sql(edge, self.last_of_transaction(edge))}"
+
+    def edge_sql(self) -> str:
+        """SQL boolean on a log row: the stream still retains it."""
+        return (
+            f"lsn > coalesce((SELECT max(trimmed_through_lsn) FROM {SCHEMA}.stream_edges "
+            f"WHERE stream_id = {self.stream.stream_id}), 0)"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class EventQuery(Events):
+    """The events of a stream on a table."""
+
+    captured: Captured
+
+    @property
+    def source(self) -> Source:
+        """The captured table."""
+        return self.captured
+
+    def _values(self) -> Mapping[str, str]:
+        shape = self.captured.shape
+        return {
+            "partition": self.partition_sql(),
+            "op": "l.event_op",
+            "table_name": literal(f"{shown_name(shape.schema)}.{shown_name(shape.name)}"),
+            "key": self._key(),
+            "before": self._before(),
+            "after": self._after(),
+            "schema_version": str(self.captured.version),
+            "headers": "CASE WHEN l.key_change IS NOT NULL THEN "
+            "('{\"key_change\":' || l.key_change || '}')::JSON END",
+        }
 
     def rows(self, where: str) -> str:
         """The log rows that are events of the stream, with `event_op` worked out."""
@@ -267,25 +311,40 @@ class EventQuery:
         image = self._image("n", self.stream.columns)
         return f"CASE WHEN l.event_op <> 'delete' THEN {image} END"
 
-    def last_of_transaction(self, where: str) -> str:
-        """SQL boolean: the row is its transaction's last event here, told from the rows of `where`."""
-        ends = f"SELECT max(lsn) FROM ({self.rows(where)}) GROUP BY txid"
-        return f"(l.lsn IN ({ends}))"
 
-    def view_sql(self, name: str) -> str:
-        """CREATE VIEW of all retained events under the stream's own name."""
-        edge = self.edge_sql()
-        return f"CREATE VIEW {name} AS {self.sql(edge, self.last_of_transaction(edge))}"
+@dataclass(frozen=True, slots=True)
+class TopicQuery(Events):
+    """The events of a topic, which its log holds ready but for what `commits` adds."""
 
-    def edge_sql(self) -> str:
-        """SQL boolean on a log row: the stream still retains it."""
-        return (
-            f"lsn > coalesce((SELECT max(trimmed_through_lsn) FROM {SCHEMA}.stream_edges "
-            f"WHERE stream_id = {self.stream.stream_id}), 0)"
-        )
+    @property
+    def source(self) -> Source:
+        """The topic's log."""
+        return TopicLog(self.stream)
+
+    def rows(self, where: str) -> str:
+        """The log rows."""
+        return f"SELECT * FROM {self.source.log} WHERE ({where})"
+
+    def _values(self) -> Mapping[str, str]:
+        name = f"{shown_name(self.stream.schema)}.{shown_name(self.stream.name)}"
+        return {
+            "partition": "l.partition",
+            "op": "'publish'",
+            "table_name": literal(name),
+            "key": "l.key",
+            "before": "NULL::JSON",
+            "after": "l.payload",
+            "schema_version": "1",
+            "headers": "l.headers",
+        }
 
 
-def event_query(catalog: Catalog, stream: Stream) -> EventQuery:
+def query_over(source: Source, stream: Stream) -> Events:
+    """The SELECT of the events of a stream over this."""
+    return TopicQuery(stream) if isinstance(source, TopicLog) else EventQuery(stream, source)
+
+
+def event_query(catalog: Catalog, stream: Stream) -> Events:
     """The SELECT of a stream's events."""
     with catalog.mutex:
-        return EventQuery(stream, catalog.table_by_id(stream.table_id))
+        return query_over(catalog.source_of(stream), stream)

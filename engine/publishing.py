@@ -1,6 +1,6 @@
 """From log rows to buffered events: what the publisher does for one stream, and at open for all.
 
-Events come from the stream's own SELECT (`log.EventQuery`) as Arrow batches in LSN order; each row
+Events come from the stream's own SELECT (`log.Events`) as Arrow batches in LSN order; each row
 is encoded once. Only what fits the stream's byte bound is kept while a large transaction runs
 through, the rest is counted. Source: docs/design/engine.md, "Publisher".
 """
@@ -22,7 +22,7 @@ from .asking import ask, ask_maybe
 from .buffer import ROW_OVERHEAD_BYTES, Addition, StreamBuffer, bytes_of
 from .changes import ChangesQuery
 from .edges import read_edges
-from .log import EVENT_LAYOUT, EVENT_NAMES, EVENT_TYPES, EventQuery, Layout
+from .log import EVENT_LAYOUT, EVENT_NAMES, EVENT_TYPES, EventQuery, Events, Layout
 from .publisher import Note
 from .storage.schema import SCHEMA
 from .values import datarow
@@ -154,7 +154,7 @@ def in_order(
 
 
 def publish(
-    cursor: duckdb.DuckDBPyConnection, query: EventQuery, buffer: StreamBuffer, notes: Sequence[Note]
+    cursor: duckdb.DuckDBPyConnection, query: Events, buffer: StreamBuffer, notes: Sequence[Note]
 ) -> Callable[[], None] | None:
     """Put what some transactions, in commit order, wrote in the stream's table into its buffers.
 
@@ -167,9 +167,9 @@ def publish(
 
 
 def _publish(
-    cursor: duckdb.DuckDBPyConnection, query: EventQuery, buffer: StreamBuffer, notes: Sequence[Note]
+    cursor: duckdb.DuckDBPyConnection, query: Events, buffer: StreamBuffer, notes: Sequence[Note]
 ) -> Callable[[], None] | None:
-    table_id = query.captured.table_id
+    table_id = query.source.table_id
     mine = [note for note in notes if table_id in note.tables]
     written = _Written(
         mine[0].tables[table_id][0],
@@ -194,6 +194,7 @@ def _publish(
         buffer.append(gathered.additions, commit_us, gathered.size)
     changes = buffer.changes
     if changes is not None:
+        assert isinstance(query, EventQuery), "a topic has no ENVELOPE CHANGES"
         _publish_changes(cursor, ChangesQuery(query), buffer, changes, written)
     return None
 
@@ -211,7 +212,7 @@ class _Written:
     def lsns(self) -> int:
         return self.last_lsn - self.first_lsn + 1
 
-    def events_sql(self, query: EventQuery, first_lsn: int = 0, last_lsn: int | None = None) -> str:
+    def events_sql(self, query: Events, first_lsn: int = 0, last_lsn: int | None = None) -> str:
         """The events, those from an LSN on and up to another alone."""
         first = max(self.first_lsn, first_lsn)
         last = self.last_lsn if last_lsn is None else last_lsn
@@ -223,14 +224,14 @@ class _Written:
 
 def _gathered(
     cursor: duckdb.DuckDBPyConnection,
-    query: EventQuery,
+    query: Events,
     buffer: StreamBuffer,
     written: _Written,
     after_lsn: int = 0,
 ) -> Gathered:
     gathered = Gathered(buffer.bytes_max)
     first = max(written.first_lsn, after_lsn + 1)
-    log = query.captured.table.log
+    log = query.source.log
     parts = in_order(cursor, log, partial(written.events_sql, query), first, written.last_lsn)
     for batch in with_last(parts):
         gathered.add(batch)
@@ -239,9 +240,7 @@ def _gathered(
     return gathered
 
 
-def _counted(
-    cursor: duckdb.DuckDBPyConnection, query: EventQuery, written: _Written
-) -> dict[int, Addition]:
+def _counted(cursor: duckdb.DuckDBPyConnection, query: Events, written: _Written) -> dict[int, Addition]:
     """The events of each partition, counted alone: none of them ready."""
     events = written.events_sql(query)
     counts = cursor.execute(
@@ -255,7 +254,7 @@ def _counted(
 
 def _fill(
     cursor: duckdb.DuckDBPyConnection,
-    query: EventQuery,
+    query: Events,
     buffer: StreamBuffer,
     written: _Written,
     after_lsn: int,
@@ -344,7 +343,7 @@ def _add(changes: StreamBuffer, gathered: Gathered) -> None:
 
 def refill(
     cursor: duckdb.DuckDBPyConnection,
-    query: EventQuery,
+    query: Events,
     buffer: StreamBuffer,
     through_lsn: int,
     bytes_max: int,
@@ -361,7 +360,7 @@ def refill(
     def part(first: int, last: int) -> str:
         return query.sql(f"lsn BETWEEN {first} AND {last}", "NULL::BOOLEAN")
 
-    log = query.captured.table.log
+    log = query.source.log
     for batch in with_last(in_order(cursor, log, part, max(edge, tail_after) + 1, through_lsn)):
         gathered.add(batch)
     with buffer.mutex:
@@ -391,7 +390,7 @@ def _commit_us(cursor: duckdb.DuckDBPyConnection, lsn: int) -> int:
 
 
 def _count(
-    cursor: duckdb.DuckDBPyConnection, query: EventQuery, where: str, first_lsn: int, last_lsn: int
+    cursor: duckdb.DuckDBPyConnection, query: Events, where: str, first_lsn: int, last_lsn: int
 ) -> tuple[dict[int, tuple[int, int, int]], list[tuple[int, int]]]:
     """The retained events: by partition, and how they spread over the LSNs.
 
@@ -416,7 +415,7 @@ def _count(
 
 
 def _tail_after(
-    cursor: duckdb.DuckDBPyConnection, query: EventQuery, where: str, bytes_max: int, events: int
+    cursor: duckdb.DuckDBPyConnection, query: Events, where: str, bytes_max: int, events: int
 ) -> int:
     """The LSN after which the newest events fill the buffer's bytes about once."""
     if events <= SAMPLE_ROWS:
@@ -435,8 +434,6 @@ def _event_bytes(cursor: duckdb.DuckDBPyConnection, sql: str) -> int:
     """The bytes of one event of a query, as it is sent: the mean over the newest ones."""
     sample = arrow_table(cursor.execute(f"{sql} ORDER BY lsn DESC LIMIT {SAMPLE_ROWS}"))
     sizes = [
-        len(row)
-        for batch in sample.to_batches()
-        for row in datarow.rows(batch, EVENT_TYPES, TEXT_FORMATS)
+        len(row) for batch in sample.to_batches() for row in datarow.rows(batch, EVENT_TYPES, TEXT_FORMATS)
     ]
     return sum(sizes) // max(1, len(sizes))

@@ -38,7 +38,7 @@ from .logs import facts
 from .offsets import Offsets
 from .publisher import Publisher
 from .storage.schema import SCHEMA
-from .streams import Captured, Catalog, Stream
+from .streams import Catalog, Source, Stream
 from .tally import Tally
 from .transactions import Transactions
 from .waiting import run
@@ -151,11 +151,11 @@ class Retention:
                 # Bytes are counted when events are published.
                 run(self._database.commits.wait_readable())
                 failure: duckdb.Error | None = None
-                for captured in self._tables():
+                for source in self._sources():
                     if self._stop.is_set():
                         return
                     try:
-                        self._look_at(captured)
+                        self._look_at(source)
                     except duckdb.Error as error:
                         failure = failure or error  # One log that is damaged keeps no other from being cut.
                 self._cut_commits()
@@ -164,10 +164,10 @@ class Retention:
             except duckdb.Error as error:
                 raise translated(error) from error
 
-    def _look_at(self, captured: Captured) -> None:
-        goals = {stream.stream_id: self._goal(stream) for stream in captured.streams}
-        self._move_edges(captured.table_id, goals)
-        self._cut_log(captured.table_id)
+    def _look_at(self, source: Source) -> None:
+        goals = {stream.stream_id: self._goal(stream) for stream in source.streams}
+        self._move_edges(source.table_id, goals)
+        self._cut_log(source.table_id)
 
     def trim(self, stream: Stream, through_lsn: int, reason: str = BY_TIME) -> None:
         """Let one stream go of everything up to the transaction that `through_lsn` is in.
@@ -183,9 +183,12 @@ class Retention:
             except duckdb.Error as error:
                 raise translated(error) from error
 
-    def _tables(self) -> list[Captured]:
+    def _sources(self) -> list[Source]:
         with self._database.catalog.mutex:
-            return list(self._database.catalog.tables.values())
+            return self._database.catalog.sources
+
+    def _source(self, table_id: int) -> Source | None:
+        return next((source for source in self._sources() if source.table_id == table_id), None)
 
     # What must go.
 
@@ -227,9 +230,8 @@ class Retention:
             self._find_first(cut.stream)
 
     def _streams(self, table_id: int) -> tuple[Stream, ...]:
-        with self._database.catalog.mutex:
-            tables = self._database.catalog.tables.values()
-            return next((t.streams for t in tables if t.table_id == table_id), ())
+        source = self._source(table_id)
+        return () if source is None else source.streams
 
     def _counted(self, stream: Stream, goal: Goal) -> Cut | None:
         """The edges that reach a goal; what goes is counted from the log, under no lock."""
@@ -341,12 +343,11 @@ class Retention:
 
     def _first_behind(self, table_id: int) -> tuple[str, int, int] | None:
         """The log, and the next range of its LSNs that nobody retains."""
-        streams = self._streams(table_id)
-        if not streams:
+        source = self._source(table_id)
+        if source is None:
             return None
-        edge = min(self._edge(stream) for stream in streams)
-        with self._database.catalog.mutex:
-            log = self._database.catalog.table_by_id(table_id).table.log
+        edge = min(self._edge(stream) for stream in source.streams)
+        log = source.log
         # Rows are in LSN order; this only says where a step begins and ends.
         row = ask_maybe(self._cursor, f"SELECT lsn FROM {log} LIMIT 1")
         if row is None or int(row[0]) > edge:
@@ -378,7 +379,7 @@ class Retention:
 
     def _needed_after(self) -> int:
         """The LSN up to which no log has events: of captured tables that are not served, all are kept."""
-        streams = [stream for captured in self._tables() for stream in captured.streams]
+        streams = [stream for source in self._sources() for stream in source.streams]
         row = ask(self._cursor, f"SELECT count(*) FROM {SCHEMA}.stream_catalog")
         if int(row[0]) != len(streams):
             return 0

@@ -19,7 +19,7 @@ RELATION, SCHEMA, DATABASE, GROUP, BOOKMARK, SEQUENCE, TYPE, MACRO = (
 )  # fmt: skip
 PRIVILEGES = ("select", "insert", "update", "delete", "consume", "publish", "create")
 # What of these a right on a schema or the database gives for the relations in it.
-INHERITED = frozenset({"select", "insert", "update", "delete", "consume"})
+INHERITED = frozenset({"select", "insert", "update", "delete", "consume", "publish"})
 
 
 @dataclass(frozen=True, slots=True)

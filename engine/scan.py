@@ -25,7 +25,7 @@ from .duckdb_errors import translated
 from .edges import Edge, read_edges
 from .errors import UndefinedObject
 from .gaps import Gone
-from .log import EventQuery
+from .log import Events
 from .publishing import BATCH_ROWS, refill_changes
 from .storage.schema import SCHEMA
 from .streams import Stream
@@ -71,7 +71,7 @@ class Scan:
 
     def __init__(
         self,
-        query: EventQuery | ChangesQuery,
+        query: Events | ChangesQuery,
         buffer: StreamBuffer,
         bounds: ScanRange,
         new_cursor: Callable[[], duckdb.DuckDBPyConnection],
@@ -301,7 +301,7 @@ class Scan:
         """Events of a window of log rows; windows without an event of ours are passed over."""
         low = min(self._after.values())
         rows = min(max(2 * limit, WINDOW_ROWS_MIN), BATCH_ROWS)
-        log = self._query.captured.table.log
+        log = self._query.source.log
         while True:
             # All the rest of a long log must not be looked at for each batch of it.
             reach = min(low + REACH * rows, self.through_lsn)

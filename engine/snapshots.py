@@ -21,7 +21,7 @@ class Snapshots:
         self._catalog = catalog
         self._counter = 0
         self._open: dict[int, int] = {}  # session id -> counter noted for its open snapshot
-        self._conflicts = {captured.table_id: Conflicts() for captured in catalog.tables.values()}
+        self._conflicts = {source.table_id: Conflicts() for source in catalog.sources}
 
     @property
     def next_counter(self) -> int:
@@ -65,7 +65,7 @@ class Snapshots:
                 self._conflicts[table_id].forget_through(oldest)
 
     def stream_made(self, table_id: int) -> None:
-        """A stream on a table has been committed; its table is a captured one from now on."""
+        """A stream on a table, or a topic, has been committed; its table is a captured one from now on."""
         with self._catalog.mutex:
             self._conflicts.setdefault(table_id, Conflicts())
             self._counter += 1

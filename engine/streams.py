@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 
 from .capture.capture import CapturedTable
 from .errors import UndefinedObject
+from .quoting import ident
 from .table import TableShape
 
 PARTITIONS_MAX = 1024
@@ -22,6 +23,8 @@ BUFFER_BYTES_MAX = 1 << 40
 DEFAULT_RETENTION_US = 7 * 86_400_000_000
 
 OPERATIONS = ("insert", "update", "delete")
+# What a topic's events are, and nothing else is.
+PUBLISHED = frozenset({"publish"})
 # Behind a stream's name: its view over ENVELOPE CHANGES.
 CHANGES_SUFFIX = "_changes"
 
@@ -33,10 +36,13 @@ def fold(*parts: str) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Stream:
-    """A cursor over one captured table's log: what of it is shown, and in which partition.
+    """A cursor over one log: what of it is shown, and in which partition.
+
+    The log is a captured table's, or, of a topic, its own: what PUBLISH has put there.
 
     Args:
         stream_id: its number in the database, never used again.
+        table_id: the captured table's; a topic's is its own `stream_id`.
         operations: the kinds of change it carries.
         columns: the table's columns that it carries, in table order, the key always among them.
         filter: the predicate's text on the table's columns, or None.
@@ -75,7 +81,8 @@ class Stream:
 
     def __post_init__(self) -> None:
         assert 1 <= self.partitions <= PARTITIONS_MAX
-        assert self.operations and self.operations <= frozenset(OPERATIONS)
+        assert self.topic or (self.operations and self.operations <= frozenset(OPERATIONS))
+        assert not self.topic or self.table_id == self.stream_id
         assert self.before in ("full", "key", "none")
         assert self.snapshot in ("none", "initial")
         assert BUFFER_BYTES_MIN <= self.buffer_bytes <= BUFFER_BYTES_MAX
@@ -86,14 +93,24 @@ class Stream:
         return fold(self.schema, self.name)
 
     @property
+    def topic(self) -> bool:
+        """Whether it is a topic: fed by PUBLISH, on no table."""
+        return self.operations == PUBLISHED
+
+    @property
+    def kind(self) -> str:
+        """What it is called in messages."""
+        return "topic" if self.topic else "stream"
+
+    @property
     def views(self) -> tuple[str, ...]:
         """Names of its views, in its schema."""
         return (self.name, self.name + CHANGES_SUFFIX) if self.changes_view else (self.name,)
 
     @property
     def shows_all(self) -> bool:
-        """Whether each change of the table is an event of the stream."""
-        return self.filter is None and self.operations == frozenset(OPERATIONS)
+        """Whether each row of the log is an event of the stream."""
+        return self.topic or (self.filter is None and self.operations == frozenset(OPERATIONS))
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,6 +172,16 @@ class Captured:
         return self.table.shape
 
     @property
+    def log(self) -> str:
+        """The log's qualified, quoted name."""
+        return self.table.log
+
+    @property
+    def shown_name(self) -> str:
+        """Its name, for messages."""
+        return f"table {self.shape.qualified}"
+
+    @property
     def key(self) -> tuple[str, ...]:
         """Under which the catalog finds it."""
         return fold(self.shape.schema, self.shape.name)
@@ -163,6 +190,37 @@ class Captured:
         """The same table with other streams; what splits an update follows from them."""
         split = frozenset(self.shape.primary_key).union(*(stream.partition_by for stream in streams))
         return replace(self, streams=streams, table=replace(self.table, split_on=split))
+
+
+@dataclass(frozen=True, slots=True)
+class TopicLog:
+    """A topic's own log; the topic is the only stream over it."""
+
+    topic: Stream
+
+    @property
+    def table_id(self) -> int:
+        """The log's number."""
+        return self.topic.table_id
+
+    @property
+    def streams(self) -> tuple[Stream, ...]:
+        """Those over it."""
+        return (self.topic,)
+
+    @property
+    def log(self) -> str:
+        """The log's qualified, quoted name."""
+        return f"ducktail.topic_{self.topic.table_id}"
+
+    @property
+    def shown_name(self) -> str:
+        """Its name, for messages."""
+        return f"topic {ident(self.topic.schema)}.{ident(self.topic.name)}"
+
+
+# What has a log.
+Source = Captured | TopicLog
 
 
 @dataclass(slots=True)
@@ -187,6 +245,16 @@ class Catalog:
         if found is None:
             raise UndefinedObject("the stream does not exist any more")
         return found
+
+    def source_of(self, stream: Stream) -> Source:
+        """What has the log that a stream is over."""
+        return TopicLog(stream) if stream.topic else self.table_by_id(stream.table_id)
+
+    @property
+    def sources(self) -> list[Source]:
+        """All that have a log: the captured tables and the topics."""
+        topics = (TopicLog(stream) for stream in self.streams.values() if stream.topic)
+        return [*self.tables.values(), *topics]
 
     def stream_by_id(self, stream_id: int) -> Stream | None:
         """The stream with this number, if it still is."""
@@ -215,12 +283,18 @@ class Catalog:
         self.tables[captured.key] = known.with_streams((*known.streams, stream))
         self.streams[stream.key] = stream
 
+    def put_topic(self, topic: Stream) -> None:
+        """Add a topic."""
+        assert topic.topic
+        self.streams[topic.key] = topic
+
     def replace_stream(self, before: Stream, after: Stream) -> None:
         """Show a stream as it is now: other options, or another name."""
         assert before.stream_id == after.stream_id
-        captured = self.table_by_id(before.table_id)
-        streams = tuple(after if s.stream_id == after.stream_id else s for s in captured.streams)
-        self.tables[captured.key] = captured.with_streams(streams)
+        if not before.topic:
+            captured = self.table_by_id(before.table_id)
+            streams = tuple(after if s.stream_id == after.stream_id else s for s in captured.streams)
+            self.tables[captured.key] = captured.with_streams(streams)
         del self.streams[before.key]
         self.streams[after.key] = after
 
@@ -231,6 +305,8 @@ class Catalog:
             del self.groups[group.key]
         for bookmark in self.bookmarks_of(stream.stream_id):
             del self.bookmarks[bookmark.key]
+        if stream.topic:
+            return
         captured = self.table_by_id(stream.table_id)
         rest = tuple(s for s in captured.streams if s.stream_id != stream.stream_id)
         if rest:

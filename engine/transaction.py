@@ -45,6 +45,7 @@ class Transaction:
         bookmarks: those that it has made; None for one that it has dropped.
         defines: it makes or drops a group or a bookmark, under the writer lock.
         rights_changes: what it has changed of users and rights, which only it sees so far.
+        producers: (stream id, producer) -> the sequence that it has published last here.
         indexes_changed: it has made or dropped an index, which only it sees so far.
         txid, base_lsn: set when it gets the writer lock: its events are base_lsn + 1, + 2, ...
     """
@@ -66,6 +67,7 @@ class Transaction:
     dropped_groups: set[int] = field(default_factory=set)
     bookmarks: dict[tuple[int, str], Bookmark | None] = field(default_factory=dict)
     locked_groups: set[int] = field(default_factory=set)
+    producers: dict[tuple[int, str], int] = field(default_factory=dict)
     on_commit: list[Callable[[], None]] = field(default_factory=list)
     rights_changes: list[Callable[[Rights], Rights]] = field(default_factory=list)
     defines: bool = False

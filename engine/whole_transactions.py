@@ -14,7 +14,7 @@ import duckdb
 
 from .asking import ask_maybe
 from .buffer import StreamBuffer
-from .log import EVENT_NAMES, EventQuery
+from .log import EVENT_NAMES, Events
 from .storage.schema import SCHEMA
 from .values import datarow
 
@@ -82,7 +82,7 @@ def _end_of(rows: Sequence[bytes], place: int, txid: int) -> int:
 
 def end_in_log(
     cursor: duckdb.DuckDBPyConnection,
-    query: EventQuery,
+    query: Events,
     starts: Sequence[int],
     through_lsn: int,
     count: int,

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from ..engine.changes import ChangesQuery, clashing
 from ..engine.errors import NotSupported
-from ..engine.log import event_query
+from ..engine.log import EventQuery, event_query
 from ..engine.quoting import ident
 from .context import Context
 from .language import statements as st
@@ -30,6 +30,12 @@ def changes_of(session: Context, scan: st.Scan) -> ChangesQuery | None:
     if scan.envelope == "json":
         return None
     stream = session.names.stream(scan.stream.parts, scan.stream.position)
+    if stream.topic:
+        raise NotSupported(
+            f'topic "{stream.name}" has no ENVELOPE CHANGES',
+            hint="What is published has no columns of a table: read after ->> 'name'.",
+            position=scan.stream.position,
+        )
     taken = clashing(stream.columns)
     if taken is not None:
         raise NotSupported(
@@ -39,7 +45,9 @@ def changes_of(session: Context, scan: st.Scan) -> ChangesQuery | None:
             "ON t (column, ...).",
             position=scan.stream.position,
         )
-    return ChangesQuery(event_query(session.database.catalog, stream))
+    query = event_query(session.database.catalog, stream)
+    assert isinstance(query, EventQuery)
+    return ChangesQuery(query)
 
 
 def columns_of(session: Context, scans: Sequence[st.Scan]) -> tuple[tuple[str, ...] | None, ...]:

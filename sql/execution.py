@@ -5,7 +5,8 @@ The table of the front end: a kind that is not in it cannot run. Source: docs/de
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 
 from ..engine.errors import DucktailError, NotSupported, SyntaxError_, UndefinedParameter
@@ -26,6 +27,7 @@ from . import (
     settings_statements,
     staged,
     stream_statements,
+    topics,
     transaction_statements,
     utilities,
     writes,
@@ -37,6 +39,7 @@ from .language import statements_other as sto
 from .language.grammar import PARAMETERS_MAX
 from .language.later import refuse_later
 from .language.parse import Query, has_scan, parameter_types, parse
+from .language.publishing import Published, as_insert
 from .results import Result, ResultColumn
 from .rights import permission, user_statements
 from .rights.made import owning
@@ -65,10 +68,15 @@ def prepare(session: Context, text: str, oids: tuple[int, ...]) -> Statement:
         InsufficientPrivilege: 42501, it names a file that is out of reach.
     """
     refuse_passwords(text)
+    published: Published | None = None
     try:
         classified, node = _read(session, text)
     except SyntaxError_ as error:
         raise without_password(text, error) from None
+    if isinstance(node, sto.Publish):
+        insert, published = as_insert(text, node)
+        with told_at(published):
+            classified, node = _read(session, insert)
     types = tuple(_declared(oid) for oid in oids)
     return Statement(
         classified,
@@ -76,7 +84,19 @@ def prepare(session: Context, text: str, oids: tuple[int, ...]) -> Statement:
         types,
         lambda wanted: describe(session, wanted),
         lambda wanted: is_inline(session, wanted),
+        published,
     )
+
+
+@contextmanager
+def told_at(published: Published | None) -> Iterator[None]:
+    """Within, errors are told with their place in a PUBLISH, and not in the INSERT that it is run as."""
+    try:
+        yield
+    except DucktailError as error:
+        if published is not None:
+            error.position = published.users(error.position)
+        raise
 
 
 def _read(session: Context, text: str) -> tuple[Classified, object]:
@@ -126,7 +146,7 @@ def describe(session: Context, statement: Statement) -> Description:
     Raises:
         DucktailError: what is wrong with it.
     """
-    with session.looking():
+    with session.looking(), told_at(statement.published):
         if statement.classified.kind not in UNBOUND:
             session.block.check_sound()
         permission.check(session, statement, (), permission.How(runs=False))
@@ -178,7 +198,13 @@ def _returns(classified: Classified) -> bool:
 
 
 def _described_dml(session: Context, statement: Statement) -> Description:
-    writes.refuse_target(session, statement.classified)
+    writes.refuse_target(session, statement)
+    topic = topics.target(session, statement.classified)
+    if topic is not None:
+        classified = statement.classified
+        if isinstance(statement.node, Query):
+            classified = classify(scans.bindable(session, statement.node))
+        return topics.describe(session, statement, classified, topic)
     described = _described_query(session, statement)
     if _returns(statement.classified):
         return described
@@ -246,6 +272,7 @@ DESCRIBERS: dict[Kind, Callable[[Context, Statement], Description]] = {
 Handler = Callable[..., Waiting[Result]]
 HANDLERS: dict[type, Handler] = {
     st.CreateStream: stream_statements.create_stream,
+    st.CreateTopic: stream_statements.create_topic,
     st.SetStream: stream_statements.set_stream,
     st.RenameStream: stream_statements.rename_stream,
     st.DropStream: stream_statements.drop_stream,

@@ -19,7 +19,7 @@ from ..engine.errors import (
     UndefinedParameter,
 )
 from ..engine.waiting import Waiting
-from . import read_only, staged
+from . import read_only, staged, topics
 from .context import Context, Runner
 from .language.parse import Query
 from .results import Result, ResultColumn
@@ -28,6 +28,7 @@ from .running import text_rows
 from .scans import explainable
 from .statement import Statement
 from .text.classified import Kind
+from .text.classify import classify
 
 PLAN_COLUMNS = (ResultColumn("QUERY PLAN", "VARCHAR"),)
 
@@ -154,6 +155,8 @@ def explain(session: Context, statement: Statement, parameters: tuple[object, ..
     if session.block.begun:
         session.block.touched()
     text = inner.text if not isinstance(inner.node, Query) else explainable(session, inner.node)
+    if topics.target(session, inner.classified) is not None:
+        text = topics.query_of(session, classify(text)).query
     try:
         cursor = session.cursor.execute(f"{word} {text}", list(parameters) or None)
         rows = cursor.fetchall()

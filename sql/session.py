@@ -34,7 +34,7 @@ from . import cursor_statements, read_only
 from .block import Block
 from .calls import Calls
 from .cursors import Cursors
-from .execution import RUNNERS, prepare
+from .execution import RUNNERS, prepare, told_at
 from .frames import Frames
 from .guard import Guard
 from .listening import Listening
@@ -236,9 +236,10 @@ class Session:
             # The end of a transaction is the end of its results: nobody takes their rest.
             self.cursors.settle()
         self._catch_up()
-        permission.check(self, statement, parameters)
-        read_only.check(self, statement)
-        result: Result = yield from RUNNERS[kind](self, statement, tuple(parameters))
+        with told_at(statement.published):
+            permission.check(self, statement, parameters)
+            read_only.check(self, statement)
+            result: Result = yield from RUNNERS[kind](self, statement, tuple(parameters))
         if not result.ended and result.columns is not None:
             self.cursors.giving(result)
             if not isinstance(result.source, ReadySource):

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from ..engine.errors import NotSupported
 from ..engine.values.pgtypes import pg_type
+from .language.publishing import Published
 from .results import Result, ResultColumn
 from .text.classified import Classified
 
@@ -40,6 +41,7 @@ class Statement:
         parameter_types_given: DuckDB types that the client has declared; "" where it left one open.
         describe: works the description out.
         inline: whether running it now takes no DuckDB work.
+        published: what a PUBLISH has beside its INSERT, which is what `classified` is of.
     """
 
     def __init__(
@@ -49,18 +51,20 @@ class Statement:
         parameter_types_given: tuple[str, ...],
         describe: Callable[[Statement], Description],
         inline: Callable[[Statement], bool],
+        published: Published | None = None,
     ) -> None:
         self.classified = classified
         self.node = node
         self.parameter_types_given = parameter_types_given
         self._describe = describe
         self._inline = inline
+        self.published = published
         self.plans: dict[str, object] = {}  # what a runner keeps between executions
         self._description: Description | None = None
 
     def declared(self, types: tuple[str, ...]) -> Statement:
         """The same statement with parameter types that were declared."""
-        return Statement(self.classified, self.node, types, self._describe, self._inline)
+        return Statement(self.classified, self.node, types, self._describe, self._inline, self.published)
 
     def forget(self) -> None:
         """What was worked out no longer holds: a name in the text has come to mean something else."""

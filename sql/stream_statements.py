@@ -4,17 +4,23 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..engine import alterations, definitions
+from ..engine import alterations, definitions, topic_definitions
 from ..engine.asking import ask_maybe
 from ..engine.errors import (
     ActiveTransaction,
     InvalidParameterValue,
     InvalidTextRepresentation,
     NotSupported,
+    WrongObjectType,
 )
 from ..engine.log import EVENT_COLUMNS
 from ..engine.storage.schema import LIVE_VIEWS
-from ..engine.streams import DEFAULT_BUFFER_BYTES, DEFAULT_RETENTION_US, Stream
+from ..engine.streams import (
+    DEFAULT_BUFFER_BYTES,
+    DEFAULT_PARTITIONS_WITH_KEY,
+    DEFAULT_RETENTION_US,
+    Stream,
+)
 from ..engine.waiting import Waiting
 from .context import Context
 from .language import statements as st
@@ -107,6 +113,34 @@ def create_stream(session: Context, made: st.CreateStream, parameters: Values) -
     return Result.command("CREATE STREAM")
 
 
+def create_topic(session: Context, made: st.CreateTopic, parameters: Values) -> Waiting[Result]:
+    """CREATE TOPIC."""
+    no_transaction(session, "CREATE TOPIC")
+    schema, name = session.names.new_name(made.name.parts)
+    known = session.names.find_stream(made.name.parts)
+    if made.if_not_exists and known is not None and known.topic:
+        session.notices.add(f'topic "{name}" already exists, skipping', sqlstate="42710")
+        return Result.command("CREATE TOPIC")
+    options = made.options
+    spec = topic_definitions.TopicSpec(
+        schema,
+        name,
+        options.integer("partitions") or DEFAULT_PARTITIONS_WITH_KEY,
+        options.integer("buffer_bytes") or DEFAULT_BUFFER_BYTES,
+        _retention_us(options) if "retention" in options else DEFAULT_RETENTION_US,
+        options.integer("retention_bytes"),
+    )
+    yield from topic_definitions.create_topic(
+        session.database,
+        session.id,
+        session.cursor,
+        spec,
+        session.block.lock_timeout_ms,
+        session.access.owner,
+    )
+    return Result.command("CREATE TOPIC")
+
+
 def _spec(made: st.CreateStream, schema: str, name: str, key: tuple[str, ...]) -> definitions.StreamSpec:
     options = made.options
     return definitions.StreamSpec(
@@ -133,10 +167,31 @@ def _retention_us(options: Options) -> int | None:
     return None if length_ms is None else length_ms * 1000
 
 
+def _of_kind(session: Context, name: st.Name, *, topic: bool) -> Stream:
+    """The stream or the topic of this name.
+
+    Raises:
+        UndefinedObject: 42704, there is none. WrongObjectType: 42809, it is the other, or a table.
+    """
+    stream = session.names.stream(name.parts, name.position)
+    if stream.topic != topic:
+        raise WrongObjectType(
+            f'"{name}" is not a {"topic" if topic else "stream"}',
+            hint=f"It is a {stream.kind}: say {stream.kind.upper()}.",
+            position=name.position or None,
+        )
+    return stream
+
+
+def _word(topic: bool) -> str:
+    return "TOPIC" if topic else "STREAM"
+
+
 def set_stream(session: Context, asked: st.SetStream, parameters: Values) -> Waiting[Result]:
-    """ALTER STREAM ... SET (option = value)."""
-    no_transaction(session, "ALTER STREAM")
-    stream = session.names.stream(asked.name.parts, asked.name.position)
+    """ALTER { STREAM | TOPIC } ... SET (option = value)."""
+    tag = f"ALTER {_word(asked.topic)}"
+    no_transaction(session, tag)
+    stream = _of_kind(session, asked.name, topic=asked.topic)
     values = {option.name: asked.options.integer(option.name) for option in asked.options}
     if "retention" in values:
         del values["retention"]
@@ -144,31 +199,33 @@ def set_stream(session: Context, asked: st.SetStream, parameters: Values) -> Wai
     yield from alterations.set_stream(
         session.database, session.id, session.cursor, stream, values, session.block.lock_timeout_ms
     )
-    return Result.command("ALTER STREAM")
+    return Result.command(tag)
 
 
 def rename_stream(session: Context, asked: st.RenameStream, parameters: Values) -> Waiting[Result]:
-    """ALTER STREAM ... RENAME TO."""
-    no_transaction(session, "ALTER STREAM")
-    stream = session.names.stream(asked.name.parts, asked.name.position)
+    """ALTER { STREAM | TOPIC } ... RENAME TO."""
+    tag = f"ALTER {_word(asked.topic)}"
+    no_transaction(session, tag)
+    stream = _of_kind(session, asked.name, topic=asked.topic)
     yield from alterations.rename_stream(
         session.database, session.id, session.cursor, stream, asked.new, session.block.lock_timeout_ms
     )
-    return Result.command("ALTER STREAM")
+    return Result.command(tag)
 
 
 def drop_stream(session: Context, dropped: st.DropStream, parameters: Values) -> Waiting[Result]:
-    """DROP STREAM."""
-    no_transaction(session, "DROP STREAM")
+    """DROP { STREAM | TOPIC }."""
+    word = _word(dropped.topic)
+    no_transaction(session, f"DROP {word}")
     stream = session.names.find_stream(dropped.name.parts)
     if stream is None and dropped.if_exists:
-        session.notices.add(f'stream "{dropped.name}" does not exist, skipping')
-        return Result.command("DROP STREAM")
-    stream = session.names.stream(dropped.name.parts, dropped.name.position)
+        session.notices.add(f'{word.lower()} "{dropped.name}" does not exist, skipping')
+        return Result.command(f"DROP {word}")
+    stream = _of_kind(session, dropped.name, topic=dropped.topic)
     yield from definitions.drop_stream(
         session.database, session.id, session.cursor, stream, dropped.cascade, session.block.lock_timeout_ms
     )
-    return Result.command("DROP STREAM")
+    return Result.command(f"DROP {word}")
 
 
 # SHOW and DESCRIBE.
@@ -176,11 +233,16 @@ def drop_stream(session: Context, dropped: st.DropStream, parameters: Values) ->
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """What a SHOW answers: columns of a system view, for one stream and perhaps one group."""
+    """What a SHOW answers: columns of a system view, for one stream and perhaps one group.
+
+    Args:
+        where: a condition of its own.
+    """
 
     view: str
     columns: tuple[str, ...]
     tag: str
+    where: str = ""
 
 
 SHOWN: dict[type, Shown] = {
@@ -188,6 +250,7 @@ SHOWN: dict[type, Shown] = {
         "streams",
         ("schema_name", "stream_name", "table_name", "operations", "partitions", "events", "end_lsn"),
         "SHOW STREAMS",
+        "table_name IS NOT NULL",
     ),
     st.ShowPartitions: Shown(
         "partitions",
@@ -243,6 +306,12 @@ SHOWN: dict[type, Shown] = {
         "SHOW BOOKMARKS",
     ),
 }
+TOPICS = Shown(
+    "streams",
+    ("schema_name", "stream_name", "partitions", "retention", "events", "bytes", "end_lsn"),
+    "SHOW TOPICS",
+    "table_name IS NULL",
+)
 POSITION_COLUMNS = (("position", "JSON"),)
 SEEK_COLUMNS = (
     ("partition", "INTEGER"),
@@ -254,9 +323,15 @@ SEEK_COLUMNS = (
 DESCRIBE_COLUMNS = (("property", "VARCHAR"), ("value", "VARCHAR"))
 
 
+def _shown(statement: st.Statement) -> Shown | None:
+    if isinstance(statement, st.ShowStreams) and statement.topics:
+        return TOPICS
+    return SHOWN.get(type(statement))
+
+
 def shown_columns(statement: st.Statement) -> tuple[ResultColumn, ...] | None:
     """The columns that one of our statements answers with, None without rows."""
-    shown = SHOWN.get(type(statement))
+    shown = _shown(statement)
     if shown is not None:
         types = dict(LIVE_VIEWS[shown.view])
         return tuple(ResultColumn(name, types[name]) for name in shown.columns)
@@ -271,9 +346,10 @@ def shown_columns(statement: st.Statement) -> tuple[ResultColumn, ...] | None:
 
 
 def show(session: Context, asked: st.Statement, parameters: Values) -> Waiting[Result]:
-    """SHOW STREAMS, PARTITIONS, CONSUMER GROUPS, OFFSETS, BOOKMARKS: rows of the system views."""
-    shown = SHOWN[type(asked)]
-    where: list[str] = []
+    """SHOW STREAMS, TOPICS, PARTITIONS, CONSUMER GROUPS, OFFSETS, BOOKMARKS: rows of the system views."""
+    shown = _shown(asked)
+    assert shown is not None
+    where = [shown.where] if shown.where else []
     values: list[object] = []
     stream = _stream_of(session, asked)
     if stream is not None:

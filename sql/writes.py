@@ -18,12 +18,13 @@ from ..engine.capture import capture
 from ..engine.capture.binding import Bound, bind
 from ..engine.capture.capture import read_macros, read_views
 from ..engine.duckdb_errors import translated
-from ..engine.errors import InsufficientPrivilege, NotSupported
+from ..engine.errors import InsufficientPrivilege, NotSupported, UndefinedObject, WrongObjectType
 from ..engine.quoting import ident
 from ..engine.streams import Captured
 from ..engine.table import is_plain_table
 from ..engine.transaction import Transaction
 from ..engine.waiting import Waiting
+from . import topics
 from .context import Context
 from .dml.dml import slice_dml
 from .names import DEFAULT_SCHEMA, OURS, TEMPORARY, Key
@@ -56,8 +57,12 @@ TAGS: dict[str, Callable[[int], str]] = {
     "UPDATE": "UPDATE {}".format,
     "DELETE": "DELETE {}".format,
     "MERGE": "MERGE {}".format,
+    "PUBLISH": "PUBLISH {}".format,
     "TRUNCATE": lambda _: "TRUNCATE TABLE",
 }
+
+# The verbs that a topic takes.
+APPENDING = frozenset({"INSERT", "PUBLISH", "COPY"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +86,7 @@ def write(
             stream scans replaced.
     """
     rows = yield from write_rows(session, statement, classified, parameters)
-    tag = TAGS[classified.verb]
+    tag = TAGS[_verb(statement, classified)]
     if rows.table is None:
         return Result.command(tag(rows.count))
     return rows_result(session, result_columns(rows.names, rows.types), rows.table, lambda _: tag(rows.count))
@@ -103,7 +108,13 @@ def write_rows(
     facts = classified.dml
     assert facts is not None
     key = session.names.table_key(facts.target)
-    refuse_ours(session, key, facts.target_position)
+    refuse_ours(session, _verb(statement, classified), key, facts.target_position)
+    topic = topics.target(session, classified)
+    if topic is not None:
+        if how.explain is not None:
+            raise topics.refuse_explained(topic)
+        done = yield from topics.run(session, statement, classified, parameters, topic)
+        return Rows(done.count, done.names, done.types, done.table)
     if classified.cte_writes:
         refuse_captured(session, classified.text)
     while True:
@@ -116,22 +127,34 @@ def write_rows(
             return rows
 
 
-def refuse_target(session: Context, classified: Classified) -> None:
+def refuse_target(session: Context, statement: Statement) -> None:
     """Refuse to write what is ours, before DuckDB says so in its own words.
 
     Raises:
         NotSupported: 0A000, the target is a stream. InsufficientPrivilege: 42501, it is in our schema.
+        WrongObjectType: 42809, PUBLISH to what is no topic.
     """
-    assert classified.dml is not None
-    facts = classified.dml
-    refuse_ours(session, session.names.table_key(facts.target), facts.target_position)
+    facts = statement.classified.dml
+    assert facts is not None
+    verb = _verb(statement, statement.classified)
+    refuse_ours(session, verb, session.names.table_key(facts.target), facts.target_position)
 
 
-def refuse_ours(session: Context, key: Key, start: int) -> None:
-    """Refuse to write what is ours; `start` is where its name stands, from 0.
+def _verb(statement: Statement, classified: Classified) -> str:
+    """What the user calls it."""
+    return classified.verb if statement.published is None else "PUBLISH"
+
+
+def refuse_ours(session: Context, verb: str, key: Key, start: int) -> None:
+    """Refuse to write what is ours.
+
+    Args:
+        verb: INSERT, PUBLISH, COPY and so on.
+        start: where the name stands, from 0.
 
     Raises:
         NotSupported: 0A000, the target is a stream. InsufficientPrivilege: 42501, it is in our schema.
+        WrongObjectType: 42809, PUBLISH to what is no topic.
     """
     position = start + 1
     if key[0] == OURS:
@@ -141,13 +164,37 @@ def refuse_ours(session: Context, key: Key, start: int) -> None:
             position=position,
         )
     stream = session.database.catalog.stream_of_view(key)
-    if stream is not None:
-        view = "" if key == stream.key else f'view "{key[-1]}" of '
-        raise NotSupported(
-            f'{view}stream "{stream.name}" cannot be written',
-            hint="Write its table: each change becomes an event.",
+    if stream is None:
+        if verb == "PUBLISH":
+            raise _no_topic(session, key, position)
+        return
+    if stream.topic:
+        if verb not in APPENDING:
+            raise NotSupported(
+                f'{verb} on topic "{stream.name}" is not supported',
+                hint="What is published stays as it is: publish another event with the same key.",
+                position=position,
+            )
+        return
+    view = "" if key == stream.key else f'view "{key[-1]}" of '
+    raise NotSupported(
+        f'{view}stream "{stream.name}" cannot be written',
+        hint="Write its table: each change becomes an event.",
+        position=position,
+    )
+
+
+def _no_topic(session: Context, key: Key, position: int) -> UndefinedObject | WrongObjectType:
+    """What PUBLISH to something that is no topic is answered."""
+    if key[0] == TEMPORARY or (session.names.kind_of(key) is not None and session.names.sees(key)):
+        return WrongObjectType(
+            f'"{key[-1]}" is not a topic',
+            hint="INSERT writes a table; a stream on it has an event for each row.",
             position=position,
         )
+    return UndefinedObject(
+        f'topic "{key[-1]}" does not exist', hint="SHOW TOPICS lists them.", position=position
+    )
 
 
 def _plain(

@@ -23,7 +23,7 @@ from ..duckdb_errors import translated
 from ..edges import read_edges
 from ..errors import DataCorrupted
 from ..quoting import ident, literal
-from ..streams import Captured, Catalog, Stream
+from ..streams import Catalog, Source, Stream
 from .incarnation import BITS
 from .schema import SCHEMA
 
@@ -65,13 +65,13 @@ def audit(cursor: duckdb.DuckDBPyConnection, catalog: Catalog) -> list[Finding]:
     Raises:
         duckdb.Error: the engine's own tables cannot be read.
     """
-    tables = {captured.table_id: captured for captured in catalog.tables.values()}
+    tables = {source.table_id: source for source in catalog.sources}
     findings: list[Finding] = []
     logs: dict[int, str] = {}
-    for table_id, captured in tables.items():
-        damage = _unreadable(cursor, captured)
+    for table_id, source in tables.items():
+        damage = _unreadable(cursor, source)
         if damage is None:
-            logs[table_id] = captured.table.log
+            logs[table_id] = source.log
         else:
             findings.append(damage)
     findings += _commits(cursor, frozenset(tables))
@@ -98,24 +98,24 @@ def read_everything(cursor: duckdb.DuckDBPyConnection, catalog_name: str) -> lis
     return findings
 
 
-def complete_from(cursor: duckdb.DuckDBPyConnection, tables: Iterable[Captured]) -> int:
+def complete_from(cursor: duckdb.DuckDBPyConnection, sources: Iterable[Source]) -> int:
     """The LSN after which every event that was committed must be in a log."""
     least = max(_fact(cursor, "dropped"), _fact(cursor, "accepted"))
-    for captured in tables:
-        edges = [read_edges(cursor, stream.stream_id).through_lsn for stream in captured.streams]
+    for source in sources:
+        edges = [read_edges(cursor, stream.stream_id).through_lsn for stream in source.streams]
         if any(edges):
-            starts = [max(e, s.created_lsn) for e, s in zip(edges, captured.streams, strict=True)]
+            starts = [max(e, s.created_lsn) for e, s in zip(edges, source.streams, strict=True)]
             least = max(least, min(starts))
     return least
 
 
-def _unreadable(cursor: duckdb.DuckDBPyConnection, captured: Captured) -> Finding | None:
+def _unreadable(cursor: duckdb.DuckDBPyConnection, source: Source) -> Finding | None:
     try:
-        cursor.execute(f"SELECT * FROM {captured.table.log} LIMIT 0").fetchall()
-        cursor.execute(f"SELECT min(lsn), max(lsn), count(*) FROM {captured.table.log}").fetchall()
+        cursor.execute(f"SELECT * FROM {source.log} LIMIT 0").fetchall()
+        cursor.execute(f"SELECT min(lsn), max(lsn), count(*) FROM {source.log}").fetchall()
     except duckdb.Error as error:
-        text = f"the log of table {_name(captured)} cannot be read: {translated(error).message}"
-        return Finding(text, frozenset({captured.table_id}))
+        text = f"the log of {source.shown_name} cannot be read: {translated(error).message}"
+        return Finding(text, frozenset({source.table_id}))
     return None
 
 
@@ -164,7 +164,7 @@ def _unknown_rows(cursor: duckdb.DuckDBPyConnection, logs: Mapping[int, str]) ->
 
 
 def _missing_rows(
-    cursor: duckdb.DuckDBPyConnection, tables: Mapping[int, Captured], logs: Mapping[int, str]
+    cursor: duckdb.DuckDBPyConnection, tables: Mapping[int, Source], logs: Mapping[int, str]
 ) -> list[Finding]:
     """LSNs that a commit has, and no log."""
     (unserved,) = ask(
@@ -210,8 +210,8 @@ def _orphans(cursor: duckdb.DuckDBPyConnection, tables: frozenset[int]) -> list[
     findings = []
     for what, sql in (
         ("a stream is on a table that ducktail.table_catalog has not",
-         f"SELECT count(*) FROM {SCHEMA}.stream_catalog WHERE table_id NOT IN "
-         f"(SELECT table_id FROM {SCHEMA}.table_catalog)"),
+         f"SELECT count(*) FROM {SCHEMA}.stream_catalog WHERE operations <> ['publish'] "
+         f"AND table_id NOT IN (SELECT table_id FROM {SCHEMA}.table_catalog)"),
         ("a consumer group is of a stream that is not there",
          f"SELECT count(*) FROM {SCHEMA}.group_catalog WHERE stream_id NOT IN "
          f"(SELECT stream_id FROM {SCHEMA}.stream_catalog)"),
@@ -238,10 +238,6 @@ def _fact(cursor: duckdb.DuckDBPyConnection, name: str) -> int:
 
 def _list(numbers: Iterable[int]) -> str:
     return ", ".join(map(str, numbers))
-
-
-def _name(captured: Captured) -> str:
-    return f"{ident(captured.shape.schema)}.{ident(captured.shape.name)}"
 
 
 def worst(findings: Sequence[Finding], table_id: int) -> Finding | None:

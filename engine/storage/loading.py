@@ -62,8 +62,10 @@ def read_catalog(cursor: duckdb.DuckDBPyConnection) -> Catalog:
             continue
         table = CapturedTable(shape, log_name(table_id, version), frozenset(shape.primary_key))
         captured = Captured(table_id, version, table)
-        for stream in _read_streams(cursor, table_id):
+        for stream in _read_streams(cursor, f"table_id = {table_id}"):
             catalog.put_stream(captured, stream)
+    for topic in _read_streams(cursor, "operations = ['publish']"):
+        catalog.put_topic(topic)
     for row in cursor.execute(
         "SELECT group_id, stream_id, group_name, start, epoch_us(created_at), on_gap "
         "FROM ducktail.group_catalog ORDER BY group_id"
@@ -126,19 +128,19 @@ def make_changes_views(cursor: duckdb.DuckDBPyConnection, catalog: Catalog) -> b
     return True
 
 
-def _read_streams(cursor: duckdb.DuckDBPyConnection, table_id: int) -> list[Stream]:
+def _read_streams(cursor: duckdb.DuckDBPyConnection, where: str) -> list[Stream]:
     rows = cursor.execute(
         "SELECT stream_id, schema_name, stream_name, operations, columns, filter, partitions, "
         "partition_by, snapshot, before, buffer_bytes, created_lsn, epoch_us(created_at), "
-        "retention_us, retention_bytes, coalesce(changes_view, false) "
-        f"FROM ducktail.stream_catalog WHERE table_id = {table_id} ORDER BY stream_id"
+        "retention_us, retention_bytes, coalesce(changes_view, false), table_id "
+        f"FROM ducktail.stream_catalog WHERE {where} ORDER BY stream_id"
     ).fetchall()
     return [
         Stream(
             stream_id=row[0],
             schema=row[1],
             name=row[2],
-            table_id=table_id,
+            table_id=row[16],
             operations=frozenset(row[3]),
             columns=tuple(row[4]),
             filter=row[5],

@@ -183,14 +183,19 @@ LENIENT = r"(?i)\b(nan|inf|infinity)\b|,\s*[\]}]"
 STRING = r'"(?:[^"\\]|\\.)*"'
 
 
-def _strict(text: str) -> str:
-    """SQL of a JSON text as it is, or as a JSON string where it is JSON to DuckDB only.
+def lenient_sql(text: str) -> str:
+    """SQL boolean on a text that is JSON to DuckDB: it is JSON to nobody else.
 
     The second look, without the strings, is for the few texts that the first one suspects.
     """
     suspect = f"regexp_matches({text}, '{LENIENT}')"
     sure = f"regexp_matches(regexp_replace({text}, '{STRING}', '', 'g'), '{LENIENT}')"
-    return f"CASE WHEN {suspect} AND {sure} THEN to_json({text})::VARCHAR ELSE {text} END"
+    return f"({suspect} AND {sure})"
+
+
+def _strict(text: str) -> str:
+    """SQL of a JSON text as it is, or as a JSON string where it is JSON to DuckDB only."""
+    return f"CASE WHEN {lenient_sql(text)} THEN to_json({text})::VARCHAR ELSE {text} END"
 
 
 NESTED: dict[str, Callable[[str, DuckType, int], Value]] = {

@@ -153,6 +153,11 @@ def _from_file(
     parameters: Values,
 ) -> Waiting[Result]:
     key = copy_in.target(session, facts)
+    if session.database.catalog.stream_of_view(key) is not None:
+        raise NotSupported(
+            f'COPY of a file into topic "{key[-1]}" is not supported',
+            hint="INSERT INTO the topic SELECT ... FROM read_csv('...'), or COPY ... FROM STDIN.",
+        )
     while True:
         if key not in session.database.catalog.tables:
             count = yield from _plain(session, classified, key, parameters)

@@ -12,12 +12,13 @@ from contextlib import suppress
 import duckdb
 import pyarrow as pa
 
+from ...engine import topic_rows
 from ...engine.duckdb_errors import translated
 from ...engine.errors import DucktailError, NotSupported
 from ...engine.quoting import ident
 from ...engine.values.text_loading import BadValue, ColumnLoader, column_loader
 from ...engine.waiting import Waiting
-from .. import writes
+from .. import topics, writes
 from ..context import Context
 from ..names import TEMPORARY, Key
 from ..results import Result
@@ -45,7 +46,7 @@ def target(session: Context, facts: CopyFacts) -> Key:
     """
     assert facts.table is not None
     key = session.names.table_key(facts.table)
-    writes.refuse_ours(session, key, facts.table_position)
+    writes.refuse_ours(session, "COPY", key, facts.table_position)
     return key
 
 
@@ -92,13 +93,7 @@ def begin(session: Context, statement: Statement, classified: Classified) -> Wai
     own = not session.block.begun
     # DuckDB's transaction begins with the first batch: a slow client keeps no snapshot before that.
     yield from session.begin_implicit()
-    names = columns_of(session, facts)
-    listed = ",".join(map(ident, names))
-    # What DuckDB has against the table or a column is told before the client sends its rows.
-    name = target_text(facts)
-    if names:
-        _unplaced(session, f"INSERT INTO {name} ({listed}) SELECT {listed} FROM {name}")
-    types = _unplaced(session, f"SELECT {listed or '*'} FROM {name}")
+    names, types = _filled(session, facts)
     assert facts.table is not None
     table = facts.table[-1]
     binary = options.format == BINARY
@@ -108,6 +103,26 @@ def begin(session: Context, statement: Statement, classified: Classified) -> Wai
     result = Result.command("COPY 0")
     result.copy_in = CopyIn(session, statement, facts, reader, names, loaders, own)
     return result
+
+
+def _filled(session: Context, facts: CopyFacts) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The columns that are filled, and their types."""
+    name = target_text(facts)
+    insert = classify(f"INSERT INTO {name} {_bracketed(facts.columns)} SELECT NULL")
+    if topics.target(session, insert) is not None:
+        names = facts.columns or topic_rows.COLUMNS
+        topics.query_of(session, insert).named(names)
+        return names, ("VARCHAR",) * len(names)
+    names = columns_of(session, facts)
+    listed = ",".join(map(ident, names))
+    # What DuckDB has against the table or a column is told before the client sends its rows.
+    if names:
+        _unplaced(session, f"INSERT INTO {name} ({listed}) SELECT {listed} FROM {name}")
+    return names, _unplaced(session, f"SELECT {listed or '*'} FROM {name}")
+
+
+def _bracketed(names: tuple[str, ...] | None) -> str:
+    return f"({','.join(map(ident, names))})" if names else ""
 
 
 def _unplaced(session: Context, text: str) -> tuple[str, ...]:

@@ -56,29 +56,29 @@ def _refuse_what_is_not_captured(statement: Classified) -> None:
 def _insert(cut: Cut, columns_of: ColumnsOf | None) -> Dml:
     choice = cut.head("INTO")
     reader = cut.reader
-    columns = _column_list(cut)
+    columns = column_list(cut)
     if reader.accept("OVERRIDING"):
         raise NotSupported("OVERRIDING is not supported on a table with a stream")
     by_name = reader.accept("BY", "NAME")
     reader.accept("BY", "POSITION")
     end = min(cut.returning_at, cut.end)
     first = reader.index
-    conflict_at = _conflict_at(cut, first, end)
-    conflict = _conflict(cut, conflict_at, end)
+    at_conflict = conflict_at(cut, first, end)
+    conflict = _conflict(cut, at_conflict, end)
     if choice == "REPLACE":
         conflict = Conflict(target=None, sets=(), where=None, replaces=True)
-    ranges = _row_ranges(cut, first, conflict_at)
+    ranges = _row_ranges(cut, first, at_conflict)
     rows: tuple[tuple[str | None, ...], ...] | None = None
     query: str | None = None
     query_from: tuple[str, ...] = ()
-    if conflict is None and conflict_at == end and choice is None and not cut.with_text:
+    if conflict is None and at_conflict == end and choice is None and not cut.with_text:
         query_from = _query_from(cut, first, end)
         query = cut.cut(first, end) if query_from else None
     if conflict is not None:
         if ranges is not None:
             rows = tuple(_row(cut, *each) for each in ranges)
         else:
-            query = cut.cut(first, conflict_at)
+            query = cut.cut(first, at_conflict)
             if by_name:
                 columns = _columns_by_name(f"{cut.with_text} {query}", columns_of)
     return replace(
@@ -131,7 +131,7 @@ def _columns_by_name(query: str, columns_of: ColumnsOf | None) -> tuple[str, ...
     return columns_of(query)
 
 
-def _column_list(cut: Cut) -> tuple[str, ...] | None:
+def column_list(cut: Cut) -> tuple[str, ...] | None:
     """Take the column list, if the bracket that comes next is one and not a query."""
     reader = cut.reader
     if reader.peek() != "(":
@@ -146,7 +146,7 @@ def _column_list(cut: Cut) -> tuple[str, ...] | None:
     return tuple(cut.tokens[a].name for a, _ in reader.slices(first, last))
 
 
-def _conflict_at(cut: Cut, first: int, end: int) -> int:
+def conflict_at(cut: Cut, first: int, end: int) -> int:
     """Index of the ON of ON CONFLICT, or the end."""
     at = cut.find("ON", first, end)
     while at < end and cut.tokens[at + 1].kind != "CONFLICT":

@@ -5,11 +5,11 @@ Each rule begins after its opening words. Source: docs/sql.md, "Streams", "Users
 
 from __future__ import annotations
 
-from ...engine.errors import InvalidTextRepresentation
-from ..text.tokens import QUOTED
-from .grammar import STRING, Grammar, collected
+from ...engine.errors import InvalidParameterValue, InvalidTextRepresentation, SyntaxError_
+from ..text.tokens import PARAMETER, QUOTED
+from .grammar import STRING, Grammar
 from .options import Option
-from .statements import Fragment, Name, Statement
+from .statements import Fragment, Name, Number, Statement, Text
 from .statements_other import (
     PRIVILEGES,
     AlterUser,
@@ -45,8 +45,44 @@ def publish(g: Grammar) -> Statement:
             g.none_twice("HEADERS", headers)
             headers = _expression(g, "the headers", "KEY")
     form, payload = _payload(g)
-    options: list[Option] = g.options("publish") if g.accept("WITH") else []
-    return Publish(topic, payload, form, key, headers, collected(options))
+    producer, sequence = _producer(g) if g.accept("WITH") else (None, None)
+    return Publish(topic, payload, form, key, headers, producer, sequence)
+
+
+def _producer(g: Grammar) -> tuple[Text | None, Number | None]:
+    """( producer = 'name', sequence = n )"""
+    position = g.position
+    given: dict[str, Option] = {}
+    g.expect("(")
+    while True:
+        option = _named_option(g)
+        if option.name in given:
+            raise SyntaxError_(f'option "{option.name}" is given twice', position=option.position)
+        given[option.name] = option
+        if not g.accept(","):
+            break
+    g.expect(")")
+    if len(given) == 1:
+        (known,) = given
+        other = "sequence" if known == "producer" else "producer"
+        raise InvalidParameterValue(
+            f'option "{known}" wants "{other}" beside it',
+            hint="WITH (producer = 'name', sequence = n) names what is published.",
+            position=position,
+        )
+    return given["producer"].value, given["sequence"].value  # type: ignore[return-value]
+
+
+def _named_option(g: Grammar) -> Option:
+    """`name = value`, whose value may be a parameter."""
+    name = g.word_ahead()
+    if name is not None and g.peek(1) == "=" and g.peek(2) == PARAMETER and name.name.lower() in _PRODUCER:
+        g.index += 2
+        return Option(name.name.lower(), g.parameter(), name.start + 1)  # type: ignore[arg-type]
+    return g.option("publish")
+
+
+_PRODUCER = ("producer", "sequence")
 
 
 def _expression(g: Grammar, what: str, other: str) -> Fragment:

@@ -20,11 +20,9 @@ from .statements import (
     CreateGroup,
     CreateStream,
     CreateTopic,
-    DropStream,
     LeaveGroup,
     Park,
     Release,
-    RenameStream,
     ResyncStream,
     Scan,
     SetGroup,
@@ -34,15 +32,10 @@ from .statements import (
     ShowMembers,
     ShowParked,
     ShowReadPosition,
-    ShowStreams,
     Statement,
 )
 from .statements_other import (
-    PRIVILEGES,
-    Grant,
-    Publish,
     ReportPipeline,
-    Revoke,
     ShowCheckpoints,
     ShowNodes,
     ShowPlacement,
@@ -58,19 +51,16 @@ class Later:
     position: int | None = None
 
 
-_NO_TOPICS = "Write the events into a table, and make a stream on it."
 _POLL = "Poll: read, and read again after a while when there was nothing."
 _NO_MEMBERS = "Give each reader its own partitions with PARTITION."
 
 # Statements that are later as a whole.
 _STATEMENTS: dict[type[Statement], Later] = {
-    CreateTopic: Later("CREATE TOPIC", _NO_TOPICS),
     ResyncStream: Later("ALTER STREAM ... RESYNC", "Make a new stream with snapshot = 'initial'."),
     CommentOnStream: Later("COMMENT ON STREAM", "Comment on the table instead."),
     ShowCreateStream: Later("SHOW CREATE STREAM", "DESCRIBE STREAM shows the stream's options."),
     CheckStream: Later("CHECK STREAM"),
     ShowChanges: Later("SHOW CHANGES", "Read SELECT * FROM STREAM s."),
-    Publish: Later("PUBLISH", _NO_TOPICS),
     Park: Later("ALTER CONSUMER GROUP ... PARK", "Keep what you cannot process in a table of your own."),
     Release: Later("ALTER CONSUMER GROUP ... RELEASE"),
     ShowMembers: Later("SHOW MEMBERS", _NO_MEMBERS),
@@ -104,34 +94,13 @@ def _create_stream(statement: CreateStream) -> Iterator[Later]:
     yield from _options(statement.options)
 
 
-def _set_stream(statement: SetStream) -> Iterator[Later]:
-    if statement.topic:
-        yield Later("ALTER TOPIC", _NO_TOPICS)
+def _with_options(statement: CreateTopic | SetStream | SetGroup) -> Iterator[Later]:
     yield from _options(statement.options)
-
-
-def _rename_stream(statement: RenameStream) -> Iterator[Later]:
-    if statement.topic:
-        yield Later("ALTER TOPIC", _NO_TOPICS)
-
-
-def _drop_stream(statement: DropStream) -> Iterator[Later]:
-    if statement.topic:
-        yield Later("DROP TOPIC", _NO_TOPICS)
-
-
-def _show_streams(statement: ShowStreams) -> Iterator[Later]:
-    if statement.topics:
-        yield Later("SHOW TOPICS", _NO_TOPICS)
 
 
 def _create_group(statement: CreateGroup) -> Iterator[Later]:
     if statement.start.kind == "snapshot":
         yield Later("START SNAPSHOT", "Make the stream with snapshot = 'initial'.")
-    yield from _options(statement.options)
-
-
-def _set_group(statement: SetGroup) -> Iterator[Later]:
     yield from _options(statement.options)
 
 
@@ -142,29 +111,18 @@ def _member(statement: CommitOffset | CommitOffsets | ShowReadPosition) -> Itera
 
 def _scan(scan: Scan) -> Iterator[Later]:
     position = scan.start + 1
-    if scan.topic:
-        yield Later("a scan of a topic", _NO_TOPICS, position)
     if scan.member is not None:
         yield Later("MEMBER", _NO_MEMBERS, position)
     if scan.wait is not None:
         yield Later("WAIT", _POLL, position)
 
 
-def _grant(statement: Grant) -> Iterator[Later]:
-    if "publish" in statement.privileges and statement.privileges != PRIVILEGES:
-        yield Later("the privilege PUBLISH", "There are no topics yet; CONSUME is a stream's.")
-
-
 _PARTS: dict[type[Statement], Callable[..., Iterator[Later]]] = {
-    Grant: _grant,
-    Revoke: _grant,
     CreateStream: _create_stream,
-    SetStream: _set_stream,
-    RenameStream: _rename_stream,
-    DropStream: _drop_stream,
-    ShowStreams: _show_streams,
+    CreateTopic: _with_options,
+    SetStream: _with_options,
     CreateGroup: _create_group,
-    SetGroup: _set_group,
+    SetGroup: _with_options,
     CommitOffset: _member,
     CommitOffsets: _member,
     ShowReadPosition: _member,

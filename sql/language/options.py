@@ -208,8 +208,8 @@ RULES: dict[str, Rule] = {
     "on_gap": Rule(_words("error", "earliest", "snapshot"), _GROUP),
     "on_park": Rule(_words("event", "key"), _GROUP, later=True),
     "session_timeout": Rule(_interval(SESSION_TIMEOUT_MS_MIN), _GROUP, later=True),
-    "producer": Rule(_text, _PUBLISH, later=True),
-    "sequence": Rule(_integer(0, 10**18 - 1), _PUBLISH, later=True),
+    "producer": Rule(_text, _PUBLISH),
+    "sequence": Rule(_integer(0, 10**18 - 1), _PUBLISH),
 }
 
 # Of a stream that is there, these may be changed; the rest is fixed for its life.

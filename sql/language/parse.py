@@ -249,7 +249,7 @@ def _transactions(text: str, tokens: tuple[Token, ...], scans: int) -> Transacti
 
 
 # The types of parameters in our own clauses, by the field that they stand for.
-_BIGINT = frozenset({"lsn", "limit", "wait_for"})
+_BIGINT = frozenset({"lsn", "limit", "wait_for", "sequence"})
 _INTEGER = frozenset({"partition", "partitions"})
 
 

@@ -190,8 +190,14 @@ def _publish(s: Publish) -> str:
         clause("KEY", s.key),
         clause("HEADERS", s.headers),
         s.payload.text,
-        _with(s.options),
+        _producer(s),
     )
+
+
+def _producer(s: Publish) -> str:
+    if s.producer is None or s.sequence is None:
+        return ""
+    return f"WITH (producer = {scalar_sql(s.producer)}, sequence = {scalar_sql(s.sequence)})"
 
 
 def _create_group(s: CreateGroup) -> str:

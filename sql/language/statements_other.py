@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from .options import Options
-from .statements import Fragment, Name, Statement, Text
+from .statements import Fragment, Name, Number, Statement, Text
 
 # Publishing
 
@@ -21,7 +20,7 @@ class Publish(Statement):
         key, headers: texts of expressions, or None.
         payload: the text of what is published.
         form: 'value' (one expression), 'values' or 'select'.
-        producer, sequence: of WITH; they name the event, so that a retry is no second one.
+        producer, sequence: of WITH, both or none; they name the statement, so that a retry is no second one.
     """
 
     topic: Name
@@ -29,10 +28,12 @@ class Publish(Statement):
     form: str = "value"
     key: Fragment | None = None
     headers: Fragment | None = None
-    options: Options = Options()
+    producer: Text | None = None
+    sequence: Number | None = None
 
     def __post_init__(self) -> None:
         assert self.form in ("value", "values", "select")
+        assert (self.producer is None) == (self.sequence is None)
 
 
 @dataclass(frozen=True, slots=True)

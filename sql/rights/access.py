@@ -134,10 +134,16 @@ class Access:
         return key[0] != OURS and self.rights.sees(self.user, self.item_of(key))
 
     def may(self, privilege: str, key: Key) -> bool:
-        """Whether the session may do this with a relation."""
+        """Whether the session may do this with a relation; who inserts into a topic publishes."""
+        if privilege == "insert" and self._is_topic(key):
+            privilege = "publish"
         if self.superuser or key[0] == TEMPORARY:
             return True
         return key[0] != OURS and self.rights.has(self.user, privilege, self.item_of(key))
+
+    def _is_topic(self, key: Key) -> bool:
+        stream = self._database.catalog.streams.get(key)
+        return stream is not None and stream.topic
 
     def owns(self, item: Item) -> bool:
         """Whether a thing is the session's user's, or he is a superuser."""

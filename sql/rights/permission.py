@@ -25,7 +25,7 @@ from ...engine.errors import (
 )
 from ...engine.rights import relation
 from ...engine.streams import Stream
-from .. import scans
+from .. import scans, topics
 from ..context import Context
 from ..dml.dml import slice_dml
 from ..language import statements as st
@@ -141,6 +141,10 @@ def _judged(
     if lasting and isinstance(kept, tuple) and kept[0] is rights and kept[1] == state:
         return
     text, reach = _reached(session, statement.node, classified)
+    topic = topics.target(session, classified)
+    if topic is not None:
+        # What is published is a query to DuckDB.
+        text = topics.query_of(session, classify(text)).query
     # TRUNCATE has no plan, and names one table.
     if how.runs and classified.verb != "TRUNCATE":
         _hold_against_plan(session, text, parameters, reach, how)
@@ -245,7 +249,7 @@ def _scans(session: Context, query: Query, parameters: Values) -> None:
 def _stream_right(session: Context, stream: Stream, privilege: str, position: int = 0) -> None:
     if not session.access.may(privilege, stream.key):
         raise InsufficientPrivilege(
-            f'permission denied for stream "{stream.name}"',
+            f'permission denied for {stream.kind} "{stream.name}"',
             detail=f"It wants {privilege.upper()} on it.",
             position=position or None,
         )
@@ -398,10 +402,17 @@ def _create_stream(session: Context, node: st.CreateStream) -> None:
         Reach(session).take(_named(lambda: named_in_expression(session.names.cursor(), f"({where}\n)")))
 
 
+def _create_topic(session: Context, node: st.CreateTopic) -> None:
+    schema, _ = session.names.made_key(node.name.parts)
+    _see_schema(session, schema)
+    if not session.access.may_create_in(schema):
+        raise made.no_create(schema)
+
+
 def _own_stream(session: Context, node: st.SetStream | st.RenameStream | st.DropStream) -> None:
     stream = session.names.find_stream(node.name.parts)
     if stream is not None and not session.access.owns(relation(*stream.key)):
-        raise InsufficientPrivilege(f'must be owner of stream "{stream.name}"')
+        raise InsufficientPrivilege(f'must be owner of {stream.kind} "{stream.name}"')
 
 
 def _consume(session: Context, node: st.CreateGroup | sto.CreateBookmark) -> None:
@@ -411,6 +422,7 @@ def _consume(session: Context, node: st.CreateGroup | sto.CreateBookmark) -> Non
 
 _OURS: dict[type, Callable[..., None]] = {
     st.CreateStream: _create_stream,
+    st.CreateTopic: _create_topic,
     st.SetStream: _own_stream,
     st.RenameStream: _own_stream,
     st.DropStream: _own_stream,

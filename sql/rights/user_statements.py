@@ -45,6 +45,7 @@ Values = tuple[object, ...]
 # What may be given on each kind of thing.
 ON_TABLE = frozenset({"select", "insert", "update", "delete"})
 ON_STREAM = frozenset({"select", "consume"})
+ON_TOPIC = ON_STREAM | {"publish"}
 ON_ALL = r.INHERITED | {"create"}
 ON_GROUP = frozenset({"consume"})
 USER_NAME_CHARS_MAX = 128
@@ -255,8 +256,9 @@ def _target(session: Context, asked: Grant) -> tuple[r.Item, frozenset[str]]:
         raise UndefinedTable(f'relation "{asked.on}" does not exist', position=asked.on.position or None)
     if key[0] == "temp":
         raise InvalidParameterValue(f'"{asked.on}" is temporary: it is its session\'s alone')
-    is_stream = session.database.catalog.stream_of_view(key) is not None
-    return session.access.item_of(key), ON_STREAM if is_stream else ON_TABLE
+    found = session.database.catalog.stream_of_view(key)
+    possible = ON_TABLE if found is None else ON_TOPIC if found.topic else ON_STREAM
+    return session.access.item_of(key), possible
 
 
 def _schema(session: Context, name: st.Name) -> r.Item:

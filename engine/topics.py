@@ -1,0 +1,269 @@
+"""Topics: publishing into them, and what their producers have published last.
+
+PUBLISH is a captured write without a table: under the writer lock, with LSNs from the one counter and a
+line in `commits`. An append conflicts with nothing.
+
+A producer that names its statements (`producer`, `sequence`) may repeat one: what was stored is
+acknowledged again and not stored twice. The log itself keeps who published what, in the same transaction
+as the events; in memory there is each producer's last sequence. So a producer is known for as long as the
+topic retains an event of his. Source: docs/topics.md, "Producers that repeat".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import duckdb
+import pyarrow as pa
+
+from .buffers import Buffers
+from .duckdb_errors import translated
+from .errors import ProgramLimitExceeded, SerializationFailure, UndefinedObject
+from .live import OWNER
+from .quoting import literal
+from .streams import Catalog, Stream, TopicLog
+from .topic_rows import Publication, check_error
+from .transaction import Transaction
+from .transactions import Transactions
+from .values.arrow_results import arrow_table
+from .waiting import Waiting
+
+# Producers that are known of one topic: some 200 bytes each in memory.
+PRODUCERS_MAX = 100_000
+
+# What PUBLISH answers of each event.
+PLACE_COLUMNS = (("partition", "INTEGER"), ("lsn", "BIGINT"), ("node", "VARCHAR"), ("local", "BOOLEAN"))
+
+
+@dataclass(frozen=True, slots=True)
+class Named:
+    """A publication that may be repeated: whose it is, and its number there."""
+
+    producer: str
+    sequence: int
+
+
+@dataclass(frozen=True, slots=True)
+class Published:
+    """What became of a publication.
+
+    Args:
+        events: how many it is; of a repeat, how many of the first time are still known.
+        first_lsn: of those that were stored now; None where none was.
+        places: PLACE_COLUMNS of each event, in order, where they were asked for.
+        repeated: it had been published before.
+    """
+
+    events: int
+    first_lsn: int | None = None
+    places: pa.Table | None = None
+    repeated: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _Last:
+    """A producer's last publication."""
+
+    sequence: int
+    last_lsn: int
+
+
+@dataclass(slots=True)
+class _State:
+    """A topic's: whose turn it is among the partitions, and its producers."""
+
+    turn: int = 0
+    producers: dict[str, _Last] = field(default_factory=dict)
+
+
+class Topics:
+    """See the head of the file.
+
+    Args:
+        cursor: makes a cursor of the engine's own.
+    """
+
+    def __init__(
+        self,
+        catalog: Catalog,
+        buffers: Buffers,
+        transactions: Transactions,
+        cursor: Callable[[], duckdb.DuckDBPyConnection],
+    ) -> None:
+        self._catalog = catalog
+        self._buffers = buffers
+        self._transactions = transactions
+        self._cursor = cursor
+        self._states: dict[int, _State] = {}
+        own = cursor()
+        try:
+            for topic in list(catalog.streams.values()):
+                if topic.topic and buffers[topic.stream_id].failure is None:
+                    self._states[topic.stream_id] = _State(0, _producers(own, topic))
+        finally:
+            own.close()
+
+    def enter(self, transaction: Transaction, topic: Stream, timeout_ms: int) -> Waiting[Stream]:
+        """Before a transaction publishes: it gets the writer lock and its numbers.
+
+        Returns:
+            The topic as it is under the lock.
+
+        Raises:
+            LockNotAvailable: 55P03. UndefinedObject: 42704, the topic has been dropped.
+            SerializationFailure: 40001, the transaction's snapshot is older than the topic.
+        """
+        yield from self._transactions.lock_for(transaction, timeout_ms)
+        present = self._catalog.stream_by_id(topic.stream_id)
+        if present is None:
+            raise UndefinedObject(f'topic "{topic.name}" does not exist')
+        damage = self._buffers[present.stream_id].failure
+        if damage is not None:
+            raise damage
+        assert transaction.snapshot_counter is not None
+        if transaction.snapshot_counter < present.created_counter:
+            raise SerializationFailure(
+                f'topic "{present.name}" was made after this transaction began to read',
+                hint="Roll back and try again.",
+            )
+        return present
+
+    def publish(
+        self,
+        transaction: Transaction,
+        publication: Publication,
+        parameters: Sequence[object],
+        named: Named | None,
+        *,
+        told: bool,
+    ) -> Published:
+        """Store the rows of a publication; the transaction holds the writer lock (`enter`).
+
+        Args:
+            told: the place of each event is asked for.
+
+        Raises:
+            ProgramLimitExceeded: 54000, an event is too large, or there are too many producers.
+            InvalidParameterValue, InvalidTextRepresentation: 22023, 22P02, the headers are no JSON object.
+            duckdb.Error: the query's own.
+        """
+        assert transaction.has_writer_lock
+        topic = publication.topic
+        if named is not None:
+            known = self._repeated(transaction, topic, named)
+            if known is not None:
+                return known
+        state = self._states.setdefault(topic.stream_id, _State())
+        base_lsn = transaction.next_lsn
+        sql = publication.sql(
+            base_lsn,
+            transaction.txid,
+            state.turn,
+            None if named is None else (named.producer, named.sequence),
+            told,
+        )
+        places = None
+        try:
+            cursor = transaction.cursor.execute(sql, list(parameters) or None)
+            if told:
+                places = _with_node(arrow_table(cursor))
+                events = places.num_rows
+            else:
+                events = int(cursor.fetchall()[0][0])
+        except duckdb.InvalidInputException as error:
+            failed = check_error(str(error))
+            if failed is None:
+                raise
+            raise failed from error
+        state.turn = (state.turn + events) % topic.partitions
+        transaction.captured(topic.table_id, events, frozenset())
+        if named is not None and events:
+            self._note(transaction, topic, named)
+        return Published(events, base_lsn + 1 if events else None, places)
+
+    # Producers.
+
+    def _repeated(self, transaction: Transaction, topic: Stream, named: Named) -> Published | None:
+        """The answer to what has been published before; None where it has not."""
+        own = transaction.producers.get((topic.stream_id, named.producer))
+        if own is not None and named.sequence <= own:
+            return _first_time(transaction.cursor, topic, named)
+        last = self._last(topic, named.producer)
+        if last is None:
+            if len(self._states.setdefault(topic.stream_id, _State()).producers) >= PRODUCERS_MAX:
+                self._forget_trimmed(topic)
+            return None
+        if named.sequence > last.sequence:
+            return None
+        # The session's own snapshot may be older than the first time.
+        cursor = self._cursor()
+        try:
+            return _first_time(cursor, topic, named)
+        finally:
+            cursor.close()
+
+    def _last(self, topic: Stream, producer: str) -> _Last | None:
+        """A producer's last publication, where an event of it is retained."""
+        state = self._states.get(topic.stream_id)
+        last = None if state is None else state.producers.get(producer)
+        return None if last is None or last.last_lsn <= self._buffers.of(topic).edge_lsn else last
+
+    def _forget_trimmed(self, topic: Stream) -> None:
+        """Forget the producers that have no event any more.
+
+        Raises:
+            ProgramLimitExceeded: 54000, there are too many all the same.
+        """
+        state, edge_lsn = self._states[topic.stream_id], self._buffers.of(topic).edge_lsn
+        state.producers = {name: last for name, last in state.producers.items() if last.last_lsn > edge_lsn}
+        if len(state.producers) >= PRODUCERS_MAX:
+            raise ProgramLimitExceeded(
+                f'topic "{topic.name}" has {PRODUCERS_MAX} producers',
+                hint="A producer keeps its name when it starts again.",
+            )
+
+    def _note(self, transaction: Transaction, topic: Stream, named: Named) -> None:
+        """The producer's last publication is this one, once it is committed."""
+        transaction.producers[topic.stream_id, named.producer] = named.sequence
+        last = _Last(named.sequence, transaction.next_lsn)
+
+        def show() -> None:
+            state = self._states.get(topic.stream_id)
+            if state is not None:
+                state.producers[named.producer] = last
+
+        transaction.on_commit.append(show)
+
+    def dropped(self, topic: Stream) -> None:
+        """A topic is gone."""
+        self._states.pop(topic.stream_id, None)
+
+
+def _producers(cursor: duckdb.DuckDBPyConnection, topic: Stream) -> dict[str, _Last]:
+    try:
+        rows = cursor.execute(
+            f"SELECT producer, max(sequence), max(lsn) FROM {TopicLog(topic).log} "
+            "WHERE producer IS NOT NULL GROUP BY producer"
+        ).fetchall()
+    except duckdb.Error as error:
+        raise translated(error) from error
+    return {name: _Last(sequence, lsn) for name, sequence, lsn in rows}
+
+
+def _first_time(cursor: duckdb.DuckDBPyConnection, topic: Stream, named: Named) -> Published:
+    """Where the events of a publication were stored."""
+    table = arrow_table(
+        cursor.execute(
+            f"SELECT partition, lsn FROM {TopicLog(topic).log} "
+            f"WHERE producer = {literal(named.producer)} AND sequence = {named.sequence} ORDER BY lsn"
+        )
+    )
+    return Published(table.num_rows, None, _with_node(table), repeated=True)
+
+
+def _with_node(table: pa.Table) -> pa.Table:
+    """Partition and LSN with whose the partition is."""
+    node = pa.array([OWNER] * table.num_rows, pa.string())
+    local = pa.array([True] * table.num_rows, pa.bool_())
+    return table.append_column("node", node).append_column("local", local)

@@ -1,0 +1,292 @@
+"""INSERT into a topic, and PUBLISH, which is one: the query's rows become events.
+
+The query is DuckDB's to run, in the session's own transaction; how a value of its type becomes a payload, a
+key or headers is in the INSERT that is made around it (engine/topic_rows.py). Source: docs/topics.md.
+"""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeVar
+
+import duckdb
+import pyarrow as pa
+
+from ..engine.asking import ask
+from ..engine.capture.binding import Bound, bind, type_text
+from ..engine.duckdb_errors import translated
+from ..engine.errors import (
+    DucktailError,
+    InvalidParameterValue,
+    InvalidTextRepresentation,
+    NotSupported,
+    ProgramLimitExceeded,
+)
+from ..engine.streams import Stream, TopicLog
+from ..engine.topic_rows import Publication, Rows, publication
+from ..engine.topics import PLACE_COLUMNS, Named, Published
+from ..engine.transaction import Transaction
+from ..engine.waiting import Waiting
+from .context import Context
+from .dml.topic import TopicInsert, cut_insert
+from .language import statements as st
+from .results import ResultColumn
+from .running import bound_with_types, lossless, placed, rows_of, with_casts
+from .statement import Description, Statement
+from .stream_statements import number, value_of
+from .text.classified import Classified
+from .text.replacing import numbered, user_position
+
+Values = tuple[object, ...]
+T = TypeVar("T")
+
+# As of the option written out (`language/options.py`).
+SEQUENCE_MAX = 10**18 - 1
+# A producer's name stands in each of its events.
+PRODUCER_CHARS_MAX = 255
+# What RETURNING may name.
+RETURNED = "lsn, partition, payload, key, headers"
+# Under which a statement keeps its plan.
+_PLAN = "publication"
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """What an INSERT into a topic did: its row count, and rows with their names and types."""
+
+    count: int
+    names: tuple[str, ...] = ()
+    types: tuple[str, ...] = ()
+    table: pa.Table | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """An INSERT into a topic, ready for its numbers; parameters are those of the user's text."""
+
+    made: Publication
+    insert: TopicInsert
+
+
+def target(session: Context, classified: Classified) -> Stream | None:
+    """The topic that an INSERT goes to; None for another statement."""
+    if classified.dml is None or classified.verb != "INSERT":
+        return None
+    stream = session.database.catalog.streams.get(session.names.table_key(classified.dml.target))
+    return stream if stream is not None and stream.topic else None
+
+
+def query_of(session: Context, classified: Classified) -> TopicInsert:
+    """The query of an INSERT into a topic.
+
+    Raises:
+        NotSupported: 0A000, a form that an append cannot have.
+    """
+    return cut_insert(classified, session.names.schema)
+
+
+def describe(session: Context, statement: Statement, classified: Classified, topic: Stream) -> Description:
+    """What a client is told of it before it runs.
+
+    Args:
+        classified: the text for DuckDB's binder, each stream scan an empty relation.
+    """
+    insert = query_of(session, classified)
+    published = statement.published
+    given = statement.parameter_types_given
+    own: dict[int, str] = {}
+    if published is not None:
+        for scalar, type_ in ((published.producer, "VARCHAR"), (published.sequence, "BIGINT")):
+            if isinstance(scalar, st.Parameter):
+                own[scalar.index] = type_
+    found, _ = _at_place(insert, lambda: bound_with_types(session, insert.query, given))
+    insert.named(found.names)
+    types = {**own, **{int(name): type_ for name, type_ in found.parameters.items()}}
+    for place, type_ in enumerate(given, 1):
+        if type_:
+            types[place] = type_
+    count = max([*types, len(given)], default=0)
+    columns: tuple[ResultColumn, ...] | None = None
+    if published is not None:
+        columns = tuple(ResultColumn(*column) for column in PLACE_COLUMNS)
+    elif insert.returning is not None:
+        returned = bind(session.meta, _returning_sql(topic, insert, 0, 0))
+        columns = tuple(map(ResultColumn, returned.names, returned.types))
+    return Description(tuple(types.get(n, "VARCHAR") for n in range(1, count + 1)), columns)
+
+
+def run(
+    session: Context, statement: Statement, classified: Classified, parameters: Values, topic: Stream
+) -> Waiting[Done]:
+    """Publish what the statement's query gives.
+
+    Args:
+        classified: the text that DuckDB is to run: the statement's own, or the same with its stream
+            scans replaced.
+    """
+    named = _named(statement, parameters)
+    told = statement.published is not None
+
+    def work(transaction: Transaction) -> Waiting[Done]:
+        topics = session.database.topics
+        present = yield from topics.enter(transaction, topic, session.block.lock_timeout_ms)
+        plan = _planned(session, statement, classified, parameters, present, transaction)
+        sql, values = numbered(plan.made.body, parameters)
+        made = Publication(plan.made.topic, sql)
+        before = transaction.next_lsn
+        try:
+            published = topics.publish(transaction, made, values, named, told=told)
+        except duckdb.Error as error:
+            raise translated(error) from error
+        if published.repeated:
+            _tell_repeated(session, present, published, named)
+        if told:
+            return _places(published)
+        if plan.insert.returning is None:
+            return Done(published.events)
+        return _returned(session, present, plan.insert, before, transaction.next_lsn, published)
+
+    return (yield from session.block.unit(work))
+
+
+def _places(published: Published) -> Done:
+    names, types = zip(*PLACE_COLUMNS, strict=True)
+    return Done(published.events, names, types, published.places)
+
+
+def _tell_repeated(session: Context, topic: Stream, published: Published, named: Named | None) -> None:
+    assert named is not None
+    known = "" if published.events else ", and its events are not known any more"
+    session.notices.add(
+        f'sequence {named.sequence} of producer "{named.producer}" has been published to '
+        f'topic "{topic.name}" before{known}'
+    )
+
+
+def _returned(
+    session: Context, topic: Stream, insert: TopicInsert, after: int, through: int, published: Published
+) -> Done:
+    sql = _returning_sql(topic, insert, after, through)
+    types = bind(session.cursor, sql).types
+    try:
+        with lossless(session, types):
+            columns, table = rows_of(session, sql, ())
+    except duckdb.Error as error:
+        raise translated(error) from error
+    return Done(
+        published.events, tuple(column.name for column in columns), tuple(c.type for c in columns), table
+    )
+
+
+def _returning_sql(topic: Stream, insert: TopicInsert, after: int, through: int) -> str:
+    log = TopicLog(topic).log
+    rows = f"SELECT {RETURNED} FROM {log} WHERE lsn > {after} AND lsn <= {through} ORDER BY lsn"
+    return f"SELECT {insert.returning} FROM ({rows}) AS {insert.relation}"
+
+
+def _planned(
+    session: Context,
+    statement: Statement,
+    classified: Classified,
+    parameters: Values,
+    topic: Stream,
+    transaction: Transaction,
+) -> _Plan:
+    """The plan for parameters of these types, kept with the statement; names are as the snapshot has them."""
+    types = _types(session, statement, parameters)
+    key = (topic, transaction.catalog_version, session.names.path, types)
+    kept = statement.plans.get(_PLAN)
+    own = classified.text == statement.text
+    if own and isinstance(kept, tuple) and kept[0] == key:
+        plan: _Plan = kept[1]
+        return plan
+    insert = query_of(session, classified)
+    query, found = _at_place(insert, lambda: _bound(session, insert, types))
+    columns = list(zip(insert.named(found.names), found.types, strict=True))
+    plan = _Plan(publication(topic, Rows(query, columns)), insert)
+    if own:
+        statement.plans[_PLAN] = (key, plan)
+    return plan
+
+
+def _bound(session: Context, insert: TopicInsert, types: tuple[str, ...]) -> tuple[str, Bound]:
+    """The query with its parameters cast to what they are, and what the binder says of it."""
+    given = {str(place): type_ for place, type_ in enumerate(types, 1) if type_}
+    try:
+        first = bind(session.cursor, insert.query) if "" in types else None
+        untold = {} if first is None else {n: t for n, t in first.parameters.items() if n not in given}
+        query = with_casts(insert.query, {**untold, **given})
+        return query, bind(session.cursor, query)
+    except duckdb.Error as error:
+        raise placed(session, error, insert.query) from error
+
+
+# DuckDB's types of Python's values; what is not here is asked of DuckDB.
+_TYPES: dict[type, str] = {
+    type(None): "",
+    str: "VARCHAR",
+    bytes: "BLOB",
+    bytearray: "BLOB",
+    memoryview: "BLOB",
+    bool: "BOOLEAN",
+    float: "DOUBLE",
+    datetime.date: "DATE",
+}
+
+
+def _types(session: Context, statement: Statement, parameters: Values) -> tuple[str, ...]:
+    """The type of each parameter: as the client has declared it, else as its value is; "" for a NULL's."""
+    given = statement.parameter_types_given
+    found = []
+    for place, value in enumerate(parameters):
+        declared = given[place] if place < len(given) else ""
+        known = declared or _TYPES.get(type(value))
+        if type(value) is int and -(2**63) <= value < 2**63:
+            known = declared or "BIGINT"
+        if known is None:
+            known = type_text(ask(session.meta, "SELECT typeof($1)", [value])[0])
+        found.append(known)
+    return tuple(found)
+
+
+def _named(statement: Statement, parameters: Values) -> Named | None:
+    """Producer and sequence of a PUBLISH.
+
+    Raises:
+        InvalidParameterValue: 22023, InvalidTextRepresentation: 22P02, a parameter that is none.
+    """
+    published = statement.published
+    if published is None or published.producer is None:
+        return None
+    assert published.sequence is not None
+    producer = str(value_of(published.producer, parameters))
+    sequence = number(published.sequence, parameters, "sequence")
+    if not producer:
+        raise InvalidParameterValue("the producer has no name")
+    if len(producer) > PRODUCER_CHARS_MAX:
+        raise ProgramLimitExceeded(f"the producer's name is longer than {PRODUCER_CHARS_MAX} characters")
+    if "\0" in producer:
+        raise InvalidTextRepresentation("the producer's name holds the character 0")
+    if sequence > SEQUENCE_MAX:
+        raise InvalidParameterValue(f"sequence must not be greater than {SEQUENCE_MAX}: {sequence}")
+    return Named(producer, sequence)
+
+
+def _at_place(insert: TopicInsert, work: Callable[[], T]) -> T:
+    """Do `work`; its error is told with its place in the statement's text."""
+    try:
+        return work()
+    except DucktailError as error:
+        if error.position is not None:
+            error.position = user_position(error.position, insert.pieces)
+        raise
+
+
+def refuse_explained(topic: Stream) -> NotSupported:
+    """EXPLAIN ANALYZE would publish."""
+    return NotSupported(
+        f'EXPLAIN ANALYZE cannot publish to topic "{topic.name}"',
+        hint="EXPLAIN shows the plan of what would be published.",
+    )
