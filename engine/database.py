@@ -6,7 +6,7 @@ each the owner of what it changes:
 - `catalog`: what streams, groups and captured tables there are;
 - `snapshots`, `commits`, `transactions`: who may write, its numbers, its COMMIT; `topics`: who publishes;
 - `offsets`: committed LSNs; `publisher`, `buffers`: events that are readable; `retention`: those that go;
-- `sessions`: who is there.
+- `members`: who shares a group; `sessions`: who is there.
 
 All that is made from the file is made in `_stand`, anew with each instance of DuckDB's: at the open, and
 again where DuckDB has given its instance up (`storage/reopening.py`). No DuckDB call is made under
@@ -30,7 +30,8 @@ from .clock import Clock, SystemClock
 from .commits import Commits, prepare_line
 from .duckdb_errors import translated
 from .errors import DucktailError, IoError
-from .live import live_rows
+from .live import LastRead, live_rows
+from .members import Members
 from .notifications import Notifications
 from .offsets import Offsets
 from .publisher import Publisher
@@ -70,7 +71,8 @@ class Database:
         self.sessions = Sessions(lambda: self.fallen)
         self.notifications = Notifications()
         self.spill = SpillSpace(file.path, settings.spool_bytes_max)
-        self.last_reads: dict[tuple[int, int], int] = {}  # (group id, partition) -> microseconds
+        self.last_reads: dict[tuple[int, int], LastRead] = {}  # by group id and partition
+        self.members = Members(clock)
         self.generation = 0
         self.side: SideFile | None = None
         self._stands = False
@@ -178,7 +180,14 @@ class Database:
             last_commit_us=counters.commit_us,
         )
         self.transactions = Transactions(
-            catalog, self.snapshots, self.commits, self.offsets, self.sessions, lambda: self.fallen, cursor
+            catalog,
+            self.snapshots,
+            self.commits,
+            self.offsets,
+            self.members,
+            self.sessions,
+            lambda: self.fallen,
+            cursor,
         )
         self.topics = Topics(catalog, self.buffers, self.transactions, cursor)
         owner, interval_ms = self.sessions.new_id(), settings.retention_interval_ms

@@ -479,7 +479,9 @@ def _drop_locked(
             database.snapshots.stream_dropped(source.table_id, last=last)
             database.topics.dropped(stream)
         if tombstone is not None:
-            database.offsets.drop_groups([group.group_id for group in groups], tombstone)
+            group_ids = [group.group_id for group in groups]
+            database.offsets.drop_groups(group_ids, tombstone)
+            database.members.forget(group_ids)
 
     run_numbered(database, session_id, cursor, statements, show, changes)
 

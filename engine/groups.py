@@ -7,7 +7,7 @@ are the transaction's own, and the catalog in memory follows at COMMIT. Source: 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from .asking import ask
 from .database import Database
@@ -47,12 +47,18 @@ def missing_group(stream: Stream, name: str) -> UndefinedObject:
 
 
 def create_group(
-    database: Database, transaction: Transaction, stream: Stream, name: str, start: Place, on_gap: str
+    database: Database,
+    transaction: Transaction,
+    stream: Stream,
+    name: str,
+    start: Place,
+    on_gap: str,
+    session_timeout_ms: int,
 ) -> None:
     """Make a consumer group within a transaction that holds the writer lock; it is there at COMMIT.
 
     Args:
-        on_gap: 'error' or 'earliest'.
+        on_gap, session_timeout_ms: as in `Group`.
 
     Raises:
         DuplicateObject: 42710. InvalidParameterValue: 22023, the start is past the stream's end.
@@ -62,11 +68,13 @@ def create_group(
     if key in database.catalog.groups or key in transaction.new_groups:
         raise DuplicateObject(f'consumer group "{name}" of stream "{stream.name}" already exists')
     now_us = database.clock.now_us()
-    group = Group(new_id(transaction.cursor), stream.stream_id, name, start.kind, now_us, on_gap)
+    group_id = new_id(transaction.cursor)
+    group = Group(group_id, stream.stream_id, name, start.kind, now_us, on_gap, session_timeout_ms)
     transaction.cursor.execute(
-        "INSERT INTO ducktail.group_catalog (group_id, stream_id, group_name, start, created_at, on_gap) "
+        "INSERT INTO ducktail.group_catalog (group_id, stream_id, group_name, start, created_at, on_gap, "
+        "session_timeout_ms) "
         f"VALUES ({group.group_id}, {stream.stream_id}, {literal(name)}, {literal(start.kind)}, "
-        f"make_timestamptz({now_us}), {literal(on_gap)})"
+        f"make_timestamptz({now_us}), {literal(on_gap)}, {session_timeout_ms})"
     )
     lsns = lsns_at(database, transaction, stream, start)
     move = database.offsets.move(group.group_id, lsns, transaction.committed_by)
@@ -111,12 +119,13 @@ def drop_group(database: Database, transaction: Transaction, group: Group) -> No
             del database.catalog.groups[group.key]
         database.catalog.version += 1
         database.offsets.drop_groups([group.group_id], tombstone)
+        database.members.forget([group.group_id])
 
     transaction.on_commit.append(forget)
 
 
-def set_on_gap(database: Database, transaction: Transaction, group: Group, on_gap: str) -> None:
-    """Change what the reads of a group do at a gap.
+def set_group(database: Database, transaction: Transaction, group: Group, changed: Group) -> None:
+    """Change what a group is told to do: `changed` is the same group with other options.
 
     The transaction holds the writer lock and has locked the group.
 
@@ -124,13 +133,14 @@ def set_on_gap(database: Database, transaction: Transaction, group: Group, on_ga
         SerializationFailure: 40001, the transaction's snapshot is older than the group.
     """
     assert transaction.has_writer_lock, "what a group is told to do has a number"
+    assert changed.group_id == group.group_id
     _write_row(
         transaction,
         group,
-        f"UPDATE ducktail.group_catalog SET on_gap = {literal(on_gap)} WHERE group_id = {group.group_id}",
+        f"UPDATE ducktail.group_catalog SET on_gap = {literal(changed.on_gap)}, "
+        f"session_timeout_ms = {changed.session_timeout_ms} WHERE group_id = {group.group_id}",
     )
     transaction.defines = True
-    changed = replace(group, on_gap=on_gap)
     transaction.new_groups[group.key] = changed
 
     def show() -> None:

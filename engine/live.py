@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Protocol
 
@@ -19,6 +20,7 @@ from .buffer import PartitionBuffer, StreamBuffer
 from .buffers import Buffers
 from .clock import Clock
 from .log import EVENT_NAMES, event_query, shown_name
+from .members import Members
 from .offsets import Offsets, Position
 from .rights import Rights, bookmark_item, group_item, relation
 from .sessions import Sessions
@@ -35,6 +37,15 @@ OWNER = "local"
 EPOCH = 1
 
 
+@dataclass(frozen=True, slots=True)
+class LastRead:
+    """When a group last read a partition (microseconds since 1970), for whom, and as which member."""
+
+    at_us: int
+    user: str
+    member: str | None
+
+
 class LiveSource(Protocol):
     """What the views need of an open database (`database.Database`)."""
 
@@ -42,7 +53,8 @@ class LiveSource(Protocol):
     rights: Rights
     buffers: Buffers
     offsets: Offsets
-    last_reads: dict[tuple[int, int], int]
+    last_reads: dict[tuple[int, int], LastRead]
+    members: Members
     sessions: Sessions
     transactions: Transactions
     shown_settings: tuple[ShownSetting, ...]
@@ -220,6 +232,7 @@ def consumer_groups(database: LiveSource) -> Iterator[Row]:
             "group_name": group.name,
             "start": group.start,
             "on_gap": group.on_gap,
+            "session_timeout": interval_text(group.session_timeout_ms * 1000),
             "created_at": _time(group.created_at_us),
             "lag_events": lag,
         }
@@ -229,16 +242,24 @@ def offsets(database: LiveSource) -> Iterator[Row]:
     """ducktail.offsets."""
     for stream, buffer, group in _groups(database):
         positions = database.offsets.positions(group.group_id)
+        owners = database.members.owners(group, stream.partitions)
         for number in sorted(positions):
-            yield _offset(database, stream, buffer, group, number, positions[number])
+            yield _offset(database, stream, buffer, group, number, positions[number], owners[number])
 
 
 def _offset(
-    database: LiveSource, stream: Stream, buffer: StreamBuffer, group: Group, number: int, at: Position
+    database: LiveSource,
+    stream: Stream,
+    buffer: StreamBuffer,
+    group: Group,
+    number: int,
+    at: Position,
+    owner: str | None,
 ) -> Row:
     partition = buffer.partitions[number]
     lag = lag_events(database, stream, number, partition, at.lsn)
     lag_s = _oldest_unread_s(database, stream, number, partition, at.lsn) if lag else 0.0
+    read = database.last_reads.get((group.group_id, number))
     left_s = None
     if lag and stream.retention_us is not None:
         left_s = max(0.0, stream.retention_us / SECOND_US - lag_s)
@@ -256,8 +277,35 @@ def _offset(
         "trimmed_unread": _trimmed_unread(database, group, number, partition, at.lsn),
         "committed_at": _time(at.committed_at_us),
         "committed_by": at.committed_by or None,
-        "last_read_at": _time(database.last_reads.get((group.group_id, number))),
+        "last_read_at": None if read is None else _time(read.at_us),
+        "last_read_by": None if read is None else read.user,
+        "member": owner,
     }
+
+
+def members(database: LiveSource) -> Iterator[Row]:
+    """ducktail.members."""
+    for stream, buffer, group in _groups(database):
+        positions = database.offsets.positions(group.group_id)
+        for member in database.members.shown(group, stream.partitions):
+            yield {
+                "schema_name": stream.schema,
+                "stream_name": stream.name,
+                "group_name": group.name,
+                "member_name": member.name,
+                "epoch": member.epoch,
+                "partitions": member.partitions,
+                "state": member.state,
+                "lag_events": sum(
+                    lag_events(database, stream, number, buffer.partitions[number], positions[number].lsn)
+                    for number in member.partitions
+                ),
+                "joined_at": _time(member.joined_us),
+                "last_heartbeat": _time(member.heard_us),
+                "last_read_at": _time(member.last_read_us),
+                "last_commit_at": _time(member.last_commit_us),
+                "user_name": member.user,
+            }
 
 
 def _trimmed_unread(
@@ -343,6 +391,7 @@ KINDS: dict[str, Callable[[LiveSource], Iterator[Row]]] = {
     "partitions": partitions,
     "consumer_groups": consumer_groups,
     "offsets": offsets,
+    "members": members,
     "bookmarks": bookmarks,
     "sessions": sessions,
     "settings": settings,

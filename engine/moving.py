@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from .errors import LockNotAvailable, SerializationFailure
+from .members import Members
 from .offsets import Offsets
 from .streams import Group
 from .transaction import PendingOffset, Transaction
@@ -30,15 +31,18 @@ def lock_group(offsets: Offsets, transaction: Transaction, group: Group, timeout
 
 
 def lock_moves(
-    offsets: Offsets, transaction: Transaction, timeout_ms: int
+    offsets: Offsets, members: Members, transaction: Transaction, timeout_ms: int
 ) -> Waiting[list[tuple[int, dict[int, int]]]]:
-    """Take the groups' locks, in one order, and hold the moves against what is committed.
+    """Take the groups' locks, in one order, and hold the moves against what is committed and whose it is.
+
+    From then on nobody else gets a partition that a member's commit moves, until the transaction has ended.
 
     Returns:
         Group id and partition -> LSN for each group that moves.
 
     Raises:
-        LockNotAvailable: 55P03. SerializationFailure: 40001.
+        LockNotAvailable: 55P03. SerializationFailure: 40001. WrongState: 55000, a group that is committed
+        without MEMBER has got members.
     """
     moves: list[tuple[int, dict[int, int]]] = []
     for group_id in sorted(transaction.offsets):
@@ -47,6 +51,9 @@ def lock_moves(
         if future is not None and not (yield Wait(future, timeout_ms / 1000)):
             raise LockNotAvailable(f"could not lock a consumer group within {timeout_ms} ms")
         pending = transaction.offsets[group_id]
+        claims = {partition: moved.claim for partition, moved in pending.items() if moved.claim is not None}
+        if claims:
+            transaction.pins.append(members.pin(group_id, claims))
         _compare(offsets, transaction, group_id, pending)
         if pending:
             lsns = {partition: moved.lsn for partition, moved in pending.items()}

@@ -110,7 +110,7 @@ def going_back(group_name: str, partition: int, lsn: int, committed: int) -> Inv
 def moved_by_seek(group_name: str) -> WrongState:
     """The error of a commit of a read position from before a SEEK."""
     return WrongState(
-        f'consumer group "{group_name}" has no read position in this session: SEEK has moved the group',
+        f'consumer group "{group_name}" has no read position: SEEK has moved the group',
         hint="Read again, or give the positions: COMMIT OFFSETS AT '{...}'.",
     )
 

@@ -21,6 +21,7 @@ DEFAULT_BUFFER_BYTES = 64 << 20
 BUFFER_BYTES_MIN = 64 << 10
 BUFFER_BYTES_MAX = 1 << 40
 DEFAULT_RETENTION_US = 7 * 86_400_000_000
+DEFAULT_SESSION_TIMEOUT_MS = 30_000
 
 OPERATIONS = ("insert", "update", "delete")
 # What a topic's events are, and nothing else is.
@@ -119,6 +120,7 @@ class Group:
 
     Args:
         on_gap: what a read does whose next event is no longer retained: 'error' or 'earliest'.
+        session_timeout_ms: for how long a member may be silent.
     """
 
     group_id: int
@@ -127,6 +129,7 @@ class Group:
     start: str
     created_at_us: int
     on_gap: str = "error"
+    session_timeout_ms: int = DEFAULT_SESSION_TIMEOUT_MS
 
     @property
     def key(self) -> tuple[int, str]:

@@ -12,8 +12,11 @@ from dataclasses import dataclass, field
 
 import duckdb
 
+from .members import Claim, Hold, Pin
 from .rights import Rights
 from .streams import Bookmark, Group
+
+Reading = tuple[int, str]  # group id, member
 
 
 @dataclass(slots=True)
@@ -27,10 +30,15 @@ class TableWrites:
 
 @dataclass(slots=True)
 class PendingOffset:
-    """A committed LSN that moves at COMMIT, if it still stands at `expected` then."""
+    """A committed LSN that moves at COMMIT, if it still stands at `expected` then.
+
+    Args:
+        claim: by what right; None is SEEK's.
+    """
 
     expected: int
     lsn: int
+    claim: Claim | None = None
 
 
 @dataclass(slots=True)
@@ -46,6 +54,10 @@ class Transaction:
         defines: it makes or drops a group or a bookmark, under the writer lock.
         rights_changes: what it has changed of users and rights, which only it sees so far.
         producers: (stream id, producer) -> the sequence that it has published last here.
+        epochs: group id and member -> partition -> the epoch under which it has read it first.
+        holds: group id and member -> what of the member's stays his until the transaction ends.
+        pins: of the commits that are being written.
+        leaving: group ids and members that leave when it commits.
         indexes_changed: it has made or dropped an index, which only it sees so far.
         txid, base_lsn: set when it gets the writer lock: its events are base_lsn + 1, + 2, ...
     """
@@ -62,6 +74,10 @@ class Transaction:
     tables: dict[int, TableWrites] = field(default_factory=dict)
     offsets: dict[int, dict[int, PendingOffset]] = field(default_factory=dict)
     first_reads: dict[int, dict[int, int]] = field(default_factory=dict)
+    epochs: dict[Reading, dict[int, int]] = field(default_factory=dict)
+    holds: dict[Reading, Hold] = field(default_factory=dict)
+    pins: list[Pin] = field(default_factory=list)
+    leaving: list[Reading] = field(default_factory=list)
     new_groups: dict[tuple[int, str], Group] = field(default_factory=dict)
     new_positions: dict[int, dict[int, int]] = field(default_factory=dict)
     dropped_groups: set[int] = field(default_factory=set)

@@ -9,7 +9,7 @@ Source: docs/design/engine.md, "One writer", "Conflicts" and "CREATE STREAM".
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field, replace
@@ -21,6 +21,7 @@ from .commits import Commits
 from .duckdb_errors import translated
 from .errors import DucktailError, LockNotAvailable, SerializationFailure
 from .gate import Gate, TableKey
+from .members import Members
 from .moving import lock_moves
 from .offsets import Move, Offsets
 from .sessions import Sessions
@@ -46,6 +47,7 @@ class Transactions:
     snapshots: Snapshots
     commits: Commits
     offsets: Offsets
+    members: Members
     sessions: Sessions
     fallen: Callable[[], DucktailError | None]
     cursor: Callable[[], duckdb.DuckDBPyConnection]
@@ -225,7 +227,7 @@ class Transactions:
             DucktailError: what DuckDB's COMMIT said; the transaction is rolled back.
         """
         try:
-            pending = yield from lock_moves(self.offsets, transaction, timeout_ms)
+            pending = yield from lock_moves(self.offsets, self.members, transaction, timeout_ms)
         except BaseException:
             self.rollback(transaction)
             raise
@@ -234,7 +236,9 @@ class Transactions:
             moves = [self.offsets.move(*move, transaction.committed_by) for move in pending]
             commit_us = self._commit_now(transaction, moves)
         self.commits.committed(transaction, moves, commit_us)
-        self._release(transaction)
+        self._release(transaction, committed=dict(pending))
+        for group_id, name in transaction.leaving:
+            self.members.remove(group_id, name)
 
     def _commit_now(self, transaction: Transaction, moves: Sequence[Move]) -> int:
         """Write the last rows and commit in DuckDB; a transaction that fails is rolled back."""
@@ -266,9 +270,17 @@ class Transactions:
             transaction.cursor.execute("ROLLBACK")
         except duckdb.Error:
             pass  # DuckDB has no transaction any more: it ended with the error that is answered.
-        self._release(transaction)
+        self._release(transaction, committed={})
+        # Whoever has read a group that was never made.
+        self.members.forget(transaction.new_positions)
 
-    def _release(self, transaction: Transaction) -> None:
+    def _release(self, transaction: Transaction, committed: Mapping[int, Mapping[int, int]]) -> None:
+        for pin in transaction.pins:
+            self.members.unpin(pin, committed.get(pin.group_id))
+        for hold in transaction.holds.values():
+            self.members.end(hold)
+        transaction.pins.clear()
+        transaction.holds.clear()
         self.snapshots.ended(transaction.session_id)
         self.offsets.unlock(list(transaction.locked_groups), transaction.session_id)
         if transaction.has_writer_lock:

@@ -22,7 +22,7 @@ from .listening import Listening
 from .names import Names
 from .notices import Notices
 from .portals import Portals
-from .positions import ReadPositions
+from .positions import Positions
 from .results import Result
 from .rights.access import Access
 from .statement import Statement
@@ -44,7 +44,7 @@ class Context(Protocol):
     frames: Frames
     notices: Notices
     variables: Variables
-    positions: ReadPositions
+    positions: Positions
     prepared: dict[str, Statement]
     portals: Portals
     listening: Listening

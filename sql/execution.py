@@ -285,6 +285,8 @@ HANDLERS: dict[type, Handler] = {
     st.ShowPartitions: stream_statements.show,
     st.ShowGroups: stream_statements.show,
     st.ShowOffsets: stream_statements.show,
+    st.ShowMembers: stream_statements.show,
+    st.LeaveGroup: group_statements.leave_group,
     st.ShowReadPosition: stream_statements.show_read_position,
     st.DescribeStream: stream_statements.describe_stream,
     st.CommitOffset: offset_statements.commit_offset,

@@ -6,7 +6,7 @@ Each is part of the transaction that it stands in: others see it at COMMIT.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import astuple
+from dataclasses import astuple, replace
 
 import duckdb
 
@@ -21,8 +21,9 @@ from ..engine.errors import (
 )
 from ..engine.moving import lock_group
 from ..engine.places import Place, lsns_at
+from ..engine.quoting import literal
 from ..engine.storage.schema import LIVE_VIEWS
-from ..engine.streams import Group, Stream
+from ..engine.streams import DEFAULT_SESSION_TIMEOUT_MS, Group, Stream
 from ..engine.transaction import Transaction
 from ..engine.waiting import Waiting
 from .context import Context
@@ -42,10 +43,11 @@ def create_group(session: Context, made: st.CreateGroup, parameters: Values) -> 
         raise InvalidParameterValue("a consumer group's name must not be empty")
     start = _start(session, stream, made.start, parameters)
     on_gap = made.options.text("on_gap") or "error"
+    timeout_ms = made.options.integer("session_timeout") or DEFAULT_SESSION_TIMEOUT_MS
 
     def work(transaction: Transaction) -> Waiting[None]:
         yield from _with_writer_lock(session, transaction)
-        groups.create_group(session.database, transaction, stream, name, start, on_gap)
+        groups.create_group(session.database, transaction, stream, name, start, on_gap, timeout_ms)
         _owned(session, transaction, stream, name)
 
     try:
@@ -146,6 +148,21 @@ def drop_group(session: Context, dropped: st.DropGroup, parameters: Values) -> W
     return Result.command("DROP CONSUMER GROUP")
 
 
+def leave_group(session: Context, asked: st.LeaveGroup, parameters: Values) -> Waiting[Result]:
+    """LEAVE CONSUMER GROUP: what the member has goes to others, in a transaction at its COMMIT."""
+    stream = session.names.stream(asked.stream.parts, asked.stream.position)
+    group = session.access.group(stream, text(asked.group, parameters), session.block.transaction)
+    name, members = text(asked.member, parameters), session.database.members
+    if not members.has(group, stream.partitions, name):
+        session.notices.add(f'{literal(name)} is not a member of consumer group "{group.name}", skipping')
+    elif session.block.begun:
+        session.block.opened().leaving.append((group.group_id, name))
+    else:
+        members.remove(group.group_id, name)
+    return Result.command("LEAVE CONSUMER GROUP")
+    yield
+
+
 def _there_is(session: Context, stream: Stream, name: str) -> bool:
     try:
         session.access.group(stream, name, session.block.transaction, use=False)
@@ -155,18 +172,22 @@ def _there_is(session: Context, stream: Stream, name: str) -> bool:
 
 
 def set_group(session: Context, asked: st.SetGroup, parameters: Values) -> Waiting[Result]:
-    """ALTER CONSUMER GROUP ... SET (on_gap = ...)."""
+    """ALTER CONSUMER GROUP ... SET (option = value)."""
     stream = session.names.stream(asked.stream.parts, asked.stream.position)
     name = text(asked.group, parameters)
-    on_gap = asked.options.text("on_gap")
-    assert on_gap is not None, "the other options of a group are refused before"
+    on_gap, timeout_ms = asked.options.text("on_gap"), asked.options.integer("session_timeout")
 
     def work(transaction: Transaction) -> Waiting[None]:
         # As all that writes group_catalog, under the writer lock: DuckDB fails two that meet there.
         yield from session.database.transactions.lock_for(transaction, session.block.lock_timeout_ms)
         group = session.access.group(stream, name, transaction)
         yield from lock_group(session.database.offsets, transaction, group, session.block.lock_timeout_ms)
-        groups.set_on_gap(session.database, transaction, group, on_gap)
+        changed = replace(
+            group,
+            on_gap=on_gap or group.on_gap,
+            session_timeout_ms=timeout_ms or group.session_timeout_ms,
+        )
+        groups.set_group(session.database, transaction, group, changed)
 
     yield from session.block.unit(work)
     return Result.command("ALTER CONSUMER GROUP")
@@ -202,7 +223,7 @@ def seek_group(session: Context, asked: st.SeekGroup, parameters: Values) -> Wai
         yield from lock_group(session.database.offsets, transaction, group, session.block.lock_timeout_ms)
         moved = plan(transaction, group)
         key = (stream.stream_id, group.group_id)
-        session.positions.void(key, "SEEK has moved the group")
+        session.positions.seeking(key)
         groups.seek(session.database, transaction, group, moved, _restamp(session, key))
         return moved
 

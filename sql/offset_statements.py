@@ -11,8 +11,10 @@ from __future__ import annotations
 from concurrent.futures import Future
 
 from ..engine.errors import SerializationFailure
+from ..engine.members import Claim, Commit, Hold
 from ..engine.offsets import Request, going_back
 from ..engine.places import check_commit, check_lsns
+from ..engine.read_positions import ReadPosition
 from ..engine.streams import Group, Stream
 from ..engine.transaction import PendingOffset, Transaction
 from ..engine.waiting import Wait, Waiting
@@ -27,74 +29,102 @@ def commit_offset(session: Context, asked: st.CommitOffset, parameters: Values) 
     """COMMIT OFFSET PARTITION p AT lsn."""
     partition = number(asked.partition, parameters, "PARTITION")
     lsn = number(asked.lsn, parameters, "AT")
-    yield from _commit(session, asked, text(asked.group, parameters), {partition: lsn})
+    yield from _commit(session, asked, parameters, {partition: lsn})
     return Result.command("COMMIT OFFSET")
 
 
 def commit_offsets(session: Context, asked: st.CommitOffsets, parameters: Values) -> Waiting[Result]:
     """COMMIT OFFSETS [AT map]."""
     at = None if asked.at is None else parse_positions(text(asked.at, parameters))
-    yield from _commit(session, asked, text(asked.group, parameters), at)
+    yield from _commit(session, asked, parameters, at)
     return Result.command("COMMIT OFFSETS")
 
 
 def _commit(
     session: Context,
     asked: st.CommitOffset | st.CommitOffsets,
-    group_name: str,
+    parameters: Values,
     lsns: dict[int, int] | None,
 ) -> Waiting[None]:
     stream = session.names.stream(asked.stream.parts, asked.stream.position)
-    group = session.access.group(stream, group_name, session.block.transaction)
-    began: dict[int, int] = {}
-    seeks: int | None = None
-    if lsns is None:
-        seeks = session.database.offsets.seeks(group.group_id)
-        position = session.positions.get((stream.stream_id, group.group_id), group.name, seeks)
-        lsns, began = position.lsns, position.began
-    else:
+    group = session.access.group(stream, text(asked.group, parameters), session.block.transaction)
+    if lsns is not None:
         # What was committed before this statement is readable, so it may be committed.
         yield from session.database.commits.wait_readable()
-    if session.block.begun:
-        transaction = session.block.opened()
         check_lsns(session.database, stream, lsns)
-        _keep(session, transaction, group, dict(lsns), began)
-        session.notices.add(
-            "the offsets are committed when the transaction is", hint="COMMIT makes them durable."
-        )
-        return
-    check_commit(session.database, stream, group, dict(lsns))
-    yield from _submit(session, group, dict(lsns), seeks)
+    seeks = session.database.offsets.seeks(group.group_id)
+    member = None if asked.member is None else text(asked.member, parameters)
+    commit = _begin(session, stream, group, member, lsns, seeks)
+    try:
+        if session.block.begun:
+            _keep(session, session.block.opened(), group, commit)
+            session.notices.add(
+                "the offsets are committed when the transaction is", hint="COMMIT makes them durable."
+            )
+        else:
+            check_commit(session.database, stream, group, dict(commit.lsns))
+            yield from _submit(session, group, commit, seeks if lsns is None else None)
+    finally:
+        if commit.hold is not None:
+            session.database.members.end(commit.hold)
 
 
-def _submit(session: Context, group: Group, lsns: dict[int, int], seeks: int | None) -> Waiting[None]:
-    done: Future[None] = Future()
-    request = Request(group.group_id, group.name, lsns, session.user, done, seeks)
+def _begin(
+    session: Context,
+    stream: Stream,
+    group: Group,
+    member: str | None,
+    lsns: dict[int, int] | None,
+    seeks: int,
+) -> Commit:
+    """What is to be committed, and by what right.
+
+    Raises:
+        WrongState: 55000, nothing has been read; or the group has members, and this is none of theirs.
+        SerializationFailure: 40001, by a member that is none, or does not have all of it.
+    """
+    members = session.database.members
+    if member is not None:
+        read: dict[int, int] = {}
+        if session.block.begun:
+            read = session.block.opened().epochs.get((group.group_id, member), {})
+        return members.begin_commit(group, stream.partitions, member, session.user, lsns, seeks, read)
+    members.check_none(group, stream.partitions)
+    position = ReadPosition()
+    if lsns is None:
+        position = session.positions.get((stream.stream_id, group.group_id), group.name, seeks)
+        lsns = position.lsns
+    return Commit(lsns, position.began, dict.fromkeys(lsns, Claim(None)))
+
+
+def _submit(session: Context, group: Group, commit: Commit, seeks: int | None) -> Waiting[None]:
+    """Have offsets written; whatever becomes of this session, their partitions stay until they are."""
+    members, done = session.database.members, Future[None]()
+    pin = members.pin(group.group_id, commit.claims)
+    done.add_done_callback(lambda _: members.unpin(pin, None if done.exception() else commit.lsns))
+    request = Request(group.group_id, group.name, commit.lsns, session.user, done, seeks)
     session.database.offsets.submit(request)
     if not done.done():
         yield Wait(done)
     done.result()
 
 
-def _keep(
-    session: Context,
-    transaction: Transaction,
-    group: Group,
-    lsns: dict[int, int],
-    began: dict[int, int],
-) -> None:
-    """Note in the transaction which committed LSNs its COMMIT is to move, and from where."""
+def _keep(session: Context, transaction: Transaction, group: Group, commit: Commit) -> None:
+    """Note in the transaction which committed LSNs its COMMIT is to move, from where, and for whom."""
     standing = session.database.offsets.positions(group.group_id)
     read = transaction.first_reads.get(group.group_id, {})
     pending = transaction.offsets.setdefault(group.group_id, {})
-    for partition, lsn in lsns.items():
+    if commit.hold is not None:
+        keep_in_transaction(session, transaction, commit.hold)
+    for partition, lsn in commit.lsns.items():
+        claim = commit.claims[partition]
         earlier = pending.get(partition)
         if earlier is not None:
             if lsn < earlier.lsn:
                 raise going_back(group.name, partition, lsn, earlier.lsn)
-            earlier.lsn = lsn
+            earlier.lsn, earlier.claim = lsn, claim
             continue
-        expected = read.get(partition, began.get(partition))
+        expected = read.get(partition, commit.began.get(partition))
         made_here = transaction.new_positions.get(group.group_id, {})
         found = standing[partition].lsn if partition in standing else made_here.get(partition, 0)
         if expected is None:
@@ -107,7 +137,17 @@ def _keep(
         if lsn < expected:
             raise going_back(group.name, partition, lsn, expected)
         if lsn > expected:
-            pending[partition] = PendingOffset(expected, lsn)
+            pending[partition] = PendingOffset(expected, lsn, claim)
+
+
+def keep_in_transaction(session: Context, transaction: Transaction, hold: Hold) -> None:
+    """What a transaction has read or commits as a member stays the member's until it ends."""
+    reading = (hold.group_id, hold.member.name)
+    kept = session.database.members.keep(hold, transaction.holds.get(reading))
+    transaction.holds[reading] = kept
+    epochs = transaction.epochs.setdefault(reading, {})
+    for partition, epoch in hold.epochs.items():
+        epochs.setdefault(partition, epoch)
 
 
 def committed_lsns(session: Context, stream: Stream, group: Group) -> dict[int, int]:

@@ -8,11 +8,13 @@ Source: docs/sql.md, "Reading".
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ..engine.asking import ask
 from ..engine.errors import InvalidParameterValue
+from ..engine.live import LastRead
+from ..engine.members import Hold
 from ..engine.places import check_no_hole
 from ..engine.scan import Scan, ScanRange, gone
 from ..engine.streams import Group, Stream
@@ -20,7 +22,8 @@ from ..engine.waiting import Waiting
 from .context import Context
 from .language import statements as st
 from .language.position_text import parse_after
-from .offset_statements import committed_lsns
+from .offset_statements import committed_lsns, keep_in_transaction
+from .positions import Reader
 from .stream_statements import Values, number, text, value_of
 
 
@@ -44,25 +47,21 @@ class Opened:
 
     Args:
         committed: partition -> committed LSN from which a group's read begins; empty without one.
-        seeks: how often SEEK has moved the group.
         ends: partition -> LSN of its last event within the scan's end.
         changes: whether it is read as ENVELOPE CHANGES.
         first: a scan that has not been read: for the first reader.
+        reader: whose read position a read of it sets; None where it sets none.
+        hold: what a member holds while it is read.
     """
 
     stream: Stream
-    group: Group | None
     bounds: ScanRange
     committed: Mapping[int, int]
     ends: Mapping[int, int]
     first: Scan
-    seeks: int = 0
+    reader: Reader | None = None
+    hold: Hold | None = None
     changes: bool = False
-
-    @property
-    def position_key(self) -> tuple[int, int] | None:
-        """Whose read position a read of it sets."""
-        return None if self.group is None else (self.stream.stream_id, self.group.group_id)
 
 
 def open_scan(
@@ -71,11 +70,14 @@ def open_scan(
     wanted: st.Scan,
     parameters: Values,
     pruning: Pruning,
+    *,
+    gives: bool,
     transactions: int | None = None,
 ) -> Waiting[Opened]:
     """Fix what a scan gives.
 
     Args:
+        gives: whether the query can give events of it.
         transactions: how many it gives at most; None without that bound.
 
     Raises:
@@ -88,6 +90,48 @@ def open_scan(
         group = session.access.group(stream, name, session.block.transaction)
     through_lsn = yield from _end_lsn(session)
     partitions = _partitions(stream, wanted, parameters, pruning)
+    hold = None
+    if group is not None and wanted.member is not None:
+        member = text(wanted.member, parameters)
+        hold = _member_reads(session, stream, group, member, partitions, gives=gives)
+        # In those that are its own, whoever had them before has committed what he could.
+        partitions = [partition for partition in partitions if partition in hold.epochs]
+    begun = _Begun(group, hold, partitions, through_lsn, transactions)
+    try:
+        return _opened(session, stream, wanted, parameters, pruning, begun)
+    except BaseException:
+        session.positions.ended(hold)
+        raise
+
+
+@dataclass(frozen=True, slots=True)
+class _Begun:
+    """What is known of a scan before it is opened: who reads which partitions, and up to where."""
+
+    group: Group | None
+    hold: Hold | None
+    partitions: list[int]
+    through_lsn: int
+    transactions: int | None
+
+
+def _member_reads(
+    session: Context, stream: Stream, group: Group, member: str, partitions: Sequence[int], *, gives: bool
+) -> Hold:
+    """A member's read begins; a transaction that reads keeps what is the member's now."""
+    members = session.database.members
+    hold = members.begin_read(group, stream.partitions, member, session.user, partitions, gives=gives)
+    session.positions.holding(hold)
+    if session.block.begun:
+        keep_in_transaction(session, session.block.opened(), hold)
+    return hold
+
+
+def _opened(
+    session: Context, stream: Stream, wanted: st.Scan, parameters: Values, pruning: Pruning, begun: _Begun
+) -> Opened:
+    """The scan of these partitions."""
+    group, hold, partitions = begun.group, begun.hold, begun.partitions
     committed: dict[int, int] = {}
     # Before the committed LSNs are looked up: a SEEK in between makes the position void, not wrong.
     seeks = 0 if group is None else session.database.offsets.seeks(group.group_id)
@@ -105,7 +149,7 @@ def open_scan(
         after, from_start = dict.fromkeys(partitions, 0), frozenset(partitions)
     bounds = ScanRange(
         after,
-        through_lsn,
+        begun.through_lsn,
         from_start,
         pruning.from_lsn,
         pruning.to_lsn,
@@ -116,22 +160,25 @@ def open_scan(
         bounds = _over_gaps(session, stream, bounds)
     changes = wanted.envelope != "json"
     first = session.database.buffers.scan(stream, bounds, changes=changes)
-    if transactions is not None:
+    if begun.transactions is not None:
         session.guard.interrupts.add(first.interrupt)
         try:
-            bounds = replace(bounds, through_lsn=first.end_of_transactions(transactions))
+            bounds = replace(bounds, through_lsn=first.end_of_transactions(begun.transactions))
         finally:
             session.guard.interrupts.discard(first.interrupt)
             first.close()
         first = session.database.buffers.scan(stream, bounds, changes=changes)
-    if group is not None and wanted.after is None:
-        _note_read(session, group, committed)
-    elif group is not None:
+    reader = None
+    if group is not None:
         key = (stream.stream_id, group.group_id)
-        session.positions.void(key, "the latest read of the group began elsewhere, with AFTER")
-    # AFTER leaves no read position: it is a look elsewhere, not the group's own way.
-    mine = group if wanted.after is None else None
-    return Opened(stream, mine, bounds, committed, first.ends, first, seeks, changes)
+        reader = session.positions.reader(key, hold, committed, seeks, transaction=session.block.begun)
+        if wanted.after is None:
+            _note_read(session, group, hold, committed)
+        else:
+            # A look elsewhere, not the group's own way.
+            session.positions.void(reader, "the latest read of the group began elsewhere, with AFTER")
+            reader = None
+    return Opened(stream, bounds, committed, first.ends, first, reader, hold, changes)
 
 
 def _passed(session: Context, group: Group | None, committed: Mapping[int, int]) -> dict[int, int]:
@@ -201,11 +248,12 @@ def _after(stream: Stream, after: st.Scalar, parameters: Values, partitions: lis
     return {partition: parsed.get(partition, 0) for partition in partitions}
 
 
-def _note_read(session: Context, group: Group, committed: Mapping[int, int]) -> None:
+def _note_read(session: Context, group: Group, hold: Hold | None, committed: Mapping[int, int]) -> None:
     """Remember from where this transaction first read the group: its commit is held against that."""
-    now_us = session.database.clock.now_us()
+    member = None if hold is None else hold.member.name
+    read = LastRead(session.database.clock.now_us(), session.user, member)
     for partition in committed:
-        session.database.last_reads[group.group_id, partition] = now_us
+        session.database.last_reads[group.group_id, partition] = read
     if session.block.begun:
         first = session.block.opened().first_reads.setdefault(group.group_id, {})
         for partition, lsn in committed.items():

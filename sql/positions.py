@@ -1,94 +1,132 @@
-"""Read positions: what the latest read of a stream by a group has given in this session.
+"""Who reads a group, and whose read position that moves: the session's own, or a member's.
 
-COMMIT OFFSETS without AT commits it. It is set when a read's answer is complete, voided by an error,
-a cancel and the ROLLBACK of the transaction that read, and says per partition the last LSN that was
-given and the committed LSN from which the read began. Source: docs/sql.md, "Committing".
+The rules of read positions are in `engine/read_positions.py`. A session has its own, of reads without
+MEMBER; those of members are the engine's (`engine/members.py`), whatever session reads or commits. What a
+session's transaction has read is void where it is rolled back. Source: docs/sql.md, "Committing".
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass
 
-from ..engine.errors import WrongState
-from ..engine.offsets import moved_by_seek
+from ..engine.members import Hold, Member, Members
+from ..engine.read_positions import ReadPosition, ReadPositions
 
 Key = tuple[int, int]  # stream id, group id
 
 
-@dataclass(slots=True)
-class ReadPosition:
-    """Where reads of one group stand.
+@dataclass(frozen=True, slots=True)
+class Reader:
+    """One read of a group.
 
     Args:
-        lsns: partition -> last LSN given.
-        began: partition -> committed LSN from which that read began.
-        seeks: how often SEEK had moved the group then.
-        reason: why there is none, for the error; "" while there is one.
+        read: its number among the reads of the session, without a member.
+        hold: what its member holds for it; None without MEMBER.
+        committed: partition -> committed LSN from which it begins; the partitions that it scans.
+        seeks: how often SEEK had moved the group.
     """
 
-    lsns: dict[int, int] = field(default_factory=dict)
-    began: dict[int, int] = field(default_factory=dict)
-    seeks: int = 0
-    reason: str = ""
+    key: Key
+    read: int
+    hold: Hold | None
+    committed: Mapping[int, int]
+    seeks: int
+
+    @property
+    def member(self) -> Member | None:
+        """Who reads."""
+        return None if self.hold is None else self.hold.member
 
 
-class ReadPositions:
-    """The read positions of a session."""
+class Positions:
+    """The read positions that a session moves.
 
-    def __init__(self) -> None:
-        self._positions: dict[Key, ReadPosition] = {}
-        self._of_transaction: set[Key] = set()
+    Args:
+        members: of all groups.
+    """
 
-    def set(
-        self, key: Key, lsns: dict[int, int], began: dict[int, int], seeks: int, *, transaction: bool
-    ) -> None:
+    def __init__(self, members: Members) -> None:
+        self._members = members
+        self._own = ReadPositions()
+        # By group and member. A transaction's reads count as one: they stand, or none does.
+        self._of_transaction: dict[tuple[Key, str | None], Reader] = {}
+        self._holds: set[Hold] = set()
+
+    # Reads.
+
+    def holding(self, hold: Hold) -> Hold:
+        """A member's read begins, and ends with the session at the latest."""
+        self._holds.add(hold)
+        return hold
+
+    def reader(
+        self, key: Key, hold: Hold | None, committed: Mapping[int, int], seeks: int, *, transaction: bool
+    ) -> Reader:
+        """A read begins; its committed LSNs are known."""
+        member = None if hold is None else hold.member.name
+        earlier = self._of_transaction.get((key, member))
+        number = self._own.begin() if earlier is None else earlier.read
+        reader = Reader(key, number, hold, committed, seeks)
+        if transaction and (earlier is None or earlier.member is not reader.member):
+            self._of_transaction[key, member] = reader
+        return reader
+
+    def set(self, reader: Reader, lsns: Mapping[int, int]) -> None:
         """A read has given everything up to `lsns` in the partitions that it scanned."""
-        position = self._positions.get(key)
-        if position is None or position.reason or position.seeks != seeks:
-            position = self._positions[key] = ReadPosition(seeks=seeks)
-        position.lsns.update(lsns)
-        position.began.update(began)
-        if transaction:
-            self._of_transaction.add(key)
+        if reader.hold is None:
+            self._own.set(reader.key, reader.read, lsns, reader.committed, reader.seeks)
+        else:
+            self._members.set_position(reader.hold, lsns, reader.committed, reader.seeks)
 
-    def void(self, key: Key, reason: str) -> None:
-        """There is none now, because of `reason`."""
-        self._positions[key] = ReadPosition(reason=reason)
+    def void(self, reader: Reader, reason: str) -> None:
+        """A read leaves none, because of `reason`."""
+        if reader.hold is None:
+            self._own.void(reader.key, reason, reader.read)
+        else:
+            self._members.void(reader.hold, reason)
+
+    def gave(self, reader: Reader, lsns: Mapping[int, int]) -> None:
+        """A read that leaves no position has given events up to `lsns`, or fewer."""
+        if reader.hold is not None:
+            self._members.gave(reader.hold, lsns, reader.committed)
+
+    def ended(self, hold: Hold | None) -> None:
+        """A member's read is over."""
+        if hold is not None:
+            self._holds.discard(hold)
+            self._members.end(hold)
+
+    # The session's own.
 
     def get(self, key: Key, group_name: str, seeks: int) -> ReadPosition:
-        """The position of a group.
-
-        Args:
-            seeks: how often SEEK has moved the group; what was read before the last one is void.
+        """The session's own position of a group.
 
         Raises:
             WrongState: 55000, there is none, and why.
         """
-        position = self._positions.get(key)
-        if position is None or position.reason or not position.lsns:
-            reason = position.reason if position and position.reason else "nothing has been read yet"
-            raise WrongState(
-                f'consumer group "{group_name}" has no read position in this session: {reason}',
-                hint="Read with CONSUMER GROUP first, or give the positions: COMMIT OFFSETS AT '{...}'.",
-            )
-        if position.seeks != seeks:
-            raise moved_by_seek(group_name)
-        return position
+        return self._own.get(key, group_name, seeks)
+
+    def seeking(self, key: Key) -> None:
+        """The session moves a group by SEEK: what it has read of it is void."""
+        self._own.void(key, "SEEK has moved the group")
 
     def seeked(self, key: Key, seeks: int) -> None:
         """SEEK has moved the group in this session's transaction: what was read after it stands."""
-        position = self._positions.get(key)
-        if position is not None:
-            position.seeks = seeks
+        self._own.seeked(key, seeks)
 
     def transaction_ended(self, *, committed: bool) -> None:
         """Reads of a transaction that was rolled back have given nothing."""
-        if not committed:
-            for key in self._of_transaction:
-                self.void(key, "the transaction that read was rolled back")
-        self._of_transaction.clear()
+        readers, self._of_transaction = list(self._of_transaction.values()), {}
+        for reader in () if committed else readers:
+            self.void(reader, "the transaction that read was rolled back")
 
     def clear(self) -> None:
-        """Forget them all."""
-        self._positions.clear()
+        """Forget the session's own."""
+        self._own.clear()
         self._of_transaction.clear()
+
+    def close(self) -> None:
+        """The session ends, and with it whatever reads are still open."""
+        for hold in list(self._holds):
+            self.ended(hold)

@@ -29,6 +29,8 @@ _READING = (
     st.ShowPartitions,
     st.ShowGroups,
     st.ShowOffsets,
+    st.ShowMembers,
+    st.LeaveGroup,
     st.ShowReadPosition,
     st.DescribeStream,
     st.DescribeGroup,

@@ -137,8 +137,13 @@ def _open(
 ) -> Waiting[Opened]:
     """Open a shape's scan of a stream, within what its WHERE says (`pruning`)."""
     narrowed = within_times(session, found.facts, narrowed or Pruning(), parameters)
+    gives = found.kind is not Kind.UNCHANGED
     transactions = limit_of(found.transactions, parameters)
-    return (yield from open_scan(session, stream, found.scan, parameters, narrowed, transactions))
+    return (
+        yield from open_scan(
+            session, stream, found.scan, parameters, narrowed, gives=gives, transactions=transactions
+        )
+    )
 
 
 def _may_be_plain(session: Context, found: Shape) -> bool:
@@ -173,7 +178,11 @@ def run_query(session: Context, statement: Statement, parameters: Values) -> Wai
         narrowed = pruning(shapes[0].facts, stream.partitions, parameters)
         if narrowed is not None:
             plain = yield from _run_plain(session, shapes[0], stream, narrowed, parameters)
-            check_described(statement, plain)
+            try:
+                check_described(statement, plain)
+            except BaseException:
+                plain.close()
+                raise
             return plain
     reading = yield from _prepare(session, query, shapes, parameters)
     reading.casts = statement.casts
@@ -304,6 +313,7 @@ def _run_plain(
             tracker.complete()
         else:
             tracker.stopped()
+        tracker.ended()
 
     def on_rows(batch: Batch) -> None:
         assert isinstance(batch, EventBatch)
@@ -417,6 +427,8 @@ class Reading:
                     read.tracker.stopped()
             elif kind is Kind.WHOLE:
                 read.tracker.void("the answer of the latest read was not taken to its end")
+            elif kind is Kind.NONE:
+                read.tracker.untold()
         self.close(session)
 
     def _ended_with_pairs(self, session: Context, read: Read, pairs: PairSource) -> None:
@@ -438,6 +450,7 @@ class Reading:
         for read in self.reads:
             session.guard.interrupts.discard(read.relation.interrupt)
             read.relation.close()
+            read.tracker.ended()
         for name in self.registered:
             # In a transaction that has failed DuckDB has already taken it away.
             with suppress(duckdb.Error):
@@ -448,6 +461,16 @@ class Reading:
 def _prepare(session: Context, query: Query, shapes: Sequence[Shape], parameters: Values) -> Waiting[Reading]:
     """Open the scans of a query and register their relations on the session's cursor."""
     reading = Reading([], query, parameters=parameters, pieces=unlimited(query))
+    try:
+        yield from _open_all(session, reading, shapes)
+    except BaseException:
+        reading.close(session)
+        raise
+    return reading
+
+
+def _open_all(session: Context, reading: Reading, shapes: Sequence[Shape]) -> Waiting[None]:
+    parameters = reading.parameters
     for found in shapes:
         stream = _stream(session, found)
         narrowed = pruning(found.facts, stream.partitions, parameters)
@@ -466,7 +489,6 @@ def _prepare(session: Context, query: Query, shapes: Sequence[Shape], parameters
         session.cursor.register(read.name, read.relation)
         reading.registered.append(read.name)
         session.guard.interrupts.add(read.relation.interrupt)
-    return reading
 
 
 def _readable(session: Context, read: Read) -> str:

@@ -41,7 +41,7 @@ from .listening import Listening
 from .names import Names
 from .notices import Notice, Notices
 from .portals import Portals
-from .positions import ReadPositions
+from .positions import Positions
 from .results import CopyIn, ReadySource, Result
 from .rights import permission, visible
 from .rights.access import Access
@@ -103,7 +103,7 @@ class Session:
                 "idle_in_transaction_session_timeout": str(bounds.idle_in_transaction_session_timeout_ms),
             }
         )
-        self.positions = ReadPositions()
+        self.positions = Positions(database.members)
         self.notices = Notices()
         self.prepared: dict[str, Statement] = {}
         self.portals = Portals(bounds.portals_max, database.clock.now_us)
@@ -338,6 +338,7 @@ class Session:
                 if self.block.begun:
                     self.block.rollback()
             self.database.sessions.unregister(self.id)
+            self.positions.close()
             self.listening.close()
             self.frames.close()
             self.cursors.close()

@@ -270,7 +270,16 @@ SHOWN: dict[type, Shown] = {
     ),
     st.ShowGroups: Shown(
         "consumer_groups",
-        ("schema_name", "stream_name", "group_name", "start", "on_gap", "created_at", "lag_events"),
+        (
+            "schema_name",
+            "stream_name",
+            "group_name",
+            "start",
+            "on_gap",
+            "session_timeout",
+            "created_at",
+            "lag_events",
+        ),
         "SHOW CONSUMER GROUPS",
     ),
     st.ShowOffsets: Shown(
@@ -286,8 +295,25 @@ SHOWN: dict[type, Shown] = {
             "trimmed_unread",
             "committed_at",
             "committed_by",
+            "member",
         ),
         "SHOW OFFSETS",
+    ),
+    st.ShowMembers: Shown(
+        "members",
+        (
+            "member_name",
+            "epoch",
+            "partitions",
+            "state",
+            "lag_events",
+            "joined_at",
+            "last_heartbeat",
+            "last_read_at",
+            "last_commit_at",
+            "user_name",
+        ),
+        "SHOW MEMBERS",
     ),
     sto.ShowBookmarks: Shown(
         "bookmarks",
@@ -346,7 +372,7 @@ def shown_columns(statement: st.Statement) -> tuple[ResultColumn, ...] | None:
 
 
 def show(session: Context, asked: st.Statement, parameters: Values) -> Waiting[Result]:
-    """SHOW STREAMS, TOPICS, PARTITIONS, CONSUMER GROUPS, OFFSETS, BOOKMARKS: rows of the system views."""
+    """SHOW STREAMS, TOPICS, PARTITIONS, GROUPS, OFFSETS, MEMBERS, BOOKMARKS: rows of the system views."""
     shown = _shown(asked)
     assert shown is not None
     where = [shown.where] if shown.where else []
@@ -355,7 +381,7 @@ def show(session: Context, asked: st.Statement, parameters: Values) -> Waiting[R
     if stream is not None:
         where += ["schema_name = $1", "stream_name = $2"]
         values += [stream.schema, stream.name]
-    if isinstance(asked, st.ShowOffsets):
+    if isinstance(asked, st.ShowOffsets | st.ShowMembers):
         assert stream is not None
         group = session.access.group(stream, text(asked.group, parameters), None, use=False)
         where.append("group_name = $3")
@@ -383,7 +409,11 @@ def show_read_position(session: Context, asked: st.ShowReadPosition, parameters:
     name = text(asked.group, parameters)
     group = session.access.group(stream, name, session.block.transaction)
     seeks = session.database.offsets.seeks(group.group_id)
-    position = session.positions.get((stream.stream_id, group.group_id), group.name, seeks)
+    if asked.member is None:
+        position = session.positions.get((stream.stream_id, group.group_id), group.name, seeks)
+    else:
+        member = text(asked.member, parameters)
+        position = session.database.members.position(group, stream.partitions, member, seeks)
     return text_rows(POSITION_COLUMNS, [[format_positions(position.lsns)]], "SHOW READ POSITION")
     yield
 

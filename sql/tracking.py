@@ -24,12 +24,12 @@ class Tracker:
     def __init__(self, session: Context, opened: Opened, *, moves: bool) -> None:
         self._session = session
         self._opened = opened
-        self._key = opened.position_key if moves else None
+        self._reader = opened.reader if moves else None
         self._lsns = dict(opened.committed)
 
     def given(self, lsns: Sequence[int], partitions: Sequence[int]) -> None:
         """These events, in LSN order, are handed out."""
-        if self._key is None:
+        if self._reader is None:
             return
         # The last of each partition: dict keeps the later of two.
         self._lsns.update(zip(partitions, lsns, strict=True))
@@ -53,33 +53,35 @@ class Tracker:
 
     def complete(self) -> None:
         """The scan ran to its end: everything in it counts, rejected events included."""
-        if self._key is not None:
+        if self._reader is not None:
             self._set({**self._lsns, **self._opened.ends})
 
     def stopped(self) -> None:
         """A LIMIT or the client has ended the read: what was handed out counts."""
-        if self._key is not None:
+        if self._reader is not None:
             self._set(self._lsns)
 
     def void(self, reason: str) -> None:
         """The read leaves its group without a position."""
-        key = self._opened.position_key
-        if key is not None:
-            self._session.positions.void(key, reason)
+        if self._opened.reader is not None:
+            self._session.positions.void(self._opened.reader, reason)
+
+    def untold(self) -> None:
+        """The read of a query that sets no position is over: it may have given all there was."""
+        if self._opened.reader is not None:
+            self._session.positions.gave(self._opened.reader, self._opened.ends)
 
     def failed(self) -> None:
         """The read has failed or was cancelled."""
         self.void("the latest read failed or was cancelled")
 
+    def ended(self) -> None:
+        """The read is over, whatever has become of it."""
+        self._session.positions.ended(self._opened.hold)
+
     def _set(self, lsns: Mapping[int, int]) -> None:
-        assert self._key is not None
-        self._session.positions.set(
-            self._key,
-            dict(lsns),
-            dict(self._opened.committed),
-            self._opened.seeks,
-            transaction=self._session.block.begun,
-        )
+        assert self._reader is not None
+        self._session.positions.set(self._reader, lsns)
 
 
 @dataclass(frozen=True, slots=True)

@@ -59,7 +59,7 @@ CREATE TABLE IF NOT EXISTS {SCHEMA}.passed_positions (
     group_id INTEGER, partition INTEGER, lsn BIGINT, position BIGINT);
 CREATE TABLE IF NOT EXISTS {SCHEMA}.group_catalog (
     group_id INTEGER, stream_id INTEGER, group_name VARCHAR, start VARCHAR,
-    created_at TIMESTAMP WITH TIME ZONE, on_gap VARCHAR);
+    created_at TIMESTAMP WITH TIME ZONE, on_gap VARCHAR, session_timeout_ms BIGINT);
 CREATE TABLE IF NOT EXISTS {SCHEMA}.bookmark_catalog (
     bookmark_id INTEGER, stream_id INTEGER, bookmark_name VARCHAR, lsns VARCHAR, positions VARCHAR,
     created_at TIMESTAMP WITH TIME ZONE);
@@ -99,8 +99,11 @@ MIGRATIONS: dict[int, tuple[str, ...]] = {
         # NULL until `loading.make_changes_views` has looked whether the view can be made.
         f"ALTER TABLE {SCHEMA}.stream_catalog ADD COLUMN changes_view BOOLEAN",
     ),
-    # New tables alone, which TABLES makes.
-    2: (),
+    # And new tables, which TABLES makes.
+    2: (
+        f"ALTER TABLE {SCHEMA}.group_catalog ADD COLUMN session_timeout_ms BIGINT",
+        f"UPDATE {SCHEMA}.group_catalog SET session_timeout_ms = 30000",
+    ),
 }
 
 # Views over what lives in memory: name -> the columns of `ducktail_live(name)`.
@@ -144,6 +147,7 @@ LIVE_VIEWS: dict[str, tuple[tuple[str, str], ...]] = {
         ("group_name", "VARCHAR"),
         ("start", "VARCHAR"),
         ("on_gap", "VARCHAR"),
+        ("session_timeout", "VARCHAR"),
         ("created_at", "TIMESTAMP WITH TIME ZONE"),
         ("lag_events", "BIGINT"),
     ),
@@ -162,6 +166,8 @@ LIVE_VIEWS: dict[str, tuple[tuple[str, str], ...]] = {
         ("committed_at", "TIMESTAMP WITH TIME ZONE"),
         ("committed_by", "VARCHAR"),
         ("last_read_at", "TIMESTAMP WITH TIME ZONE"),
+        ("last_read_by", "VARCHAR"),
+        ("member", "VARCHAR"),
     ),
     "bookmarks": (
         ("schema_name", "VARCHAR"),
@@ -174,6 +180,21 @@ LIVE_VIEWS: dict[str, tuple[tuple[str, str], ...]] = {
         ("trimmed", "JSON"),
         ("created_at", "TIMESTAMP WITH TIME ZONE"),
         ("created_by", "VARCHAR"),
+    ),
+    "members": (
+        ("schema_name", "VARCHAR"),
+        ("stream_name", "VARCHAR"),
+        ("group_name", "VARCHAR"),
+        ("member_name", "VARCHAR"),
+        ("epoch", "BIGINT"),
+        ("partitions", "INTEGER[]"),
+        ("state", "VARCHAR"),
+        ("lag_events", "BIGINT"),
+        ("joined_at", "TIMESTAMP WITH TIME ZONE"),
+        ("last_heartbeat", "TIMESTAMP WITH TIME ZONE"),
+        ("last_read_at", "TIMESTAMP WITH TIME ZONE"),
+        ("last_commit_at", "TIMESTAMP WITH TIME ZONE"),
+        ("user_name", "VARCHAR"),
     ),
     "sessions": (
         ("session_id", "INTEGER"),

@@ -15,12 +15,9 @@ from .parse import Query
 from .statements import (
     CheckStream,
     CommentOnStream,
-    CommitOffset,
-    CommitOffsets,
     CreateGroup,
     CreateStream,
     CreateTopic,
-    LeaveGroup,
     Park,
     Release,
     ResyncStream,
@@ -29,9 +26,7 @@ from .statements import (
     SetStream,
     ShowChanges,
     ShowCreateStream,
-    ShowMembers,
     ShowParked,
-    ShowReadPosition,
     Statement,
 )
 from .statements_other import (
@@ -52,7 +47,6 @@ class Later:
 
 
 _POLL = "Poll: read, and read again after a while when there was nothing."
-_NO_MEMBERS = "Give each reader its own partitions with PARTITION."
 
 # Statements that are later as a whole.
 _STATEMENTS: dict[type[Statement], Later] = {
@@ -63,9 +57,7 @@ _STATEMENTS: dict[type[Statement], Later] = {
     ShowChanges: Later("SHOW CHANGES", "Read SELECT * FROM STREAM s."),
     Park: Later("ALTER CONSUMER GROUP ... PARK", "Keep what you cannot process in a table of your own."),
     Release: Later("ALTER CONSUMER GROUP ... RELEASE"),
-    ShowMembers: Later("SHOW MEMBERS", _NO_MEMBERS),
     ShowParked: Later("SHOW PARKED"),
-    LeaveGroup: Later("LEAVE CONSUMER GROUP", _NO_MEMBERS),
     ShowCheckpoints: Later("SHOW CHECKPOINTS"),
     ShowNodes: Later("SHOW NODES"),
     ShowPlacement: Later("SHOW PLACEMENT"),
@@ -78,12 +70,7 @@ def _options(options: Options) -> Iterator[Later]:
         if option.name == "on_gap" and option.value == "snapshot":
             yield Later("on_gap = 'snapshot'", "Take 'error' or 'earliest'.", option.position or None)
         if RULES[option.name].later:
-            yield Later(f'option "{option.name}"', _OPTION_HINTS.get(option.name), option.position or None)
-
-
-_OPTION_HINTS = {
-    "session_timeout": _NO_MEMBERS,
-}
+            yield Later(f'option "{option.name}"', position=option.position or None)
 
 
 def _create_stream(statement: CreateStream) -> Iterator[Later]:
@@ -104,15 +91,8 @@ def _create_group(statement: CreateGroup) -> Iterator[Later]:
     yield from _options(statement.options)
 
 
-def _member(statement: CommitOffset | CommitOffsets | ShowReadPosition) -> Iterator[Later]:
-    if statement.member is not None:
-        yield Later("MEMBER", _NO_MEMBERS)
-
-
 def _scan(scan: Scan) -> Iterator[Later]:
     position = scan.start + 1
-    if scan.member is not None:
-        yield Later("MEMBER", _NO_MEMBERS, position)
     if scan.wait is not None:
         yield Later("WAIT", _POLL, position)
 
@@ -123,9 +103,6 @@ _PARTS: dict[type[Statement], Callable[..., Iterator[Later]]] = {
     SetStream: _with_options,
     CreateGroup: _create_group,
     SetGroup: _with_options,
-    CommitOffset: _member,
-    CommitOffsets: _member,
-    ShowReadPosition: _member,
 }
 
 

@@ -435,6 +435,8 @@ _OURS: dict[type, Callable[..., None]] = {
     st.ShowPartitions: _by_itself,
     st.ShowGroups: _by_itself,
     st.ShowOffsets: _by_itself,
+    st.ShowMembers: _by_itself,
+    st.LeaveGroup: _by_itself,
     st.ShowReadPosition: _by_itself,
     st.DescribeStream: _by_itself,
     st.CommitOffset: _by_itself,

@@ -1,0 +1,593 @@
+"""Members: the named readers that share a consumer group, and which partition is whose.
+
+The rules that it keeps:
+
+- A read joins; a read or a commit is a heartbeat. Who is not heard from for the group's `session_timeout`
+  is no member any more. That is seen when anybody next touches the group: nothing runs in between.
+- A partition has one owner, and each change of owner gives it a higher epoch. What is committed is held
+  against the epoch under which it was read: who has lost a partition, and who has lost it and got it back,
+  is 40001.
+- Where the assignment (`assignment.py`) takes a partition from a member, he keeps it until he holds
+  nothing there: no read of his is open on it, no transaction of his has read or commits it, and what he
+  was given is committed, or given up by reading again. Leaving and a time-out take all at once.
+- A commit pins its partitions from the check of the epoch until it is written or refused: in between nobody
+  gets them, whatever becomes of the member.
+
+Members are known in memory alone: after a restart there are none, a commit is 40001, and reads join anew.
+Epochs begin at the clock's milliseconds, so that they rise over a restart. Nothing here waits or runs
+DuckDB; the mutex is taken last of all locks. Source: docs/design/engine.md, "Members".
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from .assignment import assign
+from .clock import Clock
+from .errors import InvalidParameterValue, ProgramLimitExceeded, SerializationFailure, WrongState
+from .quoting import literal
+from .read_positions import ReadPosition, ReadPositions
+from .streams import PARTITIONS_MAX, Group
+
+# More than there can be partitions would all be idle; a read of each costs a look at all.
+MEMBERS_MAX = PARTITIONS_MAX
+# A name stands in views and messages; host, process and thread fit well.
+NAME_CHARS_MAX = 256
+
+STABLE, REVOKING, WAITING = "stable", "revoking", "waiting"
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """By what right a partition is committed.
+
+    Args:
+        member: whose it must be; None is a commit without MEMBER, while the group has no members.
+        epoch: since when it must have been his.
+    """
+
+    member: str | None
+    epoch: int = 0
+
+
+@dataclass(slots=True, eq=False)
+class Member:
+    """A live member of a group. The same name that comes back after a time-out is another one.
+
+    Args:
+        user: who read or committed last.
+        epoch: of the group, when the member last got or lost a partition.
+        heard_s: when it was heard from, by the clock that never goes back.
+        given: partition -> last LSN that was given and is not committed, and by which read.
+        open: partition -> how many reads and transactions hold it.
+    """
+
+    name: str
+    user: str
+    epoch: int
+    joined_us: int
+    heard_us: int
+    heard_s: float
+    last_read_us: int = 0
+    last_commit_us: int = 0
+    given: dict[int, tuple[int, int]] = field(default_factory=dict)
+    open: Counter[int] = field(default_factory=Counter)
+
+    def holds(self, partition: int) -> bool:
+        """Whether it has something there that a hand-over would take from it."""
+        return partition in self.given or self.open[partition] > 0
+
+
+@dataclass(slots=True, eq=False)
+class Hold:
+    """A read under way, or what an open transaction has read or commits: these partitions stay.
+
+    Args:
+        epochs: partition -> the epoch under which the member has it.
+        read: the read's number among those of all members.
+    """
+
+    group_id: int
+    member: Member
+    epochs: dict[int, int]
+    read: int
+    ended: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """What is to be committed.
+
+    Args:
+        lsns: partition -> LSN.
+        began: of a read position, partition -> committed LSN from which it was read.
+        claims: by what right, for each partition.
+        hold: what the member holds for it, to be ended.
+    """
+
+    lsns: Mapping[int, int]
+    began: Mapping[int, int]
+    claims: Mapping[int, Claim]
+    hold: Hold | None = None
+
+
+@dataclass(slots=True, eq=False)
+class Pin:
+    """Partitions of a group that nobody else gets until a commit of theirs is over."""
+
+    group_id: int
+    claims: Mapping[int, Claim]
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """A member as the views tell of it; times in microseconds since 1970, 0 for never."""
+
+    name: str
+    user: str
+    epoch: int
+    partitions: tuple[int, ...]
+    state: str
+    joined_us: int
+    heard_us: int
+    last_read_us: int
+    last_commit_us: int
+
+
+@dataclass(slots=True)
+class _Shared:
+    """A group that has, or had, members: `owners` and `epochs` are by partition.
+
+    Args:
+        moving: partition -> the member who is to have it and does not yet.
+        pins: partition -> how many commits of it are under way.
+    """
+
+    group: Group
+    epoch: int
+    owners: list[str | None]
+    epochs: list[int]
+    members: dict[str, Member] = field(default_factory=dict)
+    moving: dict[int, str] = field(default_factory=dict)
+    pins: Counter[int] = field(default_factory=Counter)
+
+    def owned(self, name: str) -> tuple[int, ...]:
+        """The partitions of a member."""
+        return tuple(partition for partition, owner in enumerate(self.owners) if owner == name)
+
+
+class Members:
+    """See the head of the file; safe to use from several threads."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._mutex = threading.Lock()  # guards all below
+        self._groups: dict[int, _Shared] = {}
+        self._positions = ReadPositions()
+        self._changed: list[tuple[int, str]] = []
+        # Told of a member whose partitions change, or are to: its read that waits for events looks again.
+        self.on_change: Callable[[int, str], None] = lambda group_id, name: None
+
+    # Reading.
+
+    def begin_read(
+        self, group: Group, partitions: int, name: str, user: str, wanted: Sequence[int], *, gives: bool
+    ) -> Hold:
+        """A member reads, and is one from now on; its partitions among those that it wants.
+
+        Args:
+            partitions: how many the stream has.
+            gives: whether the read can give events; what an earlier one gave is given up then, as this
+                one gives it again.
+
+        Raises:
+            InvalidParameterValue: 22023, a name that is none. ProgramLimitExceeded: 54000, there are too
+            many members.
+        """
+        _check_name(name)
+        with self._touched(group, partitions) as shared:
+            member = shared.members.get(name) or self._join(shared, name, user)
+            self._heard(member, user)
+            member.last_read_us = member.heard_us
+            if gives:
+                for partition in wanted:
+                    if shared.owners[partition] == name and not member.open[partition]:
+                        member.given.pop(partition, None)
+            self._settle(shared)
+            epochs = {p: shared.epochs[p] for p in wanted if shared.owners[p] == name}
+            return self._open(group.group_id, member, epochs, self._positions.begin())
+
+    def keep(self, hold: Hold, kept: Hold | None) -> Hold:
+        """What a transaction reads or commits it keeps until its own end.
+
+        Args:
+            kept: what it keeps already of this member's; its reads count as one.
+
+        Returns:
+            What it keeps now, to be ended with it.
+        """
+        with self._mutex:
+            if kept is None or kept.member is not hold.member:
+                return self._open(hold.group_id, hold.member, dict(hold.epochs), hold.read)
+            hold.read = kept.read
+            more = hold.epochs.keys() - kept.epochs.keys()
+            kept.epochs.update((partition, hold.epochs[partition]) for partition in more)
+            kept.member.open.update(more)
+            return kept
+
+    def set_position(self, hold: Hold, lsns: Mapping[int, int], began: Mapping[int, int], seeks: int) -> None:
+        """A read has given everything up to `lsns`: the member's read position."""
+        with self._mutex:
+            shared = self._live(hold)
+            if shared is not None:
+                mine = {p: lsn for p, lsn in lsns.items() if shared.epochs[p] == hold.epochs.get(p)}
+                self._positions.set(_key(hold), hold.read, mine, began, seeks)
+                self._gave(hold, mine, began)
+
+    def gave(self, hold: Hold, lsns: Mapping[int, int], began: Mapping[int, int]) -> None:
+        """A read that leaves no position has given events up to `lsns`, or fewer."""
+        with self._mutex:
+            if self._live(hold) is not None:
+                self._gave(hold, {p: lsn for p, lsn in lsns.items() if p in hold.epochs}, began)
+
+    @staticmethod
+    def _gave(hold: Hold, lsns: Mapping[int, int], began: Mapping[int, int]) -> None:
+        for partition, lsn in lsns.items():
+            if lsn > began[partition]:
+                hold.member.given[partition] = (lsn, hold.read)
+
+    def void(self, hold: Hold, reason: str) -> None:
+        """A read leaves its member without a position: it failed, or its transaction was rolled back."""
+        with self._settled(hold.group_id):
+            if self._live(hold) is not None:
+                self._positions.void(_key(hold), reason, hold.read)
+                given = hold.member.given
+                for partition in [p for p, (_, read) in given.items() if read == hold.read]:
+                    del given[partition]
+
+    def end(self, hold: Hold) -> None:
+        """A read is over, its answer taken or given up; or a transaction is. A second time does nothing."""
+        with self._settled(hold.group_id):
+            if not hold.ended:
+                hold.ended = True
+                for partition in hold.epochs:
+                    hold.member.open[partition] -= 1
+                if self._live(hold) is not None:
+                    self._heard(hold.member, hold.member.user)
+
+    # Committing.
+
+    def position(self, group: Group, partitions: int, name: str, seeks: int) -> ReadPosition:
+        """A member's read position.
+
+        Raises:
+            WrongState: 55000, there is none.
+        """
+        with self._touched(group, partitions) as shared:
+            if name not in shared.members:
+                raise WrongState(f'{literal(name)} is not a member of consumer group "{group.name}"')
+            return self._positions.get((group.group_id, name), group.name, seeks).copy()
+
+    def check_none(self, group: Group, partitions: int) -> None:
+        """A commit without MEMBER comes in: only while there are none.
+
+        Raises:
+            WrongState: 55000.
+        """
+        with self._touched(group, partitions) as shared:
+            _check_none(shared)
+
+    def begin_commit(
+        self,
+        group: Group,
+        partitions: int,
+        name: str,
+        user: str,
+        lsns: Mapping[int, int] | None,
+        seeks: int,
+        since: Mapping[int, int],
+    ) -> Commit:
+        """A member's commit comes in; it must have all that it commits.
+
+        Args:
+            lsns: what it gives by number; None is its read position.
+            seeks: how often SEEK has moved the group.
+            since: partition -> the epoch under which the transaction has read it.
+
+        Raises:
+            SerializationFailure: 40001, no such member, or a partition is not its own (any more).
+            WrongState: 55000, nothing has been read.
+        """
+        with self._touched(group, partitions) as shared:
+            member = shared.members.get(name)
+            if member is None:
+                raise _gone(shared, name)
+            self._heard(member, user)
+            began: Mapping[int, int] = {}
+            if lsns is None:
+                position = self._positions.get((group.group_id, name), group.name, seeks)
+                lsns, began = position.lsns, position.began
+            claims = {p: Claim(name, since.get(p, shared.epochs[p])) for p in lsns}
+            for partition, claim in claims.items():
+                _check_claim(shared, partition, claim)
+            epochs = {partition: claim.epoch for partition, claim in claims.items()}
+            hold = self._open(group.group_id, member, epochs, self._positions.begin())
+            return Commit(lsns, began, claims, hold)
+
+    def pin(self, group_id: int, claims: Mapping[int, Claim]) -> Pin:
+        """Hold a commit that is about to be written against who has what now, and keep it so.
+
+        Raises:
+            SerializationFailure: 40001, a partition has been lost since it was read.
+            WrongState: 55000, it is a commit without MEMBER, and the group has got members.
+        """
+        with self._mutex:
+            shared = self._groups.get(group_id)
+            if shared is None:
+                # None have come since the claim was made, or all members are of before a DROP.
+                if any(claim.member is not None for claim in claims.values()):
+                    raise SerializationFailure("the consumer group was dropped meanwhile")
+                return Pin(group_id, {})
+            self._expire(shared)
+            self._settle(shared)
+            for partition, claim in claims.items():
+                if claim.member is None:
+                    _check_none(shared)
+                else:
+                    _check_claim(shared, partition, claim)
+            shared.pins.update(claims.keys())
+            changed = self._take_changed()
+        self._tell(changed)
+        return Pin(group_id, claims)
+
+    def unpin(self, pin: Pin, committed: Mapping[int, int] | None) -> None:
+        """The commit is durable, up to these LSNs, or it was refused (None)."""
+        with self._settled(pin.group_id) as shared:
+            if shared is None:
+                return
+            shared.pins.subtract(pin.claims.keys())
+            for partition, lsn in (committed or {}).items():
+                claim = pin.claims.get(partition)
+                member = None if claim is None else shared.members.get(claim.member or "")
+                if member is None or shared.owners[partition] != member.name:
+                    continue
+                member.last_commit_us = self._clock.now_us()
+                if partition in member.given and member.given[partition][0] <= lsn:
+                    del member.given[partition]
+
+    # Leaving, and groups that end.
+
+    def has(self, group: Group, partitions: int, name: str) -> bool:
+        """Whether it is a member now."""
+        with self._touched(group, partitions) as shared:
+            return name in shared.members
+
+    def remove(self, group_id: int, name: str) -> None:
+        """A member leaves, if it is one: all that it has is free."""
+        with self._settled(group_id) as shared:
+            if shared is not None and name in shared.members:
+                self._remove(shared, name)
+
+    def forget(self, group_ids: Iterable[int]) -> None:
+        """Groups are gone, with their members."""
+        with self._mutex:
+            for group_id in group_ids:
+                shared = self._groups.pop(group_id, None)
+                for name in () if shared is None else shared.members:
+                    self._positions.forget((group_id, name))
+                    self._changed.append((group_id, name))
+            changed = self._take_changed()
+        self._tell(changed)
+
+    # Looking.
+
+    def shown(self, group: Group, partitions: int) -> list[Shown]:
+        """The members of a group, by name."""
+        with self._touched(group, partitions) as shared:
+            return [self._shown(shared, shared.members[name]) for name in sorted(shared.members)]
+
+    def owners(self, group: Group, partitions: int) -> list[str | None]:
+        """Who has each partition of a group."""
+        with self._touched(group, partitions) as shared:
+            return list(shared.owners)
+
+    def next_expiry_s(self, group_id: int) -> float | None:
+        """In how many seconds the first member of a group times out, if none of them is heard from."""
+        with self._mutex:
+            shared = self._groups.get(group_id)
+            if shared is None or not shared.members:
+                return None
+            first = min(member.heard_s for member in shared.members.values())
+            return max(0.0, first + shared.group.session_timeout_ms / 1000 - self._clock.monotonic_s())
+
+    @staticmethod
+    def _shown(shared: _Shared, member: Member) -> Shown:
+        owned = shared.owned(member.name)
+        state = STABLE
+        if any(partition in shared.moving for partition in owned):
+            state = REVOKING
+        elif member.name in shared.moving.values():
+            state = WAITING
+        return Shown(
+            member.name,
+            member.user,
+            member.epoch,
+            owned,
+            state,
+            member.joined_us,
+            member.heard_us,
+            member.last_read_us,
+            member.last_commit_us,
+        )
+
+    # What all of it is made of. Under the mutex.
+
+    @contextmanager
+    def _touched(self, group: Group, partitions: int) -> Iterator[_Shared]:
+        """A group, made if it was not there, without those whose time is out."""
+        changed: set[tuple[int, str]] = set()
+        try:
+            with self._mutex:
+                shared = self._groups.get(group.group_id)
+                if shared is None:
+                    epoch = self._clock.now_us() // 1000
+                    shared = _Shared(group, epoch, [None] * partitions, [epoch] * partitions)
+                    self._groups[group.group_id] = shared
+                shared.group = group
+                self._expire(shared)
+                self._settle(shared)
+                try:
+                    yield shared
+                finally:
+                    self._settle(shared)
+                    changed = self._take_changed()
+        finally:
+            self._tell(changed)
+
+    @contextmanager
+    def _settled(self, group_id: int) -> Iterator[_Shared | None]:
+        """A group, if it is there; what may be handed over afterwards is."""
+        with self._mutex:
+            shared = self._groups.get(group_id)
+            yield shared
+            if shared is not None:
+                self._settle(shared)
+            changed = self._take_changed()
+        self._tell(changed)
+
+    def _live(self, hold: Hold) -> _Shared | None:
+        """The group of a hold, where its member still is one."""
+        shared = self._groups.get(hold.group_id)
+        if shared is None or shared.members.get(hold.member.name) is not hold.member:
+            return None
+        return shared
+
+    def _open(self, group_id: int, member: Member, epochs: dict[int, int], read: int) -> Hold:
+        member.open.update(epochs.keys())
+        return Hold(group_id, member, epochs, read)
+
+    def _join(self, shared: _Shared, name: str, user: str) -> Member:
+        if len(shared.members) >= MEMBERS_MAX:
+            raise ProgramLimitExceeded(
+                f'consumer group "{shared.group.name}" has {MEMBERS_MAX} members, and takes no more',
+                hint="LEAVE CONSUMER GROUP takes a member out; SHOW MEMBERS lists them.",
+            )
+        now_us = self._clock.now_us()
+        member = Member(name, user, shared.epoch, now_us, now_us, self._clock.monotonic_s())
+        shared.members[name] = member
+        self._plan(shared)
+        return member
+
+    def _heard(self, member: Member, user: str) -> None:
+        member.user = user
+        member.heard_us, member.heard_s = self._clock.now_us(), self._clock.monotonic_s()
+
+    def _expire(self, shared: _Shared) -> None:
+        """Take out those that have not been heard from for too long."""
+        limit_s = self._clock.monotonic_s() - shared.group.session_timeout_ms / 1000
+        for name in [name for name, member in shared.members.items() if member.heard_s <= limit_s]:
+            self._remove(shared, name)
+
+    def _remove(self, shared: _Shared, name: str) -> None:
+        del shared.members[name]
+        self._positions.forget((shared.group.group_id, name))
+        self._changed.append((shared.group.group_id, name))
+        for partition in shared.owned(name):
+            shared.owners[partition] = None
+        self._plan(shared)
+
+    @staticmethod
+    def _plan(shared: _Shared) -> None:
+        """Members have come or gone: who is to have what."""
+        owners = {p: owner for p, owner in enumerate(shared.owners) if owner is not None}
+        target = assign(len(shared.owners), owners, shared.members)
+        shared.moving = {p: name for p, name in target.items() if owners.get(p) != name}
+
+    def _settle(self, shared: _Shared) -> None:
+        """Hand over what nobody holds. All that is handed over at once is so under one epoch."""
+        epoch = shared.epoch + 1
+        for partition, name in list(shared.moving.items()):
+            owner = shared.owners[partition]
+            if shared.pins[partition] > 0:
+                continue
+            if owner is not None:
+                member = shared.members[owner]
+                if member.holds(partition):
+                    continue
+                member.epoch = epoch
+                self._positions.lose((shared.group.group_id, owner), partition)
+                self._changed.append((shared.group.group_id, owner))
+            del shared.moving[partition]
+            shared.epoch = epoch
+            shared.owners[partition], shared.epochs[partition] = name, epoch
+            shared.members[name].epoch = epoch
+            self._changed.append((shared.group.group_id, name))
+
+    def _take_changed(self) -> set[tuple[int, str]]:
+        changed, self._changed = set(self._changed), []
+        return changed
+
+    def _tell(self, changed: set[tuple[int, str]]) -> None:
+        """Outside the mutex: who waits may come back at once."""
+        for group_id, name in changed:
+            self.on_change(group_id, name)
+
+
+def _key(hold: Hold) -> tuple[int, str]:
+    return (hold.group_id, hold.member.name)
+
+
+def _check_name(name: str) -> None:
+    """Refuse a name that is none.
+
+    Raises:
+        InvalidParameterValue: 22023.
+    """
+    if not 0 < len(name) <= NAME_CHARS_MAX:
+        raise InvalidParameterValue(
+            f"a member's name must have 1 to {NAME_CHARS_MAX} characters, not {len(name)}"
+        )
+
+
+def _check_none(shared: _Shared) -> None:
+    if shared.members:
+        raise WrongState(
+            f'consumer group "{shared.group.name}" has members, and only they commit',
+            detail=f"It has {len(shared.members)}.",
+            hint="Say MEMBER 'm' in the read and in the commit; SHOW MEMBERS lists them.",
+        )
+
+
+def _check_claim(shared: _Shared, partition: int, claim: Claim) -> None:
+    """A partition must be the claim's, and have been since.
+
+    Raises:
+        SerializationFailure: 40001.
+    """
+    assert claim.member is not None
+    if claim.member not in shared.members:
+        raise _gone(shared, claim.member)
+    owner = shared.owners[partition]
+    if owner == claim.member and shared.epochs[partition] == claim.epoch:
+        return
+    lost = "has lost" if owner == claim.member else "does not own"
+    raise SerializationFailure(
+        f'member {literal(claim.member)} of consumer group "{shared.group.name}" {lost} '
+        f"partition {partition}",
+        detail="Nothing was committed.",
+        hint="Read again: what was not committed comes again, to who has its partition now.",
+    )
+
+
+def _gone(shared: _Shared, name: str) -> SerializationFailure:
+    seconds = shared.group.session_timeout_ms / 1000
+    return SerializationFailure(
+        f'{literal(name)} is not a member of consumer group "{shared.group.name}"',
+        detail=f"A member that is not heard from for {seconds:g} s is none any more, and reads make one. "
+        "Nothing was committed.",
+        hint="Read again with MEMBER: what was not committed comes again, to who has its partition now.",
+    )
