@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 
 import duckdb
 
@@ -21,6 +22,7 @@ from .errors import DucktailError, UndefinedObject
 from .log import EventQuery, Events, event_query
 from .logs import without_values
 from .notifications import Notifications
+from .polls import Polls
 from .publisher import Note
 from .publishing import publish, refill
 from .scan import Scan, ScanRange
@@ -41,7 +43,7 @@ class Buffers:
         cursor: makes a cursor of the engine's own, in UTC.
         damage: stream id -> why its log is not to be read.
         has_fallen: whether DuckDB has given the database up; asks it.
-        notifications: told of what has become readable.
+        notifications, polls: told of what has become readable.
     """
 
     def __init__(
@@ -53,6 +55,7 @@ class Buffers:
         damage: Mapping[int, DucktailError],
         has_fallen: Callable[[], bool],
         notifications: Notifications,
+        polls: Polls,
     ) -> None:
         self.edges_lock = threading.Lock()  # who moves edges, or reads them for buffers anew
         self._catalog = catalog
@@ -62,6 +65,7 @@ class Buffers:
         self._damage = damage
         self._has_fallen = has_fallen
         self._notifications = notifications
+        self._polls = polls
         self._cursor = cursor()  # the publisher's
         self._by_stream: dict[int, StreamBuffer] = {}
 
@@ -145,8 +149,7 @@ class Buffers:
         with self._catalog.mutex:
             streams = [s for s in self._catalog.streams.values() if s.table_id in touched]
             queries = [event_query(self._catalog, stream) for stream in streams]
-        watched = self._notifications.watched()
-        before = {number: self._ends(number) for number in watched if number in self._by_stream}
+        before = {query.stream.stream_id: self._ends(query.stream.stream_id) for query in queries}
         for query in queries:
             stream = query.stream
             later = [n for n in notes if n.last_lsn > stream.created_lsn and stream.table_id in n.tables]
@@ -156,10 +159,22 @@ class Buffers:
                 left += [fill, self.hold] if fill else []
                 self.hold()
         changed = {number: dict(self._ends(number).items() - ends.items()) for number, ends in before.items()}
-        if any(changed.values()):
+        watched = self._notifications.watched()
+        if any(changed[number] for number in watched & changed.keys()):
             # Before the round is said to be published: who reads at once waits for that.
             self._notifications.published(changed)
-        return left
+        return [partial(self._tell_polls, changed), *left]
+
+    def _tell_polls(self, changed: Mapping[int, Mapping[int, int]]) -> None:
+        """Wake those who wait for what has become readable: stream id -> partition -> newest LSN."""
+        for stream_id, ends in changed.items():
+            buffer = self._by_stream.get(stream_id)
+            if buffer is None:
+                continue
+            if buffer.failure is not None:
+                self._polls.look_again(stream_id)
+            elif ends:
+                self._polls.published(stream_id, [p.events for p in buffer.partitions], ends)
 
     def _ends(self, stream_id: int) -> dict[int, int]:
         """The newest LSN of each partition of a stream that has one."""

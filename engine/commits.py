@@ -109,6 +109,8 @@ class Commits:
             tables = {t: (w.first_lsn, w.last_lsn) for t, w in transaction.tables.items()}
             first = transaction.base_lsn + 1
             self.publisher.put(Note(transaction.txid, first, transaction.next_lsn, commit_us, tables))
+        for tell in transaction.after_commit:
+            tell()
 
     def wait_readable(self) -> Waiting[None]:
         """Wait until all that is committed is readable in its streams."""

@@ -6,7 +6,7 @@ each the owner of what it changes:
 - `catalog`: what streams, groups and captured tables there are;
 - `snapshots`, `commits`, `transactions`: who may write, its numbers, its COMMIT; `topics`: who publishes;
 - `offsets`: committed LSNs; `publisher`, `buffers`: events that are readable; `retention`: those that go;
-- `members`: who shares a group; `sessions`: who is there.
+- `members`: who shares a group; `polls`: who waits for events; `sessions`: who is there.
 
 All that is made from the file is made in `_stand`, anew with each instance of DuckDB's: at the open, and
 again where DuckDB has given its instance up (`storage/reopening.py`). No DuckDB call is made under
@@ -34,6 +34,7 @@ from .live import LastRead, live_rows
 from .members import Members
 from .notifications import Notifications
 from .offsets import Offsets
+from .polls import Polls
 from .publisher import Publisher
 from .retention import Retention
 from .rights_changes import read_rights
@@ -73,6 +74,8 @@ class Database:
         self.spill = SpillSpace(file.path, settings.spool_bytes_max)
         self.last_reads: dict[tuple[int, int], LastRead] = {}  # by group id and partition
         self.members = Members(clock)
+        self.polls = Polls(settings.long_polls_max)
+        self.members.on_change = self.polls.member_changed
         self.generation = 0
         self.side: SideFile | None = None
         self._stands = False
@@ -129,6 +132,7 @@ class Database:
         if self._closed:
             return
         self._closed = True
+        self.polls.close()
         self._reopener.close()
         self._end_threads()
         self._file.close()
@@ -160,11 +164,13 @@ class Database:
             self.damage,
             self.has_fallen,
             self.notifications,
+            self.polls,
         )
         self.buffers.refill(counters.lsn)
         retention_cursor = utc_cursor()
         self.offsets = Offsets(utc_cursor(), clock, self._offsets_written, seeks)
-        self.publisher = Publisher(self.buffers.publish, counters.lsn)
+        self.publisher = Publisher(self.buffers.publish, counters.lsn, self.polls.is_awaited)
+        self.polls.hurry = self.publisher.hurry
         self.snapshots = Snapshots(catalog)
         self.commits = Commits(
             catalog,

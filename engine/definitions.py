@@ -482,6 +482,7 @@ def _drop_locked(
             group_ids = [group.group_id for group in groups]
             database.offsets.drop_groups(group_ids, tombstone)
             database.members.forget(group_ids)
+        database.polls.stream_dropped(stream)
 
     run_numbered(database, session_id, cursor, statements, show, changes)
 

@@ -122,6 +122,7 @@ def drop_group(database: Database, transaction: Transaction, group: Group) -> No
         database.members.forget([group.group_id])
 
     transaction.on_commit.append(forget)
+    transaction.after_commit.append(lambda: database.polls.group_dropped(group))
 
 
 def set_group(database: Database, transaction: Transaction, group: Group, changed: Group) -> None:
@@ -216,3 +217,5 @@ def seek(
         done(database.offsets.seeked(group.group_id))
 
     transaction.on_commit.append(count)
+    # Who waits for events of the group counts from elsewhere now.
+    transaction.after_commit.append(lambda: database.polls.look_again(group.stream_id, group.group_id))

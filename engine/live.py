@@ -22,6 +22,7 @@ from .clock import Clock
 from .log import EVENT_NAMES, event_query, shown_name
 from .members import Members
 from .offsets import Offsets, Position
+from .polls import Polls
 from .rights import Rights, bookmark_item, group_item, relation
 from .sessions import Sessions
 from .settings import ShownSetting, told_everybody
@@ -56,6 +57,7 @@ class LiveSource(Protocol):
     last_reads: dict[tuple[int, int], LastRead]
     members: Members
     sessions: Sessions
+    polls: Polls
     transactions: Transactions
     shown_settings: tuple[ShownSetting, ...]
     clock: Clock
@@ -182,7 +184,19 @@ def lag_events(
     before = partition.position_after(lsn)
     if before is not None:
         return partition.events - before
-    return int(_ask_log(database, stream, number, partition, lsn, "count(*)"))
+    return int(_ask_log(database, stream, number, lsn, partition.last_lsn, "count(*)"))
+
+
+def position_of(
+    database: LiveSource, stream: Stream, number: int, buffer: StreamBuffer, lsn: int
+) -> int:
+    """How many of a partition's events are at or before `lsn`: exact, from the log where it must be."""
+    partition = buffer.partitions[number]
+    with buffer.mutex:
+        before, events, last_lsn = partition.position_after(lsn), partition.events, partition.last_lsn
+    if before is not None:
+        return before
+    return events - int(_ask_log(database, stream, number, lsn, last_lsn, "count(*)"))
 
 
 def _oldest_unread_s(
@@ -195,7 +209,8 @@ def _oldest_unread_s(
         assert text is not None
         committed_us = datetime.fromisoformat(text.decode()).timestamp() * 1_000_000
     else:
-        committed_us = float(_ask_log(database, stream, number, partition, lsn, "epoch_us(min(commit_time))"))
+        oldest = "epoch_us(min(commit_time))"
+        committed_us = float(_ask_log(database, stream, number, lsn, partition.last_lsn, oldest))
     return max(0.0, (database.clock.now_us() - committed_us) / 1_000_000)
 
 
@@ -203,12 +218,12 @@ def _ask_log(
     database: LiveSource,
     stream: Stream,
     number: int,
-    partition: PartitionBuffer,
     lsn: int,
+    last_lsn: int,
     aggregate: str,
 ) -> int:
-    """One aggregate over a partition's events after `lsn`, from the log."""
-    where = f"lsn > {lsn} AND lsn <= {partition.last_lsn}"
+    """One aggregate over a partition's events after `lsn`, up to the last one, from the log."""
+    where = f"lsn > {lsn} AND lsn <= {last_lsn}"
     sql = event_query(database.catalog, stream).sql(where, "false")
     cursor = database.cursor(utc=True)
     try:
@@ -358,6 +373,7 @@ def sessions(database: LiveSource) -> Iterator[Row]:
     """ducktail.sessions."""
     writer_lock = database.transactions.writer_lock
     holder, waiting = writer_lock.holder(), writer_lock.waiting()
+    polling = database.polls.sessions()
     for entry in database.sessions.entries():
         lock = "holds" if entry.session_id == holder else None
         yield {
@@ -368,6 +384,7 @@ def sessions(database: LiveSource) -> Iterator[Row]:
             "transaction_started_at": _time(entry.transaction_us),
             "state_changed_at": _time(entry.since_us),
             "writer_lock": "waits" if entry.session_id in waiting else lock,
+            "waits_for": "events" if entry.session_id in polling else None,
         }
 
 

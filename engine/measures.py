@@ -17,6 +17,7 @@ from .buffers import Buffers
 from .commits import Commits
 from .errors import DucktailError
 from .offsets import Offsets
+from .polls import Polls
 from .retention import Retention
 from .sessions import Sessions, Watchdog
 from .settings import Settings
@@ -31,6 +32,7 @@ class Measured(Protocol):
     buffers: Buffers
     commits: Commits
     offsets: Offsets
+    polls: Polls
     retention: Retention
     sessions: Sessions
     settings: Settings
@@ -78,6 +80,8 @@ class Measures:
     last_lsn: int
     lock_waits: int
     lock_waiting: int
+    long_polls: int
+    long_polls_woken: int
     buffer_bytes: int
     buffer_bytes_max: int
     wal_bytes: int
@@ -97,6 +101,8 @@ def measure(database: Measured) -> Measures:
         last_lsn=database.commits.last_lsn,
         lock_waits=lock.waits,
         lock_waiting=lock.waiting_count,
+        long_polls=database.polls.count,
+        long_polls_woken=database.polls.woken.value,
         buffer_bytes=sum(stream.buffer_bytes for stream in streams),
         buffer_bytes_max=database.settings.buffer_bytes_total,
         wal_bytes=database.watchdog.wal_bytes,

@@ -5,7 +5,8 @@ only leaves a note here. All notes that have come since the last time are taken 
 a stream gives their events, each row is encoded once, and the buffers get them together. A read
 waits until what was committed before it began is published (`wait_for`). While nobody waits, small
 commits are left to gather for a moment: a round costs some milliseconds of DuckDB's planning,
-whatever is in it, and a writer of single rows would share its cores with a round a row.
+whatever is in it, and a writer of single rows would share its cores with a round a row. What touches
+a table whose events a long poll waits for is published at once.
 
 A publish that fails loses nothing: the stream's buffers are made again from the log, and where
 that fails too its readers get the error until it works. Source: docs/design/engine.md.
@@ -54,10 +55,20 @@ class Publisher:
     """Runs `publish(notes)` on its own thread for each round of notes, in commit order.
 
     What `publish` returns is run when the round has become readable.
+
+    Args:
+        is_awaited: whether somebody waits for the events of a table.
     """
 
-    def __init__(self, publish: Callable[[list[Note]], Sequence[Callable[[], None]]], last_lsn: int) -> None:
+    def __init__(
+        self,
+        publish: Callable[[list[Note]], Sequence[Callable[[], None]]],
+        last_lsn: int,
+        is_awaited: Callable[[int], bool],
+    ) -> None:
         self._publish = publish
+        self._is_awaited = is_awaited
+        self._hurried = False  # one of the notes is of a table that is awaited
         self._condition = threading.Condition()
         self._notes: deque[Note] = deque()
         self._waiters: deque[tuple[int, Future[None]]] = deque()
@@ -72,7 +83,21 @@ class Publisher:
             while len(self._notes) >= NOTES_MAX and not self._closing:
                 self._condition.wait()
             self._notes.append(note)
+            self._hurried = self._hurried or any(map(self._is_awaited, note.tables))
             if len(self._notes) == 1 or self._is_wanted():
+                self._condition.notify_all()
+
+    @property
+    def published_lsn(self) -> int:
+        """Every event up to here is readable."""
+        with self._condition:
+            return self._published_lsn
+
+    def hurry(self, table_id: int) -> None:
+        """Somebody waits for the events of a table: what there is of it is published now."""
+        with self._condition:
+            if not self._hurried and any(table_id in note.tables for note in self._notes):
+                self._hurried = True
                 self._condition.notify_all()
 
     def wait_for(self, lsn: int) -> Future[None] | None:
@@ -108,6 +133,7 @@ class Publisher:
                 self._condition.wait_for(self._is_wanted, LINGER_S)
                 size = min(NOTES_A_ROUND, len(self._notes))
                 notes = [self._notes.popleft() for _ in range(size)]
+                self._hurried = self._hurried and bool(self._notes)
                 self._condition.notify_all()
             later: Sequence[Callable[[], None]] = ()
             try:
@@ -120,7 +146,7 @@ class Publisher:
 
     def _is_wanted(self) -> bool:
         """Whether the round is not to wait for more commits. Under the condition."""
-        if self._waiters or self._closing:
+        if self._waiters or self._closing or self._hurried:
             return True
         return self._notes[-1].last_lsn - self._published_lsn >= LINGER_LSNS
 

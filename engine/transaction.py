@@ -59,6 +59,8 @@ class Transaction:
         pins: of the commits that are being written.
         leaving: group ids and members that leave when it commits.
         indexes_changed: it has made or dropped an index, which only it sees so far.
+        on_commit: what else memory makes of it; under the catalog's mutex.
+        after_commit: who is told, once memory has all of it.
         txid, base_lsn: set when it gets the writer lock: its events are base_lsn + 1, + 2, ...
     """
 
@@ -85,6 +87,7 @@ class Transaction:
     locked_groups: set[int] = field(default_factory=set)
     producers: dict[tuple[int, str], int] = field(default_factory=dict)
     on_commit: list[Callable[[], None]] = field(default_factory=list)
+    after_commit: list[Callable[[], None]] = field(default_factory=list)
     rights_changes: list[Callable[[Rights], Rights]] = field(default_factory=list)
     defines: bool = False
     indexes_changed: bool = False

@@ -47,6 +47,8 @@ class Context(Protocol):
     positions: Positions
     prepared: dict[str, Statement]
     portals: Portals
+    # Up to where everything was readable when the WAIT of the present statement ended; None without one.
+    waited_through: int | None
     listening: Listening
 
     @property

@@ -20,6 +20,7 @@ from . import (
     group_statements,
     listen_statements,
     offset_statements,
+    polling,
     prepared,
     read_only,
     scans,
@@ -344,12 +345,29 @@ def _files_checked(runner: Runner) -> Runner:
     return run
 
 
+def _waiting(runner: Runner) -> Runner:
+    """The runner, behind the wait for events that the statement asks for."""
+
+    def run(session: Context, statement: Statement, parameters: tuple[object, ...]) -> Waiting[Result]:
+        if not statement.waits:
+            return (yield from runner(session, statement, parameters))
+        session.waited_through = yield from polling.wait(session, statement, parameters)
+        try:
+            # Meanwhile somebody may have taken its right away.
+            permission.check(session, statement, parameters)
+            return (yield from runner(session, statement, parameters))
+        finally:
+            session.waited_through = None
+
+    return run
+
+
 RUNNERS: dict[Kind, Runner] = {
     Kind.EMPTY: _empty,
     Kind.OURS: _run_ours,
-    Kind.READ: _files_checked(_with_scans(staged.run_read, scans.run_query)),
-    Kind.DML: _files_checked(_with_scans(staged.run_write, scans.run_write)),
-    Kind.DDL: owning(_files_checked(_with_scans(staged.run_definition, scans.run_definition))),
+    Kind.READ: _files_checked(_with_scans(staged.run_read, _waiting(scans.run_query))),
+    Kind.DML: _files_checked(_with_scans(staged.run_write, _waiting(scans.run_write))),
+    Kind.DDL: owning(_files_checked(_with_scans(staged.run_definition, _waiting(scans.run_definition)))),
     Kind.TRANSACTION: transaction_statements.run,
     Kind.SETTING: settings_statements.run,
     Kind.EXPLAIN: _files_checked(prepared.explain),
@@ -365,7 +383,7 @@ def _permitted(runner: Runner) -> Runner:
     """The runner, behind a look at what its session may do."""
 
     def run(session: Context, statement: Statement, parameters: tuple[object, ...]) -> Waiting[Result]:
-        permission.check(session, statement, parameters)
+        permission.check(session, statement, parameters, permission.How(runs=not statement.waits))
         read_only.check(session, statement)
         return (yield from runner(session, statement, parameters))
 
@@ -376,4 +394,4 @@ def _permitted(runner: Runner) -> Runner:
 INNER = {kind: _permitted(runner) for kind, runner in RUNNERS.items()}
 RUNNERS[Kind.EXECUTE] = prepared.execute_with(INNER)
 RUNNERS[Kind.CURSOR] = cursor_statements.run_with(INNER)
-RUNNERS[Kind.COPY] = _files_checked(copying.run_with(INNER, scans.run_copy))
+RUNNERS[Kind.COPY] = _files_checked(copying.run_with(INNER, _waiting(scans.run_copy)))

@@ -60,6 +60,8 @@ def within_times(
         if fact.operator in ("=", ">", ">="):
             low = max(low, last_lsn_before(session.database, at_us) + 1)
         if fact.operator in ("=", "<", "<="):
+            if at_us >= session.database.commits.now_us():
+                continue  # What is still to come may pass.
             bound = last_lsn_before(session.database, at_us + 1)
             high = bound if high is None else min(high, bound)
     return replace(narrowed, from_lsn=low, to_lsn=high)

@@ -1,8 +1,9 @@
 """Opening a stream scan: whose events, from where in each partition, up to where.
 
 A scan's end is fixed when it opens. Outside a transaction it is the last LSN committed by then (and
-the scan waits until that is readable); inside, it is the last one in the transaction's own MVCC
-snapshot, read from `commits` on the session's cursor, so that the stream agrees with the tables.
+the scan waits until that is readable), or what was readable when a WAIT ended; inside, it is the last
+one in the transaction's own MVCC snapshot, read from `commits` on the session's cursor, so that the
+stream agrees with the tables.
 Source: docs/sql.md, "Reading".
 """
 
@@ -84,12 +85,9 @@ def open_scan(
         UndefinedObject: 42704, no such group. InvalidParameterValue: 22023, no such
         partition. Gap: 72000, what it begins with has been trimmed.
     """
-    group = None
-    if wanted.group is not None:
-        name = text(wanted.group, parameters)
-        group = session.access.group(stream, name, session.block.transaction)
+    group = group_of(session, stream, wanted, parameters)
     through_lsn = yield from _end_lsn(session)
-    partitions = _partitions(stream, wanted, parameters, pruning)
+    partitions = partitions_of(stream, wanted, parameters, pruning)
     hold = None
     if group is not None and wanted.member is not None:
         member = text(wanted.member, parameters)
@@ -131,32 +129,12 @@ def _opened(
     session: Context, stream: Stream, wanted: st.Scan, parameters: Values, pruning: Pruning, begun: _Begun
 ) -> Opened:
     """The scan of these partitions."""
-    group, hold, partitions = begun.group, begun.hold, begun.partitions
-    committed: dict[int, int] = {}
-    # Before the committed LSNs are looked up: a SEEK in between makes the position void, not wrong.
-    seeks = 0 if group is None else session.database.offsets.seeks(group.group_id)
-    from_start: frozenset[int] = frozenset()
-    if wanted.after is not None:
-        after = _after(stream, wanted.after, parameters, partitions)
-        for lsn in after.values():
-            check_no_hole(session.database, lsn)
-        # AFTER 0 is what is retained; a map is exact in each partition that it names.
-        from_start = frozenset(partition for partition, lsn in after.items() if lsn == 0)
-    elif group is not None:
-        standing = committed_lsns(session, stream, group)
-        after = committed = {partition: standing[partition] for partition in partitions}
-    else:
-        after, from_start = dict.fromkeys(partitions, 0), frozenset(partitions)
-    bounds = ScanRange(
-        after,
-        begun.through_lsn,
-        from_start,
-        pruning.from_lsn,
-        pruning.to_lsn,
-        _passed(session, group, committed),
-        None if group is None else group.name,
+    group, hold = begun.group, begun.hold
+    begins = beginning(
+        session, stream, wanted, parameters, pruning, group, begun.partitions, begun.through_lsn
     )
-    if group is not None and wanted.after is None and group.on_gap == "earliest":
+    bounds, committed, seeks = begins.bounds, begins.committed, begins.seeks
+    if begins.past_gaps:
         bounds = _over_gaps(session, stream, bounds)
     changes = wanted.envelope != "json"
     first = session.database.buffers.scan(stream, bounds, changes=changes)
@@ -179,6 +157,61 @@ def _opened(
             session.positions.void(reader, "the latest read of the group began elsewhere, with AFTER")
             reader = None
     return Opened(stream, bounds, committed, first.ends, first, reader, hold, changes)
+
+
+@dataclass(frozen=True, slots=True)
+class Beginning:
+    """Where a scan begins; nothing is noted of it yet.
+
+    Args:
+        committed: as of Opened.
+        seeks: how often SEEK has moved the group.
+        past_gaps: it goes on behind what has been trimmed, instead of failing.
+    """
+
+    bounds: ScanRange
+    committed: Mapping[int, int]
+    seeks: int
+    past_gaps: bool
+
+
+def beginning(
+    session: Context,
+    stream: Stream,
+    wanted: st.Scan,
+    parameters: Values,
+    pruning: Pruning,
+    group: Group | None,
+    partitions: list[int],
+    through_lsn: int,
+) -> Beginning:
+    """Where a scan of these partitions begins now, by its group's committed LSNs or its AFTER."""
+    committed: dict[int, int] = {}
+    # Before the committed LSNs are looked up: a SEEK in between makes the position void, not wrong.
+    seeks = 0 if group is None else session.database.offsets.seeks(group.group_id)
+    from_start: frozenset[int] = frozenset()
+    if wanted.after is not None:
+        after = _after(stream, wanted.after, parameters, partitions)
+        for lsn in after.values():
+            check_no_hole(session.database, lsn)
+        # AFTER 0 is what is retained; a map is exact in each partition that it names.
+        from_start = frozenset(partition for partition, lsn in after.items() if lsn == 0)
+    elif group is not None:
+        standing = committed_lsns(session, stream, group)
+        after = committed = {partition: standing[partition] for partition in partitions}
+    else:
+        after, from_start = dict.fromkeys(partitions, 0), frozenset(partitions)
+    bounds = ScanRange(
+        after,
+        through_lsn,
+        from_start,
+        pruning.from_lsn,
+        pruning.to_lsn,
+        _passed(session, group, committed),
+        None if group is None else group.name,
+    )
+    past_gaps = group is not None and wanted.after is None and group.on_gap == "earliest"
+    return Beginning(bounds, committed, seeks, past_gaps)
 
 
 def _passed(session: Context, group: Group | None, committed: Mapping[int, int]) -> dict[int, int]:
@@ -214,13 +247,32 @@ def _end_lsn(session: Context) -> Waiting[int]:
         transaction = session.block.touched()
         row = ask(transaction.cursor, "SELECT coalesce(max(last_lsn), 0) FROM ducktail.commits")
         through_lsn = int(row[0])
+    elif session.waited_through is not None:
+        # What it waited for is there; what was committed since may still be on its way.
+        return session.waited_through
     else:
         through_lsn = session.database.commits.last_lsn
     yield from session.database.publisher.wait_published(through_lsn)
     return through_lsn
 
 
-def _partitions(stream: Stream, wanted: st.Scan, parameters: Values, pruning: Pruning) -> list[int]:
+def group_of(session: Context, stream: Stream, wanted: st.Scan, parameters: Values) -> Group | None:
+    """The group as which a scan reads, if it does.
+
+    Raises:
+        UndefinedObject: 42704, there is none.
+    """
+    if wanted.group is None:
+        return None
+    return session.access.group(stream, text(wanted.group, parameters), session.block.transaction)
+
+
+def partitions_of(stream: Stream, wanted: st.Scan, parameters: Values, pruning: Pruning) -> list[int]:
+    """The partitions that a scan names, and WHERE leaves.
+
+    Raises:
+        InvalidParameterValue: 22023, there is no such one.
+    """
     if wanted.partitions is None:
         chosen = set(range(stream.partitions))
     else:

@@ -123,12 +123,16 @@ def _kept_shapes(session: Context, statement: Statement, query: Query) -> tuple[
     return kept
 
 
-def _shapes(session: Context, statement: Statement, query: Query, parameters: Values) -> list[Shape]:
+def bound_shapes(
+    session: Context, statement: Statement, query: Query, parameters: Values
+) -> list[Shape]:
+    """The shape of each scan, with these parameters."""
     unlimited(query)
     return [shape.bound(found, parameters) for found in _kept_shapes(session, statement, query)]
 
 
-def _stream(session: Context, found: Shape) -> Stream:
+def stream_of(session: Context, found: Shape) -> Stream:
+    """The stream that a shape's scan names."""
     return session.names.stream(found.scan.stream.parts, found.scan.stream.position)
 
 
@@ -158,6 +162,8 @@ def is_inline(session: Context, statement: Statement, query: Query) -> bool:
         return False
     if query.transactions is not None:
         return False  # Where the last of them ends may have to be looked up.
+    if query.scans[0].wait_for is not None:
+        return False  # How many events there are already may have to be asked of the log.
     if query.scans[0].envelope != "json" and session.names.find_stream(query.scans[0].stream.parts) is None:
         return False
     return _kept_shapes(session, statement, query)[0].plain is not None
@@ -172,9 +178,9 @@ def run_query(session: Context, statement: Statement, parameters: Values) -> Wai
             "a query that reads a stream cannot write in a common table expression",
             hint="Write the statements one after the other, in one transaction.",
         )
-    shapes = _shapes(session, statement, query, parameters)
+    shapes = bound_shapes(session, statement, query, parameters)
     if len(shapes) == 1 and _may_be_plain(session, shapes[0]):
-        stream = _stream(session, shapes[0])
+        stream = stream_of(session, shapes[0])
         narrowed = pruning(shapes[0].facts, stream.partitions, parameters)
         if narrowed is not None:
             plain = yield from _run_plain(session, shapes[0], stream, narrowed, parameters)
@@ -472,7 +478,7 @@ def _prepare(session: Context, query: Query, shapes: Sequence[Shape], parameters
 def _open_all(session: Context, reading: Reading, shapes: Sequence[Shape]) -> Waiting[None]:
     parameters = reading.parameters
     for found in shapes:
-        stream = _stream(session, found)
+        stream = stream_of(session, found)
         narrowed = pruning(found.facts, stream.partitions, parameters)
         opened = yield from _open(session, found, stream, narrowed, parameters)
         name = f"__ducktail_scan_{next(_numbers)}"
@@ -554,7 +560,7 @@ def _writing(write: Writer) -> Runner:
     def run(session: Context, statement: Statement, parameters: Values) -> Waiting[Result]:
         query = statement.node
         assert isinstance(query, Query)
-        shapes = _shapes(session, statement, query, parameters)
+        shapes = bound_shapes(session, statement, query, parameters)
         reading = yield from _prepare(session, query, shapes, parameters)
         try:
             reading.read_units(session)

@@ -108,6 +108,7 @@ class Session:
         self.prepared: dict[str, Statement] = {}
         self.portals = Portals(bounds.portals_max, database.clock.now_us)
         self.listening = Listening(database.notifications, self._overrun)
+        self.waited_through: int | None = None
         self.on_ended: Callable[[DucktailError], None] | None = None
         self._statements: dict[tuple[str, tuple[int, ...], int], Statement] = {}
         self._dresses: list[Callable[[Session], None]] = []
@@ -237,7 +238,8 @@ class Session:
             self.cursors.settle()
         self._catch_up()
         with told_at(statement.published):
-            permission.check(self, statement, parameters)
+            # Of what waits first it is asked again when it has waited (polling.py).
+            permission.check(self, statement, parameters, permission.How(runs=not statement.waits))
             read_only.check(self, statement)
             result: Result = yield from RUNNERS[kind](self, statement, tuple(parameters))
         if not result.ended and result.columns is not None:

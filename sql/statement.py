@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from ..engine.errors import NotSupported
 from ..engine.values.pgtypes import pg_type
+from .language.parse import Query
 from .language.publishing import Published
 from .results import Result, ResultColumn
 from .text.classified import Classified
@@ -80,6 +81,11 @@ class Statement:
     def empty(self) -> bool:
         """Whether there is nothing in it but comments."""
         return not self.classified.tokens
+
+    @property
+    def waits(self) -> bool:
+        """Whether it may have to wait for events before it begins."""
+        return isinstance(self.node, Query) and any(scan.wait is not None for scan in self.node.scans)
 
     @property
     def parameter_types(self) -> tuple[str, ...]:

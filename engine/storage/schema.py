@@ -204,6 +204,7 @@ LIVE_VIEWS: dict[str, tuple[tuple[str, str], ...]] = {
         ("transaction_started_at", "TIMESTAMP WITH TIME ZONE"),
         ("state_changed_at", "TIMESTAMP WITH TIME ZONE"),
         ("writer_lock", "VARCHAR"),
+        ("waits_for", "VARCHAR"),
     ),
     "settings": (
         ("name", "VARCHAR"),

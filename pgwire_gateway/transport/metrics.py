@@ -106,6 +106,10 @@ def _database(measures: Measures) -> Iterator[Metric]:
     waits.add_metric([], measures.lock_waits)
     yield waits
     yield _gauge("writer_lock_waiting", "Writers that wait now.", measures.lock_waiting)
+    yield _gauge("long_polls", "Reads that wait for events now.", measures.long_polls)
+    woken = _counter("long_polls_woken", "How often events made such a read look.")
+    woken.add_metric([], measures.long_polls_woken)
+    yield woken
     yield _gauge("buffer_bytes", "What the buffers of all streams hold.", measures.buffer_bytes)
     yield _gauge("buffer_bytes_max", "What they may hold.", measures.buffer_bytes_max)
     yield _gauge("wal_bytes", "Size of DuckDB's write-ahead log at the last look.", measures.wal_bytes)

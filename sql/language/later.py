@@ -21,7 +21,6 @@ from .statements import (
     Park,
     Release,
     ResyncStream,
-    Scan,
     SetGroup,
     SetStream,
     ShowChanges,
@@ -46,7 +45,6 @@ class Later:
     position: int | None = None
 
 
-_POLL = "Poll: read, and read again after a while when there was nothing."
 
 # Statements that are later as a whole.
 _STATEMENTS: dict[type[Statement], Later] = {
@@ -91,12 +89,6 @@ def _create_group(statement: CreateGroup) -> Iterator[Later]:
     yield from _options(statement.options)
 
 
-def _scan(scan: Scan) -> Iterator[Later]:
-    position = scan.start + 1
-    if scan.wait is not None:
-        yield Later("WAIT", _POLL, position)
-
-
 _PARTS: dict[type[Statement], Callable[..., Iterator[Later]]] = {
     CreateStream: _create_stream,
     CreateTopic: _with_options,
@@ -109,8 +101,6 @@ _PARTS: dict[type[Statement], Callable[..., Iterator[Later]]] = {
 def later_parts(parsed: Statement | Query) -> Iterator[Later]:
     """All that a statement or query has of what is not supported yet."""
     if isinstance(parsed, Query):
-        for scan in parsed.scans:
-            yield from _scan(scan)
         return
     whole = _STATEMENTS.get(type(parsed))
     if whole is not None:

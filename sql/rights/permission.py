@@ -95,7 +95,8 @@ def check(session: Context, statement: Statement, parameters: Values, how: How =
         raise InsufficientPrivilege(f"permission denied for {statement.classified.verb}", hint=_SUPERUSERS)
     if rule is _nothing:
         return
-    if session.block.whole:
+    if session.block.whole and (how.runs or not statement.waits):
+        # What waits for events takes its snapshot when it has waited.
         session.block.touched()
     session.cursors.settle()
     tell(session)

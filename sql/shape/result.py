@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from sqlglot import exp
 
 from ..language.parse import Query
@@ -15,6 +17,11 @@ from .way import Level, Way
 
 def result_of(query: Query, scan: Scan, way: Way) -> Shape:
     """The shape of a scan whose way is known."""
+    found = _result_of(query, scan, way)
+    return replace(found, empty=True) if way.unchanged else found
+
+
+def _result_of(query: Query, scan: Scan, way: Way) -> Shape:
     plain = None if query.copy or query.explain else _plain(way)
     facts, limits = tuple(way.facts), tuple(way.limits)
     if scan.group is None or scan.after is not None or query.explain or way.unchanged:

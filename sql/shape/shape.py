@@ -90,5 +90,7 @@ def bound(shape: Shape, values: Sequence[object]) -> Shape:
         if isinstance(limit, Parameter) and limit.index <= len(values):
             value = values[limit.index - 1]
             if isinstance(value, int | str) and str(value).strip() == "0":
-                return replace(shape, kind=Kind.UNCHANGED, reason="", edits=(), unit=None, cuts=())
+                return replace(
+                    shape, kind=Kind.UNCHANGED, reason="", edits=(), unit=None, cuts=(), empty=True
+                )
     return shape

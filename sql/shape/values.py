@@ -92,6 +92,7 @@ class Shape:
         cuts: for ENVELOPE CHANGES: the LIMIT clauses that would part an update.
         transactions: how many transactions the scan gives at most; None without that bound.
         misplaced: why LIMIT n TRANSACTIONS, which the query has, does not bound the scan.
+        empty: nothing of the scan is read: a filter is constant false, or a LIMIT is 0.
     """
 
     scan: Scan
@@ -105,6 +106,7 @@ class Shape:
     cuts: tuple[Cut, ...] = ()
     transactions: Number | None = None
     misplaced: str = ""
+    empty: bool = False
 
     def __post_init__(self) -> None:
         assert bool(self.reason) == (self.kind is Kind.NONE)

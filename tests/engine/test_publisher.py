@@ -21,7 +21,8 @@ class Rounds:
     def __init__(self) -> None:
         self.txids: list[list[int]] = []
         self.begun = threading.Semaphore(0)
-        self.publisher = Publisher(self._publish, 0)
+        self.awaited: set[int] = set()
+        self.publisher = Publisher(self._publish, 0, self.awaited.__contains__)
         self.lsn = 0
 
     def _publish(self, notes: list[Note]) -> list[object]:

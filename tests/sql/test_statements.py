@@ -303,7 +303,6 @@ LATER = [
     "SHOW CREATE STREAM s",
     "CREATE CONSUMER GROUP g ON s START SNAPSHOT",
     "CREATE CONSUMER GROUP g ON s WITH (on_gap = 'snapshot')",
-    "SELECT * FROM STREAM s WAIT '5 s'",
 ]
 
 
@@ -321,6 +320,7 @@ def test_later_things_are_refused_and_say_so(text: str) -> None:
         "COMMIT OFFSETS ON s CONSUMER GROUP g",
         "SELECT * FROM STREAM s PARTITION 1 CONSUMER GROUP g AFTER 3 LIMIT 5",
         "SELECT * FROM STREAM s ENVELOPE JSON",
+        "SELECT * FROM STREAM s WAIT '5 s' FOR 10",
     ],
 )
 def test_what_is_there_is_not_refused(text: str) -> None:

@@ -1,0 +1,212 @@
+"""Long polls: readers that wait for events which are still to come.
+
+A poll says of which stream, from which place on in each partition, and how many events end it; whoever
+reads waits for its future and holds nothing else: no thread, no cursor, no lock. The publisher tells
+which partitions have got events once these are readable, and only the polls of those partitions are
+looked at, by counts that are in memory: a poll costs no query while it waits.
+
+A poll is armed (`arm`) before its reader looks at what there is, so that an event comes either before the
+look or wakes the poll. What ends a poll with an error (its stream or group is dropped, the database
+closes) is the future's exception. Source: docs/design/engine.md, "Long polls".
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter, defaultdict
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from concurrent.futures import Future, InvalidStateError
+from dataclasses import dataclass, field
+
+from .errors import AdminShutdown, DucktailError, ProgramLimitExceeded, UndefinedObject
+from .streams import Group, Stream
+from .tally import Tally
+
+
+@dataclass(slots=True, eq=False)
+class Poll:
+    """One reader that waits.
+
+    Args:
+        session_id: whose it is.
+        stream: what it reads.
+        group_id, member: as which member of which group it reads.
+        events: how many events end it.
+        after: partition -> how many of its events, over its whole life, are before those that count.
+        future: done where the reader is to look again; with an error where it ends.
+    """
+
+    session_id: int
+    stream: Stream
+    group_id: int | None = None
+    member: str | None = None
+    events: int = 1
+    after: Mapping[int, int] = field(default_factory=dict)
+    future: Future[None] = field(default_factory=Future)
+
+    def is_met(self, counts: Sequence[int]) -> bool:
+        """Whether enough events are there; `counts` are those of each partition of the stream."""
+        found = 0
+        for partition, before in self.after.items():
+            found += max(0, counts[partition] - before)
+            if found >= self.events:
+                return True
+        return False
+
+
+class Polls:
+    """The polls of a database; safe to use from several threads.
+
+    Args:
+        polls_max: how many there may be at once.
+        hurry: told a table's number when somebody begins to wait for its events.
+    """
+
+    def __init__(self, polls_max: int) -> None:
+        self._polls_max = polls_max
+        self._mutex = threading.Lock()
+        self._polls: set[Poll] = set()
+        self._of_partition: defaultdict[tuple[int, int], set[Poll]] = defaultdict(set)
+        self._of_table: Counter[int] = Counter()
+        self._closed: DucktailError | None = None
+        self.hurry: Callable[[int], None] = lambda table_id: None
+        self.woken = Tally()
+
+    @property
+    def count(self) -> int:
+        """How many wait now."""
+        return len(self._polls)
+
+    def is_awaited(self, table_id: int) -> bool:
+        """Whether somebody waits for events of a table. Asks without the lock: it is asked at each commit."""
+        return table_id in self._of_table
+
+    def sessions(self) -> frozenset[int]:
+        """The sessions that wait."""
+        with self._mutex:
+            return frozenset(poll.session_id for poll in self._polls)
+
+    # The reader.
+
+    def arm(self, poll: Poll, partitions: Collection[int]) -> None:
+        """From now on the poll is told of these partitions' events; it may have been armed before.
+
+        Raises:
+            ProgramLimitExceeded: 54000, too many wait already. AdminShutdown: 57P01, the database closes.
+        """
+        with self._mutex:
+            if self._closed is not None:
+                raise self._closed
+            if poll not in self._polls and len(self._polls) >= self._polls_max:
+                raise ProgramLimitExceeded(
+                    f"too many long polls: {self._polls_max} wait already",
+                    hint="Ask again later, without WAIT, or raise long_polls_max.",
+                )
+            self._forget(poll)
+            poll.future, poll.after = Future(), dict.fromkeys(partitions, 0)
+            self._polls.add(poll)
+            self._of_table[poll.stream.table_id] += 1
+            for partition in partitions:
+                self._of_partition[poll.stream.stream_id, partition].add(poll)
+        self.hurry(poll.stream.table_id)
+
+    def narrow(self, poll: Poll, after: Mapping[int, int]) -> None:
+        """Only these of its partitions are the reader's, and count from there."""
+        with self._mutex:
+            if poll in self._polls:
+                for partition in poll.after.keys() - after.keys():
+                    self._forget_partition(poll, partition)
+            poll.after = after
+
+    def leave(self, poll: Poll) -> None:
+        """The reader waits no more."""
+        with self._mutex:
+            self._forget(poll)
+
+    def _forget(self, poll: Poll) -> None:
+        if poll not in self._polls:
+            return
+        self._polls.discard(poll)
+        table_id = poll.stream.table_id
+        self._of_table[table_id] -= 1
+        if not self._of_table[table_id]:
+            del self._of_table[table_id]
+        for partition in poll.after:
+            self._forget_partition(poll, partition)
+
+    def _forget_partition(self, poll: Poll, partition: int) -> None:
+        key = (poll.stream.stream_id, partition)
+        polls = self._of_partition[key]
+        polls.discard(poll)
+        if not polls:
+            del self._of_partition[key]
+
+    # Who tells.
+
+    def published(self, stream_id: int, counts: Sequence[int], changed: Iterable[int]) -> None:
+        """Events have become readable.
+
+        Args:
+            counts: how many events each partition of the stream has had.
+            changed: the partitions that have got some.
+        """
+        if not self._polls:
+            return
+        with self._mutex:
+            near = {poll for number in changed for poll in self._of_partition.get((stream_id, number), ())}
+            met = [poll for poll in near if poll.is_met(counts)]
+        self._wake(met)
+
+    def look_again(self, stream_id: int, group_id: int | None = None) -> None:
+        """What the polls of a stream, or of one group, count from has changed."""
+        self._wake(self._found(stream_id, group_id))
+
+    def member_changed(self, group_id: int, member: str) -> None:
+        """A member has other partitions than before, or will: its polls look at what it has now."""
+        if not self._polls:
+            return
+        with self._mutex:
+            found = [poll for poll in self._polls if (poll.group_id, poll.member) == (group_id, member)]
+        self._wake(found)
+
+    def stream_dropped(self, stream: Stream) -> None:
+        """A stream is gone."""
+        self._end(self._found(stream.stream_id), lambda: _gone(f'stream "{stream.name}"'))
+
+    def group_dropped(self, group: Group) -> None:
+        """A group is gone."""
+        polls = self._found(group.stream_id, group.group_id)
+        self._end(polls, lambda: _gone(f'consumer group "{group.name}"'))
+
+    def close(self) -> None:
+        """The database is being closed: nobody waits any more."""
+        with self._mutex:
+            self._closed = AdminShutdown("the database is being closed")
+            polls = list(self._polls)
+        self._end(polls, lambda: AdminShutdown("the database is being closed"))
+
+    def _found(self, stream_id: int, group_id: int | None = None) -> list[Poll]:
+        with self._mutex:
+            found = [poll for poll in self._polls if poll.stream.stream_id == stream_id]
+        return found if group_id is None else [poll for poll in found if poll.group_id == group_id]
+
+    def _wake(self, polls: Sequence[Poll]) -> None:
+        # A future that is done already, or that another has just made so, is left alone.
+        self.woken.add(sum(_settled(poll.future, lambda f: f.set_result(None)) for poll in polls))
+
+    def _end(self, polls: Sequence[Poll], error: Callable[[], DucktailError]) -> None:
+        for poll in polls:
+            _settled(poll.future, lambda f: f.set_exception(error()))
+
+
+def _settled(future: Future[None], settle: Callable[[Future[None]], None]) -> bool:
+    """Make a future done, unless it is; whether it was not."""
+    try:
+        settle(future)
+    except InvalidStateError:
+        return False
+    return True
+
+
+def _gone(what: str) -> UndefinedObject:
+    return UndefinedObject(f"{what} does not exist", detail="It was dropped while the read waited.")
