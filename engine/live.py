@@ -23,6 +23,7 @@ from .log import EVENT_NAMES, event_query, shown_name
 from .members import Members
 from .offsets import Offsets, Position
 from .polls import Polls
+from .publisher import Publisher
 from .rights import Rights, bookmark_item, group_item, relation
 from .sessions import Sessions
 from .settings import ShownSetting, told_everybody
@@ -59,6 +60,7 @@ class LiveSource(Protocol):
     sessions: Sessions
     polls: Polls
     transactions: Transactions
+    publisher: Publisher
     shown_settings: tuple[ShownSetting, ...]
     clock: Clock
 
@@ -118,8 +120,10 @@ def _streams(database: LiveSource) -> list[tuple[Stream, StreamBuffer]]:
 
 def streams(database: LiveSource) -> Iterator[Row]:
     """ducktail.streams."""
+    unpublished = _unpublished(database)
     for stream, buffer in _streams(database):
         table = None
+        waiting, since_us = unpublished.get(stream.table_id, (0, 0))
         if not stream.topic:
             shape = database.catalog.table_by_id(stream.table_id).shape
             table = f"{shown_name(shape.schema)}.{shown_name(shape.name)}"
@@ -127,6 +131,7 @@ def streams(database: LiveSource) -> Iterator[Row]:
             events = sum(p.retained for p in buffer.partitions)
             size = buffer.retained_bytes.total
             end_lsn = buffer.end_lsn
+            last_us = max(p.last_commit_us for p in buffer.partitions)
         yield {
             "schema_name": stream.schema,
             "stream_name": stream.name,
@@ -145,7 +150,22 @@ def streams(database: LiveSource) -> Iterator[Row]:
             "events": events,
             "bytes": size,
             "end_lsn": end_lsn or None,
+            "last_event_at": _time(last_us),
+            "unpublished_events": waiting,
+            "unpublished_seconds": max(0.0, (database.clock.now_us() - since_us) / SECOND_US)
+            if waiting
+            else 0.0,
         }
+
+
+def _unpublished(database: LiveSource) -> dict[int, tuple[int, int]]:
+    """Table id -> how many of its events are committed and not readable yet, and since when the first is."""
+    found: dict[int, tuple[int, int]] = {}
+    for note in database.publisher.unpublished():
+        for table_id, (first_lsn, last_lsn) in note.tables.items():
+            events, since_us = found.get(table_id, (0, note.commit_us))
+            found[table_id] = (events + last_lsn - first_lsn + 1, since_us)
+    return found
 
 
 def partitions(database: LiveSource) -> Iterator[Row]:
@@ -164,6 +184,7 @@ def partitions(database: LiveSource) -> Iterator[Row]:
                     "buffered_from_lsn": partition.buffered_from_lsn,
                     "trimmed_events": partition.trimmed_events,
                     "trimmed_through_lsn": partition.trimmed_through_lsn or None,
+                    "last_event_at": _time(partition.last_commit_us),
                     "owner": OWNER,
                     "epoch": EPOCH,
                 }
@@ -250,6 +271,7 @@ def consumer_groups(database: LiveSource) -> Iterator[Row]:
             "session_timeout": interval_text(group.session_timeout_ms * 1000),
             "created_at": _time(group.created_at_us),
             "lag_events": lag,
+            "members": len(database.members.shown(group, stream.partitions)),
         }
 
 
@@ -287,6 +309,7 @@ def _offset(
         "end_lsn": partition.last_lsn,
         "lag_events": lag,
         "lag_seconds": lag_s,
+        "lag_bytes": _lag_bytes(buffer, lag),
         "headroom_events": partition.retained - lag,
         "headroom_seconds": left_s,
         "trimmed_unread": _trimmed_unread(database, group, number, partition, at.lsn),
@@ -321,6 +344,13 @@ def members(database: LiveSource) -> Iterator[Row]:
                 "last_commit_at": _time(member.last_commit_us),
                 "user_name": member.user,
             }
+
+
+def _lag_bytes(buffer: StreamBuffer, lag: int) -> int:
+    """About how many bytes so many events are: as the stream's retained events are on average."""
+    with buffer.mutex:
+        events = sum(partition.retained for partition in buffer.partitions)
+        return round(lag * buffer.retained_bytes.total / events) if events else 0
 
 
 def _trimmed_unread(

@@ -71,6 +71,7 @@ class Publisher:
         self._hurried = False  # one of the notes is of a table that is awaited
         self._condition = threading.Condition()
         self._notes: deque[Note] = deque()
+        self._round: Sequence[Note] = ()  # what is being published
         self._waiters: deque[tuple[int, Future[None]]] = deque()
         self._published_lsn = last_lsn
         self._closing = False
@@ -116,6 +117,11 @@ class Publisher:
         if future is not None:
             yield Wait(future)
 
+    def unpublished(self) -> list[Note]:
+        """The commits that are not readable yet, in their order."""
+        with self._condition:
+            return [note for note in (*self._round, *self._notes) if note.last_lsn > self._published_lsn]
+
     def close(self) -> None:
         """Publish what is there and end the thread."""
         with self._condition:
@@ -134,6 +140,7 @@ class Publisher:
                 size = min(NOTES_A_ROUND, len(self._notes))
                 notes = [self._notes.popleft() for _ in range(size)]
                 self._hurried = self._hurried and bool(self._notes)
+                self._round = notes
                 self._condition.notify_all()
             later: Sequence[Callable[[], None]] = ()
             try:

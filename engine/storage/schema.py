@@ -126,6 +126,9 @@ LIVE_VIEWS: dict[str, tuple[tuple[str, str], ...]] = {
         ("events", "BIGINT"),
         ("bytes", "BIGINT"),
         ("end_lsn", "BIGINT"),
+        ("last_event_at", "TIMESTAMP WITH TIME ZONE"),
+        ("unpublished_events", "BIGINT"),
+        ("unpublished_seconds", "DOUBLE"),
     ),
     "partitions": (
         ("schema_name", "VARCHAR"),
@@ -138,6 +141,7 @@ LIVE_VIEWS: dict[str, tuple[tuple[str, str], ...]] = {
         ("buffered_from_lsn", "BIGINT"),
         ("trimmed_events", "BIGINT"),
         ("trimmed_through_lsn", "BIGINT"),
+        ("last_event_at", "TIMESTAMP WITH TIME ZONE"),
         ("owner", "VARCHAR"),
         ("epoch", "BIGINT"),
     ),
@@ -150,6 +154,7 @@ LIVE_VIEWS: dict[str, tuple[tuple[str, str], ...]] = {
         ("session_timeout", "VARCHAR"),
         ("created_at", "TIMESTAMP WITH TIME ZONE"),
         ("lag_events", "BIGINT"),
+        ("members", "INTEGER"),
     ),
     "offsets": (
         ("schema_name", "VARCHAR"),
@@ -160,6 +165,7 @@ LIVE_VIEWS: dict[str, tuple[tuple[str, str], ...]] = {
         ("end_lsn", "BIGINT"),
         ("lag_events", "BIGINT"),
         ("lag_seconds", "DOUBLE"),
+        ("lag_bytes", "BIGINT"),
         ("headroom_events", "BIGINT"),
         ("headroom_seconds", "DOUBLE"),
         ("trimmed_unread", "BIGINT"),

@@ -81,3 +81,14 @@ def test_without_a_reader_a_round_comes_by_itself(monkeypatch: pytest.MonkeyPatc
     assert made.begun.acquire(timeout=SOON_S)
     made.publisher.close()
     assert made.txids == [[1]]
+
+
+def test_what_is_not_readable_yet_is_told_with_the_round_under_way(rounds: Rounds) -> None:
+    assert rounds.publisher.unpublished() == []
+    rounds.commit(1, events=2)
+    rounds.commit(2)
+    assert [note.txid for note in rounds.publisher.unpublished()] == [1, 2]
+    future = rounds.publisher.wait_for(3)
+    assert future is not None
+    future.result(SOON_S)
+    assert rounds.publisher.unpublished() == []

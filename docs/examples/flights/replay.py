@@ -1,6 +1,6 @@
 """Replays the flights of 2013 into the table `flights` of a running server, as they happened.
 
-    python replay.py "host=127.0.0.1 port=5480" [--limit 20000] [--hours 24]
+python replay.py "host=127.0.0.1 port=5480" [--limit 20000] [--hours 24]
 """
 
 from __future__ import annotations
