@@ -26,6 +26,9 @@ from .tls import HANDSHAKE_BYTE, Credentials, TlsBroken, TlsClosed, TlsLayer
 
 # The last words to a client that does not read are given up after this.
 CLOSE_TIMEOUT_S = 5.0
+# What a client still sends when its session is over is read and dropped for so long: bytes that nobody reads
+# make the kernel cut the connection, and the last words to the client with it.
+LINGER_S = 1.0
 # A cancel that came between two calls to the session is repeated after this, then after twice as long.
 CANCEL_AGAIN_S = 0.1
 # What may lie unsent before a conversation must wait; and when it goes on.
@@ -88,6 +91,7 @@ class Connection(asyncio.BufferedProtocol):
         self._waiting = False
         self._news = False
         self._answering = True
+        self._lingering = False
         self._pressing: asyncio.TimerHandle | None = None
 
     # asyncio's side.
@@ -109,6 +113,8 @@ class Connection(asyncio.BufferedProtocol):
 
     def buffer_updated(self, nbytes: int) -> None:
         """Bytes from the client."""
+        if self._lingering:
+            return
         data = bytes(self._inbox[:nbytes])
         if self._untouched and self._credentials is not None and data[0] == HANDSHAKE_BYTE:
             self._start_tls(self._credentials, direct=True)
@@ -342,7 +348,10 @@ class Connection(asyncio.BufferedProtocol):
                 # Without it the end may be an attacker's: libpq calls a cancel failed (close_notify).
                 self._tls.end()
                 self._transport.write(self._tls.take())
-            self._transport.close()
+            self._lingering = True
+            self._transport.write_eof()
+            self._transport.resume_reading()
+            self._loop.call_later(LINGER_S, self._transport.close)
             self._loop.call_later(CLOSE_TIMEOUT_S, self._transport.abort)
 
 
