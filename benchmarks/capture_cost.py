@@ -31,7 +31,7 @@ import psycopg
 from ducktail.engine.capture import capture
 from ducktail.engine.capture.description import CapturedTable, filled
 from ducktail.engine.database import Database
-from ducktail.engine.log import EventQuery, create_log_sql
+from ducktail.engine.log import Commit, EventQuery, create_log_sql
 from ducktail.engine.streams import (
     DEFAULT_BUFFER_BYTES,
     DEFAULT_PARTITIONS_WITH_KEY,
@@ -210,7 +210,7 @@ class Bare:
     def tell(self) -> None:
         """The events of the last statement, as a publisher asks for them."""
         where = f"lsn BETWEEN {self.told_lsn + 1} AND {self.lsn}"
-        sql = self.events.sql(where, "NULL::BOOLEAN", (self.told_lsn + 1, 1))
+        sql = self.events.sql(where, "NULL::BOOLEAN", Commit(self.told_lsn + 1, 1))
         for _ in arrow_batches(self.cursor, f"{sql} ORDER BY lsn", 8192):
             pass
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from .log import EventQuery, Events, Layout
+from .log import Commit, EventQuery, Events, Layout
 from .quoting import ident
 from .storage.schema import SCHEMA
 from .streams import CHANGES_SUFFIX, Captured, Source, Stream
@@ -94,16 +94,16 @@ class ChangesQuery:
         types = tuple(type_ for _, type_ in self.columns)
         return Layout(types, len(names) - 2, len(names) - 1)
 
-    def sql(self, where: str, commit: tuple[int, int] | None = None, extra: str = "") -> str:
+    def sql(self, where: str, commit: Commit | None = None, extra: str = "") -> str:
         """The changes of the log rows that satisfy `where`, in no particular order.
 
         Args:
             where: predicate on the log's columns (lsn, txid).
-            commit: first LSN and commit time (microseconds) where all rows are of one transaction
-                that the caller knows; None asks `commits`.
+            commit: of all rows, where they are of one transaction that the caller knows; None asks
+                `commits`.
             extra: more columns, on `l`.
         """
-        commit_time = f"make_timestamptz({commit[1]})" if commit else "c.commit_time"
+        commit_time = f"make_timestamptz({commit.commit_us})" if commit else "c.commit_time"
         change = (
             "CASE WHEN l.event_op <> 'update' THEN l.event_op WHEN l.after_side "
             "THEN 'update_postimage' ELSE 'update_preimage' END"
@@ -122,7 +122,7 @@ class ChangesQuery:
         )
         return query if commit else f"{query} JOIN {SCHEMA}.commits AS c ON c.txid = l.txid"
 
-    def wire_sql(self, where: str, commit: tuple[int, int] | None = None) -> str:
+    def wire_sql(self, where: str, commit: Commit | None = None) -> str:
         """The same with columns c0, c1, .. as `datarow` encodes them, in order."""
         names = self._numbered()
         projection = datarow.select_text(self.layout.types) or ", ".join(names)

@@ -26,7 +26,9 @@ from .duckdb_errors import translated
 from .errors import IoError
 from .offsets import Move, Offsets, insert_sql
 from .publisher import Note, Publisher
+from .quoting import literal
 from .snapshots import Snapshots
+from .storage.schema import COMMIT_COLUMNS
 from .storage.side_file import SideFile
 from .streams import Catalog
 from .transaction import Transaction
@@ -41,8 +43,8 @@ UNKNOWN = "the outcome of a COMMIT is unknown"
 
 def prepare_line(cursor: duckdb.DuckDBPyConnection) -> None:
     """Prepare what `Commits.write` runs on this cursor."""
-    types = "$1::BIGINT, $2::BIGINT, $3::BIGINT, make_timestamptz($4::BIGINT)"
-    cursor.execute(f"PREPARE {LINE} AS INSERT INTO ducktail.commits VALUES ({types})")
+    types = "$1::BIGINT, $2::BIGINT, $3::BIGINT, make_timestamptz($4::BIGINT), $5::VARCHAR"
+    cursor.execute(f"PREPARE {LINE} AS INSERT INTO ducktail.commits {COMMIT_COLUMNS} VALUES ({types})")
 
 
 @dataclass(slots=True)
@@ -83,7 +85,8 @@ class Commits:
         commit_us = self.now_us()
         if transaction.numbered:
             numbers = (transaction.txid, transaction.base_lsn + 1, transaction.next_lsn, commit_us)
-            transaction.cursor.execute(f"EXECUTE {LINE}({', '.join(map(str, numbers))})")
+            annotation = "NULL" if transaction.annotation is None else literal(transaction.annotation)
+            transaction.cursor.execute(f"EXECUTE {LINE}({', '.join(map(str, numbers))}, {annotation})")
         if moves:
             transaction.cursor.execute(insert_sql(moves))
         return commit_us
@@ -108,7 +111,8 @@ class Commits:
         if transaction.events:
             tables = {t: (w.first_lsn, w.last_lsn) for t, w in transaction.tables.items()}
             first = transaction.base_lsn + 1
-            self.publisher.put(Note(transaction.txid, first, transaction.next_lsn, commit_us, tables))
+            last, annotation = transaction.next_lsn, transaction.annotation
+            self.publisher.put(Note(transaction.txid, first, last, commit_us, tables, annotation))
         for tell in transaction.after_commit:
             tell()
 

@@ -34,6 +34,7 @@ from .live import LastRead, live_rows
 from .members import Members
 from .notifications import Notifications
 from .offsets import Offsets
+from .partition_of import PartitionOf
 from .polls import Polls
 from .publisher import Publisher
 from .retention import Retention
@@ -44,7 +45,7 @@ from .snapshots import Snapshots
 from .spill import SpillSpace
 from .storage import opening, schema
 from .storage.file import MEMORY, DuckdbFile, lock_down
-from .storage.loading import Counters, make_changes_views, read_catalog
+from .storage.loading import Counters, make_changes_views, read_catalog, refresh_views
 from .storage.reopening import Reopener
 from .storage.side_file import SideFile
 from .streams import Catalog
@@ -150,6 +151,15 @@ class Database:
             "VARCHAR",
             null_handling=FunctionNullHandling.SPECIAL,
             side_effects=True,
+        )
+        file.connection.create_function(
+            schema.PARTITION_FUNCTION,
+            PartitionOf(
+                lambda: self.catalog, lambda: self.rights, partial(file.cursor, utc=True)
+            ),
+            ["VARCHAR", "VARCHAR", "VARCHAR[]", "VARCHAR[]", "VARCHAR"],
+            "VARCHAR",
+            null_handling=FunctionNullHandling.SPECIAL,
         )
         counters = self._load(accept_loss=accept_loss)
         for opener in self._openers:
@@ -315,6 +325,7 @@ class Database:
         catalog = read_catalog(cursor)
         if make_changes_views(cursor, catalog):
             catalog = read_catalog(cursor)
+        refresh_views(cursor, catalog)
         catalog.version = self.catalog.version + 1
         self.catalog = catalog
         self.rights = read_rights(cursor, getattr(self, "rights", None))

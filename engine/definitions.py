@@ -35,6 +35,7 @@ from .log import EventQuery, create_log_sql, log_name, snapshot_sql
 from .offsets import insert_sql
 from .publisher import Note
 from .quoting import ident, literal
+from .storage.schema import COMMIT_COLUMNS
 from .streams import (
     BUFFER_BYTES_MAX,
     BUFFER_BYTES_MIN,
@@ -490,8 +491,8 @@ def _drop_locked(
 def commit_sql(txid: int, base_lsn: int, events: int, commit_us: int) -> str:
     """A transaction's line in `commits`; one without events, as a definition is, takes no LSN."""
     return (
-        f"INSERT INTO ducktail.commits VALUES ({txid}, {base_lsn + 1}, {base_lsn + events}, "
-        f"make_timestamptz({commit_us}))"
+        f"INSERT INTO ducktail.commits {COMMIT_COLUMNS} VALUES ({txid}, {base_lsn + 1}, "
+        f"{base_lsn + events}, make_timestamptz({commit_us}), NULL)"
     )
 
 

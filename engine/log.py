@@ -17,12 +17,14 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from .partitioning import hash_sql
 from .quoting import ident, literal
 from .storage.schema import SCHEMA
 from .streams import Captured, Catalog, Source, Stream, TopicLog
 from .table import Column, TableShape
+from .topic_rows import with_members
 from .values.json_images import object_sql
 
 EVENT_COLUMNS: tuple[tuple[str, str], ...] = (
@@ -59,6 +61,25 @@ class Layout:
 
 
 EVENT_LAYOUT = Layout(EVENT_TYPES, EVENT_NAMES.index("lsn"), EVENT_NAMES.index("partition"))
+
+
+class Commit(NamedTuple):
+    """A transaction's line in `commits`, where all rows of a query are of that one and it is known.
+
+    Args:
+        commit_us: its time, microseconds since 1970.
+        annotation: a JSON object as text, or None.
+    """
+
+    first_lsn: int
+    commit_us: int
+    annotation: str | None = None
+
+
+# Of a query that asks for nothing of it.
+NO_COMMIT = Commit(0, 0)
+# Member of an event's headers that has its transaction's annotation.
+ANNOTATION = "annotation"
 
 HIDDEN = "__ducktail_"
 PLAIN_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -122,31 +143,38 @@ class Events(ABC):
         """The log rows that are events of the stream."""
 
     @abstractmethod
-    def _values(self) -> Mapping[str, str]:
-        """The event's own columns, on a row `l` of `rows`: partition, op, key and so on."""
+    def _values(self, annotation: str | None) -> Mapping[str, str]:
+        """The event's own columns, on a row `l` of `rows`: partition, op, key and so on.
+
+        Args:
+            annotation: SQL of the transaction's; None where it surely has none.
+        """
 
     @property
     def layout(self) -> Layout:
         """The columns of an event."""
         return EVENT_LAYOUT
 
-    def sql(self, where: str, last: str, commit: tuple[int, int] | None = None) -> str:
+    def sql(self, where: str, last: str, commit: Commit | None = None) -> str:
         """The events of the log rows that satisfy `where`, in no particular order.
 
         Args:
             where: predicate on the log's columns (lsn, txid).
             last: SQL boolean on l.lsn and l.txid that is true on a transaction's last event.
-            commit: first LSN and commit time (microseconds) where all rows are of one transaction
-                that the caller knows; None asks `commits`.
+            commit: of all rows, where they are of one transaction that the caller knows; None asks
+                `commits`.
         """
-        first_lsn = str(commit[0]) if commit else "c.first_lsn"
+        first_lsn = str(commit.first_lsn) if commit else "c.first_lsn"
+        annotation: str | None = "c.annotation"
+        if commit:
+            annotation = None if commit.annotation is None else literal(commit.annotation)
         values = {
             "lsn": "l.lsn",
             "txid": "l.txid",
-            "commit_time": f"make_timestamptz({commit[1]})" if commit else "c.commit_time",
+            "commit_time": f"make_timestamptz({commit.commit_us})" if commit else "c.commit_time",
             "tx_seq": f"(l.lsn - {first_lsn})::INTEGER",
             "tx_last": last,
-            **self._values(),
+            **self._values(annotation),
         }
         head = ", ".join(f"{values[name]} AS {name}" for name in EVENT_NAMES)
         query = f"SELECT {head} FROM ({self.rows(where)}) AS l"
@@ -173,10 +201,10 @@ class Events(ABC):
         ends = f"SELECT max(lsn) FROM ({self.rows(where)}) GROUP BY txid"
         return f"(l.lsn IN ({ends}))"
 
-    def view_sql(self, name: str) -> str:
+    def view_sql(self, name: str, *, replaces: bool = False) -> str:
         """CREATE VIEW of all retained events under the stream's own name."""
-        edge = self.edge_sql()
-        return f"CREATE VIEW {name} AS {self.sql(edge, self.last_of_transaction(edge))}"
+        edge, create = self.edge_sql(), "CREATE OR REPLACE VIEW" if replaces else "CREATE VIEW"
+        return f"{create} {name} AS {self.sql(edge, self.last_of_transaction(edge))}"
 
     def edge_sql(self) -> str:
         """SQL boolean on a log row: the stream still retains it."""
@@ -197,7 +225,7 @@ class EventQuery(Events):
         """The captured table."""
         return self.captured
 
-    def _values(self) -> Mapping[str, str]:
+    def _values(self, annotation: str | None) -> Mapping[str, str]:
         shape = self.captured.shape
         return {
             "partition": self.partition_sql(),
@@ -207,8 +235,7 @@ class EventQuery(Events):
             "before": self._before(),
             "after": self._after(),
             "schema_version": str(self.captured.version),
-            "headers": "CASE WHEN l.key_change IS NOT NULL THEN "
-            "('{\"key_change\":' || l.key_change || '}')::JSON END",
+            "headers": _table_headers(annotation),
         }
 
     def rows(self, where: str) -> str:
@@ -312,6 +339,23 @@ class EventQuery(Events):
         return f"CASE WHEN l.event_op <> 'delete' THEN {image} END"
 
 
+def _table_headers(annotation: str | None) -> str:
+    """SQL of the headers of a table's event."""
+    if annotation is None:
+        return "CASE WHEN l.key_change IS NOT NULL THEN ('{\"key_change\":' || l.key_change || '}')::JSON END"
+    members = f"'\"{ANNOTATION}\":' || {annotation}, '\"key_change\":' || l.key_change"
+    return (
+        f"CASE WHEN {annotation} IS NOT NULL OR l.key_change IS NOT NULL "
+        f"THEN ('{{' || concat_ws(',', {members}) || '}}')::JSON END"
+    )
+
+
+def _topic_headers(annotation: str) -> str:
+    """SQL of a publisher's headers with the annotation of his transaction."""
+    merged = with_members({ANNOTATION: annotation}, "l.headers")
+    return f"CASE WHEN {annotation} IS NULL THEN l.headers ELSE ({merged})::JSON END"
+
+
 @dataclass(frozen=True, slots=True)
 class TopicQuery(Events):
     """The events of a topic, which its log holds ready but for what `commits` adds."""
@@ -325,7 +369,7 @@ class TopicQuery(Events):
         """The log rows."""
         return f"SELECT * FROM {self.source.log} WHERE ({where})"
 
-    def _values(self) -> Mapping[str, str]:
+    def _values(self, annotation: str | None) -> Mapping[str, str]:
         name = f"{shown_name(self.stream.schema)}.{shown_name(self.stream.name)}"
         return {
             "partition": "l.partition",
@@ -335,7 +379,7 @@ class TopicQuery(Events):
             "before": "NULL::JSON",
             "after": "l.payload",
             "schema_version": "1",
-            "headers": "l.headers",
+            "headers": "l.headers" if annotation is None else _topic_headers(annotation),
         }
 
 

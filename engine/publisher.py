@@ -40,7 +40,7 @@ class Note:
     """A committed transaction, as the publisher needs it.
 
     Args:
-        txid, first_lsn, last_lsn, commit_us: of the transaction.
+        txid, first_lsn, last_lsn, commit_us, annotation: of the transaction.
         tables: table id -> (first LSN, last LSN) of its rows in that table's log.
     """
 
@@ -49,6 +49,7 @@ class Note:
     last_lsn: int
     commit_us: int
     tables: Mapping[int, tuple[int, int]]
+    annotation: str | None = None
 
 
 class Publisher:

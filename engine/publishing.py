@@ -22,7 +22,7 @@ from .asking import ask, ask_maybe
 from .buffer import ROW_OVERHEAD_BYTES, Addition, StreamBuffer, bytes_of
 from .changes import ChangesQuery
 from .edges import read_edges
-from .log import EVENT_LAYOUT, EVENT_NAMES, EVENT_TYPES, EventQuery, Events, Layout
+from .log import EVENT_LAYOUT, EVENT_NAMES, EVENT_TYPES, NO_COMMIT, Commit, EventQuery, Events, Layout
 from .publisher import Note
 from .storage.schema import SCHEMA
 from .values import datarow
@@ -175,7 +175,7 @@ def _publish(
         mine[0].tables[table_id][0],
         mine[-1].tables[table_id][1],
         (mine[0].txid, mine[-1].txid),
-        (mine[0].first_lsn, mine[0].commit_us) if len(mine) == 1 else None,
+        Commit(mine[0].first_lsn, mine[0].commit_us, mine[0].annotation) if len(mine) == 1 else None,
     )
     commit_us = mine[-1].commit_us
     if written.lsns * EVENT_BYTES_MIN > buffer.bytes_max:
@@ -206,7 +206,7 @@ class _Written:
     first_lsn: int
     last_lsn: int
     txids: tuple[int, int]
-    commit: tuple[int, int] | None
+    commit: Commit | None
 
     @property
     def lsns(self) -> int:
@@ -291,7 +291,7 @@ def gather_changes(
     query: ChangesQuery,
     bytes_max: int,
     lsns: tuple[int, int],
-    commit: tuple[int, int] | None = None,
+    commit: Commit | None = None,
 ) -> Gathered:
     """The changes from one LSN to another, both included, as rows for a buffer."""
     gathered = Gathered(bytes_max, query.layout)
@@ -400,7 +400,7 @@ def _count(
     """
     width = max(1, (last_lsn - first_lsn) // SPREAD + 1)
     # What is asked of all events must not join them with their commits, nor make their JSON.
-    sql = query.sql(where, "NULL::BOOLEAN", (0, 0))
+    sql = query.sql(where, "NULL::BOOLEAN", NO_COMMIT)
     counts: dict[int, tuple[int, int, int]] = {}
     spread: dict[int, tuple[int, int]] = {}
     for number, place, count, first, last in cursor.execute(
@@ -420,7 +420,7 @@ def _tail_after(
     """The LSN after which the newest events fill the buffer's bytes about once."""
     if events <= SAMPLE_ROWS:
         return 0
-    lsns = f"SELECT lsn FROM ({query.sql(where, 'false', (0, 0))}) ORDER BY lsn DESC"
+    lsns = f"SELECT lsn FROM ({query.sql(where, 'false', NO_COMMIT)}) ORDER BY lsn DESC"
     # Only the sample's own JSON is made: its first LSN is found before.
     (first,) = ask(cursor, f"{lsns} LIMIT 1 OFFSET {SAMPLE_ROWS - 1}")
     size = _event_bytes(cursor, query.sql(f"{where} AND lsn >= {first}", "false"))

@@ -24,6 +24,7 @@ from .live import OWNER
 from .quoting import literal
 from .streams import Catalog, Stream, TopicLog
 from .topic_rows import Publication, check_error
+from .topic_values import Single
 from .transaction import Transaction
 from .transactions import Transactions
 from .values.arrow_results import arrow_table
@@ -132,7 +133,7 @@ class Topics:
     def publish(
         self,
         transaction: Transaction,
-        publication: Publication,
+        publication: Publication | Single,
         parameters: Sequence[object],
         named: Named | None,
         *,

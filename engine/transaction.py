@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 import duckdb
 
+from .errors import WrongState
 from .members import Claim, Hold, Pin
 from .rights import Rights
 from .streams import Bookmark, Group
@@ -53,6 +54,7 @@ class Transaction:
         bookmarks: those that it has made; None for one that it has dropped.
         defines: it makes or drops a group or a bookmark, under the writer lock.
         rights_changes: what it has changed of users and rights, which only it sees so far.
+        annotation: what marks its events, a JSON object as text.
         producers: (stream id, producer) -> the sequence that it has published last here.
         epochs: group id and member -> partition -> the epoch under which it has read it first.
         holds: group id and member -> what of the member's stays his until the transaction ends.
@@ -89,6 +91,7 @@ class Transaction:
     on_commit: list[Callable[[], None]] = field(default_factory=list)
     after_commit: list[Callable[[], None]] = field(default_factory=list)
     rights_changes: list[Callable[[Rights], Rights]] = field(default_factory=list)
+    annotation: str | None = None
     defines: bool = False
     indexes_changed: bool = False
 
@@ -101,6 +104,20 @@ class Transaction:
     def next_lsn(self) -> int:
         """The LSN before its next event."""
         return self.base_lsn + self.events
+
+    def annotate(self, annotation: str | None) -> None:
+        """Before it writes events: they have this annotation.
+
+        Raises:
+            WrongState: 55000, there are events of it with another one.
+        """
+        if self.events and annotation != self.annotation:
+            raise WrongState(
+                "a transaction's events have one annotation",
+                detail="This transaction has written events with another one.",
+                hint="SET ducktail.annotation before its first write, or write in two transactions.",
+            )
+        self.annotation = annotation
 
     def captured(self, table_id: int, events: int, keys: frozenset[int] | None) -> None:
         """A statement has written `events` rows to a table's log."""

@@ -30,7 +30,7 @@ from ..engine.errors import (
 from ..engine.notifications import Notification
 from ..engine.sessions import IDLE, SessionEntry
 from ..engine.waiting import Waiting
-from . import cursor_statements, read_only
+from . import cursor_statements, read_only, topics
 from .block import Block
 from .calls import Calls
 from .cursors import Cursors
@@ -48,7 +48,7 @@ from .rights.access import Access
 from .settings_statements import renew_values, restore_values, set_variable
 from .statement import Statement
 from .text.classified import Kind
-from .together import Many, text_of_many
+from .together import Many, text_of_many, widest
 from .transaction_statements import ENDINGS
 from .variables import Variables
 
@@ -219,7 +219,10 @@ class Session:
     def many(self, statement: Statement) -> Waiting[Many | None]:
         """What runs many executions of a statement at once; None where nothing does."""
         if MANY not in statement.plans:
-            plain = yield from self.parse(statement.text)
+            if topics.target(self, statement.classified) is None:
+                plain = yield from self.parse(statement.text)
+            else:
+                plain = statement.declared(widest(statement.parameter_types))
             text = text_of_many(plain)
             types = plain.parameter_types if text is not None else ()
             statement.plans[MANY] = None if text is None else Many((yield from self.parse(text)), types)

@@ -39,6 +39,8 @@ LISTED = frozenset(
 # Types of texts, in whose lists numbers would all have the digits of the longest.
 WORDY = frozenset({"VARCHAR", "JSON", "BIT"})
 
+NARROW = frozenset({"TINYINT", "SMALLINT", "INTEGER"})
+
 Values = Sequence[object]
 
 
@@ -61,7 +63,8 @@ def text_of_many(statement: Statement) -> str | None:
     Its parameters are lists, one for each of the statement's. Asks DuckDB's binder for their types.
 
     Args:
-        statement: with no types declared: each parameter is of its column's type then.
+        statement: with no types declared: each parameter is of its column's type then. A topic's columns
+            have none: its parameters are of the widest type of what they are declared.
     """
     found = _values_of(statement)
     if found is None:
@@ -80,6 +83,11 @@ def text_of_many(statement: Statement) -> str | None:
     lists = ", ".join(f"unnest(${place}::{type_}[]) AS p{place}" for place, type_ in enumerate(types, 1))
     body = cut(text[:end], [*pieces, Piece(start, row[0].end, "SELECT "), Piece(row[-1].start, end, "")])
     return f"{body} FROM (SELECT {lists}) AS batch"
+
+
+def widest(types: Sequence[str]) -> tuple[str, ...]:
+    """Types that hold the values of a batch: drivers declare each integer as narrow as it is."""
+    return tuple("BIGINT" if type_ in NARROW else type_ for type_ in types)
 
 
 def in_lists(executions: Sequence[Values]) -> list[list[object]]:

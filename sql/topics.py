@@ -15,7 +15,7 @@ import duckdb
 import pyarrow as pa
 
 from ..engine.asking import ask
-from ..engine.capture.binding import Bound, bind, type_text
+from ..engine.capture.binding import bind, type_text
 from ..engine.duckdb_errors import translated
 from ..engine.errors import (
     DucktailError,
@@ -26,6 +26,7 @@ from ..engine.errors import (
 )
 from ..engine.streams import Stream, TopicLog
 from ..engine.topic_rows import Publication, Rows, publication
+from ..engine.topic_values import Single, single
 from ..engine.topics import PLACE_COLUMNS, Named, Published
 from ..engine.transaction import Transaction
 from ..engine.waiting import Waiting
@@ -33,7 +34,7 @@ from .context import Context
 from .dml.topic import TopicInsert, cut_insert
 from .language import statements as st
 from .results import ResultColumn
-from .running import bound_with_types, lossless, placed, rows_of, with_casts
+from .running import UNTOLD, bound_with_types, lossless, placed, rows_of, with_casts
 from .statement import Description, Statement
 from .stream_statements import number, value_of
 from .text.classified import Classified
@@ -48,8 +49,9 @@ SEQUENCE_MAX = 10**18 - 1
 PRODUCER_CHARS_MAX = 255
 # What RETURNING may name.
 RETURNED = "lsn, partition, payload, key, headers"
-# Under which a statement keeps its plan.
+# Under which a statement keeps its plan, and its text in pieces.
 _PLAN = "publication"
+_CUT = "topic_insert"
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +104,8 @@ def describe(session: Context, statement: Statement, classified: Classified, top
             if isinstance(scalar, st.Parameter):
                 own[scalar.index] = type_
     found, _ = _at_place(insert, lambda: bound_with_types(session, insert.query, given))
-    insert.named(found.names)
+    if found.names != UNTOLD:
+        insert.named(found.names)
     types = {**own, **{int(name): type_ for name, type_ in found.parameters.items()}}
     for place, type_ in enumerate(given, 1):
         if type_:
@@ -132,9 +135,15 @@ def run(
     def work(transaction: Transaction) -> Waiting[Done]:
         topics = session.database.topics
         present = yield from topics.enter(transaction, topic, session.block.lock_timeout_ms)
-        plan = _planned(session, statement, classified, parameters, present, transaction)
-        sql, values = numbered(plan.made.body, parameters)
-        made = Publication(plan.made.topic, sql)
+        transaction.annotate(session.variables.annotation)
+        types = _types(session, statement, parameters)
+        insert, alone = _alone(session, statement, classified, parameters, present, types)
+        made: Publication | Single | None = alone
+        values: list[object] = []
+        if made is None:
+            plan = _planned(session, statement, classified, parameters, types, present, transaction)
+            sql, values = numbered(plan.made.body, parameters)
+            made = Publication(plan.made.topic, sql)
         before = transaction.next_lsn
         try:
             published = topics.publish(transaction, made, values, named, told=told)
@@ -144,9 +153,9 @@ def run(
             _tell_repeated(session, present, published, named)
         if told:
             return _places(published)
-        if plan.insert.returning is None:
+        if insert.returning is None:
             return Done(published.events)
-        return _returned(session, present, plan.insert, before, transaction.next_lsn, published)
+        return _returned(session, present, insert, before, transaction.next_lsn, published)
 
     return (yield from session.block.unit(work))
 
@@ -186,16 +195,49 @@ def _returning_sql(topic: Stream, insert: TopicInsert, after: int, through: int)
     return f"SELECT {insert.returning} FROM ({rows}) AS {insert.relation}"
 
 
-def _planned(
+def _alone(
     session: Context,
     statement: Statement,
     classified: Classified,
     parameters: Values,
     topic: Stream,
+    types: tuple[str, ...],
+) -> tuple[TopicInsert, Single | None]:
+    """The INSERT, and its event where it is one of plain values that need no query."""
+    kept = statement.plans.get(_CUT)
+    if classified.text == statement.text and isinstance(kept, TopicInsert):
+        insert = kept
+    else:
+        insert = query_of(session, classified)
+        if classified.text == statement.text:
+            statement.plans[_CUT] = insert
+    row = insert.row
+    if row is None:
+        return insert, None
+    columns = insert.named(("",) * len(row))
+    values: dict[str, object] = {}
+    of: dict[str, str] = {}
+    for name, item in zip(columns, row, strict=True):
+        assert name is not None
+        if isinstance(item, int):
+            if item > len(parameters):
+                return insert, None
+            values[name], of[name] = parameters[item - 1], types[item - 1]
+        else:
+            values[name], of[name] = item, "VARCHAR"
+    return insert, single(topic, values, of)
+
+
+def _planned(
+    session: Context,
+    statement: Statement,
+    classified: Classified,
+    parameters: Values,
+    types: tuple[str, ...],
+    topic: Stream,
     transaction: Transaction,
 ) -> _Plan:
     """The plan for parameters of these types, kept with the statement; names are as the snapshot has them."""
-    types = _types(session, statement, parameters)
     key = (topic, transaction.catalog_version, session.names.path, types)
     kept = statement.plans.get(_PLAN)
     own = classified.text == statement.text
@@ -203,22 +245,31 @@ def _planned(
         plan: _Plan = kept[1]
         return plan
     insert = query_of(session, classified)
-    query, found = _at_place(insert, lambda: _bound(session, insert, types))
-    columns = list(zip(insert.named(found.names), found.types, strict=True))
+    query, names, column_types = _at_place(insert, lambda: _bound(session, insert, types))
+    untold = names == UNTOLD
+    if untold:
+        # They hang on a parameter's value, as those of `range($1)` do.
+        text, values = numbered(query, parameters)
+        relation = session.cursor.sql(text, params=values or None)
+        names, column_types = tuple(relation.columns), tuple(map(type_text, relation.types))
+    columns = list(zip(insert.named(names), column_types, strict=True))
     plan = _Plan(publication(topic, Rows(query, columns)), insert)
-    if own:
+    if own and not untold:
         statement.plans[_PLAN] = (key, plan)
     return plan
 
 
-def _bound(session: Context, insert: TopicInsert, types: tuple[str, ...]) -> tuple[str, Bound]:
-    """The query with its parameters cast to what they are, and what the binder says of it."""
-    given = {str(place): type_ for place, type_ in enumerate(types, 1) if type_}
+def _bound(
+    session: Context, insert: TopicInsert, types: tuple[str, ...]
+) -> tuple[str, tuple[str, ...], tuple[str, ...]]:
+    """The query with its parameters cast to what they are, and its columns' names and types."""
     try:
-        first = bind(session.cursor, insert.query) if "" in types else None
-        untold = {} if first is None else {n: t for n, t in first.parameters.items() if n not in given}
-        query = with_casts(insert.query, {**untold, **given})
-        return query, bind(session.cursor, query)
+        found = bind(session.cursor, insert.query).parameters if "" in types else {}
+        # What is NULL, and nobody says what it would be, is taken for text.
+        known = {str(n): type_ or found.get(str(n), "VARCHAR") for n, type_ in enumerate(types, 1)}
+        query = with_casts(insert.query, known)
+        told = bind(session.cursor, query)
+        return query, told.names, told.types
     except duckdb.Error as error:
         raise placed(session, error, insert.query) from error
 

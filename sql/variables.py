@@ -9,6 +9,7 @@ Source: docs/settings.md, "Session settings"; PostgreSQL's "Server Configuration
 from __future__ import annotations
 
 import difflib
+import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
@@ -16,13 +17,18 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 from ..engine.errors import (
     CantChangeRuntimeParam,
     InvalidParameterValue,
+    InvalidTextRepresentation,
     NotSupported,
+    ProgramLimitExceeded,
     UndefinedObject,
 )
 from .text.units import parse_interval_ms
 
 SERVER_VERSION = "15.0"
 APPLICATION_NAME_CHARS_MAX = 256
+# What stands in the headers of the session's events: each event has it.
+ANNOTATION = "ducktail.annotation"
+ANNOTATION_BYTES_MAX = 4096
 UNITS = ((86_400_000, "d"), (3_600_000, "h"), (60_000, "min"), (1000, "s"))
 TRUE_WORDS = frozenset({"on", "true", "yes", "1", "t", "y"})
 FALSE_WORDS = frozenset({"off", "false", "no", "0", "f", "n"})
@@ -58,6 +64,28 @@ def _milliseconds(name: str, values: tuple[str, ...]) -> str:
     if text.isdigit():
         return text
     return str(parse_interval_ms(text))
+
+
+def _annotation(name: str, values: tuple[str, ...]) -> str:
+    """A JSON object, without blanks; empty is none."""
+    text = _one(name, values)
+    if not text:
+        return ""
+    try:
+        found = json.loads(text)
+        if not isinstance(found, dict):
+            raise InvalidParameterValue(
+                f'setting "{name}" wants a JSON object, not "{text[:100]}"',
+                hint="Such as '{\"job\": \"import 7\"}'.",
+            )
+        # What another reader of JSON might refuse (NaN, half a surrogate) must not get into events.
+        kept = json.dumps(found, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+        size = len(kept.encode())
+    except (ValueError, RecursionError) as error:
+        raise InvalidTextRepresentation(f'setting "{name}" is not valid JSON: "{text[:100]}"') from error
+    if size > ANNOTATION_BYTES_MAX:
+        raise ProgramLimitExceeded(f'setting "{name}" is larger than {ANNOTATION_BYTES_MAX} bytes')
+    return kept
 
 
 def _whole(low: int, high: int) -> Reader:
@@ -226,6 +254,7 @@ VARIABLES: dict[str, Variable] = {
         Variable(
             "integer_division", "off", _boolean, "1 / 2 is 0, as in PostgreSQL", duckdb="integer_division"
         ),
+        Variable(ANNOTATION, "", _annotation, "a JSON object that marks the events of what is written"),
         Variable(
             "default_null_order",
             "nulls_last",
@@ -313,6 +342,11 @@ class Variables:
             self._at_start.add("application_name")
         self.defaults = dict(self.values)
         self._changes.clear()
+
+    @property
+    def annotation(self) -> str | None:
+        """What marks the events of what is written now."""
+        return self.values[ANNOTATION] or None
 
     def block_begins(self) -> None:
         """What is changed from now on comes back at ROLLBACK."""

@@ -164,7 +164,7 @@ def refuse_ours(session: Context, verb: str, key: Key, start: int) -> None:
             position=position,
         )
     stream = session.database.catalog.stream_of_view(key)
-    if stream is None:
+    if stream is None or not session.names.sees(key):
         if verb == "PUBLISH":
             raise _no_topic(session, key, position)
         return
@@ -257,6 +257,7 @@ def _captured(
         captured = yield from transactions.enter_captured(transaction, key, session.block.lock_timeout_ms)
         if captured is None:
             return None
+        transaction.annotate(session.variables.annotation)
         version = (transaction.catalog_version, session.names.path)
         plan, shape = _plan(session, statement, classified, captured, version)
         try:

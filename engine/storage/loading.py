@@ -15,7 +15,7 @@ from ..asking import ask
 from ..capture.capture import CapturedTable
 from ..changes import ChangesQuery, clashing, view_name
 from ..errors import DucktailError
-from ..log import EventQuery, log_name
+from ..log import EventQuery, event_query, log_name
 from ..quoting import ident
 from ..streams import Bookmark, Captured, Catalog, Group, Stream
 from ..table import read_shape
@@ -90,6 +90,19 @@ def _read_bookmarks(cursor: duckdb.DuckDBPyConnection) -> list[Bookmark]:
 
 def _by_partition(text: str) -> dict[int, int]:
     return {int(partition): value for partition, value in json.loads(text).items()}
+
+
+def refresh_views(cursor: duckdb.DuckDBPyConnection, catalog: Catalog) -> None:
+    """Make the views of streams again that an older format made: they know of no annotations."""
+    rows = cursor.execute(
+        "SELECT lower(schema_name), lower(view_name) FROM duckdb_views() "
+        "WHERE database_name = current_database() AND NOT contains(sql, 'annotation')"
+    ).fetchall()
+    older = [stream for stream in catalog.streams.values() if stream.key in set(rows)]
+    with whole(cursor):
+        for stream in older:
+            name = f"{ident(stream.schema)}.{ident(stream.name)}"
+            cursor.execute(event_query(catalog, stream).view_sql(name, replaces=True))
 
 
 def make_changes_views(cursor: duckdb.DuckDBPyConnection, catalog: Catalog) -> bool:

@@ -14,11 +14,13 @@
     __ducktail_users  a user, with what his password is held against (see `rights.py`); nobody reads it by SQL
     owner_catalog   who made a thing
     grant_catalog   a privilege that a user was given on a thing
-    commits         one row a captured transaction: txid, first and last LSN, commit time
+    commits         one row a captured transaction: txid, first and last LSN, commit time, annotation
     log_T_V         the log of captured table T, schema version V (see `log.py`)
+    topic_S         the log of topic S (see `topic_rows.py`)
 
 The views a user sees are plain SQL; what lives in memory comes to them through one function of
-the engine's own, `ducktail_live(kind)`, which answers JSON rows. Source: docs/sql.md, "System
+the engine's own, `ducktail_live(kind)`, which answers JSON rows. `partition_of` is a macro.
+Source: docs/sql.md, "System
 catalog".
 """
 
@@ -40,6 +42,8 @@ SCHEMA = "ducktail"
 # anybody's, so that a text which has it can be refused.
 USERS = "__ducktail_users"
 FORMAT_VERSION = 3
+# In the order in which they are written.
+COMMIT_COLUMNS = "(txid, first_lsn, last_lsn, commit_time, annotation)"
 
 TABLES = f"""
 CREATE SCHEMA IF NOT EXISTS {SCHEMA};
@@ -66,7 +70,8 @@ CREATE TABLE IF NOT EXISTS {SCHEMA}.bookmark_catalog (
 CREATE TABLE IF NOT EXISTS {SCHEMA}.offset_log (
     seq BIGINT, group_id INTEGER, entry VARCHAR);
 CREATE TABLE IF NOT EXISTS {SCHEMA}.commits (
-    txid BIGINT, first_lsn BIGINT, last_lsn BIGINT, commit_time TIMESTAMP WITH TIME ZONE);
+    txid BIGINT, first_lsn BIGINT, last_lsn BIGINT, commit_time TIMESTAMP WITH TIME ZONE,
+    annotation VARCHAR);
 CREATE TABLE IF NOT EXISTS {SCHEMA}.{USERS} (user_name VARCHAR, verifier VARCHAR, superuser BOOLEAN);
 CREATE TABLE IF NOT EXISTS {SCHEMA}.owner_catalog (
     kind VARCHAR, schema_name VARCHAR, object_name VARCHAR, part VARCHAR, owner VARCHAR);
@@ -99,10 +104,11 @@ MIGRATIONS: dict[int, tuple[str, ...]] = {
         # NULL until `loading.make_changes_views` has looked whether the view can be made.
         f"ALTER TABLE {SCHEMA}.stream_catalog ADD COLUMN changes_view BOOLEAN",
     ),
-    # And new tables, which TABLES makes.
+    # And new tables, which TABLES makes; `loading.refresh_views` sees to the views.
     2: (
         f"ALTER TABLE {SCHEMA}.group_catalog ADD COLUMN session_timeout_ms BIGINT",
         f"UPDATE {SCHEMA}.group_catalog SET session_timeout_ms = 30000",
+        f"ALTER TABLE {SCHEMA}.commits ADD COLUMN annotation VARCHAR",
     ),
 }
 
@@ -222,6 +228,12 @@ LIVE_VIEWS: dict[str, tuple[tuple[str, str], ...]] = {
 }
 
 LIVE_FUNCTION = "ducktail_live"
+# Behind `partition_of` (`engine/partition_of.py`).
+PARTITION_FUNCTION = "ducktail_partition"
+# A table has hardly more partition columns.
+KEYS_MAX = 8
+# Before what is wrong, in what that function answers.
+WRONG = "!"
 # A session's cursors say in it for whom they ask; the owner of the database has none.
 ACCOUNT_VARIABLE = "__ducktail_account"
 
@@ -235,6 +247,23 @@ def live_view_sql(name: str, columns: Sequence[tuple[str, str]]) -> str:
         f"CREATE OR REPLACE VIEW {SCHEMA}.{ident(name)} AS SELECT {picked} FROM "
         f"(SELECT unnest(from_json({LIVE_FUNCTION}({literal(name)}, {asker}), {literal(shape)})) AS r)"
     )
+
+
+def partition_of_sql() -> str:
+    """The macro over `PARTITION_FUNCTION`, with a form for each number of values."""
+    forms = []
+    for count in range(1, KEYS_MAX + 1):
+        keys = [f"k{n}" for n in range(1, count + 1)]
+        types = ", ".join(f"typeof({key})" for key in keys)
+        texts = ", ".join(f"{key}::VARCHAR" for key in keys)
+        call = (
+            f"{PARTITION_FUNCTION}(stream, current_schema(), [{types}], [{texts}], "
+            f"getvariable({literal(ACCOUNT_VARIABLE)})::VARCHAR)"
+        )
+        told = f"CASE WHEN answer[1] = '{WRONG}' THEN error(substr(answer, 2)) ELSE answer END"
+        body = f"list_transform([{call}], lambda answer: {told})[1]::INTEGER"
+        forms.append(f"(stream, {', '.join(keys)}) AS {body}")
+    return f"CREATE OR REPLACE MACRO {SCHEMA}.partition_of{', '.join(forms)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -283,6 +312,7 @@ def install(cursor: duckdb.DuckDBPyConnection) -> None:
         _migrate(cursor)
         for name, columns in LIVE_VIEWS.items():
             cursor.execute(live_view_sql(name, columns))
+        cursor.execute(partition_of_sql())
 
 
 def migrate(cursor: duckdb.DuckDBPyConnection) -> Facts:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ...engine.capture.capture import Verb
@@ -9,6 +10,7 @@ from ...engine.errors import InvalidParameterValue, NotSupported, UndefinedColum
 from ...engine.topic_rows import COLUMNS
 from ..text.classified import Classified
 from ..text.replacing import Piece, cut
+from ..text.tokens import PARAMETER, STRING, Token, closing
 from .cut import Cut
 from .dml import column_list, conflict_at
 
@@ -24,6 +26,7 @@ class TopicInsert:
         by_name: the query's columns are found by their names.
         relation: the name by which RETURNING knows the topic.
         returning: its select list, or None.
+        row: where the query is one row of parameters (their numbers, from 1) and strings, that row.
     """
 
     query: str
@@ -32,6 +35,7 @@ class TopicInsert:
     by_name: bool
     relation: str
     returning: str | None
+    row: tuple[int | str, ...] | None = None
 
     def named(self, names: tuple[str, ...]) -> tuple[str | None, ...]:
         """What each of the query's columns is, given their names.
@@ -90,4 +94,38 @@ def cut_insert(statement: Classified, schema: str) -> TopicInsert:
         Piece(tokens[end - 1].end, len(text), ""),
     )
     found = cutting.dml(Verb.INSERT)
-    return TopicInsert(cut(text, pieces), pieces, columns, by_name, found.relation, found.returning)
+    row = None if by_name or cutting.with_text else _row(tokens[first:end])
+    return TopicInsert(cut(text, pieces), pieces, columns, by_name, found.relation, found.returning, row)
+
+
+def _row(tokens: Sequence[Token]) -> tuple[int | str, ...] | None:
+    """The parameters and strings of `VALUES (a, b)`, each perhaps in brackets of its own."""
+    if len(tokens) < 4 or tokens[0].kind != "VALUES" or tokens[1].kind != "(":
+        return None
+    last = closing(tokens, 1)
+    if last != len(tokens) - 1:
+        return None
+    row: list[int | str] = []
+    wanted = True
+    at = 2
+    while at < last:
+        bracketed = tokens[at].kind == "("
+        at += bracketed
+        token = tokens[at]
+        digits = token.text[1:]
+        if not wanted:
+            if token.kind != "," or bracketed:
+                return None
+        elif token.kind == STRING and token.text[0] == "'":
+            row.append(token.value)
+        elif token.kind == PARAMETER and token.text[0] == "$" and digits.isascii() and digits.isdigit():
+            row.append(int(digits))
+        else:
+            return None
+        wanted = not wanted
+        at += 1
+        if bracketed:
+            if tokens[at].kind != ")":
+                return None
+            at += 1
+    return tuple(row) if not wanted else None

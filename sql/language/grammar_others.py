@@ -82,6 +82,9 @@ def _named_option(g: Grammar) -> Option:
     return g.option("publish")
 
 
+_OPERANDS = (STRING, PARAMETER)
+# Types that stand before their literals: `KEY DATE '2026-01-01' 'payload'`.
+_TYPED = frozenset({"DATE", "TIME", "TIMESTAMP", "TIMESTAMPTZ", "UUID", "BLOB", "INTERVAL"})
 _PRODUCER = ("producer", "sequence")
 
 
@@ -94,11 +97,10 @@ def _expression(g: Grammar, what: str, other: str) -> Fragment:
     depth = g.tokens[first].depth
     while not g.at_end:
         token = g.tokens[g.index]
-        if token.depth == depth and (
-            token.kind in ("VALUES", "SELECT", "WITH", other) or token.kind == STRING
-        ):
-            # A string is the payload unless it is an operand: `KEY 'a' || 'b'`.
-            if token.kind != STRING or not _is_operator(g.peek(-1)):
+        if token.depth == depth and token.kind in ("VALUES", "SELECT", "WITH", other, *_OPERANDS):
+            # A string or a parameter is the payload unless it is an operand: `KEY 'a' || 'b'`.
+            before = g.peek(-1)
+            if token.kind not in _OPERANDS or not (_is_operator(before) or before in _TYPED):
                 break
         g.index += 1
     return Fragment(g.cut(first, g.index), g.tokens[first].start + 1)
@@ -116,11 +118,20 @@ def _payload(g: Grammar) -> tuple[str, Fragment]:
     first = g.peek()
     if first == "VALUES":
         return "values", g.fragment(("WITH",), "a payload")
-    if first in ("SELECT", "FROM"):
-        return "select", g.fragment((), "a payload")
-    if first == "WITH" and g.peek(1) != "(":
-        return "select", g.fragment((), "a payload")
+    if first in ("SELECT", "FROM") or (first == "WITH" and g.peek(1) != "("):
+        return "select", _query(g)
     return "value", g.fragment(("WITH",), "a payload: a string, VALUES or SELECT")
+
+
+def _query(g: Grammar) -> Fragment:
+    """A query, up to the options in brackets behind it."""
+    tokens, first = g.tokens, g.index
+    end, depth = len(tokens), tokens[first].depth
+    for at in range(first + 1, end - 1):
+        if tokens[at].kind == "WITH" and tokens[at + 1].kind == "(" and tokens[at].depth == depth:
+            end = at
+    g.index = end
+    return Fragment(g.cut(first, end), tokens[first].start + 1)
 
 
 def _channel(g: Grammar, what: str) -> str:

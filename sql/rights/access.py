@@ -134,16 +134,15 @@ class Access:
         return key[0] != OURS and self.rights.sees(self.user, self.item_of(key))
 
     def may(self, privilege: str, key: Key) -> bool:
-        """Whether the session may do this with a relation; who inserts into a topic publishes."""
-        if privilege == "insert" and self._is_topic(key):
-            privilege = "publish"
+        """Whether the session may do this with a relation."""
         if self.superuser or key[0] == TEMPORARY:
             return True
-        return key[0] != OURS and self.rights.has(self.user, privilege, self.item_of(key))
+        return key[0] != OURS and self.rights.has(self.user, self.wanted(privilege, key), self.item_of(key))
 
-    def _is_topic(self, key: Key) -> bool:
+    def wanted(self, privilege: str, key: Key) -> str:
+        """The privilege that something wants: who inserts into a topic publishes."""
         stream = self._database.catalog.streams.get(key)
-        return stream is not None and stream.topic
+        return "publish" if privilege == "insert" and stream is not None and stream.topic else privilege
 
     def owns(self, item: Item) -> bool:
         """Whether a thing is the session's user's, or he is a superuser."""

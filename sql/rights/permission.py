@@ -25,7 +25,7 @@ from ...engine.errors import (
 )
 from ...engine.rights import relation
 from ...engine.streams import Stream
-from .. import scans, topics
+from .. import scans, topics, writes
 from ..context import Context
 from ..dml.dml import slice_dml
 from ..language import statements as st
@@ -125,6 +125,8 @@ def _query(session: Context, statement: Statement, parameters: Values, how: How)
 
 
 def _dml(session: Context, statement: Statement, parameters: Values, how: How) -> None:
+    if statement.published is not None:
+        writes.refuse_target(session, statement)
     _judged(session, statement, parameters, how, statement.classified)
 
 

@@ -37,7 +37,7 @@ NOT_FOR_ALL = frozenset(
     {"pg_get_viewdef", "pg_get_constraintdef", "format_type", "get_block_size", "current_setting"}
     # Nothing ends a sleep of DuckDB's, not even a cancel.
     | {"sleep_ms", "pg_sleep"}
-    | {"write_log", "ducktail_live", "json_execute_serialized_sql", "in_search_path"}
+    | {"write_log", "ducktail_live", "ducktail_partition", "json_execute_serialized_sql", "in_search_path"}
     | {"json_serialize_plan", "json_serialize_sql", "json_deserialize_sql"}
     # Tell of rows that a view leaves out, and of tables by their index.
     | {"stats", "index_key"}
@@ -106,9 +106,10 @@ class Reach:
             raise no_table(table.path, place)
         for privilege in sorted(privileges):
             if not access.may(privilege, key):
+                wanted = access.wanted(privilege, key)
                 raise InsufficientPrivilege(
-                    f'permission denied for table "{table.path[-1]}"',
-                    detail=f"It wants {privilege.upper()} on it.",
+                    f'permission denied for {"topic" if wanted == "publish" else "table"} "{table.path[-1]}"',
+                    detail=f"It wants {wanted.upper()} on it.",
                     position=place,
                 )
 
@@ -188,7 +189,7 @@ class Reach:
         """Judge calls; a macro is what stands in it, with the caller's rights."""
         for structure in named.type_texts if user is not None else ():
             _check_type_text(structure)
-        calls = {one for one in named.functions | named.table_functions if one[0].lower() != TRUSTED}
+        calls = {one for one in named.functions | named.table_functions if not _is_ours(one)}
         macros = self._macros({one[-1].lower() for one in calls})
         for one in sorted(calls):
             name = one[-1].lower()
@@ -265,6 +266,11 @@ class Reach:
 def no_table(path: Path, place: int | None) -> UndefinedTable:
     """The error of a relation that is not there, or not for this session."""
     return UndefinedTable(f"table with name {'.'.join(path)} does not exist", position=place)
+
+
+def _is_ours(path: Path) -> bool:
+    """Whether a function is of our making, and tells each what is his."""
+    return path[0].lower() == TRUSTED or tuple(part.lower() for part in path[-2:]) == (OURS, "partition_of")
 
 
 def may_call(name: str) -> bool:

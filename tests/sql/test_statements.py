@@ -91,6 +91,12 @@ STATEMENTS: dict[str, st.Statement] = {
     "PUBLISH TO s 'p' WITH (sequence = 7, producer = 'x')": other.Publish(
         name("s"), st.Fragment("'p'"), producer="x", sequence=7
     ),
+    "PUBLISH TO s KEY $1 HEADERS $2 || $3 $4": other.Publish(
+        name("s"), st.Fragment("$4"), "value", st.Fragment("$1"), st.Fragment("$2 || $3")
+    ),
+    "PUBLISH TO s WITH a AS (SELECT 1) SELECT * FROM a WITH (producer = 'p', sequence = 1)": other.Publish(
+        name("s"), st.Fragment("WITH a AS (SELECT 1) SELECT * FROM a"), "select", producer="p", sequence=1
+    ),
     "PUBLISH TO s $1 WITH (producer = $2, sequence = $3)": other.Publish(
         name("s"), st.Fragment("$1"), producer=P(2), sequence=P(3)
     ),

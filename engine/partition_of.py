@@ -1,0 +1,110 @@
+"""`ducktail.partition_of('s', key...)`: the partition of a key, without a look into the stream.
+
+A macro gives a function of the engine's own the stream's name, the values as texts and their types; what
+it answers is the partition, or why there is none. Of a stream each value is taken as its partition column's
+type, of a topic as what it is. Source: docs/sql.md, "partition_of".
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+
+import duckdb
+
+from .asking import ask
+from .duckdb_errors import translated
+from .errors import DucktailError, InvalidParameterValue
+from .partitioning import hash_of, hash_sql
+from .rights import Rights, relation
+from .storage.schema import WRONG
+from .streams import Catalog, Stream, fold
+from .topic_rows import key_hash_sql
+from .values.duckdb_types import INTEGERS, read_type
+
+_DEFAULT_SCHEMA = "main"
+_INTEGER = re.compile(r"-?\d{1,18}")
+
+
+class PartitionOf:
+    """The function behind the macro.
+
+    Args:
+        catalog, rights: give what there is now.
+        cursor: makes a cursor of the engine's own, in UTC.
+    """
+
+    def __init__(
+        self,
+        catalog: Callable[[], Catalog],
+        rights: Callable[[], Rights],
+        cursor: Callable[[], duckdb.DuckDBPyConnection],
+    ) -> None:
+        self._catalog = catalog
+        self._rights = rights
+        self._cursor = cursor
+
+    def __call__(
+        self,
+        name: str | None,
+        schema: str,
+        types: Sequence[str],
+        texts: Sequence[str | None],
+        account: str | None,
+    ) -> str | None:
+        """The partition as text, or WRONG and what is wrong."""
+        if name is None:
+            return None
+        try:
+            stream = self._find(name, schema, account)
+            if stream is None:
+                return f'{WRONG}stream "{name}" does not exist'
+            found = self._partition(stream, types, texts)
+        except (DucktailError, duckdb.Error) as error:
+            return f"{WRONG}partition_of: {translated(error).message}"
+        return None if found is None else str(found)
+
+    def _find(self, name: str, schema: str, account: str | None) -> Stream | None:
+        streams = self._catalog().streams
+        parts = fold(*(part.strip('"') for part in name.split(".")))
+        keys = [parts] if len(parts) == 2 else [(*fold(schema), *parts), (_DEFAULT_SCHEMA, *parts)]
+        found = next((streams[key] for key in keys if key in streams), None)
+        if found is None or account is None:
+            return found
+        rights = self._rights()
+        user = rights.users.get(account)
+        told = user is not None and (user.superuser or rights.sees(account, relation(*found.key)))
+        return found if told else None
+
+    def _partition(self, stream: Stream, types: Sequence[str], texts: Sequence[str | None]) -> int | None:
+        wanted = list(types)
+        if not stream.topic:
+            columns = {c.name: c.type for c in self._catalog().table_by_id(stream.table_id).shape.stored}
+            wanted = [columns[name] for name in stream.partition_by]
+        if len(texts) != (1 if stream.topic else len(wanted)):
+            by = "a key" if stream.topic else f"({', '.join(stream.partition_by)})"
+            raise InvalidParameterValue(f'{stream.kind} "{stream.name}" is partitioned by {by}')
+        if stream.topic and texts[0] is None:
+            return None  # Without a key it goes round.
+        return self._hash(stream, wanted, texts) % stream.partitions
+
+    def _hash(self, stream: Stream, types: Sequence[str], texts: Sequence[str | None]) -> int:
+        pairs = list(zip(types, texts, strict=True))
+        if all(_is_plain(read_type(type_).name, text) for type_, text in pairs):
+            return hash_of(texts, types)
+        values = [f"(${n}::{type_})" for n, type_ in enumerate(types, 1)]
+        sql = hash_sql(list(zip(values, types, strict=True)))
+        if stream.topic:
+            sql = key_hash_sql(values[0], types[0])
+        cursor = self._cursor()
+        try:
+            return int(ask(cursor, f"SELECT {sql}", list(texts))[0])
+        finally:
+            cursor.close()
+
+
+def _is_plain(type_: str, text: str | None) -> bool:
+    """Whether a text is the value of its type as `hash_of` takes it."""
+    if text is None or type_ == "VARCHAR":
+        return True
+    return type_ in INTEGERS and _INTEGER.fullmatch(text) is not None
