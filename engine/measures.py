@@ -16,6 +16,7 @@ from .buffer import PartitionBuffer, StreamBuffer
 from .buffers import Buffers
 from .commits import Commits
 from .errors import DucktailError
+from .members import Members
 from .offsets import Offsets
 from .polls import Polls
 from .retention import Retention
@@ -31,6 +32,7 @@ class Measured(Protocol):
     catalog: Catalog
     buffers: Buffers
     commits: Commits
+    members: Members
     offsets: Offsets
     polls: Polls
     retention: Retention
@@ -59,12 +61,13 @@ class StreamMeasure:
 
 @dataclass(frozen=True, slots=True)
 class GroupMeasure:
-    """One group: the events that it has yet to process."""
+    """One group: the events that it has yet to process, and how many members do."""
 
     schema: str
     stream: str
     name: str
     lag_events: int
+    members: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +139,8 @@ def _groups(database: Measured) -> Iterator[GroupMeasure]:
         if stream is not None and buffer is not None:
             positions = database.offsets.glimpse(group.group_id)
             lag = sum(lag_at_most(buffer.partitions[n], at.lsn) for n, at in positions.items())
-            yield GroupMeasure(stream.schema, stream.name, group.name, lag)
+            members = database.members.glimpse(group.group_id)
+            yield GroupMeasure(stream.schema, stream.name, group.name, lag, members)
 
 
 def lag_at_most(partition: PartitionBuffer, lsn: int) -> int:

@@ -395,6 +395,14 @@ class Members:
         with self._touched(group, partitions) as shared:
             return list(shared.owners)
 
+    def glimpse(self, group_id: int) -> int:
+        """How many members of a group are alive; asks without the lock."""
+        shared = self._groups.get(group_id)
+        if shared is None:
+            return 0
+        limit_s = self._expired_s(shared)
+        return sum(member.heard_s > limit_s for member in list(shared.members.values()))
+
     def next_expiry_s(self, group_id: int) -> float | None:
         """In how many seconds the first member of a group times out, if none of them is heard from."""
         with self._mutex:
@@ -488,9 +496,13 @@ class Members:
 
     def _expire(self, shared: _Shared) -> None:
         """Take out those that have not been heard from for too long."""
-        limit_s = self._clock.monotonic_s() - shared.group.session_timeout_ms / 1000
+        limit_s = self._expired_s(shared)
         for name in [name for name, member in shared.members.items() if member.heard_s <= limit_s]:
             self._remove(shared, name)
+
+    def _expired_s(self, shared: _Shared) -> float:
+        """Who was heard from last then, or before, has timed out."""
+        return self._clock.monotonic_s() - shared.group.session_timeout_ms / 1000
 
     def _remove(self, shared: _Shared, name: str) -> None:
         del shared.members[name]

@@ -139,6 +139,11 @@ def _groups(measures: Measures) -> Iterator[Metric]:
     for group in measures.groups:
         lag.add_metric([group.schema, group.stream, group.name], group.lag_events)
     yield lag
+    about = "Members of a group that have been heard from within its session_timeout."
+    members = GaugeMetricFamily("ducktail_group_members", about, labels=["schema", "stream", "group"])
+    for group in measures.groups:
+        members.add_metric([group.schema, group.stream, group.name], group.members)
+    yield members
 
 
 def _gauge(name: str, about: str, value: float, **labels: str) -> Metric:

@@ -132,6 +132,9 @@ def test_a_lag_goes_down_with_commits_and_counters_begin_with_the_process(watche
         one.execute("SELECT * FROM STREAM s CONSUMER GROUP g LIMIT 4").fetchall()
         one.execute("COMMIT OFFSETS ON s CONSUMER GROUP g")
         assert watched.metrics()["group_lag_events", "g", "main", "s"] == 6
+        assert watched.metrics()["group_members", "g", "main", "s"] == 0
+        one.execute("SELECT * FROM STREAM s CONSUMER GROUP g MEMBER 'm' LIMIT 1").fetchall()
+        assert watched.metrics()["group_members", "g", "main", "s"] == 1
     watched.server.stop()
     watched.server.start()
     found = Watched(watched.server)

@@ -175,6 +175,24 @@ class Registry(RuleBasedStateMachine):
             if self.given.get((name, partition), lsn + 1) <= lsn:
                 del self.given[name, partition]
 
+    @rule(name=some.sampled_from(NAMES), other=some.sampled_from(NAMES))
+    def leave_while_a_commit_is_written(self, name: str, other: str) -> None:
+        """Nobody gets its partitions before it is."""
+        self._expire()
+        owned = [p for p, o in enumerate(self.members.owners(self.group, self.partitions)) if o == name]
+        if name not in self.heard or name == other:
+            return
+        wanted = {partition: self.committed[partition] for partition in owned}
+        commit = self.members.begin_commit(self.group, self.partitions, name, "u", wanted, 0, {})
+        pin = self.members.pin(self.group.group_id, commit.claims)
+        self.members.remove(self.group.group_id, name)
+        self._gone(name)
+        self.read(other, set(), gives=True)
+        now = self.members.owners(self.group, self.partitions)
+        assert all(now[partition] is None for partition in wanted), "given away under a commit"
+        self.members.unpin(pin, wanted)
+        assert None not in self.members.owners(self.group, self.partitions)
+
     @rule(name=some.sampled_from(NAMES), partition=some.integers(0, 8))
     def commit_of_others(self, name: str, partition: int) -> None:
         """A partition that is not a member's own, and a commit without one: refused, nothing moves."""

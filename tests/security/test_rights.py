@@ -233,6 +233,11 @@ OTHERS = [
     ("SHOW PARTITIONS ON {0}", "hidden_stream", "absent_stream"),
     ("SHOW OFFSETS ON {0} CONSUMER GROUP hidden_group", "hidden_stream", "absent_stream"),
     ("SHOW READ POSITION ON {0} CONSUMER GROUP hidden_group", "hidden_stream", "absent_stream"),
+    ("SHOW MEMBERS ON {0} CONSUMER GROUP hidden_group", "hidden_stream", "absent_stream"),
+    ("LEAVE CONSUMER GROUP hidden_group ON {0} MEMBER 'm'", "hidden_stream", "absent_stream"),
+    ("LEAVE CONSUMER GROUP {0} ON open_stream MEMBER 'm'", "hidden_group", "absent_group"),
+    ("SELECT * FROM STREAM open_stream CONSUMER GROUP {0} MEMBER 'm'", "hidden_group", "absent_group"),
+    ("COMMIT OFFSETS ON open_stream CONSUMER GROUP {0} MEMBER 'm'", "hidden_group", "absent_group"),
     ("DESCRIBE CONSUMER GROUP hidden_group ON {0}", "hidden_stream", "absent_stream"),
     ("CREATE CONSUMER GROUP g ON {0}", "hidden_stream", "absent_stream"),
     ("DROP CONSUMER GROUP hidden_group ON {0}", "hidden_stream", "absent_stream"),
@@ -331,6 +336,7 @@ LISTS = [
     "SELECT * FROM ducktail.partitions",
     "SELECT * FROM ducktail.consumer_groups",
     "SELECT * FROM ducktail.offsets",
+    "SELECT * FROM ducktail.members",
     "SELECT * FROM ducktail.bookmarks",
     "SHOW BOOKMARKS",
     "SHOW BOOKMARKS ON open_stream",
@@ -655,6 +661,11 @@ def test_a_group_is_whose_made_it(bob: Connection, eve: Connection, ann: Connect
         "ALTER CONSUMER GROUP bobs_group ON open_stream SET (on_gap = 'error')",
         "DESCRIBE CONSUMER GROUP bobs_group ON open_stream",
         "SHOW OFFSETS ON open_stream CONSUMER GROUP bobs_group",
+        "SELECT * FROM STREAM open_stream CONSUMER GROUP bobs_group MEMBER 'm'",
+        "COMMIT OFFSETS ON open_stream CONSUMER GROUP bobs_group MEMBER 'm'",
+        "SHOW READ POSITION ON open_stream CONSUMER GROUP bobs_group MEMBER 'm'",
+        "SHOW MEMBERS ON open_stream CONSUMER GROUP bobs_group",
+        "LEAVE CONSUMER GROUP bobs_group ON open_stream MEMBER 'm'",
         "DROP CONSUMER GROUP bobs_group ON open_stream",
     )
     for use in uses:
@@ -664,6 +675,10 @@ def test_a_group_is_whose_made_it(bob: Connection, eve: Connection, ann: Connect
     with pytest.raises(psycopg.errors.UndefinedObject):
         eve.execute("SELECT * FROM STREAM open_stream CONSUMER GROUP %s", ["bobs_group"])
     assert eve.execute("SHOW CONSUMER GROUPS ON open_stream").fetchall() == []
+    bob.execute("SELECT * FROM STREAM open_stream CONSUMER GROUP bobs_group MEMBER 'm'").fetchall()
+    assert eve.execute("SELECT * FROM ducktail.members").fetchall() == []
+    assert len(bob.execute("SELECT * FROM ducktail.members").fetchall()) == 1
+    bob.execute("LEAVE CONSUMER GROUP bobs_group ON open_stream MEMBER 'm'")
     assert eve.execute("SELECT * FROM ducktail.offsets").fetchall() == []
     assert len(bob.execute("SHOW CONSUMER GROUPS ON open_stream").fetchall()) == 1
     bob.execute("GRANT CONSUME ON CONSUMER GROUP bobs_group ON open_stream TO eve")
