@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 import duckdb
 
 from .errors import WrongState
-from .members import Claim, Hold, Pin
+from .member import Claim, Hold, Pin
 from .rights import Rights
 from .streams import Bookmark, Group
 

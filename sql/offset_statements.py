@@ -11,7 +11,7 @@ from __future__ import annotations
 from concurrent.futures import Future
 
 from ..engine.errors import SerializationFailure
-from ..engine.members import Claim, Commit, Hold
+from ..engine.member import Claim, Commit, Hold
 from ..engine.offsets import Request, going_back
 from ..engine.places import check_commit, check_lsns
 from ..engine.read_positions import ReadPosition

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from ..engine.asking import ask
 from ..engine.errors import InvalidParameterValue
 from ..engine.live import LastRead
-from ..engine.members import Hold
+from ..engine.member import Hold
 from ..engine.places import check_no_hole
 from ..engine.scan import Scan, ScanRange, gone
 from ..engine.streams import Group, Stream

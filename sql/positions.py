@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from ..engine.members import Hold, Member, Members
+from ..engine.member import Hold, Member
+from ..engine.members import Members
 from ..engine.read_positions import ReadPosition, ReadPositions
 
 Key = tuple[int, int]  # stream id, group id

@@ -16,7 +16,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from ducktail.engine.assignment import assign
 from ducktail.engine.errors import DucktailError, SerializationFailure, WrongState
-from ducktail.engine.members import Claim, Hold, Members
+from ducktail.engine.member import Claim, Hold
+from ducktail.engine.members import Members
 from ducktail.engine.streams import Group
 
 NAMES = ("a", "b", "c", "d", "e")
