@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
@@ -274,7 +274,7 @@ class Members:
         """A member leaves, if it is one: all that it has is free."""
         with self._settled(group_id) as shared:
             if shared is not None and name in shared.members:
-                self._remove(shared, name)
+                self._remove(shared, {name})
 
     def forget(self, group_ids: Iterable[int]) -> None:
         """Groups are gone, with their members."""
@@ -401,19 +401,20 @@ class Members:
     def _expire(self, shared: _Shared) -> None:
         """Take out those that have not been heard from for too long."""
         limit_s = self._expired_s(shared)
-        for name in [name for name, member in shared.members.items() if member.heard_s <= limit_s]:
-            self._remove(shared, name)
+        self._remove(shared, {n for n, member in shared.members.items() if member.heard_s <= limit_s})
 
     def _expired_s(self, shared: _Shared) -> float:
         """Who was heard from last then, or before, has timed out."""
         return self._clock.monotonic_s() - shared.group.session_timeout_ms / 1000
 
-    def _remove(self, shared: _Shared, name: str) -> None:
-        del shared.members[name]
-        self._positions.forget((shared.group.group_id, name))
-        self._changed.append((shared.group.group_id, name))
-        for partition in shared.owned(name):
-            shared.owners[partition] = None
+    def _remove(self, shared: _Shared, names: Set[str]) -> None:
+        if not names:
+            return
+        for name in names:
+            del shared.members[name]
+            self._positions.forget((shared.group.group_id, name))
+            self._changed.append((shared.group.group_id, name))
+        shared.owners = [None if owner in names else owner for owner in shared.owners]
         self._plan(shared)
 
     @staticmethod

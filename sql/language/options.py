@@ -226,6 +226,7 @@ _FOREIGN = {
     "before_image": "before",
     "replica_identity": "before",
     "cleanup_policy": "compaction",
+    "max_poll_interval_ms": "session_timeout",
 }
 
 

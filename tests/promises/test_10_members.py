@@ -89,6 +89,15 @@ def test_a_heartbeat_is_a_read_or_a_commit(group: Group) -> None:
         a(COMMIT, "a")
         group.wait(20)
     assert group.owners() == {"a": [0, 1]}
+    # One that gives nothing up: what was read is still to be committed.
+    a("insert into t values (100)")
+    a(READ, "a")
+    for _ in range(3):
+        group.wait(20)
+        a(READ + " limit 0", "a")
+    a(COMMIT, "a")
+    group.wait(20)
+    assert group.owners() == {"a": [0, 1]}
     # A look is none.
     a("show members on s consumer group g")
     a("show read position on s consumer group g member 'a'")
