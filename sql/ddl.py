@@ -187,8 +187,8 @@ def _guard_schema(session: Context, facts: DdlFacts, schema: str) -> None:
     inside = [key for key in (*catalog.streams, *catalog.tables) if key[0] == schema]
     if inside and facts.verb != "COMMENT":
         raise DependentObjects(
-            f'schema "{schema}" holds streams or tables with streams: "{inside[0][1]}"',
-            hint="DROP STREAM them first.",
+            f'schema "{schema}" holds streams, topics or tables with streams: "{inside[0][1]}"',
+            hint="Drop them first: SHOW STREAMS and SHOW TOPICS list them.",
         )
 
 
@@ -199,10 +199,10 @@ def _guard_relation(session: Context, facts: DdlFacts, name: tuple[str, ...]) ->
         return
     if facts.verb == "CREATE" and not facts.or_replace:
         return  # DuckDB says that the name is taken.
-    what = "is a stream" if key == stream.key else f'is a view of stream "{stream.name}"'
+    what = f"is a {stream.kind}" if key == stream.key else f'is a view of stream "{stream.name}"'
     raise NotSupported(
         f'"{name[-1]}" {what}',
-        hint=f"DROP STREAM {ident(stream.name)} drops it with its views.",
+        hint=f"DROP {stream.kind.upper()} {ident(stream.name)} drops it with its views.",
     )
 
 

@@ -169,6 +169,8 @@ def _described_query(session: Context, statement: Statement) -> Description:
     text = statement.text
     if isinstance(statement.node, Query):
         text = scans.bindable(session, statement.node)
+    if statement.classified.cte_writes:
+        topics.refuse_in_with(session, text)
     try:
         found, casts = bound_with_types(session, text, given)
     except DucktailError as error:

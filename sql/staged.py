@@ -20,7 +20,7 @@ import pyarrow as pa
 from ..engine.errors import NotSupported
 from ..engine.quoting import ident
 from ..engine.waiting import Waiting
-from . import ddl, reads, writes
+from . import ddl, reads, topics, writes
 from .context import Context
 from .names import Key
 from .results import Result, ResultColumn
@@ -123,6 +123,9 @@ def concerns(session: Context, classified: Classified) -> bool:
     """Whether a statement writes in a common table expression and names a captured table."""
     if not classified.cte_writes:
         return False
+    topics.refuse_in_with(session, classified.text)
+    if topics.target(session, classified) is not None:
+        return True
     catalog = session.database.catalog
     named = words(classified.text)
     return any(key[-1] in named for key in catalog.tables)
@@ -141,7 +144,9 @@ def run(
         NotSupported: 0A000, the answer would hang on the order of the parts.
     """
     text = classified.text
-    _ = bound(session, text)  # A wrong name is told with its place in what the user wrote.
+    # A wrong name is told with its place in what the user wrote.
+    if topics.target(session, classified) is None:
+        _ = bound(session, text)
     if statement.casts and parameters:
         text = with_casts(text, statement.casts)
     classified = classify(text)

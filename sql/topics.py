@@ -33,6 +33,7 @@ from ..engine.waiting import Waiting
 from .context import Context
 from .dml.topic import TopicInsert, cut_insert
 from .language import statements as st
+from .reads import cte_targets
 from .results import ResultColumn
 from .running import UNTOLD, bound_with_types, lossless, placed, rows_of, with_casts
 from .statement import Description, Statement
@@ -78,6 +79,21 @@ def target(session: Context, classified: Classified) -> Stream | None:
         return None
     stream = session.database.catalog.streams.get(session.names.table_key(classified.dml.target))
     return stream if stream is not None and stream.topic else None
+
+
+def refuse_in_with(session: Context, text: str) -> None:
+    """Refuse a text whose common table expressions publish.
+
+    Raises:
+        NotSupported: 0A000.
+    """
+    for name in cte_targets(text):
+        stream = session.database.catalog.streams.get(session.names.table_key(name))
+        if stream is not None and stream.topic and session.names.sees(stream.key):
+            raise NotSupported(
+                f'a common table expression cannot publish to topic "{stream.name}"',
+                hint="Publish in a statement of its own, in the same transaction.",
+            )
 
 
 def query_of(session: Context, classified: Classified) -> TopicInsert:

@@ -82,9 +82,12 @@ def _named_option(g: Grammar) -> Option:
     return g.option("publish")
 
 
-_OPERANDS = (STRING, PARAMETER)
-# Types that stand before their literals: `KEY DATE '2026-01-01' 'payload'`.
-_TYPED = frozenset({"DATE", "TIME", "TIMESTAMP", "TIMESTAMPTZ", "UUID", "BLOB", "INTERVAL"})
+_OPERANDS = (STRING, PARAMETER, "NULL")
+# What stands before an operand, besides operators: types (`KEY DATE '2026-01-01' 'payload'`) and some words.
+_BEFORE_OPERANDS = frozenset(
+    {"DATE", "TIME", "TIMESTAMP", "TIMESTAMPTZ", "UUID", "BLOB", "INTERVAL"}
+    | {"IS", "NOT", "LIKE", "ILIKE", "AND", "OR", "COLLATE", "FROM"}
+)
 _PRODUCER = ("producer", "sequence")
 
 
@@ -100,8 +103,10 @@ def _expression(g: Grammar, what: str, other: str) -> Fragment:
         if token.depth == depth and token.kind in ("VALUES", "SELECT", "WITH", other, *_OPERANDS):
             # A string or a parameter is the payload unless it is an operand: `KEY 'a' || 'b'`.
             before = g.peek(-1)
-            if token.kind not in _OPERANDS or not (_is_operator(before) or before in _TYPED):
+            if token.kind not in _OPERANDS or not (_is_operator(before) or before in _BEFORE_OPERANDS):
                 break
+        if token.depth == depth and token.kind == ",":
+            break
         g.index += 1
     return Fragment(g.cut(first, g.index), g.tokens[first].start + 1)
 
@@ -118,9 +123,9 @@ def _payload(g: Grammar) -> tuple[str, Fragment]:
     first = g.peek()
     if first == "VALUES":
         return "values", g.fragment(("WITH",), "a payload")
-    if first in ("SELECT", "FROM") or (first == "WITH" and g.peek(1) != "("):
+    if first in ("SELECT", "FROM", "TABLE") or (first == "WITH" and g.peek(1) != "("):
         return "select", _query(g)
-    return "value", g.fragment(("WITH",), "a payload: a string, VALUES or SELECT")
+    return "value", g.fragment(("WITH", ","), "a payload: a string, VALUES or SELECT")
 
 
 def _query(g: Grammar) -> Fragment:
