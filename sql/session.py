@@ -225,9 +225,13 @@ class Session:
                 plain = statement.declared(widest(statement.parameter_types))
             text = text_of_many(plain)
             types = plain.parameter_types if text is not None else ()
-            statement.plans[MANY] = None if text is None else Many((yield from self.parse(text)), types)
-        found = statement.plans[MANY]
-        return found if isinstance(found, Many) else None
+            many = None
+            if text is not None:
+                found = yield from self.parse(text)
+                many = Many(found if statement.published is None else found.publishing(), types)
+            statement.plans[MANY] = many
+        kept = statement.plans[MANY]
+        return kept if isinstance(kept, Many) else None
 
     def _execute(self, statement: Statement, parameters: Sequence[object]) -> Waiting[Result]:
         kind = statement.classified.kind

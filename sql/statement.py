@@ -67,6 +67,11 @@ class Statement:
         """The same statement with parameter types that were declared."""
         return Statement(self.classified, self.node, types, self._describe, self._inline, self.published)
 
+    def publishing(self) -> Statement:
+        """The same INSERT into a topic, answered as the PUBLISH that it is of."""
+        types, published = self.parameter_types_given, Published((), None, None)
+        return Statement(self.classified, self.node, types, self._describe, self._inline, published)
+
     def forget(self) -> None:
         """What was worked out no longer holds: a name in the text has come to mean something else."""
         self.plans.clear()

@@ -4,9 +4,10 @@ A batch sends the same prepared INSERT with other parameters again and again, an
 millisecond for each, capture more. `INSERT INTO t VALUES ($1, $2)` with a thousand sets of parameters is
 `INSERT INTO t SELECT p1, p2 FROM` the lists of their values: the same rows in the same order.
 
-Only an INSERT of one row of parameters, literals and casts is put together so; ON CONFLICT would meet
-the rows of its own statement, RETURNING gives rows to each. Values that cannot stand in one list
-together (a date and an infinity) end a run. Source: docs/design/sql.md, "Batches".
+Only an INSERT of one row of parameters, literals and casts is put together so, or a PUBLISH, which is one:
+each of its executions gets its row of the answer, as they are in order. ON CONFLICT would meet the rows of
+its own statement, RETURNING gives rows to each. Values that cannot stand in one list together (a date and
+an infinity) end a run. Source: docs/design/sql.md, "Batches".
 """
 
 from __future__ import annotations
@@ -124,6 +125,8 @@ def _values_of(statement: Statement) -> tuple[int, Sequence[Token]] | None:
         return None
     if classified.verb != "INSERT" or facts.main != 0:
         return None
+    if statement.published is not None and statement.published.producer is not None:
+        return None  # Each has a sequence of its own.
     tokens = classified.tokens
     verb = next((at for at, token in enumerate(tokens) if token.kind == "VALUES" and not token.depth), None)
     if verb is None or any(token.kind == "OR" for token in tokens[:verb]):

@@ -23,7 +23,7 @@ from ...engine.errors import (
     SyntaxError_,
     WrongState,
 )
-from ...engine.values import parameters, pgtypes
+from ...engine.values import datarow, parameters, pgtypes
 from ...sql.portals import Portal as Taken
 from ...sql.together import in_lists
 from ..codec import encode
@@ -50,6 +50,7 @@ PARAMETERS_INLINE_MAX = 1000
 # Of a text that is not the one which the client has just sent: errors of it have no place.
 NOWHERE = Source(0, "", "", nowhere=True)
 ONE_ROW = "INSERT 0 1"
+ONE_EVENT = encode(CommandComplete("PUBLISH 1"))
 # To a Bind and an Execute of one row; to a Bind, a Describe and an Execute.
 ANSWERS = (
     encode(BindComplete()) + encode(CommandComplete(ONE_ROW)),
@@ -228,20 +229,22 @@ class Extended:
         channel, statement = self._work.channel, portal.taken.statement
         if not portal.batched or portal.taken.result is not None or not isinstance(channel.ahead(), Bind):
             return None
-        if statement.classified.verb != "INSERT":
+        if statement.classified.verb != "INSERT" or (portal.columns is not None and any(portal.formats)):
             return None
         yield Need.WORKER
         many = yield from self._work.session.many(statement)
         if many is None:
             return None
-        decode = partial(self._values_of, portal.source.text)
+        decode = partial(self._values_of, portal.source.text, portal.columns is not None)
         executions = to_come(channel, portal.taken.parameters, many.element_types, decode)
         return (many.statement, executions) if executions else None
 
-    def _values_of(self, text: str, message: Bind) -> list[object] | None:
-        """The parameters of a Bind, where it is of a statement with this text."""
+    def _values_of(self, text: str, gives_rows: bool, message: Bind) -> list[object] | None:
+        """The parameters of a Bind, where it is of a statement with this text, and its rows are texts."""
         prepared = self._statements.get(message.statement)
-        return _values(prepared, message) if prepared is not None and prepared.source.text == text else None
+        if prepared is None or prepared.source.text != text or (gives_rows and any(message.result_formats)):
+            return None
+        return _values(prepared, message)
 
     def _run_batch(self, portal: Portal, many: Statement, executions: list[Execution]) -> Steps[None]:
         """Run a portal's statement and further executions of it as one; answer each."""
@@ -254,10 +257,24 @@ class Extended:
         # What stands where in the text of all of them is nothing to its client.
         result = yield from work.execute(NOWHERE, many, lists)
         portal.complete = True
-        assert result.tag == f"INSERT 0 {1 + len(executions)}", "each execution inserts one row"
-        channel.send(CommandComplete(ONE_ROW))
-        channel.send_bytes(b"".join(ANSWERS[execution.described] for execution in executions))
+        if portal.columns is None:
+            assert result.tag == f"INSERT 0 {1 + len(executions)}", "each execution inserts one row"
+            channel.send(CommandComplete(ONE_ROW))
+            channel.send_bytes(b"".join(ANSWERS[execution.described] for execution in executions))
+        else:
+            self._answer_places(portal, _rows_of(result), executions)
         work.observed.end(executions=1 + len(executions))
+
+    def _answer_places(self, portal: Portal, rows: list[bytes], executions: list[Execution]) -> None:
+        """Answer each PUBLISH of a batch with its row."""
+        assert portal.columns is not None and len(rows) == 1 + len(executions), "each publishes one event"
+        channel = self._work.channel
+        channel.send_bytes(rows[0] + ONE_EVENT)
+        for row, execution in zip(rows[1:], executions, strict=True):
+            channel.send(BindComplete())
+            if execution.described:
+                self._work.describe(portal.source, portal.columns, portal.formats)
+            channel.send_bytes(row + ONE_EVENT)
 
     def _repeat(self, name: str, portal: Portal) -> None:
         if portal.columns is None:
@@ -289,6 +306,14 @@ class Extended:
         # In text whatever DECLARE said: BINARY is for FETCH alone, as with PostgreSQL.
         ended = taken.result is None or taken.result.ended
         return Portal(NOWHERE, taken.columns, (), taken, complete=ended)
+
+
+def _rows_of(result: Any) -> list[bytes]:
+    """All rows of a result that are there, as DataRows of texts."""
+    types, rows = [column.type for column in result.columns], []
+    while (batch := result.fetch(None)) is not None:
+        rows += datarow.rows(batch.record_batch(), types)
+    return rows
 
 
 def _declared(declared: Sequence[int], types: Sequence[str]) -> tuple[int, ...]:
