@@ -16,9 +16,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from .log import Commit, EventQuery, Events, Layout
+from .log import Again, Commit, EventQuery, Events, Layout
 from .quoting import ident
-from .storage.schema import SCHEMA
 from .streams import CHANGES_SUFFIX, Captured, Source, Stream
 from .table import Column
 from .values import datarow
@@ -120,7 +119,7 @@ class ChangesQuery:
             f"SELECT {', '.join(values)}{extra} FROM (SELECT *, unnest({self._sides()}) AS after_side "
             f"FROM ({self.events.rows(where)})) AS l"
         )
-        return query if commit else f"{query} JOIN {SCHEMA}.commits AS c ON c.txid = l.txid"
+        return query if commit else f"{query} JOIN {self.events.commits} AS c ON c.txid = l.txid"
 
     def wire_sql(self, where: str, commit: Commit | None = None) -> str:
         """The same with columns c0, c1, .. as `datarow` encodes them, in order."""
@@ -128,13 +127,18 @@ class ChangesQuery:
         projection = datarow.select_text(self.layout.types) or ", ".join(names)
         return self._ordered(projection, self.sql(where, commit), names)
 
-    def page_sql(self, where: str, whole: str, starts: Sequence[int], limit: int) -> str:
+    def page_sql(
+        self, where: str, whole: str, starts: Sequence[int], limit: int, again: Again | None = None
+    ) -> str:
         """The first rows, for the wire, after an LSN of each partition's own, in order."""
         names = self._numbered()
         projection = datarow.select_text(self.layout.types) or ", ".join(names)
-        return self._page(projection, self.sql(where), names, starts, limit)
+        besides = "" if again is None else self._parked().sql(again.where)
+        return self._page(projection, self.sql(where), names, starts, limit, besides)
 
-    def typed_sql(self, where: str, starts: Sequence[int], limit: int) -> str:
+    def typed_sql(
+        self, where: str, starts: Sequence[int], limit: int, again: Again | None = None
+    ) -> str:
         """The same, typed, as Arrow carries the values; with the hidden column."""
         hidden = (
             f", (2 * l.lsn + CASE WHEN l.event_op = 'update' AND NOT l.after_side THEN 0 ELSE 1 END)"
@@ -146,7 +150,11 @@ class ChangesQuery:
             for name, carrier in zip(names, self._carriers(), strict=False)
         ]
         projection = ", ".join([*items, HIDDEN_PLACE])
-        return self._page(projection, self.sql(where, None, hidden), names, starts, limit)
+        besides = "" if again is None else self._parked().sql(again.where, None, hidden)
+        return self._page(projection, self.sql(where, None, hidden), names, starts, limit, besides)
+
+    def _parked(self) -> ChangesQuery:
+        return ChangesQuery(self.events.parked())
 
     def relation_sql(self, relation: str, *, hidden: bool) -> str:
         """What reads rows of `typed_sql` under the table's names and types."""
@@ -176,14 +184,23 @@ class ChangesQuery:
         return [carried(type_) for _, type_ in self.columns]
 
     def _page(
-        self, projection: str, sql: str, names: Sequence[str], starts: Sequence[int], limit: int
+        self,
+        projection: str,
+        sql: str,
+        names: Sequence[str],
+        starts: Sequence[int],
+        limit: int,
+        besides: str,
     ) -> str:
         lsn, partition = names[self.layout.lsn], names[self.layout.partition]
         if len(set(starts)) == 1:
             after = f"{lsn} > {starts[0]}"
         else:
             after = f"{lsn} > [{', '.join(map(str, starts))}][{partition} + 1]"
-        return self._ordered(projection, sql, names, f" WHERE {after}") + f" LIMIT {limit}"
+        where = f" WHERE {after}"
+        if besides:
+            sql, where = f"SELECT * FROM ({sql}) AS r({', '.join(names)}){where} UNION ALL {besides}", ""
+        return self._ordered(projection, sql, names, where) + f" LIMIT {limit}"
 
     def _ordered(self, projection: str, sql: str, names: Sequence[str], where: str = "") -> str:
         lsn, change_type = names[self.layout.lsn], names[self.layout.lsn - 3]

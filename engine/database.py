@@ -5,7 +5,8 @@ each the owner of what it changes:
 
 - `catalog`: what streams, groups and captured tables there are;
 - `snapshots`, `commits`, `transactions`: who may write, its numbers, its COMMIT; `topics`: who publishes;
-- `offsets`: committed LSNs; `publisher`, `buffers`: events that are readable; `retention`: those that go;
+- `offsets`, `parked`: committed LSNs, and what groups have set aside;
+- `publisher`, `buffers`: events that are readable; `retention`: those that go;
 - `members`: who shares a group; `polls`: who waits for events; `sessions`: who is there.
 
 All that is made from the file is made in `_stand`, anew with each instance of DuckDB's: at the open, and
@@ -34,6 +35,7 @@ from .live import LastRead, live_rows
 from .members import Members
 from .notifications import Notifications
 from .offsets import Offsets
+from .parked import Parked
 from .partition_of import PartitionOf
 from .polls import Polls
 from .publisher import Publisher
@@ -179,6 +181,7 @@ class Database:
         self.buffers.refill(counters.lsn)
         retention_cursor = utc_cursor()
         self.offsets = Offsets(utc_cursor(), clock, self._offsets_written, seeks)
+        self.parked = Parked(utc_cursor())
         self.publisher = Publisher(self.buffers.publish, counters.lsn, self.polls.is_awaited)
         self.polls.hurry = self.publisher.hurry
         self.snapshots = Snapshots(catalog)

@@ -31,8 +31,9 @@ from .errors import (
 )
 from .filters import check_filter, plain_division
 from .live import lag_events
-from .log import EventQuery, create_log_sql, log_name, snapshot_sql
+from .log import EventQuery, create_log_sql, log_name, side_log, snapshot_sql
 from .offsets import insert_sql
+from .parked import NOTHING
 from .publisher import Note
 from .quoting import ident, literal
 from .storage.schema import COMMIT_COLUMNS
@@ -428,6 +429,8 @@ def _check_all_read(database: Database, stream: Stream, groups: tuple[Group, ...
             lag_events(database, stream, number, buffer.partitions[number], position.lsn)
             for number, position in database.offsets.positions(group.group_id).items()
         )
+        # What is set aside, or to be read again, is not done either.
+        unread += len((database.parked.get(group.group_id) or NOTHING).events)
         if unread:
             raise DependentObjects(
                 f'cannot drop {stream.kind} "{stream.name}" because consumer group "{group.name}" has '
@@ -457,6 +460,7 @@ def _drop_locked(
             f"DELETE FROM ducktail.group_catalog WHERE group_id IN ({ids})",
             f"DELETE FROM ducktail.offset_log WHERE group_id IN ({ids})",
             f"DELETE FROM ducktail.passed_positions WHERE group_id IN ({ids})",
+            f"DELETE FROM ducktail.parked_events WHERE group_id IN ({ids})",
             insert_sql([tombstone]),
         ]
     statements += [
@@ -468,6 +472,7 @@ def _drop_locked(
         statements += [
             f"DELETE FROM ducktail.table_catalog WHERE table_id = {source.table_id}",
             f"DROP TABLE {source.log}",
+            f"DROP TABLE IF EXISTS {side_log(source.log)}",
         ]
 
     changes = [rights_changes.Forget(item) for item in database.rights.of_stream(stream.schema, stream.name)]
@@ -483,6 +488,8 @@ def _drop_locked(
             group_ids = [group.group_id for group in groups]
             database.offsets.drop_groups(group_ids, tombstone)
             database.members.forget(group_ids)
+        for group in groups:
+            database.parked.put(group.group_id, NOTHING)
         database.polls.stream_dropped(stream)
 
     run_numbered(database, session_id, cursor, statements, show, changes)

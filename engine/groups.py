@@ -15,6 +15,7 @@ from .definitions import new_id
 from .errors import DuplicateObject, SerializationFailure, UndefinedObject
 from .live import lag_events
 from .offsets import Move, insert_sql
+from .parked import NOTHING
 from .places import Place, lsns_at
 from .quoting import ident, literal
 from .streams import Catalog, Group, Stream
@@ -54,11 +55,12 @@ def create_group(
     start: Place,
     on_gap: str,
     session_timeout_ms: int,
+    on_park: str,
 ) -> None:
     """Make a consumer group within a transaction that holds the writer lock; it is there at COMMIT.
 
     Args:
-        on_gap, session_timeout_ms: as in `Group`.
+        on_gap, session_timeout_ms, on_park: as in `Group`.
 
     Raises:
         DuplicateObject: 42710. InvalidParameterValue: 22023, the start is past the stream's end.
@@ -68,13 +70,14 @@ def create_group(
     if key in database.catalog.groups or key in transaction.new_groups:
         raise DuplicateObject(f'consumer group "{name}" of stream "{stream.name}" already exists')
     now_us = database.clock.now_us()
-    group_id = new_id(transaction.cursor)
-    group = Group(group_id, stream.stream_id, name, start.kind, now_us, on_gap, session_timeout_ms)
+    group_id, since = new_id(transaction.cursor), (start.kind, now_us)
+    group = Group(group_id, stream.stream_id, name, *since, on_gap, session_timeout_ms, on_park)
     transaction.cursor.execute(
         "INSERT INTO ducktail.group_catalog (group_id, stream_id, group_name, start, created_at, on_gap, "
-        "session_timeout_ms) "
+        "session_timeout_ms, on_park) "
         f"VALUES ({group.group_id}, {stream.stream_id}, {literal(name)}, {literal(start.kind)}, "
-        f"make_timestamptz({now_us}), {literal(on_gap)}, {session_timeout_ms})"
+        f"make_timestamptz({now_us}), {literal(group.on_gap)}, {group.session_timeout_ms}, "
+        f"{literal(group.on_park)})"
     )
     lsns = lsns_at(database, transaction, stream, start)
     move = database.offsets.move(group.group_id, lsns, transaction.committed_by)
@@ -102,7 +105,7 @@ def drop_group(database: Database, transaction: Transaction, group: Group) -> No
     """
     assert transaction.has_writer_lock, "a group ends at one place of the commit order"
     _write_row(transaction, group, f"DELETE FROM ducktail.group_catalog WHERE group_id = {group.group_id}")
-    for table in ("offset_log", "passed_positions"):
+    for table in ("offset_log", "passed_positions", "parked_events"):
         transaction.cursor.execute(
             f"DELETE FROM ducktail.{table} WHERE group_id = {group.group_id}"
         ).fetchall()
@@ -110,6 +113,7 @@ def drop_group(database: Database, transaction: Transaction, group: Group) -> No
     transaction.cursor.execute(insert_sql([tombstone])).fetchall()
     transaction.defines = True
     transaction.offsets.pop(group.group_id, None)
+    transaction.parked[group.group_id] = NOTHING
     transaction.new_groups.pop(group.key, None)
     transaction.dropped_groups.add(group.group_id)
 
@@ -120,6 +124,7 @@ def drop_group(database: Database, transaction: Transaction, group: Group) -> No
         database.catalog.version += 1
         database.offsets.drop_groups([group.group_id], tombstone)
         database.members.forget([group.group_id])
+        database.parked.put(group.group_id, NOTHING)
 
     transaction.on_commit.append(forget)
     transaction.after_commit.append(lambda: database.polls.group_dropped(group))
@@ -139,7 +144,8 @@ def set_group(database: Database, transaction: Transaction, group: Group, change
         transaction,
         group,
         f"UPDATE ducktail.group_catalog SET on_gap = {literal(changed.on_gap)}, "
-        f"session_timeout_ms = {changed.session_timeout_ms} WHERE group_id = {group.group_id}",
+        f"on_park = {literal(changed.on_park)}, session_timeout_ms = {changed.session_timeout_ms} "
+        f"WHERE group_id = {group.group_id}",
     )
     transaction.defines = True
     transaction.new_groups[group.key] = changed

@@ -22,6 +22,7 @@ from .clock import Clock
 from .log import EVENT_NAMES, event_query, shown_name
 from .members import Members
 from .offsets import Offsets, Position
+from .parked import BEHIND, NOTHING, PARKED, RELEASED, Parked, ParkedEvent
 from .polls import Polls
 from .publisher import Publisher
 from .rights import Rights, bookmark_item, group_item, relation
@@ -57,6 +58,7 @@ class LiveSource(Protocol):
     offsets: Offsets
     last_reads: dict[tuple[int, int], LastRead]
     members: Members
+    parked: Parked
     sessions: Sessions
     polls: Polls
     transactions: Transactions
@@ -269,9 +271,11 @@ def consumer_groups(database: LiveSource) -> Iterator[Row]:
             "start": group.start,
             "on_gap": group.on_gap,
             "session_timeout": interval_text(group.session_timeout_ms * 1000),
+            "on_park": group.on_park,
             "created_at": _time(group.created_at_us),
             "lag_events": lag,
             "members": len(database.members.shown(group, stream.partitions)),
+            **_set_aside(database, group),
         }
 
 
@@ -313,6 +317,7 @@ def _offset(
         "headroom_events": partition.retained - lag,
         "headroom_seconds": left_s,
         "trimmed_unread": _trimmed_unread(database, group, number, partition, at.lsn),
+        **_set_aside(database, group, number),
         "committed_at": _time(at.committed_at_us),
         "committed_by": at.committed_by or None,
         "last_read_at": None if read is None else _time(read.at_us),
@@ -363,6 +368,91 @@ def _trimmed_unread(
     return partition.trimmed_events - (place or 0)
 
 
+def _set_aside(database: LiveSource, group: Group, partition: int | None = None) -> Row:
+    """How many events a group has parked, and released and not read again."""
+    found = database.parked.get(group.group_id) or NOTHING
+    counts = (("parked_events", PARKED), ("released_events", RELEASED))
+    return {name: len(found.of(state, partition)) for name, state in counts}
+
+
+def parked(database: LiveSource) -> Iterator[Row]:
+    """ducktail.parked."""
+    for stream, _, group in _groups(database):
+        found = database.parked.get(group.group_id)
+        if found is None:
+            continue
+        cursor = database.cursor(utc=True)
+        try:
+            yield from _parked(database, cursor, stream, group, list(found.events.values()))
+        finally:
+            cursor.close()
+
+
+def _parked(
+    database: LiveSource,
+    cursor: duckdb.DuckDBPyConnection,
+    stream: Stream,
+    group: Group,
+    events: list[ParkedEvent],
+) -> Iterator[Row]:
+    """A group's rows of ducktail.parked, with what the copies of the events say."""
+    query = event_query(database.catalog, stream)
+    lsns = ", ".join(str(event.lsn) for event in events)
+    columns = "lsn, op, before::VARCHAR, after::VARCHAR, epoch_us(commit_time), txid"
+    copies = query.parked().sql(f"lsn IN ({lsns})", "false")
+    rows = {row[0]: row[1:] for row in cursor.execute(f"SELECT {columns} FROM ({copies})").fetchall()}
+    for event in events:
+        op, before, after, commit_us, txid = rows.get(event.lsn, (None,) * 5)
+        yield {
+            "schema_name": stream.schema,
+            "stream_name": stream.name,
+            "group_name": group.name,
+            "partition": event.partition,
+            "lsn": event.lsn,
+            "state": event.state,
+            "key": event.key,
+            "behind": _behind(database, cursor, stream, group, event),
+            "reason": event.reason,
+            "parked_at": _time(event.parked_at_us),
+            "parked_by": event.parked_by or None,
+            "op": op,
+            "before": before,
+            "after": after,
+            "commit_time": _time(commit_us),
+            "txid": txid,
+        }
+
+
+def _behind(
+    database: LiveSource,
+    cursor: duckdb.DuckDBPyConnection,
+    stream: Stream,
+    group: Group,
+    event: ParkedEvent,
+) -> int:
+    """How many events stand behind a parked one, up to the next parked one of its key."""
+    if event.state != PARKED or not event.by_key or event.key is None:
+        return 0
+    found = database.parked.get(group.group_id) or NOTHING
+    heads = [e.lsn for e in found.of(PARKED, event.partition) if e.by_key and e.key == event.key]
+    until = min((lsn for lsn in heads if lsn > event.lsn), default=None)
+    behind = f"partition = {event.partition} AND lsn > {event.lsn}"
+    if until is not None:
+        behind += f" AND lsn < {until}"
+    buffer = database.buffers.of(stream)
+    low = max(event.lsn, buffer.partitions[event.partition].trimmed_through_lsn)
+    window = f"lsn > {low} AND lsn <= {buffer.end_lsn}"
+    events = event_query(database.catalog, stream).sql(window, "false")
+    row = cursor.execute(
+        f"SELECT (SELECT count(*) FROM ({events}) WHERE {behind} AND key::VARCHAR = $1) + "
+        f"(SELECT count(*) FROM ducktail.parked_events WHERE group_id = {group.group_id} "
+        f"AND state = '{BEHIND}' AND {behind} AND lsn <= {low} AND key = $1)",
+        [event.key],
+    ).fetchone()
+    assert row is not None
+    return int(row[0])
+
+
 def bookmarks(database: LiveSource) -> Iterator[Row]:
     """ducktail.bookmarks."""
     for stream, buffer in _streams(database):
@@ -389,11 +479,11 @@ def _bookmark(
         "schema_name": stream.schema,
         "stream_name": stream.name,
         "bookmark_name": bookmark.name,
-        "position": dict(sorted(bookmark.lsns.items())),
+        "position": json.dumps(dict(sorted(bookmark.lsns.items()))),
         "whole": not trimmed,
         "events": events,
         "trimmed_events": sum(trimmed.values()),
-        "trimmed": trimmed or None,
+        "trimmed": json.dumps(trimmed) if trimmed else None,
         "created_at": _time(bookmark.created_at_us),
         "created_by": owner,
     }
@@ -439,6 +529,7 @@ KINDS: dict[str, Callable[[LiveSource], Iterator[Row]]] = {
     "consumer_groups": consumer_groups,
     "offsets": offsets,
     "members": members,
+    "parked": parked,
     "bookmarks": bookmarks,
     "sessions": sessions,
     "settings": settings,

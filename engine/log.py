@@ -16,8 +16,8 @@ from __future__ import annotations
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import NamedTuple
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple, Self
 
 from .partitioning import hash_sql
 from .quoting import ident, literal
@@ -95,6 +95,11 @@ def log_name(table_id: int, version: int) -> str:
     return f"{SCHEMA}.{ident(f'log_{table_id}_{version}')}"
 
 
+def side_log(log: str) -> str:
+    """The qualified, quoted name of the table of parked copies of a log's rows."""
+    return log.replace("log_", "parked_", 1)
+
+
 def create_log_sql(name: str, shape: TableShape) -> str:
     """The DDL of a log for a table of this shape."""
     images = [
@@ -123,6 +128,19 @@ def snapshot_sql(captured: Captured, stream_id: int, base_lsn: int, txid: int) -
 
 
 @dataclass(frozen=True, slots=True)
+class Again:
+    """Parked events that a page has besides its own: predicates on the copies' rows.
+
+    Args:
+        where: which they are.
+        last: SQL boolean that is true on those which are their transaction's last.
+    """
+
+    where: str
+    last: str
+
+
+@dataclass(frozen=True, slots=True)
 class Events(ABC):
     """The SELECT of one stream's events, to be narrowed to a range of LSNs.
 
@@ -132,6 +150,7 @@ class Events(ABC):
     """
 
     stream: Stream
+    copies: bool = field(default=False, kw_only=True)
 
     @property
     @abstractmethod
@@ -149,6 +168,20 @@ class Events(ABC):
         Args:
             annotation: SQL of the transaction's; None where it surely has none.
         """
+
+    def parked(self) -> Self:
+        """The same over the copies of log rows that groups have parked."""
+        return replace(self, copies=True)
+
+    @property
+    def log(self) -> str:
+        """The table that is read."""
+        return side_log(self.source.log) if self.copies else self.source.log
+
+    @property
+    def commits(self) -> str:
+        """The table of the transactions' lines."""
+        return f"{SCHEMA}.{'parked_commits' if self.copies else 'commits'}"
 
     @property
     def layout(self) -> Layout:
@@ -178,9 +211,11 @@ class Events(ABC):
         }
         head = ", ".join(f"{values[name]} AS {name}" for name in EVENT_NAMES)
         query = f"SELECT {head} FROM ({self.rows(where)}) AS l"
-        return query if commit else f"{query} JOIN {SCHEMA}.commits AS c ON c.txid = l.txid"
+        return query if commit else f"{query} JOIN {self.commits} AS c ON c.txid = l.txid"
 
-    def page_sql(self, where: str, whole: str, starts: Sequence[int], limit: int) -> str:
+    def page_sql(
+        self, where: str, whole: str, starts: Sequence[int], limit: int, again: Again | None = None
+    ) -> str:
         """The first events after an LSN of each partition's own, in LSN order.
 
         Args:
@@ -188,12 +223,16 @@ class Events(ABC):
             whole: the same, so wide that the last transaction of `where` is whole: for tx_last.
             starts: the LSN after which each partition is read, partition 0 first.
             limit: most rows.
+            again: parked events that are given as well, wherever they stand.
         """
         if len(set(starts)) == 1:
             after = f"lsn > {starts[0]}"
         else:
             after = f"lsn > [{', '.join(map(str, starts))}][partition + 1]"
         sql = self.sql(where, self.last_of_transaction(whole))
+        if again is not None:
+            given = self.parked().sql(again.where, again.last)
+            sql, after = f"SELECT * FROM ({sql}) WHERE {after} UNION ALL {given}", "true"
         return f"SELECT * FROM ({sql}) WHERE {after} ORDER BY lsn LIMIT {limit}"
 
     def last_of_transaction(self, where: str) -> str:
@@ -247,7 +286,7 @@ class EventQuery(Events):
             f"({where}) AND lsn > {stream.created_lsn} "
             f"AND (stream_id IS NULL OR stream_id = {stream.stream_id})"
         )
-        base = f"SELECT * FROM {self.captured.table.log} WHERE {mine}"
+        base = f"SELECT * FROM {self.log} WHERE {mine}"
         if stream.filter is None:
             op = (
                 "CASE op WHEN 'i' THEN 'insert' WHEN 'u' THEN 'update' WHEN 'd' THEN 'delete' "
@@ -367,7 +406,7 @@ class TopicQuery(Events):
 
     def rows(self, where: str) -> str:
         """The log rows."""
-        return f"SELECT * FROM {self.source.log} WHERE ({where})"
+        return f"SELECT * FROM {self.log} WHERE ({where})"
 
     def _values(self, annotation: str | None) -> Mapping[str, str]:
         name = f"{shown_name(self.stream.schema)}.{shown_name(self.stream.name)}"

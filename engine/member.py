@@ -76,12 +76,14 @@ class Commit:
         began: of a read position, partition -> committed LSN from which it was read.
         claims: by what right, for each partition.
         hold: what the member holds for it, to be ended.
+        again: of a read position, the released events that the read gave; None: it is by number.
     """
 
     lsns: Mapping[int, int]
     began: Mapping[int, int]
     claims: Mapping[int, Claim]
     hold: Hold | None = None
+    again: frozenset[int] | None = None
 
 
 @dataclass(slots=True, eq=False)

@@ -123,13 +123,20 @@ class Members:
             kept.member.open.update(more)
             return kept
 
-    def set_position(self, hold: Hold, lsns: Mapping[int, int], began: Mapping[int, int], seeks: int) -> None:
+    def set_position(
+        self,
+        hold: Hold,
+        lsns: Mapping[int, int],
+        began: Mapping[int, int],
+        seeks: int,
+        again: Mapping[int, frozenset[int]],
+    ) -> None:
         """A read has given everything up to `lsns`: the member's read position."""
         with self._mutex:
             shared = self._live(hold)
             if shared is not None:
                 mine = {p: lsn for p, lsn in lsns.items() if shared.epochs[p] == hold.epochs.get(p)}
-                self._positions.set(_key(hold), hold.read, mine, began, seeks)
+                self._positions.set(_key(hold), hold.read, mine, began, seeks, again)
                 self._gave(hold, mine, began)
 
     def gave(self, hold: Hold, lsns: Mapping[int, int], began: Mapping[int, int]) -> None:
@@ -212,15 +219,16 @@ class Members:
                 raise _gone(shared, name)
             self._heard(member, user)
             began: Mapping[int, int] = {}
+            again: frozenset[int] | None = None
             if lsns is None:
                 position = self._positions.get((group.group_id, name), group.name, seeks)
-                lsns, began = position.lsns, position.began
+                lsns, began, again = position.lsns, position.began, position.again
             claims = {p: Claim(name, since.get(p, shared.epochs[p])) for p in lsns}
             for partition, claim in claims.items():
                 _check_claim(shared, partition, claim)
             epochs = {partition: claim.epoch for partition, claim in claims.items()}
             hold = self._open(group.group_id, member, epochs, self._positions.begin())
-            return Commit(lsns, began, claims, hold)
+            return Commit(lsns, began, claims, hold, again)
 
     def pin(self, group_id: int, claims: Mapping[int, Claim]) -> Pin:
         """Hold a commit that is about to be written against who has what now, and keep it so.

@@ -29,12 +29,14 @@ class Given:
         began: the committed LSN from which the read began.
         read: which read it was.
         at: when it was given, in the order of all reads and what they gave.
+        again: the released events that the read gave (see `parked.py`).
     """
 
     lsn: int
     began: int
     read: int
     at: int
+    again: frozenset[int] = frozenset()
 
 
 @dataclass(slots=True)
@@ -60,6 +62,11 @@ class ReadPosition:
         """partition -> committed LSN from which that read began."""
         return {partition: given.began for partition, given in self.given.items()}
 
+    @property
+    def again(self) -> frozenset[int]:
+        """The released events that were given."""
+        return frozenset().union(*(given.again for given in self.given.values()))
+
     def copy(self) -> ReadPosition:
         """The same, for who does not hold its owner's lock."""
         return ReadPosition(dict(self.given), self.seeks, self.reason)
@@ -77,15 +84,26 @@ class ReadPositions:
         return next(self._numbers)
 
     def set(
-        self, key: Hashable, read: int, lsns: Mapping[int, int], began: Mapping[int, int], seeks: int
+        self,
+        key: Hashable,
+        read: int,
+        lsns: Mapping[int, int],
+        began: Mapping[int, int],
+        seeks: int,
+        again: Mapping[int, frozenset[int]],
     ) -> None:
-        """A read has given everything up to `lsns` in the partitions that it scanned."""
+        """A read has given everything up to `lsns` in the partitions that it scanned.
+
+        Args:
+            again: partition -> the released events that it gave.
+        """
         position = self._positions.get(key)
         if position is None or position.reason or position.seeks != seeks:
             position = self._positions[key] = ReadPosition(seeks=seeks)
         at = next(self._numbers)
         for partition, lsn in lsns.items():
-            position.given[partition] = Given(lsn, began[partition], read, at)
+            given = again.get(partition, frozenset())
+            position.given[partition] = Given(lsn, began[partition], read, at, given)
 
     def void(self, key: Hashable, reason: str, read: int | None = None) -> None:
         """There is none now, because of `reason`: the failure of a read, or what ends them all (None)."""

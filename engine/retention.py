@@ -36,6 +36,7 @@ from .errors import LockNotAvailable
 from .log import event_query
 from .logs import facts
 from .offsets import Offsets
+from .parked import Parked, kept_behind_sql
 from .publisher import Publisher
 from .storage.schema import SCHEMA
 from .streams import Catalog, Source, Stream
@@ -61,6 +62,7 @@ class Retaining(Protocol):
     catalog: Catalog
     buffers: Buffers
     offsets: Offsets
+    parked: Parked
     publisher: Publisher
     commits: Commits
     transactions: Transactions
@@ -90,10 +92,15 @@ class Passed:
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """New edges of one stream, how many events go with them, and the groups that are left behind them."""
+    """New edges of one stream, how many events go with them, and the groups that are left behind them.
+
+    Args:
+        after_lsn: where the stream's pointer was.
+    """
 
     stream: Stream
     edges: Edges
+    after_lsn: int
     passed: tuple[Passed, ...]
     events: int
     reason: str
@@ -159,6 +166,7 @@ class Retention:
                     except duckdb.Error as error:
                         failure = failure or error  # One log that is damaged keeps no other from being cut.
                 self._cut_commits()
+                self._drop_copies()
                 if failure is not None:
                     raise failure
             except duckdb.Error as error:
@@ -257,7 +265,8 @@ class Retention:
             partitions[number] = Edge(last, known.events + count, goal.reason)
         edges = Edges(through_lsn, partitions)
         events = sum(_lost(edges, number) - _lost(before, number) for number in partitions)
-        return Cut(stream, edges, self._passed(stream, before, edges, going), events, goal.reason)
+        passed = self._passed(stream, before, edges, going)
+        return Cut(stream, edges, before.through_lsn, passed, events, goal.reason)
 
     def _passed(self, stream: Stream, before: Edges, after: Edges, going: str) -> tuple[Passed, ...]:
         """The groups whose committed LSN is among what goes, with their exact places there."""
@@ -284,6 +293,7 @@ class Retention:
     def _write_edges(self, cuts: Sequence[Cut]) -> None:
         statements = []
         for cut in cuts:
+            statements += self._kept_behind(cut)
             statements += cut.edges.rows(cut.stream.stream_id)
             for passed in cut.passed:
                 statements += [
@@ -308,6 +318,39 @@ class Retention:
                 logger.info("events are no longer retained", extra=about)
             for passed in cut.passed:
                 self._database.offsets.passed(passed.group_id, passed.partition, passed.lsn, passed.position)
+
+    def _kept_behind(self, cut: Cut) -> list[str]:
+        """What keeps the events that stand behind parked keys of groups."""
+        with self._database.catalog.mutex:
+            groups = self._database.catalog.groups_of(cut.stream.stream_id)
+        query = event_query(self._database.catalog, cut.stream)
+        window = f"lsn > {cut.after_lsn} AND lsn <= {cut.edges.through_lsn}"
+        events = query.sql(window, query.last_of_transaction(window))
+        return list(
+            kept_behind_sql(groups, self._database.parked, events, query.log, query.parked().log)
+        )
+
+    def _drop_copies(self) -> None:
+        """Delete the copies of parked events that no group has any more."""
+        sides = self._cursor.execute(
+            "SELECT table_name FROM duckdb_tables() WHERE database_name = current_database() "
+            f"AND schema_name = '{SCHEMA}' AND regexp_matches(table_name, '^parked_[0-9]+_[0-9]+$')"
+        ).fetchall()
+        if not sides:
+            return
+        names = [f'{SCHEMA}."{name}"' for (name,) in sides]
+        unused = f"lsn NOT IN (SELECT lsn FROM {SCHEMA}.parked_events)"
+        counts = " + ".join(f"(SELECT count(*) FROM {name} WHERE {unused})" for name in names)
+        if not ask(self._cursor, f"SELECT {counts}")[0]:
+            return
+        used = " UNION ALL ".join(f"SELECT txid FROM {name}" for name in names)
+        with self._locked():
+            self._transaction(
+                [
+                    *(f"DELETE FROM {name} WHERE {unused}" for name in names),
+                    f"DELETE FROM {SCHEMA}.parked_commits WHERE txid NOT IN ({used})",
+                ]
+            )
 
     def _find_first(self, stream: Stream) -> None:
         """Look in the log for the first retained events of the partitions whose buffers cannot tell."""

@@ -25,8 +25,10 @@ from .duckdb_errors import translated
 from .edges import Edge, read_edges
 from .errors import UndefinedObject
 from .gaps import Gone
-from .log import Events
+from .log import Again, Events
+from .parked import Aside
 from .publishing import BATCH_ROWS, refill_changes
+from .quoting import literal
 from .storage.schema import SCHEMA
 from .streams import Stream
 from .values import datarow
@@ -52,6 +54,7 @@ class ScanRange:
             is known though retention has passed it.
         group: name of the consumer group that reads, for errors.
         from_lsn, to_lsn: bounds that a filter sets, both inclusive: events outside are passed over.
+        aside: what the group has parked, where the scan has to know of it: it is read from the log then.
     """
 
     after: dict[int, int]
@@ -61,6 +64,7 @@ class ScanRange:
     to_lsn: int | None = None
     positions: Mapping[int, int] = field(default_factory=dict)
     group: str | None = None
+    aside: Aside | None = None
 
 
 class Scan:
@@ -88,6 +92,8 @@ class Scan:
         self._bounds = bounds
         self._began: dict[int, int] = {}  # partition -> how many of its events the scan begins behind
         self._has_given = False
+        self._given_lsn = bounds.from_lsn - 1
+        self._aside = bounds.aside
         self._after = dict(bounds.after)
         self._floor = bounds.from_lsn - 1
         self._snapshot_lsn = self.through_lsn = bounds.through_lsn
@@ -123,6 +129,8 @@ class Scan:
     def hot(self) -> bool:
         """Whether the next events are in the buffers, as far as can be told without the log."""
         buffer = self._buffer
+        if self._aside is not None:
+            return False
         if isinstance(self._query, ChangesQuery):
             if buffer.changes is None:
                 return False
@@ -167,18 +175,23 @@ class Scan:
         if not count or not self._after:
             return 0 if not count else self._snapshot_lsn
         end = None
-        if min(self._after.values()) < self.through_lsn:
+        if self._aside is None and min(self._after.values()) < self.through_lsn:
             end = end_in_buffer(self._buffer, self._after, self.through_lsn, count)
         if end is None:
             try:
                 events = self._query.events if isinstance(self._query, ChangesQuery) else self._query
-                end = end_in_log(self._ready(typed=False), events, self._starts(), self.through_lsn, count)
+                aside = None if self._aside is None else (self._excluded, self._again)
+                end = end_in_log(
+                    self._ready(typed=False), events, self._starts(), self.through_lsn, count, aside
+                )
             except duckdb.Error as error:
                 raise self._told(error) from error
         return end if end < self.through_lsn else self._snapshot_lsn
 
     def _buffered(self, limit: int) -> Hot | None:
         """The next rows from the buffers; None where only the log has them."""
+        if self._aside is not None:
+            return None
         if not isinstance(self._query, ChangesQuery):
             return self._buffer.read(self._after, self.through_lsn, limit)
         if self._buffer.failure is not None:
@@ -228,6 +241,8 @@ class Scan:
     def _given(self, lsns: Sequence[int], exhausted: bool) -> None:
         """Everything up to the last LSN given has been given, in every partition."""
         self.exhausted = exhausted
+        if lsns:
+            self._given_lsn = lsns[-1]
         self._has_given = self._has_given or bool(lsns)
         done = self.through_lsn if exhausted else lsns[-1] if lsns else 0
         for number, lsn in self._after.items():
@@ -300,6 +315,11 @@ class Scan:
     ) -> tuple[pa.RecordBatch, bool]:
         """Events of a window of log rows; windows without an event of ours are passed over."""
         low = min(self._after.values())
+        again = self._again(self._given_lsn, min(low, self.through_lsn), limit + 2)
+        if again is not None:
+            # Parked events before all others: nothing of the log has to be looked through for them.
+            table = arrow_table(cursor.execute(self._window_sql(0, 0, limit + 2, typed=typed, again=again)))
+            return as_batch(table.slice(0, self._whole(table, limit))), False
         rows = min(max(2 * limit, WINDOW_ROWS_MIN), BATCH_ROWS)
         log = self._query.source.log
         while True:
@@ -328,8 +348,43 @@ class Scan:
         lsns = table.column(self._query.layout.lsn)
         return limit + int(lsns[limit - 1].as_py() == lsns[limit].as_py())
 
-    def _window_sql(self, low: int, high: int, limit: int, *, typed: bool) -> str:
-        where = f"lsn > {low} AND lsn <= {high}"
+    def _excluded(self, low: int, high: int) -> str:
+        """SQL predicate on the log's rows: what is parked in a window, and behind it, is passed over."""
+        aside = self._aside
+        if aside is None:
+            return ""
+        parts = []
+        inside = [str(lsn) for lsn in aside.lsns if low < lsn <= high]
+        if inside:
+            parts.append(f" AND lsn NOT IN ({', '.join(inside)})")
+        behind = " OR ".join(
+            f"(partition = {partition} AND lsn > {lsn} AND key::VARCHAR = {literal(key)})"
+            for partition, lsn, key in aside.keys
+            if lsn < high
+        )
+        if behind:
+            events = self._query.events if isinstance(self._query, ChangesQuery) else self._query
+            window = events.sql(f"lsn > {low} AND lsn <= {high}", "false")
+            parts.append(f" AND lsn NOT IN (SELECT lsn FROM ({window}) WHERE {behind})")
+        return "".join(parts)
+
+    def _again(self, low: int, high: int, limit: int | None = None) -> Again | None:
+        """The released events of a range of LSNs, at most so many."""
+        aside = self._aside
+        if aside is None or not aside.released:
+            return None
+        lsns = [lsn for lsn in aside.released if low < lsn <= high][:limit]
+        if not lsns:
+            return None
+        last = [str(lsn) for lsn in lsns if aside.released[lsn].tx_last]
+        ends = f"(l.lsn IN ({', '.join(last)}))" if last else "false"
+        return Again(f"lsn IN ({', '.join(map(str, lsns))})", ends)
+
+    def _window_sql(
+        self, low: int, high: int, limit: int, *, typed: bool, again: Again | None = None
+    ) -> str:
+        where = f"lsn > {low} AND lsn <= {high}{self._excluded(low, high)}"
+        again = again or self._again(max(low, self._given_lsn), high)
         # tx_last wants the window's last transaction whole.
         whole = (
             f"lsn > {low} AND lsn <= coalesce((SELECT max(last_lsn) FROM {SCHEMA}.commits "
@@ -337,8 +392,8 @@ class Scan:
         )
         starts = self._starts()
         if typed and isinstance(self._query, ChangesQuery):
-            return self._query.typed_sql(where, starts, limit)
-        return self._query.page_sql(where, whole, starts, limit)
+            return self._query.typed_sql(where, starts, limit, again)
+        return self._query.page_sql(where, whole, starts, limit, again)
 
     def _starts(self) -> list[int]:
         """The LSN after which each partition is read, the scan's end for those that are not."""

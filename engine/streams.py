@@ -121,6 +121,7 @@ class Group:
     Args:
         on_gap: what a read does whose next event is no longer retained: 'error' or 'earliest'.
         session_timeout_ms: for how long a member may be silent.
+        on_park: what is set aside with a parked event: 'event' is it alone, 'key' later ones of its key too.
     """
 
     group_id: int
@@ -130,6 +131,7 @@ class Group:
     created_at_us: int
     on_gap: str = "error"
     session_timeout_ms: int = DEFAULT_SESSION_TIMEOUT_MS
+    on_park: str = "event"
 
     @property
     def key(self) -> tuple[int, str]:

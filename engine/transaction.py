@@ -14,6 +14,7 @@ import duckdb
 
 from .errors import WrongState
 from .member import Claim, Hold, Pin
+from .parked import ParkedOfGroup
 from .rights import Rights
 from .streams import Bookmark, Group
 
@@ -52,6 +53,7 @@ class Transaction:
             MVCC snapshot; None while it has none.
         catalog_version: the engine's, noted with it.
         bookmarks: those that it has made; None for one that it has dropped.
+        parked: what groups have parked, of those of which it changes that.
         defines: it makes or drops a group or a bookmark, under the writer lock.
         rights_changes: what it has changed of users and rights, which only it sees so far.
         annotation: what marks its events, a JSON object as text.
@@ -86,6 +88,7 @@ class Transaction:
     new_positions: dict[int, dict[int, int]] = field(default_factory=dict)
     dropped_groups: set[int] = field(default_factory=set)
     bookmarks: dict[tuple[int, str], Bookmark | None] = field(default_factory=dict)
+    parked: dict[int, ParkedOfGroup] = field(default_factory=dict)
     locked_groups: set[int] = field(default_factory=set)
     producers: dict[tuple[int, str], int] = field(default_factory=dict)
     on_commit: list[Callable[[], None]] = field(default_factory=list)

@@ -8,13 +8,13 @@ and holds no row. Source: docs/design/engine.md, "Reading".
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import duckdb
 
 from .asking import ask_maybe
 from .buffer import StreamBuffer
-from .log import EVENT_NAMES, Events
+from .log import EVENT_NAMES, Again, Events
 from .storage.schema import SCHEMA
 from .values import datarow
 
@@ -86,24 +86,34 @@ def end_in_log(
     starts: Sequence[int],
     through_lsn: int,
     count: int,
+    aside: tuple[Callable[[int, int], str], Callable[[int, int], Again | None]] | None = None,
 ) -> int:
     """LSN of the last event in the log of the `count`-th transaction after a position.
 
     Args:
         starts: the LSN after which each partition is read, partition 0 first; `through_lsn` for those
             that are not.
+        aside: of a group with parked events: what takes them out of a range of LSNs, as a predicate that
+            goes on, and what is given again in one.
 
     Returns:
         `through_lsn` where there are no more than `count`.
     """
+    first = True
     low, width = min(starts), max(WINDOW_TRANSACTIONS, count + 1)
-    while low < through_lsn:
+    while low < through_lsn or (first and aside is not None):
         high = _end_of_window(cursor, low, through_lsn, width)
-        events = query.sql(f"lsn > {low} AND lsn <= {high}", "false")
         after = f"[{', '.join(map(str, starts))}][partition + 1]"
+        window = f"lsn > {low} AND lsn <= {high}"
+        events = query.sql(window if aside is None else window + aside[0](low, high), "false")
+        events = f"SELECT lsn, txid FROM ({events}) WHERE lsn > {after}"
+        again = None if aside is None else aside[1](-1 if first else low, high)
+        if again is not None:
+            events += f" UNION ALL SELECT lsn, txid FROM ({query.parked().sql(again.where, 'false')})"
+        first = False
         row = ask_maybe(
             cursor,
-            f"WITH ends AS (SELECT txid, max(lsn) AS lsn FROM ({events}) WHERE lsn > {after} GROUP BY txid) "
+            f"WITH ends AS (SELECT txid, max(lsn) AS lsn FROM ({events}) GROUP BY txid) "
             f"SELECT count(*), (SELECT lsn FROM ends ORDER BY txid LIMIT 1 OFFSET {count - 1}) FROM ends",
         )
         assert row is not None

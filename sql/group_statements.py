@@ -10,7 +10,7 @@ from dataclasses import astuple, replace
 
 import duckdb
 
-from ..engine import groups, rights, rights_changes
+from ..engine import groups, parking, rights, rights_changes
 from ..engine.asking import ask, ask_maybe
 from ..engine.duckdb_errors import translated
 from ..engine.errors import (
@@ -43,11 +43,14 @@ def create_group(session: Context, made: st.CreateGroup, parameters: Values) -> 
         raise InvalidParameterValue("a consumer group's name must not be empty")
     start = _start(session, stream, made.start, parameters)
     on_gap = made.options.text("on_gap") or "error"
+    on_park = made.options.text("on_park") or "event"
     timeout_ms = made.options.integer("session_timeout") or DEFAULT_SESSION_TIMEOUT_MS
 
     def work(transaction: Transaction) -> Waiting[None]:
         yield from _with_writer_lock(session, transaction)
-        groups.create_group(session.database, transaction, stream, name, start, on_gap, timeout_ms)
+        groups.create_group(
+            session.database, transaction, stream, name, start, on_gap, timeout_ms, on_park
+        )
         _owned(session, transaction, stream, name)
 
     try:
@@ -176,6 +179,7 @@ def set_group(session: Context, asked: st.SetGroup, parameters: Values) -> Waiti
     stream = session.names.stream(asked.stream.parts, asked.stream.position)
     name = text(asked.group, parameters)
     on_gap, timeout_ms = asked.options.text("on_gap"), asked.options.integer("session_timeout")
+    on_park = asked.options.text("on_park")
 
     def work(transaction: Transaction) -> Waiting[None]:
         # As all that writes group_catalog, under the writer lock: DuckDB fails two that meet there.
@@ -186,6 +190,7 @@ def set_group(session: Context, asked: st.SetGroup, parameters: Values) -> Waiti
             group,
             on_gap=on_gap or group.on_gap,
             session_timeout_ms=timeout_ms or group.session_timeout_ms,
+            on_park=on_park or group.on_park,
         )
         groups.set_group(session.database, transaction, group, changed)
 
@@ -236,6 +241,50 @@ def _restamp(session: Context, key: tuple[int, int]) -> Callable[[int], None]:
 
 def _moved(shifts: list[groups.Shift]) -> Result:
     return text_rows(SEEK_COLUMNS, [astuple(shift) for shift in shifts], "ALTER CONSUMER GROUP")
+
+
+def park_event(session: Context, asked: st.Park, parameters: Values) -> Waiting[Result]:
+    """ALTER CONSUMER GROUP ... PARK."""
+    reason = None if asked.reason is None else text(asked.reason, parameters)
+    place = number(asked.partition, parameters, "PARTITION"), number(asked.lsn, parameters, "AT")
+
+    def work(transaction: Transaction, stream: Stream, group: Group) -> None:
+        committed = committed_lsns(session, stream, group)
+        parking.park(session.database, transaction, stream, group, place, reason, committed)
+
+    yield from _parking(session, asked, parameters, work)
+    return Result.command("ALTER CONSUMER GROUP")
+
+
+def release_events(session: Context, asked: st.Release, parameters: Values) -> Waiting[Result]:
+    """ALTER CONSUMER GROUP ... RELEASE."""
+    lsn = None if asked.lsn is None else number(asked.lsn, parameters, "AT")
+    place = number(asked.partition, parameters, "PARTITION"), lsn
+
+    def work(transaction: Transaction, stream: Stream, group: Group) -> None:
+        parking.release(session.database, transaction, stream, group, place)
+
+    yield from _parking(session, asked, parameters, work)
+    return Result.command("ALTER CONSUMER GROUP")
+
+
+def _parking(
+    session: Context,
+    asked: st.Park | st.Release,
+    parameters: Values,
+    do: Callable[[Transaction, Stream, Group], None],
+) -> Waiting[None]:
+    """Work on what a group has parked, in a transaction that holds the group and the writer lock."""
+    stream = session.names.stream(asked.stream.parts, asked.stream.position)
+    name = text(asked.group, parameters)
+
+    def work(transaction: Transaction) -> Waiting[None]:
+        yield from _with_writer_lock(session, transaction)
+        group = session.access.group(stream, name, transaction)
+        yield from lock_group(session.database.offsets, transaction, group, session.block.lock_timeout_ms)
+        do(transaction, stream, group)
+
+    yield from session.block.unit(work)
 
 
 def describe_group(session: Context, asked: st.DescribeGroup, parameters: Values) -> Waiting[Result]:

@@ -9,12 +9,15 @@ Source: docs/sql.md, "Committing".
 from __future__ import annotations
 
 from concurrent.futures import Future
+from functools import partial
 
 from ..engine.errors import SerializationFailure
 from ..engine.member import Claim, Commit, Hold
-from ..engine.offsets import Request, going_back
+from ..engine.moving import lock_group
+from ..engine.offsets import Request, going_back, moved_by_seek
+from ..engine.parked import RELEASED, released_through
+from ..engine.parking import cover, covered_meanwhile, parked_of
 from ..engine.places import check_commit, check_lsns
-from ..engine.read_positions import ReadPosition
 from ..engine.streams import Group, Stream
 from ..engine.transaction import PendingOffset, Transaction
 from ..engine.waiting import Wait, Waiting
@@ -56,17 +59,83 @@ def _commit(
     member = None if asked.member is None else text(asked.member, parameters)
     commit = _begin(session, stream, group, member, lsns, seeks)
     try:
+        covered = _covered(session, group, commit)
         if session.block.begun:
-            _keep(session, session.block.opened(), group, commit)
+            transaction = session.block.opened()
+            if covered:
+                yield from lock_group(
+                    session.database.offsets, transaction, group, session.block.lock_timeout_ms
+                )
+                cover(session.database, transaction, group, covered)
+            _keep(session, transaction, group, commit, covers=bool(covered))
             session.notices.add(
                 "the offsets are committed when the transaction is", hint="COMMIT makes them durable."
             )
+            return
+        check_commit(session.database, stream, group, dict(commit.lsns))
+        read_after = seeks if lsns is None else None
+        if covered:
+            yield from _commit_covering(session, stream, group, commit, read_after, covered)
         else:
-            check_commit(session.database, stream, group, dict(commit.lsns))
-            yield from _submit(session, group, commit, seeks if lsns is None else None)
+            yield from _submit(session, group, commit, read_after)
     finally:
         if commit.hold is not None:
             session.database.members.end(commit.hold)
+
+
+def _covered(session: Context, group: Group, commit: Commit) -> frozenset[int]:
+    """The released events that a commit covers.
+
+    Raises:
+        SerializationFailure: 40001, in a transaction: somebody else has covered some that were read.
+    """
+    database, transaction = session.database, session.block.transaction
+    parked = parked_of(database, transaction, group)
+    if commit.again is None:
+        return released_through(parked, commit.lsns, partial(database.parked.was_given, group.group_id))
+    if not commit.again:
+        return frozenset()
+    covered = commit.again & {event.lsn for event in parked.of(RELEASED)}
+    if session.block.begun:
+        # What this transaction has covered by an earlier commit is still released for the others.
+        others = database.parked.get(group.group_id)
+        if others is None or not commit.again <= {event.lsn for event in others.of(RELEASED)}:
+            raise covered_meanwhile(group)
+    return covered
+
+
+def _commit_covering(
+    session: Context,
+    stream: Stream,
+    group: Group,
+    commit: Commit,
+    seeks: int | None,
+    covered: frozenset[int],
+) -> Waiting[None]:
+    """A commit that is also one of released events: their rows go in the same transaction."""
+    offsets, members = session.database.offsets, session.database.members
+
+    def work(transaction: Transaction) -> Waiting[None]:
+        yield from lock_group(offsets, transaction, group, session.block.lock_timeout_ms)
+        check_commit(session.database, stream, group, dict(commit.lsns))
+        if seeks is not None and seeks != offsets.seeks(group.group_id):
+            raise moved_by_seek(group.name)
+        # Somebody else may have covered some of them meanwhile: outside a transaction that is no conflict.
+        left = covered & {event.lsn for event in parked_of(session.database, None, group).of(RELEASED)}
+        cover(session.database, transaction, group, left)
+        standing = offsets.positions(group.group_id)
+        transaction.offsets[group.group_id] = {
+            partition: PendingOffset(standing[partition].lsn, lsn, commit.claims[partition])
+            for partition, lsn in commit.lsns.items()
+            if lsn > standing[partition].lsn
+        }
+
+    pin, done = members.pin(group.group_id, commit.claims), False
+    try:
+        yield from session.block.unit(work)
+        done = True
+    finally:
+        members.unpin(pin, commit.lsns if done else None)
 
 
 def _begin(
@@ -90,11 +159,11 @@ def _begin(
             read = session.block.opened().epochs.get((group.group_id, member), {})
         return members.begin_commit(group, stream.partitions, member, session.user, lsns, seeks, read)
     members.check_none(group, stream.partitions)
-    position = ReadPosition()
     if lsns is None:
         position = session.positions.get((stream.stream_id, group.group_id), group.name, seeks)
-        lsns = position.lsns
-    return Commit(lsns, position.began, dict.fromkeys(lsns, Claim(None)))
+        claims = dict.fromkeys(position.lsns, Claim(None))
+        return Commit(position.lsns, position.began, claims, again=position.again)
+    return Commit(lsns, {}, dict.fromkeys(lsns, Claim(None)))
 
 
 def _submit(session: Context, group: Group, commit: Commit, seeks: int | None) -> Waiting[None]:
@@ -109,7 +178,9 @@ def _submit(session: Context, group: Group, commit: Commit, seeks: int | None) -
     done.result()
 
 
-def _keep(session: Context, transaction: Transaction, group: Group, commit: Commit) -> None:
+def _keep(
+    session: Context, transaction: Transaction, group: Group, commit: Commit, *, covers: bool
+) -> None:
     """Note in the transaction which committed LSNs its COMMIT is to move, from where, and for whom."""
     standing = session.database.offsets.positions(group.group_id)
     read = transaction.first_reads.get(group.group_id, {})
@@ -128,7 +199,7 @@ def _keep(session: Context, transaction: Transaction, group: Group, commit: Comm
         made_here = transaction.new_positions.get(group.group_id, {})
         found = standing[partition].lsn if partition in standing else made_here.get(partition, 0)
         if expected is None:
-            if lsn == found:
+            if lsn == found and not covers:
                 raise SerializationFailure(
                     f"partition {partition} is already committed at LSN {lsn}",
                     hint="Another transaction has committed it: read again.",

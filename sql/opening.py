@@ -16,6 +16,8 @@ from ..engine.asking import ask
 from ..engine.errors import InvalidParameterValue
 from ..engine.live import LastRead
 from ..engine.member import Hold
+from ..engine.parked import RELEASED, Aside
+from ..engine.parking import parked_of
 from ..engine.places import check_no_hole
 from ..engine.scan import Scan, ScanRange, gone
 from ..engine.streams import Group, Stream
@@ -136,6 +138,8 @@ def _opened(
     bounds, committed, seeks = begins.bounds, begins.committed, begins.seeks
     if begins.past_gaps:
         bounds = _over_gaps(session, stream, bounds)
+    if group is not None and wanted.after is None:
+        bounds = replace(bounds, aside=aside_of(session, group, bounds.after))
     changes = wanted.envelope != "json"
     first = session.database.buffers.scan(stream, bounds, changes=changes)
     if begun.transactions is not None:
@@ -212,6 +216,20 @@ def beginning(
     )
     past_gaps = group is not None and wanted.after is None and group.on_gap == "earliest"
     return Beginning(bounds, committed, seeks, past_gaps)
+
+
+def aside_of(session: Context, group: Group, after: Mapping[int, int]) -> Aside | None:
+    """What of a group's parked events a read from these LSNs has to know.
+
+    What a transaction has released itself is given once it is committed: nobody sees the copies before.
+    """
+    committed = session.database.parked.get(group.group_id)
+    transaction = session.block.transaction
+    parked = parked_of(session.database, transaction, group)
+    if not parked.events:
+        return None
+    there = committed.events if committed is not None else {}
+    return parked.aside(after, [lsn for lsn, event in there.items() if event.state == RELEASED])
 
 
 def _passed(session: Context, group: Group | None, committed: Mapping[int, int]) -> dict[int, int]:

@@ -73,12 +73,18 @@ class Positions:
             self._of_transaction[key, member] = reader
         return reader
 
-    def set(self, reader: Reader, lsns: Mapping[int, int]) -> None:
-        """A read has given everything up to `lsns` in the partitions that it scanned."""
+    def set(
+        self, reader: Reader, lsns: Mapping[int, int], again: Mapping[int, frozenset[int]]
+    ) -> None:
+        """A read has given everything up to `lsns` in the partitions that it scanned.
+
+        Args:
+            again: partition -> the released events that it gave.
+        """
         if reader.hold is None:
-            self._own.set(reader.key, reader.read, lsns, reader.committed, reader.seeks)
+            self._own.set(reader.key, reader.read, lsns, reader.committed, reader.seeks, again)
         else:
-            self._members.set_position(reader.hold, lsns, reader.committed, reader.seeks)
+            self._members.set_position(reader.hold, lsns, reader.committed, reader.seeks, again)
 
     def void(self, reader: Reader, reason: str) -> None:
         """A read leaves none, because of `reason`."""

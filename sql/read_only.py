@@ -31,6 +31,7 @@ _READING = (
     st.ShowOffsets,
     st.ShowMembers,
     st.LeaveGroup,
+    st.ShowParked,
     st.ShowReadPosition,
     st.DescribeStream,
     st.DescribeGroup,

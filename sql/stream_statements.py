@@ -317,6 +317,25 @@ SHOWN: dict[type, Shown] = {
         ),
         "SHOW MEMBERS",
     ),
+    st.ShowParked: Shown(
+        "parked",
+        (
+            "partition",
+            "lsn",
+            "state",
+            "key",
+            "behind",
+            "reason",
+            "parked_at",
+            "parked_by",
+            "op",
+            "before",
+            "after",
+            "commit_time",
+            "txid",
+        ),
+        "SHOW PARKED",
+    ),
     sto.ShowBookmarks: Shown(
         "bookmarks",
         (
@@ -374,7 +393,7 @@ def shown_columns(statement: st.Statement) -> tuple[ResultColumn, ...] | None:
 
 
 def show(session: Context, asked: st.Statement, parameters: Values) -> Waiting[Result]:
-    """SHOW STREAMS, TOPICS, PARTITIONS, GROUPS, OFFSETS, MEMBERS, BOOKMARKS: rows of the system views."""
+    """SHOW STREAMS, TOPICS, PARTITIONS, GROUPS, OFFSETS, MEMBERS, PARKED, BOOKMARKS: rows of the views."""
     shown = _shown(asked)
     assert shown is not None
     where = [shown.where] if shown.where else []
@@ -383,7 +402,7 @@ def show(session: Context, asked: st.Statement, parameters: Values) -> Waiting[R
     if stream is not None:
         where += ["schema_name = $1", "stream_name = $2"]
         values += [stream.schema, stream.name]
-    if isinstance(asked, st.ShowOffsets | st.ShowMembers):
+    if isinstance(asked, st.ShowOffsets | st.ShowMembers | st.ShowParked):
         assert stream is not None
         group = session.access.group(stream, text(asked.group, parameters), None, use=False)
         where.append("group_name = $3")

@@ -26,11 +26,18 @@ class Tracker:
         self._opened = opened
         self._reader = opened.reader if moves else None
         self._lsns = dict(opened.committed)
+        self._aside = opened.bounds.aside
+        self._through = 0  # LSN up to which everything has been given
 
     def given(self, lsns: Sequence[int], partitions: Sequence[int]) -> None:
         """These events, in LSN order, are handed out."""
         if self._reader is None:
             return
+        if self._aside is not None:
+            # What is given again stands at or before the committed LSN, which does not go back.
+            self._through = max(self._through, *lsns)
+            started = self._opened.committed
+            lsns = [max(started[n], lsn) for n, lsn in zip(partitions, lsns, strict=True)]
         # The last of each partition: dict keeps the later of two.
         self._lsns.update(zip(partitions, lsns, strict=True))
         self._set(self._lsns)
@@ -42,6 +49,7 @@ class Tracker:
 
     def note_through(self, lsn: int, buffer: StreamBuffer) -> None:
         """The read has come to `lsn`; `stopped` makes it the position."""
+        self._through = max(self._through, lsn)
         with buffer.mutex:
             for number, start in self._opened.committed.items():
                 partition = buffer.partitions[number]
@@ -49,11 +57,13 @@ class Tracker:
 
     def note_end(self) -> None:
         """The read has come to the scan's end; `stopped` makes it the position."""
+        self._through = self._opened.bounds.through_lsn
         self._lsns.update(self._opened.ends)
 
     def complete(self) -> None:
         """The scan ran to its end: everything in it counts, rejected events included."""
         if self._reader is not None:
+            self._through = self._opened.bounds.through_lsn
             self._set({**self._lsns, **self._opened.ends})
 
     def stopped(self) -> None:
@@ -81,7 +91,20 @@ class Tracker:
 
     def _set(self, lsns: Mapping[int, int]) -> None:
         assert self._reader is not None
-        self._session.positions.set(self._reader, lsns)
+        self._session.positions.set(self._reader, lsns, self._given_again())
+
+    def _given_again(self) -> dict[int, frozenset[int]]:
+        """By partition, the released events that the read has given again."""
+        if self._aside is None:
+            return {}
+        lists: dict[int, list[int]] = {number: [] for number in self._opened.committed}
+        for lsn, number in self._aside.partitions.items():
+            if lsn <= self._through:
+                lists[number].append(lsn)
+        found = {number: frozenset(lsns) for number, lsns in lists.items()}
+        assert self._reader is not None
+        self._session.database.parked.given(self._reader.key[1], found)
+        return found
 
 
 @dataclass(frozen=True, slots=True)

@@ -67,7 +67,8 @@ def read_catalog(cursor: duckdb.DuckDBPyConnection) -> Catalog:
     for topic in _read_streams(cursor, "operations = ['publish']"):
         catalog.put_topic(topic)
     for row in cursor.execute(
-        "SELECT group_id, stream_id, group_name, start, epoch_us(created_at), on_gap, session_timeout_ms "
+        "SELECT group_id, stream_id, group_name, start, epoch_us(created_at), on_gap, session_timeout_ms, "
+        "on_park "
         "FROM ducktail.group_catalog ORDER BY group_id"
     ).fetchall():
         group = Group(*row)

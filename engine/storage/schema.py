@@ -10,6 +10,9 @@
     passed_positions  a group's committed LSN that retention has passed: events at or before it
     group_catalog   a consumer group
     bookmark_catalog  a bookmark: its LSNs, and how many events are at or before them, as JSON
+    parked_events   an event that a group has set aside, and what came of it (see `parked.py`)
+    parked_commits  the lines of `commits` of parked events
+    parked_T_V      copies of log rows of parked events
     offset_log      commits of offsets, appended: what `offsets.Move.entry` says; the highest seq counts
     __ducktail_users  a user, with what his password is held against (see `rights.py`); nobody reads it by SQL
     owner_catalog   who made a thing
@@ -63,7 +66,13 @@ CREATE TABLE IF NOT EXISTS {SCHEMA}.passed_positions (
     group_id INTEGER, partition INTEGER, lsn BIGINT, position BIGINT);
 CREATE TABLE IF NOT EXISTS {SCHEMA}.group_catalog (
     group_id INTEGER, stream_id INTEGER, group_name VARCHAR, start VARCHAR,
-    created_at TIMESTAMP WITH TIME ZONE, on_gap VARCHAR, session_timeout_ms BIGINT);
+    created_at TIMESTAMP WITH TIME ZONE, on_gap VARCHAR, session_timeout_ms BIGINT, on_park VARCHAR);
+CREATE TABLE IF NOT EXISTS {SCHEMA}.parked_events (
+    group_id INTEGER, partition INTEGER, lsn BIGINT, state VARCHAR, key VARCHAR, by_key BOOLEAN,
+    tx_last BOOLEAN, reason VARCHAR, parked_at TIMESTAMP WITH TIME ZONE, parked_by VARCHAR);
+CREATE TABLE IF NOT EXISTS {SCHEMA}.parked_commits (
+    txid BIGINT, first_lsn BIGINT, last_lsn BIGINT, commit_time TIMESTAMP WITH TIME ZONE,
+    annotation VARCHAR);
 CREATE TABLE IF NOT EXISTS {SCHEMA}.bookmark_catalog (
     bookmark_id INTEGER, stream_id INTEGER, bookmark_name VARCHAR, lsns VARCHAR, positions VARCHAR,
     created_at TIMESTAMP WITH TIME ZONE);
@@ -107,7 +116,8 @@ MIGRATIONS: dict[int, tuple[str, ...]] = {
     # And new tables, which TABLES makes; `loading.refresh_views` sees to the views.
     2: (
         f"ALTER TABLE {SCHEMA}.group_catalog ADD COLUMN session_timeout_ms BIGINT",
-        f"UPDATE {SCHEMA}.group_catalog SET session_timeout_ms = 30000",
+        f"ALTER TABLE {SCHEMA}.group_catalog ADD COLUMN on_park VARCHAR",
+        f"UPDATE {SCHEMA}.group_catalog SET session_timeout_ms = 30000, on_park = 'event'",
         f"ALTER TABLE {SCHEMA}.commits ADD COLUMN annotation VARCHAR",
     ),
 }
@@ -158,9 +168,12 @@ LIVE_VIEWS: dict[str, tuple[tuple[str, str], ...]] = {
         ("start", "VARCHAR"),
         ("on_gap", "VARCHAR"),
         ("session_timeout", "VARCHAR"),
+        ("on_park", "VARCHAR"),
         ("created_at", "TIMESTAMP WITH TIME ZONE"),
         ("lag_events", "BIGINT"),
         ("members", "INTEGER"),
+        ("parked_events", "BIGINT"),
+        ("released_events", "BIGINT"),
     ),
     "offsets": (
         ("schema_name", "VARCHAR"),
@@ -175,11 +188,31 @@ LIVE_VIEWS: dict[str, tuple[tuple[str, str], ...]] = {
         ("headroom_events", "BIGINT"),
         ("headroom_seconds", "DOUBLE"),
         ("trimmed_unread", "BIGINT"),
+        ("parked_events", "BIGINT"),
+        ("released_events", "BIGINT"),
         ("committed_at", "TIMESTAMP WITH TIME ZONE"),
         ("committed_by", "VARCHAR"),
         ("last_read_at", "TIMESTAMP WITH TIME ZONE"),
         ("last_read_by", "VARCHAR"),
         ("member", "VARCHAR"),
+    ),
+    "parked": (
+        ("schema_name", "VARCHAR"),
+        ("stream_name", "VARCHAR"),
+        ("group_name", "VARCHAR"),
+        ("partition", "INTEGER"),
+        ("lsn", "BIGINT"),
+        ("state", "VARCHAR"),
+        ("key", "JSON"),
+        ("behind", "BIGINT"),
+        ("reason", "VARCHAR"),
+        ("parked_at", "TIMESTAMP WITH TIME ZONE"),
+        ("parked_by", "VARCHAR"),
+        ("op", "VARCHAR"),
+        ("before", "JSON"),
+        ("after", "JSON"),
+        ("commit_time", "TIMESTAMP WITH TIME ZONE"),
+        ("txid", "BIGINT"),
     ),
     "bookmarks": (
         ("schema_name", "VARCHAR"),
@@ -239,9 +272,13 @@ ACCOUNT_VARIABLE = "__ducktail_account"
 
 
 def live_view_sql(name: str, columns: Sequence[tuple[str, str]]) -> str:
-    """The view over one kind of live rows: JSON objects in, typed columns out."""
-    shape = "[{" + ", ".join(f'"{column}": "{type_}"' for column, type_ in columns) + "}]"
-    picked = ", ".join(f"r.{ident(column)}" for column, _ in columns)
+    """The view over one kind of live rows: JSON objects in, typed columns out; JSON comes as text."""
+    texts = [(column, "VARCHAR" if type_ == "JSON" else type_) for column, type_ in columns]
+    shape = "[{" + ", ".join(f'"{column}": "{type_}"' for column, type_ in texts) + "}]"
+    picked = ", ".join(
+        f"r.{ident(column)}" + (f"::JSON AS {ident(column)}" if type_ == "JSON" else "")
+        for column, type_ in columns
+    )
     asker = f"getvariable('{ACCOUNT_VARIABLE}')::VARCHAR"
     return (
         f"CREATE OR REPLACE VIEW {SCHEMA}.{ident(name)} AS SELECT {picked} FROM "

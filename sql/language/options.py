@@ -206,7 +206,7 @@ RULES: dict[str, Rule] = {
     "compaction": Rule(_words("none", "key"), _STREAM_OR_TOPIC, later=True),
     "tombstone_retention": Rule(_interval(0), _STREAM_OR_TOPIC, later=True),
     "on_gap": Rule(_words("error", "earliest", "snapshot"), _GROUP),
-    "on_park": Rule(_words("event", "key"), _GROUP, later=True),
+    "on_park": Rule(_words("event", "key"), _GROUP),
     "session_timeout": Rule(_interval(SESSION_TIMEOUT_MS_MIN), _GROUP),
     "producer": Rule(_text, _PUBLISH),
     "sequence": Rule(_integer(0, 10**18 - 1), _PUBLISH),

@@ -244,6 +244,9 @@ OTHERS = [
     ("ALTER CONSUMER GROUP hidden_group ON {0} SEEK TO EARLIEST", "hidden_stream", "absent_stream"),
     ("COMMIT OFFSETS ON {0} CONSUMER GROUP hidden_group", "hidden_stream", "absent_stream"),
     ("COMMIT OFFSET PARTITION 0 AT 1 ON {0} CONSUMER GROUP hidden_group", "hidden_stream", "absent_stream"),
+    ("SHOW PARKED ON {0} CONSUMER GROUP hidden_group", "hidden_stream", "absent_stream"),
+    ("ALTER CONSUMER GROUP {0} ON open_stream PARK PARTITION 0 AT 1", "hidden_group", "absent_group"),
+    ("ALTER CONSUMER GROUP {0} ON open_stream RELEASE PARTITION 0", "hidden_group", "absent_group"),
     ("CREATE BOOKMARK b ON {0}", "hidden_stream", "absent_stream"),
     ("DROP BOOKMARK hidden_bookmark ON {0}", "hidden_stream", "absent_stream"),
     ("DROP BOOKMARK {0} ON open_stream", "hidden_bookmark", "absent_bookmark"),
@@ -337,6 +340,7 @@ LISTS = [
     "SELECT * FROM ducktail.consumer_groups",
     "SELECT * FROM ducktail.offsets",
     "SELECT * FROM ducktail.members",
+    "SELECT * FROM ducktail.parked",
     "SELECT * FROM ducktail.bookmarks",
     "SHOW BOOKMARKS",
     "SHOW BOOKMARKS ON open_stream",
@@ -666,6 +670,8 @@ def test_a_group_is_whose_made_it(bob: Connection, eve: Connection, ann: Connect
         "SHOW READ POSITION ON open_stream CONSUMER GROUP bobs_group MEMBER 'm'",
         "SHOW MEMBERS ON open_stream CONSUMER GROUP bobs_group",
         "LEAVE CONSUMER GROUP bobs_group ON open_stream MEMBER 'm'",
+        "SHOW PARKED ON open_stream CONSUMER GROUP bobs_group",
+        "ALTER CONSUMER GROUP bobs_group ON open_stream RELEASE PARTITION 0",
         "DROP CONSUMER GROUP bobs_group ON open_stream",
     )
     for use in uses:

@@ -1,0 +1,215 @@
+"""Parked events: what a group has set aside, and what of it is given to the group again.
+
+A group parks one event that it cannot process and goes on. Rows of `parked_events` say so:
+
+- `parked`: the event is set aside. With `by_key` later events of its key in its partition are set aside
+  behind it; which ones is worked out when somebody reads.
+- `behind`: such a later event that retention has trimmed, kept so that it is not lost.
+- `released`: it is to be read, though the group's committed LSN may have passed it, or may yet do so by the
+  commit of a read that has passed over it: reads give it until a commit of what they gave covers it, and
+  then the row goes.
+
+Each row's event is copied, as a row of the table's log, into `parked_T_V`, and its transaction's line into
+`parked_commits`: retention takes nothing of it away. All of it changes inside transactions that hold the
+group (and, but for a commit, the writer lock); memory follows at COMMIT.
+Source: docs/groups.md, "Parked events".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass, field
+
+import duckdb
+
+from .quoting import literal
+from .storage.schema import SCHEMA
+from .streams import Group
+
+PARKED, BEHIND, RELEASED = "parked", "behind", "released"
+
+# Of one group: a group that sets more aside has another problem. Each is some hundred bytes in memory.
+PARKED_MAX = 1000
+RELEASED_MAX = 100_000
+
+
+@dataclass(frozen=True, slots=True)
+class ParkedEvent:
+    """One row of `parked_events` that memory knows: a parked or a released event.
+
+    Args:
+        key: of the event, its JSON text; None without one.
+        by_key: whether later events of its key are set aside behind it.
+        tx_last: the event's.
+    """
+
+    partition: int
+    lsn: int
+    state: str
+    key: str | None
+    by_key: bool
+    tx_last: bool
+    reason: str | None
+    parked_at_us: int
+    parked_by: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Aside:
+    """What of a group's parked events a scan has to know.
+
+    Args:
+        lsns: parked events after the scan's starts: passed over.
+        keys: partition, LSN and key of events with whose key later ones are passed over.
+        released: LSN -> the event, rising: those at or before the starts, given besides.
+        partitions: LSN -> partition of all released events that the scan gives, those after the starts too.
+    """
+
+    lsns: tuple[int, ...]
+    keys: tuple[tuple[int, int, str], ...]
+    released: Mapping[int, ParkedEvent]
+    partitions: Mapping[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class ParkedOfGroup:
+    """A group's parked and released events, by LSN, rising."""
+
+    events: Mapping[int, ParkedEvent] = field(default_factory=dict)
+
+    def of(self, state: str, partition: int | None = None) -> list[ParkedEvent]:
+        """Those of one state, perhaps of one partition, by LSN."""
+        found = (event for event in self.events.values() if event.state == state)
+        return [event for event in found if partition is None or event.partition == partition]
+
+    def head_before(self, partition: int, lsn: int, key: str | None) -> ParkedEvent | None:
+        """The parked event behind which an event is set aside, if it is."""
+        heads = (e for e in self.of(PARKED, partition) if e.by_key and e.key == key and e.lsn < lsn)
+        return next(heads, None) if key is not None else None
+
+    def aside(self, after: Mapping[int, int], released: Collection[int]) -> Aside | None:
+        """What a scan from these LSNs has to know; None where it is nothing.
+
+        Args:
+            released: the LSNs of released events whose copies can be read.
+        """
+        there = frozenset(released)
+        parked = [event for event in self.of(PARKED) if event.partition in after]
+        lsns = tuple(event.lsn for event in parked if event.lsn > after[event.partition])
+        keys = tuple((e.partition, e.lsn, e.key) for e in parked if e.by_key and e.key is not None)
+        free = [event for event in self.of(RELEASED) if event.partition in after]
+        again = {e.lsn: e for e in free if e.lsn in there and e.lsn <= after[e.partition]}
+        given = {e.lsn: e.partition for e in free if e.lsn in again or e.lsn > after[e.partition]}
+        return Aside(lsns, keys, again, given) if lsns or keys or given else None
+
+
+NOTHING = ParkedOfGroup()
+_COLUMNS = "partition, lsn, state, key, by_key, tx_last, reason, epoch_us(parked_at), parked_by"
+
+
+def read_groups(cursor: duckdb.DuckDBPyConnection, where: str = "true") -> dict[int, ParkedOfGroup]:
+    """Group id -> what it has parked, as the cursor's MVCC snapshot has it."""
+    found: dict[int, dict[int, ParkedEvent]] = {}
+    for group_id, *row in cursor.execute(
+        f"SELECT group_id, {_COLUMNS} FROM {SCHEMA}.parked_events "
+        f"WHERE state <> '{BEHIND}' AND ({where}) ORDER BY group_id, lsn"
+    ).fetchall():
+        event = ParkedEvent(*row)
+        found.setdefault(group_id, {})[event.lsn] = event
+    return {group_id: ParkedOfGroup(events) for group_id, events in found.items()}
+
+
+class Parked:
+    """What all groups have parked, in memory: a cache of `parked_events`.
+
+    Only the transactions that hold a group change what is its.
+    """
+
+    def __init__(self, cursor: duckdb.DuckDBPyConnection) -> None:
+        self._groups = read_groups(cursor)
+        # Group id -> partition -> released events that the latest read of it has given.
+        self._given: dict[int, dict[int, frozenset[int]]] = {}
+
+    def get(self, group_id: int) -> ParkedOfGroup | None:
+        """What a group has parked; None where it is nothing."""
+        return self._groups.get(group_id)
+
+    def put(self, group_id: int, parked: ParkedOfGroup) -> None:
+        """A transaction that changed it has committed."""
+        if parked.events:
+            self._groups[group_id] = parked
+            free = {event.lsn for event in parked.of(RELEASED)}
+            given = self._given.get(group_id, {})
+            self._given[group_id] = {number: lsns & free for number, lsns in given.items()}
+        else:
+            self._groups.pop(group_id, None)
+            self._given.pop(group_id, None)
+
+    def given(self, group_id: int, lsns: Mapping[int, frozenset[int]]) -> None:
+        """The latest read has given these released events in the partitions that it scanned."""
+        if group_id in self._groups:
+            self._given[group_id] = {**self._given.get(group_id, {}), **lsns}
+
+    def was_given(self, group_id: int, event: ParkedEvent) -> bool:
+        """Whether the latest read of its partition has given a released event."""
+        return event.lsn in self._given.get(group_id, {}).get(event.partition, ())
+
+
+def released_through(
+    parked: ParkedOfGroup, lsns: Mapping[int, int], given: Callable[[ParkedEvent], bool]
+) -> frozenset[int]:
+    """What a commit by number covers: released events of its partitions that the latest read has given.
+
+    Args:
+        lsns: partition -> the LSN that is committed there.
+    """
+    return frozenset(
+        event.lsn
+        for event in parked.of(RELEASED)
+        if event.lsn <= lsns.get(event.partition, -1) and given(event)
+    )
+
+
+# What retention writes.
+
+
+def kept_behind_sql(
+    groups: Collection[Group], parked: Parked, events: str, log: str, side: str
+) -> Iterator[str]:
+    """The statements that keep what is about to be trimmed behind parked keys, with its copies.
+
+    Args:
+        events: the SELECT of the events that go, with tx_last.
+        log, side: the table's log, and its parked twin.
+    """
+    for group in groups:
+        found = parked.get(group.group_id)
+        heads = [e for e in found.of(PARKED) if e.by_key and e.key is not None] if found else []
+        if not heads:
+            continue
+        behind = " OR ".join(
+            f"(partition = {e.partition} AND lsn > {e.lsn} AND key::VARCHAR = {literal(e.key or '')})"
+            for e in heads
+        )
+        known = f"SELECT lsn FROM {SCHEMA}.parked_events WHERE group_id = {group.group_id}"
+        yield (
+            f"INSERT INTO {SCHEMA}.parked_events (group_id, partition, lsn, state, key, by_key, tx_last) "
+            f"SELECT {group.group_id}, partition, lsn, '{BEHIND}', key::VARCHAR, false, tx_last "
+            f"FROM ({events}) WHERE ({behind}) AND lsn NOT IN ({known})"
+        )
+        yield from copies_sql(log, side, known)
+
+
+def copies_sql(log: str, side: str, lsns: str) -> Iterator[str]:
+    """The statements that copy log rows and the lines of their transactions, those that are not copied yet.
+
+    Args:
+        lsns: a query of their LSNs.
+    """
+    new = f"lsn IN ({lsns}) AND lsn NOT IN (SELECT lsn FROM {side})"
+    yield f"INSERT INTO {side} SELECT * FROM {log} WHERE {new}"
+    yield (
+        f"INSERT INTO {SCHEMA}.parked_commits SELECT txid, first_lsn, last_lsn, commit_time, annotation "
+        f"FROM {SCHEMA}.commits WHERE txid IN (SELECT txid FROM {side} WHERE lsn IN ({lsns})) "
+        f"AND txid NOT IN (SELECT txid FROM {SCHEMA}.parked_commits)"
+    )
