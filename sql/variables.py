@@ -22,6 +22,7 @@ from ..engine.errors import (
     ProgramLimitExceeded,
     UndefinedObject,
 )
+from .text.foreign import SHOWN
 from .text.units import parse_interval_ms
 
 SERVER_VERSION = "15.0"
@@ -283,10 +284,10 @@ def variable(name: str) -> Variable:
     key = ALIASES.get(key, key)
     found = VARIABLES.get(key)
     if found is None:
-        near = difflib.get_close_matches(key, VARIABLES, 1)
+        near = [] if key in SHOWN else difflib.get_close_matches(key, VARIABLES, 1)
         raise UndefinedObject(
             f'unrecognized configuration parameter "{name}"',
-            hint=f"Did you mean {VARIABLES[near[0]].name}?" if near else None,
+            hint=f"Did you mean {VARIABLES[near[0]].name}?" if near else SHOWN.get(key),
         )
     return found
 

@@ -6,7 +6,7 @@ Each rule begins after its opening words. Source: docs/sql.md, "Consumer groups"
 from __future__ import annotations
 
 from ...engine.errors import SyntaxError_
-from .grammar import STRING, Grammar, collected
+from .grammar import NUMBER, STRING, Grammar, collected
 from .options import Option
 from .position_text import parse_after, require_one_lsn
 from .statements import (
@@ -91,7 +91,17 @@ def _place(g: Grammar, seek: bool) -> Place:
     if seek and g.accept("BOOKMARK"):
         return Place("bookmark", g.simple_name("the name of a bookmark"))
     last = "BOOKMARK b" if seek else "SNAPSHOT"
-    raise g.expected(f"EARLIEST, LATEST, AFTER lsn, AT TIMESTAMP '...' or {last}")
+    said = _ELSEWHERE.get(g.peek(), "")
+    raise g.expected(f"EARLIEST, LATEST, AFTER lsn, AT TIMESTAMP '...' or {last}{said}")
+
+
+# Words for a place that people bring from elsewhere, and ours.
+_ELSEWHERE = {
+    **dict.fromkeys(("BEGINNING", "START", "FIRST"), ": the beginning is EARLIEST"),
+    **dict.fromkeys(("END", "LAST", "NOW"), ": the end is LATEST"),
+    **dict.fromkeys(("OFFSET", "LSN", NUMBER), ": behind an LSN is AFTER lsn"),
+    **dict.fromkeys(("TIMESTAMP", "DATE", STRING), ": a time is AT TIMESTAMP '...'"),
+}
 
 
 def create_group(g: Grammar) -> Statement:
@@ -129,6 +139,9 @@ def alter_group(g: Grammar) -> Statement:
         g.expect("PARTITION")
         partition = partition_number(g)
         return Release(group, stream, partition, g.number("AT") if g.accept("AT") else None)
+    if g.peek() in ("RESET", "SKIP"):
+        other = "SEEK TO EARLIEST" if g.peek() == "RESET" else "PARK PARTITION p AT lsn"
+        raise g.expected(f"SEEK, SET (...), PARK or RELEASE, here perhaps {other}")
     raise g.expected("SEEK, SET (...), PARK or RELEASE")
 
 
@@ -198,6 +211,13 @@ def show_read_position(g: Grammar) -> Statement:
 
 def commit_offset(g: Grammar) -> Statement:
     """COMMIT OFFSET PARTITION p AT lsn ON s CONSUMER GROUP g [MEMBER 'm']"""
+    if g.peek() != "PARTITION":
+        raise SyntaxError_(
+            g.unexpected().message,
+            hint="An offset is one partition's: COMMIT OFFSET PARTITION p AT lsn ON s CONSUMER GROUP g. "
+            "COMMIT OFFSETS ON s CONSUMER GROUP g commits what was read.",
+            position=g.position,
+        )
     g.expect("PARTITION")
     partition = partition_number(g)
     g.expect("AT")

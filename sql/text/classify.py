@@ -33,6 +33,7 @@ from .classify_session import (
     show,
     start,
 )
+from .foreign import foreign_opening
 from .tokens import QUOTED, Token, tokenize
 
 # Verbs that write, as words anywhere in a text; QUERY runs a text that the tokens do not show.
@@ -44,14 +45,12 @@ _FORBIDDEN_FUNCTION = "json_execute_serialized_sql"
 
 # Openings of our own statements, `[ ]` optional, `|` choice. What follows is parsed elsewhere.
 _OURS = (
-    "CREATE [OR REPLACE] [CHANGE] STREAM",
-    "CREATE [OR REPLACE] TOPIC",
+    "CREATE [CHANGE] STREAM",
+    "CREATE TOPIC",
     "CREATE CONSUMER GROUP",
     "CREATE BOOKMARK",
     "CREATE USER",
     "CREATE ROLE",
-    "CREATE SUBSCRIPTION",
-    "CREATE CHANGEFEED",
     "ALTER [CHANGE] STREAM",
     "ALTER TOPIC",
     "ALTER CONSUMER GROUP",
@@ -93,7 +92,6 @@ _OURS = (
     "NOTIFY",
     "GRANT",
     "REVOKE",
-    "SUBSCRIBE",
 )
 
 # Openings that would be ours but for a table of that name: they want something after them.
@@ -170,6 +168,9 @@ def classify(text: str, tokens: tuple[Token, ...] | None = None) -> Classified:
     ours = _opening_of_ours(tokens)
     if ours is not None:
         return Classified(Kind.OURS, text, tokens, verb=ours)
+    foreign = foreign_opening(tokens)
+    if foreign is not None:
+        raise foreign
     rule = _RULES.get(tokens[0].kind)
     if rule is None:
         return _unknown(reader)

@@ -10,36 +10,69 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ...engine.errors import DucktailError, NotSupported, SyntaxError_
-from .tokens import QUOTED, Token
+from .tokens import QUOTED, STRING, Token
 from .words import NOT_NAMES
 
 _READ = "SELECT * FROM STREAM s CONSUMER GROUP g LIMIT 1000"
+
+_COMMIT = "COMMIT OFFSETS ON s CONSUMER GROUP g, which commits what was read, or with AT '{\"0\": 17}'"
+_SEEK = "Write ALTER CONSUMER GROUP g ON s SEEK TO { EARLIEST | LATEST | AFTER lsn | AT TIMESTAMP '...' }."
+_PARK = "Write ALTER CONSUMER GROUP g ON s PARK PARTITION p AT lsn."
 
 # The words of an opening, and the hint.
 _OPENINGS: dict[tuple[str, ...], str] = {
     ("SUBSCRIBE",): f"A group reads with {_READ}, and polls with WAIT.",
     ("CREATE", "SUBSCRIPTION"): "A reader that keeps its place is CREATE CONSUMER GROUP g ON s.",
     ("CREATE", "CHANGEFEED"): "Write CREATE STREAM s ON t.",
-    ("CREATE", "PUBLICATION"): "Write CREATE STREAM s ON t.",
     ("CREATE", "CHANGE", "TABLE"): "Write CREATE STREAM s ON t.",
     ("CREATE", "CDC"): "Write CREATE STREAM s ON t.",
-    ("CREATE", "GROUP"): "Write CREATE CONSUMER GROUP g ON s.",
-    ("DROP", "GROUP"): "Write DROP CONSUMER GROUP g ON s.",
+    ("CREATE", "CONSUMER"): "Write CREATE CONSUMER GROUP g ON s.",
+    ("CREATE", "QUEUE"): "A queue is a topic and a group: CREATE TOPIC q; CREATE CONSUMER GROUP g ON q.",
     ("DROP", "SUBSCRIPTION"): "Write DROP CONSUMER GROUP g ON s.",
     ("DROP", "CHANGEFEED"): "Write DROP STREAM s.",
-    ("SHOW", "CHANGEFEEDS"): "Write SHOW STREAMS.",
-    ("SHOW", "SUBSCRIPTIONS"): "Write SHOW CONSUMER GROUPS.",
-    ("SHOW", "GROUPS"): "Write SHOW CONSUMER GROUPS.",
+    ("UNSUBSCRIBE",): "Nothing has to be ended: a member says LEAVE CONSUMER GROUP g ON s MEMBER 'm'.",
+    ("JOIN", "CONSUMER"): "A member joins by reading: SELECT * FROM STREAM s CONSUMER GROUP g MEMBER 'm'.",
+    ("CONSUME",): f"A group reads with {_READ}.",
+    ("POLL",): f"A group polls with {_READ}; WAIT '5 s' behind the group waits for events.",
+    ("DEQUEUE",): f"A group reads with {_READ}.",
+    ("XREAD",): "Write SELECT * FROM STREAM s AFTER lsn LIMIT n; WAIT '5 s' is BLOCK.",
+    ("XREADGROUP",): "Write SELECT * FROM STREAM s CONSUMER GROUP g MEMBER 'm' LIMIT n; WAIT '5 s' is BLOCK.",
+    ("XACK",): f"Write {_COMMIT}.",
+    ("XPENDING",): "Write SHOW OFFSETS ON s CONSUMER GROUP g.",
+    ("XGROUP",): "Write CREATE CONSUMER GROUP g ON s.",
+    ("XADD",): "Write PUBLISH TO s 'payload'.",
+    ("XRANGE",): "Write SELECT * FROM STREAM s WHERE lsn BETWEEN a AND b.",
+    ("ACK",): f"Write {_COMMIT}.",
+    ("PRODUCE",): "Write PUBLISH TO s 'payload'.",
+    ("ENQUEUE",): "Write PUBLISH TO s 'payload'.",
+    ("COMMIT", "CONSUMER"): f"Write {_COMMIT}.",
+    ("COMMIT", "GROUP"): f"Write {_COMMIT}.",
+    ("SEEK",): _SEEK,
+    ("RESET", "CONSUMER"): _SEEK,
+    ("PARK",): _PARK,
+    ("SKIP",): _PARK,
+}
+# What SHOW is asked for elsewhere, where it is no table and no setting.
+SHOWN: dict[str, str] = {
+    **dict.fromkeys(("groups", "consumers", "subscriptions"), "Write SHOW CONSUMER GROUPS."),
+    **dict.fromkeys(("lag", "offsets"), "Write SHOW OFFSETS ON s CONSUMER GROUP g."),
+    "changefeeds": "Write SHOW STREAMS.",
+    "members": "Write SHOW MEMBERS ON s CONSUMER GROUP g.",
+    "parked": "Write SHOW PARKED ON s CONSUMER GROUP g.",
+    "partitions": "Write SHOW PARTITIONS ON s.",
 }
 _NOT_SUPPORTED: dict[tuple[str, ...], str] = {
     ("CREATE", "OR", "REPLACE", "STREAM"): "Drop it and make it again: DROP STREAM s; CREATE STREAM s ON t.",
-    ("CREATE", "OR", "REPLACE", "CHANGE"): "Drop it and make it again: DROP STREAM s; CREATE STREAM s ON t.",
+    ("CREATE", "OR", "REPLACE", "CHANGE", "STREAM"): "Drop it and make it again: DROP STREAM s; CREATE STREAM s ON t.",
     ("CREATE", "OR", "REPLACE", "TOPIC"): "Drop it and make it again: DROP TOPIC s; CREATE TOPIC s.",
 }
+_FIRSTS = frozenset(words[0] for words in (*_OPENINGS, *_NOT_SUPPORTED))
 
 
 def foreign_opening(tokens: Sequence[Token]) -> DucktailError | None:
     """The error for a statement that begins as elsewhere, or None."""
+    if tokens[0].kind not in _FIRSTS:
+        return None
     for table in (_OPENINGS, _NOT_SUPPORTED):
         for words, hint in table.items():
             if tuple(token.kind for token in tokens[: len(words)]) == words:
@@ -50,7 +83,7 @@ def foreign_opening(tokens: Sequence[Token]) -> DucktailError | None:
 def _error(tokens: Sequence[Token], words: tuple[str, ...], hint: str) -> DucktailError:
     last = tokens[len(words) - 1]
     if words in _NOT_SUPPORTED:
-        what = " ".join(words).removesuffix(" CHANGE")
+        what = " ".join(words)
         return NotSupported(f"{what} is not supported", hint=hint, position=1 + tokens[0].start)
     return SyntaxError_(f'syntax error at or near "{last.text}"', hint=hint, position=last.start + 1)
 
@@ -71,6 +104,12 @@ def foreign_clause(tokens: Sequence[Token]) -> SyntaxError_ | None:
             return _near(
                 tokens[index + 1],
                 f"A stream is polled: SELECT * FROM STREAM {name} CONSUMER GROUP g LIMIT 1000.",
+            )
+        if pair == ("WAIT", STRING) and (name := _table_before(tokens, index)):
+            return _near(tokens[index + 1], f"Write FROM STREAM {name} ... WAIT {tokens[index + 1].text}.")
+        if pair == ("EMIT", "CHANGES") and index >= 2 and tokens[index - 2].kind in ("STREAM", "TOPIC"):
+            return _near(
+                tokens[index + 1], "A stream is polled: CONSUMER GROUP g keeps the place, WAIT '5 s' waits."
             )
     return None
 
