@@ -17,7 +17,7 @@ Source: docs/groups.md, "Parked events".
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 import duckdb
@@ -59,13 +59,13 @@ class Aside:
     """What of a group's parked events a scan has to know.
 
     Args:
-        lsns: parked events after the scan's starts: passed over.
+        lsns: LSN -> partition of parked events after the scan's starts: passed over.
         keys: partition, LSN and key of events with whose key later ones are passed over.
         released: LSN -> the event, rising: those at or before the starts, given besides.
         partitions: LSN -> partition of all released events that the scan gives, those after the starts too.
     """
 
-    lsns: tuple[int, ...]
+    lsns: Mapping[int, int]
     keys: tuple[tuple[int, int, str], ...]
     released: Mapping[int, ParkedEvent]
     partitions: Mapping[int, int]
@@ -95,7 +95,7 @@ class ParkedOfGroup:
         """
         there = frozenset(released)
         parked = [event for event in self.of(PARKED) if event.partition in after]
-        lsns = tuple(event.lsn for event in parked if event.lsn > after[event.partition])
+        lsns = {event.lsn: event.partition for event in parked if event.lsn > after[event.partition]}
         keys = tuple((e.partition, e.lsn, e.key) for e in parked if e.by_key and e.key is not None)
         free = [event for event in self.of(RELEASED) if event.partition in after]
         again = {e.lsn: e for e in free if e.lsn in there and e.lsn <= after[e.partition]}
@@ -170,6 +170,18 @@ def released_through(
     )
 
 
+def behind_sql(keys: Iterable[tuple[int, int, str]]) -> str:
+    """SQL boolean on an event: it stands behind one of these parked keys; empty without any.
+
+    Args:
+        keys: partition, LSN and key of each.
+    """
+    return " OR ".join(
+        f"(partition = {partition} AND lsn > {lsn} AND key::VARCHAR = {literal(key)})"
+        for partition, lsn, key in keys
+    )
+
+
 # What retention writes.
 
 
@@ -187,10 +199,7 @@ def kept_behind_sql(
         heads = [e for e in found.of(PARKED) if e.by_key and e.key is not None] if found else []
         if not heads:
             continue
-        behind = " OR ".join(
-            f"(partition = {e.partition} AND lsn > {e.lsn} AND key::VARCHAR = {literal(e.key or '')})"
-            for e in heads
-        )
+        behind = behind_sql((e.partition, e.lsn, e.key or "") for e in heads)
         known = f"SELECT lsn FROM {SCHEMA}.parked_events WHERE group_id = {group.group_id}"
         yield (
             f"INSERT INTO {SCHEMA}.parked_events (group_id, partition, lsn, state, key, by_key, tx_last) "

@@ -30,8 +30,10 @@ from .parked import (
     PARKED_MAX,
     RELEASED,
     RELEASED_MAX,
+    Aside,
     ParkedEvent,
     ParkedOfGroup,
+    behind_sql,
     copies_sql,
     read_groups,
 )
@@ -241,6 +243,24 @@ def covered_meanwhile(group: Group) -> SerializationFailure:
     )
 
 
+def passed_over(
+    database: Database, stream: Stream, aside: Aside, partition: int, window: tuple[int, int]
+) -> int:
+    """How many events of a partition a read passes over in a window of LSNs, the first one excluded."""
+    low, high = window
+    heads = [lsn for lsn, at in aside.lsns.items() if at == partition and low < lsn <= high]
+    behind = behind_sql(key for key in aside.keys if key[0] == partition and key[1] < high)
+    if not behind:
+        return len(heads)
+    events = event_query(database.catalog, stream).sql(f"lsn > {low} AND lsn <= {high}", "false")
+    parked = f"lsn IN ({', '.join(map(str, heads)) or 'NULL'})"
+    [(count,)] = _ask_all(
+        database,
+        f"SELECT count(*) FROM ({events}) WHERE partition = {partition} AND (({parked}) OR {behind})",
+    )
+    return int(count)
+
+
 def _held(database: Database, transaction: Transaction, group: Group) -> ParkedOfGroup:
     """What a group has parked, in a transaction that holds it and is about to change it."""
     assert group.group_id in transaction.locked_groups, "nobody else may change it"
@@ -266,6 +286,8 @@ def _follow(database: Database, transaction: Transaction, group: Group) -> None:
         transaction.on_commit.append(
             lambda: database.parked.put(group.group_id, transaction.parked[group.group_id])
         )
+        # What is released is there for who waits.
+        transaction.after_commit.append(lambda: database.polls.look_again(group.stream_id, group.group_id))
 
 
 def _copy(transaction: Transaction, query: Events, lsns: Collection[int]) -> None:

@@ -26,9 +26,8 @@ from .edges import Edge, read_edges
 from .errors import UndefinedObject
 from .gaps import Gone
 from .log import Again, Events
-from .parked import Aside
+from .parked import Aside, behind_sql
 from .publishing import BATCH_ROWS, refill_changes
-from .quoting import literal
 from .storage.schema import SCHEMA
 from .streams import Stream
 from .values import datarow
@@ -357,11 +356,7 @@ class Scan:
         inside = [str(lsn) for lsn in aside.lsns if low < lsn <= high]
         if inside:
             parts.append(f" AND lsn NOT IN ({', '.join(inside)})")
-        behind = " OR ".join(
-            f"(partition = {partition} AND lsn > {lsn} AND key::VARCHAR = {literal(key)})"
-            for partition, lsn, key in aside.keys
-            if lsn < high
-        )
+        behind = behind_sql(key for key in aside.keys if key[1] < high)
         if behind:
             events = self._query.events if isinstance(self._query, ChangesQuery) else self._query
             window = events.sql(f"lsn > {low} AND lsn <= {high}", "false")

@@ -139,6 +139,7 @@ def _opened(
     if begins.past_gaps:
         bounds = _over_gaps(session, stream, bounds)
     if group is not None and wanted.after is None:
+        # Of what is behind a gap as well, so not before it is known where the read goes on.
         bounds = replace(bounds, aside=aside_of(session, group, bounds.after))
     changes = wanted.envelope != "json"
     first = session.database.buffers.scan(stream, bounds, changes=changes)

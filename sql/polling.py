@@ -21,6 +21,7 @@ from datetime import timedelta
 from ..engine.buffer import PartitionBuffer
 from ..engine.errors import ActiveTransaction, InvalidParameterValue
 from ..engine.live import position_of
+from ..engine.parking import passed_over
 from ..engine.polls import Poll
 from ..engine.scan import gone
 from ..engine.streams import Group, Stream
@@ -29,7 +30,7 @@ from .context import Context
 from .language import statements as st
 from .language.parse import Query
 from .narrowing import pruning, within_times
-from .opening import Beginning, Pruning, beginning, group_of, partitions_of
+from .opening import Beginning, Pruning, aside_of, beginning, group_of, partitions_of
 from .scans import bound_shapes, stream_of
 from .shape.shape import Shape
 from .statement import Statement
@@ -229,17 +230,40 @@ def _is_there(
             # A round is being published: soon all of it is readable.
             yield from database.publisher.wait_published(last_lsn)
             return (yield from _is_there(session, waiter, parameters, group, partitions, poll))
-        if before is None and waiter.events == 1:
+        skipped = _aside(session, waiter, group, (place, start, readable_lsn))
+        if before is None and waiter.events == 1 and skipped is None:
             return True  # The last event that is only in the log is one.
         if before is None:
             before = waiter.places.get((place, start))
         if before is None:
             before = position_of(database, stream, place, buffer, start)
             waiter.places[place, start] = before
+        before += skipped or 0
         after[place] = before
         found += max(0, upto - before)
     database.polls.narrow(poll, after)
     return found >= waiter.events
+
+
+def _aside(
+    session: Context, waiter: Waiter, group: Group | None, window: tuple[int, int, int]
+) -> int | None:
+    """How many of a partition's events a read passes over as parked, less those that it gives again.
+
+    Args:
+        window: the partition, and the LSNs after which and up to which it is looked at.
+
+    Returns:
+        None where nothing is parked.
+    """
+    place, low, high = window
+    if group is None or waiter.shape.scan.after is not None:
+        return None
+    aside = aside_of(session, group, {place: low})
+    if aside is None:
+        return None
+    again = sum(lsn >= waiter.narrowed.from_lsn for lsn in aside.released)
+    return passed_over(session.database, waiter.stream, aside, place, (low, high)) - again
 
 
 def _start(waiter: Waiter, begins: Beginning, place: int, partition: PartitionBuffer) -> int:

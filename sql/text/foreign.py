@@ -19,6 +19,8 @@ _COMMIT = "COMMIT OFFSETS ON s CONSUMER GROUP g, which commits what was read, or
 _SEEK = "Write ALTER CONSUMER GROUP g ON s SEEK TO { EARLIEST | LATEST | AFTER lsn | AT TIMESTAMP '...' }."
 _PARK = "Write ALTER CONSUMER GROUP g ON s PARK PARTITION p AT lsn."
 
+_AGAIN = "Drop it and make it again: DROP STREAM s; CREATE STREAM s ON t."
+
 # The words of an opening, and the hint.
 _OPENINGS: dict[tuple[str, ...], str] = {
     ("SUBSCRIBE",): f"A group reads with {_READ}, and polls with WAIT.",
@@ -62,8 +64,8 @@ SHOWN: dict[str, str] = {
     "partitions": "Write SHOW PARTITIONS ON s.",
 }
 _NOT_SUPPORTED: dict[tuple[str, ...], str] = {
-    ("CREATE", "OR", "REPLACE", "STREAM"): "Drop it and make it again: DROP STREAM s; CREATE STREAM s ON t.",
-    ("CREATE", "OR", "REPLACE", "CHANGE", "STREAM"): "Drop it and make it again: DROP STREAM s; CREATE STREAM s ON t.",
+    ("CREATE", "OR", "REPLACE", "STREAM"): _AGAIN,
+    ("CREATE", "OR", "REPLACE", "CHANGE", "STREAM"): _AGAIN,
     ("CREATE", "OR", "REPLACE", "TOPIC"): "Drop it and make it again: DROP TOPIC s; CREATE TOPIC s.",
 }
 _FIRSTS = frozenset(words[0] for words in (*_OPENINGS, *_NOT_SUPPORTED))

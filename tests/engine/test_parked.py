@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import queue
+import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -103,6 +106,30 @@ def test_events_of_a_key_stay_in_order(client: Client) -> None:
     assert client(READ) == [(2,)]
     client("alter consumer group g on s release partition 0 at 5")
     assert client(READ) == [(2,), (5,), (6,)]
+
+
+def test_a_wait_is_ended_by_a_release_and_by_nothing_that_is_parked(client: Client) -> None:
+    client("alter consumer group g on s park partition 0 at 2")
+    client(READ)
+    client("commit offsets on s consumer group g")
+    database, answers = client.session.database, queue.Queue[object]()
+
+    def waits() -> None:
+        other = Client(database)
+        answers.put(other(f"{READ} wait '60 s'"))
+        other.close()
+
+    thread = threading.Thread(target=waits)
+    thread.start()
+    while not database.polls.count:
+        time.sleep(0.01)
+    client("update t set v = 1 where id = 1")  # It stands behind LSN 2.
+    client("select count(*) from stream s")
+    with pytest.raises(queue.Empty):
+        answers.get(timeout=0.2)
+    client("alter consumer group g on s release partition 0")
+    assert answers.get(timeout=30) == [(2,), (5,)]
+    thread.join()
 
 
 def test_bounds(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
