@@ -19,6 +19,8 @@ from dataclasses import dataclass, field
 from .errors import WrongState
 from .offsets import moved_by_seek
 
+_NOTHING: frozenset[int] = frozenset()
+
 
 @dataclass(frozen=True, slots=True)
 class Given:
@@ -29,14 +31,12 @@ class Given:
         began: the committed LSN from which the read began.
         read: which read it was.
         at: when it was given, in the order of all reads and what they gave.
-        again: the released events that the read gave (see `parked.py`).
     """
 
     lsn: int
     began: int
     read: int
     at: int
-    again: frozenset[int] = frozenset()
 
 
 @dataclass(slots=True)
@@ -46,11 +46,13 @@ class ReadPosition:
     Args:
         seeks: how often SEEK had moved the group then.
         reason: why there is none, for the error; "" while there is one.
+        released: partition -> the released events that the read gave (see `parked.py`).
     """
 
     given: dict[int, Given] = field(default_factory=dict)
     seeks: int = 0
     reason: str = ""
+    released: dict[int, frozenset[int]] = field(default_factory=dict)
 
     @property
     def lsns(self) -> dict[int, int]:
@@ -65,11 +67,11 @@ class ReadPosition:
     @property
     def again(self) -> frozenset[int]:
         """The released events that were given."""
-        return frozenset().union(*(given.again for given in self.given.values()))
+        return _NOTHING.union(*(lsns for number, lsns in self.released.items() if number in self.given))
 
     def copy(self) -> ReadPosition:
         """The same, for who does not hold its owner's lock."""
-        return ReadPosition(dict(self.given), self.seeks, self.reason)
+        return ReadPosition(dict(self.given), self.seeks, self.reason, dict(self.released))
 
 
 class ReadPositions:
@@ -102,8 +104,9 @@ class ReadPositions:
             position = self._positions[key] = ReadPosition(seeks=seeks)
         at = next(self._numbers)
         for partition, lsn in lsns.items():
-            given = again.get(partition, frozenset())
-            position.given[partition] = Given(lsn, began[partition], read, at, given)
+            position.given[partition] = Given(lsn, began[partition], read, at)
+        if again or position.released:
+            position.released.update(dict.fromkeys(lsns, _NOTHING) | dict(again))
 
     def void(self, key: Hashable, reason: str, read: int | None = None) -> None:
         """There is none now, because of `reason`: the failure of a read, or what ends them all (None)."""

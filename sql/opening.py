@@ -140,7 +140,9 @@ def _opened(
         bounds = _over_gaps(session, stream, bounds)
     if group is not None and wanted.after is None:
         # Of what is behind a gap as well, so not before it is known where the read goes on.
-        bounds = replace(bounds, aside=aside_of(session, group, bounds.after))
+        aside = aside_of(session, group, bounds.after)
+        if aside is not None:
+            bounds = replace(bounds, aside=aside)
     changes = wanted.envelope != "json"
     first = session.database.buffers.scan(stream, bounds, changes=changes)
     if begun.transactions is not None:
@@ -226,9 +228,9 @@ def aside_of(session: Context, group: Group, after: Mapping[int, int]) -> Aside 
     """
     committed = session.database.parked.get(group.group_id)
     transaction = session.block.transaction
-    parked = parked_of(session.database, transaction, group)
-    if not parked.events:
+    if committed is None and (transaction is None or not transaction.parked):
         return None
+    parked = parked_of(session.database, transaction, group)
     there = committed.events if committed is not None else {}
     return parked.aside(after, [lsn for lsn, event in there.items() if event.state == RELEASED])
 

@@ -13,6 +13,8 @@ from .context import Context
 from .opening import Opened
 from .results import ArrowBatch, Batch, turned_rows
 
+_NONE: Mapping[int, frozenset[int]] = {}
+
 
 class Tracker:
     """The read position that one read of a group sets.
@@ -93,10 +95,10 @@ class Tracker:
         assert self._reader is not None
         self._session.positions.set(self._reader, lsns, self._given_again())
 
-    def _given_again(self) -> dict[int, frozenset[int]]:
+    def _given_again(self) -> Mapping[int, frozenset[int]]:
         """By partition, the released events that the read has given again."""
         if self._aside is None:
-            return {}
+            return _NONE
         lists: dict[int, list[int]] = {number: [] for number in self._opened.committed}
         for lsn, number in self._aside.partitions.items():
             if lsn <= self._through:
