@@ -19,7 +19,7 @@ Source: docs/design/engine.md.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from contextlib import suppress
+from contextlib import closing, suppress
 from functools import partial
 from pathlib import Path
 
@@ -181,7 +181,8 @@ class Database:
         self.buffers.refill(counters.lsn)
         retention_cursor = utc_cursor()
         self.offsets = Offsets(utc_cursor(), clock, self._offsets_written, seeks)
-        self.parked = Parked(utc_cursor())
+        with closing(utc_cursor()) as cursor_once:
+            self.parked = Parked(cursor_once)
         self.publisher = Publisher(self.buffers.publish, counters.lsn, self.polls.is_awaited)
         self.polls.hurry = self.publisher.hurry
         self.snapshots = Snapshots(catalog)

@@ -45,12 +45,14 @@ _FORBIDDEN_FUNCTION = "json_execute_serialized_sql"
 
 # Openings of our own statements, `[ ]` optional, `|` choice. What follows is parsed elsewhere.
 _OURS = (
-    "CREATE [CHANGE] STREAM",
-    "CREATE TOPIC",
+    "CREATE [OR REPLACE] [CHANGE] STREAM",
+    "CREATE [OR REPLACE] TOPIC",
     "CREATE CONSUMER GROUP",
     "CREATE BOOKMARK",
     "CREATE USER",
     "CREATE ROLE",
+    "CREATE SUBSCRIPTION",
+    "CREATE CHANGEFEED",
     "ALTER [CHANGE] STREAM",
     "ALTER TOPIC",
     "ALTER CONSUMER GROUP",
@@ -92,6 +94,7 @@ _OURS = (
     "NOTIFY",
     "GRANT",
     "REVOKE",
+    "SUBSCRIBE",
 )
 
 # Openings that would be ours but for a table of that name: they want something after them.

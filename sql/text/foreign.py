@@ -73,7 +73,7 @@ _FIRSTS = frozenset(words[0] for words in (*_OPENINGS, *_NOT_SUPPORTED))
 
 def foreign_opening(tokens: Sequence[Token]) -> DucktailError | None:
     """The error for a statement that begins as elsewhere, or None."""
-    if tokens[0].kind not in _FIRSTS:
+    if not tokens or tokens[0].kind not in _FIRSTS:
         return None
     for table in (_OPENINGS, _NOT_SUPPORTED):
         for words, hint in table.items():
