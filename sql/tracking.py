@@ -35,9 +35,9 @@ class Tracker:
         """These events, in LSN order, are handed out."""
         if self._reader is None:
             return
-        if self._aside is not None:
+        if self._aside is not None and lsns:
             # What is given again stands at or before the committed LSN, which does not go back.
-            self._through = max(self._through, *lsns)
+            self._through = max(self._through, lsns[-1])
             started = self._opened.committed
             lsns = [max(started[n], lsn) for n, lsn in zip(partitions, lsns, strict=True)]
         # The last of each partition: dict keeps the later of two.

@@ -44,6 +44,7 @@ def trim(client: Client, through_lsn: int) -> None:
 
 def test_retention_takes_nothing_of_a_parked_key(client: Client) -> None:
     client("alter consumer group g on s park partition 0 at 2")
+    client("set ducktail.annotation = '{\"who\": \"me\"}'")
     for value in (1, 2):
         client(f"update t set v = {value}")
     assert client(READ) == [(lsn,) for lsn in (1, 3, 4, 5, 7, 8, 9, 11, 12)]
@@ -59,6 +60,8 @@ def test_retention_takes_nothing_of_a_parked_key(client: Client) -> None:
         (6, "update", '{"id":1,"v":0}', '{"id":1,"v":1}', 5, 1, False),
         (10, "update", '{"id":1,"v":1}', '{"id":1,"v":2}', 6, 1, False),
     ]
+    notes = client("select headers->'annotation'->>'who' from stream s consumer group g")
+    assert notes == [(None,), ("me",), ("me",)]
     typed = client("select _change_type, v, _lsn from stream s consumer group g envelope changes")
     assert [row[1:] for row in typed] == [(0, 2), (0, 6), (1, 6), (1, 10), (2, 10)]
     client("commit offsets on s consumer group g")
