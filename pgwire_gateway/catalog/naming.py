@@ -85,6 +85,12 @@ def _figured(node: exp.Expr) -> tuple[int, str]:
         return (sure, name) if sure == STRONG else (WEAK, "case")
     if isinstance(node, exp.Column):
         return STRONG, node.name if node.this.quoted else node.name.lower()
+    if isinstance(node, exp.Dot):
+        # A function with its schema, or a field of a struct.
+        last = node.expression
+        if isinstance(last, exp.Identifier):
+            return STRONG, last.name if last.quoted else last.name.lower()
+        return _figured(last)
     if isinstance(node, exp.Subquery):
         first = node.this.selects[0] if isinstance(node.this, exp.Query) else None
         if first is None:

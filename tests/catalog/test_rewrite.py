@@ -181,6 +181,8 @@ def test_postgresql_s_literals(text: str, spelt: str | None) -> None:
          ["case", "x", "b", "c("]),
         ("SELECT *, count(*) OVER () FROM t", ["a", "count_star()"], ["a", "count_star()"]),
         ("SELECT struct_pack(a := 1) FROM t", ["struct_pack(a := 1)"], ["struct_pack"]),
+        ("SELECT ducktail.partition_of('t', 1), (s).\"B c\" FROM t",
+         ["main.partition_of('t', 1)", "B c"], ["partition_of", "B c"]),
         ("FROM t SELECT count(*)", ["count_star()"], ["count_star()"]),
         ("INSERT INTO t VALUES (1) RETURNING a + 1", ["(a + 1)"], ["(a + 1)"]),
         ("SELECT a, b FROM t", ["a", "b"], ["a", "b"]),
