@@ -48,7 +48,7 @@ types: $(READY) ## mypy, strict, on the built wheel and the programs around it
 	cd build/types && MYPYPATH=.:../../docs/examples/flights:../../docs/examples/workers:../../docs:../../benchmarks \
 		../../$(BIN)/mypy --config-file ../../pyproject.toml --cache-dir ../../.mypy_cache \
 		--explicit-package-bases -p ducktail -m demo -m replay -m averages -m mirror -m at_least_once -m exactly_once \
-		-m generate -m stream_read -m capture_cost -m shared_log -m memory -m results_out -m small_statements -m echo
+		-m generate -m stream_read -m capture_cost -m shared_log -m memory -m results_out -m small_statements -m echo -m groups
 
 deps: $(READY) ## the system programs that tests want, and Spark
 	@.ci/deps
@@ -56,12 +56,16 @@ deps: $(READY) ## the system programs that tests want, and Spark
 		$(BIN)/pip install -qq --disable-pip-version-check -c requirements.lock -e '.[spark]' || \
 		echo 'deps: pyspark could not be installed (tests that want it are skipped)'
 
-bench: deps $(READY) ## ducktail beside PostgreSQL, same work, same run
+bench: deps $(READY) ## ducktail beside PostgreSQL and Redis, same work, same run
 	$(BIN)/python benchmarks/stream_read.py $(ARGS)
 	$(BIN)/python benchmarks/capture_cost.py
 	$(BIN)/python benchmarks/shared_log.py
 	$(BIN)/python benchmarks/results_out.py
 	$(BIN)/python benchmarks/small_statements.py
+	@.ci/deps bench
+	@$(BIN)/python -c 'import redis, hiredis' 2>/dev/null || \
+		$(BIN)/pip install -qq --disable-pip-version-check -c requirements.lock -e '.[bench]'
+	$(BIN)/python benchmarks/groups.py
 
 docs: $(READY) ## write the generated pages: docs/errors.md, docs/settings.md
 	$(BIN)/python docs/generate.py

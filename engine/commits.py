@@ -112,7 +112,9 @@ class Commits:
             tables = {t: (w.first_lsn, w.last_lsn) for t, w in transaction.tables.items()}
             first = transaction.base_lsn + 1
             last, annotation = transaction.next_lsn, transaction.annotation
-            self.publisher.put(Note(transaction.txid, first, last, commit_us, tables, annotation))
+            inserts = frozenset(t for t, w in transaction.tables.items() if w.inserts)
+            note = Note(transaction.txid, first, last, commit_us, tables, annotation, inserts)
+            self.publisher.put(note)
         for tell in transaction.after_commit:
             tell()
 

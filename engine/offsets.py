@@ -239,6 +239,10 @@ class Offsets:
                     return
             finally:
                 self._writing.release()
+        self.enqueue(request)
+
+    def enqueue(self, request: Request) -> None:
+        """Commit offsets with the committer's next batch; runs no DuckDB. See `submit`."""
         with self._condition:
             assert len(self._queue) < REQUESTS_MAX, "a session has one commit under way"
             if self._closing:

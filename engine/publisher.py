@@ -42,6 +42,7 @@ class Note:
     Args:
         txid, first_lsn, last_lsn, commit_us, annotation: of the transaction.
         tables: table id -> (first LSN, last LSN) of its rows in that table's log.
+        inserts: the tables among them of which it has nothing but inserted rows.
     """
 
     txid: int
@@ -50,6 +51,7 @@ class Note:
     commit_us: int
     tables: Mapping[int, tuple[int, int]]
     annotation: str | None = None
+    inserts: frozenset[int] = frozenset()
 
 
 class Publisher:

@@ -176,6 +176,7 @@ def _publish(
         mine[-1].tables[table_id][1],
         (mine[0].txid, mine[-1].txid),
         Commit(mine[0].first_lsn, mine[0].commit_us, mine[0].annotation) if len(mine) == 1 else None,
+        len(mine) == 1 and table_id in mine[0].inserts,
     )
     commit_us = mine[-1].commit_us
     if written.lsns * EVENT_BYTES_MIN > buffer.bytes_max:
@@ -201,12 +202,17 @@ def _publish(
 
 @dataclass(frozen=True, slots=True)
 class _Written:
-    """LSNs of a table's log that a round of transactions wrote; `commit` where it is only one."""
+    """LSNs of a table's log that a round of transactions wrote; `commit` where it is only one.
+
+    Args:
+        inserts: it is one, of inserted rows alone.
+    """
 
     first_lsn: int
     last_lsn: int
     txids: tuple[int, int]
     commit: Commit | None
+    inserts: bool
 
     @property
     def lsns(self) -> int:
@@ -216,7 +222,11 @@ class _Written:
         """The events, those from an LSN on and up to another alone."""
         first = max(self.first_lsn, first_lsn)
         last = self.last_lsn if last_lsn is None else last_lsn
-        sql = query.sql(f"lsn BETWEEN {first} AND {last}", "NULL::BOOLEAN", self.commit)
+        where = f"lsn BETWEEN {first} AND {last}"
+        if self.inserts and isinstance(query, EventQuery) and query.stream.shows_all:
+            assert self.commit is not None, "of one transaction"
+            return query.inserts_sql(where, "NULL::BOOLEAN", self.commit)
+        sql = query.sql(where, "NULL::BOOLEAN", self.commit)
         if self.commit is None:
             sql += f" AND c.txid BETWEEN {self.txids[0]} AND {self.txids[1]}"
         return sql

@@ -23,11 +23,16 @@ Reading = tuple[int, str]  # group id, member
 
 @dataclass(slots=True)
 class TableWrites:
-    """What a transaction has captured in one table: its LSNs and the keys it wrote (None: too many)."""
+    """What a transaction has captured in one table: its LSNs and the keys it wrote (None: too many).
+
+    Args:
+        inserts: all of it are rows that were inserted.
+    """
 
     first_lsn: int
     last_lsn: int
     keys: frozenset[int] | None
+    inserts: bool = False
 
 
 @dataclass(slots=True)
@@ -122,7 +127,9 @@ class Transaction:
             )
         self.annotation = annotation
 
-    def captured(self, table_id: int, events: int, keys: frozenset[int] | None) -> None:
+    def captured(
+        self, table_id: int, events: int, keys: frozenset[int] | None, *, inserts: bool = False
+    ) -> None:
         """A statement has written `events` rows to a table's log."""
         if not events:
             return
@@ -130,7 +137,8 @@ class Transaction:
         self.events += events
         writes = self.tables.get(table_id)
         if writes is None:
-            self.tables[table_id] = TableWrites(first, self.next_lsn, keys)
+            self.tables[table_id] = TableWrites(first, self.next_lsn, keys, inserts)
             return
         writes.last_lsn = self.next_lsn
+        writes.inserts = writes.inserts and inserts
         writes.keys = None if keys is None or writes.keys is None else writes.keys | keys

@@ -214,7 +214,7 @@ class Transactions:
             raise
         if self.snapshots.hit(transaction, captured, outcome.keys if outcome.events else frozenset()):
             raise _stale(captured)
-        transaction.captured(captured.table_id, outcome.events, outcome.keys)
+        transaction.captured(captured.table_id, outcome.events, outcome.keys, inserts=plan.inserts)
         return outcome
 
     # The end.

@@ -115,7 +115,7 @@ def _read(session: Context, text: str) -> tuple[Classified, object]:
 
 
 def is_inline(session: Context, statement: Statement) -> bool:
-    """Whether running a statement now takes no DuckDB work: BEGIN, SHOW, a plain read of a stream."""
+    """Whether running a statement now takes no DuckDB work: BEGIN, SHOW, a plain read, a commit."""
     classified = statement.classified
     if session.cursors.has_open_result:
         return False  # Its rest has to be taken first.
@@ -129,6 +129,8 @@ def is_inline(session: Context, statement: Statement) -> bool:
         return False  # What it may do is asked first.
     if classified.kind is Kind.SETTING:
         return settings_statements.is_inline(statement)
+    if classified.kind is Kind.OURS:
+        return offset_statements.is_inline(session, statement.node)
     if classified.kind is not Kind.READ:
         return False
     if isinstance(statement.node, Query):

@@ -43,6 +43,13 @@ def commit_offsets(session: Context, asked: st.CommitOffsets, parameters: Values
     return Result.command("COMMIT OFFSETS")
 
 
+def is_inline(session: Context, node: object) -> bool:
+    """Whether a statement of ours is a commit that only waits for the committer."""
+    if not isinstance(node, st.CommitOffset | st.CommitOffsets):
+        return False
+    return not session.block.begun and len(node.stream.parts) == 1
+
+
 def _commit(
     session: Context,
     asked: st.CommitOffset | st.CommitOffsets,
@@ -172,7 +179,12 @@ def _submit(session: Context, group: Group, commit: Commit, seeks: int | None) -
     pin = members.pin(group.group_id, commit.claims)
     done.add_done_callback(lambda _: members.unpin(pin, None if done.exception() else commit.lsns))
     request = Request(group.group_id, group.name, commit.lsns, session.user, done, seeks)
-    session.database.offsets.submit(request)
+    offsets = session.database.offsets
+    if session.wire:
+        # It may be on an event loop, and one hop is one whoever writes.
+        offsets.enqueue(request)
+    else:
+        offsets.submit(request)
     if not done.done():
         yield Wait(done)
     done.result()

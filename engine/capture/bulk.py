@@ -50,4 +50,5 @@ def plan_repeatable(dml: Dml, table: CapturedTable) -> Plan:
         lists_entries=False,
         entries=f"SELECT 'i',false,{key} FROM {logged(table)}" if key else None,
         verbatim=dml.text,
+        inserts=True,
     )

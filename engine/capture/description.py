@@ -251,6 +251,7 @@ class Plan:
             every event is a row of the statement.
         twice: shape C: SELECT of the number of events that touch a row which another one touches.
         sliceable: shape C may apply the log in several goes.
+        inserts: each event is an insert, and none is half of a split update.
     """
 
     shape: Shape
@@ -266,6 +267,7 @@ class Plan:
     split_deletes: str | None = None
     twice: str | None = None
     sliceable: bool = False
+    inserts: bool = False
 
 
 @dataclass(frozen=True, slots=True)
