@@ -9,6 +9,7 @@ Source: docs/sql.md, "Committing".
 from __future__ import annotations
 
 from concurrent.futures import Future
+from dataclasses import replace
 from functools import partial
 
 from ..engine.errors import SerializationFailure
@@ -164,7 +165,14 @@ def _begin(
         read: dict[int, int] = {}
         if session.block.begun:
             read = session.block.opened().epochs.get((group.group_id, member), {})
-        return members.begin_commit(group, stream.partitions, member, session.user, lsns, seeks, read)
+        mine = None
+        if lsns is None and session.block.begun:
+            key = (stream.stream_id, group.group_id)
+            mine = session.positions.of_transaction(key, member, group.name, seeks)
+        if mine is not None:
+            lsns = mine.lsns
+        commit = members.begin_commit(group, stream.partitions, member, session.user, lsns, seeks, read)
+        return commit if mine is None else replace(commit, began=mine.began, again=mine.again)
     members.check_none(group, stream.partitions)
     if lsns is None:
         position = session.positions.get((stream.stream_id, group.group_id), group.name, seeks)

@@ -85,6 +85,10 @@ class Positions:
             self._own.set(reader.key, reader.read, lsns, reader.committed, reader.seeks, again)
         else:
             self._members.set_position(reader.hold, lsns, reader.committed, reader.seeks, again)
+            own = (reader.key, reader.hold.member.name)
+            if own in self._of_transaction:
+                # Another connection of the member may read meanwhile: this transaction's data is not of that.
+                self._own.set(own, reader.read, lsns, reader.committed, reader.seeks, again)
 
     def void(self, reader: Reader, reason: str) -> None:
         """A read leaves none, because of `reason`."""
@@ -92,6 +96,9 @@ class Positions:
             self._own.void(reader.key, reason, reader.read)
         else:
             self._members.void(reader.hold, reason)
+            own = (reader.key, reader.hold.member.name)
+            if own in self._of_transaction:
+                self._own.void(own, reason, reader.read)
 
     def gave(self, reader: Reader, lsns: Mapping[int, int]) -> None:
         """A read that leaves no position has given events up to `lsns`, or fewer."""
@@ -114,6 +121,16 @@ class Positions:
         """
         return self._own.get(key, group_name, seeks)
 
+    def of_transaction(self, key: Key, member: str, group_name: str, seeks: int) -> ReadPosition | None:
+        """What the open transaction itself has read as a member; None where it has not.
+
+        Raises:
+            WrongState: 55000, it has, and has no position.
+        """
+        if (key, member) not in self._of_transaction:
+            return None
+        return self._own.get((key, member), group_name, seeks)
+
     def seeking(self, key: Key) -> None:
         """The session moves a group by SEEK: what it has read of it is void."""
         self._own.void(key, "SEEK has moved the group")
@@ -125,8 +142,11 @@ class Positions:
     def transaction_ended(self, *, committed: bool) -> None:
         """Reads of a transaction that was rolled back have given nothing."""
         readers, self._of_transaction = list(self._of_transaction.values()), {}
-        for reader in () if committed else readers:
-            self.void(reader, "the transaction that read was rolled back")
+        for reader in readers:
+            if not committed:
+                self.void(reader, "the transaction that read was rolled back")
+            if reader.hold is not None:
+                self._own.forget((reader.key, reader.hold.member.name))
 
     def clear(self) -> None:
         """Forget the session's own."""

@@ -168,6 +168,18 @@ def test_two_connections_of_one_member(group: Group) -> None:
         one(COMMIT, "a")
 
 
+def test_a_transaction_commits_what_it_has_read_itself(group: Group) -> None:
+    """Whatever another connection of the member reads meanwhile: it would commit what it has not written."""
+    one, two = group.client(), group.client()
+    one("begin")
+    one("insert into target select lsn from stream s consumer group g member 'a' limit 3")
+    assert len(two(READ, "a")) == 20
+    one(COMMIT, "a")
+    one("commit")
+    assert group.clients[0].one("select sum(lag_events) from ducktail.offsets") == 17
+    assert one("select lsn from target order by lsn") == [(1,), (2,), (3,)]
+
+
 def test_a_pooled_connection_is_whoever_it_says(group: Group) -> None:
     pooled = group.client()
     assert len(pooled(READ, "a")) == 20

@@ -145,7 +145,7 @@ class Registry(RuleBasedStateMachine):
             self.lsn += 10
             lsns = dict.fromkeys(read.hold.epochs, self.lsn)
             began = {p: self.committed[p] for p in lsns}
-            self.members.set_position(read.hold, lsns, began, 0)
+            self.members.set_position(read.hold, lsns, began, 0, {})
             self.given.update({(read.name, p): lsn for p, lsn in lsns.items()})
         elif outcome == "failed":
             self.members.void(read.hold, "it failed")
