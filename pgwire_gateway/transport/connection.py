@@ -197,6 +197,11 @@ class Connection(asyncio.BufferedProtocol):
             self.cancel()
         self._wake()
 
+    def hang_up(self) -> None:
+        """Read no more of what a client sends whose session is over."""
+        if self._transport is not None:
+            self._transport.close()
+
     def abort(self) -> None:
         """Cut the connection and whatever it does."""
         if self._transport is not None:

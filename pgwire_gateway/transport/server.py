@@ -13,6 +13,7 @@ import logging
 import secrets
 import socket
 import threading
+import weakref
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
@@ -130,6 +131,8 @@ class Server:
         self._server: asyncio.Server | None = None
         self._inbox = memoryview(bytearray(INBOX_BYTES))
         self._connections: set[Connection] = set()
+        # Over, and their sockets perhaps still there.
+        self._lingering: weakref.WeakSet[Connection] = weakref.WeakSet()
         self._over = asyncio.Event()
         self._draining = False
         # Sessions are opened on worker threads.
@@ -199,6 +202,9 @@ class Server:
                     connection.abort()
                 if not await self._all_over(CANCEL_TIMEOUT_S):
                     log.error("%d sessions did not end", len(self._connections))
+        for connection in list(self._lingering):
+            connection.hang_up()
+        await asyncio.sleep(0)  # The sockets are closed in the loop's next round.
         self._workers.shutdown(wait=not self._connections)
         if self._watch_port is not None:
             # Last, so that who asks meanwhile is told that it ends.
@@ -298,6 +304,7 @@ class Server:
             lasted_s = self.now_s() - guest.opened_s
             self.journal.session_closed(session.id, lasted_s, connection.conversation.error)
         self._connections.discard(connection)
+        self._lingering.add(connection)
         self._over.set()
 
     def cancel(self, pid: int, secret: bytes) -> None:
