@@ -63,8 +63,6 @@ bench: deps $(READY) ## ducktail beside PostgreSQL and Redis, same work, same ru
 	$(BIN)/python benchmarks/results_out.py
 	$(BIN)/python benchmarks/small_statements.py
 	@.ci/deps bench
-	@$(BIN)/python -c 'import redis, hiredis' 2>/dev/null || \
-		$(BIN)/pip install -qq --disable-pip-version-check -c requirements.lock -e '.[bench]'
 	$(BIN)/python benchmarks/groups.py
 
 docs: $(READY) ## write the generated pages: docs/errors.md, docs/settings.md
