@@ -484,13 +484,14 @@ def _drop_locked(
             database.buffers.drop(stream)
             database.snapshots.stream_dropped(source.table_id, last=last)
             database.topics.dropped(stream)
+        # Before its members go, which would wake their reads without the reason.
+        database.polls.stream_dropped(stream)
         if tombstone is not None:
             group_ids = [group.group_id for group in groups]
             database.offsets.drop_groups(group_ids, tombstone)
             database.members.forget(group_ids)
         for group in groups:
             database.parked.put(group.group_id, NOTHING)
-        database.polls.stream_dropped(stream)
 
     run_numbered(database, session_id, cursor, statements, show, changes)
 

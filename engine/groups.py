@@ -122,12 +122,13 @@ def drop_group(database: Database, transaction: Transaction, group: Group) -> No
         if known is not None and known.group_id == group.group_id:
             del database.catalog.groups[group.key]
         database.catalog.version += 1
+        # Before its members go, which would wake their reads without the reason.
+        database.polls.group_dropped(group)
         database.offsets.drop_groups([group.group_id], tombstone)
         database.members.forget([group.group_id])
         database.parked.put(group.group_id, NOTHING)
 
     transaction.on_commit.append(forget)
-    transaction.after_commit.append(lambda: database.polls.group_dropped(group))
 
 
 def set_group(database: Database, transaction: Transaction, group: Group, changed: Group) -> None:

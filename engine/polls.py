@@ -7,20 +7,24 @@ looked at, by counts that are in memory: a poll costs no query while it waits.
 
 A poll is armed (`arm`) before its reader looks at what there is, so that an event comes either before the
 look or wakes the poll. What ends a poll with an error (its stream or group is dropped, the database
-closes) is the future's exception. Source: docs/design/engine.md, "Long polls".
+closes) stays with it: it may have been woken by something else just before.
+Source: docs/design/engine.md, "Long polls".
 """
 
 from __future__ import annotations
 
 import threading
-from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, InvalidStateError
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from .errors import AdminShutdown, DucktailError, ProgramLimitExceeded, UndefinedObject
 from .streams import Group, Stream
 from .tally import Tally
+
+Key = TypeVar("Key", bound=Hashable)
 
 
 @dataclass(slots=True, eq=False)
@@ -30,19 +34,22 @@ class Poll:
     Args:
         session_id: whose it is.
         stream: what it reads.
-        group_id, member: as which member of which group it reads.
+        member: as which member of its group it reads.
         events: how many events end it.
         after: partition -> how many of its events, over its whole life, are before those that count.
-        future: done where the reader is to look again; with an error where it ends.
+        group_id: the group.
+        future: done where the reader is to look again.
+        ended: the error that ends it; the future is done then, too.
     """
 
     session_id: int
     stream: Stream
-    group_id: int | None = None
     member: str | None = None
     events: int = 1
     after: Mapping[int, int] = field(default_factory=dict)
+    group_id: int | None = None
     future: Future[None] = field(default_factory=Future)
+    ended: DucktailError | None = None
 
     def is_met(self, counts: Sequence[int]) -> bool:
         """Whether enough events are there; `counts` are those of each partition of the stream."""
@@ -66,7 +73,9 @@ class Polls:
         self._polls_max = polls_max
         self._mutex = threading.Lock()
         self._polls: set[Poll] = set()
-        self._of_partition: defaultdict[tuple[int, int], set[Poll]] = defaultdict(set)
+        self._of_stream: dict[int, set[Poll]] = {}
+        self._of_member: dict[tuple[int, str], set[Poll]] = {}
+        self._of_partition: dict[tuple[int, int], set[Poll]] = {}
         self._of_table: Counter[int] = Counter()
         self._closed: DucktailError | None = None
         self.hurry: Callable[[int], None] = lambda table_id: None
@@ -88,26 +97,36 @@ class Polls:
 
     # The reader.
 
-    def arm(self, poll: Poll, partitions: Collection[int]) -> None:
+    def arm(self, poll: Poll, partitions: Collection[int], group_id: int | None = None) -> None:
         """From now on the poll is told of these partitions' events; it may have been armed before.
+
+        Args:
+            partitions: none where it is only to be told what becomes of its stream, group and member.
+            group_id: the group that it reads as.
 
         Raises:
             ProgramLimitExceeded: 54000, too many wait already. AdminShutdown: 57P01, the database closes.
+            UndefinedObject: 42704, what it reads was dropped since it was armed before.
         """
         with self._mutex:
             if self._closed is not None:
                 raise self._closed
+            if poll.ended is not None:
+                raise poll.ended
             if poll not in self._polls and len(self._polls) >= self._polls_max:
                 raise ProgramLimitExceeded(
                     f"too many long polls: {self._polls_max} wait already",
                     hint="Ask again later, without WAIT, or raise long_polls_max.",
                 )
             self._forget(poll)
-            poll.future, poll.after = Future(), dict.fromkeys(partitions, 0)
+            poll.future, poll.after, poll.group_id = Future(), dict.fromkeys(partitions, 0), group_id
             self._polls.add(poll)
             self._of_table[poll.stream.table_id] += 1
+            _add(self._of_stream, poll.stream.stream_id, poll)
+            if group_id is not None and poll.member is not None:
+                _add(self._of_member, (group_id, poll.member), poll)
             for partition in partitions:
-                self._of_partition[poll.stream.stream_id, partition].add(poll)
+                _add(self._of_partition, (poll.stream.stream_id, partition), poll)
         self.hurry(poll.stream.table_id)
 
     def narrow(self, poll: Poll, after: Mapping[int, int]) -> None:
@@ -115,7 +134,7 @@ class Polls:
         with self._mutex:
             if poll in self._polls:
                 for partition in poll.after.keys() - after.keys():
-                    self._forget_partition(poll, partition)
+                    _discard(self._of_partition, (poll.stream.stream_id, partition), poll)
             poll.after = after
 
     def leave(self, poll: Poll) -> None:
@@ -131,15 +150,11 @@ class Polls:
         self._of_table[table_id] -= 1
         if not self._of_table[table_id]:
             del self._of_table[table_id]
+        _discard(self._of_stream, poll.stream.stream_id, poll)
+        if poll.group_id is not None and poll.member is not None:
+            _discard(self._of_member, (poll.group_id, poll.member), poll)
         for partition in poll.after:
-            self._forget_partition(poll, partition)
-
-    def _forget_partition(self, poll: Poll, partition: int) -> None:
-        key = (poll.stream.stream_id, partition)
-        polls = self._of_partition[key]
-        polls.discard(poll)
-        if not polls:
-            del self._of_partition[key]
+            _discard(self._of_partition, (poll.stream.stream_id, partition), poll)
 
     # Who tells.
 
@@ -166,15 +181,15 @@ class Polls:
         if not self._polls:
             return
         with self._mutex:
-            found = [poll for poll in self._polls if (poll.group_id, poll.member) == (group_id, member)]
+            found = list(self._of_member.get((group_id, member), ()))
         self._wake(found)
 
     def stream_dropped(self, stream: Stream) -> None:
-        """A stream is gone."""
+        """A stream is gone; told before its members and groups go, so that this is the reason."""
         self._end(self._found(stream.stream_id), lambda: _gone(f'stream "{stream.name}"'))
 
     def group_dropped(self, group: Group) -> None:
-        """A group is gone."""
+        """A group is gone; told before its members go."""
         polls = self._found(group.stream_id, group.group_id)
         self._end(polls, lambda: _gone(f'consumer group "{group.name}"'))
 
@@ -187,22 +202,36 @@ class Polls:
 
     def _found(self, stream_id: int, group_id: int | None = None) -> list[Poll]:
         with self._mutex:
-            found = [poll for poll in self._polls if poll.stream.stream_id == stream_id]
+            found = list(self._of_stream.get(stream_id, ()))
         return found if group_id is None else [poll for poll in found if poll.group_id == group_id]
 
     def _wake(self, polls: Sequence[Poll]) -> None:
         # A future that is done already, or that another has just made so, is left alone.
-        self.woken.add(sum(_settled(poll.future, lambda f: f.set_result(None)) for poll in polls))
+        self.woken.add(sum(_settle(poll.future) for poll in polls))
 
     def _end(self, polls: Sequence[Poll], error: Callable[[], DucktailError]) -> None:
+        with self._mutex:
+            for poll in polls:
+                poll.ended = poll.ended or error()
         for poll in polls:
-            _settled(poll.future, lambda f: f.set_exception(error()))
+            _settle(poll.future)
 
 
-def _settled(future: Future[None], settle: Callable[[Future[None]], None]) -> bool:
+def _add(index: dict[Key, set[Poll]], key: Key, poll: Poll) -> None:
+    index.setdefault(key, set()).add(poll)
+
+
+def _discard(index: dict[Key, set[Poll]], key: Key, poll: Poll) -> None:
+    polls = index[key]
+    polls.discard(poll)
+    if not polls:
+        del index[key]
+
+
+def _settle(future: Future[None]) -> bool:
     """Make a future done, unless it is; whether it was not."""
     try:
-        settle(future)
+        future.set_result(None)
     except InvalidStateError:
         return False
     return True

@@ -8,8 +8,9 @@ So a waiting session holds no thread in the gateway. Source: docs/design/engine.
 
 from __future__ import annotations
 
-from collections.abc import Generator
-from concurrent.futures import Future
+from collections.abc import Generator, Sequence
+from concurrent.futures import Future, InvalidStateError
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -54,3 +55,18 @@ def block(wait: Wait) -> bool:
     except TimeoutError:
         return wait.future.done()
     return True
+
+
+def first_of(futures: Sequence[Future[Any]]) -> Future[Any]:
+    """A future that is done as soon as one of these is; whoever waits looks which it was."""
+    if len(futures) == 1:
+        return futures[0]
+    first: Future[Any] = Future()
+
+    def come(_: Future[Any]) -> None:
+        with suppress(InvalidStateError):  # Another was before it.
+            first.set_result(None)
+
+    for future in futures:
+        future.add_done_callback(come)
+    return first

@@ -1,15 +1,19 @@
 """WAIT '5 s' [FOR n]: a statement waits for events of its stream scans before it begins.
 
 A wait stands before everything else that a statement does: it has no snapshot, no lock and no thread
-then, only a poll (engine/polls.py) and a future. Scans that wait do so one after the other, each up to
-its own interval from the statement's beginning. When the wait is over the statement runs as it would
-without it; its rights are looked at again, and its scans begin at the places that hold then.
+then, only polls (engine/polls.py) and a future. Scans that wait do so together: whatever wakes one of
+them, all are looked at, and the wait is over when each has its events or has waited its own interval from
+the statement's beginning. When the wait is over the statement runs as it would without it; its rights are
+looked at again, and its scans begin at the places that hold then.
 
 A member that waits looks now and then, which is its heartbeat, and holds none of its partitions meanwhile:
-they may be handed over, which ends the wait. With those that it gets it goes on.
+they may be handed over, which ends the wait. With those that it gets it goes on. A member whose scan has
+its events is heard from in the same way for as long as another scan of the statement waits.
 
 What is waited for are events of the scan: those of its partitions, after its group's committed LSN or
-its AFTER, and within what WHERE says of partition, lsn and commit_time. Source: docs/sql.md, "WAIT".
+its AFTER, and within what WHERE says of partition, lsn and commit_time. What it says of commit_time is
+worked out at each look: of a time that is still to come nobody knows the LSN.
+Source: docs/sql.md, "WAIT".
 """
 
 from __future__ import annotations
@@ -17,6 +21,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import timedelta
+from numbers import Number
 
 from ..engine.buffer import PartitionBuffer
 from ..engine.errors import ActiveTransaction, InvalidParameterValue
@@ -25,7 +30,8 @@ from ..engine.parking import passed_over
 from ..engine.polls import Poll
 from ..engine.scan import gone
 from ..engine.streams import Group, Stream
-from ..engine.waiting import Wait, Waiting
+from ..engine.values.temporal_text import interval_parts
+from ..engine.waiting import Wait, Waiting, first_of
 from .context import Context
 from .language import statements as st
 from .language.parse import Query
@@ -50,17 +56,26 @@ class Waiter:
     """One scan that waits.
 
     Args:
-        ms, events: of WAIT and FOR.
-        narrowed: what WHERE says of it.
-        places: (partition, LSN) -> how many of the partition's events are at or before it.
+        ms: of WAIT.
+        poll: what it waits on.
+        pruned: what WHERE says of partition and lsn.
+        owned: the partitions that were its member's at the last look.
+        over: it waits no more, and its member is still to be heard from.
+        places: partition -> (LSN, how many of its events are at or before it), where the log was asked.
     """
 
     shape: Shape
-    stream: Stream
     ms: int
-    events: int
-    narrowed: Pruning
-    places: dict[tuple[int, int], int] = field(default_factory=dict)
+    poll: Poll
+    pruned: Pruning
+    owned: frozenset[int] = frozenset()
+    over: bool = False
+    places: dict[int, tuple[int, int]] = field(default_factory=dict)
+
+    @property
+    def stream(self) -> Stream:
+        """What it reads."""
+        return self.poll.stream
 
 
 def wait(session: Context, statement: Statement, parameters: Values) -> Waiting[int | None]:
@@ -86,8 +101,11 @@ def wait(session: Context, statement: Statement, parameters: Values) -> Waiting[
     began_s = database.clock.monotonic_s()
     # What is committed is there to be read; it is not waited for.
     yield from database.publisher.wait_published(database.commits.last_lsn)
-    for waiter in waiters:
-        yield from _wait(session, waiter, parameters, began_s + waiter.ms / 1000)
+    try:
+        yield from _wait(session, waiters, parameters, began_s)
+    finally:
+        for waiter in waiters:
+            database.polls.leave(waiter.poll)
     return database.publisher.published_lsn
 
 
@@ -104,9 +122,9 @@ def _waiters(session: Context, statement: Statement, query: Query, parameters: V
         if shape.empty or shape.transactions == 0 or not ms:
             continue
         stream = stream_of(session, shape)
-        narrowed = pruning(shape.facts, stream.partitions, parameters) or Pruning()
-        narrowed = within_times(session, shape.facts, narrowed, parameters)
-        yield Waiter(shape, stream, ms, events, narrowed)
+        member = None if scan.member is None else text(scan.member, parameters)
+        pruned = pruning(shape.facts, stream.partitions, parameters) or Pruning()
+        yield Waiter(shape, ms, Poll(session.id, stream, member, events), pruned)
 
 
 def interval_ms(wait: st.Text, parameters: Values) -> int:
@@ -116,13 +134,21 @@ def interval_ms(wait: st.Text, parameters: Values) -> int:
         InvalidParameterValue: 22023.
     """
     value = value_of(wait, parameters)
-    if isinstance(value, timedelta):
-        ms = value // timedelta(milliseconds=1)
-    elif isinstance(value, str):
+    if isinstance(value, str):
         ms = parse_interval_ms(value)
+    elif isinstance(value, timedelta):
+        ms = value // timedelta(milliseconds=1)
+    elif (parts := interval_parts(value)) is not None:
+        months, days, us = parts
+        if months:
+            raise InvalidParameterValue("WAIT takes an interval of days and less, not one of months")
+        value = timedelta(days=days, microseconds=us)
+        ms = value // timedelta(milliseconds=1)
     else:
+        is_number = isinstance(value, Number) and not isinstance(value, bool)
+        what = "a number" if is_number else "a value of another type"
         raise InvalidParameterValue(
-            f"WAIT takes an interval, not a number: {value}", hint="Give a unit, such as '5 s'."
+            f"WAIT takes an interval, not {what}: {value}", hint="Give a unit, such as '5 s'."
         )
     if not 0 <= ms <= WAIT_MS_MAX:
         raise InvalidParameterValue(
@@ -148,35 +174,49 @@ def _check_first(session: Context) -> None:
     )
 
 
-def _wait(session: Context, waiter: Waiter, parameters: Values, until_s: float) -> Waiting[None]:
-    """Wait until enough events of one scan are there, or the time is up."""
-    database, scan = session.database, waiter.shape.scan
-    member = None if scan.member is None else text(scan.member, parameters)
-    poll = Poll(session.id, waiter.stream, member=member, events=waiter.events)
-    mine: frozenset[int] = frozenset()
-    try:
-        while True:
-            group = group_of(session, waiter.stream, scan, parameters)
-            poll.group_id = None if group is None else group.group_id
-            partitions = partitions_of(waiter.stream, scan, parameters, waiter.narrowed)
-            # Before the look: what comes after it wakes the poll.
-            database.polls.arm(poll, partitions)
-            if group is not None and member is not None:
-                partitions = _of_member(session, waiter, group, member, partitions)
-                if not mine.issubset(partitions):
-                    return  # Something has been taken from it: it is told by an answer.
-                mine = frozenset(partitions)
-            elif not partitions:
-                return  # There is nothing that events could come in.
-            if (yield from _is_there(session, waiter, parameters, group, partitions, poll)):
-                return
-            left_s = until_s - database.clock.monotonic_s()
-            if left_s <= 0:
-                return
-            if (yield Wait(poll.future, min(left_s, _look_s(session, group, member)))):
-                poll.future.result()
-    finally:
-        database.polls.leave(poll)
+def _wait(session: Context, waiters: list[Waiter], parameters: Values, began_s: float) -> Waiting[None]:
+    """Wait until each scan has enough events, or its time is up."""
+    clock = session.database.clock
+    while True:
+        looks_s = []
+        for waiter in waiters:
+            looks_s.append((yield from _look(session, waiter, parameters)))
+        waited_s = clock.monotonic_s() - began_s
+        for waiter in waiters:
+            waiter.over = waiter.over or waiter.ms / 1000 <= waited_s
+            if waiter.over:
+                session.database.polls.narrow(waiter.poll, {})
+        left_s = [waiter.ms / 1000 - waited_s for waiter in waiters if not waiter.over]
+        if not left_s:
+            return
+        yield Wait(first_of([waiter.poll.future for waiter in waiters]), min(*left_s, *looks_s))
+
+
+def _look(session: Context, waiter: Waiter, parameters: Values) -> Waiting[float]:
+    """Look whether a scan has to wait any more; a member is heard from by it.
+
+    Returns:
+        After how many seconds it is to be looked at again, if nothing wakes it before.
+    """
+    if waiter.poll.ended is not None:
+        raise waiter.poll.ended
+    database, scan, member = session.database, waiter.shape.scan, waiter.poll.member
+    narrowed = within_times(session, waiter.shape.facts, waiter.pruned, parameters)
+    group = group_of(session, waiter.stream, scan, parameters)
+    partitions = partitions_of(waiter.stream, scan, parameters, narrowed)
+    # Before the look: what comes after it wakes the poll.
+    awaited = () if waiter.over else partitions
+    database.polls.arm(waiter.poll, awaited, None if group is None else group.group_id)
+    if group is not None and member is not None:
+        partitions = _of_member(session, waiter, group, member, partitions)
+        # What has been taken from it, it is told by an answer.
+        waiter.over = waiter.over or not waiter.owned.issubset(partitions)
+        waiter.owned = frozenset(partitions)
+    elif not partitions:
+        waiter.over = True  # There is nothing that events could come in.
+    if not waiter.over:
+        waiter.over = yield from _is_there(session, waiter, parameters, group, partitions, narrowed)
+    return _look_s(session, group, member)
 
 
 def _of_member(
@@ -204,49 +244,87 @@ def _is_there(
     parameters: Values,
     group: Group | None,
     partitions: list[int],
-    poll: Poll,
+    narrowed: Pruning,
 ) -> Waiting[bool]:
     """Whether there is nothing to wait for any more; else the poll knows from where to count.
 
     Raises:
         Gap: 72000.
     """
-    database, stream, narrowed = session.database, waiter.stream, waiter.narrowed
+    database, stream, poll = session.database, waiter.stream, waiter.poll
     buffer = database.buffers.of(stream)
-    readable_lsn = database.publisher.published_lsn
-    if buffer.failure is not None or (narrowed.to_lsn is not None and narrowed.to_lsn <= readable_lsn):
-        return True  # The read tells why; or what is still to come is outside.
-    begins = beginning(
-        session, stream, waiter.shape.scan, parameters, narrowed, group, partitions, readable_lsn
-    )
+    while True:
+        readable_lsn = database.publisher.published_lsn
+        if buffer.failure is not None or (narrowed.to_lsn is not None and narrowed.to_lsn <= readable_lsn):
+            return True  # The read tells why; or what is still to come is outside.
+        begins = beginning(
+            session, stream, waiter.shape.scan, parameters, narrowed, group, partitions, readable_lsn
+        )
+        counted = _counted(session, waiter, group, begins, narrowed)
+        if isinstance(counted, _Publishing):
+            # Soon all of the round is readable.
+            yield from database.publisher.wait_published(counted.through_lsn)
+            continue
+        if counted is None:
+            return True
+        database.polls.narrow(poll, counted.after)
+        return counted.found >= poll.events
+
+
+@dataclass(frozen=True, slots=True)
+class _Publishing:
+    """A round is being published, up to this LSN: what is in the buffers cannot be counted now."""
+
+    through_lsn: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Counted:
+    """What a look has found.
+
+    Args:
+        found: how many events of the scan are readable.
+        after: partition -> how many of its events are before those.
+    """
+
+    found: int
+    after: dict[int, int]
+
+
+def _counted(
+    session: Context, waiter: Waiter, group: Group | None, begins: Beginning, narrowed: Pruning
+) -> _Counted | _Publishing | None:
+    """Count the events of a scan that are readable; None where there is one, and one is enough.
+
+    Raises:
+        Gap: 72000.
+    """
+    database, stream = session.database, waiter.stream
+    buffer, readable_lsn = database.buffers.of(stream), begins.bounds.through_lsn
     found, after = 0, {}
     for place in begins.bounds.after:
         with buffer.mutex:
             partition = buffer.partitions[place]
-            start = _start(waiter, begins, place, partition)
+            start = _start(stream, begins, place, partition, narrowed)
             before, upto = partition.position_after(start), partition.position_after(readable_lsn)
             last_lsn, cold_lsn = partition.last_lsn, partition.unbuffered_through_lsn
         if upto is None or (before is None and cold_lsn > readable_lsn):
-            # A round is being published: soon all of it is readable.
-            yield from database.publisher.wait_published(last_lsn)
-            return (yield from _is_there(session, waiter, parameters, group, partitions, poll))
-        skipped = _aside(session, waiter, group, (place, start, readable_lsn))
-        if before is None and waiter.events == 1 and skipped is None:
-            return True  # The last event that is only in the log is one.
+            return _Publishing(last_lsn)
+        skipped = _aside(session, waiter, group, narrowed, (place, start, readable_lsn))
+        if before is None and waiter.poll.events == 1 and skipped is None:
+            return None  # The last event that is only in the log is one.
         if before is None:
-            before = waiter.places.get((place, start))
-        if before is None:
-            before = position_of(database, stream, place, buffer, start)
-            waiter.places[place, start] = before
+            if waiter.places.get(place, (None, 0))[0] != start:
+                waiter.places[place] = start, position_of(database, stream, place, buffer, start)
+            before = waiter.places[place][1]
         before += skipped or 0
         after[place] = before
         found += max(0, upto - before)
-    database.polls.narrow(poll, after)
-    return found >= waiter.events
+    return _Counted(found, after)
 
 
 def _aside(
-    session: Context, waiter: Waiter, group: Group | None, window: tuple[int, int, int]
+    session: Context, waiter: Waiter, group: Group | None, narrowed: Pruning, window: tuple[int, int, int]
 ) -> int | None:
     """How many of a partition's events a read passes over as parked, less those that it gives again.
 
@@ -262,11 +340,13 @@ def _aside(
     aside = aside_of(session, group, {place: low})
     if aside is None:
         return None
-    again = sum(lsn >= waiter.narrowed.from_lsn for lsn in aside.released)
+    again = sum(lsn >= narrowed.from_lsn for lsn in aside.released)
     return passed_over(session.database, waiter.stream, aside, place, (low, high)) - again
 
 
-def _start(waiter: Waiter, begins: Beginning, place: int, partition: PartitionBuffer) -> int:
+def _start(
+    stream: Stream, begins: Beginning, place: int, partition: PartitionBuffer, narrowed: Pruning
+) -> int:
     """The LSN after which a partition's events count.
 
     Raises:
@@ -275,5 +355,5 @@ def _start(waiter: Waiter, begins: Beginning, place: int, partition: PartitionBu
     bounds = begins.bounds
     lsn, edge_lsn = bounds.after[place], partition.trimmed_through_lsn
     if lsn < edge_lsn and place not in bounds.from_start and not begins.past_gaps:
-        raise gone(waiter.stream, partition, place, lsn, bounds).error()
-    return max(lsn, edge_lsn, waiter.narrowed.from_lsn - 1)
+        raise gone(stream, partition, place, lsn, bounds).error()
+    return max(lsn, edge_lsn, narrowed.from_lsn - 1)

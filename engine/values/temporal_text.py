@@ -204,6 +204,7 @@ UNITS: dict[str, Interval] = {
     "millisecond": (0, 0, 1000), "ms": (0, 0, 1000),
     "microsecond": (0, 0, 1), "us": (0, 0, 1),
 }  # fmt: skip
+INTERVAL_PARTS_RE = re.compile(r"(-?\d+) months (-?\d+) days (-?\d+) microseconds")
 PART_RE = re.compile(r"\s*([+-]?\d{1,18})(?:\.(\d{1,18}))?\s*([A-Za-z]+)", re.ASCII)
 INTERVAL_CLOCK_RE = re.compile(r"\s*([+-]?)(\d{1,9}):(\d{1,2})(?::(\d{1,2})(?:\.(\d{1,18}))?)?", re.ASCII)
 ISO_RE = re.compile(
@@ -276,3 +277,11 @@ def _iso_interval(match: re.Match[str]) -> Value:
 def interval_of(months: int, days: int, us: int) -> Value:
     """An interval of these parts, none of them turned into another."""
     return typed(f"{months} months {days} days {us} microseconds", "INTERVAL")
+
+
+def interval_parts(value: object) -> Interval | None:
+    """The months, days and microseconds of what `interval_of` has made; None of any other value."""
+    if not isinstance(value, Value) or value.type != _client_type("INTERVAL"):
+        return None
+    months, days, us = INTERVAL_PARTS_RE.fullmatch(value.object).groups()  # type: ignore[union-attr]
+    return int(months), int(days), int(us)

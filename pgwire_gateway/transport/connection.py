@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import select
 import socket
 from collections import deque
 from collections.abc import Callable
@@ -38,6 +39,9 @@ UNSENT_LOW_BYTES = 256 * 1024
 SEND_BYTES = 256 * 1024
 # What is read of a client at a time: as the shortest messages, some ten milliseconds of the event loop.
 INBOX_BYTES = 64 * 1024
+# While a client is not read, the loop does not hear that it has gone: the socket is asked so often.
+WATCH_S = 1.0
+GONE = select.POLLRDHUP | select.POLLHUP | select.POLLERR
 
 log = logging.getLogger("ducktail.gateway")
 
@@ -93,6 +97,7 @@ class Connection(asyncio.BufferedProtocol):
         self._answering = True
         self._lingering = False
         self._pressing: asyncio.TimerHandle | None = None
+        self._watching: asyncio.TimerHandle | None = None
 
     # asyncio's side.
 
@@ -127,7 +132,22 @@ class Connection(asyncio.BufferedProtocol):
         if self._channel.full and self._reading and self._transport is not None:
             self._reading = False
             self._transport.pause_reading()
+            if self._watching is None:
+                self._watching = self._loop.call_later(WATCH_S, self._watch)
         _settle(self._input, None)
+
+    def _watch(self) -> None:
+        """Look whether a client that is not read has gone, for as long as it is not read."""
+        self._watching = None
+        assert self._transport is not None, "bytes came on a made connection"
+        if self._reading or self._transport.is_closing():
+            return
+        poll = select.poll()
+        poll.register(self._transport.get_extra_info("socket"), GONE)
+        if poll.poll(0):
+            self._transport.abort()
+        else:
+            self._watching = self._loop.call_later(WATCH_S, self._watch)
 
     def _start_tls(self, credentials: Credentials, *, direct: bool) -> None:
         self._tls = TlsLayer(credentials, direct=direct)
@@ -153,6 +173,8 @@ class Connection(asyncio.BufferedProtocol):
 
     def connection_lost(self, error: Exception | None) -> None:
         """The socket is gone."""
+        if self._watching is not None:
+            self._watching.cancel()
         self._unsent.clear()
         self._unsent_bytes = 0
         self._channel.lose()

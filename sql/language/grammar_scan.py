@@ -240,6 +240,8 @@ class _Clauses:
         self.wait = self.g.string("an interval")
         if isinstance(self.wait, str):
             _check_interval(self.wait, position)
+        if self.g.peek() == "::" and self.g.peek(1) == "INTERVAL":
+            self.g.index += 2  # Drivers that put their parameters into the text cast an interval.
         if self.g.peek() == "FOR" and self.g.peek(1) in _VALUE:
             self.g.index += 1
             self.wait_for = self.g.number("FOR", low=1)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import threading
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -21,7 +22,7 @@ from ducktail.engine.errors import (
 )
 from ducktail.engine.polls import Poll
 from ducktail.engine.settings import Settings
-from ducktail.engine.waiting import Wait, run
+from ducktail.engine.waiting import Wait, block, run
 from ducktail.sql.session import Session
 
 # Waits that end for another reason than their time.
@@ -78,6 +79,16 @@ class Held:
         assert self.wait is not None
         self.wait.future.result(timeout_s)
         self._send(True)
+
+    def pass_time(self, seconds: float) -> None:
+        """Let it wait and look for so long, as its driver does."""
+        end = time.monotonic() + seconds
+        while self.wait is not None and time.monotonic() < end:
+            left_s = max(0.0, end - time.monotonic())
+            timeout_s = left_s if self.wait.timeout_s is None else self.wait.timeout_s
+            done = block(Wait(self.wait.future, min(left_s, timeout_s)))
+            if done or timeout_s <= left_s:
+                self._send(done)
 
     def answer(self) -> list[tuple[Any, ...]]:
         """Its rows, once it has been woken."""
@@ -239,10 +250,10 @@ def test_a_group_that_is_dropped(clients: Callable[[], Client], writer: Client) 
 
 def test_a_member_whose_partitions_change_is_told(database: Database, writer: Client) -> None:
     (stream,) = (s for s in database.catalog.streams.values() if s.name == "sa")
-    mine = Poll(1, stream, 7, "m")
-    others = [Poll(2, stream, 7, "n"), Poll(3, stream, 8, "m"), Poll(4, stream)]
-    for poll in (mine, *others):
-        database.polls.arm(poll, [0])
+    mine = Poll(1, stream, "m")
+    others = [Poll(2, stream, "n"), Poll(3, stream, "m"), Poll(4, stream)]
+    for poll, group_id in zip((mine, *others), (7, 7, 8, None), strict=True):
+        database.polls.arm(poll, [0], group_id)
     database.polls.member_changed(7, "m")
     assert mine.future.done()
     assert not any(poll.future.done() for poll in others)
@@ -250,6 +261,48 @@ def test_a_member_whose_partitions_change_is_told(database: Database, writer: Cl
         database.polls.leave(poll)
         database.polls.leave(poll)
     assert database.polls.count == 0
+    assert database.polls._of_member == database.polls._of_stream == {}
+
+
+def test_what_has_ended_a_poll_is_not_lost_on_one_that_was_woken(database: Database, writer: Client) -> None:
+    (stream,) = (s for s in database.catalog.streams.values() if s.name == "sa")
+    poll = Poll(1, stream)
+    database.polls.arm(poll, [0])
+    database.polls.look_again(stream.stream_id)
+    database.polls.stream_dropped(stream)
+    assert poll.ended is not None
+    with pytest.raises(UndefinedObject, match='stream "sa" does not exist'):
+        database.polls.arm(poll, [0])
+    database.polls.leave(poll)
+
+
+def test_the_reason_is_what_was_dropped(clients: Callable[[], Client], writer: Client) -> None:
+    """And not that the member of what was dropped is none any more."""
+    writer.rows("CREATE CONSUMER GROUP h ON sa")
+    texts = [f"SELECT lsn FROM STREAM sa CONSUMER GROUP {name} MEMBER 'm' {LONG}" for name in "gh"]
+    of_g, of_h = [clients().held(text) for text in texts]
+    writer.rows("DROP CONSUMER GROUP g ON sa")
+    with pytest.raises(UndefinedObject, match='consumer group "g" does not exist') as told:
+        of_g.answer()
+    assert told.value.detail == "It was dropped while the read waited."
+    writer.rows("DROP STREAM sa CASCADE")
+    with pytest.raises(UndefinedObject, match='stream "sa" does not exist') as told:
+        of_h.answer()
+    assert told.value.detail == "It was dropped while the read waited."
+
+
+def test_a_time_to_come_is_waited_for(
+    database: Database, clients: Callable[[], Client], writer: Client
+) -> None:
+    """What is committed before it ends no wait: a loop would ask without end."""
+    writer.rows("INSERT INTO a VALUES (0)")
+    held = clients().held(f"SELECT lsn FROM STREAM sa {LONG} WHERE commit_time > '2999-01-01'")
+    in_time = clients().held(f"SELECT lsn FROM STREAM sa {LONG} WHERE commit_time > '2001-01-01' AND lsn > 1")
+    for number in (1, 2):
+        writer.rows(f"INSERT INTO a VALUES ({number})")
+        held.go_on()
+        assert held.wait is not None and not held.woken
+    assert in_time.answer() == [(2,), (3,)]
 
 
 def test_members_that_wait(database: Database, clients: Callable[[], Client], writer: Client) -> None:
@@ -290,6 +343,49 @@ def test_a_member_that_waits_lives_and_sees_others_die(
     epochs = "SELECT member_name, epoch FROM ducktail.members"
     before = writer.rows(epochs)
     assert alive.rows(f"{read} 'alive' WAIT '2.5 s'") == [(0,)] and writer.rows(epochs) == before
+
+
+def test_several_scans_wait_together(
+    database: Database, clients: Callable[[], Client], writer: Client
+) -> None:
+    """A member lives on also while another scan of its statement waits, and each scan is told of its own."""
+    for name in ("sa", "sb"):
+        writer.rows(f"ALTER CONSUMER GROUP g ON {name} SET (session_timeout = '1 s')")
+    writer.rows("INSERT INTO a SELECT i FROM range(100) r(i)")
+    scans = [f"(SELECT count(*) FROM STREAM s{name} CONSUMER GROUP g MEMBER 'm' {LONG})" for name in "ab"]
+    members = "SELECT stream_name, epoch, len(partitions) FROM ducktail.members ORDER BY 1"
+    for query in (f"SELECT {scans[0]}, {scans[1]}", f"SELECT {scans[1]}, {scans[0]}"):
+        held = clients().held(query)
+        assert database.polls.count == 2
+        before = writer.rows(members)
+        assert [(name, count) for name, _, count in before] == [("sa", 4), ("sb", 4)]
+        held.pass_time(1.5)
+        assert writer.rows(members) == before
+        writer.rows("INSERT INTO b SELECT coalesce(max(i), 0) + 1 FROM b")
+        assert sorted(held.answer()[0]) == [1, 100]
+        assert database.polls.count == 0
+        writer.rows("COMMIT OFFSETS AT '{\"0\": 101}' ON sb CONSUMER GROUP g MEMBER 'm'")
+
+
+def test_several_scans_end_together(
+    database: Database, clients: Callable[[], Client], writer: Client
+) -> None:
+    """Each has its own interval; one that has what it waits for is told all the same of its stream's end."""
+    writer.rows("INSERT INTO a VALUES (1)")
+    text = f"SELECT count(*) FROM STREAM sa WAIT '1 ms' FOR 9 AS x, STREAM sb {LONG} AS y"
+    held = clients().held(text)
+    held.pass_time(0.01)
+    assert held.wait is not None
+    writer.rows("INSERT INTO b VALUES (1)")
+    assert held.answer() == [(1,)]
+    held = clients().held(f"SELECT count(*) FROM STREAM sa {LONG} AS x, STREAM sb AFTER 2 {LONG} AS y")
+    writer.rows("INSERT INTO a VALUES (2)")
+    published(database)
+    assert not held.woken
+    writer.rows("DROP STREAM sa CASCADE")
+    with pytest.raises(UndefinedObject, match='stream "sa" does not exist'):
+        held.answer()
+    assert database.polls.count == 0
 
 
 def test_a_cancel_and_a_closed_driver_leave_nothing(

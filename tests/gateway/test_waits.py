@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import os
 import threading
 import time
@@ -11,6 +12,7 @@ from typing import Any
 
 import psycopg
 import pytest
+from psycopg.adapt import Dumper
 from server_process import ServerProcess
 
 Connection = psycopg.Connection[Any]
@@ -113,6 +115,62 @@ def test_a_client_that_vanishes_leaves_nothing(
         assert waiting(con) == 0
 
 
+def test_a_client_that_vanishes_behind_much_that_it_has_sent(
+    con: Connection, shared: ServerProcess, shared_raw: Callable[[], Any]
+) -> None:
+    """Its requests fill the queue, and it is not read any more; its member is not kept alive."""
+    con.execute("CREATE CONSUMER GROUP g ON feed")
+    raw = shared_raw()
+    raw.enter()
+    raw.message("Q", f"SELECT lsn FROM STREAM feed CONSUMER GROUP g MEMBER 'm' {LONG}".encode() + b"\0")
+    until(lambda: waiting(con) == 1)
+    request = b"SELECT '" + b"x" * 10_000 + b"'\0"
+    raw.socket.settimeout(0.3)
+    # Until nobody reads it: what there is then fills the queue and the kernel's buffers.
+    with pytest.raises(TimeoutError):
+        while True:
+            raw.message("Q", request)
+    raw.vanish()
+    until(lambda: waiting(con) == 0)
+
+
+def test_an_interval_is_a_parameter(con: Connection, shared: ServerProcess) -> None:
+    """As text and in binary, as psycopg and pgjdbc send it, and put into the text."""
+    text = "SELECT lsn FROM STREAM feed WAIT"
+    given = datetime.timedelta(milliseconds=1)
+    for place in ("%t", "%b", "%s::interval"):
+        assert con.execute(f"{text} {place}", [given]).fetchall() == []
+        with pytest.raises(psycopg.errors.InvalidParameterValue, match="at most 24 hours"):
+            con.execute(f"{text} {place}", [datetime.timedelta(days=2)])
+        with pytest.raises(psycopg.errors.InvalidParameterValue, match="at most 24 hours"):
+            con.execute(f"{text} {place}", [-given])
+    assert con.execute(f"{text} %s", ["1 ms"]).fetchall() == []
+    assert psycopg.ClientCursor(con).execute(f"{text} %s", [given]).fetchall() == []
+    with pytest.raises(psycopg.errors.InvalidParameterValue, match="not a number: 5"):
+        con.execute(f"{text} %s", [5])
+    with pytest.raises(psycopg.errors.InvalidParameterValue, match="not a value of another type"):
+        con.execute(f"{text} %s", [datetime.date(2020, 1, 1)])
+    con.adapters.register_dumper(PGInterval, PGIntervalDumper)
+    pg = "0 years {} mons 0 days 0 hours 0 mins 0.001 secs"
+    assert con.execute(f"{text} %s", [PGInterval(pg.format(0))]).fetchall() == []
+    with pytest.raises(psycopg.errors.InvalidParameterValue, match="not one of months"):
+        con.execute(f"{text} %s", [PGInterval(pg.format(1))])
+
+
+class PGInterval(str):
+    """An interval as pgjdbc has it."""
+
+
+class PGIntervalDumper(Dumper):
+    """As pgjdbc sends it: text, under the type's OID."""
+
+    oid = psycopg.adapters.types["interval"].oid
+
+    def dump(self, obj: PGInterval) -> bytes:
+        """Its bytes."""
+        return obj.encode()
+
+
 def test_what_is_dropped_ends_it_with_an_error(con: Connection, shared: ServerProcess) -> None:
     con.execute("CREATE CONSUMER GROUP g ON feed")
     of_group = Reader(shared, f"SELECT lsn FROM STREAM feed CONSUMER GROUP g {LONG}", con)
@@ -213,7 +271,7 @@ def test_there_is_a_bound(tmp_path: Path, limit: int) -> None:
         assert [reader.ended() for reader in readers] == [[(1,)]] * limit
 
 
-MANY = int(os.environ.get("DUCKTAIL_TEST_POLLS", "500"))
+MANY = int(os.environ.get("DUCKTAIL_TEST_POLLS", "200"))
 
 
 @pytest.mark.slow
