@@ -18,6 +18,7 @@ from .statement import Statement, check_described
 from .text.classified import CursorFacts, Kind
 
 Values = tuple[object, ...]
+UNDER_WAY = "A FETCH of it failed, or was given up, before its client had all of its rows."
 SCROLL_HINT = "DECLARE it with SCROLL to go back."
 
 
@@ -91,8 +92,10 @@ def run_with(runners: dict[Kind, Runner]) -> Runner:
             raise WrongState(f'portal "{facts.name}" cannot be run')
         rows = _rows(portal, facts)
         if statement.classified.verb == "MOVE":
-            return Result.command(f"MOVE {sum(batch.row_count for batch in rows)}")
-        result = Result(tuple(portal.columns), _Fetched(rows), lambda rows: f"FETCH {rows}")
+            moved = sum(batch.row_count for batch in rows)
+            portal.result.suspend()
+            return Result.command(f"MOVE {moved}")
+        result = _fetched(portal, portal.result, rows)
         result.formats = (1,) if portal.binary else ()
         check_described(statement, result)
         return result
@@ -159,6 +162,23 @@ def _forward(portal: Portal, count: int | None) -> Iterator[Batch]:
             return
         left = None if left is None else left - batch.row_count
         yield batch
+
+
+def _fetched(portal: Portal, taken: Result, rows: Iterator[Batch]) -> Result:
+    """The answer of a FETCH; where its client does not get it whole, the portal's query has failed."""
+
+    def ended(complete: bool) -> None:
+        if complete:
+            taken.suspend()
+
+    return Result(
+        tuple(portal.columns),
+        _Fetched(rows),
+        lambda rows: f"FETCH {rows}",
+        on_end=ended,
+        on_fail=lambda: taken.fail(WrongState("the cursor cannot be run", detail=UNDER_WAY)),
+        on_suspend=taken.suspend,
+    )
 
 
 class _Fetched:

@@ -60,7 +60,7 @@ class Portal:
     def take(self, count: int | None) -> Batch | None:
         """The next rows, at most `count`, within a call of the session; None where there are no more."""
         assert self.result is not None, "a portal is started before its rows are taken"
-        batch = None if self.result.ended else self.result.take(count)
+        batch = self.result.take(count)
         if batch is not None:
             self.given += batch.row_count
         return batch

@@ -324,6 +324,7 @@ class Result:
         on_end: told once when all rows are fetched (True) or it is closed before that (False).
         on_rows: told after each fetch that gave rows, before they are handed out.
         on_fail: told when it fails under way.
+        on_suspend: told when the rows handed out so far are an answer by themselves.
     """
 
     def __init__(
@@ -334,6 +335,7 @@ class Result:
         on_end: Callable[[bool], None] | None = None,
         on_rows: Callable[[Batch], None] | None = None,
         on_fail: Callable[[], None] | None = None,
+        on_suspend: Callable[[], None] | None = None,
     ) -> None:
         self.columns = columns
         self.tag: str | None = None
@@ -343,6 +345,9 @@ class Result:
         self._on_end = on_end
         self._on_rows = on_rows
         self._on_fail = on_fail
+        self._on_suspend = on_suspend
+        # Rows have been handed out of an answer that is not complete: its client may not get them.
+        self._midway = False
         # What takes the rows of a COPY FROM STDIN, whose answer is not this one yet.
         self.copy_in: CopyIn | None = None
         # How its rows are sent where they are those of a COPY ... TO STDOUT.
@@ -387,7 +392,15 @@ class Result:
 
     def take(self, max_rows: int | None) -> Batch | None:
         """The same within a call of the session: it is guarded already."""
+        if self._lost is not None:
+            raise self._lost
         return None if self._ended else self._next(max_rows)
+
+    def suspend(self) -> None:
+        """The client has been answered with the rows so far, and may ask for more."""
+        midway, self._midway = self._midway, False
+        if midway and self._on_suspend is not None:
+            self._on_suspend()
 
     def _next(self, max_rows: int | None) -> Batch | None:
         batch, self._rest = self._rest, None
@@ -400,6 +413,7 @@ class Result:
             self._rest = batch.cut(max_rows, None)
             batch = batch.cut(0, max_rows)
         self.row_count += batch.row_count
+        self._midway = True
         if self._on_rows is not None:
             self._on_rows(batch)
         return batch
@@ -434,8 +448,8 @@ class Result:
         self._tag = lambda rows: f"COPY {rows}"
 
     def close(self) -> None:
-        """Give the rest up."""
-        if self.copy_out is not None:
+        """Give the rest up; in the middle of an answer that is a failure."""
+        if self.copy_out is not None or self._midway:
             self.fail()
         elif not self._ended:
             self._end(complete=False)
@@ -452,7 +466,7 @@ class Result:
                 self._on_fail()
 
     def _end(self, *, complete: bool) -> None:
-        self._ended = True
+        self._ended, self._midway = True, False
         self.source.close()
         if complete:
             self.tag = self._tag(self.row_count)

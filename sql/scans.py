@@ -217,7 +217,7 @@ def run_query(session: Context, statement: Statement, parameters: Values) -> Wai
     def on_rows(batch: Batch) -> None:
         if rowwise is not None and isinstance(batch, TrackedBatch):
             buffer = session.database.buffers.of(rowwise.opened.stream)
-            rowwise.tracker.given_through(batch.last_lsn, buffer)
+            rowwise.tracker.note_through(batch.last_lsn, buffer)
 
     made = Result(
         columns,
@@ -226,6 +226,7 @@ def run_query(session: Context, statement: Statement, parameters: Values) -> Wai
         on_end=lambda complete: reading.ended(session, complete=complete, rows=made.row_count),
         on_rows=on_rows,
         on_fail=lambda: reading.failed(session),
+        on_suspend=None if rowwise is None else rowwise.tracker.stopped,
     )
     return made
 
@@ -315,17 +316,25 @@ def _run_plain(
 
     def on_end(complete: bool) -> None:
         session.guard.interrupts.discard(scan.interrupt)
-        if complete and not source.stopped:
-            tracker.complete()
-        else:
+        if complete and source.stopped:
             tracker.stopped()
+        elif complete:
+            tracker.complete()
         tracker.ended()
 
     def on_rows(batch: Batch) -> None:
         assert isinstance(batch, EventBatch)
         tracker.given(batch.lsns[batch.whole], batch.partitions[batch.whole])
 
-    return Result(columns, source, select_tag, on_end=on_end, on_rows=on_rows, on_fail=tracker.failed)
+    return Result(
+        columns,
+        source,
+        select_tag,
+        on_end=on_end,
+        on_rows=on_rows,
+        on_fail=tracker.failed,
+        on_suspend=tracker.stopped,
+    )
 
 
 def _tracker(session: Context, opened: Opened, found: Shape) -> Tracker:
@@ -424,7 +433,7 @@ class Reading:
                     self._ended_with_pairs(session, read, self.pairs)
                 elif complete and (limit is None or rows < limit):
                     read.tracker.complete()
-                else:
+                elif complete:
                     read.tracker.stopped()
             elif kind is Kind.WHOLE and complete:
                 if read.shape.unit is None:
@@ -442,7 +451,8 @@ class Reading:
         if pairs.ran_out:
             read.tracker.complete()
         else:
-            read.tracker.given_through(pairs.last_lsn, session.database.buffers.of(read.opened.stream))
+            read.tracker.note_through(pairs.last_lsn, session.database.buffers.of(read.opened.stream))
+            read.tracker.stopped()
 
     def failed(self, session: Context) -> None:
         """The query has failed: none of its reads counts."""

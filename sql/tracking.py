@@ -1,4 +1,8 @@
-"""How a read of a group moves its read position, row by row or as a whole."""
+"""How a read of a group moves its read position, row by row or as a whole.
+
+What is handed out is only noted; it becomes the position when the answer that has it is complete
+(`Result.suspend`, `on_end`). An answer that its client does not get to its end sets none.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +36,7 @@ class Tracker:
         self._through = 0  # LSN up to which everything has been given
 
     def given(self, lsns: Sequence[int], partitions: Sequence[int]) -> None:
-        """These events, in LSN order, are handed out."""
+        """These events, in LSN order, are handed out; `stopped` makes them the position."""
         if self._reader is None:
             return
         if self._aside is not None and lsns:
@@ -42,15 +46,9 @@ class Tracker:
             lsns = [max(started[n], lsn) for n, lsn in zip(partitions, lsns, strict=True)]
         # The last of each partition: dict keeps the later of two.
         self._lsns.update(zip(partitions, lsns, strict=True))
-        self._set(self._lsns)
-
-    def given_through(self, lsn: int, buffer: StreamBuffer) -> None:
-        """Rows up to `lsn` are handed out, in LSN order; events before it were seen too."""
-        self.note_through(lsn, buffer)
-        self.stopped()
 
     def note_through(self, lsn: int, buffer: StreamBuffer) -> None:
-        """The read has come to `lsn`; `stopped` makes it the position."""
+        """Rows up to `lsn` are handed out, in LSN order, events before it seen too; as `given`."""
         self._through = max(self._through, lsn)
         with buffer.mutex:
             for number, start in self._opened.committed.items():
@@ -69,7 +67,7 @@ class Tracker:
             self._set({**self._lsns, **self._opened.ends})
 
     def stopped(self) -> None:
-        """A LIMIT or the client has ended the read: what was handed out counts."""
+        """An answer is complete before the scan's end: what was handed out up to here counts."""
         if self._reader is not None:
             self._set(self._lsns)
 

@@ -213,6 +213,7 @@ class Extended:
             # As PostgreSQL counts them: the rows of this Execute.
             work.complete(result, before)
         else:
+            result.suspend()
             work.channel.send(PortalSuspended())
             work.observed.end()
 

@@ -130,8 +130,11 @@ class Result(Protocol):
     def fetch(self, max_rows: int | None) -> Batch | None:
         """The next batch, of at most `max_rows` rows; None when there are no more."""
 
-    def close(self) -> None:
-        """Give up what is left."""
+    def suspend(self) -> None:
+        """The rows taken so far are an answer by themselves."""
+
+    def fail(self) -> None:
+        """Give up what is left, in the middle of an answer."""
 
 
 class Notice(Protocol):

@@ -63,8 +63,10 @@ class Simple:
             if result.columns is not None:
                 work.describe(source, source.columns(result.columns) or (), result.formats)
             yield from work.send_rows(source, result, result.formats)
-        finally:
-            result.close()
+        except BaseException:
+            # Cancelled, or the client is gone: what it has got of the answer does not count.
+            result.fail()
+            raise
         if last:
             # The last of several is complete once the transaction that they share is.
             yield Need.WORKER

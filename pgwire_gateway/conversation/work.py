@@ -240,7 +240,10 @@ class Command:
     def fetch(self, max_rows: int | None) -> None:
         """No rows."""
 
-    def close(self) -> None:
+    def suspend(self) -> None:
+        """There are no rows so far."""
+
+    def fail(self) -> None:
         """Nothing is left."""
 
 

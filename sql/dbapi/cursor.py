@@ -186,6 +186,8 @@ class Cursor:
         with translated():
             while (batch := result.fetch(count)) is not None:
                 if found := rows(batch.record_batch(), result.columns):
+                    # They are the program's: an answer by themselves.
+                    result.suspend()
                     return found
         return []
 

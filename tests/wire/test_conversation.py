@@ -85,6 +85,7 @@ class Result:
     tag: str | None = None
     given: int = 0
     closed: bool = False
+    suspended: int = 0
     inline: bool = True
     copy_in: None = None
     copy_out: None = None
@@ -104,6 +105,12 @@ class Result:
     @property
     def row_count(self) -> int:
         return self.given
+
+    def suspend(self) -> None:
+        self.suspended += 1
+
+    def fail(self) -> None:
+        self.closed = True
 
     def close(self) -> None:
         self.closed = True
