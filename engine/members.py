@@ -139,6 +139,12 @@ class Members:
                 self._positions.set(_key(hold), hold.read, mine, began, seeks, again)
                 self._gave(hold, mine, began)
 
+    def seeked(self, hold: Hold, partitions: Set[int], seeks: int) -> None:
+        """SEEK has moved the group in the transaction of a read: what that has read since stands."""
+        with self._mutex:
+            if self._live(hold) is not None:
+                self._positions.seeked(_key(hold), seeks, (hold.read, partitions))
+
     def gave(self, hold: Hold, lsns: Mapping[int, int], began: Mapping[int, int]) -> None:
         """A read that leaves no position has given events up to `lsns`, or fewer."""
         with self._mutex:

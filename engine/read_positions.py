@@ -19,6 +19,8 @@ from dataclasses import dataclass, field
 from .errors import WrongState
 from .offsets import moved_by_seek
 
+# Why there is no position after a SEEK.
+MOVED = "SEEK has moved the group"
 _NOTHING: frozenset[int] = frozenset()
 
 
@@ -142,11 +144,23 @@ class ReadPositions:
         position = self._positions.get(key)
         return frozenset() if position is None else position.given.keys()
 
-    def seeked(self, key: Hashable, seeks: int) -> None:
-        """SEEK has moved the group in the reader's own transaction: what was read after it stands."""
+    def seeked(self, key: Hashable, seeks: int, mine: tuple[int, Set[int]] | None = None) -> None:
+        """SEEK has moved the group in the reader's own transaction: what was read after it stands.
+
+        Args:
+            mine: that read, and its partitions; None where the position has nothing else.
+        """
         position = self._positions.get(key)
-        if position is not None:
-            position.seeks = seeks
+        if position is None:
+            return
+        position.seeks = seeks
+        if mine is not None:
+            read, partitions = mine
+            position.given = {
+                p: given for p, given in position.given.items() if given.read == read and p in partitions
+            }
+            if not position.given:
+                self._positions[key] = ReadPosition(reason=MOVED)
 
     def lose(self, key: Hashable, partition: int) -> None:
         """A partition is no longer the reader's."""

@@ -228,7 +228,7 @@ def seek_group(session: Context, asked: st.SeekGroup, parameters: Values) -> Wai
         yield from lock_group(session.database.offsets, transaction, group, session.block.lock_timeout_ms)
         moved = plan(transaction, group)
         key = (stream.stream_id, group.group_id)
-        session.positions.seeking(key)
+        session.positions.seeking(key, transaction=session.block.begun)
         groups.seek(session.database, transaction, group, moved, _restamp(session, key))
         return moved
 

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 
 from ..engine.member import Hold, Member
 from ..engine.members import Members
-from ..engine.read_positions import ReadPosition, ReadPositions
+from ..engine.offsets import moved_by_seek
+from ..engine.read_positions import MOVED, ReadPosition, ReadPositions
 
 Key = tuple[int, int]  # stream id, group id
 
@@ -53,6 +54,8 @@ class Positions:
         # By group and member. A transaction's reads count as one: they stand, or none does.
         self._of_transaction: dict[tuple[Key, str | None], Reader] = {}
         self._holds: set[Hold] = set()
+        # What the open transaction moves by SEEK.
+        self._moved: set[Key] = set()
 
     # Reads.
 
@@ -128,20 +131,35 @@ class Positions:
             WrongState: 55000, it has, and has no position.
         """
         if (key, member) not in self._of_transaction:
+            if key in self._moved:
+                raise moved_by_seek(group_name)
             return None
         return self._own.get((key, member), group_name, seeks)
 
-    def seeking(self, key: Key) -> None:
-        """The session moves a group by SEEK: what it has read of it is void."""
-        self._own.void(key, "SEEK has moved the group")
+    def seeking(self, key: Key, *, transaction: bool) -> None:
+        """The session moves a group by SEEK: what it has read of it, as whatever member, is void.
+
+        Args:
+            transaction: it is in one, and so the group is moved for it alone until the COMMIT.
+        """
+        self._own.void(key, MOVED)
+        if transaction:
+            self._moved.add(key)
+        for of, member in self._of_transaction:
+            if of == key and member is not None:
+                self._own.void((key, member), MOVED)
 
     def seeked(self, key: Key, seeks: int) -> None:
         """SEEK has moved the group in this session's transaction: what was read after it stands."""
         self._own.seeked(key, seeks)
+        for (of, member), reader in self._of_transaction.items():
+            if of == key and reader.hold is not None:
+                self._members.seeked(reader.hold, self._own.partitions((key, member)), seeks)
 
     def transaction_ended(self, *, committed: bool) -> None:
         """Reads of a transaction that was rolled back have given nothing."""
         readers, self._of_transaction = list(self._of_transaction.values()), {}
+        self._moved.clear()
         for reader in readers:
             if not committed:
                 self.void(reader, "the transaction that read was rolled back")
@@ -152,6 +170,7 @@ class Positions:
         """Forget the session's own."""
         self._own.clear()
         self._of_transaction.clear()
+        self._moved.clear()
 
     def close(self) -> None:
         """The session ends, and with it whatever reads are still open."""

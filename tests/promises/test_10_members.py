@@ -121,6 +121,7 @@ def test_an_open_answer_keeps_its_partitions_until_it_ends_or_its_member_times_o
     statement = run(a.session.parse("select lsn from stream s consumer group g member 'a'"))
     result = run(a.session.execute(statement))
     result.fetch(1)
+    result.suspend()
     assert b(READ, "b") == []
     result.close()
     given = group.database.members.position(group.group(), 2, "a", 0).lsns
