@@ -85,8 +85,17 @@ def test_a_read_fetched_in_part_counts_what_was_fetched(client: Client) -> None:
     result = run(client.session.execute(statement))
     batch = result.fetch(3)
     assert batch is not None and batch.row_count == 3
+    result.suspend()
     result.close()
     assert position(client) == ends(client, 3)
+
+
+def test_a_read_that_is_given_up_in_the_middle_of_an_answer_sets_none(client: Client) -> None:
+    result = run(client.session.execute(run(client.session.parse("select * from stream s consumer group g"))))
+    assert result.fetch(3) is not None
+    result.close()
+    with raises("55000"):
+        position(client)
 
 
 @pytest.mark.parametrize(
