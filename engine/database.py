@@ -18,7 +18,7 @@ Source: docs/design/engine.md.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import closing, suppress
 from functools import partial
 from pathlib import Path
@@ -50,7 +50,7 @@ from .storage.file import MEMORY, DuckdbFile, lock_down
 from .storage.loading import Counters, make_changes_views, read_catalog, refresh_views
 from .storage.reopening import Reopener
 from .storage.side_file import SideFile
-from .streams import Catalog
+from .streams import Catalog, Group
 from .topics import Topics
 from .transactions import Transactions
 from .waiting import Waiting
@@ -79,6 +79,7 @@ class Database:
         self.members = Members(clock)
         self.polls = Polls(settings.long_polls_max)
         self.members.on_change = self.polls.member_changed
+        self.members.committed = self._committed_group
         self.generation = 0
         self.side: SideFile | None = None
         self._stands = False
@@ -87,6 +88,16 @@ class Database:
         self._closed = False
         self._claimed: tuple[int, int] | None = None
         self._stand(file, {}, accept_loss=accept_loss)
+
+    def forget_reads(self, group_ids: Iterable[int]) -> None:
+        """Groups are gone: nobody asks any more when they were read."""
+        gone = frozenset(group_ids)
+        for place in [place for place in list(self.last_reads) if place[0] in gone]:
+            self.last_reads.pop(place, None)
+
+    def _committed_group(self, group: Group) -> Group | None:
+        found = self.catalog.groups.get(group.key)
+        return found if found is not None and found.group_id == group.group_id else None
 
     # Opening and closing.
 

@@ -490,6 +490,7 @@ def _drop_locked(
             group_ids = [group.group_id for group in groups]
             database.offsets.drop_groups(group_ids, tombstone)
             database.members.forget(group_ids)
+            database.forget_reads(group_ids)
         for group in groups:
             database.parked.put(group.group_id, NOTHING)
 

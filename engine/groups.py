@@ -67,7 +67,8 @@ def create_group(
     """
     assert transaction.has_writer_lock, "a group begins at one place of the commit order"
     key = (stream.stream_id, name.lower())
-    if key in database.catalog.groups or key in transaction.new_groups:
+    there = transaction.new_groups.get(key, database.catalog.groups.get(key))
+    if there is not None and there.group_id not in transaction.dropped_groups:
         raise DuplicateObject(f'consumer group "{name}" of stream "{stream.name}" already exists')
     now_us = database.clock.now_us()
     group_id, since = new_id(transaction.cursor), (start.kind, now_us)
@@ -126,6 +127,7 @@ def drop_group(database: Database, transaction: Transaction, group: Group) -> No
         database.polls.group_dropped(group)
         database.offsets.drop_groups([group.group_id], tombstone)
         database.members.forget([group.group_id])
+        database.forget_reads([group.group_id])
         database.parked.put(group.group_id, NOTHING)
 
     transaction.on_commit.append(forget)
@@ -153,6 +155,7 @@ def set_group(database: Database, transaction: Transaction, group: Group, change
 
     def show() -> None:
         database.catalog.groups[group.key] = changed
+        database.members.altered(changed)
 
     transaction.on_commit.append(show)
 

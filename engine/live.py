@@ -342,6 +342,7 @@ def members(database: LiveSource) -> Iterator[Row]:
                 "lag_events": sum(
                     lag_events(database, stream, number, buffer.partitions[number], positions[number].lsn)
                     for number in member.partitions
+                    if number in positions  # A group that is being dropped has none.
                 ),
                 "joined_at": _time(member.joined_us),
                 "last_heartbeat": _time(member.heard_us),

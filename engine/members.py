@@ -2,11 +2,12 @@
 
 The rules that it keeps:
 
-- A read joins; a read or a commit is a heartbeat. Who is not heard from for the group's `session_timeout`
-  is no member any more. That is seen when anybody next touches the group: nothing runs in between.
+- A read joins; a read, each look of a WAIT and a commit are heartbeats. Who is not heard from for the
+  group's `session_timeout` is no member any more. That is seen when anybody next touches the group: nothing runs in
+  between.
 - A partition has one owner, and each change of owner gives it a higher epoch. What is committed is held
   against the epoch under which it was read: who has lost a partition, and who has lost it and got it back,
-  is 40001.
+  is 40001. A commit by number outside a transaction tells no read: it is held against the present epoch.
 - Where the assignment (`assignment.py`) takes a partition from a member, he keeps it until he holds
   nothing there: no read of his is open on it, no transaction of his has read or commits it, and what he
   was given is committed, or given up by reading again. Leaving and a time-out take all at once.
@@ -14,14 +15,16 @@ The rules that it keeps:
   gets them, whatever becomes of the member.
 
 Members are known in memory alone: after a restart there are none, a commit is 40001, and reads join anew.
-Epochs begin at the clock's milliseconds, so that they rise over a restart. Nothing here waits or runs
-DuckDB; the mutex is taken last of all locks. Source: docs/design/engine.md, "Members".
+Epochs begin at the clock's milliseconds, so that they rise over a restart. Names are
+case-sensitive. Nothing here waits or runs DuckDB; the mutex is taken last of all locks.
+Source: docs/design/engine.md, "Members".
 """
 
 from __future__ import annotations
 
+import math
 import threading
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -39,6 +42,9 @@ MEMBERS_MAX = PARTITIONS_MAX
 # A name stands in views and messages; host, process and thread fit well.
 NAME_CHARS_MAX = 256
 
+# A statement that was under way when a group was dropped asks soon: fewer are dropped meanwhile.
+FORGOTTEN_MAX = 1024
+
 STABLE, REVOKING, WAITING = "stable", "revoking", "waiting"
 
 
@@ -49,6 +55,8 @@ class _Shared:
     Args:
         moving: partition -> the member who is to have it and does not yet.
         pins: partition -> how many commits of it are under way.
+        lowered_s: when `session_timeout` was lowered, by the clock that never goes back: nobody's silence
+            counts from earlier.
     """
 
     group: Group
@@ -58,6 +66,11 @@ class _Shared:
     members: dict[str, Member] = field(default_factory=dict)
     moving: dict[int, str] = field(default_factory=dict)
     pins: Counter[int] = field(default_factory=Counter)
+    lowered_s: float = -math.inf
+
+    def ends_s(self, member: Member) -> float:
+        """When a member's time is out, if it is not heard from any more."""
+        return max(member.heard_s, self.lowered_s) + self.group.session_timeout_ms / 1000
 
     def owned(self, name: str) -> tuple[int, ...]:
         """The partitions of a member."""
@@ -73,6 +86,10 @@ class Members:
         self._groups: dict[int, _Shared] = {}
         self._positions = ReadPositions()
         self._changed: list[tuple[int, str]] = []
+        # Groups that are gone; whoever has begun before that still asks of one.
+        self._forgotten: deque[int] = deque(maxlen=FORGOTTEN_MAX)
+        # A group as it is committed, by one that a transaction may have made or changed; None for a new one.
+        self.committed: Callable[[Group], Group | None] = lambda group: group
         # Told of a member whose partitions change, or are to: its read that waits for events looks again.
         self.on_change: Callable[[int, str], None] = lambda group_id, name: None
 
@@ -290,11 +307,26 @@ class Members:
             if shared is not None and name in shared.members:
                 self._remove(shared, {name})
 
+    def altered(self, changed: Group) -> None:
+        """A group's options are others, for everybody; who waits is told, to look by the new time."""
+        with self._mutex:
+            shared = self._groups.get(changed.group_id)
+            if shared is not None:
+                self._expire(shared)
+                if changed.session_timeout_ms < shared.group.session_timeout_ms:
+                    shared.lowered_s = self._clock.monotonic_s()
+                shared.group = changed
+                self._settle(shared)
+                self._changed += [(changed.group_id, name) for name in shared.members]
+            changed_members = self._take_changed()
+        self._tell(changed_members)
+
     def forget(self, group_ids: Iterable[int]) -> None:
         """Groups are gone, with their members."""
         with self._mutex:
             for group_id in group_ids:
                 shared = self._groups.pop(group_id, None)
+                self._forgotten.append(group_id)
                 for name in () if shared is None else shared.members:
                     self._positions.forget((group_id, name))
                     self._changed.append((group_id, name))
@@ -318,8 +350,8 @@ class Members:
         shared = self._groups.get(group_id)
         if shared is None:
             return 0
-        limit_s = self._expired_s(shared)
-        return sum(member.heard_s > limit_s for member in list(shared.members.values()))
+        now_s = self._clock.monotonic_s()
+        return sum(shared.ends_s(member) > now_s for member in list(shared.members.values()))
 
     def next_expiry_s(self, group_id: int) -> float | None:
         """In how many seconds the first member of a group times out, if none of them is heard from."""
@@ -327,8 +359,7 @@ class Members:
             shared = self._groups.get(group_id)
             if shared is None or not shared.members:
                 return None
-            first = min(member.heard_s for member in shared.members.values())
-            return max(0.0, first + shared.group.session_timeout_ms / 1000 - self._clock.monotonic_s())
+            return max(0.0, min(map(shared.ends_s, shared.members.values())) - self._clock.monotonic_s())
 
     @staticmethod
     def _shown(shared: _Shared, member: Member) -> Shown:
@@ -361,9 +392,11 @@ class Members:
                 shared = self._groups.get(group.group_id)
                 if shared is None:
                     epoch = self._clock.now_us() // 1000
-                    shared = _Shared(group, epoch, [None] * partitions, [epoch] * partitions)
-                    self._groups[group.group_id] = shared
-                shared.group = group
+                    # What a transaction has changed and not committed is its own.
+                    known = self.committed(group) or group
+                    shared = _Shared(known, epoch, [None] * partitions, [epoch] * partitions)
+                    if group.group_id not in self._forgotten:
+                        self._groups[group.group_id] = shared
                 self._expire(shared)
                 self._settle(shared)
                 try:
@@ -414,12 +447,8 @@ class Members:
 
     def _expire(self, shared: _Shared) -> None:
         """Take out those that have not been heard from for too long."""
-        limit_s = self._expired_s(shared)
-        self._remove(shared, {n for n, member in shared.members.items() if member.heard_s <= limit_s})
-
-    def _expired_s(self, shared: _Shared) -> float:
-        """Who was heard from last then, or before, has timed out."""
-        return self._clock.monotonic_s() - shared.group.session_timeout_ms / 1000
+        now_s = self._clock.monotonic_s()
+        self._remove(shared, {n for n, member in shared.members.items() if shared.ends_s(member) <= now_s})
 
     def _remove(self, shared: _Shared, names: Set[str]) -> None:
         if not names:
@@ -518,7 +547,7 @@ def _gone(shared: _Shared, name: str) -> SerializationFailure:
     seconds = shared.group.session_timeout_ms / 1000
     return SerializationFailure(
         f'{literal(name)} is not a member of consumer group "{shared.group.name}"',
-        detail=f"A member that is not heard from for {seconds:g} s is none any more, and reads make one. "
-        "Nothing was committed.",
+        detail=f"A member that is not heard from for {seconds:g} s is none any more, nor is one of before "
+        "a restart of the server; reads make one. Nothing was committed.",
         hint="Read again with MEMBER: what was not committed comes again, to who has its partition now.",
     )

@@ -286,3 +286,52 @@ def test_a_group_takes_so_many_members(group: Group) -> None:
     with raises("54000"):
         a(READ, "one more")
     assert sum(map(len, group.owners().values())) == 2
+
+
+def test_a_time_out_that_is_not_committed_counts_for_nobody(group: Group) -> None:
+    a, b = group.client(), group.client()
+    assert len(a(READ, "a")) == 20
+    group.wait(2)
+    b("begin")
+    b("alter consumer group g on s set (session_timeout = '1 s')")
+    b("select 1 from stream s consumer group g member 'b' limit 0")
+    b("leave consumer group g on s member 'nobody'")
+    b("rollback")
+    assert group.owners().keys() == {"a", "b"}
+    a(COMMIT, "a")
+
+
+def test_a_lower_time_out_counts_from_the_alter_on(group: Group) -> None:
+    a, b = group.client(), group.client()
+    assert len(a(READ, "a")) == 20
+    group.wait(20)
+    b("alter consumer group g on s set (session_timeout = '5 s')")
+    group.wait(4)
+    assert group.owners() == {"a": [0, 1]}
+    group.wait(1)
+    assert group.owners() == {}
+    assert len(a(READ, "a")) == 20
+    group.wait(6)
+    # Who was silent for too long before the time-out was raised is gone all the same.
+    b("alter consumer group g on s set (session_timeout = '5 min')")
+    assert group.owners() == {}
+
+
+def test_who_waits_is_told_of_a_new_time_out(group: Group) -> None:
+    a, b = group.client(), group.client()
+    a(READ, "a")
+    told: list[str] = []
+    group.database.members.on_change = lambda group_id, name: told.append(name)
+    b("alter consumer group g on s set (session_timeout = '5 s')")
+    assert told == ["a"]
+
+
+def test_a_group_that_is_gone_is_not_known_again(group: Group) -> None:
+    a, known = group.client(), group.group()
+    a(READ, "a")
+    a("drop consumer group g on s")
+    assert not group.database.last_reads
+    members = group.database.members
+    assert members.shown(known, 2) == []
+    members.end(members.begin_read(known, 2, "late", "u", [0, 1], gives=True))
+    assert members.shown(known, 2) == []
