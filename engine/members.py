@@ -3,8 +3,8 @@
 The rules that it keeps:
 
 - A read joins; a read, each look of a WAIT and a commit are heartbeats. Who is not heard from for the
-  group's `session_timeout` is no member any more. That is seen when anybody next touches the group: nothing runs in
-  between.
+  group's `session_timeout` is no member any more. That is seen when anybody next touches the group:
+  nothing runs in between.
 - A partition has one owner, and each change of owner gives it a higher epoch. What is committed is held
   against the epoch under which it was read: who has lost a partition, and who has lost it and got it back,
   is 40001. A commit by number outside a transaction tells no read: it is held against the present epoch.
