@@ -97,7 +97,9 @@ def log_name(table_id: int, version: int) -> str:
 
 def side_log(log: str) -> str:
     """The qualified, quoted name of the table of parked copies of a log's rows."""
-    return log.replace("log_", "parked_", 1)
+    schema, _, name = log.partition(".")
+    plain = name.strip('"')
+    return f"{schema}.{ident('parked_' + plain.removeprefix('log_'))}"
 
 
 def create_log_sql(name: str, shape: TableShape) -> str:

@@ -253,6 +253,11 @@ class Members:
             hold = self._open(group.group_id, member, epochs, self._positions.begin())
             return Commit(lsns, began, claims, hold, again)
 
+    def released(self, group_id: int, name: str) -> dict[int, frozenset[int]]:
+        """Partition -> the released events that a member's latest reads have given."""
+        with self._mutex:
+            return self._positions.released((group_id, name))
+
     def pin(self, group_id: int, claims: Mapping[int, Claim]) -> Pin:
         """Hold a commit that is about to be written against who has what now, and keep it so.
 

@@ -9,7 +9,7 @@ A group parks one event that it cannot process and goes on. Rows of `parked_even
   commit of a read that has passed over it: reads give it until a commit of what they gave covers it, and
   then the row goes.
 
-Each row's event is copied, as a row of the table's log, into `parked_T_V`, and its transaction's line into
+Each row's event is copied, as a row of its log, into the log's `side_log`, and its transaction's line into
 `parked_commits`: retention takes nothing of it away. All of it changes inside transactions that hold the
 group (and, but for a commit, the writer lock); memory follows at COMMIT.
 Source: docs/groups.md, "Parked events".
@@ -17,7 +17,7 @@ Source: docs/groups.md, "Parked events".
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 import duckdb
@@ -127,8 +127,6 @@ class Parked:
 
     def __init__(self, cursor: duckdb.DuckDBPyConnection) -> None:
         self._groups = read_groups(cursor)
-        # Group id -> partition -> released events that the latest read of it has given.
-        self._given: dict[int, dict[int, frozenset[int]]] = {}
 
     def get(self, group_id: int) -> ParkedOfGroup | None:
         """What a group has parked; None where it is nothing."""
@@ -138,35 +136,23 @@ class Parked:
         """A transaction that changed it has committed."""
         if parked.events:
             self._groups[group_id] = parked
-            free = {event.lsn for event in parked.of(RELEASED)}
-            given = self._given.get(group_id, {})
-            self._given[group_id] = {number: lsns & free for number, lsns in given.items()}
         else:
             self._groups.pop(group_id, None)
-            self._given.pop(group_id, None)
-
-    def given(self, group_id: int, lsns: Mapping[int, frozenset[int]]) -> None:
-        """The latest read has given these released events in the partitions that it scanned."""
-        if group_id in self._groups:
-            self._given[group_id] = {**self._given.get(group_id, {}), **lsns}
-
-    def was_given(self, group_id: int, event: ParkedEvent) -> bool:
-        """Whether the latest read of its partition has given a released event."""
-        return event.lsn in self._given.get(group_id, {}).get(event.partition, ())
 
 
 def released_through(
-    parked: ParkedOfGroup, lsns: Mapping[int, int], given: Callable[[ParkedEvent], bool]
+    parked: ParkedOfGroup, lsns: Mapping[int, int], given: Mapping[int, frozenset[int]]
 ) -> frozenset[int]:
-    """What a commit by number covers: released events of its partitions that the latest read has given.
+    """What a commit by number covers: released events of its partitions that its reader was given.
 
     Args:
         lsns: partition -> the LSN that is committed there.
+        given: partition -> what the latest read of who commits has given.
     """
     return frozenset(
         event.lsn
         for event in parked.of(RELEASED)
-        if event.lsn <= lsns.get(event.partition, -1) and given(event)
+        if event.lsn <= lsns.get(event.partition, -1) and event.lsn in given.get(event.partition, ())
     )
 
 

@@ -121,6 +121,13 @@ class ReadPositions:
         else:
             self._positions[key] = ReadPosition(reason=reason)
 
+    def released(self, key: Hashable) -> dict[int, frozenset[int]]:
+        """Partition -> the released events that the position's reads gave; empty without a position."""
+        position = self._positions.get(key)
+        if position is None or position.reason:
+            return {}
+        return {number: lsns for number, lsns in position.released.items() if number in position.given}
+
     def get(self, key: Hashable, group_name: str, seeks: int) -> ReadPosition:
         """The position of a group.
 

@@ -334,7 +334,8 @@ class Retention:
         """Delete the copies of parked events that no group has any more."""
         sides = self._cursor.execute(
             "SELECT table_name FROM duckdb_tables() WHERE database_name = current_database() "
-            f"AND schema_name = '{SCHEMA}' AND regexp_matches(table_name, '^parked_[0-9]+_[0-9]+$')"
+            f"AND schema_name = '{SCHEMA}' "
+            "AND regexp_matches(table_name, '^parked_([0-9]+_[0-9]+|topic_[0-9]+)$')"
         ).fetchall()
         if not sides:
             return

@@ -23,7 +23,7 @@ from .changes import ChangesQuery
 from .clock import Clock
 from .duckdb_errors import translated
 from .edges import Edge, read_edges
-from .errors import UndefinedObject
+from .errors import DataCorrupted, UndefinedObject
 from .gaps import Gone
 from .log import Again, Events
 from .parked import Aside, behind_sql
@@ -318,6 +318,11 @@ class Scan:
         if again is not None:
             # Parked events before all others: nothing of the log has to be looked through for them.
             table = arrow_table(cursor.execute(self._window_sql(0, 0, limit + 2, typed=typed, again=again)))
+            if not table.num_rows:
+                raise DataCorrupted(
+                    f'copies of released events of stream "{self._query.stream.name}" are not there',
+                    hint="If a commit has just covered them, read again; SHOW PARKED lists them.",
+                )
             return as_batch(table.slice(0, self._whole(table, limit))), False
         rows = min(max(2 * limit, WINDOW_ROWS_MIN), BATCH_ROWS)
         log = self._query.source.log

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from concurrent.futures import Future
 from dataclasses import replace
-from functools import partial
 
 from ..engine.errors import SerializationFailure
 from ..engine.member import Claim, Commit, Hold
@@ -67,7 +66,7 @@ def _commit(
     member = None if asked.member is None else text(asked.member, parameters)
     commit = _begin(session, stream, group, member, lsns, seeks)
     try:
-        covered = _covered(session, group, commit)
+        covered = _covered(session, group, member, commit)
         if session.block.begun:
             transaction = session.block.opened()
             if covered:
@@ -91,7 +90,7 @@ def _commit(
             session.database.members.end(commit.hold)
 
 
-def _covered(session: Context, group: Group, commit: Commit) -> frozenset[int]:
+def _covered(session: Context, group: Group, member: str | None, commit: Commit) -> frozenset[int]:
     """The released events that a commit covers.
 
     Raises:
@@ -100,7 +99,8 @@ def _covered(session: Context, group: Group, commit: Commit) -> frozenset[int]:
     database, transaction = session.database, session.block.transaction
     parked = parked_of(database, transaction, group)
     if commit.again is None:
-        return released_through(parked, commit.lsns, partial(database.parked.was_given, group.group_id))
+        given = session.positions.released((group.stream_id, group.group_id), member)
+        return released_through(parked, commit.lsns, given)
     if not commit.again:
         return frozenset()
     covered = commit.again & {event.lsn for event in parked.of(RELEASED)}

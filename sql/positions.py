@@ -124,6 +124,14 @@ class Positions:
         """
         return self._own.get(key, group_name, seeks)
 
+    def released(self, key: Key, member: str | None) -> dict[int, frozenset[int]]:
+        """Partition -> the released events that the latest reads of a group, as a member or as none, gave."""
+        if member is None:
+            return self._own.released(key)
+        if (key, member) in self._of_transaction:
+            return self._own.released((key, member))
+        return self._members.released(key[1], member)
+
     def of_transaction(self, key: Key, member: str, group_name: str, seeks: int) -> ReadPosition | None:
         """What the open transaction itself has read as a member; None where it has not.
 

@@ -101,10 +101,7 @@ class Tracker:
         for lsn, number in self._aside.partitions.items():
             if lsn <= self._through:
                 lists[number].append(lsn)
-        found = {number: frozenset(lsns) for number, lsns in lists.items()}
-        assert self._reader is not None
-        self._session.database.parked.given(self._reader.key[1], found)
-        return found
+        return {number: frozenset(lsns) for number, lsns in lists.items()}
 
 
 @dataclass(frozen=True, slots=True)

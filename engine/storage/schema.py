@@ -12,7 +12,7 @@
     bookmark_catalog  a bookmark: its LSNs, and how many events are at or before them, as JSON
     parked_events   an event that a group has set aside, and what came of it (see `parked.py`)
     parked_commits  the lines of `commits` of parked events
-    parked_T_V      copies of log rows of parked events
+    parked_T_V      copies of log rows of parked events; of a topic's, parked_topic_S
     offset_log      commits of offsets, appended: what `offsets.Move.entry` says; the highest seq counts
     __ducktail_users  a user, with what his password is held against (see `rights.py`); nobody reads it by SQL
     owner_catalog   who made a thing

@@ -77,9 +77,9 @@ def test_a_read_that_is_under_way_loses_nothing_by_a_release(client: Client) -> 
     client("commit offsets on s consumer group g")
     # Neither the event nor what was behind it had been given.
     assert client(READ) == [(2,), (6,)]
-    # By number, only what the latest read has given is covered.
+    # By number, only what the latest read of who commits has given is covered.
     assert client(f"{READ} limit 1") == [(2,)]
-    other("commit offset partition 0 at 8 on s consumer group g")
+    client("commit offset partition 0 at 8 on s consumer group g")
     assert client(READ) == [(6,)]
     other.close()
 
@@ -200,3 +200,59 @@ def test_what_was_acknowledged_outlives_a_kill(tmp_path: Path) -> None:
         rows = connection.execute("select lsn, state, reason from ducktail.parked order by 1").fetchall()
         assert rows == [(5, "released", "kept"), (7, "parked", "kept")]
         assert connection.execute(READ).fetchall() == [(5,)]
+
+
+def test_a_parked_event_of_a_topic_stays_as_well(client: Client) -> None:
+    client("create topic p with (partitions = 1)")
+    client("create consumer group g on p with (on_park = 'key')")
+    client("publish to p select v, 'k' from (values ('poison'), ('behind')) r (v)")
+    client("publish to p 'other'")
+    first = client.one("select min(lsn) from topic p")
+    client(f"alter consumer group g on p park partition 0 at {first}")
+    read = "select lsn, after ->> '$' from topic p consumer group g"
+    assert client(read) == [(first + 2, "other")]
+    client("commit offsets on p consumer group g")
+    database = client.session.database
+    [topic] = [stream for stream in database.catalog.streams.values() if stream.topic]
+    database.retention.trim(topic, first + 2)
+    database.retention.look()
+    assert client("select count(*) from topic p") == [(0,)]
+    parked = "select lsn, after ->> '$', behind from ducktail.parked where stream_name = 'p'"
+    assert client(parked) == [(first, "poison", 1)]
+    client(f"alter consumer group g on p release partition 0 at {first}")
+    assert client(read) == [(first, "poison"), (first + 1, "behind")]
+    client("commit offsets on p consumer group g")
+    assert client(read) == []
+    database.retention.look()
+    assert client("select count(*) from ducktail.parked_topic_" + str(topic.table_id)) == [(0,)]
+
+
+def test_a_released_event_without_its_copy_is_damage(client: Client) -> None:
+    client("alter consumer group g on s park partition 0 at 2")
+    client(READ)
+    client("commit offsets on s consumer group g")
+    client("alter consumer group g on s release partition 0 at 2")
+    cursor = client.session.database.cursor()
+    cursor.execute("DELETE FROM ducktail.parked_1_1").fetchall()
+    cursor.close()
+    with raises("XX001"):
+        client(READ)
+
+
+def test_what_an_onlooker_was_given_is_not_covered_by_others(client: Client) -> None:
+    assert client(READ) == [(1,), (2,), (3,), (4,)]
+    other = Client(client.session.database)
+    client("alter consumer group g on s park partition 0 at 2")
+    client("commit offset partition 0 at 3 on s consumer group g")
+    other("alter consumer group g on s release partition 0 at 2")
+    assert other(READ) == [(2,), (4,)]
+    client("commit offset partition 0 at 4 on s consumer group g")  # It has never had the released event.
+    assert client(READ) == [(2,)]
+    other("begin")
+    assert other(READ) == [(2,)]
+    other("rollback")
+    other("commit offset partition 0 at 4 on s consumer group g")
+    assert client(READ) == [(2,)]
+    client("commit offset partition 0 at 4 on s consumer group g")
+    assert client(READ) == []
+    other.close()
