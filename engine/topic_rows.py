@@ -187,7 +187,11 @@ def _key(x: str, type_: str) -> tuple[str, str]:
             f"type {type_[:100]} cannot be a key",
             hint="Publish it as text or as JSON: KEY x::VARCHAR, KEY to_json(x).",
         ) from None
-    return value_sql(x, type_), f"CASE WHEN {x} IS NOT NULL THEN {key_hash_sql(x, type_)} END"
+    value = value_sql(x, type_)
+    if read_type(type_).name == "JSON":
+        # One way to write each value, so that what compares keys may compare their text.
+        value = f"CASE WHEN {_is_plain_json(x)} THEN json({x}) ELSE {value} END"
+    return value, f"CASE WHEN {x} IS NOT NULL THEN {key_hash_sql(x, type_)} END"
 
 
 def key_hash_sql(x: str, type_: str) -> str:
@@ -196,9 +200,14 @@ def key_hash_sql(x: str, type_: str) -> str:
     if read_type(type_).name != "JSON":
         return plain
     return (
-        f"CASE WHEN json_type({x}) IN ('VARCHAR', 'BIGINT', 'UBIGINT', 'BOOLEAN') "
+        f"CASE WHEN {_is_plain_json(x)} "
         f"THEN ('0x' || left(sha1('[' || json({x}) || ']'), 8))::UINTEGER ELSE {plain} END"
     )
+
+
+def _is_plain_json(x: str) -> str:
+    """SQL boolean: a JSON key that counts as the value that it is."""
+    return f"json_type({x}) IN ('VARCHAR', 'BIGINT', 'UBIGINT', 'BOOLEAN')"
 
 
 def _headers(x: str, type_: str) -> str:

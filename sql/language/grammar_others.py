@@ -85,7 +85,8 @@ def _named_option(g: Grammar) -> Option:
 _OPERANDS = (STRING, PARAMETER, "NULL")
 # What stands before an operand, besides operators: types (`KEY DATE '2026-01-01' 'payload'`) and some words.
 _BEFORE_OPERANDS = frozenset(
-    {"DATE", "TIME", "TIMESTAMP", "TIMESTAMPTZ", "UUID", "BLOB", "INTERVAL"}
+    {"DATE", "TIME", "TIMETZ", "TIMESTAMP", "TIMESTAMPTZ", "TIMESTAMP_S", "TIMESTAMP_MS", "TIMESTAMP_NS"}
+    | {"UUID", "BLOB", "INTERVAL"}
     | {"IS", "NOT", "LIKE", "ILIKE", "AND", "OR", "COLLATE", "FROM"}
 )
 _PRODUCER = ("producer", "sequence")
@@ -102,8 +103,10 @@ def _expression(g: Grammar, what: str, other: str) -> Fragment:
         token = g.tokens[g.index]
         if token.depth == depth and token.kind in ("VALUES", "SELECT", "WITH", other, *_OPERANDS):
             # A string or a parameter is the payload unless it is an operand: `KEY 'a' || 'b'`.
+            # Behind a cast, as in `KEY 'a'::UUID 'b'`, the type's word is no prefix of a literal.
             before = g.peek(-1)
-            if token.kind not in _OPERANDS or not (_is_operator(before) or before in _BEFORE_OPERANDS):
+            operand = _is_operator(before) or (before in _BEFORE_OPERANDS and g.peek(-2) != "::")
+            if token.kind not in _OPERANDS or not operand:
                 break
         if token.depth == depth and token.kind == ",":
             break

@@ -50,7 +50,9 @@ def as_insert(text: str, node: Publish) -> tuple[str, Published]:
         marks[0] += "("
     elif clauses:
         marks = [f"{columns}SELECT (", *["), ("] * (len(parts) - 1)]
-        marks += ["), q.payload FROM (", "\n) AS q(payload)"]
+        # KEY and HEADERS may name further columns of a query; those of VALUES would be lost.
+        published = "*" if node.form == "values" else "payload"
+        marks += [f"), q.{published} FROM (", "\n) AS q(payload)"]
     else:
         marks = [columns, ""]
     spans = [(end, end), *((_begin(part), _end(part)) for part in (*parts, node.payload))]
