@@ -31,6 +31,8 @@ PARKED, BEHIND, RELEASED = "parked", "behind", "released"
 # Of one group: a group that sets more aside has another problem. Each is some hundred bytes in memory.
 PARKED_MAX = 1000
 RELEASED_MAX = 100_000
+# A reason is held in memory with its event; beside it a table of one's own has room for more.
+REASON_CHARS_MAX = 1000
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,6 +28,7 @@ from .parked import (
     NOTHING,
     PARKED,
     PARKED_MAX,
+    REASON_CHARS_MAX,
     RELEASED,
     RELEASED_MAX,
     Aside,
@@ -70,10 +71,16 @@ def park(
 
     Raises:
         InvalidParameterValue: 22023, no event of that partition, or one that is committed.
-        DuplicateObject: 42710, it is set aside already. ProgramLimitExceeded: 54000, too many are.
+        DuplicateObject: 42710, it is set aside already.
+        ProgramLimitExceeded: 54000, too many are, or the reason is too long.
         SerializationFailure: 40001, the transaction's snapshot is older than what it is about.
     """
     partition, lsn = place
+    if reason is not None and len(reason) > REASON_CHARS_MAX:
+        raise ProgramLimitExceeded(
+            f"the reason has {len(reason)} characters, and {REASON_CHARS_MAX} are the most",
+            hint="Keep what is longer in a table of your own, by LSN.",
+        )
     check_lsns(database, stream, {partition: lsn})
     parked = _held(database, transaction, group)
     known = parked.events.get(lsn)

@@ -138,6 +138,8 @@ def test_a_wait_is_ended_by_a_release_and_by_nothing_that_is_parked(client: Clie
 def test_bounds(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(parking, "PARKED_MAX", 1)
     monkeypatch.setattr(parking, "RELEASED_MAX", 1)
+    with raises("54000"):
+        client(f"alter consumer group g on s park partition 0 at 1 reason '{'x' * 1001}'")
     client("alter consumer group g on s park partition 0 at 1")
     with raises("54000"):
         client("alter consumer group g on s park partition 0 at 2")
