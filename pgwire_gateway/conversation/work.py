@@ -246,6 +246,9 @@ class Command:
     def fail(self) -> None:
         """Nothing is left."""
 
+    def close(self) -> None:
+        """Nothing is left to be given up with its portal."""
+
 
 def is_inline(statement: Statement) -> bool:
     """Whether it ends in microseconds without DuckDB: a worker thread is not worth its while."""
