@@ -135,10 +135,7 @@ def drop_group(session: Context, dropped: st.DropGroup, parameters: Values) -> W
     stream = session.names.stream(dropped.stream.parts, dropped.stream.position)
     name = text(dropped.group, parameters)
 
-    def work(transaction: Transaction) -> Waiting[None]:
-        yield from _with_writer_lock(session, transaction)
-        group = session.access.group(stream, name, transaction)
-        yield from lock_group(session.database.offsets, transaction, group, session.block.lock_timeout_ms)
+    def drop(transaction: Transaction, group: Group) -> None:
         groups.drop_group(session.database, transaction, group)
         if session.database.rights.users:
             item = rights.group_item(stream.schema, stream.name, group.name)
@@ -147,7 +144,7 @@ def drop_group(session: Context, dropped: st.DropGroup, parameters: Values) -> W
     if dropped.if_exists and not _there_is(session, stream, name):
         session.notices.add(f'consumer group "{name}" does not exist, skipping')
         return Result.command("DROP CONSUMER GROUP")
-    yield from session.block.unit(work)
+    yield from _on_locked_group(session, stream, name, drop)
     return Result.command("DROP CONSUMER GROUP")
 
 
@@ -248,11 +245,13 @@ def park_event(session: Context, asked: st.Park, parameters: Values) -> Waiting[
     reason = None if asked.reason is None else text(asked.reason, parameters)
     place = number(asked.partition, parameters, "PARTITION"), number(asked.lsn, parameters, "AT")
 
-    def work(transaction: Transaction, stream: Stream, group: Group) -> None:
+    stream = session.names.stream(asked.stream.parts, asked.stream.position)
+
+    def park(transaction: Transaction, group: Group) -> None:
         committed = committed_lsns(session, stream, group)
         parking.park(session.database, transaction, stream, group, place, reason, committed)
 
-    yield from _parking(session, asked, parameters, work)
+    yield from _on_locked_group(session, stream, text(asked.group, parameters), park)
     return Result.command("ALTER CONSUMER GROUP")
 
 
@@ -261,28 +260,25 @@ def release_events(session: Context, asked: st.Release, parameters: Values) -> W
     lsn = None if asked.lsn is None else number(asked.lsn, parameters, "AT")
     place = number(asked.partition, parameters, "PARTITION"), lsn
 
-    def work(transaction: Transaction, stream: Stream, group: Group) -> None:
+    stream = session.names.stream(asked.stream.parts, asked.stream.position)
+
+    def release(transaction: Transaction, group: Group) -> None:
         parking.release(session.database, transaction, stream, group, place)
 
-    yield from _parking(session, asked, parameters, work)
+    yield from _on_locked_group(session, stream, text(asked.group, parameters), release)
     return Result.command("ALTER CONSUMER GROUP")
 
 
-def _parking(
-    session: Context,
-    asked: st.Park | st.Release,
-    parameters: Values,
-    do: Callable[[Transaction, Stream, Group], None],
+def _on_locked_group(
+    session: Context, stream: Stream, name: str, do: Callable[[Transaction, Group], None]
 ) -> Waiting[None]:
-    """Work on what a group has parked, in a transaction that holds the group and the writer lock."""
-    stream = session.names.stream(asked.stream.parts, asked.stream.position)
-    name = text(asked.group, parameters)
+    """Change a group in a transaction that holds it and the writer lock."""
 
     def work(transaction: Transaction) -> Waiting[None]:
         yield from _with_writer_lock(session, transaction)
         group = session.access.group(stream, name, transaction)
         yield from lock_group(session.database.offsets, transaction, group, session.block.lock_timeout_ms)
-        do(transaction, stream, group)
+        do(transaction, group)
 
     yield from session.block.unit(work)
 

@@ -11,8 +11,6 @@ from dataclasses import dataclass
 
 import duckdb
 
-DML_TYPES = frozenset({"insert", "update", "delete", "merge_into", "copy"})
-
 
 @dataclass(frozen=True, slots=True)
 class Bound:

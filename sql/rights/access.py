@@ -150,10 +150,6 @@ class Access:
 
     # Streams and groups.
 
-    def sees_stream(self, stream: Stream) -> bool:
-        """Whether there is this stream as far as the session is told."""
-        return self.superuser or self.rights.sees(self.user, relation(*stream.key))
-
     def may_use_group(self, stream: Stream, group: Group | str) -> bool:
         """Whether the session may read, commit and change a group: his own, or one that he was given."""
         if self.superuser:

@@ -21,8 +21,6 @@ NUMBER = "<number>"
 QUOTED = "<quoted>"
 PARAMETER = "<parameter>"
 
-_NOT_WORDS = frozenset({STRING, NUMBER, QUOTED, PARAMETER})
-
 
 class Token(NamedTuple):
     """One token.
