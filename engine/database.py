@@ -79,6 +79,7 @@ class Database:
         self.members = Members(clock)
         self.polls = Polls(settings.long_polls_max)
         self.members.on_change = self.polls.member_changed
+        self.members.on_leave = self.polls.member_left
         self.members.committed = self._committed_group
         self.generation = 0
         self.side: SideFile | None = None

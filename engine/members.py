@@ -92,11 +92,21 @@ class Members:
         self.committed: Callable[[Group], Group | None] = lambda group: group
         # Told of a member whose partitions change, or are to: its read that waits for events looks again.
         self.on_change: Callable[[int, str], None] = lambda group_id, name: None
+        # Told of a member that leaves, before it does: its read that waits does not join again.
+        self.on_leave: Callable[[int, str], None] = lambda group_id, name: None
 
     # Reading.
 
     def begin_read(
-        self, group: Group, partitions: int, name: str, user: str, wanted: Sequence[int], *, gives: bool
+        self,
+        group: Group,
+        partitions: int,
+        name: str,
+        user: str,
+        wanted: Sequence[int],
+        *,
+        gives: bool,
+        joins: bool = True,
     ) -> Hold:
         """A member reads, and is one from now on; its partitions among those that it wants.
 
@@ -104,6 +114,7 @@ class Members:
             partitions: how many the stream has.
             gives: whether the read can give events; what an earlier one gave is given up then, as this
                 one gives it again.
+            joins: False: who is no member stays none, and its hold is of nothing, ended already.
 
         Raises:
             InvalidParameterValue: 22023, a name that is none. ProgramLimitExceeded: 54000, there are too
@@ -111,6 +122,9 @@ class Members:
         """
         _check_name(name)
         with self._touched(group, partitions) as shared:
+            if name not in shared.members and not joins:
+                absent = Member(name, user, shared.epoch, 0, 0, 0.0)
+                return Hold(group.group_id, absent, {}, self._positions.begin(), ended=True)
             member = shared.members.get(name) or self._join(shared, name, user)
             self._heard(member, user)
             member.last_read_us = member.heard_us
@@ -308,6 +322,7 @@ class Members:
 
     def remove(self, group_id: int, name: str) -> None:
         """A member leaves, if it is one: all that it has is free."""
+        self.on_leave(group_id, name)
         with self._settled(group_id) as shared:
             if shared is not None and name in shared.members:
                 self._remove(shared, {name})

@@ -40,6 +40,7 @@ class Poll:
         group_id: the group.
         future: done where the reader is to look again.
         ended: the error that ends it; the future is done then, too.
+        left: its member has been taken out of the group by LEAVE: it waits no more, and joins no more.
     """
 
     session_id: int
@@ -50,6 +51,7 @@ class Poll:
     group_id: int | None = None
     future: Future[None] = field(default_factory=Future)
     ended: DucktailError | None = None
+    left: bool = False
 
     def is_met(self, counts: Sequence[int]) -> bool:
         """Whether enough events are there; `counts` are those of each partition of the stream."""
@@ -182,6 +184,14 @@ class Polls:
             return
         with self._mutex:
             found = list(self._of_member.get((group_id, member), ()))
+        self._wake(found)
+
+    def member_left(self, group_id: int, member: str) -> None:
+        """A member leaves; told before it goes, so that none of its polls takes that for a time-out."""
+        with self._mutex:
+            found = list(self._of_member.get((group_id, member), ()))
+            for poll in found:
+                poll.left = True
         self._wake(found)
 
     def stream_dropped(self, stream: Stream) -> None:

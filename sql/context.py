@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from typing import Protocol
 
 import duckdb
@@ -29,6 +30,19 @@ from .statement import Statement
 from .variables import Variables
 
 
+@dataclass(frozen=True, slots=True)
+class Waited:
+    """What a statement's WAIT has come to.
+
+    Args:
+        through_lsn: up to where everything was readable when it ended.
+        left: group ids and members that LEAVE CONSUMER GROUP took out meanwhile: they do not join again.
+    """
+
+    through_lsn: int
+    left: frozenset[tuple[int, str]] = frozenset()
+
+
 class Context(Protocol):
     """See the head of the file; each member is documented in `session.Session`, or where its class is."""
 
@@ -47,8 +61,8 @@ class Context(Protocol):
     positions: Positions
     prepared: dict[str, Statement]
     portals: Portals
-    # Up to where everything was readable when the WAIT of the present statement ended; None without one.
-    waited_through: int | None
+    # What the WAIT of the present statement has come to; None without one.
+    waited: Waited | None
     listening: Listening
 
     @property

@@ -358,13 +358,13 @@ def _waiting(runner: Runner) -> Runner:
     def run(session: Context, statement: Statement, parameters: tuple[object, ...]) -> Waiting[Result]:
         if not statement.waits:
             return (yield from runner(session, statement, parameters))
-        session.waited_through = yield from polling.wait(session, statement, parameters)
+        session.waited = yield from polling.wait(session, statement, parameters)
         try:
             # Meanwhile somebody may have taken its right away.
             permission.check(session, statement, parameters)
             return (yield from runner(session, statement, parameters))
         finally:
-            session.waited_through = None
+            session.waited = None
 
     return run
 

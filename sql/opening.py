@@ -120,7 +120,11 @@ def _member_reads(
 ) -> Hold:
     """A member's read begins; a transaction that reads keeps what is the member's now."""
     members = session.database.members
-    hold = members.begin_read(group, stream.partitions, member, session.user, partitions, gives=gives)
+    waited = session.waited
+    joins = waited is None or (group.group_id, member) not in waited.left
+    hold = members.begin_read(
+        group, stream.partitions, member, session.user, partitions, gives=gives, joins=joins
+    )
     session.positions.holding(hold)
     if session.block.begun:
         keep_in_transaction(session, session.block.opened(), hold)
@@ -268,9 +272,9 @@ def _end_lsn(session: Context) -> Waiting[int]:
         transaction = session.block.touched()
         row = ask(transaction.cursor, "SELECT coalesce(max(last_lsn), 0) FROM ducktail.commits")
         through_lsn = int(row[0])
-    elif session.waited_through is not None:
+    elif session.waited is not None:
         # What it waited for is there; what was committed since may still be on its way.
-        return session.waited_through
+        return session.waited.through_lsn
     else:
         through_lsn = session.database.commits.last_lsn
     yield from session.database.publisher.wait_published(through_lsn)

@@ -7,8 +7,9 @@ the statement's beginning. When the wait is over the statement runs as it would 
 looked at again, and its scans begin at the places that hold then.
 
 A member that waits looks now and then, which is its heartbeat, and holds none of its partitions meanwhile:
-they may be handed over, which ends the wait. With those that it gets it goes on. A member whose scan has
-its events is heard from in the same way for as long as another scan of the statement waits.
+they may be handed over, which ends the wait. With those that it gets it goes on. LEAVE CONSUMER GROUP ends
+the wait as well, and the statement reads without joining again. A member whose scan has its events is heard
+from in the same way for as long as another scan of the statement waits.
 
 What is waited for are events of the scan: those of its partitions, after its group's committed LSN or
 its AFTER, and within what WHERE says of partition, lsn and commit_time. What it says of commit_time is
@@ -32,7 +33,7 @@ from ..engine.scan import gone
 from ..engine.streams import Group, Stream
 from ..engine.values.temporal_text import interval_parts
 from ..engine.waiting import Wait, Waiting, first_of
-from .context import Context
+from .context import Context, Waited
 from .language import statements as st
 from .language.parse import Query
 from .narrowing import pruning, within_times
@@ -60,6 +61,7 @@ class Waiter:
         poll: what it waits on.
         pruned: what WHERE says of partition and lsn.
         owned: the partitions that were its member's at the last look.
+        joined: its member has been one: where it is none any more, LEAVE may have taken it out.
         over: it waits no more, and its member is still to be heard from.
         places: partition -> (LSN, how many of its events are at or before it), where the log was asked.
     """
@@ -69,6 +71,7 @@ class Waiter:
     poll: Poll
     pruned: Pruning
     owned: frozenset[int] = frozenset()
+    joined: bool = False
     over: bool = False
     places: dict[int, tuple[int, int]] = field(default_factory=dict)
 
@@ -78,11 +81,11 @@ class Waiter:
         return self.poll.stream
 
 
-def wait(session: Context, statement: Statement, parameters: Values) -> Waiting[int | None]:
+def wait(session: Context, statement: Statement, parameters: Values) -> Waiting[Waited | None]:
     """Wait for the events that a statement's scans ask for.
 
     Returns:
-        Up to where everything is readable now; None where nothing had to be waited for.
+        What it has come to; None where nothing had to be waited for.
 
     Raises:
         InvalidParameterValue: 22023, no interval, or one that is too long.
@@ -106,7 +109,11 @@ def wait(session: Context, statement: Statement, parameters: Values) -> Waiting[
     finally:
         for waiter in waiters:
             database.polls.leave(waiter.poll)
-    return database.publisher.published_lsn
+    left = [waiter.poll for waiter in waiters if waiter.poll.left]
+    return Waited(
+        database.publisher.published_lsn,
+        frozenset((p.group_id, p.member) for p in left if p.group_id is not None and p.member is not None),
+    )
 
 
 def _waiters(session: Context, statement: Statement, query: Query, parameters: Values) -> Iterator[Waiter]:
@@ -207,6 +214,9 @@ def _look(session: Context, waiter: Waiter, parameters: Values) -> Waiting[float
     # Before the look: what comes after it wakes the poll.
     awaited = () if waiter.over else partitions
     database.polls.arm(waiter.poll, awaited, None if group is None else group.group_id)
+    if waiter.poll.left:
+        waiter.over = True
+        return WAIT_MS_MAX / 1000
     if group is not None and member is not None:
         partitions = _of_member(session, waiter, group, member, partitions)
         # What has been taken from it, it is told by an answer.
@@ -224,7 +234,12 @@ def _of_member(
 ) -> list[int]:
     """Those of the partitions that are the member's now; a look of its is a heartbeat, and holds nothing."""
     members = session.database.members
-    hold = members.begin_read(group, waiter.stream.partitions, member, session.user, partitions, gives=True)
+    count, user, joins = waiter.stream.partitions, session.user, not waiter.joined
+    hold = members.begin_read(group, count, member, user, partitions, gives=True, joins=joins)
+    if hold.ended and not waiter.poll.left:
+        # It was not heard from for too long, while the server stood still, say: it comes back.
+        hold = members.begin_read(group, count, member, user, partitions, gives=True)
+    waiter.joined = True
     members.end(hold)
     return [partition for partition in partitions if partition in hold.epochs]
 

@@ -33,6 +33,7 @@ from ..engine.waiting import Waiting
 from . import cursor_statements, read_only, topics
 from .block import Block
 from .calls import Calls
+from .context import Waited
 from .cursors import Cursors
 from .execution import RUNNERS, prepare, told_at
 from .frames import Frames
@@ -108,7 +109,7 @@ class Session:
         self.prepared: dict[str, Statement] = {}
         self.portals = Portals(bounds.portals_max, database.clock.now_us)
         self.listening = Listening(database.notifications, self._overrun)
-        self.waited_through: int | None = None
+        self.waited: Waited | None = None
         self.on_ended: Callable[[DucktailError], None] | None = None
         self._statements: dict[tuple[str, tuple[int, ...], int], Statement] = {}
         self._dresses: list[Callable[[Session], None]] = []

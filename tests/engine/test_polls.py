@@ -18,6 +18,7 @@ from ducktail.engine.errors import (
     Gap,
     ProgramLimitExceeded,
     QueryCanceled,
+    SerializationFailure,
     UndefinedObject,
 )
 from ducktail.engine.polls import Poll
@@ -326,6 +327,40 @@ def test_members_that_wait(database: Database, clients: Callable[[], Client], wr
     held = first.held(read("first"))
     second.rows("LEAVE CONSUMER GROUP g ON sa MEMBER 'second'")
     assert len({p for (p,) in held.answer()}) == 2
+
+
+def test_a_member_that_leaves_while_it_waits(
+    database: Database, clients: Callable[[], Client], writer: Client
+) -> None:
+    """Its reads end without rows, by whatever connection it leaves, and do not make it a member again."""
+    read = f"SELECT lsn FROM STREAM sa CONSUMER GROUP g MEMBER 'm' {LONG}"
+    insert = f"INSERT INTO b SELECT lsn FROM STREAM sa CONSUMER GROUP g MEMBER 'm' {LONG}"
+    both = f"SELECT count(*) FROM STREAM sa CONSUMER GROUP g MEMBER 'm' {LONG} AS x, STREAM sb {LONG} AS y"
+    members = "SELECT member_name FROM ducktail.members"
+    held = [clients().held(text) for text in (read, insert, both)]
+    assert writer.rows(members) == [("m",)]
+    writer.rows("LEAVE CONSUMER GROUP g ON sa MEMBER 'm'")
+    assert held[0].answer() == [] and writer.rows(members) == []
+    assert held[1].answer() == [] and writer.rows(members) == []
+    held[2].go_on()
+    assert held[2].wait is not None and not held[2].woken
+    writer.rows("INSERT INTO b VALUES (1)")
+    assert held[2].answer() == [(0,)] and writer.rows(members) == []
+    # What it did before it left is the only thing that ends: its next read joins.
+    with pytest.raises(SerializationFailure, match="'m' is not a member"):
+        writer.rows("COMMIT OFFSETS ON sa CONSUMER GROUP g MEMBER 'm'")
+    again = clients().held(read)
+    writer.rows("INSERT INTO a VALUES (1)")
+    assert again.answer() == [(2,)] and writer.rows(members) == [("m",)]
+    # In a transaction it leaves at COMMIT.
+    writer.rows("COMMIT OFFSETS ON sa CONSUMER GROUP g MEMBER 'm'")
+    again, client = clients().held(read), clients()
+    client.rows("BEGIN")
+    client.rows("LEAVE CONSUMER GROUP g ON sa MEMBER 'm'")
+    assert again.wait is not None and not again.woken
+    client.rows("COMMIT")
+    assert again.answer() == [] and writer.rows(members) == []
+    assert database.polls.count == 0
 
 
 def test_a_member_that_waits_lives_and_sees_others_die(
