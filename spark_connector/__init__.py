@@ -1,1 +1,1 @@
-"""A PySpark data source; a client that speaks the wire."""
+"""A PySpark data source; a client that speaks the wire. Importing this package does not import pyspark."""

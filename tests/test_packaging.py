@@ -17,6 +17,8 @@ import ducktail
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGES = ("engine", "sql", "pgwire_gateway", "spark_connector")
+# By this module's name Spark finds the data source; it stands beside ducktail/.
+FINDER = "pyspark_ducktail"
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 
 
@@ -35,11 +37,14 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def package_files() -> set[str]:
     """What the wheel should hold, as paths in it."""
     files = [path for path in ROOT.iterdir() if path.suffix == ".py" or path.name == "py.typed"]
-    for package in PACKAGES:
+    for package in (*PACKAGES, FINDER):
         files += [path for path in (ROOT / package).rglob("*") if path.is_file()]
-    return {
-        f"ducktail/{path.relative_to(ROOT).as_posix()}" for path in files if "__pycache__" not in path.parts
-    }
+    return {in_wheel(path.relative_to(ROOT)) for path in files if "__pycache__" not in path.parts}
+
+
+def in_wheel(path: Path) -> str:
+    """Where a file of the tree stands in the wheel."""
+    return path.as_posix() if path.parts[0] == FINDER else f"ducktail/{path.as_posix()}"
 
 
 def test_the_wheel_is_the_tree_file_by_file(wheel: Path) -> None:

@@ -1,0 +1,143 @@
+"""A connection to the gateway, and what its errors mean to a Spark query.
+
+`connect` makes one; `failure` turns whatever psycopg raises into a `ConnectorError` of one sentence that
+names the option to look at and says whether to try again; `retrying` does so for as long as `retryTimeout`
+allows. What can be tried again: the gateway is not there or going (08xxx, 57P01, 57P03, a broken
+connection), is full for now (53300), or somebody else was first (40001, 55P03). All else is for a person.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import psycopg
+
+from .errors import ConnectorError
+from .options import Options
+
+Connection = psycopg.Connection[tuple[Any, ...]]
+T = TypeVar("T")
+
+APPLICATION = "ducktail-spark"
+
+# Of the wait between two tries: doubled from the first to the last.
+RETRY_FIRST_S = 0.1
+RETRY_LAST_S = 2.0
+
+# A dead peer is noticed by TCP itself in about idle + count * interval seconds, also in a long poll.
+_KEEPALIVES: dict[str, Any] = {
+    "keepalives": 1, "keepalives_idle": 30, "keepalives_interval": 5, "keepalives_count": 3,
+}  # fmt: skip
+
+RETRYABLE = frozenset({"40001", "55P03", "53300", "57P01", "57P02", "57P03"})
+_RETRYABLE_CLASS = "08"
+
+# SQLSTATE -> the options to look at, where the server's sentence alone does not say.
+_TO_LOOK_AT = {
+    "28P01": "user, password",
+    "28000": "user, sslmode",
+    "42501": "user",
+    "3D000": "database",
+}
+
+# libpq has no SQLSTATE for a connection that was not made: its words -> what is told, and may it pass.
+_REFUSED: tuple[tuple[str, str, bool], ...] = (
+    (r"failed to resolve host|could not translate host", "options host: no such host", False),
+    (r"password authentication failed|no password supplied", "options user, password: not let in", False),
+    (r"database .* does not exist", "option database", False),
+    (r"server does not support SSL|no encryption|root certificate|certificate verify|SSL error|sslmode",
+     "options sslmode, sslrootcert", False),
+    (r"starting up|shutting down|too many connections|too many clients", "the gateway is busy", True),
+    (r"FATAL:", "the gateway does not let in", False),
+)  # fmt: skip
+
+
+def connect(options: Options) -> Connection:
+    """A connection in autocommit mode, its session in UTC.
+
+    Args:
+        options: those of `options.py`; only the first group of the table is read.
+
+    Raises:
+        ConnectorError: it cannot be made; the message names the option.
+    """
+    try:
+        return psycopg.connect(
+            host=options["host"],
+            port=options["port"],
+            user=options["user"],
+            password=options["password"],
+            dbname=options["database"],
+            sslmode=options["sslmode"],
+            sslrootcert=options["sslrootcert"],
+            # libpq counts whole seconds, and takes 0 for no end.
+            connect_timeout=max(1, round(options["connectTimeout"])),
+            application_name=APPLICATION,
+            options="-c TimeZone=UTC",
+            autocommit=True,
+            # A prepared statement lives in one session; each of ours is sent a few times at most.
+            prepare_threshold=None,
+            **_KEEPALIVES,
+        )
+    except psycopg.Error as error:
+        raise _not_connected(error, options) from None
+
+
+def _not_connected(error: psycopg.Error, options: Options) -> ConnectorError:
+    where = f'{options["host"]}:{options["port"]}'
+    said = " ".join(str(error).split())
+    told, retryable = next(
+        ((told, retryable) for pattern, told, retryable in _REFUSED if re.search(pattern, said)),
+        ("options host, port: nobody answers", True),
+    )
+    return ConnectorError(f"cannot connect to the gateway at {where} ({told}): {said}", None, retryable)
+
+
+def failure(error: psycopg.Error, doing: str, look_at: str = "") -> ConnectorError:
+    """What a statement's error means.
+
+    Args:
+        error: of psycopg.
+        doing: what was being done, such as 'reading stream "orders_stream"'.
+        look_at: the options that name what the statement is about, such as "stream".
+    """
+    state = error.sqlstate
+    options = _TO_LOOK_AT.get(state or "", look_at)
+    named = f" (option{'s' if ',' in options else ''} {options})" if options else ""
+    said = error.diag.message_primary or " ".join(str(error).split()) or type(error).__name__
+    message = f"{doing} failed{named}: {said}"
+    more = [part for part in (error.diag.message_detail, error.diag.message_hint) if part]
+    if more:
+        message += ". " + " ".join(more)
+    return ConnectorError(message, state, is_retryable(error))
+
+
+def is_retryable(error: psycopg.Error) -> bool:
+    """Whether the same statement may succeed later: on a new connection, if this one is broken."""
+    state = error.sqlstate
+    if state is None:
+        # The connection broke, and libpq says so without a SQLSTATE.
+        return isinstance(error, psycopg.OperationalError)
+    return state in RETRYABLE or state.startswith(_RETRYABLE_CLASS)
+
+
+def retrying(work: Callable[[], T], timeout_s: float) -> T:
+    """What `work` returns; it is called again after a retryable ConnectorError until the time is over.
+
+    Raises:
+        ConnectorError: one that is not retryable, or the last one.
+    """
+    end = time.monotonic() + timeout_s
+    wait = RETRY_FIRST_S
+    while True:
+        try:
+            return work()
+        except ConnectorError as error:
+            left = end - time.monotonic()
+            if not error.retryable or left <= 0:
+                raise
+        time.sleep(min(wait, left))
+        wait = min(wait * 2, RETRY_LAST_S)

@@ -1,0 +1,272 @@
+"""Every option of the data source and of its sink, in one table.
+
+An option is a row of `OPTIONS`: its name, what it means, its default, and where it applies. `parse` turns
+what a user gave into an `Options`, whose values have their types. Names are taken in any case, as Spark
+has it (`options["maxeventspertrigger"]` and `options["maxEventsPerTrigger"]` are one). An unknown option
+is refused by name, and so is one that stands where it does not apply: nothing is parsed and ignored. The
+values of secrets are in no error and no repr.
+
+    options = parse(given, Use.READ_STREAM)
+    options["host"], options["port"]            # "127.0.0.1", 5480
+
+A new option is a new row, and a row in the table of docs/spark/options.md (tests/spark/test_options.py
+compares the two).
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+from .errors import OptionError
+
+# A TCP port is 16 bits.
+PORT_MAX = 65535
+# More Spark partitions than this in one read are a slip of the hand: each is a connection.
+PARTITIONS_MAX = 100_000
+# A poll of the server may wait so long; a query that is stopped does not wait for it.
+POLL_MAX_S = 3600.0
+
+
+class Use(Enum):
+    """Where an option applies, in the words that a user writes."""
+
+    READ = "read"
+    READ_STREAM = "readStream"
+    WRITE = "write"
+    WRITE_STREAM = "writeStream"
+
+
+READS = frozenset({Use.READ, Use.READ_STREAM})
+WRITES = frozenset({Use.WRITE, Use.WRITE_STREAM})
+ALL = frozenset(Use)
+
+# What Spark itself puts among the options of a streaming query.
+SPARKS_OWN = frozenset({"checkpointlocation", "queryname"})
+
+Convert = Callable[[str], Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """One option.
+
+    Args:
+        name: as users write it; compared without case.
+        meaning: a sentence for the docs.
+        uses: where it applies.
+        convert: text -> value; raises ValueError with what would be right.
+        default: the value where it is not given, None for none.
+        secret: its value is never shown.
+    """
+
+    name: str
+    meaning: str
+    uses: frozenset[Use]
+    convert: Convert
+    default: Any = None
+    secret: bool = False
+
+
+def text(value: str) -> str:
+    """Any text but an empty one."""
+    if not value:
+        raise ValueError("it is empty")
+    return value
+
+
+def choice(*words: str) -> Convert:
+    """One of some words, in any case."""
+
+    def convert(value: str) -> str:
+        if value.lower() not in words:
+            raise ValueError(f"it is one of {', '.join(words)}")
+        return value.lower()
+
+    return convert
+
+
+def whole(least: int, most: int | None = None) -> Convert:
+    """A whole number from `least` to `most`."""
+
+    def convert(value: str) -> int:
+        bounds = f"from {least} to {most}" if most is not None else f"of at least {least}"
+        if not re.fullmatch(r"[+-]?[0-9]{1,19}", value):
+            raise ValueError(f"it is a whole number {bounds}")
+        number = int(value)
+        if number < least or (most is not None and number > most):
+            raise ValueError(f"it is a whole number {bounds}")
+        return number
+
+    return convert
+
+
+def flag(value: str) -> bool:
+    """true or false."""
+    if value.lower() not in ("true", "false"):
+        raise ValueError("it is true or false")
+    return value.lower() == "true"
+
+
+_SECONDS = {"ms": 0.001, "s": 1.0, "min": 60.0, "h": 3600.0}
+
+
+def seconds(most: float) -> Convert:
+    """A length of time with its unit, such as '500 ms', '10 s', '1 min'; in seconds."""
+
+    def convert(value: str) -> float:
+        found = re.fullmatch(r"([0-9]{1,9}(?:\.[0-9]{1,9})?)\s*(ms|s|min|h)", value.strip())
+        if found is None:
+            raise ValueError("it is a time with a unit, such as '500 ms', '10 s' or '1 min'")
+        length = float(found[1]) * _SECONDS[found[2]]
+        if length > most:
+            raise ValueError(f"it is at most {most:g} s")
+        return length
+
+    return convert
+
+
+def timestamp(value: str) -> str:
+    """A moment with its zone, as the server reads it."""
+    if not re.fullmatch(
+        r"\d{4,6}-\d\d-\d\d[T ]\d\d:\d\d(:\d\d(\.\d{1,6})?)?\s*(Z|UTC|[+-]\d\d(:?\d\d)?)", value
+    ):
+        raise ValueError("it is a timestamp with its zone, such as '2026-01-31 12:00:00+00'")
+    return value.replace("T", " ").replace("Z", "+00").replace("UTC", "+00")
+
+
+def positions(value: str) -> dict[int, int]:
+    """A map from partition to the last LSN that is not wanted any more."""
+    try:
+        found = json.loads(value)
+    except ValueError:
+        found = None
+    if not isinstance(found, dict) or not all(
+        re.fullmatch(r"[0-9]{1,4}", partition) and type(lsn) is int and 0 <= lsn < 1 << 63
+        for partition, lsn in found.items()
+    ):
+        raise ValueError("""it is a map from partition to LSN, such as '{"0": 17, "1": 20}'""")
+    return {int(partition): lsn for partition, lsn in found.items()}
+
+
+def starting(value: str) -> str | dict[int, int]:
+    """earliest, latest, group, or a map."""
+    if value.lower() in ("earliest", "latest", "group"):
+        return value.lower()
+    try:
+        return positions(value)
+    except ValueError:
+        raise ValueError(
+            """it is earliest, latest, group, or a map from partition to LSN: '{"0": 17, "1": 20}'"""
+        ) from None
+
+
+_STREAM = frozenset({Use.READ_STREAM})
+_BATCH = frozenset({Use.READ})
+
+OPTIONS: tuple[Option, ...] = (
+    # The way to the gateway.
+    Option("host", "Name or address of the gateway.", ALL, text, "127.0.0.1"),
+    Option("port", "TCP port of the gateway.", ALL, whole(1, PORT_MAX), 5480),
+    Option("user", "Who connects.", ALL, text, "ducktail"),
+    Option("password", "The user's password.", ALL, str, None, secret=True),
+    Option(
+        "database", "The database's name; `ducktail` is whichever the gateway serves.", ALL, text, "ducktail"
+    ),
+    Option(
+        "sslmode",
+        "As libpq has it: disable, allow, prefer, require, verify-ca, verify-full.",
+        ALL,
+        choice("disable", "allow", "prefer", "require", "verify-ca", "verify-full"),
+        "prefer",
+    ),
+    Option("sslrootcert", "File of the certificates that are trusted, on every node.", ALL, text, None),
+    Option("connectTimeout", "How long a connection may take to be made.", ALL, seconds(600.0), 10.0),
+    Option(
+        "retryTimeout",
+        "How long what may succeed later (a gateway that restarts) is tried again. The first call of a "
+        "query, `load()`, is not.",
+        ALL,
+        seconds(3600.0),
+        30.0,
+    ),
+)  # fmt: skip
+
+
+class Options(Mapping[str, Any]):
+    """Checked values by option name, defaults where none was given; picklable, without a secret shown."""
+
+    def __init__(self, values: Mapping[str, Any], given: frozenset[str]) -> None:
+        self._values = dict(values)
+        self.given = given
+
+    def __getitem__(self, name: str) -> Any:
+        return self._values[name.lower()]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._values)
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def is_given(self, name: str) -> bool:
+        """Whether the user gave it, rather than its default."""
+        return name.lower() in self.given
+
+    def __repr__(self) -> str:
+        shown = {
+            name: "..." if _BY_NAME[name].secret and value is not None else value
+            for name, value in self._values.items()
+        }
+        return f"Options({shown})"
+
+
+_BY_NAME = {option.name.lower(): option for option in OPTIONS}
+
+
+def parse(given: Mapping[str, str], *uses: Use) -> Options:
+    """The options that a user gave, checked.
+
+    Args:
+        given: texts by name, in any case.
+        uses: what is being done; two where it is not known yet (a schema is asked for by reads of both
+            kinds). An option must apply to one of them.
+
+    Raises:
+        OptionError: an unknown name, one that does not apply, or a value that cannot be.
+    """
+    values = {name: option.default for name, option in _BY_NAME.items() if option.uses & set(uses)}
+    found = set()
+    for written, value in given.items():
+        name = written.lower()
+        if name in SPARKS_OWN:
+            continue
+        option = _BY_NAME.get(name)
+        if option is None:
+            raise OptionError(_unknown(written))
+        if name not in values:
+            places = " and ".join(use.value for use in Use if use in option.uses)
+            raise OptionError(
+                f"option {option.name} does not apply to {' or '.join(use.value for use in uses)}: "
+                f"it is one of {places}"
+            )
+        try:
+            values[name] = option.convert(value)
+        except ValueError as error:
+            shown = "" if option.secret else f' "{value}"'
+            raise OptionError(f"option {option.name} cannot be{shown}: {error}") from None
+        found.add(name)
+    return Options(values, frozenset(found))
+
+
+def _unknown(written: str) -> str:
+    if written.lower() == "path":
+        return "ducktail has no path: name what is read or written by an option, not by load() or save()"
+    near = difflib.get_close_matches(written.lower(), _BY_NAME, n=1)
+    hint = f", did you mean {_BY_NAME[near[0]].name}?" if near else ""
+    return f"unknown option {written}{hint} (known: {', '.join(option.name for option in OPTIONS)})"
