@@ -15,6 +15,7 @@ from typing import Any, Protocol
 
 import duckdb
 
+from . import pipelines as reported
 from .asking import ask_maybe
 from .buffer import PartitionBuffer, StreamBuffer
 from .buffers import Buffers
@@ -25,7 +26,7 @@ from .offsets import Offsets, Position
 from .parked import BEHIND, NOTHING, PARKED, RELEASED, Parked, ParkedEvent
 from .polls import Polls
 from .publisher import Publisher
-from .rights import Rights, bookmark_item, group_item, relation
+from .rights import Rights, bookmark_item, group_item, pipeline_item, relation
 from .sessions import Sessions
 from .settings import ShownSetting, told_everybody
 from .streams import OPERATIONS, Bookmark, Catalog, Group, Stream
@@ -103,6 +104,8 @@ def _is_told(rights: Rights, user: str, row: Row) -> bool:
             return rights.sees(user, stream)
         group = group_item(row["schema_name"], row["stream_name"], row["group_name"])
         return rights.sees(user, group) or rights.owners.get(stream) == user
+    if "pipeline_name" in row:
+        return rights.owners.get(pipeline_item(row["pipeline_name"])) == user
     return str(row["user_name"]).lower() == user
 
 
@@ -490,6 +493,24 @@ def _bookmark(
     }
 
 
+def pipelines(database: LiveSource) -> Iterator[Row]:
+    """ducktail.pipelines."""
+    yield from _reported(database, history=False)
+
+
+def pipeline_history(database: LiveSource) -> Iterator[Row]:
+    """ducktail.pipeline_history."""
+    yield from _reported(database, history=True)
+
+
+def _reported(database: LiveSource, *, history: bool) -> list[Row]:
+    cursor = database.cursor(utc=True)
+    try:
+        return reported.rows(cursor, history=history)
+    finally:
+        cursor.close()
+
+
 def sessions(database: LiveSource) -> Iterator[Row]:
     """ducktail.sessions."""
     writer_lock = database.transactions.writer_lock
@@ -532,6 +553,8 @@ KINDS: dict[str, Callable[[LiveSource], Iterator[Row]]] = {
     "members": members,
     "parked": parked,
     "bookmarks": bookmarks,
+    "pipelines": pipelines,
+    "pipeline_history": pipeline_history,
     "sessions": sessions,
     "settings": settings,
 }

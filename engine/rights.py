@@ -14,8 +14,8 @@ from .quoting import literal
 from .scram import Verifier
 
 # What a right can be on. A stream and its views are the relation of the stream's name.
-RELATION, SCHEMA, DATABASE, GROUP, BOOKMARK, SEQUENCE, TYPE, MACRO = (
-    "relation", "schema", "database", "group", "bookmark", "sequence", "type", "macro",
+RELATION, SCHEMA, DATABASE, GROUP, BOOKMARK, PIPELINE, SEQUENCE, TYPE, MACRO = (
+    "relation", "schema", "database", "group", "bookmark", "pipeline", "sequence", "type", "macro",
 )  # fmt: skip
 PRIVILEGES = ("select", "insert", "update", "delete", "consume", "publish", "create")
 # What of these a right on a schema or the database gives for the relations in it.
@@ -27,7 +27,7 @@ class Item:
     """Something that has an owner, or that rights are given on; all parts in small letters.
 
     Args:
-        schema: empty for the database.
+        schema: empty for the database and for pipelines.
         name: within the schema; empty for a schema.
         group: of a stream's consumer group, or of its bookmark.
     """
@@ -68,6 +68,11 @@ def group_item(schema: str, stream: str, group: str) -> Item:
 def bookmark_item(schema: str, stream: str, bookmark: str) -> Item:
     """A bookmark."""
     return Item(BOOKMARK, schema.lower(), stream.lower(), bookmark.lower())
+
+
+def pipeline_item(pipeline: str) -> Item:
+    """A pipeline."""
+    return Item(PIPELINE, name=pipeline.lower())
 
 
 THE_DATABASE = Item(DATABASE)

@@ -13,6 +13,7 @@
     parked_events   an event that a group has set aside, and what came of it (see `parked.py`)
     parked_commits  the lines of `commits` of parked events
     parked_T_V      copies of log rows of parked events; of a topic's, parked_topic_S
+    pipeline_reports  what pipelines have reported, the newest of each (see `pipelines.py`)
     offset_log      commits of offsets, appended: what `offsets.Move.entry` says; the highest seq counts
     __ducktail_users  a user, with what his password is held against (see `rights.py`); nobody reads it by SQL
     owner_catalog   who made a thing
@@ -76,6 +77,9 @@ CREATE TABLE IF NOT EXISTS {SCHEMA}.parked_commits (
 CREATE TABLE IF NOT EXISTS {SCHEMA}.bookmark_catalog (
     bookmark_id INTEGER, stream_id INTEGER, bookmark_name VARCHAR, lsns VARCHAR, positions VARCHAR,
     created_at TIMESTAMP WITH TIME ZONE);
+CREATE TABLE IF NOT EXISTS {SCHEMA}.pipeline_reports (
+    seq BIGINT, key VARCHAR, pipeline VARCHAR, state VARCHAR,
+    reported_at TIMESTAMP WITH TIME ZONE, reported_by VARCHAR);
 CREATE TABLE IF NOT EXISTS {SCHEMA}.offset_log (
     seq BIGINT, group_id INTEGER, entry VARCHAR);
 CREATE TABLE IF NOT EXISTS {SCHEMA}.commits (
@@ -121,6 +125,20 @@ MIGRATIONS: dict[int, tuple[str, ...]] = {
         f"ALTER TABLE {SCHEMA}.commits ADD COLUMN annotation VARCHAR",
     ),
 }
+
+_PIPELINE_COLUMNS = (
+    ("pipeline_name", "VARCHAR"),
+    ("status", "VARCHAR"),
+    ("batch_id", "BIGINT"),
+    ("events", "BIGINT"),
+    ("events_per_second", "DOUBLE"),
+    ("state_rows", "BIGINT"),
+    ("watermark", "TIMESTAMP WITH TIME ZONE"),
+    ("offsets", "JSON"),
+    ("state", "JSON"),
+    ("reported_at", "TIMESTAMP WITH TIME ZONE"),
+    ("reported_by", "VARCHAR"),
+)
 
 # Views over what lives in memory: name -> the columns of `ducktail_live(name)`.
 LIVE_VIEWS: dict[str, tuple[tuple[str, str], ...]] = {
@@ -226,6 +244,8 @@ LIVE_VIEWS: dict[str, tuple[tuple[str, str], ...]] = {
         ("created_at", "TIMESTAMP WITH TIME ZONE"),
         ("created_by", "VARCHAR"),
     ),
+    "pipelines": _PIPELINE_COLUMNS,
+    "pipeline_history": _PIPELINE_COLUMNS,
     "members": (
         ("schema_name", "VARCHAR"),
         ("stream_name", "VARCHAR"),

@@ -26,7 +26,6 @@ from .statements import (
     Statement,
 )
 from .statements_other import (
-    ReportPipeline,
     ShowCheckpoints,
     ShowNodes,
     ShowPlacement,
@@ -53,7 +52,6 @@ _STATEMENTS: dict[type[Statement], Later] = {
     ShowCheckpoints: Later("SHOW CHECKPOINTS"),
     ShowNodes: Later("SHOW NODES"),
     ShowPlacement: Later("SHOW PLACEMENT"),
-    ReportPipeline: Later("REPORT PIPELINE"),
 }
 
 

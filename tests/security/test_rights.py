@@ -42,6 +42,7 @@ INSERT INTO open VALUES (1, 'one'), (2, 'two');
 CREATE STREAM open_stream ON open WITH (partitions = 1);
 INSERT INTO open VALUES (3, 'three');
 CREATE BOOKMARK hidden_bookmark ON open_stream;
+REPORT PIPELINE 'hidden_pipeline' AS '{"status": "hidden"}';
 CREATE VIEW window_on_hidden AS SELECT id AS n FROM hidden;
 GRANT SELECT ON open TO bob;
 GRANT SELECT ON open_stream TO bob;
@@ -342,6 +343,8 @@ LISTS = [
     "SELECT * FROM ducktail.members",
     "SELECT * FROM ducktail.parked",
     "SELECT * FROM ducktail.bookmarks",
+    "SELECT * FROM ducktail.pipelines",
+    "SELECT * FROM ducktail.pipeline_history",
     "SHOW BOOKMARKS",
     "SHOW BOOKMARKS ON open_stream",
     "SELECT * FROM ducktail.sessions",
@@ -739,6 +742,28 @@ def test_a_bookmark_is_whose_made_it(bob: Connection, eve: Connection, ann: Conn
         "DROP CONSUMER GROUP eves_group ON open_stream", "REVOKE CONSUME ON open_stream FROM eve",
     ):  # fmt: skip
         ann.execute(statement)
+
+
+def test_a_pipeline_is_whose_reported_it(bob: Connection, eve: Connection, ann: Connection) -> None:
+    bob.execute("REPORT PIPELINE 'bobs' AS '{\"batch_id\": 1}'")
+    bob.execute("REPORT PIPELINE 'BOBS' AS '{\"batch_id\": 2}'")
+    for name in ("bobs", "hidden_pipeline"):
+        with pytest.raises(DENIED):
+            eve.execute(f"REPORT PIPELINE '{name}' AS '{{}}'")
+    query = "SELECT batch_id, reported_by FROM ducktail.pipeline_history WHERE pipeline_name ILIKE 'bobs'"
+    assert eve.execute(query).fetchall() == []
+    assert bob.execute(query).fetchall() == [(1, "bob"), (2, "bob")]
+    assert ann.execute(query).fetchall() == [(1, "bob"), (2, "bob")]
+
+
+def test_a_pipeline_does_not_keep_its_user(server: ServerProcess, ann: Connection, eve: Connection) -> None:
+    ann.execute("CREATE USER tom PASSWORD 'x'")
+    with connect(server, "tom") as tom:
+        tom.execute("REPORT PIPELINE 'toms' AS '{}'")
+    ann.execute("DROP USER tom")
+    ann.execute("REPORT PIPELINE 'toms' AS '{}'")
+    with pytest.raises(DENIED):
+        eve.execute("REPORT PIPELINE 'toms' AS '{}'")
 
 
 def test_a_stream_of_ones_own(bob: Connection, eve: Connection) -> None:
