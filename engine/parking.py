@@ -132,11 +132,14 @@ def release(
     stream: Stream,
     group: Group,
     place: tuple[int, int | None],
-) -> None:
+) -> int:
     """Give parked events to their group again, with those behind them.
 
     Args:
         place: partition, and the LSN of one parked event; None is all of the partition's.
+
+    Returns:
+        How many parked events there were to release, those behind them not counted.
 
     Raises:
         UndefinedObject: 42704, no such event is parked. WrongState: 55000, an earlier one of its key is.
@@ -176,6 +179,7 @@ def release(
         )
     transaction.defines = True
     _follow(database, transaction, group)
+    return len(heads)
 
 
 def _release_behind(

@@ -23,6 +23,8 @@ from .topic_rows import key_hash_sql
 from .values.duckdb_types import INTEGERS, read_type
 
 _DEFAULT_SCHEMA = "main"
+# A part of a name, quoted or not, up to the point or the end behind it.
+_PART = re.compile(r'(?:^|(?<=\.))(?:"((?:[^"]|"")*)"|([^.]*))(?=\.|$)', re.DOTALL)
 _INTEGER = re.compile(r"-?\d{1,18}")
 
 
@@ -58,7 +60,7 @@ class PartitionOf:
         try:
             stream = self._find(name, schema, account)
             if stream is None:
-                return f'{WRONG}stream "{name}" does not exist'
+                return f'{WRONG}stream "{".".join(parts_of(name))}" does not exist'
             found = self._partition(stream, types, texts)
         except (DucktailError, duckdb.Error) as error:
             return f"{WRONG}partition_of: {translated(error).message}"
@@ -66,7 +68,7 @@ class PartitionOf:
 
     def _find(self, name: str, schema: str, account: str | None) -> Stream | None:
         streams = self._catalog().streams
-        parts = fold(*(part.strip('"') for part in name.split(".")))
+        parts = fold(*parts_of(name))
         keys = [parts] if len(parts) == 2 else [(*fold(schema), *parts), (_DEFAULT_SCHEMA, *parts)]
         found = next((streams[key] for key in keys if key in streams), None)
         if found is None or account is None:
@@ -101,6 +103,16 @@ class PartitionOf:
             return int(ask(cursor, f"SELECT {sql}", list(texts))[0])
         finally:
             cursor.close()
+
+
+def parts_of(name: str) -> tuple[str, ...]:
+    """The parts of a name as SQL writes it; what is not quoted may have any character but a point.
+
+    >>> parts_of('s."a.b ""c"" d"')
+    ('s', 'a.b "c" d')
+    """
+    parts = (match.groups() for match in _PART.finditer(name))
+    return tuple(plain if quoted is None else quoted.replace('""', '"') for quoted, plain in parts)
 
 
 def _is_plain(type_: str, text: str | None) -> bool:

@@ -116,7 +116,7 @@ def check_lsns(database: Database, stream: Stream, lsns: Mapping[int, int]) -> N
             )
         if lsn > end_lsn:
             raise InvalidParameterValue(
-                f"offset {lsn} of partition {partition} is past the end of stream "
+                f"LSN {lsn} of partition {partition} is past the end of {stream.kind} "
                 f'"{stream.name}", {end_lsn}'
             )
 

@@ -207,7 +207,9 @@ def key_hash_sql(x: str, type_: str) -> str:
 
 def _is_plain_json(x: str) -> str:
     """SQL boolean: a JSON key that counts as the value that it is."""
-    return f"json_type({x}) IN ('VARCHAR', 'BIGINT', 'UBIGINT', 'BOOLEAN')"
+    # To DuckDB's JSON a whole number of more than 64 bits is a DOUBLE; its digits are kept.
+    wide = f"regexp_full_match(json({x})::VARCHAR, '-?[0-9]+')"
+    return f"(json_type({x}) IN ('VARCHAR', 'BIGINT', 'UBIGINT', 'BOOLEAN') OR {wide})"
 
 
 def _headers(x: str, type_: str) -> str:

@@ -24,6 +24,7 @@ from .guard import Guard
 from .results import Batch
 from .rights.access import Access
 from .rights.telling import as_told
+from .text.foreign import hint_for
 from .variables import Variables
 
 T = TypeVar("T")
@@ -118,6 +119,7 @@ class Calls:
     def told(self, error: DucktailError) -> DucktailError:
         """An error as it is told: to whom it may be, and where DuckDB has given the database up, of that."""
         error = as_told(self._access, error)
+        error.hint = hint_for(error) or error.hint
         if isinstance(error, IoError) and error.message.startswith(UNKNOWN):
             return error
         if self._guard.warned is not None:

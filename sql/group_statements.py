@@ -263,7 +263,10 @@ def release_events(session: Context, asked: st.Release, parameters: Values) -> W
     stream = session.names.stream(asked.stream.parts, asked.stream.position)
 
     def release(transaction: Transaction, group: Group) -> None:
-        parking.release(session.database, transaction, stream, group, place)
+        if not parking.release(session.database, transaction, stream, group, place):
+            session.notices.add(
+                f'consumer group "{group.name}" has no parked events in partition {place[0]}, skipping'
+            )
 
     yield from _on_locked_group(session, stream, text(asked.group, parameters), release)
     return Result.command("ALTER CONSUMER GROUP")

@@ -183,8 +183,11 @@ class Names:
         found = (streams.get(key) for key in keys)
         return next((s for s in found if s is not None and self.sees(s.key)), None)
 
-    def stream(self, parts: tuple[str, ...], position: int = 0) -> Stream:
+    def stream(self, parts: tuple[str, ...], position: int = 0, kind: str = "stream") -> Stream:
         """The stream of this name.
+
+        Args:
+            kind: what the statement calls it: a topic is told to be missing as a topic.
 
         Raises:
             UndefinedObject: 42704, there is none. WrongObjectType: 42809, it is a table.
@@ -196,13 +199,13 @@ class Names:
         place = position or None
         if self._there_is(parts):
             raise WrongObjectType(
-                f'"{shown}" is not a stream',
+                f'"{shown}" is not a {kind}',
                 hint=f"A stream on it is made with CREATE STREAM {ident(parts[-1] + '_stream')} "
                 f"ON {ident(parts[-1])}.",
                 position=place,
             )
         raise UndefinedObject(
-            f'stream "{shown}" does not exist', hint="SHOW STREAMS lists them.", position=place
+            f'{kind} "{shown}" does not exist', hint=f"SHOW {kind.upper()}S lists them.", position=place
         )
 
     def _there_is(self, parts: tuple[str, ...]) -> bool:

@@ -173,7 +173,7 @@ def _of_kind(session: Context, name: st.Name, *, topic: bool) -> Stream:
     Raises:
         UndefinedObject: 42704, there is none. WrongObjectType: 42809, it is the other, or a table.
     """
-    stream = session.names.stream(name.parts, name.position)
+    stream = session.names.stream(name.parts, name.position, _word(topic).lower())
     if stream.topic != topic:
         raise WrongObjectType(
             f'"{name}" is not a {"topic" if topic else "stream"}',

@@ -83,7 +83,7 @@ class Query:
     copy: bool = False
 
 
-_WORDS = re.compile(r"\b(?:stream|topic|consumer|emit|wait)\b", re.IGNORECASE | re.ASCII)
+_WORDS = re.compile(r"\b(?:stream|topic|consumer|emit|wait|group(?!\s+by\b))\b", re.IGNORECASE | re.ASCII)
 
 
 def has_scan(text: str) -> bool:

@@ -96,6 +96,11 @@ class Scan:
         assert self.wait_for is None or self.wait is not None
 
     @property
+    def kind(self) -> str:
+        """What the statement calls what it reads."""
+        return "topic" if self.topic else "stream"
+
+    @property
     def visible_name(self) -> str:
         """The name under which the rest of the query knows the scan."""
         return self.alias if self.alias is not None else self.stream.last

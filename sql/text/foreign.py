@@ -7,12 +7,14 @@ our statement in the hint. Source: docs/sql.md, "Errors".
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
-from ...engine.errors import DucktailError, NotSupported, SyntaxError_
-from .tokens import QUOTED, STRING, Token
+from ...engine.errors import DucktailError, NotSupported, SyntaxError_, UndefinedFunction
+from .tokens import PARAMETER, QUOTED, STRING, Token
 from .words import NOT_NAMES
 
+_FUNCTION = re.compile(r'[Ff]unction with name "?(\w+)"? does not exist')
 _READ = "SELECT * FROM STREAM s CONSUMER GROUP g LIMIT 1000"
 
 _COMMIT = "COMMIT OFFSETS ON s CONSUMER GROUP g, which commits what was read, or with AT '{\"0\": 17}'"
@@ -53,12 +55,31 @@ _OPENINGS: dict[tuple[str, ...], str] = {
     ("RESET", "CONSUMER"): _SEEK,
     ("PARK",): _PARK,
     ("SKIP",): _PARK,
+    ("SHOW", "CONSUMER", "GROUP"): "Write SHOW CONSUMER GROUPS, or DESCRIBE CONSUMER GROUP g ON s.",
+}
+# Functions by which programs read, commit and publish elsewhere.
+FUNCTIONS: dict[str, str] = {
+    "poll": f"A poll is a query: {_READ}; WAIT '5 s' behind the group waits for events.",
+    "consume": f"A group reads with {_READ}.",
+    "subscribe": f"A group reads with {_READ}, and polls with WAIT.",
+    "ack": f"Write {_COMMIT}.",
+    "commit_offsets": f"Write {_COMMIT}.",
+    "seek": _SEEK,
+    "publish": "Write PUBLISH TO s 'payload', or INSERT INTO s (payload, key) VALUES (...).",
+    "produce": "Write PUBLISH TO s 'payload', or INSERT INTO s (payload, key) VALUES (...).",
+    "pg_logical_slot_get_changes": f"Write {_READ}, then {_COMMIT}.",
+    "pg_logical_slot_peek_changes": f"Reading moves nothing: {_READ}.",
 }
 # What SHOW is asked for elsewhere, where it is no table and no setting.
 SHOWN: dict[str, str] = {
-    **dict.fromkeys(("groups", "consumers", "subscriptions"), "Write SHOW CONSUMER GROUPS."),
+    **dict.fromkeys(("group", "groups", "consumer", "consumers"), "Write SHOW CONSUMER GROUPS."),
+    "subscriptions": "Write SHOW CONSUMER GROUPS.",
     **dict.fromkeys(("lag", "offsets"), "Write SHOW OFFSETS ON s CONSUMER GROUP g."),
     "changefeeds": "Write SHOW STREAMS.",
+    "stream": "Write SHOW STREAMS, or DESCRIBE STREAM s.",
+    "topic": "Write SHOW TOPICS, or DESCRIBE STREAM s.",
+    "bookmark": "Write SHOW BOOKMARKS.",
+    "member": "Write SHOW MEMBERS ON s CONSUMER GROUP g.",
     "members": "Write SHOW MEMBERS ON s CONSUMER GROUP g.",
     "parked": "Write SHOW PARKED ON s CONSUMER GROUP g.",
     "partitions": "Write SHOW PARTITIONS ON s.",
@@ -102,6 +123,8 @@ def foreign_clause(tokens: Sequence[Token]) -> SyntaxError_ | None:
             following = tokens[index + 2] if index + 2 < len(tokens) else None
             if following is None or following.kind != "BY":
                 return _near(tokens[index + 1], f"Write FROM STREAM {name} CONSUMER GROUP ....")
+        if pair[0] == "GROUP" and _begins_group(tokens, index) and (name := _read_before(tokens, index)):
+            return _near(tokens[index], f"Write FROM STREAM {name} CONSUMER GROUP {tokens[index + 1].text}.")
         if pair == ("EMIT", "CHANGES") and (name := _table_before(tokens, index)):
             return _near(
                 tokens[index + 1],
@@ -114,6 +137,35 @@ def foreign_clause(tokens: Sequence[Token]) -> SyntaxError_ | None:
                 tokens[index + 1], "A stream is polled: CONSUMER GROUP g keeps the place, WAIT '5 s' waits."
             )
     return None
+
+
+def _begins_group(tokens: Sequence[Token], index: int) -> bool:
+    """Whether GROUP is followed by a group's name: `GROUP BY`, `CONSUMER GROUP g` and the like are not."""
+    following = tokens[index + 1]
+    named = _is_name(following) or following.kind in (STRING, PARAMETER)
+    return named and following.kind != "BY" and tokens[index - 1].kind not in ("CONSUMER", "EXCLUDE")
+
+
+def _read_before(tokens: Sequence[Token], index: int) -> str | None:
+    """What the FROM clause reads that ends just before `index`, a stream scan as well."""
+    table = _table_before(tokens, index)
+    if table is not None:
+        return table
+    depth = tokens[index].depth
+    for start in range(index - 2, 0, -1):
+        if tokens[start].depth < depth or tokens[start].kind == "SELECT":
+            return None
+        if tokens[start].kind in ("STREAM", "TOPIC") and tokens[start - 1].kind in ("FROM", "JOIN"):
+            return _name_at(tokens, start + 1, index)
+    return None
+
+
+def hint_for(error: DucktailError) -> str | None:
+    """What to write instead of a function that is one elsewhere; None for another error."""
+    if not isinstance(error, UndefinedFunction):
+        return None
+    named = _FUNCTION.search(error.message)
+    return None if named is None else FUNCTIONS.get(named[1].lower())
 
 
 def _near(token: Token, hint: str) -> SyntaxError_:

@@ -111,6 +111,17 @@ def test_events_of_a_key_stay_in_order(client: Client) -> None:
     assert client(READ) == [(2,), (5,), (6,)]
 
 
+def test_a_release_of_nothing_is_told(client: Client) -> None:
+    client("alter consumer group g on s park partition 0 at 2")
+    client("alter consumer group g on s release partition 0")
+    assert client.session.notices.take() == []
+    client("alter consumer group g on s release partition 0")
+    [notice] = client.session.notices.take()
+    assert notice.message == 'consumer group "g" has no parked events in partition 0, skipping'
+    with raises("42704"):
+        client("alter consumer group g on s release partition 0 at 2")
+
+
 def test_a_wait_is_ended_by_a_release_and_by_nothing_that_is_parked(client: Client) -> None:
     client("alter consumer group g on s park partition 0 at 2")
     client(READ)
