@@ -15,7 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from . import __version__, maintenance
-from .allocation import keep_freed_memory
+from .allocation import keep_freed_memory, leave_pandas_out
 from .configuration import LOG_LEVEL, Configuration, add_flag, add_flags, configure, setting_of
 from .engine.database import Database
 from .engine.errors import DucktailError, InvalidParameterValue
@@ -54,6 +54,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _run_server(chosen: argparse.Namespace) -> int:
+    leave_pandas_out()
     configuration = configure(vars(chosen), os.environ)
     set_up(sys.stderr, configuration["log_level"], configuration["log_format"])
     settings = configuration.settings()

@@ -1,4 +1,4 @@
-"""How the server's process gets memory from the system, and gives it back.
+"""How the server's process gets memory from the system, and gives it back; and what it has no room for.
 
 Encoding rows takes and frees arrays of some megabytes all the time. The C library gives each of them back
 to the system at once and gets its next one page by page, cleared: a tenth of what a result costs.
@@ -7,6 +7,8 @@ to the system at once and gets its next one page by page, cleared: a tenth of wh
 from __future__ import annotations
 
 import ctypes
+import sys
+from importlib.machinery import ModuleSpec
 
 # Of <malloc.h>: free memory that is kept at an arena's end, and sizes from which memory is got by itself.
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
@@ -20,3 +22,24 @@ def keep_freed_memory() -> None:
     if mallopt is not None:
         mallopt(M_MMAP_THRESHOLD, ALONE_BYTES)
         mallopt(M_TRIM_THRESHOLD, KEPT_BYTES)
+
+
+class _Without:
+    """A finder of modules that says that pandas is not there."""
+
+    @staticmethod
+    def find_spec(name: str, path: object = None, target: object = None) -> ModuleSpec | None:
+        """Nothing about any other module."""
+        if name == "pandas":
+            raise ModuleNotFoundError("pandas is left out of the server", name=name)
+        return None
+
+
+def leave_pandas_out() -> None:
+    """Keep pandas out of this process, which has no use of it.
+
+    Where it is installed pyarrow imports it at the first array that it makes of Python values, to see whether
+    they are pandas' own: 33 MB and 0.2 s of each server's start.
+    """
+    if "pandas" not in sys.modules:
+        sys.meta_path.insert(0, _Without)

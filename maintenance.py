@@ -13,8 +13,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import psycopg
-
 from .engine.errors import DuplicateObject, InvalidAuthorization, IoError, ObjectInUse
 from .engine.storage import backup
 from .engine.storage.side_file import DamagedSideFile, SideFile, side_path
@@ -82,6 +80,8 @@ def checkpoints_held(path: Path) -> Iterator[None]:
     Raises:
         ObjectInUse: 55006, no server answers for it. IoError: 58030, the connection was lost.
     """
+    import psycopg  # Here, as only a backup of what is served is a client of a server.
+
     address, identity = _announced(path)
     nobody = ObjectInUse(
         f'database file "{path}" is open in a process that serves nobody',

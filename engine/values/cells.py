@@ -24,7 +24,8 @@ Sizes = npt.NDArray[np.int64] | int
 
 # Layouts of records kept: one for each run of cells of a result's columns.
 LAYOUTS_CACHED = 1024
-EMPTY = pa.scalar(b"", pa.binary())
+# Not of pa.scalar, which imports pandas to see whether it is given something of that.
+EMPTY = pa.Array.from_buffers(pa.binary(), 1, [None, pa.py_buffer(bytes(8)), pa.py_buffer(b"")])[0]
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ DRIVER = Path("/usr/share/java/postgresql.jar")
 SOURCE = Path(__file__).with_name("java") / "Parts.java"
 
 # Fetch size, rows, and rows between two other statements.
-READS = ((1, 5_000, 10), (10, 1_000_000, 100_000), (1000, 1_000_000, 1000))
+READS = ((1, 2_000, 10), (10, 100_000, 10_000), (1000, 1_000_000, 1000))
 
 
 def test_a_million_rows_in_parts(shop: ServerProcess, tmp_path: Path) -> None:

@@ -67,6 +67,9 @@ def test_a_path_from_the_environment_and_an_address_of_the_other_family(tmp_path
     server = serve(options=("--port", "0", "--host", "::1"))
     with server.connect() as connection:
         assert connection.execute("SELECT 1").fetchone() == (1,)
+        assert connection.execute("SELECT stream_name FROM ducktail.streams").fetchall() == []
+    # It is no small thing, and pyarrow would import it to look for its types.
+    assert "pandas" not in Path(f"/proc/{server.process.pid}/maps").read_text()
 
 
 def test_a_wrong_setting_is_told_with_its_name(tmp_path: Path) -> None:
