@@ -111,6 +111,8 @@ class Session:
         self.listening = Listening(database.notifications, self._overrun)
         self.waited: Waited | None = None
         self.on_ended: Callable[[DucktailError], None] | None = None
+        # Ends what its client is being answered as well, where it has one.
+        self.on_cancelled: Callable[[], None] = self.cancel
         self._statements: dict[tuple[str, tuple[int, ...], int], Statement] = {}
         self._dresses: list[Callable[[Session], None]] = []
         self._freed = False

@@ -131,5 +131,5 @@ def _signal(pid: int | None, other: int | None, what: str | None) -> bool | None
         return False
     if what == "terminate":
         told.on_ended(AdminShutdown("terminating connection due to administrator command"))
-    told.cancel()
+    told.on_cancelled()
     return True

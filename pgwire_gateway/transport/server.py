@@ -283,6 +283,7 @@ class Server:
                 self._opened -= 1
             raise
         session.on_ended = guest.ended
+        session.on_cancelled = guest.cancelled
         session.listening.on_news = guest.news
         with self._mutex:
             self._guests[session.id] = guest
@@ -319,6 +320,11 @@ class Server:
         """A session is to be told of what it listens to; called on any thread."""
         if guest.connection is not None and self._loop is not None and not self._loop.is_closed():
             self._loop.call_soon_threadsafe(guest.connection.news)
+
+    def cancelled(self, guest: Guest) -> None:
+        """Another session has cancelled what a session does; called on any thread."""
+        if guest.connection is not None and self._loop is not None and not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(guest.connection.cancel)
 
     def ended(self, guest: Guest, error: DucktailError) -> None:
         """The engine has ended a session; called on any thread."""
@@ -372,6 +378,10 @@ class Guest:
     def news(self) -> None:
         """The session listens to something, and it has come."""
         self._server.news(self)
+
+    def cancelled(self) -> None:
+        """Another session has cancelled what the session does, the sending of its answer included."""
+        self._server.cancelled(self)
 
     def ended(self, error: DucktailError) -> None:
         """The engine has ended the session."""

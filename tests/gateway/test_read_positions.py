@@ -97,6 +97,19 @@ def test_a_cancelled_answer_sets_no_position(stream: psycopg.Connection[Any], ra
     assert "E" in [kind for kind, _ in client.query("COMMIT OFFSETS ON s CONSUMER GROUP g")]
 
 
+@pytest.mark.parametrize(("function", "sqlstate"), [("cancel", "57014"), ("terminate", "57P01")])
+def test_an_answer_that_waits_for_its_client_is_cancelled_by_another_session(
+    stream: psycopg.Connection[Any], raw: Callable[[], Any], error_fields: Any, function: str, sqlstate: str
+) -> None:
+    client = raw()
+    told = client.enter()
+    client.message("Q", READ.encode() + b"\0")
+    some_rows(client, 5)
+    assert stream.execute(f"SELECT pg_{function}_backend(%s)", [int(told["pid"])]).fetchone() == (True,)
+    kind, body = next(found for found in iter(client.answer, None) if found[0] in "EC")
+    assert kind == "E" and error_fields(body)["C"] == sqlstate
+
+
 def test_a_portal_that_is_closed_keeps_what_was_suspended(
     stream: psycopg.Connection[Any], raw: Callable[[], Any]
 ) -> None:
