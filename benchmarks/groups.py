@@ -17,7 +17,7 @@ import statistics
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Protocol
@@ -429,12 +429,19 @@ def fill(addresses: dict[str, str], events: int) -> None:
 
 
 Figures = dict[str, dict[str, list[float]]]
+PARTS = ("reads", "commits", "latency")
+READERS = (("one", "1 consumer"), ("members", "8 members, 1 group"), ("groups", "8 groups"))
 
 
 def measure(
-    addresses: dict[str, str], events: int, rounds: int, transactions: int, seconds: float
+    addresses: dict[str, str],
+    events: int,
+    rounds: int,
+    transactions: int,
+    seconds: float,
+    parts: Collection[str] = PARTS,
 ) -> Figures:
-    """All figures by what they are of and by server, in rounds."""
+    """The figures of these parts by what they are of and by server, in rounds."""
     found: Figures = {}
 
     def note(what: str, name: str, value: float) -> None:
@@ -442,13 +449,13 @@ def measure(
         print(f"{what:<32} {name:<12} {value:>12,.2f}", flush=True)
 
     for turn in range(rounds):
-        for what, of in (("one", "1 consumer"), ("members", "8 members, 1 group"), ("groups", "8 groups")):
+        for what, of in READERS if "reads" in parts else ():
             for name, address in addresses.items():
                 note(f"events/s, {of}", name, reads(name, address, what, events, turn))
-        for clients in CLIENTS:
+        for clients in CLIENTS if "commits" in parts else ():
             for name, address in addresses.items():
                 note(f"commits/s, {clients}", name, commits(name, address, clients, seconds, turn))
-        for name, address in addresses.items():
+        for name, address in addresses.items() if "latency" in parts else ():
             times = latency(name, address, transactions, (1 << 40) + turn * transactions * ROWS)
             note("latency p50, ms", name, times[len(times) // 2])
             note("latency p99, ms", name, times[len(times) * 99 // 100])
@@ -483,6 +490,8 @@ def page(found: Figures, events: int, rounds: int, transactions: int, peer: str)
         lines.append(f"| {what} | {' | '.join(f'{of[name]:,.{digits}f}' for name in SERVERS)} |")
     lines += ["", "| bar | measured | held |", "|---|---:|---|"]
     for what, names, bar in BARS:
+        if what not in medians:
+            continue
         value, text = medians[what]["ducktail"], f"{what}: at most {bar:g}"
         held = value <= bar
         if names:
@@ -499,6 +508,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--transactions", type=int, default=1000)
     parser.add_argument("--seconds", type=float, default=3.0)
+    parser.add_argument("--only", choices=PARTS, nargs="+", default=PARTS, help="some parts alone")
     parser.add_argument("--output", type=Path, default=HERE / "results" / "groups.md")
     given = parser.parse_args()
     with ExitStack() as stack:
@@ -509,7 +519,7 @@ def main() -> None:
             "Redis": str(stack.enter_context(redis_server.server())),
         }
         fill(addresses, given.events)
-        found = measure(addresses, given.events, given.rounds, given.transactions, given.seconds)
+        found = measure(addresses, given.events, given.rounds, given.transactions, given.seconds, given.only)
         with connect(addresses["PostgreSQL"]) as peer:
             version = f"PostgreSQL {peer.info.parameter_status('server_version')}"
     text = page(found, given.events, given.rounds, given.transactions, version)

@@ -24,7 +24,7 @@ from .logs import without_values
 from .notifications import Notifications
 from .polls import Polls
 from .publisher import Note
-from .publishing import publish, refill
+from .publishing import publish, ready_of, refill
 from .scan import Scan, ScanRange
 from .streams import Catalog, Stream
 
@@ -33,6 +33,8 @@ logger = logging.getLogger(__name__)
 # Rows of ENVELOPE CHANGES are kept ready for so long after the last hot read of them, in seconds: a
 # poll loop rests less, and each event costs twice while they are kept.
 CHANGES_IDLE_S = 60.0
+# Up to so many long polls a committing thread wakes the readers itself: some 10 us each.
+LIGHT_POLLS_MAX = 16
 
 
 class Buffers:
@@ -141,6 +143,22 @@ class Buffers:
         )
 
     # What the publisher runs.
+
+    def is_light(self, note: Note) -> bool:
+        """Whether a commit can be published with what comes with it, without a query, and few are to be
+        woken: all of its streams' events are ready."""
+        if not note.ready or self._polls.count > LIGHT_POLLS_MAX:
+            return False
+        with self._catalog.mutex:
+            streams = [s for s in self._catalog.streams.values() if s.table_id in note.tables]
+            queries = [event_query(self._catalog, stream) for stream in streams]
+        for query in queries:
+            buffer = self._by_stream.get(query.stream.stream_id)
+            if buffer is None or buffer.failure is not None or buffer.changes is not None:
+                return False
+            if note.last_lsn > query.stream.created_lsn and ready_of(query, [note]) is None:
+                return False
+        return True
 
     def publish(self, notes: list[Note]) -> list[Callable[[], None]]:
         """Make these transactions readable in every stream that they touched; gives what is left to do."""

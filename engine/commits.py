@@ -113,7 +113,8 @@ class Commits:
             first = transaction.base_lsn + 1
             last, annotation = transaction.next_lsn, transaction.annotation
             inserts = frozenset(t for t, w in transaction.tables.items() if w.inserts)
-            note = Note(transaction.txid, first, last, commit_us, tables, annotation, inserts)
+            ready = transaction.ready
+            note = Note(transaction.txid, first, last, commit_us, tables, annotation, inserts, ready)
             self.publisher.put(note)
         for tell in transaction.after_commit:
             tell()

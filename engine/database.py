@@ -39,6 +39,7 @@ from .parked import Parked
 from .partition_of import PartitionOf
 from .polls import Polls
 from .publisher import Publisher
+from .ready import ReadyMaker
 from .retention import Retention
 from .rights_changes import read_rights
 from .sessions import Sessions, Watchdog
@@ -77,7 +78,7 @@ class Database:
         self.spill = SpillSpace(file.path, settings.spool_bytes_max)
         self.last_reads: dict[tuple[int, int], LastRead] = {}  # by group id and partition
         self.members = Members(clock)
-        self.polls = Polls(settings.long_polls_max)
+        self.polls = Polls(settings.long_polls_max, clock)
         self.members.on_change = self.polls.member_changed
         self.members.on_leave = self.polls.member_left
         self.members.committed = self._committed_group
@@ -195,7 +196,9 @@ class Database:
         self.offsets = Offsets(utc_cursor(), clock, self._offsets_written, seeks)
         with closing(utc_cursor()) as cursor_once:
             self.parked = Parked(cursor_once)
-        self.publisher = Publisher(self.buffers.publish, counters.lsn, self.polls.is_awaited)
+        self.publisher = Publisher(
+            self.buffers.publish, counters.lsn, self.polls.is_awaited, self.buffers.is_light
+        )
         self.polls.hurry = self.publisher.hurry
         self.snapshots = Snapshots(catalog)
         self.commits = Commits(
@@ -220,6 +223,7 @@ class Database:
             self.sessions,
             lambda: self.fallen,
             cursor,
+            ReadyMaker(catalog, self.polls.is_awaited_lately, self._has_one_writer),
         )
         self.topics = Topics(catalog, self.buffers, self.transactions, cursor)
         owner, interval_ms = self.sessions.new_id(), settings.retention_interval_ms
@@ -305,6 +309,10 @@ class Database:
     def cursor(self, *, utc: bool = False) -> duckdb.DuckDBPyConnection:
         """A new DuckDB cursor on this database; with `utc`, in that time zone."""
         return self._file.cursor(utc=utc)
+
+    def _has_one_writer(self) -> bool:
+        """Whether no other captured writer waits, and all that was committed is published."""
+        return not self.transactions.writer_lock.waiting_count and self.publisher.is_idle
 
     def session_cursor(self) -> duckdb.DuckDBPyConnection:
         """A new cursor for a session's own statements, ready for what its commits write."""

@@ -44,6 +44,9 @@ EVENT_COLUMNS: tuple[tuple[str, str], ...] = (
 )
 EVENT_NAMES = tuple(name for name, _ in EVENT_COLUMNS)
 EVENT_TYPES = tuple(type_ for _, type_ in EVENT_COLUMNS)
+# What an event has of its transaction's line in `commits`, and what it has of its own log row.
+COMMIT_NAMES = ("commit_time", "tx_seq", "tx_last")
+ROW_NAMES = tuple(name for name in EVENT_NAMES if name not in COMMIT_NAMES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,6 +206,15 @@ class Events(ABC):
         query = f"SELECT {_head(self._values(annotation), last, commit)} FROM ({self.rows(where)}) AS l"
         return query if commit else f"{query} JOIN {self.commits} AS c ON c.txid = l.txid"
 
+    def rows_sql(self, where: str, *, inserts: bool) -> str:
+        """ROW_NAMES of the events of one transaction that has no annotation, in no particular order.
+
+        Args:
+            where: predicate on the log's columns.
+            inserts: all of the log rows are inserts.
+        """
+        return f"SELECT {_head(self._values(None), '', NO_COMMIT, ROW_NAMES)} FROM ({self.rows(where)}) AS l"
+
     def page_sql(
         self, where: str, whole: str, starts: Sequence[int], limit: int, again: Again | None = None
     ) -> str:
@@ -250,7 +262,9 @@ def _annotation_sql(commit: Commit | None) -> str | None:
     return None if commit.annotation is None else literal(commit.annotation)
 
 
-def _head(values: Mapping[str, str], last: str, commit: Commit | None) -> str:
+def _head(
+    values: Mapping[str, str], last: str, commit: Commit | None, names: Sequence[str] = EVENT_NAMES
+) -> str:
     """The columns of an event; see `Events.sql`."""
     first_lsn = str(commit.first_lsn) if commit else "c.first_lsn"
     values = {
@@ -261,7 +275,7 @@ def _head(values: Mapping[str, str], last: str, commit: Commit | None) -> str:
         "tx_last": last,
         **values,
     }
-    return ", ".join(f"{values[name]} AS {name}" for name in EVENT_NAMES)
+    return ", ".join(f"{values[name]} AS {name}" for name in names)
 
 
 @dataclass(frozen=True, slots=True)
@@ -294,15 +308,26 @@ class EventQuery(Events):
         DuckDB takes half the time to plan it, which is most of what a small commit costs the publisher.
         """
         assert self.stream.shows_all
+        head = _head(self._inserted(_annotation_sql(commit)), last, commit)
+        return f"SELECT {head} FROM {self.log} AS l WHERE {self._mine(where)}"
+
+    def rows_sql(self, where: str, *, inserts: bool) -> str:
+        """See Events."""
+        if not (inserts and self.stream.shows_all):
+            return super(EventQuery, self).rows_sql(where, inserts=inserts)
+        head = _head(self._inserted(None), "", NO_COMMIT, ROW_NAMES)
+        return f"SELECT {head} FROM {self.log} AS l WHERE {self._mine(where)}"
+
+    def _inserted(self, annotation: str | None) -> Mapping[str, str]:
+        """`_values` of log rows that are inserts."""
         key = self.captured.shape.primary_key
-        values = {
-            **self._values(_annotation_sql(commit)),
+        return {
+            **self._values(annotation),
             "op": "'insert'",
             "key": self._image("n", key) if key else "NULL::JSON",
             "before": "NULL::JSON",
             "after": self._image("n", self.stream.columns),
         }
-        return f"SELECT {_head(values, last, commit)} FROM {self.log} AS l WHERE {self._mine(where)}"
 
     def _mine(self, where: str) -> str:
         # A row of another stream's initial snapshot is passed over; what is older than this

@@ -20,11 +20,15 @@ from concurrent.futures import Future, InvalidStateError
 from dataclasses import dataclass, field
 from typing import TypeVar
 
+from .clock import Clock
 from .errors import AdminShutdown, DucktailError, ProgramLimitExceeded, UndefinedObject
 from .streams import Group, Stream
 from .tally import Tally
 
 Key = TypeVar("Key", bound=Hashable)
+
+# Whoever has waited processes what came, commits it and waits again: meanwhile his table counts as awaited.
+LATELY_S = 1.0
 
 
 @dataclass(slots=True, eq=False)
@@ -68,17 +72,20 @@ class Polls:
 
     Args:
         polls_max: how many there may be at once.
+        clock: tells how long ago somebody waited.
         hurry: told a table's number when somebody begins to wait for its events.
     """
 
-    def __init__(self, polls_max: int) -> None:
+    def __init__(self, polls_max: int, clock: Clock) -> None:
         self._polls_max = polls_max
+        self._clock = clock
         self._mutex = threading.Lock()
         self._polls: set[Poll] = set()
         self._of_stream: dict[int, set[Poll]] = {}
         self._of_member: dict[tuple[int, str], set[Poll]] = {}
         self._of_partition: dict[tuple[int, int], set[Poll]] = {}
         self._of_table: Counter[int] = Counter()
+        self._left_s: dict[int, float] = {}  # table -> when the last of its polls left
         self._closed: DucktailError | None = None
         self.hurry: Callable[[int], None] = lambda table_id: None
         self.woken = Tally()
@@ -90,6 +97,13 @@ class Polls:
 
     def is_awaited(self, table_id: int) -> bool:
         """Whether somebody waits for events of a table. Asks without the lock: it is asked at each commit."""
+        return table_id in self._of_table
+
+    def is_awaited_lately(self, table_id: int) -> bool:
+        """The same, or somebody has just waited and is likely to come back for the next ones."""
+        left_s = self._left_s.get(table_id)
+        if left_s is not None and self._clock.monotonic_s() - left_s < LATELY_S:
+            return True
         return table_id in self._of_table
 
     def sessions(self) -> frozenset[int]:
@@ -152,6 +166,7 @@ class Polls:
         self._of_table[table_id] -= 1
         if not self._of_table[table_id]:
             del self._of_table[table_id]
+            self._left_s[table_id] = self._clock.monotonic_s()
         _discard(self._of_stream, poll.stream.stream_id, poll)
         if poll.group_id is not None and poll.member is not None:
             _discard(self._of_member, (poll.group_id, poll.member), poll)

@@ -6,7 +6,8 @@ a stream gives their events, each row is encoded once, and the buffers get them 
 waits until what was committed before it began is published (`wait_for`). While nobody waits, small
 commits are left to gather for a moment: a round costs some milliseconds of DuckDB's planning,
 whatever is in it, and a writer of single rows would share its cores with a round a row. What touches
-a table whose events a long poll waits for is published at once.
+a table whose events a long poll waits for is published at once; where all of its events are ready (ready.py)
+the committing thread does that itself, as it is an append and a wake-up in memory.
 
 A publish that fails loses nothing: the stream's buffers are made again from the log, and where
 that fails too its readers get the error until it works. Source: docs/design/engine.md.
@@ -19,8 +20,9 @@ import threading
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+from .ready import Ready
 from .waiting import Wait, Waiting
 
 logger = logging.getLogger(__name__)
@@ -43,6 +45,7 @@ class Note:
         txid, first_lsn, last_lsn, commit_us, annotation: of the transaction.
         tables: table id -> (first LSN, last LSN) of its rows in that table's log.
         inserts: the tables among them of which it has nothing but inserted rows.
+        ready: stream id -> its events, where they were made before COMMIT.
     """
 
     txid: int
@@ -52,6 +55,7 @@ class Note:
     tables: Mapping[int, tuple[int, int]]
     annotation: str | None = None
     inserts: frozenset[int] = frozenset()
+    ready: Mapping[int, Ready] = field(default_factory=dict)
 
 
 class Publisher:
@@ -61,6 +65,7 @@ class Publisher:
 
     Args:
         is_awaited: whether somebody waits for the events of a table.
+        is_light: whether a commit can be published without a query, and soon: its own thread then does it.
     """
 
     def __init__(
@@ -68,9 +73,12 @@ class Publisher:
         publish: Callable[[list[Note]], Sequence[Callable[[], None]]],
         last_lsn: int,
         is_awaited: Callable[[int], bool],
+        is_light: Callable[[Note], bool],
     ) -> None:
         self._publish = publish
         self._is_awaited = is_awaited
+        self._is_light = is_light
+        self._busy = False  # a round is under way, on whichever thread
         self._hurried = False  # one of the notes is of a table that is awaited
         self._condition = threading.Condition()
         self._notes: deque[Note] = deque()
@@ -82,14 +90,30 @@ class Publisher:
         self._thread.start()
 
     def put(self, note: Note) -> None:
-        """Hand over a commit; called in commit order."""
+        """Hand over a commit; called in commit order, by one thread at a time."""
+        light = self._is_light(note)
         with self._condition:
-            while len(self._notes) >= NOTES_MAX and not self._closing:
-                self._condition.wait()
-            self._notes.append(note)
-            self._hurried = self._hurried or any(map(self._is_awaited, note.tables))
-            if len(self._notes) == 1 or self._is_wanted():
-                self._condition.notify_all()
+            if light and self.is_idle:
+                self._begin([note])
+            else:
+                light = False
+                self._queue(note)
+        if light:
+            self._carry_out([note])
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether all that was handed over is published."""
+        return not (self._busy or self._notes or self._closing)
+
+    def _queue(self, note: Note) -> None:
+        """Leave a commit to the publisher's thread. Under the condition."""
+        while len(self._notes) >= NOTES_MAX and not self._closing:
+            self._condition.wait()
+        self._notes.append(note)
+        self._hurried = self._hurried or any(map(self._is_awaited, note.tables))
+        if len(self._notes) == 1 or self._is_wanted():
+            self._condition.notify_all()
 
     @property
     def published_lsn(self) -> int:
@@ -135,7 +159,7 @@ class Publisher:
     def _run(self) -> None:
         while True:
             with self._condition:
-                while not self._notes and not self._closing:
+                while self._busy or not (self._notes or self._closing):
                     self._condition.wait()
                 if not self._notes:
                     return
@@ -143,16 +167,28 @@ class Publisher:
                 size = min(NOTES_A_ROUND, len(self._notes))
                 notes = [self._notes.popleft() for _ in range(size)]
                 self._hurried = self._hurried and bool(self._notes)
-                self._round = notes
+                self._begin(notes)
                 self._condition.notify_all()
-            later: Sequence[Callable[[], None]] = ()
-            try:
-                later = self._publish(notes)
-            except Exception:  # A stream's own failure is kept in its buffers; the thread goes on.
-                logger.exception("publishing LSN %d to %d", notes[0].first_lsn, notes[-1].last_lsn)
-            self._done(notes[-1].last_lsn)
-            for work in later:
-                self._afterwards(work)
+            self._carry_out(notes)
+
+    def _begin(self, notes: list[Note]) -> None:
+        """A round of these begins. Under the condition."""
+        self._busy, self._round = True, notes
+
+    def _carry_out(self, notes: list[Note]) -> None:
+        """Publish a round that has begun, and do what is left when it is readable."""
+        later: Sequence[Callable[[], None]] = ()
+        try:
+            later = self._publish(notes)
+        except Exception:  # A stream's own failure is kept in its buffers; the thread goes on.
+            logger.exception("publishing LSN %d to %d", notes[0].first_lsn, notes[-1].last_lsn)
+        self._done(notes[-1].last_lsn)
+        for work in later:
+            self._afterwards(work)
+        with self._condition:
+            self._busy = False
+            if self._notes or self._closing:
+                self._condition.notify_all()
 
     def _is_wanted(self) -> bool:
         """Whether the round is not to wait for more commits. Under the condition."""

@@ -24,6 +24,7 @@ from .changes import ChangesQuery
 from .edges import read_edges
 from .log import EVENT_LAYOUT, EVENT_NAMES, EVENT_TYPES, NO_COMMIT, Commit, EventQuery, Events, Layout
 from .publisher import Note
+from .ready import Ready
 from .storage.schema import SCHEMA
 from .values import datarow
 from .values.arrow_results import arrow_batches, arrow_table
@@ -65,11 +66,18 @@ class Gathered:
 
     def add(self, batch: pa.RecordBatch) -> None:
         """Encode a batch, in LSN order, and share it out to its partitions."""
-        rows = datarow.rows(batch, self.layout.types)
+        self.add_rows(
+            datarow.rows(batch, self.layout.types),
+            batch.column(self.layout.lsn).to_numpy(),
+            batch.column(self.layout.partition).to_numpy(),
+        )
+
+    def add_rows(
+        self, rows: Sequence[bytes], lsns: npt.NDArray[np.int64], partitions: npt.NDArray[np.int32]
+    ) -> None:
+        """Share out encoded rows, in LSN order, to their partitions."""
         self.rows += len(rows)
         self.size += sum(map(len, rows))
-        lsns = batch.column(self.layout.lsn).to_numpy()
-        partitions = batch.column(self.layout.partition).to_numpy()
         for start in range(0, len(rows), SHARE_ROWS):
             part = partitions[start : start + SHARE_ROWS]
             for number in np.unique(part).tolist():
@@ -190,7 +198,8 @@ def _publish(
             buffer.drop_changes()
             newest = buffer.bytes_max // (size + ROW_OVERHEAD_BYTES) * written.lsns // events
             return lambda: _fill(cursor, query, buffer, written, last_lsn - 1 - newest)
-    gathered = _gathered(cursor, query, buffer, written)
+    ready = ready_of(query, mine)
+    gathered = _gathered(cursor, query, buffer, written) if ready is None else _gathered_ready(buffer, ready)
     if gathered.additions:
         buffer.append(gathered.additions, commit_us, gathered.size)
     changes = buffer.changes
@@ -198,6 +207,23 @@ def _publish(
         assert isinstance(query, EventQuery), "a topic has no ENVELOPE CHANGES"
         _publish_changes(cursor, ChangesQuery(query), buffer, changes, written)
     return None
+
+
+def ready_of(query: Events, notes: Sequence[Note]) -> list[Ready] | None:
+    """The events of these transactions in a stream, where all of them were made before COMMIT as they are
+    made now."""
+    found = [note.ready.get(query.stream.stream_id) for note in notes]
+    ready = [made for made in found if made is not None and made.query == query]
+    return ready if len(ready) == len(notes) else None
+
+
+def _gathered_ready(buffer: StreamBuffer, ready: Sequence[Ready]) -> Gathered:
+    gathered = Gathered(buffer.bytes_max)
+    for made in ready:
+        if made.rows:
+            gathered.add_rows(made.rows, np.array(made.lsns), np.array(made.partitions, np.int32))
+    buffer.make_room(gathered.kept_bytes)
+    return gathered
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ DuckDB has committed. Only the thread that runs its session touches it.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 import duckdb
@@ -15,6 +15,7 @@ import duckdb
 from .errors import WrongState
 from .member import Claim, Hold, Pin
 from .parked import ParkedOfGroup
+from .ready import Ready
 from .rights import Rights
 from .streams import Bookmark, Group
 
@@ -70,6 +71,7 @@ class Transaction:
         indexes_changed: it has made or dropped an index, which only it sees so far.
         on_commit: what else memory makes of it; under the catalog's mutex.
         after_commit: who is told, once memory has all of it.
+        ready: stream id -> its events as they will be sent, where they were made before COMMIT.
         txid, base_lsn: set when it gets the writer lock: its events are base_lsn + 1, + 2, ...
     """
 
@@ -98,6 +100,7 @@ class Transaction:
     producers: dict[tuple[int, str], int] = field(default_factory=dict)
     on_commit: list[Callable[[], None]] = field(default_factory=list)
     after_commit: list[Callable[[], None]] = field(default_factory=list)
+    ready: Mapping[int, Ready] = field(default_factory=dict)
     rights_changes: list[Callable[[Rights], Rights]] = field(default_factory=list)
     annotation: str | None = None
     defines: bool = False

@@ -24,6 +24,7 @@ from .gate import Gate, TableKey
 from .members import Members
 from .moving import lock_moves
 from .offsets import Move, Offsets
+from .ready import ReadyMaker, Written
 from .sessions import Sessions
 from .snapshots import Snapshots
 from .streams import Captured, Catalog
@@ -40,6 +41,7 @@ class Transactions:
     Args:
         fallen: what is answered while DuckDB has given the database up, None while it has not.
         cursor: makes a cursor of the engine's own.
+        ready: makes events before COMMIT, while somebody waits for them.
         indexes_changed: an index has been made or dropped since the tables' shapes were read.
     """
 
@@ -51,6 +53,7 @@ class Transactions:
     sessions: Sessions
     fallen: Callable[[], DucktailError | None]
     cursor: Callable[[], duckdb.DuckDBPyConnection]
+    ready: ReadyMaker
     writer_lock: WriterLock = field(default_factory=WriterLock)
     gate: Gate = field(default_factory=Gate)
     indexes_changed: bool = False
@@ -244,6 +247,11 @@ class Transactions:
         """Write the last rows and commit in DuckDB; a transaction that fails is rolled back."""
         try:
             commit_us = self.commits.write(transaction, moves)
+            if transaction.events and transaction.annotation is None:
+                tables = transaction.tables.items()
+                written = {t: Written(w.first_lsn, w.last_lsn, w.inserts) for t, w in tables}
+                first_lsn = transaction.base_lsn + 1
+                transaction.ready = self.ready.made(transaction.cursor, written, first_lsn, commit_us)
         except duckdb.Error as error:
             self.rollback(transaction)
             raise translated(error) from error

@@ -121,9 +121,16 @@ def encode(rows: Sequence[Row], types: Sequence[str], formats: Sequence[int], ti
         ProtocolViolation: formats that fit neither the columns nor the protocol (08P01).
         ProgramLimitExceeded: a row of 1 GiB or more (54000).
     """
+    return b"".join(encoded(rows, types, formats, timezone))
+
+
+def encoded(
+    rows: Sequence[Row], types: Sequence[str], formats: Sequence[int] = (), timezone: str = "UTC"
+) -> list[bytes]:
+    """The same, one bytes object a row."""
     encoders = _encoders(tuple(types), tuple(formats), timezone)
     try:
-        return b"".join([_encoded(row, encoders) for row in rows])
+        return [_encoded(row, encoders) for row in rows]
     except struct.error as error:
         raise InternalError("a value does not fit its type's binary form") from error
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 
@@ -22,10 +22,17 @@ class Rounds:
         self.txids: list[list[int]] = []
         self.begun = threading.Semaphore(0)
         self.awaited: set[int] = set()
-        self.publisher = Publisher(self._publish, 0, self.awaited.__contains__)
+        self.ready = False
+        self.threads: set[int] = set()
+        self.meanwhile: Callable[[], None] | None = None
+        self.publisher = Publisher(self._publish, 0, self.awaited.__contains__, lambda note: self.ready)
         self.lsn = 0
 
     def _publish(self, notes: list[Note]) -> list[object]:
+        self.threads.add(threading.get_ident())
+        meanwhile, self.meanwhile = self.meanwhile, None
+        if meanwhile is not None:
+            meanwhile()
         self.txids.append([note.txid for note in notes])
         self.begun.release()
         return []
@@ -92,3 +99,37 @@ def test_what_is_not_readable_yet_is_told_with_the_round_under_way(rounds: Round
     assert future is not None
     future.result(SOON_S)
     assert rounds.publisher.unpublished() == []
+
+
+def test_a_commit_that_is_ready_is_published_by_its_own_thread(rounds: Rounds) -> None:
+    rounds.ready = True
+    rounds.commit(1)
+    assert rounds.txids == [[1]] and rounds.threads == {threading.get_ident()}
+    assert rounds.publisher.wait_for(1) is None and rounds.publisher.is_idle
+    assert rounds.publisher.unpublished() == []
+
+
+def test_a_commit_that_is_ready_stays_behind_those_before_it(rounds: Rounds) -> None:
+    rounds.commit(1)
+    rounds.ready = True
+    rounds.commit(2)
+    assert not rounds.publisher.is_idle and rounds.txids == []
+    future = rounds.publisher.wait_for(2)
+    assert future is not None
+    future.result(SOON_S)
+    assert rounds.txids == [[1, 2]] and rounds.threads != {threading.get_ident()}
+
+
+def test_commits_wait_for_the_end_of_one_that_is_ready(rounds: Rounds) -> None:
+    """The publisher's thread takes none before."""
+    rounds.ready = True
+
+    def other() -> None:
+        rounds.ready = False
+        rounds.commit(2)
+        assert rounds.publisher.wait_for(2) is not None
+
+    rounds.meanwhile = other
+    rounds.commit(1)
+    assert rounds.begun.acquire(timeout=SOON_S) and rounds.begun.acquire(timeout=SOON_S)
+    assert rounds.txids == [[1], [2]]

@@ -485,6 +485,12 @@ class Streams(RuleBasedStateMachine):
             self.groups[key] = moved
         assert dict(self.reader(_offsets_of(key))) == self.groups[key]
 
+    @rule(table=st.integers(0, 1))
+    def wait(self, table: int) -> None:
+        """Somebody waits for a table's events, and may again: for a while they are made before COMMIT."""
+        stream = self.streams[f"all{table}"]
+        assert self.reader(f"select lsn from stream {stream.name} after {stream.seen_lsn} wait '1 ms'") == []
+
     @staticmethod
     def _edge(stream: Stream, number: int) -> int:
         """The last event of a partition that has been trimmed."""

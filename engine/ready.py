@@ -1,0 +1,154 @@
+"""Events that are made ready by their own transaction, before its COMMIT.
+
+While somebody waits for a table's events, what a small transaction wrote is read back from the log within
+the transaction itself, by the stream's own SELECT, and encoded. When DuckDB has committed, publishing is an
+append in memory: the reader does not wait for a query, which is most of what a round costs. The rows are the
+very ones that the publisher would have made: a filter, which sees the session's settings, is left to it.
+
+They go with the transaction: nothing of them is readable before the COMMIT has returned, and nothing is
+left of them where it fails. Source: docs/design/engine.md, "Publisher".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from operator import itemgetter
+from weakref import WeakKeyDictionary
+
+import duckdb
+
+from .log import COMMIT_NAMES, EVENT_NAMES, EVENT_TYPES, ROW_NAMES, EventQuery, Events, event_query
+from .streams import Catalog
+from .values import plain_rows
+
+# Events of a transaction up to which they are made before COMMIT: its writer waits for that.
+READY_EVENTS_MAX = 256
+# Streams on its tables up to which they are: each is a query.
+READY_STREAMS_MAX = 4
+# Statements that are kept prepared on one session's cursor.
+PREPARED_MAX = 32
+PREFIX = "__ducktail_ready_"
+
+LSN, PARTITION = ROW_NAMES.index("lsn"), ROW_NAMES.index("partition")
+# An event's columns out of those of its row and its commit.
+PICK = itemgetter(*((*ROW_NAMES, *COMMIT_NAMES).index(name) for name in EVENT_NAMES))
+
+
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """The events of one transaction in one stream, in LSN order.
+
+    Args:
+        query: by which they were made; they are void for a stream that has another one by now.
+        rows: text-format DataRows.
+    """
+
+    query: Events
+    lsns: list[int]
+    partitions: list[int]
+    rows: list[bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """What a transaction has written in one log.
+
+    Args:
+        inserts: all of it are rows that were inserted.
+    """
+
+    first_lsn: int
+    last_lsn: int
+    inserts: bool
+
+
+@dataclass(slots=True)
+class ReadyMaker:
+    """Makes events on the cursor of the session that wrote them; what it asks is prepared there once.
+
+    Args:
+        is_awaited: whether somebody waits for a table's events, or has just done so.
+        is_quiet: whether there is one writer alone: the lock that several want is not held for longer, and
+            a round that takes in all of theirs costs less.
+    """
+
+    catalog: Catalog
+    is_awaited: Callable[[int], bool]
+    is_quiet: Callable[[], bool]
+    _prepared: WeakKeyDictionary[duckdb.DuckDBPyConnection, dict[str, str]] = field(
+        default_factory=WeakKeyDictionary
+    )
+
+    def made(
+        self,
+        cursor: duckdb.DuckDBPyConnection,
+        written: Mapping[int, Written],
+        first_lsn: int,
+        commit_us: int,
+    ) -> dict[int, Ready]:
+        """The events of the transaction that is open on a cursor, which has no annotation, by stream.
+
+        Args:
+            written: table id -> what the transaction has written in its log.
+            first_lsn, commit_us: of the transaction.
+
+        Returns:
+            Those of all streams of these tables; nothing where they are left to the publisher.
+
+        Raises:
+            duckdb.Error: a query's; the transaction is to be rolled back.
+        """
+        events = sum(span.last_lsn - span.first_lsn + 1 for span in written.values())
+        if events > READY_EVENTS_MAX or not any(map(self.is_awaited, written)) or not self.is_quiet():
+            return {}
+        with self.catalog.mutex:
+            streams = [s for s in self.catalog.streams.values() if s.table_id in written]
+            if len(streams) > READY_STREAMS_MAX:
+                return {}
+            queries = [event_query(self.catalog, stream) for stream in streams]
+        if not all(map(_is_same_anywhere, queries)):
+            return {}
+        return {
+            query.stream.stream_id: self._ready(
+                cursor, query, written[query.stream.table_id], first_lsn, commit_us
+            )
+            for query in queries
+        }
+
+    def _ready(
+        self,
+        cursor: duckdb.DuckDBPyConnection,
+        query: Events,
+        written: Written,
+        first_lsn: int,
+        commit_us: int,
+    ) -> Ready:
+        """The events of one stream."""
+        kind = "inserts" if written.inserts else "all"
+        name = f"{PREFIX}{query.stream.stream_id}_{kind}"
+        self._prepare(cursor, name, query.rows_sql("lsn BETWEEN $1 AND $2", inserts=written.inserts))
+        found = cursor.execute(f"EXECUTE {name}({written.first_lsn}, {written.last_lsn})").fetchall()
+        found.sort(key=itemgetter(LSN))
+        lsns = [values[LSN] for values in found]
+        # As the publisher's SELECT has them; the encoder takes a time as its microseconds.
+        commits = [(commit_us, lsn - first_lsn, lsn == lsns[-1]) for lsn in lsns]
+        events = [PICK(values + of_commit) for values, of_commit in zip(found, commits, strict=True)]
+        rows = plain_rows.encoded(events, EVENT_TYPES)
+        return Ready(query, lsns, [values[PARTITION] for values in found], rows)
+
+    def _prepare(self, cursor: duckdb.DuckDBPyConnection, name: str, text: str) -> None:
+        prepared = self._prepared.setdefault(cursor, {})
+        if prepared.get(name) == text:
+            return
+        if len(prepared) >= PREPARED_MAX:
+            for other in prepared:
+                cursor.execute(f"DEALLOCATE {other}")
+            prepared.clear()
+        cursor.execute(f"PREPARE {name} AS {text}")
+        prepared[name] = text
+
+
+def _is_same_anywhere(query: Events) -> bool:
+    """Whether a stream's events do not hang on the settings of the session that asks for them."""
+    return not isinstance(query, EventQuery) or query.stream.filter is None
