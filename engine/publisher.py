@@ -91,7 +91,8 @@ class Publisher:
 
     def put(self, note: Note) -> None:
         """Hand over a commit; called in commit order, by one thread at a time."""
-        light = self._is_light(note)
+        # In the main thread a signal's handler may raise, in the middle of a round.
+        light = threading.current_thread() is not threading.main_thread() and self._is_light(note)
         with self._condition:
             if light and self.is_idle:
                 self._begin([note])

@@ -23,19 +23,25 @@ class Rounds:
         self.begun = threading.Semaphore(0)
         self.awaited: set[int] = set()
         self.ready = False
-        self.threads: set[int] = set()
+        self.threads: set[str] = set()
         self.meanwhile: Callable[[], None] | None = None
         self.publisher = Publisher(self._publish, 0, self.awaited.__contains__, lambda note: self.ready)
         self.lsn = 0
 
     def _publish(self, notes: list[Note]) -> list[object]:
-        self.threads.add(threading.get_ident())
+        self.threads.add(threading.current_thread().name)
         meanwhile, self.meanwhile = self.meanwhile, None
         if meanwhile is not None:
             meanwhile()
         self.txids.append([note.txid for note in notes])
         self.begun.release()
         return []
+
+    def commit_elsewhere(self, txid: int) -> None:
+        """Commit on another thread than the main one."""
+        thread = threading.Thread(target=self.commit, args=(txid,), name="worker")
+        thread.start()
+        thread.join(SOON_S)
 
     def commit(self, txid: int, events: int = 1) -> None:
         first, self.lsn = self.lsn + 1, self.lsn + events
@@ -103,8 +109,8 @@ def test_what_is_not_readable_yet_is_told_with_the_round_under_way(rounds: Round
 
 def test_a_commit_that_is_ready_is_published_by_its_own_thread(rounds: Rounds) -> None:
     rounds.ready = True
-    rounds.commit(1)
-    assert rounds.txids == [[1]] and rounds.threads == {threading.get_ident()}
+    rounds.commit_elsewhere(1)
+    assert rounds.txids == [[1]] and rounds.threads == {"worker"}
     assert rounds.publisher.wait_for(1) is None and rounds.publisher.is_idle
     assert rounds.publisher.unpublished() == []
 
@@ -112,12 +118,21 @@ def test_a_commit_that_is_ready_is_published_by_its_own_thread(rounds: Rounds) -
 def test_a_commit_that_is_ready_stays_behind_those_before_it(rounds: Rounds) -> None:
     rounds.commit(1)
     rounds.ready = True
-    rounds.commit(2)
+    rounds.commit_elsewhere(2)
     assert not rounds.publisher.is_idle and rounds.txids == []
     future = rounds.publisher.wait_for(2)
     assert future is not None
     future.result(SOON_S)
-    assert rounds.txids == [[1, 2]] and rounds.threads != {threading.get_ident()}
+    assert rounds.txids == [[1, 2]] and rounds.threads == {"ducktail-publisher"}
+
+
+def test_the_main_thread_may_be_interrupted_and_publishes_nothing(rounds: Rounds) -> None:
+    rounds.ready = True
+    rounds.commit(1)
+    future = rounds.publisher.wait_for(1)
+    if future is not None:
+        future.result(SOON_S)
+    assert rounds.threads == {"ducktail-publisher"}
 
 
 def test_commits_wait_for_the_end_of_one_that_is_ready(rounds: Rounds) -> None:
@@ -130,6 +145,6 @@ def test_commits_wait_for_the_end_of_one_that_is_ready(rounds: Rounds) -> None:
         assert rounds.publisher.wait_for(2) is not None
 
     rounds.meanwhile = other
-    rounds.commit(1)
+    rounds.commit_elsewhere(1)
     assert rounds.begun.acquire(timeout=SOON_S) and rounds.begun.acquire(timeout=SOON_S)
     assert rounds.txids == [[1], [2]]

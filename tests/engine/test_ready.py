@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
 
@@ -41,15 +42,19 @@ class Scene:
         self.polls: list[Poll] = []
         put, publish = self.database.publisher.put, self.database.publisher._publish
         self.database.publisher.put = lambda note: (self.notes.append(note), put(note))[1]  # type: ignore
-        self._thread = threading.current_thread()
+        # Not the main thread: what that commits is left to the publisher's.
+        self._worker = ThreadPoolExecutor(1, thread_name_prefix="worker")
 
         def noted(notes: list[Note]) -> Any:
-            self.light.append(threading.current_thread() is self._thread)
+            self.light.append(threading.current_thread().name.startswith("worker"))
             return publish(notes)
 
         self.database.publisher._publish = noted
 
     def do(self, *texts: str) -> None:
+        self._worker.submit(self.do_here, *texts).result()
+
+    def do_here(self, *texts: str) -> None:
         for text in texts:
             run(self.session.execute(run(self.session.parse(text))))
 
@@ -88,6 +93,7 @@ class Scene:
     def close(self) -> None:
         for poll in self.polls:
             self.database.polls.leave(poll)
+        self._worker.shutdown()
         run(self.session.close())
         self.database.close()
 
@@ -262,5 +268,6 @@ def test_who_waits_is_woken_by_the_commit_itself(scene: Scene) -> None:
     # He processes what came: the next ones are made ready for him, too.
     scene.database.polls.leave(poll)
     scene.do("INSERT INTO t VALUES (2, 'b')")
-    assert scene.light == [True, True]
+    scene.do_here("INSERT INTO t VALUES (3, 'c')")
     scene.check()
+    assert scene.light == [True, True, False] and scene.notes[2].ready
