@@ -28,7 +28,7 @@ def run(session: Context, statement: Statement, parameters: tuple[object, ...]) 
         return (yield from _run_writing(session, text, parameters))
     if session.block.begun:
         session.block.touched()
-    few = few_rows.kept(statement)
+    few = None if statement.arrow else few_rows.kept(statement)
     result = None if few is None else few.run(session, parameters)
     return _query(session, statement, parameters) if result is None else result
 
@@ -39,8 +39,10 @@ def _query(session: Context, statement: Statement, parameters: tuple[object, ...
     if statement.casts and parameters:
         text, user_text = with_casts(text, statement.casts), None
     # In process the rows are wanted as Arrow.
-    learn = partial(few_rows.learn, statement, text, user_text) if session.wire else None
-    return query_result(session, text, parameters, user_text, learn)
+    learn = None
+    if session.wire and not statement.arrow:
+        learn = partial(few_rows.learn, statement, text, user_text)
+    return query_result(session, text, parameters, user_text, learn, arrow=statement.arrow)
 
 
 def tables_named(session: Context, text: str) -> Iterator[Key]:

@@ -352,6 +352,8 @@ class Result:
         self.copy_in: CopyIn | None = None
         # How its rows are sent where they are those of a COPY ... TO STDOUT.
         self.copy_out: CopyOut | None = None
+        # Arrow's schema of its rows, where DuckDB gives them as Arrow.
+        self.arrow_schema: pa.Schema | None = None
         # The columns' formats that the statement itself asks for, as in Bind: FETCH of a BINARY cursor.
         self.formats: Sequence[int] = ()
         self._guard: Guard | None = None

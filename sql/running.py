@@ -11,7 +11,7 @@ import pyarrow as pa
 from ..engine.capture.binding import Bound, bind, type_text
 from ..engine.duckdb_errors import FILES_HINT, translated
 from ..engine.errors import DucktailError, InsufficientPrivilege, UndefinedTable
-from ..engine.values import datarow
+from ..engine.values import arrow_form, datarow
 from ..engine.values.arrow_results import arrow_table
 from ..engine.waiting import Waiting
 from .context import Context
@@ -162,6 +162,8 @@ def query_result(
     parameters: Sequence[object],
     user_text: str | None,
     learn: Callable[[Result, pa.Schema], None] | None = None,
+    *,
+    arrow: bool = False,
 ) -> Result:
     """Run a query on the session's cursor; its rows come as the client takes them.
 
@@ -169,6 +171,7 @@ def query_result(
         text: what DuckDB runs.
         user_text: the same text where it is the user's own, for the places of errors.
         learn: told of the result, and of Arrow's schema of its rows.
+        arrow: the rows go out as Arrow has them.
 
     Raises:
         DucktailError: DuckDB's error.
@@ -179,10 +182,13 @@ def query_result(
         if relation is None:
             return Result.command("SELECT 0")
         columns = result_columns(relation.columns, relation.types)
-        if session.wire and (wrapped := datarow.wrapped(text, [c.type for c in columns])):
-            relation = session.cursor.sql(wrapped, params=values)
+        if session.wire:
+            wrap = arrow_form.wrapped if arrow else datarow.wrapped
+            if wrapped := wrap(text, [column.type for column in columns]):
+                relation = session.cursor.sql(wrapped, params=values)
         reader = relation.to_arrow_reader(BATCH_ROWS)
     result = Result(columns, ArrowSource(_batches(reader), user_text), select_tag)
+    result.arrow_schema = reader.schema
     if learn is not None:
         learn(result, reader.schema)
     return result

@@ -151,8 +151,10 @@ def _open(
     )
 
 
-def _may_be_plain(session: Context, found: Shape) -> bool:
+def _may_be_plain(session: Context, statement: Statement, found: Shape) -> bool:
     """Whether ready rows answer a query, unless its WHERE leaves something for DuckDB to judge."""
+    if statement.arrow:
+        return False
     # In process typed rows come as Arrow: there is no text to read again.
     return found.plain is not None and (found.scan.envelope == "json" or session.wire)
 
@@ -180,7 +182,7 @@ def run_query(session: Context, statement: Statement, parameters: Values) -> Wai
             hint="Write the statements one after the other, in one transaction.",
         )
     shapes = bound_shapes(session, statement, query, parameters)
-    if len(shapes) == 1 and _may_be_plain(session, shapes[0]):
+    if len(shapes) == 1 and _may_be_plain(session, statement, shapes[0]):
         stream = stream_of(session, shapes[0])
         narrowed = pruning(shapes[0].facts, stream.partitions, parameters)
         if narrowed is not None:
@@ -195,7 +197,7 @@ def run_query(session: Context, statement: Statement, parameters: Values) -> Wai
     reading.casts = statement.casts
     try:
         reading.read_units(session)
-        result = query_result(session, reading.text, reading.values, None)
+        result = query_result(session, reading.text, reading.values, None, arrow=statement.arrow)
     except (DucktailError, duckdb.Error) as error:
         reading.failed(session)
         told = reading.told(error, query)
@@ -229,6 +231,8 @@ def run_query(session: Context, statement: Statement, parameters: Values) -> Wai
         on_fail=lambda: reading.failed(session),
         on_suspend=None if rowwise is None else rowwise.tracker.stopped,
     )
+    schema = result.arrow_schema
+    made.arrow_schema = schema if schema is None or hidden is None else schema.remove(hidden)
     return made
 
 

@@ -61,11 +61,19 @@ class Statement:
         self._inline = inline
         self.published = published
         self.plans: dict[str, object] = {}  # what a runner keeps between executions
+        # Whether its rows go out as Arrow has them (engine/values/arrow_form.py), not as PostgreSQL does.
+        self.arrow = False
         self._description: Description | None = None
 
     def declared(self, types: tuple[str, ...]) -> Statement:
         """The same statement with parameter types that were declared."""
         return Statement(self.classified, self.node, types, self._describe, self._inline, self.published)
+
+    def as_arrow(self) -> Statement:
+        """The same query, whose rows go out as an Arrow stream."""
+        made = self.declared(self.parameter_types_given)
+        made.arrow = True
+        return made
 
     def publishing(self) -> Statement:
         """The same INSERT into a topic, answered as the PUBLISH that it is of."""

@@ -3,6 +3,7 @@
     text:   fields parted by a delimiter, special characters behind backslashes, NULL as \\N
     csv:    fields parted by commas, quoted where they must be
     binary: a DataRow under another type byte, behind a header of the file and before a trailer
+    arrow:  ours: an Arrow IPC stream (arrow_form.py), cut into messages anywhere
 
 Texts are those of a DataRow (engine/values/text_columns.py). A column is looked through for special
 characters as one run of bytes, and only where it has any is each value looked at.
@@ -20,7 +21,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from . import datarow
+from . import arrow_form, datarow
 from .cells import Cell, Cells, Joined, bounds, constant, join, only, sizes_of
 from .duckdb_types import DuckType, read_type
 from .text_cells import CHARACTERS, text_cells
@@ -30,6 +31,8 @@ COPY_DATA = b"d"
 # The signature, no flags, no extension.
 BINARY_HEADER = b"PGCOPY\n\xff\r\n\0" + bytes(8)
 BINARY_TRAILER = b"\xff\xff"
+# Bytes of a message where the format does not say what one is.
+PIECE_BYTES_MAX = 4 * 1024 * 1024
 _HEAD = struct.Struct("!ci")
 # What the text format writes as a letter behind a backslash; other control characters stand as they are.
 _LETTERS = {"\b": "b", "\f": "f", "\n": "n", "\r": "r", "\t": "t", "\v": "v"}
@@ -41,7 +44,7 @@ class CopyForm:
     """How the rows of a COPY are written.
 
     Args:
-        format: `text`, `csv` or `binary`; of the rest `binary` wants nothing.
+        format: `text`, `csv`, `binary` or `arrow`; of the rest the last two want nothing.
         delimiter, quote, escape: one ASCII character each; the last two are csv's.
         null: what stands for NULL.
         force_quote: columns whose values are quoted whatever they hold, by place.
@@ -66,10 +69,26 @@ class CopyForm:
         """Whether it is the binary format."""
         return self.format == "binary"
 
+    @property
+    def arrow(self) -> bool:
+        """Whether it is an Arrow IPC stream."""
+        return self.format == "arrow"
+
 
 def message(body: bytes) -> bytes:
     """One CopyData message."""
     return _HEAD.pack(COPY_DATA, len(body) + 4) + body
+
+
+def messages(stream: bytes | memoryview) -> bytes:
+    """A run of bytes as CopyData messages of a size that a client takes in one piece."""
+    view = memoryview(stream)
+    return b"".join(
+        part
+        for start in range(0, len(view), PIECE_BYTES_MAX)
+        for piece in [view[start : start + PIECE_BYTES_MAX]]
+        for part in (_HEAD.pack(COPY_DATA, len(piece) + 4), piece)
+    )
 
 
 def header_line(names: Sequence[str], form: CopyForm) -> bytes:
@@ -89,6 +108,8 @@ def encode(
     Raises:
         ProgramLimitExceeded: a row of 1 GiB or more (54000).
     """
+    if form.arrow:
+        return messages(arrow_form.rows_bytes(batch))
     if form.binary:
         return datarow.encode(batch, types, (datarow.BINARY,), timezone, kind=COPY_DATA)
     read = [read_type(type_) for type_ in types]

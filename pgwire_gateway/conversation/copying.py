@@ -9,7 +9,8 @@ passed over. Source: PostgreSQL documentation, "COPY Operations".
 from __future__ import annotations
 
 from ...engine.errors import ProtocolViolation, QueryCanceled
-from ...engine.values.copy_rows import BINARY_HEADER, BINARY_TRAILER, header_line, message
+from ...engine.values.arrow_form import END, schema_bytes
+from ...engine.values.copy_rows import BINARY_HEADER, BINARY_TRAILER, header_line, message, messages
 from ..codec.backend import CopyDone as AllSent
 from ..codec.backend import CopyInResponse, CopyOutResponse
 from ..codec.frontend import CopyData, CopyDone, CopyFail, Flush, Sync, Undecodable
@@ -50,14 +51,16 @@ def take_rows(channel: Channel, session: Session, copy: CopyIn) -> Steps[Result]
 
 
 def send_rows(channel: Channel, result: Result, copy: CopyOut, timezone: str) -> Steps[None]:
-    """Send the rows of a COPY ... TO STDOUT, one message each, up to CopyDone.
+    """Send the rows of a COPY ... TO STDOUT, one message each (in Arrow as it comes), up to CopyDone.
 
     Raises:
         DucktailError: the query failed under way, or was cancelled; what was sent does not count.
     """
     columns = result.columns or ()
     types = [column.type for column in columns]
-    channel.send(CopyOutResponse(len(columns), copy.form.binary))
+    channel.send(CopyOutResponse(len(columns), copy.form.binary or copy.form.arrow))
+    if copy.form.arrow:
+        channel.send_bytes(messages(schema_bytes(result.arrow_schema, [column.name for column in columns])))
     if copy.header:
         channel.send_bytes(header_line([column.name for column in columns], copy.form))
     # PostgreSQL sends the header of a binary file together with what comes first.
@@ -75,6 +78,8 @@ def send_rows(channel: Channel, result: Result, copy: CopyOut, timezone: str) ->
         yield from channel.relieve(at_once=result.row_count == FIRST_ROWS)
     if copy.form.binary:
         channel.send_bytes(message(head + BINARY_TRAILER))
+    if copy.form.arrow:
+        channel.send_bytes(message(END))
     channel.send(AllSent())
 
 

@@ -116,6 +116,10 @@ class Result(Protocol):
         """How its rows are sent where they are those of a COPY ... TO STDOUT."""
 
     @property
+    def arrow_schema(self) -> Any:
+        """Arrow's schema of its rows, where they come as Arrow."""
+
+    @property
     def formats(self) -> Sequence[int]:
         """The columns' formats that the statement itself asks for, as in Bind."""
 

@@ -233,6 +233,7 @@ class Command:
     columns: None = None
     copy_in: None = None
     copy_out: None = None
+    arrow_schema: None = None
     formats: tuple[int, ...] = ()
     row_count: int = 0
     inline: bool = True

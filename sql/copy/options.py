@@ -16,8 +16,10 @@ from ...engine.values.copy_rows import CopyForm
 from ..text.classified import Classified, Reader
 from ..text.tokens import STRING
 
-TEXT, CSV, BINARY = "text", "csv", "binary"
-FORMATS = (TEXT, CSV, BINARY)
+TEXT, CSV, BINARY, ARROW = "text", "csv", "binary", "arrow"
+FORMATS = (TEXT, CSV, BINARY, ARROW)
+# What has no delimiter, no text of NULL and no header.
+NOT_TEXT = (BINARY, ARROW)
 TRUE = frozenset({"true", "on", "1"})
 FALSE = frozenset({"false", "off", "0"})
 UTF8 = frozenset({"utf8", "utf-8", "unicode"})
@@ -176,7 +178,7 @@ def _format(reader: Reader) -> object:
     name = reader.value().lower()
     if name not in FORMATS:
         raise InvalidParameterValue(
-            f'COPY format "{name}" not recognized', hint="text, csv and binary are known."
+            f'COPY format "{name}" not recognized', hint="text, csv, binary and arrow are known."
         )
     return name
 
@@ -225,13 +227,17 @@ def _refuse_misplaced(given: Mapping[str, object], form: object, *, reads: bool)
     """Refuse options of another format or direction.
 
     Raises:
-        SyntaxError_: 42601, of text and csv in binary. NotSupported: 0A000, all others.
+        SyntaxError_: 42601, of text and csv in binary or arrow. NotSupported: 0A000, all others.
     """
     for name in _NOT_BINARY:
-        if name in given and form == BINARY:
-            raise SyntaxError_(f"cannot specify {name} in BINARY mode")
-    if form == BINARY and given.get("HEADER", False) is not False:
-        raise NotSupported("cannot specify HEADER in BINARY mode")
+        if name in given and form in NOT_TEXT:
+            raise SyntaxError_(f"cannot specify {name} in {str(form).upper()} mode")
+    if form in NOT_TEXT and given.get("HEADER", False) is not False:
+        raise NotSupported(f"cannot specify HEADER in {str(form).upper()} mode")
+    if reads and form == ARROW:
+        raise NotSupported(
+            "COPY FROM STDIN does not take FORMAT arrow", hint="Send the rows as text, csv or binary."
+        )
     for name in _ONLY_CSV:
         if name in given and form != CSV:
             raise NotSupported(f"COPY {name} requires CSV mode")

@@ -14,7 +14,7 @@ from ..context import Context, Runner
 from ..results import CopyOut, Result
 from ..statement import Statement
 from ..text.classified import CopyFacts, Kind
-from .options import read_options
+from .options import ARROW, read_options
 from .stdin import columns_of, target_text
 
 ANSWERING = (Kind.READ, Kind.DML)
@@ -36,6 +36,8 @@ def begin(session: Context, statement: Statement, runners: dict[Kind, Runner]) -
     options = read_options(statement.classified)
     try:
         inner = yield from session.parse(_source(session, facts))
+        if options.format == ARROW:
+            inner = _as_arrow(inner)
         result = yield from _run(session, inner, runners)
     except DucktailError as error:
         if error.position is not None:
@@ -50,6 +52,17 @@ def begin(session: Context, statement: Statement, runners: dict[Kind, Runner]) -
         result.fail()
         raise
     return result
+
+
+def _as_arrow(inner: Statement) -> Statement:
+    """The query, to be answered in Arrow.
+
+    Raises:
+        NotSupported: 0A000, it writes: its rows come in the form that the wire wants.
+    """
+    if inner.classified.kind is not Kind.READ or inner.classified.cte_writes:
+        raise NotSupported("COPY of what writes cannot be in FORMAT arrow", hint="Take csv or binary.")
+    return inner.as_arrow()
 
 
 def _source(session: Context, facts: CopyFacts) -> str:
