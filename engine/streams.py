@@ -265,6 +265,11 @@ class Catalog:
         """The stream with this number, if it still is."""
         return next((s for s in self.streams.values() if s.stream_id == stream_id), None)
 
+    def present(self, stream: Stream) -> Stream | None:
+        """A stream as it is now, by whatever name; None where it is no more."""
+        found = self.streams.get(stream.key)
+        return found if found and found.stream_id == stream.stream_id else self.stream_by_id(stream.stream_id)
+
     def stream_of_view(self, key: tuple[str, ...]) -> Stream | None:
         """The stream that has a view of this name, if one has."""
         found = self.streams.get(key)

@@ -29,7 +29,7 @@ def changes_of(session: Context, scan: st.Scan) -> ChangesQuery | None:
     """
     if scan.envelope == "json":
         return None
-    stream = session.names.stream(scan.stream.parts, scan.stream.position, scan.kind)
+    stream = session.names.scanned(scan.stream.parts, scan.stream.position, scan.kind)
     if stream.topic:
         raise NotSupported(
             f'topic "{stream.name}" has no ENVELOPE CHANGES',

@@ -6,7 +6,7 @@ session can import the runners.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Protocol
@@ -36,10 +36,12 @@ class Waited:
 
     Args:
         through_lsn: up to where everything was readable when it ended.
+        streams: by their names when it began, the numbers of the streams whose events it has waited for.
         left: group ids and members that LEAVE CONSUMER GROUP took out meanwhile: they do not join again.
     """
 
     through_lsn: int
+    streams: Mapping[tuple[str, ...], int]
     left: frozenset[tuple[int, str]] = frozenset()
 
 

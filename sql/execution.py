@@ -361,12 +361,13 @@ def _waiting(runner: Runner) -> Runner:
         if not statement.waits:
             return (yield from runner(session, statement, parameters))
         session.waited = yield from polling.wait(session, statement, parameters)
+        session.names.waited = {} if session.waited is None else session.waited.streams
         try:
             # Meanwhile somebody may have taken its right away.
             permission.check(session, statement, parameters)
             return (yield from runner(session, statement, parameters))
         finally:
-            session.waited = None
+            session.waited, session.names.waited = None, {}
 
     return run
 

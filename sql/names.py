@@ -8,7 +8,7 @@ catalog; only where several schemas could have the name is DuckDB's catalog aske
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import duckdb
 
@@ -39,6 +39,9 @@ class Names:
         self.temporary: set[str] = set()  # names of temporary tables made in this session
         # Only the session's own cursor sees its temporary tables: the session tells.
         self.is_temporary: Callable[[str], bool] = lambda name: name in self.temporary
+        # By their names, the streams (their numbers) whose events the present statement has waited for: they
+        # are the same ones when it reads, whatever they are called by then.
+        self.waited: Mapping[tuple[str, ...], int] = {}
         # What the session may know of; the rest is not there.
         self.sees: Callable[[Key], bool] = lambda key: True
 
@@ -207,6 +210,16 @@ class Names:
         raise UndefinedObject(
             f'{kind} "{shown}" does not exist', hint=f"SHOW {kind.upper()}S lists them.", position=place
         )
+
+    def scanned(self, parts: tuple[str, ...], position: int, kind: str) -> Stream:
+        """The stream that a scan names; one that it has waited for by the name that it had then.
+
+        Raises:
+            UndefinedObject: 42704, there is none. WrongObjectType: 42809, it is a table.
+        """
+        stream_id = self.waited.get(parts)
+        stream = None if stream_id is None else self._database.catalog.stream_by_id(stream_id)
+        return stream if stream is not None and self.sees(stream.key) else self.stream(parts, position, kind)
 
     def _there_is(self, parts: tuple[str, ...]) -> bool:
         key = self.table_key(parts)

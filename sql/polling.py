@@ -112,6 +112,7 @@ def wait(session: Context, statement: Statement, parameters: Values) -> Waiting[
     left = [waiter.poll for waiter in waiters if waiter.poll.left]
     return Waited(
         database.publisher.published_lsn,
+        {waiter.shape.scan.stream.parts: waiter.stream.stream_id for waiter in waiters},
         frozenset((p.group_id, p.member) for p in left if p.group_id is not None and p.member is not None),
     )
 
@@ -208,6 +209,8 @@ def _look(session: Context, waiter: Waiter, parameters: Values) -> Waiting[float
     if waiter.poll.ended is not None:
         raise waiter.poll.ended
     database, scan, member = session.database, waiter.shape.scan, waiter.poll.member
+    # It may have got another name, or other options, since.
+    waiter.poll.stream = database.catalog.present(waiter.stream) or waiter.stream
     narrowed = within_times(session, waiter.shape.facts, waiter.pruned, parameters)
     group = group_of(session, waiter.stream, scan, parameters)
     partitions = partitions_of(waiter.stream, scan, parameters, narrowed)

@@ -77,7 +77,7 @@ def explainable(session: Context, query: Query) -> str:
     """The text for EXPLAIN: each scan the stream's view, which reads the log as a cold scan does."""
     pieces = []
     for scan in query.scans:
-        stream = session.names.stream(scan.stream.parts, scan.stream.position, scan.kind)
+        stream = session.names.scanned(scan.stream.parts, scan.stream.position, scan.kind)
         if isinstance(scan.group, str):
             session.access.group(stream, scan.group, session.block.transaction)
         view = stream.name if changes_of(session, scan) is None else view_name(stream)
@@ -134,7 +134,7 @@ def bound_shapes(
 def stream_of(session: Context, found: Shape) -> Stream:
     """The stream that a shape's scan names."""
     scan = found.scan
-    return session.names.stream(scan.stream.parts, scan.stream.position, scan.kind)
+    return session.names.scanned(scan.stream.parts, scan.stream.position, scan.kind)
 
 
 def _open(

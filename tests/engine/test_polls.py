@@ -329,6 +329,40 @@ def test_members_that_wait(database: Database, clients: Callable[[], Client], wr
     assert len({p for (p,) in held.answer()}) == 2
 
 
+def test_a_stream_that_gets_another_name(
+    database: Database, clients: Callable[[], Client], writer: Client
+) -> None:
+    """Who waits goes on with the stream that it waits for, though another one has its name by then."""
+    reads = [
+        "SELECT lsn, op FROM STREAM sa {}",
+        "SELECT lsn, 'insert' FROM STREAM sa CONSUMER GROUP g MEMBER 'm' {} WHERE op LIKE 'i%'",
+        "SELECT _lsn, _change_type FROM STREAM sa ENVELOPE CHANGES {}",
+    ]
+    held = [clients().held(text.format(LONG)) for text in reads]
+    twice = clients().held(f"SELECT count(*) FROM STREAM sa {LONG} FOR 2")
+    writer.rows("ALTER STREAM sa RENAME TO sz")
+    writer.rows("ALTER STREAM sb RENAME TO sa")
+    writer.rows("INSERT INTO b VALUES (1)")
+    published(database)
+    for one in (*held, twice):
+        one.pass_time(0.01)
+        assert one.wait is not None
+    writer.rows("INSERT INTO a VALUES (1)")
+    assert [one.answer() for one in held] == [[(2, "insert")]] * 3
+    writer.rows("COMMIT OFFSETS ON sz CONSUMER GROUP g MEMBER 'm'")
+    assert writer.rows("SELECT committed_lsn FROM ducktail.offsets WHERE member IS NOT NULL LIMIT 1")
+    writer.rows("ALTER STREAM sz RENAME TO sy")
+    writer.rows("INSERT INTO a VALUES (2)")
+    assert twice.answer() == [(2,)]
+    # The next statement wants the new name, and finds what has the old one.
+    assert clients().rows("SELECT lsn FROM STREAM sa WAIT '1 ms'") == [(1,)]
+    of_dropped = clients().held(f"SELECT lsn FROM STREAM sy AFTER 3 {LONG}")
+    writer.rows("ALTER STREAM sy RENAME TO sx")
+    writer.rows("DROP STREAM sx CASCADE")
+    with pytest.raises(UndefinedObject, match='stream "sx" does not exist'):
+        of_dropped.answer()
+
+
 def test_a_member_that_leaves_while_it_waits(
     database: Database, clients: Callable[[], Client], writer: Client
 ) -> None:
