@@ -15,7 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from . import __version__, maintenance
-from .allocation import keep_freed_memory, leave_pandas_out
+from .allocation import collect_seldom, keep_freed_memory, leave_pandas_out
 from .configuration import LOG_LEVEL, Configuration, add_flag, add_flags, configure, setting_of
 from .engine.database import Database
 from .engine.errors import DucktailError, InvalidParameterValue
@@ -76,6 +76,7 @@ def _run_server(chosen: argparse.Namespace) -> int:
         raise
     try:
         keep_freed_memory()
+        collect_seldom()
         database.shown_settings = configuration.shown(settings)
         asyncio.run(_serve(Server(database, listener, tls, insecure=insecure, watched=watched)))
     finally:

@@ -221,7 +221,7 @@ class StreamBuffer:
     @property
     def end_lsn(self) -> int:
         """LSN of the stream's last readable event, 0 before the first."""
-        return max(partition.last_lsn for partition in self.partitions)
+        return max([partition.last_lsn for partition in self.partitions])
 
     def append(self, additions: Mapping[int, Addition], commit_us: int, size: int) -> None:
         """Add the events of whole transactions at once.

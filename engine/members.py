@@ -47,6 +47,9 @@ FORGOTTEN_MAX = 1024
 
 STABLE, REVOKING, WAITING = "stable", "revoking", "waiting"
 
+# Whose partitions have changed, mostly.
+NOBODY: Set[tuple[int, str]] = frozenset()
+
 
 @dataclass(slots=True)
 class _Shared:
@@ -406,7 +409,7 @@ class Members:
     @contextmanager
     def _touched(self, group: Group, partitions: int) -> Iterator[_Shared]:
         """A group, made if it was not there, without those whose time is out."""
-        changed: set[tuple[int, str]] = set()
+        changed: Set[tuple[int, str]] = NOBODY
         try:
             with self._mutex:
                 shared = self._groups.get(group.group_id)
@@ -467,6 +470,8 @@ class Members:
 
     def _expire(self, shared: _Shared) -> None:
         """Take out those that have not been heard from for too long."""
+        if not shared.members:
+            return
         now_s = self._clock.monotonic_s()
         self._remove(shared, {n for n, member in shared.members.items() if shared.ends_s(member) <= now_s})
 
@@ -489,6 +494,8 @@ class Members:
 
     def _settle(self, shared: _Shared) -> None:
         """Hand over what nobody holds. All that is handed over at once is so under one epoch."""
+        if not shared.moving:
+            return
         epoch = shared.epoch + 1
         for partition, name in list(shared.moving.items()):
             owner = shared.owners[partition]
@@ -507,11 +514,13 @@ class Members:
             shared.members[name].epoch = epoch
             self._changed.append((shared.group.group_id, name))
 
-    def _take_changed(self) -> set[tuple[int, str]]:
-        changed, self._changed = set(self._changed), []
+    def _take_changed(self) -> Set[tuple[int, str]]:
+        if not self._changed:
+            return NOBODY
+        changed, self._changed = frozenset(self._changed), []
         return changed
 
-    def _tell(self, changed: set[tuple[int, str]]) -> None:
+    def _tell(self, changed: Set[tuple[int, str]]) -> None:
         """Outside the mutex: who waits may come back at once."""
         for group_id, name in changed:
             self.on_change(group_id, name)

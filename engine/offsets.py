@@ -33,6 +33,8 @@ logger = logging.getLogger(__name__)
 
 # Requests that wait for the committer; a session has at most one, so sessions bound it as well.
 REQUESTS_MAX = 100_000
+# How long the first of a batch waits for the others, at the most: as long as it takes to write one.
+GATHER_S = 0.001
 # Overtaken rows in offset_log before they are folded away: some 10 MB.
 FOLD_ROWS = 100_000
 # The group under which a drop leaves a row: the numbers of offset commits must not go back when the
@@ -149,6 +151,8 @@ class Offsets:
         self._holders: dict[int, int] = {}  # group id -> session id, or COMMITTER
         self._waiters: dict[int, deque[tuple[int, Future[None]]]] = {}
         self._closing = False
+        self._together = 1  # requests of the last batch
+        self._wanted = 1  # with how many the committer goes on
         self._rows = 0
         self._kept = 0
         self._seq = 0
@@ -249,19 +253,22 @@ class Offsets:
                 self._answer(request, AdminShutdown("the database is being closed"))
                 return
             self._queue.append(request)
-            self._condition.notify_all()
+            if len(self._queue) >= self._wanted:
+                self._condition.notify_all()
 
     def _run(self) -> None:
         while True:
             with self._condition:
                 while not (self._closing or any(map(self._free, self._queue)) or self._many_rows()):
                     self._condition.wait()
+                self._gather()
                 closing = self._closing
             with self._writing:
                 with self._condition:
                     batch = [request for request in self._queue if self._free(request)]
                     self._queue = deque(r for r in self._queue if not self._free(r))
                     self._hold(batch)
+                    self._together = len(batch)
                 if batch:
                     self._write(batch)
             if self._many_rows():
@@ -274,6 +281,16 @@ class Offsets:
                 break
         for request in self._queue:
             self._answer(request, AdminShutdown("the database is being closed"))
+
+    def _gather(self) -> None:
+        """Wait a little for those who have committed together: they tend to come again together.
+
+        A batch costs the same whatever its size, so that those who come while the first of them is being
+        written would pay twice.
+        """
+        self._wanted = self._together
+        self._condition.wait_for(lambda: self._closing or len(self._queue) >= self._wanted, GATHER_S)
+        self._wanted = 1
 
     def _free(self, request: Request) -> bool:
         return request.group_id not in self._holders

@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 
 from .capture.capture import CapturedTable
 from .errors import UndefinedObject
@@ -24,12 +25,15 @@ DEFAULT_RETENTION_US = 7 * 86_400_000_000
 DEFAULT_SESSION_TIMEOUT_MS = 30_000
 
 OPERATIONS = ("insert", "update", "delete")
+# Names whose keys are kept: each statement looks for the same few.
+NAMES_KEPT = 4096
 # What a topic's events are, and nothing else is.
 PUBLISHED = frozenset({"publish"})
 # Behind a stream's name: its view over ENVELOPE CHANGES.
 CHANGES_SUFFIX = "_changes"
 
 
+@lru_cache(maxsize=NAMES_KEPT)
 def fold(*parts: str) -> tuple[str, ...]:
     """The key under which a name is found: names keep their case and ignore it."""
     return tuple(part.lower() for part in parts)

@@ -6,7 +6,7 @@ The table of the front end: a kind that is not in it cannot run. Source: docs/de
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 
 from ..engine.errors import DucktailError, NotSupported, SyntaxError_, UndefinedParameter
@@ -90,14 +90,20 @@ def prepare(session: Context, text: str, oids: tuple[int, ...]) -> Statement:
     )
 
 
-@contextmanager
-def told_at(published: Published | None) -> Iterator[None]:
+def told_at(published: Published | None) -> AbstractContextManager[None]:
     """Within, errors are told with their place in a PUBLISH, and not in the INSERT that it is run as."""
+    return AS_IT_IS if published is None else _told_at(published)
+
+
+AS_IT_IS = nullcontext()
+
+
+@contextmanager
+def _told_at(published: Published) -> Iterator[None]:
     try:
         yield
     except DucktailError as error:
-        if published is not None:
-            error.position = published.users(error.position)
+        error.position = published.users(error.position)
         raise
 
 

@@ -88,6 +88,8 @@ class Names:
 
     def _without_catalog(self, parts: tuple[str, ...]) -> tuple[str, ...]:
         """The name without the database's own name in front."""
+        if len(parts) == 1:
+            return parts
         catalogs = {self._database.catalog_name.lower()}
         if len(parts) == 3:
             if parts[0].lower() == TEMPORARY:

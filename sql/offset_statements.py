@@ -79,7 +79,9 @@ def _commit(
                 "the offsets are committed when the transaction is", hint="COMMIT makes them durable."
             )
             return
-        check_commit(session.database, stream, group, dict(commit.lsns))
+        if lsns is None:
+            check_lsns(session.database, stream, commit.lsns)
+        # Whether it goes back is told by who writes it, under the group's lock.
         read_after = seeks if lsns is None else None
         if covered:
             yield from _commit_covering(session, stream, group, commit, read_after, covered)
@@ -183,9 +185,11 @@ def _begin(
 
 def _submit(session: Context, group: Group, commit: Commit, seeks: int | None) -> Waiting[None]:
     """Have offsets written; whatever becomes of this session, their partitions stay until they are."""
-    members, done = session.database.members, Future[None]()
+    members = session.database.members
+    done: Future[None] = Future()
     pin = members.pin(group.group_id, commit.claims)
-    done.add_done_callback(lambda _: members.unpin(pin, None if done.exception() else commit.lsns))
+    # It is handed to its own callback: one that knew it would be garbage that has to be looked for.
+    done.add_done_callback(lambda it: members.unpin(pin, None if it.exception() else commit.lsns))
     request = Request(group.group_id, group.name, commit.lsns, session.user, done, seeks)
     offsets = session.database.offsets
     if session.wire:

@@ -259,6 +259,8 @@ def _report(report: Report) -> list[bytes]:
     return [code.encode() + _text(value) for code, value in fields if value is not None] + [b"\0"]
 
 
+_READY = {status: _message(b"Z", status.encode()) for status in "ITE"}
+
 _ENCODERS: dict[type, Callable[[Any], bytes]] = {
     AuthenticationSasl: lambda m: _message(b"R", _INT32.pack(10), *map(_text, m.mechanisms), b"\0"),
     AuthenticationSaslContinue: lambda m: _message(b"R", _INT32.pack(11), m.data),
@@ -266,7 +268,7 @@ _ENCODERS: dict[type, Callable[[Any], bytes]] = {
     NegotiateProtocolVersion: _negotiate,
     ParameterStatus: lambda m: _message(b"S", _text(m.name), _text(m.value)),
     BackendKeyData: lambda m: _message(b"K", _INT32.pack(m.pid), m.secret),
-    ReadyForQuery: lambda m: _message(b"Z", m.status.encode()),
+    ReadyForQuery: lambda m: _READY[m.status],
     RowDescription: _row_description,
     ParameterDescription: _parameter_description,
     CopyInResponse: lambda m: _copy_begins(b"G", m),

@@ -61,6 +61,8 @@ class Body:
     def counts(self) -> tuple[int, ...]:
         """An Int16 n and n Int16."""
         count = self.count()
+        if count == 1:
+            return (self.count(),)
         return struct.unpack(f"!{count}H", self.take(2 * count)) if count else ()
 
     def oids(self) -> tuple[int, ...]:

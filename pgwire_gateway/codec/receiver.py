@@ -105,23 +105,24 @@ class Receiver:
         return message, at + length
 
     def _typed(self, at: int) -> tuple[Message, int] | None:
-        have = len(self._buffer) - at
+        buffer = self._buffer
+        have = len(buffer) - at
         if have < 1:
             return None
-        known = FORMATS.get(self._buffer[at])
+        known = FORMATS.get(buffer[at])
         if known is None:
-            return self._die(ProtocolViolation(f"invalid frontend message type {self._buffer[at]}"))
+            return self._die(ProtocolViolation(f"invalid frontend message type {buffer[at]}"))
         if have < 5:
             return None
-        _, length = _HEAD.unpack_from(self._buffer, at)
+        _, length = _HEAD.unpack_from(buffer, at)
         if not 4 <= length <= self._bytes_max(known):
             return self._die(ProtocolViolation(f"invalid message length {length}"))
         if have < 1 + length:
             return None
         end = at + 1 + length
-        data = bytes(self._buffer[at + 5 : end])
+        data = bytes(buffer[at + 5 : end])
         try:
-            if known.kind in REPEATED and len(data) <= REPEATED_BYTES_MAX:
+            if length <= REPEATED_BYTES_MAX and known.kind in REPEATED:
                 message = _repeated(known, data)
             else:
                 message = _decoded(known, data)

@@ -18,6 +18,8 @@ from .steps import Need, Steps
 # Output that is collected before the client must take it: large enough that a system call costs
 # nothing against filling it, small enough that a hundred sessions do not count.
 OUTPUT_BYTES_MAX = 256 * 1024
+# The beginning of an answer that is not held back for its end: what PostgreSQL's own buffer holds.
+PRESSING_BYTES = 8 * 1024
 # Requests that may wait while one is answered: a pipeline's worth, so that a client that sends
 # without end is slowed down by TCP instead of filling our memory.
 INPUT_BYTES_MAX = 1024 * 1024
@@ -108,6 +110,11 @@ class Channel:
     def over(self) -> bool:
         """Whether the session must end."""
         return self._lost or self._ending is not None
+
+    @property
+    def pressing(self) -> bool:
+        """Whether what is to be written must not wait until more has come: see PRESSING_BYTES."""
+        return self.due or self._output_bytes > PRESSING_BYTES
 
     def take_output(self) -> list[bytes | memoryview]:
         """What is to be written, in order; it is the caller's now. Small messages come as one piece."""

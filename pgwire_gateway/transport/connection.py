@@ -24,6 +24,7 @@ from ..conversation import Conversation, Need, Step
 from ..conversation.channel import Channel
 from ..conversation.steps import Steps
 from .tls import HANDSHAKE_BYTE, Credentials, TlsBroken, TlsClosed, TlsLayer
+from .wakes import Wakes
 
 # The last words to a client that does not read are given up after this.
 CLOSE_TIMEOUT_S = 5.0
@@ -54,6 +55,7 @@ class Connection(asyncio.BufferedProtocol):
         inbox: where the loop puts bytes as they come; one for all its connections, for each takes
             what is its own at once.
         workers: threads that may block.
+        wakes: tells the loop what other threads have done; one for all its connections.
         conversation: the machine.
         on_over: called once, on the loop, when conversation and session have ended.
         credentials: the certificate for a client that wants TLS; None where there is none.
@@ -65,6 +67,7 @@ class Connection(asyncio.BufferedProtocol):
         loop: asyncio.AbstractEventLoop,
         inbox: memoryview,
         workers: Executor,
+        wakes: Wakes,
         conversation: Conversation,
         on_over: Callable[[Connection], None],
         credentials: Credentials | None = None,
@@ -80,6 +83,7 @@ class Connection(asyncio.BufferedProtocol):
         self._loop = loop
         self._inbox = inbox
         self._workers = workers
+        self._wakes = wakes
         self._on_over = on_over
         self._transport: asyncio.Transport | None = None
         self._task: asyncio.Task[None] | None = None
@@ -257,18 +261,22 @@ class Connection(asyncio.BufferedProtocol):
         worker = False
         while True:
             if worker:
-                step = await self._loop.run_in_executor(self._workers, _work, steps, self._channel, answer)
+                step = await self._on_worker(steps, answer)
             else:
                 step = _advance(steps, answer)
             answer = True
             if step is None:
                 return
-            self._write()
             if isinstance(step, Wait):
+                self._write_due()
                 answer = await self._wait_for(step)
-            elif step is Need.WORKER:
+                continue
+            if step is Need.WORKER:
+                self._write_due()
                 worker = True
-            elif step is Need.FLUSH:
+                continue
+            self._write()
+            if step is Need.FLUSH:
                 # Others first: a client that sends without end has requests waiting all the time.
                 await asyncio.sleep(0)
                 await self._drained()
@@ -280,6 +288,28 @@ class Connection(asyncio.BufferedProtocol):
                 worker, self._answering = False, step is Need.COPYING
                 await self._more_input()
                 self._answering = True
+
+    async def _on_worker(self, steps: Steps[None], answer: bool | None) -> Step | None:
+        """`_work`, on a worker thread."""
+        waiter: asyncio.Future[Any] = self._loop.create_future()
+
+        def work() -> None:
+            try:
+                self._wakes.settle(waiter, _work(steps, self._channel, answer))
+            except BaseException as error:
+                self._wakes.settle(waiter, None, error)
+
+        self._workers.submit(work)
+        step: Step | None = await waiter
+        return step
+
+    def _write_due(self) -> None:
+        """Send what there is, unless it is the small beginning of an answer: it goes with its end.
+
+        A client that is told of ParseComplete alone is woken for nothing.
+        """
+        if self._channel.pressing:
+            self._write()
 
     def _write(self) -> None:
         """Send what the conversation has said, or as much of it as the client takes."""
@@ -336,9 +366,7 @@ class Connection(asyncio.BufferedProtocol):
         waiter: asyncio.Future[bool] = self._loop.create_future()
 
         def come(_: Future[Any]) -> None:
-            # The loop may be closed by the time that a lock is passed on.
-            if not self._loop.is_closed():
-                self._loop.call_soon_threadsafe(_settle, waiter, True)
+            self._wakes.settle(waiter, True)
 
         timer = None
         if wait.timeout_s is not None:

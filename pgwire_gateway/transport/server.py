@@ -37,6 +37,7 @@ from .connection import INBOX_BYTES, Connection
 from .doors import check_listener, door_for, is_loopback
 from .journal import Journal
 from .tls import TlsFiles
+from .wakes import Wakes
 
 if TYPE_CHECKING:
     from .watch_port import WatchPort
@@ -128,6 +129,7 @@ class Server:
         self._watched = watched
         self._watch_port: WatchPort | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._wakes: Wakes | None = None
         self._server: asyncio.Server | None = None
         self._inbox = memoryview(bytearray(INBOX_BYTES))
         self._connections: set[Connection] = set()
@@ -164,6 +166,7 @@ class Server:
     async def start(self) -> None:
         """Begin to accept connections."""
         self._loop = asyncio.get_running_loop()
+        self._wakes = Wakes(self._loop)
         await self._loop.run_in_executor(self._workers, self.database.at_opening, catalog.install)
         self._server = await self._loop.create_server(self._connect, sock=self._listener)
         self.database.announce(" ".join(map(str, self.address)))
@@ -220,7 +223,7 @@ class Server:
         return True
 
     def _connect(self) -> Connection:
-        assert self._loop is not None, "connections come to a started server"
+        assert self._loop is not None and self._wakes is not None, "connections come to a started server"
         guest = Guest(self, secrets.token_bytes(LONG_KEY_BYTES))
         settings = self.database.settings
         conversation = Conversation(guest, guest.secret, self._limits)
@@ -228,6 +231,7 @@ class Server:
             self._loop,
             self._inbox,
             self._workers,
+            self._wakes,
             conversation,
             guest.leave,
             self.credentials,
@@ -340,6 +344,8 @@ class Guest:
         self.connection: Connection | None = None
         self.opened_s = 0.0
         self._server = server
+        # See Host: a method of the clock's own, as each message asks it.
+        self.now_s = server.database.clock.monotonic_s
         # A reload may not take away what the connection was promised.
         self.offers_tls = server.credentials is not None
 
@@ -358,10 +364,6 @@ class Guest:
         assert self.connection is not None, "who is refused is connected"
         user = None if entry is None else entry.user
         self._server.journal.client_refused(user, self.connection.peer, error)
-
-    def now_s(self) -> float:
-        """See Host."""
-        return self._server.now_s()
 
     def statement_ended(self, ended: Ended) -> None:
         """See Host."""
