@@ -236,9 +236,11 @@ MARK = "-- next --"
 
 
 @pytest.mark.psql
-def test_the_session_in_the_readme_is_what_psql_shows(server: ServerProcess) -> None:
-    text = (ROOT / "README.md").read_text()
-    [session] = [block for block in re.findall(r"^```\n(.*?)^```", text, re.M | re.S) if PROMPT in block]
+@pytest.mark.parametrize("page", ["README.md", "docs/topics.md"])
+def test_the_session_on_a_page_is_what_psql_shows(server: ServerProcess, page: str) -> None:
+    text = (ROOT / page).read_text()
+    fenced = re.findall(r"^```(\w*)\n(.*?)^```$", text, re.M | re.S)
+    [session] = [block for language, block in fenced if not language and PROMPT in block]
     shown = [chunk.partition("\n") for chunk in session.split(PROMPT)[1:]]
     script = "".join(f"{statement}\n\\echo {MARK}\n" for statement, _, _ in shown)
     ran = subprocess.run(

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from ...engine.errors import InvalidParameterValue, InvalidTextRepresentation, SyntaxError_
 from ..text.tokens import PARAMETER, QUOTED
-from .grammar import STRING, Grammar
+from .grammar import NUMBER, STRING, Grammar
 from .options import Option
 from .statements import Fragment, Name, Number, Statement, Text
 from .statements_other import (
@@ -90,6 +90,8 @@ _BEFORE_OPERANDS = frozenset(
     | {"IS", "NOT", "LIKE", "ILIKE", "AND", "OR", "COLLATE", "FROM"}
 )
 _PRODUCER = ("producer", "sequence")
+# What may end an expression, and has no bracket behind it within one.
+_ENDS = frozenset({")", "]", *_OPERANDS, NUMBER})
 
 
 def _expression(g: Grammar, what: str, other: str) -> Fragment:
@@ -110,6 +112,8 @@ def _expression(g: Grammar, what: str, other: str) -> Fragment:
                 break
         if token.depth == depth and token.kind == ",":
             break
+        if token.depth == depth and token.kind == "(" and g.peek(-1) in _ENDS:
+            break  # No expression goes on so: it is a payload in brackets, as drivers put values in.
         g.index += 1
     return Fragment(g.cut(first, g.index), g.tokens[first].start + 1)
 

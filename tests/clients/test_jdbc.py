@@ -42,6 +42,7 @@ SEEN = {
     "read only": "on 25006 off",
     "notifications": "jdbc=one jdbc=",
     "stream": " ".join(str(at) for at in range(1, 17)),
+    "topic": '3/true 3 "ada"={"n":1} "ada"=two "ada"=it\'s "ada"=☃ 0',
     "errors": "42703 42P01 42601 22P02 23502 42704",
     "timeout": "57014 5",
     "schema": "main app 1000 shop",

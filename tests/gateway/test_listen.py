@@ -77,6 +77,21 @@ def test_one_that_does_not_ask_gets_one_a_partition(con: Connection, listener: C
     assert len(heard(listener)) == 1
 
 
+def test_a_topic_tells_of_what_is_published(con: Connection, listener: Connection) -> None:
+    con.execute("DROP TOPIC IF EXISTS clicks CASCADE")
+    con.execute("CREATE TOPIC clicks WITH (partitions = 4)")
+    listener.execute("LISTEN clicks")
+    published = con.execute("PUBLISH TO clicks KEY 'ada' 'x'").fetchone()
+    assert published is not None
+    ((channel, payload),) = heard(listener)
+    assert (channel, json.loads(payload)) == ("clicks", {"partition": published[0], "lsn": published[1]})
+    con.execute("BEGIN; PUBLISH TO clicks 'nobody hears of it'; ROLLBACK")
+    con.execute("INSERT INTO clicks (payload, key) SELECT i, i FROM range(100) r(i)")
+    told = {note["partition"]: note["lsn"] for note in (json.loads(p) for _, p in heard(listener, 4))}
+    newest = con.execute("SELECT partition, max(lsn) FROM TOPIC clicks GROUP BY partition").fetchall()
+    assert told == dict(newest)
+
+
 def test_unlisten_and_what_is_not_committed(con: Connection, listener: Connection) -> None:
     listener.execute("LISTEN feed")
     listener.execute("LISTEN other")

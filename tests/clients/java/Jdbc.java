@@ -56,6 +56,7 @@ public final class Jdbc {
     show("read only", this::readOnly);
     show("notifications", this::notifications);
     show("stream", this::stream);
+    show("topic", this::topic);
     show("errors", this::errors);
     show("timeout", this::timeout);
     show("schema", this::schema);
@@ -370,6 +371,55 @@ public final class Jdbc {
         }
         commit.execute("COMMIT OFFSETS ON orders_stream CONSUMER GROUP " + group);
       }
+    }
+    return all;
+  }
+
+  private Object topic(Connection on) throws SQLException {
+    StringJoiner all = new StringJoiner(" ");
+    String topic = table + "_topic";
+    try (Statement statement = on.createStatement()) {
+      statement.execute("CREATE TOPIC " + topic + " WITH (partitions = 4)");
+      statement.execute("CREATE CONSUMER GROUP g ON " + topic);
+      try (PreparedStatement publish = on.prepareStatement("PUBLISH TO " + topic + " KEY ? ?")) {
+        publish.setString(1, "ada");
+        publish.setString(2, "{\"n\": 1}");
+        try (ResultSet place = publish.executeQuery()) {
+          place.next();
+          all.add(place.getInt("partition") + "/" + place.getBoolean("local"));
+        }
+        on.setAutoCommit(false);
+        publish.setString(2, "rolled back");
+        publish.executeQuery().close();
+        on.rollback();
+        on.setAutoCommit(true);
+      }
+      try (PreparedStatement insert =
+          on.prepareStatement("INSERT INTO " + topic + " (payload, key) VALUES (?, ?)")) {
+        for (String payload : new String[] {"two", "it's", "\u2603"}) {
+          insert.setString(1, payload);
+          insert.setString(2, "ada");
+          insert.addBatch();
+        }
+        all.add(String.valueOf(insert.executeBatch().length));
+      }
+      try (PreparedStatement read = on.prepareStatement(
+          "SELECT key, after, after ->> '$' AS payload FROM TOPIC " + topic
+              + " CONSUMER GROUP g MEMBER 'java' WAIT '10 s' LIMIT ?")) {
+        read.setInt(1, 100);
+        try (ResultSet rows = read.executeQuery()) {
+          while (rows.next()) {
+            all.add(rows.getString("key") + "=" + rows.getString("payload"));
+          }
+        }
+      }
+      statement.execute("COMMIT OFFSETS ON " + topic + " CONSUMER GROUP g MEMBER 'java'");
+      String lag = "SELECT sum(lag_events)::INTEGER FROM ducktail.offsets WHERE stream_name = '" + topic + "'";
+      try (ResultSet left = statement.executeQuery(lag)) {
+        left.next();
+        all.add(String.valueOf(left.getInt(1)));
+      }
+      statement.execute("DROP TOPIC " + topic + " CASCADE");
     }
     return all;
   }
