@@ -253,8 +253,10 @@ class Connection(asyncio.BufferedProtocol):
                 except Exception:
                     log.exception("a connection has failed")
         finally:
-            self._close()
-            self._on_over(self)
+            try:
+                self._close()
+            finally:
+                self._on_over(self)
 
     async def _drive(self, steps: Steps[None]) -> None:
         answer: bool | None = None
@@ -404,7 +406,12 @@ class Connection(asyncio.BufferedProtocol):
                 self._tls.end()
                 self._transport.write(self._tls.take())
             self._lingering = True
-            self._transport.write_eof()
+            try:
+                self._transport.write_eof()
+            except OSError:
+                # The client has vanished, and the loop has not been told of it yet.
+                self._transport.abort()
+                return
             self._transport.resume_reading()
             self._loop.call_later(LINGER_S, self._transport.close)
             self._loop.call_later(CLOSE_TIMEOUT_S, self._transport.abort)

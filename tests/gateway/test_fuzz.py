@@ -353,6 +353,10 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
     path = directory / "ducktail.duckdb"
     with ServerProcess(path, ("--port", "0", *options, *certificate.options)) as made:
         yield made
+        begun = time.monotonic()
+        made.stop()
+        assert time.monotonic() - begun < GAP_S_MAX, "it has waited for connections that are gone"
+        assert not [line for line in made.lines if "ERROR" in line or "Traceback" in line]
 
 
 def attacked(server: ServerProcess, seconds: float, seed: int) -> list[Attacker]:
