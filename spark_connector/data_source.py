@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from pyspark.sql import SparkSession
-from pyspark.sql.datasource import DataSource
+from pyspark.sql.datasource import DataSource, DataSourceStreamWriter, DataSourceWriter
+from pyspark.sql.types import StructType
+
+from .options import Use, parse
 
 
 class DucktailSource(DataSource):
@@ -17,6 +20,22 @@ class DucktailSource(DataSource):
     def name(cls) -> str:
         """The word that users write in `format(...)`."""
         return "ducktail"
+
+    # What writes is imported where it is wanted: each Python worker that reads would pay for it.
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        """Of a batch job."""
+        from .sink import Writer, target
+
+        options = parse(self.options, Use.WRITE)
+        return Writer(options, target(options, schema, overwrite=overwrite))
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
+        """Of a streaming query's batch."""
+        from .sink import StreamWriter, target
+
+        options = parse(self.options, Use.WRITE_STREAM)
+        return StreamWriter(options, target(options, schema, overwrite=overwrite))
 
 
 def register(spark: SparkSession) -> None:

@@ -166,6 +166,24 @@ def starting(value: str) -> str | dict[int, int]:
         ) from None
 
 
+_NAME = re.compile(r"[^\s.\x00]+(\.[^\s.\x00]+)?")
+
+
+def thing(value: str) -> str:
+    """A name, perhaps with its schema: `orders`, `app.orders`; as it is, without quotes."""
+    if not _NAME.fullmatch(value):
+        raise ValueError("it is a name, perhaps with its schema, such as orders or app.orders")
+    return value
+
+
+def names(value: str) -> list[str]:
+    """Names with commas between."""
+    found = [name.strip() for name in value.split(",")]
+    if not all(found):
+        raise ValueError("it is names with commas between, such as version or day, version")
+    return found
+
+
 _STREAM = frozenset({Use.READ_STREAM})
 _BATCH = frozenset({Use.READ})
 
@@ -194,6 +212,30 @@ OPTIONS: tuple[Option, ...] = (
         ALL,
         seconds(3600.0),
         30.0,
+    ),
+    # What is written to.
+    Option("topic", "The topic that rows are published to.", WRITES, thing, None),
+    Option("table", "The table that rows are written to.", WRITES, thing, None),
+    Option(
+        "writeMode",
+        "What becomes of rows of a table: append, or upsert by its primary key.",
+        WRITES,
+        choice("append", "upsert"),
+        "append",
+    ),
+    Option(
+        "orderBy",
+        "Columns by which the last of several rows of one key in a batch is found; of writeMode upsert.",
+        WRITES,
+        names,
+        None,
+    ),
+    Option(
+        "stagingSchema",
+        "Schema for what tasks have sent and the driver has not published yet; made where it is not there.",
+        WRITES,
+        thing,
+        "ducktail_spark",
     ),
 )  # fmt: skip
 
