@@ -207,6 +207,7 @@ def blocks(language: str) -> list[tuple[str, str]]:
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "block"), blocks("sql"), ids=lambda value: value[:20])
 def test_sql_in_the_docs_runs(name: str, block: str) -> None:
     with ducktail.connect() as con:
@@ -236,6 +237,7 @@ MARK = "-- next --"
 
 
 @pytest.mark.psql
+@pytest.mark.slow
 @pytest.mark.parametrize("page", ["README.md", "docs/topics.md"])
 def test_the_session_on_a_page_is_what_psql_shows(server: ServerProcess, page: str) -> None:
     text = (ROOT / page).read_text()

@@ -397,6 +397,7 @@ def test_a_member_that_leaves_while_it_waits(
     assert database.polls.count == 0
 
 
+@pytest.mark.slow  # It waits for time-outs.
 def test_a_member_that_waits_lives_and_sees_others_die(
     database: Database, clients: Callable[[], Client], writer: Client
 ) -> None:
@@ -408,12 +409,13 @@ def test_a_member_that_waits_lives_and_sees_others_die(
     # Nobody else touches the group: the one who waits notices that the other has gone.
     assert alive.rows(f"{read} 'alive' {LONG}") == [(4,)]
     alive.rows("COMMIT OFFSETS ON sa CONSUMER GROUP g MEMBER 'alive'")
-    assert alive.rows(f"{read} 'alive' WAIT '2.5 s'") == [(0,)]
+    assert alive.rows(f"{read} 'alive' WAIT '1.5 s'") == [(0,)]
     epochs = "SELECT member_name, epoch FROM ducktail.members"
     before = writer.rows(epochs)
-    assert alive.rows(f"{read} 'alive' WAIT '2.5 s'") == [(0,)] and writer.rows(epochs) == before
+    assert alive.rows(f"{read} 'alive' WAIT '1.5 s'") == [(0,)] and writer.rows(epochs) == before
 
 
+@pytest.mark.slow  # It waits for time-outs.
 def test_several_scans_wait_together(
     database: Database, clients: Callable[[], Client], writer: Client
 ) -> None:
@@ -428,7 +430,7 @@ def test_several_scans_wait_together(
         assert database.polls.count == 2
         before = writer.rows(members)
         assert [(name, count) for name, _, count in before] == [("sa", 4), ("sb", 4)]
-        held.pass_time(1.5)
+        held.pass_time(1.2)
         assert writer.rows(members) == before
         writer.rows("INSERT INTO b SELECT coalesce(max(i), 0) + 1 FROM b")
         assert sorted(held.answer()[0]) == [1, 100]
