@@ -1,4 +1,4 @@
-"""Writes the generated pages, docs/errors.md and docs/settings.md: `make docs`.
+"""Writes the generated pages, docs/errors.md, docs/settings.md, docs/spark/options.md: `make docs`.
 
 tests/test_docs.py fails where a page is not what this program would write.
 """
@@ -11,6 +11,7 @@ from pathlib import Path
 
 from ducktail.engine import errors
 from ducktail.engine.settings import numbers
+from ducktail.spark_connector.options import OPTIONS, Option, Use
 from ducktail.sql.variables import VARIABLES
 
 HERE = Path(__file__).resolve().parent
@@ -189,7 +190,40 @@ def settings_page() -> str:
     return SETTINGS_HEAD + "\n".join(server) + "\n" + COMMAND + "\n".join(session) + "\n"
 
 
-PAGES = {"errors.md": errors_page, "settings.md": settings_page}
+OPTIONS_HEAD = """\
+# Options of the data source
+
+<!-- Made by `make docs` from spark_connector/options.py; do not edit. -->
+
+`spark.read`, `readStream`, `write` and `writeStream` take them by `.option(name, value)` and
+`.options(...)`, in any case of letters. An unknown one, and one that stands where it does not apply, is
+refused by its name. A time has its unit: `'500 ms'`, `'10 s'`, `'1 min'`.
+A timestamp has its zone: `'2026-01-31 12:00:00+00'`.
+
+| option | default | applies to | meaning |
+|---|---|---|---|
+"""
+
+
+def options_page() -> str:
+    """docs/spark/options.md."""
+    rows = []
+    for option in OPTIONS:
+        uses = "all" if option.uses == frozenset(Use) else ", ".join(u.value for u in Use if u in option.uses)
+        rows.append(f"| `{option.name}` | {_default(option)} | {uses} | {option.meaning} |")
+    return OPTIONS_HEAD + "\n".join(rows) + "\n"
+
+
+def _default(option: Option) -> str:
+    value = option.default
+    if value is None:
+        return "none"
+    if isinstance(value, bool):
+        return str(value).lower()
+    return f"{value:g} s" if isinstance(value, float) else str(value)
+
+
+PAGES = {"errors.md": errors_page, "settings.md": settings_page, "spark/options.md": options_page}
 
 
 def main() -> None:

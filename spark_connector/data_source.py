@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 from pyspark.sql import SparkSession
-from pyspark.sql.datasource import DataSource, DataSourceStreamWriter, DataSourceWriter
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    DataSourceStreamWriter,
+    DataSourceWriter,
+)
 from pyspark.sql.types import StructType
 
-from .options import Use, parse
+from .options import READS, Use, parse
 
 
 class DucktailSource(DataSource):
@@ -21,7 +27,7 @@ class DucktailSource(DataSource):
         """The word that users write in `format(...)`."""
         return "ducktail"
 
-    # What writes is imported where it is wanted: each Python worker that reads would pay for it.
+    # What reads and what writes is imported where it is wanted: a Python worker does one of them.
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """Of a batch job."""
@@ -36,6 +42,37 @@ class DucktailSource(DataSource):
 
         options = parse(self.options, Use.WRITE_STREAM)
         return StreamWriter(options, target(options, schema, overwrite=overwrite))
+
+    def schema(self) -> StructType:
+        """The columns of what is read, asked of the gateway.
+
+        Raises:
+            ConnectorError: the gateway cannot be reached, or there is no such stream or table.
+        """
+        from .batch_reader import check_what
+        from .connection import connect
+        from .relation import Relation
+        from .stream_state import look_up
+
+        options = parse(self.options, *READS)
+        check_what(options)
+        with connect(options) as connection:
+            if options["table"] is not None:
+                return Relation.of_table(options).schema(connection)
+            return Relation.of(options, look_up(connection, options)).schema(connection)
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """Of a batch query."""
+        from .batch_reader import BatchReader, FilteringReader
+
+        options = parse(self.options, Use.READ)
+        return (FilteringReader if options["pushdown"] else BatchReader)(options, schema)
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        """Of a streaming query."""
+        from .stream_reader import StreamReader
+
+        return StreamReader(parse(self.options, Use.READ_STREAM), schema)
 
 
 def register(spark: SparkSession) -> None:

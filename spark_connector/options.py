@@ -186,6 +186,8 @@ def names(value: str) -> list[str]:
 
 _STREAM = frozenset({Use.READ_STREAM})
 _BATCH = frozenset({Use.READ})
+# An LSN is a positive 64-bit number.
+LSN_MAX = (1 << 63) - 1
 
 OPTIONS: tuple[Option, ...] = (
     # The way to the gateway.
@@ -213,9 +215,15 @@ OPTIONS: tuple[Option, ...] = (
         seconds(3600.0),
         30.0,
     ),
+    Option(
+        "table",
+        "The table that rows are written to; the table or view that is read instead of a stream, in one task "
+        "and one snapshot.",
+        _BATCH | WRITES,
+        thing,
+    ),
     # What is written to.
     Option("topic", "The topic that rows are published to.", WRITES, thing, None),
-    Option("table", "The table that rows are written to.", WRITES, thing, None),
     Option(
         "writeMode",
         "What becomes of rows of a table: append, or upsert by its primary key.",
@@ -236,6 +244,62 @@ OPTIONS: tuple[Option, ...] = (
         WRITES,
         thing,
         "ducktail_spark",
+    ),
+    # What is read.
+    Option("stream", "The stream or topic that is read.", READS, thing),
+    Option(
+        "envelope",
+        "The columns: changes, the table's own with Spark's change columns, or json, those of an event. "
+        "Without it changes for a stream on a table, json for a topic.",
+        READS,
+        choice("changes", "json"),
+    ),
+    Option(
+        "minPartitions",
+        "At least so many Spark partitions where there are events for them: ranges of a stream's partition.",
+        READS,
+        whole(1, PARTITIONS_MAX),
+    ),
+    Option(
+        "pushdown",
+        "Filters are sent to the gateway; wants spark.sql.python.filterPushdown.enabled = true.",
+        _BATCH,
+        flag,
+        False,
+    ),
+    Option("startingLsn", "First LSN that is read.", _BATCH, whole(1, LSN_MAX)),
+    Option("startingTimestamp", "Events committed at or after it are read.", _BATCH, timestamp),
+    Option("endingLsn", "Last LSN that is read.", _BATCH, whole(1, LSN_MAX)),
+    Option("endingTimestamp", "Events committed at or before it are read.", _BATCH, timestamp),
+    Option(
+        "startingOffsets",
+        "Where a query without a checkpoint begins: earliest, latest (wants consumerGroup), group, or a map "
+        "from partition to the last LSN that is not wanted. Without it group where consumerGroup is given "
+        "(a new one begins at earliest), else earliest.",
+        _STREAM,
+        starting,
+    ),
+    Option(
+        "consumerGroup",
+        "The consumer group whose committed LSNs follow the query's checkpoint; made where it is not there.",
+        _STREAM,
+        text,
+    ),
+    Option("maxEventsPerTrigger", "At most so many events in a micro-batch.", _STREAM, whole(1)),
+    Option(
+        "wholeTransactions",
+        "A micro-batch ends with a transaction's last event, also where that is more than "
+        "maxEventsPerTrigger.",
+        _STREAM,
+        flag,
+        False,
+    ),
+    Option(
+        "pollTimeout",
+        "How long the gateway is asked to wait for a new event before a trigger finds none.",
+        _STREAM,
+        seconds(POLL_MAX_S),
+        1.0,
     ),
 )  # fmt: skip
 

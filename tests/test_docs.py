@@ -155,7 +155,7 @@ def test_every_test_of_a_promise_is_named() -> None:
         assert path.relative_to(ROOT).as_posix() in named
 
 
-@pytest.mark.parametrize("name", ["errors.md", "settings.md"])
+@pytest.mark.parametrize("name", ["errors.md", "settings.md", "spark/options.md"])
 def test_generated_pages_are_what_make_docs_writes(name: str) -> None:
     spec = importlib.util.spec_from_file_location("docs_generate", DOCS / "generate.py")
     assert spec is not None

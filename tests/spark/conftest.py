@@ -14,6 +14,9 @@ from server_process import ServerProcess
 # Loopback, whatever the machine is called; the workers are this Python.
 os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
 
+# What tests of Spark's JDBC beside the connector want.
+DRIVER = Path("/usr/share/java/postgresql.jar")
+
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
@@ -29,6 +32,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     home = tmp_path_factory.mktemp("spark")
     session = (
         sql.SparkSession.builder.master("local[2]")
+        .config("spark.jars", str(DRIVER) if DRIVER.exists() else "")
         .config("spark.driver.memory", "512m")
         .config("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
         .config("spark.ui.enabled", "false")

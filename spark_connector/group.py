@@ -1,0 +1,92 @@
+"""A consumer group that follows a query: its committed LSNs are where Spark's checkpoint is, never ahead.
+
+Spark's checkpoint is the truth of what has been processed. The group tells the gateway of it, so that
+SHOW OFFSETS and the lag views say how far Spark is. It also anchors a query that begins at the end of a
+stream: Spark asks for the first offset more than once, and again after a crash before the first batch was
+committed.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import psycopg
+from psycopg import sql
+
+from .connection import Connection, failure
+from .errors import ConnectorError
+from .stream_state import StreamState
+
+_NAME = "consumerGroup"
+START = {"earliest": sql.SQL("EARLIEST"), "latest": sql.SQL("LATEST")}
+
+
+class Following:
+    """The group of one query.
+
+    Args:
+        name: option consumerGroup.
+    """
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self._told: dict[int, int] | None = None
+
+    def ensure(self, connection: Connection, state: StreamState, start: str) -> None:
+        """Make it where it is not there: `start` earliest or latest."""
+        text = sql.SQL("CREATE CONSUMER GROUP IF NOT EXISTS {} ON {} START {}")
+        made = text.format(sql.Identifier(self.name), state.scan, START[start])
+        self._run(connection, made, "making")
+
+    def committed(self, connection: Connection, state: StreamState) -> dict[int, int] | None:
+        """Its committed LSNs by partition; None where it is not there."""
+        query = sql.SQL(
+            "SELECT partition, committed_lsn FROM ducktail.offsets WHERE lower(group_name) = lower({}) "
+            "AND stream_name = {} AND schema_name = {} ORDER BY partition"
+        ).format(sql.Literal(self.name), sql.Literal(state.name), sql.Literal(state.schema))
+        return dict(self._run(connection, query, "looking up")) or None
+
+    def follows_gaps(self, connection: Connection, state: StreamState) -> bool:
+        """Whether its on_gap lets a read go on where events have been trimmed."""
+        query = sql.SQL(
+            "SELECT on_gap FROM ducktail.consumer_groups WHERE lower(group_name) = lower({}) "
+            "AND stream_name = {} AND schema_name = {}"
+        ).format(sql.Literal(self.name), sql.Literal(state.name), sql.Literal(state.schema))
+        return self._run(connection, query, "looking up") == [("earliest",)]
+
+    def follow(self, connection: Connection, state: StreamState, offsets: Mapping[int, int]) -> None:
+        """Commit what Spark has in its commit log.
+
+        Raises:
+            ConnectorError: the group is ahead of it: somebody else commits in it, or the checkpoint is old.
+        """
+        if self._told == offsets:
+            return
+        if self._told is None:
+            self.ensure(connection, state, "earliest")
+        standing = self.committed(connection, state) or {}
+        ahead = {number: lsn for number, lsn in standing.items() if lsn > offsets[number]}
+        if ahead:
+            number, lsn = min(ahead.items())
+            raise ConnectorError(
+                f'option {_NAME}: group "{self.name}" has committed LSN {lsn} in partition {number}, and '
+                f"this query's checkpoint is at {offsets[number]}: somebody else commits in it, or the query "
+                "begins anew. Give the query a group of its own, begin with startingOffsets = group, or "
+                "ALTER CONSUMER GROUP ... SEEK"
+            )
+        if standing != dict(offsets):
+            position = json.dumps({str(number): lsn for number, lsn in offsets.items()})
+            text = sql.SQL("COMMIT OFFSETS AT {} ON {} CONSUMER GROUP {}").format(
+                sql.Literal(position), state.scan, sql.Identifier(self.name)
+            )
+            self._run(connection, text, "committing the offsets of")
+        self._told = dict(offsets)
+
+    def _run(self, connection: Connection, text: sql.Composed, doing: str) -> list[tuple[Any, ...]]:
+        try:
+            cursor = connection.execute(text)
+            return cursor.fetchall() if cursor.description else []
+        except psycopg.Error as error:
+            raise failure(error, f'{doing} consumer group "{self.name}"', _NAME) from None

@@ -1,0 +1,253 @@
+"""What one read gives: columns of a relation, a task's range of LSNs, and its rows as Spark wants them."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from itertools import pairwise
+
+import pyarrow as pa
+from psycopg import sql
+from pyspark.sql.datasource import InputPartition
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructType
+
+from .arrow_copy import batches, schema
+from .connection import Connection, connect, retrying
+from .errors import ConnectorError, OptionError
+from .options import Options
+from .spark_types import shaped, spark_schema, spark_type
+from .stream_state import StreamState, check_range, check_same, look_up
+
+CHANGES, JSON = "changes", "json"
+CHANGES_SUFFIX = "_changes"
+
+
+@dataclass(frozen=True, slots=True)
+class Relation:
+    """A stream's view in one envelope, or a table.
+
+    Args:
+        name: schema and name of the view or the table.
+        what: for messages, such as 'stream "orders_stream"'.
+        option: that names it.
+        lsn, partition: its columns of that meaning; "" for a table.
+        tie: orders rows of one LSN; "" where there is one row an LSN.
+    """
+
+    name: tuple[str, ...]
+    what: str
+    option: str
+    lsn: str = ""
+    partition: str = ""
+    tie: str = ""
+
+    @classmethod
+    def of(cls, options: Options, state: StreamState) -> Relation:
+        """A stream's, in the envelope that is asked for.
+
+        Raises:
+            OptionError: a topic has no envelope changes.
+        """
+        what = f'stream "{state.name}"'
+        if envelope(options, state) == JSON:
+            return cls((state.schema, state.name), what, "stream", "lsn", "partition")
+        if state.table is None:
+            raise OptionError(f'option envelope cannot be changes: "{state.name}" is a topic; take json')
+        name = (state.schema, state.name + CHANGES_SUFFIX)
+        return cls(name, what, "stream", "_lsn", "_partition", "_change_type")
+
+    @classmethod
+    def of_table(cls, options: Options) -> Relation:
+        """A table's."""
+        return cls(tuple(str(options["table"]).split(".")), f'table "{options["table"]}"', "table")
+
+    @property
+    def doing(self) -> str:
+        """For messages."""
+        return f"reading {self.what}"
+
+    def schema(self, connection: Connection) -> StructType:
+        """Its columns as Spark's.
+
+        Raises:
+            ConnectorError: it is not there, or a column has a type that Spark has not.
+        """
+        every = sql.SQL("SELECT * FROM {}").format(sql.Identifier(*self.name))
+        found = schema(connection, every, self.doing, self.option)
+        return spark_schema(found, self.what)
+
+    def query(self, wanted: StructType, task: Task, filters: Sequence[sql.Composable]) -> sql.Composed:
+        """The rows of a task, in an order that is always the same."""
+        columns = [sql.Identifier(field.name) for field in wanted]
+        conditions = list(filters)
+        order: sql.Composable = sql.SQL("")
+        if self.lsn:
+            lsn = sql.Identifier(self.lsn)
+            conditions += [
+                sql.SQL("{} = {}").format(sql.Identifier(self.partition), sql.Literal(task.partition)),
+                sql.SQL("{} > {}").format(lsn, sql.Literal(task.after)),
+                sql.SQL("{} <= {}").format(lsn, sql.Literal(task.through)),
+            ]
+            order = sql.SQL(" ORDER BY {}").format(lsn)
+            if self.tie:
+                # 'update_preimage' stands behind 'update_postimage' in the alphabet.
+                order = sql.SQL(" ORDER BY {}, {} DESC").format(lsn, sql.Identifier(self.tie))
+        where: sql.Composable = sql.SQL("")
+        if conditions:
+            where = sql.SQL(" WHERE {}").format(sql.SQL(" AND ").join(conditions))
+        listed = sql.SQL(", ").join(columns)
+        return sql.SQL("SELECT {} FROM {}{}{}").format(listed, sql.Identifier(*self.name), where, order)
+
+
+@dataclass
+class Task(InputPartition):
+    """What one Spark task reads: fixed when it is planned, so that it gives the same rows again.
+
+    Args:
+        relation: that it reads; Spark pickles the reader before it plans, so the task has it.
+        identity: of the stream that it was planned for; "" for a table.
+        partition: of the stream.
+        after, through: LSNs: after the first, through the second.
+        follows: the group's on_gap says that a read goes on behind a gap.
+    """
+
+    relation: Relation
+    identity: str = ""
+    partition: int = 0
+    after: int = 0
+    through: int = 0
+    follows: bool = False
+
+
+def envelope(options: Options, state: StreamState) -> str:
+    """The envelope that is asked for, or the stream's own."""
+    given = options["envelope"]
+    return str(given) if given is not None else (JSON if state.table is None else CHANGES)
+
+
+class Rows:
+    """The rows of one task, tried again on a new connection where the old one breaks.
+
+    A task's rows come in one order, so a second try passes over those that Spark has already got. A
+    table has no such order: its read is tried again only while nothing has been given.
+
+    Args:
+        wanted: Spark's schema.
+        filters: what the gateway may leave out.
+    """
+
+    def __init__(
+        self, options: Options, wanted: StructType, task: Task, filters: Sequence[sql.Composable] = ()
+    ) -> None:
+        self._options = options
+        relation = self._relation = task.relation
+        self._wanted = wanted
+        self._target = to_arrow_schema(wanted, timezone="UTC")
+        self._task = task
+        self._query = relation.query(wanted, task, filters)
+        self._given = 0
+        self._connection: Connection | None = None
+        self._source: Generator[pa.RecordBatch, None, None] | None = None
+        self._skip = 0
+
+    def __iter__(self) -> Iterator[pa.RecordBatch]:
+        try:
+            while (batch := retrying(self._next, self._options["retryTimeout"])) is not None:
+                yield batch
+            retrying(self._check, self._options["retryTimeout"])
+        finally:
+            self._close()
+
+    def _next(self) -> pa.RecordBatch | None:
+        """The next batch that has rows; None at the end."""
+        try:
+            source = self._begun()
+            for batch in source:
+                skipped = min(self._skip, batch.num_rows)
+                self._skip -= skipped
+                if skipped == batch.num_rows:
+                    continue
+                rows = shaped(self._checked(batch.slice(skipped)), self._target)
+                self._given += rows.num_rows
+                return rows
+            return None
+        except ConnectorError as error:
+            self._close()
+            if self._given and not self._relation.lsn:
+                error.retryable = False
+            raise
+
+    def _begun(self) -> Generator[pa.RecordBatch, None, None]:
+        if self._source is None:
+            self._connection = connect(self._options)
+            self._skip = self._given
+            relation = self._relation
+            self._source = batches(self._connection, self._query, relation.doing, relation.option)
+        return self._source
+
+    def _checked(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """The batch, if its columns are still those of the query's schema."""
+        for found, field in zip(batch.schema, self._wanted, strict=False):
+            type_ = spark_type(found.type)
+            if type_ != _nullable(field.dataType):
+                has = "a type that Spark has not" if type_ is None else type_.simpleString()
+                raise ConnectorError(
+                    f'column "{field.name}" of {self._relation.what} is {has} ({found.type}), and the '
+                    f"query has it as {field.dataType.simpleString()} (schema() or option "
+                    f"{self._relation.option}): start the query anew for the present columns"
+                )
+        return batch
+
+    def _check(self) -> None:
+        """Behind the last row: it is still the stream that was planned, and nothing of the range is gone."""
+        if not self._relation.lsn:
+            return
+        try:
+            if self._connection is None or self._connection.closed:
+                self._connection = connect(self._options)
+            state = look_up(self._connection, self._options)
+            check_same(state, self._task.identity, self._options["stream"])
+            begun = {self._task.partition: self._task.after}
+            check_range(self._connection, state, begun, follows=self._task.follows)
+        except ConnectorError:
+            self._close()
+            raise
+
+    def _close(self) -> None:
+        connection, source = self._connection, self._source
+        self._connection = self._source = None
+        if connection is not None:
+            connection.close()
+        if source is not None:
+            # What is left of a COPY that was given up speaks of a connection that is gone.
+            with suppress(Exception):
+                source.close()
+
+
+def _nullable(type_: DataType) -> DataType:
+    """A type as the gateway's columns have it: whatever is inside may be NULL."""
+    if isinstance(type_, ArrayType):
+        return ArrayType(_nullable(type_.elementType))
+    if isinstance(type_, MapType):
+        return MapType(_nullable(type_.keyType), _nullable(type_.valueType))
+    if isinstance(type_, StructType):
+        return StructType([StructField(field.name, _nullable(field.dataType)) for field in type_])
+    return type_
+
+
+def split(tasks: Sequence[Task], least: int | None) -> list[Task]:
+    """The same ranges in at least so many pieces, as far as they have LSNs for that."""
+    if least is None or not tasks or len(tasks) >= least:
+        return list(tasks)
+    pieces = -(-least // len(tasks))
+    found = []
+    for task in tasks:
+        width = task.through - task.after
+        count = min(pieces, width)
+        edges = [task.after + width * number // count for number in range(count + 1)]
+        found += [
+            replace(task, after=low, through=high) for low, high in pairwise(edges)
+        ]
+    return found

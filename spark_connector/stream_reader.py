@@ -1,0 +1,344 @@
+"""`spark.readStream.format("ducktail")`: micro-batches of a stream.
+
+An offset is a map from partition to the last LSN that has been read, with the stream's identity beside it;
+its keys are sorted, as Spark compares offsets as text. Spark's checkpoint is the truth: what it has written
+is what a restart reads, and the rows of a range of LSNs never change.
+
+    initialOffset   asked more than once: the same answer, or one that only ever moves with retention
+    latestOffset    its `start` is in Spark's commit log: the group follows it; then waits for an event
+    partitions      one task a stream's partition that has something new
+    read            on executors, on a connection of its own
+
+Source: docs/spark/source.md, "Offsets".
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, TypeVar
+
+import psycopg
+import pyarrow as pa
+from psycopg import sql
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
+from pyspark.sql.types import StructType
+
+from .batch_reader import check_what
+from .connection import Connection, connect, failure, retrying
+from .errors import ConnectorError, OptionError
+from .group import Following
+from .options import Options
+from .relation import Relation, Rows, Task, split
+from .stream_state import StreamState, check_range, check_same, look_up
+
+# The stream's identity among the keys of an offset; no partition is called so.
+STREAM = "stream"
+# LSNs that are looked through for a batch's end, times its events: a database has other streams too.
+REACH = 4
+
+Offset = dict[str, Any]
+Lsns = dict[int, int]
+T = TypeVar("T")
+
+
+class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """One query's source. Spark pickles it for its tasks: it holds no connection then.
+
+    Args:
+        schema: what the query wants: the columns in their order.
+    """
+
+    def __init__(self, options: Options, schema: StructType) -> None:
+        check_what(options)
+        if options["startingOffsets"] in ("latest", "group") and options["consumerGroup"] is None:
+            raise OptionError(
+                f"option startingOffsets = {options['startingOffsets']} wants option consumerGroup: a group "
+                "on the gateway keeps where the query began"
+            )
+        self._options = options
+        self._wanted = schema
+        group = options["consumerGroup"]
+        self._group = None if group is None else Following(group)
+        self._target: Lsns | None = None
+        self._connection: Connection | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_connection": None}
+
+    # Spark's calls.
+
+    def initialOffset(self) -> Offset:
+        """Where a query without a checkpoint begins.
+
+        Raises:
+            ConnectorError: at once, also for what could be tried again: nobody has been served yet.
+        """
+        return self._once(self._initial)
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        """maxEventsPerTrigger."""
+        most = self._options["maxEventsPerTrigger"]
+        return ReadAllAvailable() if most is None else ReadMaxRows(most)
+
+    def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:
+        """Up to where the next batch goes; `start` where there is nothing for one."""
+        begun = _lsns(start)
+        most = limit.max_rows if isinstance(limit, ReadMaxRows) else None
+
+        def latest(connection: Connection) -> Offset:
+            state = self._state(connection, start)
+            self._check_start(connection, state, begun)
+            if self._group is not None:
+                self._group.follow(connection, state, begun)
+            ends = self._ends(state, begun)
+            if ends == begun and self._target is None and self._options["pollTimeout"]:
+                self._wait(connection, state, begun)
+                state = self._state(connection, start)
+                ends = self._ends(state, begun)
+            if ends != begun and (most is not None or self._options["wholeTransactions"]):
+                ends = self._cut(connection, state, begun, ends, most)
+            return _offset(state, ends)
+
+        return self._retried(latest)
+
+    def reportLatestOffset(self) -> Offset | None:
+        """How far the stream goes, for the query's progress."""
+
+        def report(connection: Connection) -> Offset:
+            state = look_up(connection, self._options)
+            return _offset(state, _last(state))
+
+        return self._retried(report)
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        """What is there now is all that this run reads."""
+        self._target = self._retried(lambda connection: _last(look_up(connection, self._options)))
+
+    def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
+        """The tasks of a batch.
+
+        Raises:
+            ConnectorError: the offsets are another stream's, go backwards, or what they begin at is gone.
+        """
+        begun, ended = _lsns(start), _lsns(end)
+        if start[STREAM] != end[STREAM]:
+            raise ConnectorError("the checkpoint's offsets are of two streams (option checkpointLocation)")
+        back = [number for number in ended if ended[number] < begun.get(number, 0)]
+        if back:
+            raise ConnectorError(
+                f"offsets go backwards in partition {back[0]}, from LSN {begun[back[0]]} to "
+                f"{ended[back[0]]}: events that the query was to begin with have been trimmed before its "
+                "first batch, or its checkpoint was changed (options startingOffsets, checkpointLocation)"
+            )
+
+        def plan(connection: Connection) -> list[Task]:
+            state = self._state(connection, start)
+            past = [number for number in ended if ended[number] > state.end_lsn]
+            if past:
+                raise self._past_end(state, past[0], ended[past[0]])
+            self._check_start(connection, state, begun)
+            relation = Relation.of(self._options, state)
+            follows = self._follows(connection, state)
+            return [
+                Task(relation, state.identity, number, begun[number], ended[number], follows)
+                for number in sorted(ended)
+                if ended[number] > begun[number]
+            ]
+
+        return split(self._retried(plan), self._options["minPartitions"])
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """A task's rows."""
+        assert isinstance(partition, Task)
+        return iter(Rows(self._options, self._wanted, partition))
+
+    def commit(self, end: Offset) -> None:
+        """Nothing: `latestOffset` has followed this offset already, as its `start`."""
+
+    def stop(self) -> None:
+        """Free the connection."""
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.close()
+
+    # What they are made of.
+
+    def _initial(self, connection: Connection) -> Offset:
+        state = look_up(connection, self._options)
+        starting = self._options["startingOffsets"]
+        if isinstance(starting, dict):
+            return _offset(state, self._mapped(state, starting))
+        if self._group is None:
+            return _offset(state, _earliest(state))
+        if starting == "group":
+            found = self._group.committed(connection, state)
+            if found is None:
+                raise ConnectorError(
+                    f'option consumerGroup: consumer group "{self._group.name}" on stream "{state.name}" '
+                    "does not exist, and startingOffsets = group wants its committed LSNs",
+                    "42704",
+                )
+            return _offset(state, found)
+        self._group.ensure(connection, state, "latest" if starting == "latest" else "earliest")
+        if starting == "earliest":
+            return _offset(state, _earliest(state))
+        return _offset(state, self._group.committed(connection, state) or _earliest(state))
+
+    def _mapped(self, state: StreamState, given: Lsns) -> Lsns:
+        """startingOffsets as a map; a partition that it does not name begins at what is retained."""
+        for number, lsn in given.items():
+            if number >= len(state.partitions):
+                raise OptionError(
+                    f'option startingOffsets: stream "{state.name}" has no partition {number}, its '
+                    f"partitions are 0 to {len(state.partitions) - 1}"
+                )
+            if lsn > state.end_lsn:
+                raise self._past_end(state, number, lsn)
+        return {**_earliest(state), **given}
+
+    def _past_end(self, state: StreamState, number: int, lsn: int) -> OptionError:
+        return OptionError(
+            f'LSN {lsn} of partition {number} is past the end of stream "{state.name}", which is '
+            f"{state.end_lsn} (options startingOffsets, checkpointLocation): the database is another one, "
+            "or was restored from before it"
+        )
+
+    def _state(self, connection: Connection, offset: Offset) -> StreamState:
+        """The stream, which is that of an offset."""
+        state = look_up(connection, self._options)
+        check_same(state, str(offset[STREAM]), self._options["stream"])
+        return state
+
+    def _check_start(self, connection: Connection, state: StreamState, begun: Lsns) -> None:
+        past = [number for number, lsn in begun.items() if lsn > state.end_lsn]
+        if past:
+            raise self._past_end(state, past[0], begun[past[0]])
+        if any(lsn < state.partitions[number].trimmed_lsn for number, lsn in begun.items()):
+            check_range(connection, state, begun, follows=self._follows(connection, state))
+
+    def _follows(self, connection: Connection, state: StreamState) -> bool:
+        return self._group is not None and self._group.follows_gaps(connection, state)
+
+    def _ends(self, state: StreamState, begun: Lsns) -> Lsns:
+        """How far a batch could go: what is there, within what Trigger.AvailableNow has found."""
+        last = _last(state)
+        if self._target is not None:
+            last = {number: min(lsn, self._target.get(number, 0)) for number, lsn in last.items()}
+        return {number: max(lsn, last[number]) for number, lsn in begun.items()}
+
+    def _wait(self, connection: Connection, state: StreamState, begun: Lsns) -> None:
+        """Until there is an event, or pollTimeout is over."""
+        length = f"{max(1, round(self._options['pollTimeout'] * 1000))} ms"
+        query = sql.SQL("SELECT lsn FROM STREAM {} AFTER {} WAIT {} LIMIT 1").format(
+            state.scan, sql.Literal(_position(begun)), sql.Literal(length)
+        )
+        try:
+            connection.execute(query)
+        except psycopg.Error as error:
+            raise failure(error, f'waiting for events of stream "{state.name}"', "stream") from None
+
+    def _cut(
+        self, connection: Connection, state: StreamState, begun: Lsns, ends: Lsns, most: int | None
+    ) -> Lsns:
+        """The batch's end for at most so many events, in LSN order over all partitions.
+
+        With wholeTransactions it is moved back to a transaction's last event, or on to the first one.
+        """
+        through = max(ends.values())
+        if most is not None:
+            through = self._nth(connection, state, begun, through, most)
+        if self._options["wholeTransactions"]:
+            events = _events(state, begun, through)
+            last = self._one(connection, sql.SQL("SELECT max(lsn) {} AND tx_last").format(events), state)
+            if last is None:
+                beyond = _events(state, begun, max(ends.values()))
+                last = self._one(connection, sql.SQL("SELECT min(lsn) {} AND tx_last").format(beyond), state)
+            # None: the only transaction there is has not all been published yet.
+            through = 0 if last is None else last
+        query = sql.SQL("SELECT partition, max(lsn) {} GROUP BY partition").format(
+            _events(state, begun, min(through, max(ends.values())))
+        )
+        found = dict(self._rows(connection, query, state))
+        return {number: max(lsn, found.get(number, 0)) for number, lsn in begun.items()}
+
+    def _nth(
+        self, connection: Connection, state: StreamState, begun: Lsns, through: int, most: int
+    ) -> int:
+        """The LSN of the event so many behind the batch's beginning, `through` where there are fewer."""
+        low, width = min(begun.values()), REACH * most
+        while True:
+            reach = min(low + width, through)
+            query = sql.SQL("SELECT lsn {} ORDER BY lsn LIMIT 1 OFFSET {}").format(
+                _events(state, begun, reach), sql.Literal(most - 1)
+            )
+            found = self._one(connection, query, state)
+            if found is not None:
+                return found
+            if reach == through:
+                return through
+            width *= REACH
+
+    def _one(self, connection: Connection, query: sql.Composed, state: StreamState) -> int | None:
+        rows = self._rows(connection, query, state)
+        return rows[0][0] if rows else None
+
+    def _rows(
+        self, connection: Connection, query: sql.Composed, state: StreamState
+    ) -> list[tuple[Any, ...]]:
+        try:
+            return connection.execute(query).fetchall()
+        except psycopg.Error as error:
+            raise failure(error, f'counting events of stream "{state.name}"', "stream") from None
+
+    def _once(self, work: Callable[[Connection], T]) -> T:
+        """Do something on the driver's connection."""
+        try:
+            if self._connection is None or self._connection.closed:
+                self._connection = connect(self._options)
+            return work(self._connection)
+        except ConnectorError:
+            self.stop()
+            raise
+
+    def _retried(self, work: Callable[[Connection], T]) -> T:
+        """The same, again while the gateway is away and may come back."""
+        return retrying(lambda: self._once(work), self._options["retryTimeout"])
+
+
+def _lsns(offset: Offset) -> Lsns:
+    """The partitions of an offset."""
+    return {int(key): int(lsn) for key, lsn in offset.items() if key != STREAM}
+
+
+def _offset(state: StreamState, lsns: Mapping[int, int]) -> Offset:
+    """An offset, its keys in the order of their texts."""
+    made: Offset = {str(number): lsns[number] for number in sorted(lsns, key=str)}
+    return {**made, STREAM: state.identity}
+
+
+def _last(state: StreamState) -> Lsns:
+    return {number: partition.last_lsn for number, partition in enumerate(state.partitions)}
+
+
+def _earliest(state: StreamState) -> Lsns:
+    """Just before what is retained."""
+    return {number: partition.trimmed_lsn for number, partition in enumerate(state.partitions)}
+
+
+def _position(lsns: Lsns) -> str:
+    return json.dumps({str(number): lsn for number, lsn in lsns.items()})
+
+
+def _events(state: StreamState, begun: Lsns, through: int) -> sql.Composable:
+    """FROM and WHERE of the events behind an offset, through an LSN."""
+    starts = sql.SQL(", ").join(sql.Literal(begun[number]) for number in sorted(begun))
+    return sql.SQL("FROM {} WHERE lsn > {} AND lsn <= {} AND lsn > [{}][partition + 1]").format(
+        state.scan, sql.Literal(min(begun.values())), sql.Literal(through), starts
+    )

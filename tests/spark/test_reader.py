@@ -1,0 +1,432 @@
+"""The source's readers as Spark calls them, without Spark: against a real gateway."""
+
+from __future__ import annotations
+
+import datetime
+import json
+import pickle
+import threading
+from collections.abc import Callable, Iterator
+from decimal import Decimal
+from typing import Any
+
+import psycopg
+import pytest
+from server_process import ServerProcess
+
+pytest.importorskip("pyspark.sql", reason="pyspark is not installed")
+
+from pyspark.sql import datasource as ds
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
+from pyspark.sql.types import IntegerType, LongType, StringType, StructType, TimestampNTZType
+
+from ducktail.spark_connector.data_source import DucktailSource
+from ducktail.spark_connector.errors import ConnectorError, OptionError
+from ducktail.spark_connector.filters import as_sql
+from ducktail.spark_connector.stream_reader import StreamReader
+
+Connection = psycopg.Connection[Any]
+Made = Callable[..., StreamReader]
+
+
+@pytest.fixture(scope="module")
+def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
+    """A server for these tests, which looks after retention often."""
+    path = tmp_path_factory.mktemp("gateway") / "ducktail.duckdb"
+    with ServerProcess(path, ("--port", "0", "--retention-interval-ms", "100")) as server:
+        yield server
+
+
+@pytest.fixture
+def db(gateway: ServerProcess) -> Iterator[Connection]:
+    """A new table with a stream of two partitions: orders, orders_stream."""
+    with gateway.connect() as connection:
+        connection.execute("CREATE TABLE orders (id INTEGER PRIMARY KEY, amount DECIMAL(10, 2))")
+        connection.execute("CREATE STREAM orders_stream ON orders WITH (partitions = 2)")
+        yield connection
+        connection.execute("DROP STREAM IF EXISTS orders_stream CASCADE")
+        connection.execute("DROP TABLE IF EXISTS orders")
+
+
+@pytest.fixture
+def source(gateway: ServerProcess) -> Callable[..., DucktailSource]:
+    """`source(stream="orders_stream")` is the data source with these options."""
+
+    def make(**options: object) -> DucktailSource:
+        given = {"host": gateway.host, "port": gateway.port, "pollTimeout": "0 s", "retryTimeout": "0 s"}
+        return DucktailSource({name: str(value) for name, value in {**given, **options}.items()})
+
+    return make
+
+
+@pytest.fixture
+def reader(source: Callable[..., DucktailSource]) -> Iterator[Made]:
+    """A stream reader of orders_stream, or of what the options say."""
+    made: list[StreamReader] = []
+
+    def make(**options: object) -> StreamReader:
+        chosen = source(**{"stream": "orders_stream", **options})
+        schema = DucktailSource({n: v for n, v in chosen.options.items() if n != "pollTimeout"}).schema()
+        made.append(chosen.streamReader(schema))  # type: ignore[arg-type]
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.stop()
+
+
+def insert(db: Connection, first: int, last: int) -> None:
+    """One transaction with so many rows."""
+    db.execute("INSERT INTO orders SELECT i, i * 1.25 FROM range(%s, %s) AS r (i)", (first, last))
+
+
+def rows(reader: StreamReader, start: dict[str, Any], end: dict[str, Any]) -> list[dict[str, Any]]:
+    """A batch, as its tasks read it: in copies of the reader."""
+    copy = pickle.loads(pickle.dumps(reader))
+    tasks = pickle.loads(pickle.dumps(reader.partitions(start, end)))
+    return [row for task in tasks for batch in copy.read(task) for row in batch.to_pylist()]
+
+
+def lsns(offset: dict[str, Any]) -> dict[str, int]:
+    return {key: value for key, value in offset.items() if key != "stream"}
+
+
+def test_batches_follow_each_other_without_a_hole(db: Connection, reader: Made) -> None:
+    one = reader()
+    insert(db, 0, 100)
+    start = one.initialOffset()
+    assert start == one.initialOffset() and list(start) == ["0", "1", "stream"]
+    seen = []
+    for step in range(3):
+        end = one.latestOffset(start, ReadAllAvailable())
+        found = rows(one, start, end)
+        assert rows(one, start, end) == found
+        seen += found
+        start = end
+        db.execute("UPDATE orders SET amount = 0 WHERE id = %s", (step,))
+    assert [row["_change_type"] for row in seen].count("insert") == 100
+    assert len(seen) == 104 and {row["_partition"] for row in seen} == {0, 1}
+    pair = [row for row in seen if row["id"] == 0][1:]
+    assert [row["_change_type"] for row in pair] == ["update_preimage", "update_postimage"]
+    assert [row["amount"] for row in seen if row["id"] == 1] == [Decimal("1.25"), Decimal("1.25"), Decimal(0)]
+
+
+def test_nothing_new_is_the_same_offset_as_text(db: Connection, reader: Made) -> None:
+    insert(db, 0, 10)
+    one = reader()
+    end = one.latestOffset(one.initialOffset(), ReadAllAvailable())
+    assert json.dumps(one.latestOffset(end, ReadAllAvailable())) == json.dumps(end)
+    assert one.partitions(end, end) == []
+
+
+def test_a_limit_counts_events_over_all_partitions(db: Connection, reader: Made) -> None:
+    for first in range(0, 100, 10):
+        insert(db, first, first + 10)
+    one = reader(maxEventsPerTrigger=7)
+    assert one.getDefaultReadLimit() == ReadMaxRows(7)
+    start, counts = one.initialOffset(), []
+    while (end := one.latestOffset(start, ReadMaxRows(7))) != start:
+        counts.append(len(rows(one, start, end)))
+        start = end
+    assert counts == [7] * 14 + [2]
+
+
+def test_whole_transactions(db: Connection, reader: Made) -> None:
+    for first in range(0, 50, 10):
+        insert(db, first, first + 10)
+    one = reader(wholeTransactions="true")
+    start, batches = one.initialOffset(), []
+    while (end := one.latestOffset(start, ReadMaxRows(25))) != start:
+        batches.append(sorted(row["id"] for row in rows(one, start, end)))
+        start = end
+    assert batches == [list(range(20)), list(range(20, 40)), list(range(40, 50))]
+    start = one.initialOffset()
+    assert len(rows(one, start, one.latestOffset(start, ReadMaxRows(3)))) == 10
+
+
+def test_available_now_reads_what_is_there_now(db: Connection, reader: Made) -> None:
+    insert(db, 0, 10)
+    one = reader()
+    start = one.initialOffset()
+    one.prepareForTriggerAvailableNow()
+    insert(db, 10, 20)
+    end = one.latestOffset(start, ReadAllAvailable())
+    assert len(rows(one, start, end)) == 10 and one.latestOffset(end, ReadAllAvailable()) == end
+
+
+def test_a_poll_ends_with_an_event(db: Connection, reader: Made, gateway: ServerProcess) -> None:
+    """It is answered as soon as the event is there: pytest's own time-out is shorter than the poll's."""
+    one = reader(pollTimeout="1 h")
+    start = one.initialOffset()
+    waits = threading.Thread(target=_insert_once_waited, args=(gateway,))
+    waits.start()
+    end = one.latestOffset(start, ReadAllAvailable())
+    waits.join()
+    assert len(rows(one, start, end)) == 1
+
+
+def _insert_once_waited(gateway: ServerProcess) -> None:
+    with gateway.connect() as connection:
+        query = "SELECT count(*) FROM ducktail.sessions WHERE waits_for = 'events'"
+        while connection.execute(query).fetchone() == (0,):
+            pass
+        insert(connection, 0, 1)
+
+
+def test_the_group_follows_the_checkpoint(db: Connection, reader: Made) -> None:
+    insert(db, 0, 10)
+    one = reader(consumerGroup="spark")
+    start = one.initialOffset()
+    committed = "SELECT partition::VARCHAR, committed_lsn FROM ducktail.offsets WHERE group_name = 'spark'"
+    assert dict(db.execute(committed).fetchall()) == lsns(start) == {"0": 0, "1": 0}
+    end = one.latestOffset(start, ReadAllAvailable())
+    one.commit(end)
+    assert dict(db.execute(committed).fetchall()) == lsns(start)
+    one.latestOffset(end, ReadAllAvailable())
+    assert dict(db.execute(committed).fetchall()) == lsns(end)
+    assert reader(consumerGroup="spark").initialOffset() == end
+    assert reader(consumerGroup="spark", startingOffsets="group").initialOffset() == end
+    behind = reader(consumerGroup="spark", startingOffsets="earliest")
+    with pytest.raises(ConnectorError, match="option consumerGroup: group \"spark\" has committed LSN"):
+        behind.latestOffset(behind.initialOffset(), ReadAllAvailable())
+
+
+def test_latest_is_where_the_group_was_made(db: Connection, reader: Made) -> None:
+    insert(db, 0, 10)
+    start = reader(consumerGroup="late", startingOffsets="latest").initialOffset()
+    insert(db, 10, 15)
+    one = reader(consumerGroup="late", startingOffsets="latest")
+    assert one.initialOffset() == start
+    assert len(rows(one, start, one.latestOffset(start, ReadAllAvailable()))) == 5
+
+
+def test_a_map_begins_behind_its_lsns(db: Connection, reader: Made) -> None:
+    insert(db, 0, 20)
+    first = reader()
+    end = first.latestOffset(first.initialOffset(), ReadAllAvailable())
+    one = reader(startingOffsets=json.dumps({"1": end["1"]}))
+    found = rows(one, one.initialOffset(), end)
+    assert {row["_partition"] for row in found} == {0}
+
+
+def test_a_gap_fails_unless_the_group_follows(db: Connection, reader: Made) -> None:
+    insert(db, 0, 50)
+    one, group = reader(), reader(consumerGroup="over")
+    start = one.initialOffset()
+    group.initialOffset()
+    end = one.latestOffset(start, ReadAllAvailable())
+    tasks = one.partitions(start, end)
+    insert(db, 50, 60)
+    _trim(db)
+    for call in (
+        lambda: one.latestOffset(start, ReadAllAvailable()),
+        lambda: one.partitions(start, end),
+        lambda: [list(one.read(task)) for task in tasks],
+    ):
+        with pytest.raises(ConnectorError) as caught:
+            call()
+        assert caught.value.sqlstate == "72000", caught.value
+    with pytest.raises(ConnectorError):
+        group.latestOffset(start, ReadAllAvailable())
+    db.execute("ALTER CONSUMER GROUP over ON orders_stream SET (on_gap = 'earliest')")
+    assert len(rows(group, start, group.latestOffset(start, ReadAllAvailable()))) < 60
+
+
+def _trim(db: Connection) -> None:
+    """Events go until few are left."""
+    db.execute("ALTER STREAM orders_stream SET (retention_bytes = '1 kB')")
+    while db.execute("SELECT max(trimmed_events) FROM ducktail.partitions").fetchone() == (0,):
+        pass
+
+
+def test_offsets_of_another_stream(db: Connection, reader: Made) -> None:
+    insert(db, 0, 10)
+    one = reader()
+    start = one.initialOffset()
+    end = one.latestOffset(start, ReadAllAvailable())
+    db.execute("CREATE STREAM other ON orders")
+    with pytest.raises(ConnectorError, match=r'the checkpoint is of stream "main\.orders_stream"'):
+        reader(stream="other").latestOffset(end, ReadAllAvailable())
+    db.execute("DROP STREAM other")
+    db.execute("DROP STREAM orders_stream")
+    with pytest.raises(ConnectorError, match="option stream: stream \"orders_stream\" does not exist"):
+        one.latestOffset(end, ReadAllAvailable())
+    db.execute("CREATE STREAM orders_stream ON orders WITH (partitions = 2)")
+    for call in (lambda: one.latestOffset(end, ReadAllAvailable()), lambda: one.partitions(start, end)):
+        with pytest.raises(ConnectorError, match="dropped and made again"):
+            call()
+
+
+def test_offsets_that_cannot_be(db: Connection, reader: Made) -> None:
+    insert(db, 0, 10)
+    one = reader()
+    start = one.initialOffset()
+    end = one.latestOffset(start, ReadAllAvailable())
+    with pytest.raises(ConnectorError, match="offsets go backwards in partition 0"):
+        one.partitions(end, start)
+    with pytest.raises(OptionError, match="past the end of stream"):
+        one.partitions(start, {**end, "0": end["0"] + 10**6})
+    for given, said in [('{"0": 1000000}', "past the end"), ('{"7": 1}', "has no partition 7")]:
+        with pytest.raises(OptionError, match=said):
+            reader(startingOffsets=given).initialOffset()
+    with pytest.raises(OptionError, match="wants option consumerGroup"):
+        reader(startingOffsets="latest")
+    with pytest.raises(ConnectorError, match='group "nobody" on stream "orders_stream" does not'):
+        reader(startingOffsets="group", consumerGroup="nobody").initialOffset()
+
+
+def test_columns_that_are_others_now(db: Connection, source: Callable[..., DucktailSource]) -> None:
+    insert(db, 0, 10)
+    wanted = StructType().add("id", IntegerType()).add("amount", StringType())
+    one = source(stream="orders_stream").streamReader(wanted)
+    start = one.initialOffset()
+    tasks = one.partitions(start, one.latestOffset(start, ReadAllAvailable()))
+    with pytest.raises(ConnectorError, match=r'"amount" of stream "orders_stream" is decimal\(10,2\)'):
+        list(one.read(tasks[0]))
+    missing = source(stream="orders_stream").streamReader(StructType().add("nope", IntegerType()))
+    with pytest.raises(ConnectorError, match="nope"):
+        list(missing.read(tasks[0]))
+    names = StructType().add("_lsn", LongType()).add("ID", IntegerType())
+    narrow = source(stream="orders_stream").streamReader(names)
+    [batch] = list(narrow.read(tasks[0]))
+    assert batch.schema.names == ["_lsn", "ID"]
+    one.stop()
+
+
+def test_a_topic_and_the_json_envelope(db: Connection, reader: Made) -> None:
+    db.execute("CREATE TOPIC news WITH (partitions = 1)")
+    db.execute("""PUBLISH TO news VALUES ('{"a": 1}'), ('two')""")
+    one = reader(stream="news")
+    start = one.initialOffset()
+    found = rows(one, start, one.latestOffset(start, ReadAllAvailable()))
+    assert [json.loads(row["after"]) for row in found] == [{"a": 1}, "two"]
+    db.execute("DROP TOPIC news")
+    insert(db, 0, 3)
+    events = reader(envelope="json")
+    start = events.initialOffset()
+    found = rows(events, start, events.latestOffset(start, ReadAllAvailable()))
+    assert sorted(json.loads(row["key"])["id"] for row in found) == [0, 1, 2]
+    with pytest.raises(ConnectorError, match="option envelope cannot be changes"):
+        db.execute("CREATE TOPIC news WITH (partitions = 1)")
+        try:
+            reader(stream="news", envelope="changes")
+        finally:
+            db.execute("DROP TOPIC news")
+
+
+def test_more_tasks_than_partitions(db: Connection, reader: Made) -> None:
+    insert(db, 0, 100)
+    one = reader(minPartitions=7)
+    start = one.initialOffset()
+    end = one.latestOffset(start, ReadAllAvailable())
+    assert len(one.partitions(start, end)) >= 7
+    assert sorted(row["id"] for row in rows(one, start, end)) == list(range(100))
+
+
+def test_a_gateway_that_comes_back(serve: Callable[..., ServerProcess]) -> None:
+    """The query's next call, and a task, go on where they were once the gateway is there again."""
+    server = serve()
+    with server.connect() as connection:
+        connection.execute("CREATE TABLE orders (id INTEGER PRIMARY KEY, amount DECIMAL(10, 2))")
+        connection.execute("CREATE STREAM orders_stream ON orders WITH (partitions = 1)")
+        insert(connection, 0, 1000)
+    options = {"host": server.host, "port": str(server.port), "stream": "orders_stream"}
+    options["retryTimeout"] = "60 s"
+    schema = DucktailSource(options).schema()
+    one = DucktailSource(options).streamReader(schema)
+    start = one.initialOffset()
+    server.kill()
+    server._options = ("--port", str(server.port))
+    again = threading.Thread(target=server.start)
+    again.start()
+    end = one.latestOffset(start, ReadAllAvailable())
+    again.join()
+    [task] = one.partitions(start, end)
+    assert sum(batch.num_rows for batch in one.read(task)) == 1000
+    one.stop()
+
+
+def test_a_task_goes_on_behind_what_it_has_given(db: Connection, reader: Made) -> None:
+    insert(db, 0, 300000)
+    one = reader(retryTimeout="30 s")
+    start = one.initialOffset()
+    end = one.latestOffset(start, ReadAllAvailable())
+    task = one.partitions(start, end)[0]
+    whole = [row for batch in one.read(task) for row in batch.column("_lsn").to_pylist()]
+    source_ = one.read(task)
+    found = next(source_).column("_lsn").to_pylist()
+    theirs = "SELECT session_id FROM ducktail.sessions WHERE application_name = 'ducktail-spark'"
+    for (session,) in db.execute(theirs).fetchall():
+        db.execute("SELECT pg_terminate_backend(%s)", (session,))
+    for batch in source_:
+        found += batch.column("_lsn").to_pylist()
+    assert found == whole
+
+
+def batch(source: DucktailSource) -> list[list[dict[str, Any]]]:
+    """The rows of a batch read, a list a task: Spark pickles the reader before it plans."""
+    reader = source.reader(source.schema())  # type: ignore[arg-type]
+    copy = pickle.loads(pickle.dumps(reader))
+    tasks = pickle.loads(pickle.dumps(reader.partitions()))
+    return [[row for part in copy.read(task) for row in part.to_pylist()] for task in tasks]
+
+
+@pytest.fixture
+def taken(gateway: ServerProcess) -> Callable[..., list[dict[str, Any]]]:
+    """`taken(startingLsn=3)` are the rows of orders_stream, or of what the options say."""
+    way = {"host": gateway.host, "port": str(gateway.port)}
+
+    def take(**options: object) -> list[dict[str, Any]]:
+        given = {"stream": "orders_stream"} if "table" not in options else {}
+        source = DucktailSource({**way, **given, **{n: str(v) for n, v in options.items()}})
+        return [row for rows in batch(source) for row in rows]
+
+    return take
+
+
+def test_ranges_of_a_batch_read(db: Connection, taken: Callable[..., list[dict[str, Any]]]) -> None:
+    insert(db, 0, 50)
+    insert(db, 50, 100)
+    (first,) = db.execute("SELECT min(lsn) FROM orders_stream").fetchone() or (0,)
+    assert len(taken()) == len(taken(minPartitions=9)) == len(taken(table="orders")) == 100
+    assert [row["_lsn"] for row in taken(startingLsn=first + 99)] == [first + 99]
+    assert len(taken(startingLsn=first + 10, endingLsn=first + 19)) == 10
+    (at,) = db.execute("SELECT max(commit_time)::VARCHAR FROM orders_stream").fetchone() or ("",)
+    assert sorted(row["id"] for row in taken(startingTimestamp=at)) == list(range(50, 100))
+    assert len(taken(endingTimestamp=at)) == 100
+    assert taken(endingTimestamp="2020-01-01 00:00:00+00") == []
+    for options, said in [
+        ({"startingLsn": first + 100}, "option startingLsn cannot be"),
+        ({"endingLsn": first + 100}, "option endingLsn cannot be"),
+        ({"startingLsn": first + 5, "endingLsn": first + 4}, "endingLsn is before startingLsn"),
+        ({"startingLsn": first, "startingTimestamp": at}, "cannot both be given"),
+        ({"table": "orders", "endingLsn": 3}, "option table names a table"),
+    ]:
+        with pytest.raises(OptionError, match=said):
+            taken(**options)
+    _trim(db)
+    with pytest.raises(ConnectorError, match="72000"):
+        taken(startingLsn=first + 1)
+
+
+def test_what_filters_become(gateway: ServerProcess) -> None:
+    schema = StructType().add("a", LongType()).add("s", StringType()).add("t", TimestampNTZType())
+    moment = datetime.datetime(2024, 1, 2, tzinfo=datetime.UTC)
+    with gateway.connect() as connection:
+        found = [
+            item.as_string(connection)
+            for item in as_sql(
+                [
+                    ds.EqualTo(("a",), 3), ds.In(("s",), ("x", "o'k")), ds.Not(ds.IsNull(("s",))),
+                    ds.StringStartsWith(("s",), "p"), ds.LessThan(("t",), moment),
+                    ds.GreaterThan(("a",), 1.5), ds.EqualTo(("b",), 1), ds.EqualTo(("s", "inner"), 1),
+                    ds.In(("a",), (1, None)),
+                    ds.Not(ds.EqualTo(("a",), float("nan"))),
+                ],
+                schema,
+            )
+        ]  # fmt: skip
+    assert found == [
+        '"a" = 3', """"s" IN ('x', 'o''k')""", 'NOT ("s" IS NULL)', """starts_with("s", 'p')""",
+        """"t" < '2024-01-02 00:00:00'::timestamp""",
+    ]  # fmt: skip
