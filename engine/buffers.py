@@ -25,6 +25,7 @@ from .notifications import Notifications
 from .polls import Polls
 from .publisher import Note
 from .publishing import publish, ready_of, refill
+from .ready import ReadyQueries
 from .scan import Scan, ScanRange
 from .streams import Catalog, Stream
 
@@ -46,6 +47,7 @@ class Buffers:
         damage: stream id -> why its log is not to be read.
         has_fallen: whether DuckDB has given the database up; asks it.
         notifications, polls: told of what has become readable.
+        queries: of small rounds' events.
     """
 
     def __init__(
@@ -58,6 +60,7 @@ class Buffers:
         has_fallen: Callable[[], bool],
         notifications: Notifications,
         polls: Polls,
+        queries: ReadyQueries,
     ) -> None:
         self.edges_lock = threading.Lock()  # who moves edges, or reads them for buffers anew
         self._catalog = catalog
@@ -68,6 +71,7 @@ class Buffers:
         self._has_fallen = has_fallen
         self._notifications = notifications
         self._polls = polls
+        self._queries = queries
         self._cursor = cursor()  # the publisher's
         self._by_stream: dict[int, StreamBuffer] = {}
 
@@ -210,7 +214,7 @@ class Buffers:
             if buffer.failure is None:
                 if self._clock.monotonic_s() - buffer.read_s > CHANGES_IDLE_S:
                     buffer.drop_changes()
-                return publish(self._cursor, query, buffer, notes)
+                return publish(self._cursor, query, buffer, notes, self._queries)
         except Exception:
             # Where the database has fallen that says it all; the buffers get the error all the same.
             if not self._has_fallen():

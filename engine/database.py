@@ -39,7 +39,7 @@ from .parked import Parked
 from .partition_of import PartitionOf
 from .polls import Polls
 from .publisher import Publisher
-from .ready import ReadyMaker
+from .ready import ReadyMaker, ReadyQueries
 from .retention import Retention
 from .rights_changes import read_rights
 from .sessions import Sessions, Watchdog
@@ -181,6 +181,7 @@ class Database:
             opener(self)
         catalog, clock, settings = self.catalog, self.clock, self.settings
         cursor, utc_cursor = file.cursor, partial(file.cursor, utc=True)
+        ready_queries = ReadyQueries()
         self.buffers = Buffers(
             catalog,
             settings.buffer_bytes_total,
@@ -190,6 +191,7 @@ class Database:
             self.has_fallen,
             self.notifications,
             self.polls,
+            ready_queries,
         )
         self.buffers.refill(counters.lsn)
         retention_cursor = utc_cursor()
@@ -223,7 +225,7 @@ class Database:
             self.sessions,
             lambda: self.fallen,
             cursor,
-            ReadyMaker(catalog, self.polls.is_awaited_lately, self._has_one_writer),
+            ReadyMaker(catalog, ready_queries, self.polls.is_awaited_lately, self._has_one_writer),
         )
         self.topics = Topics(catalog, self.buffers, self.transactions, cursor)
         owner, interval_ms = self.sessions.new_id(), settings.retention_interval_ms

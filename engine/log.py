@@ -206,14 +206,16 @@ class Events(ABC):
         query = f"SELECT {_head(self._values(annotation), last, commit)} FROM ({self.rows(where)}) AS l"
         return query if commit else f"{query} JOIN {self.commits} AS c ON c.txid = l.txid"
 
-    def rows_sql(self, where: str, *, inserts: bool) -> str:
-        """ROW_NAMES of the events of one transaction that has no annotation, in no particular order.
+    def rows_sql(self, where: str, annotation: str | None, *, inserts: bool) -> str:
+        """ROW_NAMES of the events of one transaction, in no particular order.
 
         Args:
             where: predicate on the log's columns.
+            annotation: SQL of the transaction's; None where it has none.
             inserts: all of the log rows are inserts.
         """
-        return f"SELECT {_head(self._values(None), '', NO_COMMIT, ROW_NAMES)} FROM ({self.rows(where)}) AS l"
+        head = _head(self._values(annotation), "", NO_COMMIT, ROW_NAMES)
+        return f"SELECT {head} FROM ({self.rows(where)}) AS l"
 
     def page_sql(
         self, where: str, whole: str, starts: Sequence[int], limit: int, again: Again | None = None
@@ -311,11 +313,11 @@ class EventQuery(Events):
         head = _head(self._inserted(_annotation_sql(commit)), last, commit)
         return f"SELECT {head} FROM {self.log} AS l WHERE {self._mine(where)}"
 
-    def rows_sql(self, where: str, *, inserts: bool) -> str:
+    def rows_sql(self, where: str, annotation: str | None, *, inserts: bool) -> str:
         """See Events."""
         if not (inserts and self.stream.shows_all):
-            return super(EventQuery, self).rows_sql(where, inserts=inserts)
-        head = _head(self._inserted(None), "", NO_COMMIT, ROW_NAMES)
+            return super(EventQuery, self).rows_sql(where, annotation, inserts=inserts)
+        head = _head(self._inserted(annotation), "", NO_COMMIT, ROW_NAMES)
         return f"SELECT {head} FROM {self.log} AS l WHERE {self._mine(where)}"
 
     def _inserted(self, annotation: str | None) -> Mapping[str, str]:

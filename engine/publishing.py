@@ -24,7 +24,7 @@ from .changes import ChangesQuery
 from .edges import read_edges
 from .log import EVENT_LAYOUT, EVENT_NAMES, EVENT_TYPES, NO_COMMIT, Commit, EventQuery, Events, Layout
 from .publisher import Note
-from .ready import Ready
+from .ready import READY_COMMITS_MAX, READY_EVENTS_MAX, Ready, ReadyQueries, Written
 from .storage.schema import SCHEMA
 from .values import datarow
 from .values.arrow_results import arrow_batches, arrow_table
@@ -162,7 +162,11 @@ def in_order(
 
 
 def publish(
-    cursor: duckdb.DuckDBPyConnection, query: Events, buffer: StreamBuffer, notes: Sequence[Note]
+    cursor: duckdb.DuckDBPyConnection,
+    query: Events,
+    buffer: StreamBuffer,
+    notes: Sequence[Note],
+    queries: ReadyQueries,
 ) -> Callable[[], None] | None:
     """Put what some transactions, in commit order, wrote in the stream's table into its buffers.
 
@@ -171,11 +175,15 @@ def publish(
         newest of it into the buffers.
     """
     with buffer.feeding:
-        return _publish(cursor, query, buffer, notes)
+        return _publish(cursor, query, buffer, notes, queries)
 
 
 def _publish(
-    cursor: duckdb.DuckDBPyConnection, query: Events, buffer: StreamBuffer, notes: Sequence[Note]
+    cursor: duckdb.DuckDBPyConnection,
+    query: Events,
+    buffer: StreamBuffer,
+    notes: Sequence[Note],
+    queries: ReadyQueries,
 ) -> Callable[[], None] | None:
     table_id = query.source.table_id
     mine = [note for note in notes if table_id in note.tables]
@@ -199,6 +207,8 @@ def _publish(
             newest = buffer.bytes_max // (size + ROW_OVERHEAD_BYTES) * written.lsns // events
             return lambda: _fill(cursor, query, buffer, written, last_lsn - 1 - newest)
     ready = ready_of(query, mine)
+    if ready is None and len(mine) <= READY_COMMITS_MAX and written.lsns <= READY_EVENTS_MAX:
+        ready = [_ready(cursor, query, note, queries) for note in mine]
     gathered = _gathered(cursor, query, buffer, written) if ready is None else _gathered_ready(buffer, ready)
     if gathered.additions:
         buffer.append(gathered.additions, commit_us, gathered.size)
@@ -215,6 +225,12 @@ def ready_of(query: Events, notes: Sequence[Note]) -> list[Ready] | None:
     found = [note.ready.get(query.stream.stream_id) for note in notes]
     ready = [made for made in found if made is not None and made.query == query]
     return ready if len(ready) == len(notes) else None
+
+
+def _ready(cursor: duckdb.DuckDBPyConnection, query: Events, note: Note, queries: ReadyQueries) -> Ready:
+    table_id = query.source.table_id
+    span = Written(*note.tables[table_id], table_id in note.inserts)
+    return queries.ready(cursor, query, span, Commit(note.first_lsn, note.commit_us, note.annotation))
 
 
 def _gathered_ready(buffer: StreamBuffer, ready: Sequence[Ready]) -> Gathered:

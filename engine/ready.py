@@ -6,7 +6,8 @@ append in memory: the reader does not wait for a query, which is most of what a 
 very ones that the publisher would have made: a filter, which sees the session's settings, is left to it.
 
 They go with the transaction: nothing of them is readable before the COMMIT has returned, and nothing is
-left of them where it fails. Source: docs/design/engine.md, "Publisher".
+left of them where it fails. The publisher's thread makes the events of a small round in the same way, on its
+own cursor. Source: docs/design/engine.md, "Publisher".
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ from weakref import WeakKeyDictionary
 
 import duckdb
 
-from .log import COMMIT_NAMES, EVENT_NAMES, EVENT_TYPES, ROW_NAMES, EventQuery, Events, event_query
+from .log import COMMIT_NAMES, EVENT_NAMES, EVENT_TYPES, ROW_NAMES, Commit, EventQuery, Events, event_query
+from .quoting import literal
 from .streams import Catalog
 from .values import plain_rows
 
@@ -28,6 +30,9 @@ READY_EVENTS_MAX = 256
 READY_STREAMS_MAX = 4
 # Statements that are kept prepared on one session's cursor.
 PREPARED_MAX = 32
+# Transactions of a round up to which each is asked for alone, by what is prepared: two such queries take what
+# one does that joins them with their commits and is planned anew.
+READY_COMMITS_MAX = 2
 PREFIX = "__ducktail_ready_"
 
 LSN, PARTITION = ROW_NAMES.index("lsn"), ROW_NAMES.index("partition")
@@ -62,80 +67,43 @@ class Written:
     last_lsn: int
     inserts: bool
 
+    @property
+    def events(self) -> int:
+        """How many log rows."""
+        return self.last_lsn - self.first_lsn + 1
+
 
 @dataclass(slots=True)
-class ReadyMaker:
-    """Makes events on the cursor of the session that wrote them; what it asks is prepared there once.
+class ReadyQueries:
+    """The queries of small transactions' events: prepared once on each cursor that asks them."""
 
-    Args:
-        is_awaited: whether somebody waits for a table's events, or has just done so.
-        is_quiet: whether there is one writer alone: the lock that several want is not held for longer, and
-            a round that takes in all of theirs costs less.
-    """
-
-    catalog: Catalog
-    is_awaited: Callable[[int], bool]
-    is_quiet: Callable[[], bool]
     _prepared: WeakKeyDictionary[duckdb.DuckDBPyConnection, dict[str, str]] = field(
         default_factory=WeakKeyDictionary
     )
 
-    def made(
-        self,
-        cursor: duckdb.DuckDBPyConnection,
-        written: Mapping[int, Written],
-        first_lsn: int,
-        commit_us: int,
-    ) -> dict[int, Ready]:
-        """The events of the transaction that is open on a cursor, which has no annotation, by stream.
-
-        Args:
-            written: table id -> what the transaction has written in its log.
-            first_lsn, commit_us: of the transaction.
-
-        Returns:
-            Those of all streams of these tables; nothing where they are left to the publisher.
+    def ready(
+        self, cursor: duckdb.DuckDBPyConnection, query: Events, written: Written, commit: Commit
+    ) -> Ready:
+        """A stream's events of one transaction, which the cursor sees.
 
         Raises:
-            duckdb.Error: a query's; the transaction is to be rolled back.
+            duckdb.Error: the query's.
         """
-        events = sum(span.last_lsn - span.first_lsn + 1 for span in written.values())
-        if events > READY_EVENTS_MAX or not any(map(self.is_awaited, written)) or not self.is_quiet():
-            return {}
-        with self.catalog.mutex:
-            streams = [s for s in self.catalog.streams.values() if s.table_id in written]
-            if len(streams) > READY_STREAMS_MAX:
-                return {}
-            queries = [event_query(self.catalog, stream) for stream in streams]
-        if not all(map(_is_same_anywhere, queries)):
-            return {}
-        return {
-            query.stream.stream_id: self._ready(
-                cursor, query, written[query.stream.table_id], first_lsn, commit_us
-            )
-            for query in queries
-        }
-
-    def _ready(
-        self,
-        cursor: duckdb.DuckDBPyConnection,
-        query: Events,
-        written: Written,
-        first_lsn: int,
-        commit_us: int,
-    ) -> Ready:
-        """The events of one stream."""
-        kind = "inserts" if written.inserts else "all"
-        name = f"{PREFIX}{query.stream.stream_id}_{kind}"
-        self._prepare(cursor, name, query.rows_sql("lsn BETWEEN $1 AND $2", inserts=written.inserts))
-        found = cursor.execute(f"EXECUTE {name}({written.first_lsn}, {written.last_lsn})").fetchall()
+        annotated = commit.annotation is not None
+        name = f"{PREFIX}{query.stream.stream_id}_{'i' if written.inserts else ''}{'a' if annotated else ''}"
+        where, annotation = "lsn BETWEEN $1 AND $2", "$3::VARCHAR" if annotated else None
+        self._prepare(cursor, name, query.rows_sql(where, annotation, inserts=written.inserts))
+        values = [str(written.first_lsn), str(written.last_lsn)]
+        if commit.annotation is not None:
+            values.append(literal(commit.annotation))
+        found = cursor.execute(f"EXECUTE {name}({', '.join(values)})").fetchall()
         found.sort(key=itemgetter(LSN))
-        lsns = [values[LSN] for values in found]
+        lsns = [row[LSN] for row in found]
         # As the publisher's SELECT has them; the encoder takes a time as its microseconds.
-        commits = [(commit_us, lsn - first_lsn, lsn == lsns[-1]) for lsn in lsns]
-        events = [PICK(values + of_commit) for values, of_commit in zip(found, commits, strict=True)]
+        commits = [(commit.commit_us, lsn - commit.first_lsn, lsn == lsns[-1]) for lsn in lsns]
+        events = [PICK(row + of_commit) for row, of_commit in zip(found, commits, strict=True)]
         rows = plain_rows.encoded(events, EVENT_TYPES)
-        return Ready(query, lsns, [values[PARTITION] for values in found], rows)
+        return Ready(query, lsns, [row[PARTITION] for row in found], rows)
 
     def _prepare(self, cursor: duckdb.DuckDBPyConnection, name: str, text: str) -> None:
         prepared = self._prepared.setdefault(cursor, {})
@@ -147,6 +115,50 @@ class ReadyMaker:
             prepared.clear()
         cursor.execute(f"PREPARE {name} AS {text}")
         prepared[name] = text
+
+
+@dataclass(frozen=True, slots=True)
+class ReadyMaker:
+    """Makes events on the cursor of the session that wrote them.
+
+    Args:
+        is_awaited: whether somebody waits for a table's events, or has just done so.
+        is_quiet: whether there is one writer alone: the lock that several want is not held for longer.
+    """
+
+    catalog: Catalog
+    queries: ReadyQueries
+    is_awaited: Callable[[int], bool]
+    is_quiet: Callable[[], bool]
+
+    def made(
+        self, cursor: duckdb.DuckDBPyConnection, written: Mapping[int, Written], commit: Commit
+    ) -> dict[int, Ready]:
+        """The events of the transaction that is open on a cursor, by stream.
+
+        Args:
+            written: table id -> what the transaction has written in its log.
+
+        Returns:
+            Those of all streams of these tables; nothing where they are left to the publisher.
+
+        Raises:
+            duckdb.Error: a query's; the transaction is to be rolled back.
+        """
+        events = sum(span.events for span in written.values())
+        if events > READY_EVENTS_MAX or not any(map(self.is_awaited, written)) or not self.is_quiet():
+            return {}
+        with self.catalog.mutex:
+            streams = [s for s in self.catalog.streams.values() if s.table_id in written]
+            if len(streams) > READY_STREAMS_MAX:
+                return {}
+            queries = [event_query(self.catalog, stream) for stream in streams]
+        if not all(map(_is_same_anywhere, queries)):
+            return {}
+        return {
+            query.stream.stream_id: self.queries.ready(cursor, query, written[query.stream.table_id], commit)
+            for query in queries
+        }
 
 
 def _is_same_anywhere(query: Events) -> bool:

@@ -21,6 +21,7 @@ from .commits import Commits
 from .duckdb_errors import translated
 from .errors import DucktailError, LockNotAvailable, SerializationFailure
 from .gate import Gate, TableKey
+from .log import Commit
 from .members import Members
 from .moving import lock_moves
 from .offsets import Move, Offsets
@@ -247,11 +248,11 @@ class Transactions:
         """Write the last rows and commit in DuckDB; a transaction that fails is rolled back."""
         try:
             commit_us = self.commits.write(transaction, moves)
-            if transaction.events and transaction.annotation is None:
+            if transaction.events:
                 tables = transaction.tables.items()
                 written = {t: Written(w.first_lsn, w.last_lsn, w.inserts) for t, w in tables}
-                first_lsn = transaction.base_lsn + 1
-                transaction.ready = self.ready.made(transaction.cursor, written, first_lsn, commit_us)
+                commit = Commit(transaction.base_lsn + 1, commit_us, transaction.annotation)
+                transaction.ready = self.ready.made(transaction.cursor, written, commit)
         except duckdb.Error as error:
             self.rollback(transaction)
             raise translated(error) from error
