@@ -296,7 +296,8 @@ class Members:
                     _check_none(shared)
                 else:
                     _check_claim(shared, partition, claim)
-            shared.pins.update(claims.keys())
+            for partition in claims:
+                shared.pins[partition] += 1
             changed = self._take_changed()
         self._tell(changed)
         return Pin(group_id, claims)
@@ -306,7 +307,8 @@ class Members:
         with self._settled(pin.group_id) as shared:
             if shared is None:
                 return
-            shared.pins.subtract(pin.claims.keys())
+            for partition in pin.claims:
+                shared.pins[partition] -= 1
             for partition, lsn in (committed or {}).items():
                 claim = pin.claims.get(partition)
                 member = None if claim is None else shared.members.get(claim.member or "")

@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from functools import lru_cache
 
 import duckdb
 
@@ -57,6 +58,10 @@ class Position:
     seq: int
 
 
+# A user's name in JSON: the same few commit all the time.
+_quoted = lru_cache(1024)(json.dumps)
+
+
 @dataclass(frozen=True, slots=True)
 class Move:
     """One commit of one group, a row of offset_log: partition -> LSN for those that move.
@@ -73,7 +78,9 @@ class Move:
     @property
     def entry(self) -> str:
         """The row's JSON: positions, when (microseconds since 1970) and by whom."""
-        return json.dumps({"lsns": self.lsns, "at": self.committed_at_us, "by": self.committed_by})
+        # Put together here, as each commit is a row: an encoder takes three times as long.
+        lsns = ", ".join([f'"{partition}": {lsn}' for partition, lsn in self.lsns.items()])
+        return f'{{"lsns": {{{lsns}}}, "at": {self.committed_at_us}, "by": {_quoted(self.committed_by)}}}'
 
     @classmethod
     def read(cls, seq: int, group_id: int, entry: str) -> Move:
@@ -334,7 +341,10 @@ class Offsets:
                 raise UndefinedObject(f'consumer group "{request.group_name}" does not exist')
             if request.seeks is not None and request.seeks != self._seeks.get(request.group_id, 0):
                 raise moved_by_seek(request.group_name)
-            standing = {partition: position.lsn for partition, position in known.items()} | dict(moves)
+            standing = {
+                partition: moves[partition] if partition in moves else known[partition].lsn
+                for partition in request.lsns
+            }
         new: dict[int, int] = {}
         for partition, lsn in request.lsns.items():
             if lsn < standing[partition]:

@@ -10,11 +10,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import select
 import socket
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Executor, Future
+from itertools import islice
 from typing import Any, cast
 
 from ...engine.errors import DucktailError
@@ -38,6 +40,8 @@ UNSENT_HIGH_BYTES = 1024 * 1024
 UNSENT_LOW_BYTES = 256 * 1024
 # The socket is given so much at a time: what it does not take at once, asyncio copies.
 SEND_BYTES = 256 * 1024
+# Pieces that the socket is given in one call; the system takes 1024.
+PIECES_TOGETHER_MAX = 64
 # What is read of a client at a time: as the shortest messages, some ten milliseconds of the event loop.
 INBOX_BYTES = 64 * 1024
 # While a client is not read, the loop does not hear that it has gone: the socket is asked so often.
@@ -323,6 +327,8 @@ class Connection(asyncio.BufferedProtocol):
 
     def _send(self, *, whole: bool = False) -> None:
         assert self._transport is not None, "a driver runs on a made connection"
+        if self._sending and self._tls is None and len(self._unsent) > 1:
+            self._send_together(self._transport)
         while self._unsent and (self._sending or whole):
             piece = self._unsent.popleft()
             self._unsent_bytes -= len(piece)
@@ -333,6 +339,25 @@ class Connection(asyncio.BufferedProtocol):
             else:
                 self._tls.send(piece)
                 self._transport.write(self._tls.take())
+
+    def _send_together(self, transport: asyncio.Transport) -> None:
+        """Give the socket several pieces in one call: a client is not woken for the small ones.
+
+        What it does not take stays; asyncio is given that, and waits until there is room.
+        """
+        if transport.is_closing() or transport.get_write_buffer_size():
+            return
+        pieces = list(islice(self._unsent, PIECES_TOGETHER_MAX))
+        try:
+            taken = os.writev(transport.get_extra_info("socket").fileno(), pieces)
+        except OSError:
+            return  # There is no room, or there is nobody: asyncio finds out which.
+        self._unsent_bytes -= taken
+        while taken:
+            piece = self._unsent.popleft()
+            if taken < len(piece):
+                self._unsent.appendleft(piece[taken:])
+            taken -= min(taken, len(piece))
 
     async def _more_input(self) -> None:
         assert self._transport is not None, "a driver runs on a made connection"

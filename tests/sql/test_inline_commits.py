@@ -1,0 +1,82 @@
+"""Commits of offsets by sessions of the wire: who writes them together, and what they leave behind."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from ducktail.engine.database import Database
+from ducktail.engine.errors import InvalidParameterValue
+from ducktail.engine.waiting import Wait, block, run
+from ducktail.sql.session import Session
+
+GROUPS = 4
+COMMIT = "COMMIT OFFSET PARTITION 0 AT {} ON s CONSUMER GROUP g{}"
+
+
+def execute(session: Session, sql: str) -> None:
+    """Run a statement that gives no rows."""
+    run(session.execute(run(session.parse(sql))))
+
+
+@pytest.fixture
+def database(tmp_path: Path) -> Iterator[Database]:
+    """Events in one partition, and groups."""
+    opened = Database.open(str(tmp_path / "inline.duckdb"))
+    session = Session(opened)
+    execute(session, "CREATE TABLE t (i INTEGER PRIMARY KEY)")
+    execute(session, "CREATE STREAM s ON t WITH (partitions = 1)")
+    execute(session, "INSERT INTO t SELECT i FROM range(100) numbers(i)")
+    for number in range(GROUPS):
+        execute(session, f"CREATE CONSUMER GROUP g{number} ON s")
+    run(session.close())
+    yield opened
+    opened.close()
+
+
+def test_those_that_come_together_are_written_together(database: Database) -> None:
+    """Who then comes alone is not kept waiting for the others, and none is answered before it is written."""
+    sessions = [Session(database, wire=True) for _ in range(GROUPS)]
+    waits: list[Wait] = []
+    works = []
+    with database.offsets.writing():
+        for number, session in enumerate(sessions):
+            work = session.execute(run(session.parse(COMMIT.format(10, number))))
+            waits.append(next(work))
+            works.append(work)
+        assert not any(wait.future.done() for wait in waits)
+    for wait, work in zip(waits, works, strict=True):
+        assert block(wait)
+        with pytest.raises(StopIteration):
+            work.send(True)
+    execute(sessions[0], COMMIT.format(20, 0))
+    groups = sorted(database.catalog.groups.values(), key=lambda group: group.name)
+    committed = [database.offsets.positions(group.group_id)[0].lsn for group in groups]
+    assert committed == [20, 10, 10, 10]
+    # Whoever writes tells that it goes back.
+    with pytest.raises(InvalidParameterValue, match="behind what consumer group"):
+        execute(sessions[1], COMMIT.format(9, 1))
+    with pytest.raises(InvalidParameterValue, match="past the end"):
+        execute(sessions[1], COMMIT.format(1_000_000, 1))
+    for session in sessions:
+        run(session.close())
+
+
+def test_a_commit_leaves_no_cycles(database: Database) -> None:
+    """What refers to itself has to be looked for: with many commits a second that is what they cost."""
+    session = Session(database, wire=True)
+    statements = [run(session.parse(COMMIT.format(lsn, 0))) for lsn in range(1, 52)]
+    run(session.execute(statements[0]))
+    gc.collect()
+    gc.disable()
+    try:
+        for statement in statements[1:]:
+            run(session.execute(statement))
+        found = gc.collect()
+    finally:
+        gc.enable()
+    assert found < len(statements)
+    run(session.close())
