@@ -55,7 +55,7 @@ class Channel:
         self._output_bytes = 0
         # Requests since the last pause between two.
         self._stretch = 0
-        # Whether what is to be written ends a request: its client may wait for it.
+        # Whether what is to be written ends a request, or is a notice: its client may wait for it.
         self.due = False
         self._ending: DucktailError | None = None
         self._lost = False

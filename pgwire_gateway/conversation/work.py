@@ -202,6 +202,7 @@ class Work:
         for notice in self.session.take_notices():
             fields = (notice.severity, notice.sqlstate, notice.message, notice.detail, notice.hint)
             self.channel.send(NoticeResponse(Report(*fields)))
+            self.channel.due = True  # At once, as PostgreSQL does: what follows may take its time.
         changes = self.session.take_parameter_changes()
         self._changed.update(changes)
         self._reported.update(changes)
