@@ -47,7 +47,7 @@ types: $(READY) ## mypy, strict, on the built wheel and the programs around it
 	@cd build/types && $(BIN:%=../../%)/python -m zipfile -e *.whl . && rm *.whl
 	cd build/types && MYPYPATH=.:../../docs/examples/flights:../../docs/examples/workers:../../docs:../../benchmarks \
 		../../$(BIN)/mypy --config-file ../../pyproject.toml --cache-dir ../../.mypy_cache \
-		--explicit-package-bases -p ducktail -p pyspark_ducktail -m demo -m replay -m averages -m mirror -m at_least_once -m exactly_once \
+		--explicit-package-bases -p ducktail -p pyspark_ducktail -m demo -m spark_delays -m replay -m averages -m mirror -m at_least_once -m exactly_once \
 		-m generate -m stream_read -m capture_cost -m shared_log -m memory -m results_out -m small_statements -m echo -m groups
 
 deps: $(READY) ## the system programs that tests want, and Spark

@@ -1,4 +1,4 @@
-"""The command `ducktail`: serve a database, check it, back it up, restore it.
+"""The command `ducktail`: serve a database, check it, back it up, restore it, run a pipeline.
 
 Where the settings of `serve` come from is in configuration.py.
 """
@@ -21,6 +21,7 @@ from .engine.database import Database
 from .engine.errors import DucktailError, InvalidParameterValue
 from .engine.logs import TEXT, set_up
 from .pgwire_gateway import Server, TlsFiles, listen
+from .spark_connector.pipelines import command as pipeline_command
 
 # A command that prints its findings logs only what is wrong.
 MAINTENANCE_LEVEL = replace(LOG_LEVEL, default="warning")
@@ -111,6 +112,7 @@ COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {
     "check": _maintain(lambda chosen: maintenance.check(chosen.path)),
     "backup": _maintain(lambda chosen: maintenance.make_backup(chosen.path, chosen.to)),
     "restore": _maintain(lambda chosen: maintenance.restore(chosen.backup, chosen.to)),
+    "pipeline": pipeline_command.run_command,
 }
 
 
@@ -145,6 +147,13 @@ def parser() -> argparse.ArgumentParser:
     )
     add_flags(serve)
     _maintenance(commands)
+    pipeline = commands.add_parser(
+        "pipeline",
+        help="run a Spark pipeline over a stream",
+        description="Run a pipeline on Spark until SIGTERM or SIGINT, or with --once until what is there "
+        "has been read. It goes on from its checkpoint, and shows how far it is in ducktail.pipelines.",
+    )
+    pipeline_command.add_arguments(pipeline)
     return top
 
 

@@ -14,7 +14,7 @@ DEMO = Path(__file__).resolve().parents[1] / "docs" / "examples" / "flights" / "
 @pytest.mark.slow
 def test_the_demo_ends_with_the_same_table(tmp_path: Path) -> None:
     ran = subprocess.run(
-        [sys.executable, str(DEMO), "--limit", "5000", "--directory", str(tmp_path / "demo")],
+        [sys.executable, str(DEMO), "--limit", "5000", "--no-spark", "--directory", str(tmp_path / "demo")],
         capture_output=True,
         text=True,
         timeout=100,

@@ -3,13 +3,15 @@
 Starts a server on an empty file, replays the 336,776 flights of 2013 as they happened (about a
 million changes), while two programs follow the stream over the wire, each at its own pace:
 averages.py keeps the average delay per airport and hour, mirror.py rebuilds the table in a file of
-its own. At the end the rebuilt table is compared with the original, row by row, both ways.
+its own. At the end the rebuilt table is compared with the original, row by row, both ways. Where Spark is
+installed, two pipelines then do their part: spark_delays.py.
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
+import importlib.util
 import shutil
 import subprocess
 import sys
@@ -19,6 +21,7 @@ from pathlib import Path
 
 import duckdb
 import psycopg
+import spark_delays
 from flights import TABLE, happenings
 from replay import replay
 
@@ -115,8 +118,8 @@ def compare(original: Path, rebuilt: Path) -> tuple[int, int, int]:
     return counts[0], counts[1], counts[2]
 
 
-def run(directory: Path, limit: int | None, hours: int) -> bool:
-    """The whole demonstration; True when the rebuilt table is the original."""
+def run(directory: Path, limit: int | None, hours: int, on_spark: bool) -> bool:
+    """The whole demonstration; True when all that was made of the stream is what the table says."""
     original, rebuilt = directory / "flights.duckdb", directory / "mirror.duckdb"
     with (
         started(DUCKTAIL, "serve", original, "--port", "0", "--log-level", "warning") as server,
@@ -142,10 +145,20 @@ def run(directory: Path, limit: int | None, hours: int) -> bool:
                     raise SystemExit("a group did not catch up; is its program alive?")
                 time.sleep(0.1)
         report(connection, progress, replayed_s)
+        same_on_spark = not on_spark or spark_end(connection, directory / "spark")
     rows, missing, extra = compare(original, rebuilt)
     print(f"\nThe table has {rows:,} rows. Rebuilt from the stream alone it lacks {missing} of them")
     print(f"and has {extra} others.  {'They are the same.' if missing == extra == 0 else 'THEY DIFFER.'}")
-    return missing == extra == 0
+    return missing == extra == 0 and same_on_spark
+
+
+def spark_end(connection: psycopg.Connection, directory: Path) -> bool:
+    """The pipelines on Spark, where it is installed; whether they agree with the table."""
+    if importlib.util.find_spec("pyspark") is None:
+        print("\nWith Spark (pip install 'ducktail[spark]') two pipelines would follow.")
+        return True
+    print("\nThe same stream on Spark:")
+    return spark_delays.show(connection, directory.resolve())
 
 
 def report(connection: psycopg.Connection, progress: Progress, replayed_s: float) -> None:
@@ -165,10 +178,11 @@ def main() -> None:
     parser.add_argument("--limit", type=int, help="only the first so many flights")
     parser.add_argument("--hours", type=int, default=24, help="hours that one transaction replays (24)")
     parser.add_argument("--directory", type=Path, default=Path("build/demo"), help="made anew; files stay")
+    parser.add_argument("--no-spark", action="store_true", help="leave out the pipelines on Spark")
     arguments = parser.parse_args()
     shutil.rmtree(arguments.directory, ignore_errors=True)
     arguments.directory.mkdir(parents=True)
-    same = run(arguments.directory, arguments.limit, arguments.hours)
+    same = run(arguments.directory, arguments.limit, arguments.hours, not arguments.no_spark)
     print(
         f"\nLook for yourself:\n"
         f"  make serve DB={arguments.directory / 'flights.duckdb'}\n"

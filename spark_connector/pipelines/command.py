@@ -1,0 +1,47 @@
+"""`ducktail pipeline KIND --config FILE`."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from ..errors import ConnectorError
+from .config import read_config
+
+KINDS = ("mirror", "aggregate", "dedupe", "dead_letter")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The words of the command line."""
+    parser.add_argument("kind", choices=KINDS, metavar="KIND", help=", ".join(KINDS))
+    parser.add_argument("--config", type=Path, required=True, metavar="FILE", help="its TOML file")
+    parser.add_argument("--once", action="store_true", help="read what is there, then end")
+    parser.add_argument(
+        "--master", metavar="URL", help="Spark's master; local[*,4], or that of spark-submit, by default"
+    )
+
+
+def run_command(chosen: argparse.Namespace) -> int:
+    """Run it; the exit status: 0 fine, 1 it failed or could not begin."""
+    try:
+        config = read_config(chosen.config, chosen.kind)
+        try:
+            from .builds import BUILDS
+            from .running import run
+        except ModuleNotFoundError as error:
+            if error.name is not None and error.name.partition(".")[0] == "pyspark":
+                raise ConnectorError("a pipeline wants Spark: pip install 'ducktail[spark]'") from None
+            raise
+        return run(BUILDS[chosen.kind], config, chosen.master, once=chosen.once)
+    except ConnectorError as error:
+        print(f"ducktail: {error}", file=sys.stderr)
+        return 1
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The same for a program of two lines, which spark-submit takes."""
+    parser = argparse.ArgumentParser(prog="pipeline", description="Run a pipeline over a stream.")
+    add_arguments(parser)
+    return run_command(parser.parse_args(arguments))

@@ -1,0 +1,194 @@
+"""A pipeline's configuration: one TOML file, every key of which is known or refused.
+
+    name = "orders"                       # under which it reports; its consumer group, too
+    checkpoint = "/data/checkpoints/orders"
+    trigger = "5 s"                       # how often; as fast as it can where this is left out
+
+    [gateway]                             # where the stream is, and where the pipeline reports
+    host = "127.0.0.1"                    # and port, user, password, ...: docs/spark/options.md
+
+    [source]                              # options of format("ducktail")
+    stream = "orders_stream"
+    maxEventsPerTrigger = 100000
+
+    [target]
+    kind = "parquet"                      # what else stands here, the pipeline says
+    path = "/data/orders"
+
+    [spark]                               # any configuration of Spark
+    "spark.sql.shuffle.partitions" = 4
+
+Source: docs/spark/pipelines.md.
+"""
+
+from __future__ import annotations
+
+import difflib
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ..errors import OptionError
+from ..options import OPTIONS, WRITES, Options, Use, parse
+
+
+class Section:
+    """A table of the file: each key is taken once, and what is left over is an error.
+
+    Args:
+        path: of the file, for error texts.
+        name: of the table; empty for the file's top.
+    """
+
+    def __init__(self, path: str, name: str, values: Mapping[str, Any]) -> None:
+        self._path = path
+        self._name = name
+        self._values = dict(values)
+        self._known: set[str] = set()
+
+    def where(self, key: str) -> str:
+        """A key, as an error text names it."""
+        return f"{self._name}.{key}" if self._name else key
+
+    def take(self, key: str, kind: type | tuple[type, ...], default: Any = None) -> Any:
+        """A key's value, or its default.
+
+        Raises:
+            OptionError: it is of another type, or an empty text.
+        """
+        self._known.add(key)
+        value = self._values.pop(key, default)
+        if value is default:
+            return value
+        kinds = kind if isinstance(kind, tuple) else (kind,)
+        if type(value) not in kinds or value == "":
+            wanted = " or ".join(_KINDS[one] for one in kinds)
+            raise OptionError(f"{self.where(key)} must be {wanted}: {self._path}")
+        return value
+
+    def need(self, key: str, kind: type | tuple[type, ...]) -> Any:
+        """A key that must be there.
+
+        Raises:
+            OptionError: it is not, or as `take`.
+        """
+        value = self.take(key, kind)
+        if value is None:
+            raise OptionError(f"{self.where(key)} is missing: {self._path}")
+        return value
+
+    def words(self, key: str) -> list[str]:
+        """A list of texts, or one text; empty where there is none."""
+        value = self.take(key, (str, list), [])
+        found = [value] if isinstance(value, str) else value
+        if not all(isinstance(word, str) and word for word in found):
+            raise OptionError(f"{self.where(key)} must be a list of texts: {self._path}")
+        return found
+
+    def choice(self, key: str, choices: tuple[Any, ...], default: Any = None) -> Any:
+        """One of some values."""
+        value = self.take(key, type(choices[0]), default)
+        if value is None:
+            raise OptionError(f"{self.where(key)} is missing: {self._path}")
+        if value not in choices:
+            known = ", ".join(map(str, choices))
+            raise OptionError(f"{self.where(key)} is one of {known}, not {value}: {self._path}")
+        return value
+
+    def section(self, key: str) -> Section:
+        """A table in it; an empty one where there is none."""
+        return Section(self._path, self.where(key), self.take(key, dict, {}))
+
+    def rest(self) -> dict[str, str]:
+        """All that is left, as texts: options of somebody else's, who knows them."""
+        found = {key: _option_text(value) for key, value in self._values.items()}
+        self._values.clear()
+        return found
+
+    def end(self) -> None:
+        """Refuse what is left.
+
+        Raises:
+            OptionError: a key is not known.
+        """
+        for key in self._values:
+            near = difflib.get_close_matches(key, self._known, n=1)
+            hint = f", did you mean {near[0]}?" if near else ""
+            known = ", ".join(sorted(self._known))
+            raise OptionError(f"unknown key {self.where(key)}{hint} (known: {known}): {self._path}")
+
+
+_KINDS: dict[type, str] = {
+    str: "a text", int: "a whole number", list: "a list", dict: "a table", bool: "true or false",
+}  # fmt: skip
+
+
+def _option_text(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """What all pipelines have.
+
+    Args:
+        gateway: options of the connection, as texts.
+        source: of `format("ducktail")`, the gateway's among them.
+        target, own: what this kind of pipeline reads itself.
+    """
+
+    kind: str
+    name: str
+    checkpoint: str
+    trigger: str
+    gateway: dict[str, str]
+    source: dict[str, str]
+    spark: dict[str, str]
+    target: Section
+    own: Section
+
+    def write_options(self, given: Mapping[str, str]) -> Options:
+        """Options of a sink, the gateway's where `given` has no others."""
+        return parse({**self.gateway, **given}, Use.WRITE_STREAM)
+
+    @property
+    def connection(self) -> Options:
+        """How the pipeline reports."""
+        return parse(self.gateway, Use.READ)
+
+
+def read_config(path: Path, kind: str) -> Config:
+    """Read a pipeline's file.
+
+    Raises:
+        OptionError: it cannot be read, or a key is missing, of another type or not known.
+    """
+    try:
+        values = tomllib.loads(path.read_text())
+    except OSError as error:
+        raise OptionError(f"--config: {path}: {error.strerror}") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise OptionError(f"--config: {path} is no TOML: {error}") from None
+    top = Section(str(path), "", values)
+    name, checkpoint = top.need("name", str), top.need("checkpoint", str)
+    trigger = top.take("trigger", str, "0 seconds")
+    gateway = top.section("gateway").rest()
+    parse(gateway, Use.READ)
+    source = {**gateway, **top.section("source").rest()}
+    spark = top.section("spark").rest()
+    target, own = top.section("target"), top.section(kind)
+    top.end()
+    return Config(kind, name, checkpoint, trigger, gateway, source, spark, target, own)
+
+
+def take_sink_options(section: Section, *but: str) -> dict[str, str]:
+    """The options of a write that a [target] has, its connection's among them.
+
+    Args:
+        but: those that do not apply there.
+    """
+    names = [option.name for option in OPTIONS if option.uses >= WRITES and option.name not in but]
+    found = {name: section.take(name, (str, int, bool)) for name in names}
+    return {name: _option_text(value) for name, value in found.items() if value is not None}

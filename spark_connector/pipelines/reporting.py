@@ -1,0 +1,261 @@
+"""How far a pipeline is: for the server (`ducktail.pipelines`) and for who stands before the screen.
+
+A listener is told by Spark of each batch, in a thread of its own; it reports through the gateway. That a
+report cannot be sent is told once on standard error and stops nothing: what the pipeline goes on from is its
+checkpoint.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import threading
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, LiteralString, TextIO
+
+import psycopg
+from pyspark.sql.streaming.listener import (
+    QueryIdleEvent,
+    QueryProgressEvent,
+    QueryStartedEvent,
+    QueryTerminatedEvent,
+    StreamingQueryListener,
+)
+
+from ..connection import Connection, connect, failure
+from ..errors import ConnectorError
+from ..options import Options
+
+if TYPE_CHECKING:
+    from pyspark.sql.streaming.listener import StreamingQueryProgress
+
+# Between two reports of a query that is quick: each is a row of the history, and a commit on the server.
+REPORT_EVERY_S = 1.0
+# Spark says so where there is no watermark.
+_NO_WATERMARK = "1970-01-01T00:00:00.000Z"
+
+
+@dataclass(slots=True)
+class Totals:
+    """What a run has done.
+
+    Args:
+        events: rows read, those of runs before on the same checkpoint among them.
+    """
+
+    batch_id: int | None = None
+    batches: int = 0
+    run_events: int = 0
+    events: int = 0
+
+
+class Reporter(StreamingQueryListener):
+    """Reports the batches of one query.
+
+    Args:
+        name: the pipeline's.
+        stream, group: whose lag is shown.
+        screen: where the line of progress goes.
+    """
+
+    def __init__(
+        self, options: Options, name: str, stream: str | None, group: str | None, screen: TextIO = sys.stderr
+    ) -> None:
+        self._options = options
+        self._name = name
+        self._stream = stream
+        self._group = group
+        self._screen = screen
+        self._mutex = threading.Lock()
+        self._connection: Connection | None = None
+        self._told = False
+        self._reported = 0.0
+        self._query: str | None = None
+        # Batches that were done before `begin`.
+        self._early: list[StreamingQueryProgress] = []
+        self._state: dict[str, Any] = {}
+        self._began = time.monotonic()
+        self._line = ""
+        self.totals = Totals()
+
+    # Called by Spark.
+
+    def onQueryStarted(self, event: QueryStartedEvent) -> None:
+        """Called before the query's `start` returns."""
+
+    def onQueryProgress(self, event: QueryProgressEvent) -> None:
+        """A batch is done."""
+        with self._mutex:
+            if self._query is None:
+                self._early.append(event.progress)
+                return
+        if str(event.progress.id) == self._query:
+            self.progress(event.progress)
+
+    def onQueryIdle(self, event: QueryIdleEvent) -> None:
+        """There was nothing to read for a while."""
+
+    def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:
+        """The end is told by who has started the query (`finish`), which outlives this thread."""
+
+    # Called by who runs the query.
+
+    def begin(self, query: str) -> None:
+        """Once it is known which query it is: go on counting where the checkpoint's last run ended."""
+        with self._mutex:
+            self._query = query
+            self._state = {"query": query}
+            query_sql = "SELECT state FROM ducktail.pipelines WHERE lower(pipeline_name) = lower(%s)"
+            found = self._ask(query_sql, self._name)
+            state = found if isinstance(found, dict) else json.loads(found) if found else {}
+            if state.get("query") == query:
+                self.totals.events = int(state.get("events") or 0)
+                self._state = state
+            self._send("running")
+            early, self._early = self._early, []
+        for progress in early:
+            if str(progress.id) == query:
+                self.progress(progress)
+
+    def progress(self, progress: StreamingQueryProgress) -> None:
+        """Take in a batch; the same one a second time is passed over."""
+        with self._mutex:
+            totals = self.totals
+            if totals.batch_id is not None and progress.batchId <= totals.batch_id:
+                return
+            rows = max(0, progress.numInputRows)
+            totals.events += rows
+            totals.run_events += rows
+            if rows:
+                totals.batches += 1
+                totals.batch_id = progress.batchId
+            facts = _facts(progress, self._stream)
+            if not rows:
+                # Spark says the next batch's number where there was nothing for one.
+                del facts["batch_id"]
+            self._state |= facts
+            now = time.monotonic()
+            if now - self._reported >= REPORT_EVERY_S:
+                self._send("running")
+            self._show(progress)
+
+    def finish(self, status: str, last: StreamingQueryProgress | None, error: str | None = None) -> str:
+        """The query has ended: report it, and say what it did.
+
+        Returns:
+            A sentence for people.
+        """
+        if last is not None:
+            self.progress(last)
+        with self._mutex:
+            if error is not None:
+                self._state["error"] = error[:2000]
+            else:
+                self._state.pop("error", None)
+            self._send(status)
+            lag = self._lag()
+            self._clear()
+            if self._connection is not None:
+                self._connection.close()
+                self._connection = None
+        seconds = time.monotonic() - self._began
+        totals = self.totals
+        at = "" if totals.batch_id is None else f", last batch {totals.batch_id}"
+        behind = "" if lag is None else f", {lag:,} events behind"
+        return (
+            f"{self._name}: {status}, {totals.run_events:,} events in {totals.batches:,} batches "
+            f"and {seconds:.1f} s{at}{behind}"
+        )
+
+    def _send(self, status: str) -> None:
+        self._state |= {"status": status, "events": self.totals.events}
+        self._reported = time.monotonic()
+        self._ask("REPORT PIPELINE %s AS %s", self._name, json.dumps(self._state))
+
+    def _lag(self) -> int | None:
+        if self._stream is None or self._group is None:
+            return None
+        found = self._ask(
+            "SELECT sum(lag_events)::BIGINT FROM ducktail.offsets WHERE lower(group_name) = lower(%s) AND "
+            "lower(%s) IN (lower(stream_name), lower(schema_name || '.' || stream_name))",
+            self._group, self._stream,
+        )  # fmt: skip
+        return None if found is None else int(found)
+
+    def _ask(self, query: LiteralString, *values: object) -> Any:
+        """One value, or None; None as well where the gateway cannot be asked, which is told."""
+        for fresh in (False, True):
+            try:
+                return self._asked(query, values, fresh)
+            except ConnectorError as error:
+                # A gateway that has restarted is there, and our connection to it is not.
+                if fresh or not error.retryable:
+                    self._tell(error)
+                    break
+        return None
+
+    def _asked(self, query: LiteralString, values: tuple[object, ...], fresh: bool) -> Any:
+        if self._connection is not None and (fresh or self._connection.closed):
+            self._connection.close()
+            self._connection = None
+        if self._connection is None:
+            self._connection = connect(self._options)
+        try:
+            cursor = self._connection.execute(query, values)
+            row = cursor.fetchone() if cursor.description is not None else None
+        except psycopg.Error as error:
+            raise failure(error, "reporting") from None
+        self._told = False
+        return None if row is None else row[0]
+
+    def _tell(self, error: ConnectorError) -> None:
+        if not self._told:
+            self._clear()
+            print(f"{self._name}: cannot report, and goes on: {error}", file=self._screen, flush=True)
+        self._told = True
+
+    def _show(self, progress: StreamingQueryProgress) -> None:
+        lag = self._lag()
+        behind = "" if lag is None else f"  {lag:,} behind"
+        line = (
+            f"{self._name}  batch {progress.batchId}  {self.totals.run_events:,} events  "
+            f"{progress.processedRowsPerSecond:,.0f}/s{behind}"
+        )
+        if self._screen.isatty():
+            print(f"\r{line:<{len(self._line)}}", end="", file=self._screen, flush=True)
+            self._line = line
+        elif progress.numInputRows > 0:
+            print(line, file=self._screen, flush=True)
+
+    def _clear(self) -> None:
+        if self._line:
+            print(file=self._screen)
+            self._line = ""
+
+
+def _facts(progress: StreamingQueryProgress, stream: str | None) -> dict[str, Any]:
+    """What of a batch is reported; the parts are those of docs/sql.md, "REPORT PIPELINE"."""
+    offsets = {}
+    for at, source in enumerate(progress.sources):
+        name = stream if stream is not None and len(progress.sources) == 1 else f"source {at}"
+        offsets[name] = _parsed(source.endOffset)
+    watermark = progress.eventTime.get("watermark")
+    rate = progress.processedRowsPerSecond
+    return {
+        "batch_id": progress.batchId,
+        "run": str(progress.runId),
+        "events_per_second": round(rate, 1) if rate == rate and rate >= 0 else None,
+        "state_rows": sum(operator.numRowsTotal for operator in progress.stateOperators),
+        "watermark": None if watermark == _NO_WATERMARK else watermark,
+        "offsets": offsets,
+        "batch_at": progress.timestamp,
+    }
+
+
+def _parsed(text: Any) -> Any:
+    """An offset: JSON of ours; another source's may be any text."""
+    try:
+        return json.loads(text)
+    except (TypeError, ValueError):
+        return text

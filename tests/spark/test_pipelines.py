@@ -1,0 +1,229 @@
+"""`ducktail pipeline` as users run it: processes of their own over a real server, ended and killed."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+from server_process import COMMAND, ServerProcess
+
+pytestmark = pytest.mark.slow
+
+# The bounded share of the long run: DUCKTAIL_SPARK_KILLS=10 DUCKTAIL_SPARK_GATEWAY_KILLS=3
+# DUCKTAIL_SPARK_SECONDS=120 is what the promise was tried with.
+KILLS = int(os.environ.get("DUCKTAIL_SPARK_KILLS", "2"))
+GATEWAY_KILLS = int(os.environ.get("DUCKTAIL_SPARK_GATEWAY_KILLS", "1"))
+SECONDS = float(os.environ.get("DUCKTAIL_SPARK_SECONDS", "24"))
+LAST_S = 100.0
+
+FAST = """
+[spark]
+"spark.driver.memory" = "512m"
+"spark.driver.extraJavaOptions" = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+"spark.sql.shuffle.partitions" = 2
+"""
+
+
+def started(kind: str, config: Path, *words: str) -> subprocess.Popen[str]:
+    """A pipeline, the leader of a process group of its own: JVM and Python workers are in it."""
+    return subprocess.Popen(
+        [str(COMMAND), "pipeline", kind, "--config", str(config), "--master", "local[2,4]", *words],
+        env={**os.environ, "SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_PYTHON": sys.executable},
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True,
+    )  # fmt: skip
+
+
+def ran(kind: str, config: Path) -> str:
+    """A run with --once that ends well; what it said."""
+    process = started(kind, config, "--once")
+    try:
+        said, _ = process.communicate(timeout=LAST_S)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        raise
+    assert process.returncode == 0, said
+    return said
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[ServerProcess]:
+    with ServerProcess(tmp_path / "shop.duckdb") as started:
+        yield started
+
+
+def config(tmp_path: Path, server: ServerProcess, name: str, text: str) -> Path:
+    path = tmp_path / f"{name}.toml"
+    path.write_text(
+        f'name = "{name}"\ncheckpoint = "{tmp_path}/checkpoints/{name}"\n'
+        f'[gateway]\nhost = "{server.host}"\nport = {server.port}\n{text}\n{FAST}'
+    )
+    return path
+
+
+def test_mirror_once_and_again(server: ServerProcess, tmp_path: Path) -> None:
+    path = config(
+        tmp_path, server, "copy",
+        '[source]\nstream = "orders_stream"\n[target]\nkind = "table"\ntable = "orders_copy"\n',
+    )  # fmt: skip
+    with server.connect() as look:
+        look.execute("CREATE TABLE orders (id INTEGER PRIMARY KEY, st VARCHAR, amount DECIMAL(10,2))")
+        look.execute("CREATE STREAM orders_stream ON orders WITH (partitions = 2)")
+        look.execute("INSERT INTO orders SELECT i, 'new', i / 4 FROM range(100) r(i)")
+        look.execute("UPDATE orders SET st = 'paid' WHERE id % 2 = 0")
+        look.execute("DELETE FROM orders WHERE id >= 90")
+        said = ran("mirror", path)
+        assert "copy: finished" in said and "0 events behind" in said
+        rows = "SELECT * FROM orders{} ORDER BY id"
+        assert look.execute(rows.format("_copy")).fetchall() == look.execute(rows.format("")).fetchall()
+        [(status, batch, events, offsets)] = look.execute(
+            "SELECT status, batch_id, events, offsets FROM ducktail.pipelines WHERE pipeline_name = 'copy'"
+        ).fetchall()
+        # An update is two rows of the envelope.
+        assert (status, events) == ("finished", 100 + 2 * 50 + 10) and "orders_stream" in offsets
+        lag = "SELECT sum(lag_events) FROM ducktail.offsets WHERE group_name = 'copy'"
+        assert look.execute(lag).fetchone() == (0,)
+        look.execute("INSERT INTO orders VALUES (1000, 'late', 1)")
+        ran("mirror", path)
+        assert look.execute(rows.format("_copy")).fetchall() == look.execute(rows.format("")).fetchall()
+        [(later, events)] = look.execute("SELECT batch_id, events FROM ducktail.pipelines").fetchall()
+        assert later > batch and events == 211
+        assert look.execute("SELECT count(*) > 2 FROM ducktail.pipeline_history").fetchone() == (True,)
+
+
+def test_what_is_wrong_is_one_line(server: ServerProcess, tmp_path: Path) -> None:
+    path = config(
+        tmp_path, server, "wrong",
+        '[source]\nstream = "nowhere"\n[target]\nkind = "parquet"\npath = "x"\n',
+    )  # fmt: skip
+    process = started("mirror", path, "--once")
+    said, _ = process.communicate(timeout=LAST_S)
+    assert process.returncode == 1
+    assert 'stream "nowhere"' in said.splitlines()[-1] and "Traceback" not in said
+
+
+class Writer:
+    """Random transactions on a table until it is told to stop; a gateway that is away is waited for."""
+
+    def __init__(self, server: ServerProcess) -> None:
+        self.server = server
+        self.random = random.Random(11)
+        self.ending = threading.Event()
+        self.transactions = 0
+        self.thread = threading.Thread(target=self._work)
+        self.thread.start()
+
+    def stop(self) -> None:
+        self.ending.set()
+        self.thread.join()
+
+    def _work(self) -> None:
+        while not self.ending.is_set():
+            try:
+                with self.server.connect() as connection:
+                    while not self.ending.is_set():
+                        with connection.transaction():
+                            for _ in range(self.random.randint(1, 5)):
+                                self._change(connection)
+                        self.transactions += 1
+                        self.ending.wait(0.01)
+            except psycopg.Error:
+                self.ending.wait(0.2)
+
+    def _change(self, connection: psycopg.Connection[Any]) -> None:
+        key, value = self.random.randint(1, 60), self.random.randint(0, 10**6)
+        statement = self.random.choice(
+            [
+                f"INSERT INTO t VALUES ({key}, 'v{value}', {value}) ON CONFLICT (id) DO UPDATE "
+                "SET v = excluded.v, n = excluded.n",
+                f"DELETE FROM t WHERE id = {key}",
+                f"UPDATE t SET n = n + 1 WHERE id % 7 = {key % 7}",
+                f"UPDATE t SET id = {key + 60} WHERE id = {key} AND NOT EXISTS "
+                f"(SELECT 1 FROM t WHERE id = {key + 60})",
+            ]
+        )
+        connection.execute(statement)
+
+
+def versions(look: psycopg.Connection[Any]) -> list[tuple[Any, ...]]:
+    """All that the table has been, by its stream."""
+    changes = look.execute(
+        "SELECT id, v, n, _change_type, _lsn FROM STREAM t_stream AFTER 0 ENVELOPE CHANGES"
+    ).fetchall()
+    now: dict[int, tuple[Any, ...]] = {}
+    found = []
+    for id_, v, n, kind, lsn in changes:
+        if kind == "update_preimage":
+            continue
+        if id_ in now:
+            found.append((*now.pop(id_), lsn))
+        if kind != "delete":
+            now[id_] = (id_, v, n, lsn)
+    return sorted([*found, *((*row, None) for row in now.values())], key=lambda row: int(row[3]))
+
+
+def test_killed_at_random_the_mirrors_are_the_table(server: ServerProcess, tmp_path: Path) -> None:
+    """SCD 1 and 2 at once: drivers and the gateway are killed while a writer writes."""
+    port = server.port
+    server.stop()
+    server._options = ("--port", str(port))
+    server.start()
+    with server.connect() as look:
+        look.execute("CREATE TABLE t (id INTEGER PRIMARY KEY, v VARCHAR, n BIGINT)")
+        look.execute("CREATE STREAM t_stream ON t WITH (partitions = 2)")
+    source = '[source]\nstream = "t_stream"\nmaxEventsPerTrigger = 200\n'
+    ones = config(tmp_path, server, "ones", source + '[target]\nkind = "table"\ntable = "t_one"\n')
+    target = f'[target]\nkind = "parquet"\nscd = 2\npath = "{tmp_path}/two"\n'
+    twos = config(tmp_path, server, "twos", source + target)
+    choice, writer = random.Random(5), Writer(server)
+    pipelines = {path: started("mirror", path) for path in (ones, twos)}
+    try:
+        began = time.monotonic()
+        moments = sorted(choice.uniform(0.3, 1.0) * SECONDS for _ in range(KILLS + GATEWAY_KILLS))
+        gateways = set(choice.sample(range(len(moments)), GATEWAY_KILLS))
+        for at, moment in enumerate(moments):
+            writer.ending.wait(max(0.0, began + moment - time.monotonic()))
+            if at in gateways:
+                server.kill()
+                server.start()
+                continue
+            path = (ones, twos)[at % 2]
+            os.killpg(pipelines[path].pid, signal.SIGKILL)
+            pipelines[path].communicate()
+            pipelines[path] = started("mirror", path)
+    finally:
+        writer.stop()
+        for process in pipelines.values():
+            os.killpg(process.pid, signal.SIGKILL)
+            process.communicate()
+    assert writer.transactions > 50
+    ran("mirror", ones)
+    ran("mirror", twos)
+    with server.connect() as look:
+        rows = look.execute("SELECT id, v, n FROM t ORDER BY id").fetchall()
+        assert look.execute("SELECT id, v, n FROM t_one ORDER BY id").fetchall() == rows
+        wanted = versions(look)
+    found = parquet_rows(tmp_path / "two")
+    assert sorted(found, key=lambda row: int(row[3])) == wanted
+    assert sorted(row[:3] for row in found if row[4] is None) == rows
+
+
+def parquet_rows(path: Path) -> list[tuple[Any, ...]]:
+    """The mirror as any tool reads it, by the file that says which directory counts."""
+    import json
+
+    import pyarrow.dataset
+
+    latest = json.loads((path / "_LATEST").read_text())["directory"]
+    table = pyarrow.dataset.dataset(str(path / latest), format="parquet").to_table()
+    names = ("id", "v", "n", "from_lsn", "to_lsn")
+    return list(zip(*(table.column(name).to_pylist() for name in names), strict=True))
