@@ -12,6 +12,7 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
+from .errors import OptionError
 from .options import READS, Use, parse
 
 
@@ -70,9 +71,12 @@ class DucktailSource(DataSource):
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """Of a streaming query."""
-        from .stream_reader import StreamReader
+        from .stream_reader import Refused, StreamReader
 
-        return StreamReader(parse(self.options, Use.READ_STREAM), schema)
+        try:
+            return StreamReader(parse(self.options, Use.READ_STREAM), schema)
+        except OptionError as error:
+            return Refused(error)
 
 
 def register(spark: SparkSession) -> None:

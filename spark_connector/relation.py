@@ -162,6 +162,8 @@ class Rows:
 
     def _next(self) -> pa.RecordBatch | None:
         """The next batch that has rows; None at the end."""
+        if self._relation.lsn and self._task.after >= self._task.through:
+            return None
         try:
             source = self._begun()
             for batch in source:
@@ -202,7 +204,7 @@ class Rows:
 
     def _check(self) -> None:
         """Behind the last row: it is still the stream that was planned, and nothing of the range is gone."""
-        if not self._relation.lsn:
+        if not self._relation.lsn or self._task.after >= self._task.through:
             return
         try:
             if self._connection is None or self._connection.closed:

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql.types import (
     ArrayType,
     BinaryType,
@@ -111,7 +112,10 @@ def shaped(batch: pa.RecordBatch, target: pa.Schema) -> pa.RecordBatch:
     for column, field in zip(batch.columns, target, strict=True):
         if column.null_count and not field.nullable:
             raise ConnectorError(f'column "{field.name}" has a NULL, and schema() says that it has none')
-        arrays.append(_cast(column, field.type))
+        try:
+            arrays.append(_cast(column, field.type))
+        except pa.ArrowInvalid as error:
+            raise ConnectorError(f'column "{field.name}" does not fit {field.type}: {error}') from None
     return pa.RecordBatch.from_arrays(arrays, schema=target)
 
 
@@ -122,6 +126,9 @@ def _cast(column: pa.Array, wanted: pa.DataType) -> pa.Array:
     if pa.types.is_timestamp(type_):
         # Nanoseconds are cut off: Spark counts microseconds.
         return column.cast(wanted, safe=type_.unit != "ns")
+    if pa.types.is_time(type_):
+        # DuckDB's own text has no zeros at the end.
+        return pc.replace_substring_regex(column.cast(pa.string()), r"\.?0*$", "", max_replacements=1)
     if column.offset:
         # Arrow does not build nested columns over a slice.
         column = column.take(pa.array(range(len(column)), pa.int64()))

@@ -312,6 +312,32 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return retrying(lambda: self._once(work), self._options["retryTimeout"])
 
 
+class Refused(DataSourceStreamReader):
+    """What stands for a reader whose options cannot be: it says so when it is first asked.
+
+    An error while a stream reader is made is told by Spark behind one of its own, an UnboundLocalError.
+    """
+
+    def __init__(self, error: OptionError) -> None:
+        self._error = error
+
+    def initialOffset(self) -> Offset:
+        """The error."""
+        raise self._error
+
+    def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:
+        """The error; of a query with a checkpoint."""
+        raise self._error
+
+    def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
+        """The error; of a query with a batch to do again."""
+        raise self._error
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The error; nothing is planned, so nobody asks."""
+        raise self._error
+
+
 def _lsns(offset: Offset) -> Lsns:
     """The partitions of an offset."""
     return {int(key): int(lsn) for key, lsn in offset.items() if key != STREAM}
