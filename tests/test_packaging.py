@@ -80,6 +80,25 @@ def test_the_unpacked_wheel_imports_and_runs(wheel: Path, tmp_path: Path) -> Non
     assert ran.stdout.strip() == str(tmp_path / "ducktail" / "__init__.py")
 
 
+def test_spark_finds_the_data_source(wheel: Path, tmp_path: Path) -> None:
+    """As Spark looks for it: modules called pyspark_*, and in each a DefaultSource."""
+    pytest.importorskip("pyspark", reason="pyspark is not installed")
+    zipfile.ZipFile(wheel).extractall(tmp_path)
+    program = f"""
+import sys; sys.path.insert(0, {str(tmp_path)!r})
+from importlib import import_module
+from pkgutil import iter_modules
+from pyspark.sql.datasource import DataSource
+found = [import_module(info.name) for info in iter_modules() if info.name.startswith("pyspark_")]
+found = [module.DefaultSource for module in found if issubclass(module.DefaultSource, DataSource)]
+print([(source.name(), sys.modules[source.__mro__[1].__module__].__file__) for source in found])
+"""
+    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+    assert ran.returncode == 0, ran.stderr
+    source = tmp_path / "ducktail" / "spark_connector" / "data_source.py"
+    assert ran.stdout.strip() == str([("ducktail", str(source))])
+
+
 def test_the_command_says_its_version() -> None:
     command = Path(sys.executable).with_name("ducktail")
     ran = subprocess.run([str(command), "--version"], capture_output=True, text=True, timeout=60)
