@@ -437,3 +437,34 @@ def test_what_filters_become(gateway: ServerProcess) -> None:
         '"a" = 3', """"s"::VARCHAR IN ('x', 'o''k')""", 'NOT ("s" IS NULL)',
         """starts_with("s"::VARCHAR, 'p')""", """"z" < '2024-01-02 00:00:00+00:00'::timestamptz""",
     ]  # fmt: skip
+
+
+def test_what_a_user_needs(serve: Callable[..., ServerProcess]) -> None:
+    """SELECT on the stream for its rows, CONSUME for a group; without a right the stream is not there."""
+    server = serve()
+    with server.connect() as admin:
+        admin.execute("CREATE TABLE orders (id INTEGER PRIMARY KEY, amount DECIMAL(10, 2))")
+        admin.execute("CREATE STREAM orders_stream ON orders WITH (partitions = 2)")
+        insert(admin, 0, 10)
+        admin.execute("CREATE USER root PASSWORD 'root' SUPERUSER")
+    with server.connect(user="root", password="root") as admin:
+        admin.execute("CREATE USER ann PASSWORD 'secret'")
+        way = {"host": server.host, "port": str(server.port), "user": "ann", "password": "secret"}
+        way |= {"stream": "orders_stream", "retryTimeout": "0 s"}
+        with pytest.raises(ConnectorError, match='does not exist, or user "ann" has no right') as caught:
+            DucktailSource(way).schema()
+        assert "secret" not in str(caught.value)
+        admin.execute("GRANT SELECT ON orders_stream TO ann")
+        assert sum(map(len, batch(DucktailSource(way)))) == 10
+        stream = DucktailSource({**way, "consumerGroup": "anns", "pollTimeout": "0 s"})
+        one = stream.streamReader(DucktailSource(way).schema())  # type: ignore[arg-type]
+        with pytest.raises(ConnectorError, match=r"option.* consumerGroup|option.* user"):
+            one.initialOffset()
+        admin.execute("GRANT CONSUME ON orders_stream TO ann")
+        start = one.initialOffset()
+        end = one.latestOffset(start, ReadAllAvailable())
+        assert len(rows(one, start, end)) == 10
+        one.latestOffset(end, ReadAllAvailable())
+        committed = "SELECT partition::VARCHAR, committed_lsn FROM ducktail.offsets WHERE group_name = 'anns'"
+        assert dict(admin.execute(committed).fetchall()) == lsns(end)
+        one.stop()
