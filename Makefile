@@ -4,11 +4,14 @@ DB     ?= ducktail.duckdb
 PORT   ?= 5480
 LIMIT  ?=
 ARGS   ?=
+# Tests side by side: as many as there are cores, on a small machine. JOBS=0 runs them in one process.
+JOBS   ?= 2
 
 BIN   := .venv/bin
 READY := .venv/.ready
 # A checkout may be called anything (ducktail-main): its own __init__.py is no package to pytest then.
 PYTEST := $(BIN)/pytest --rootdir=tests
+SPREAD := -n $(JOBS) --dist loadgroup --no-loadscope-reorder
 INSTALL := -c requirements.lock -e '.[dev,demo]'
 
 .DEFAULT_GOAL := help
@@ -24,7 +27,7 @@ serve: $(READY) ## serve a DuckDB file (DB=ducktail.duckdb PORT=5480)
 	$(BIN)/ducktail serve $(DB) --port $(PORT) $(ARGS)
 
 test: deps lint types ## everything: lint, types, all tests
-	$(PYTEST) $(ARGS)
+	$(PYTEST) $(SPREAD) $(ARGS)
 
 # What needs no server of its own; some promises among it. Under two minutes on two cores.
 QUICK = tests/engine tests/sql tests/wire tests/promises/test_01_atomic.py tests/promises/test_04_partition.py \
@@ -32,7 +35,7 @@ QUICK = tests/engine tests/sql tests/wire tests/promises/test_01_atomic.py tests
 	tests/promises/test_08_transactional_offsets.py tests/test_layers.py tests/test_docs.py
 
 quick: lint ## what to run while writing: the tests that need no server
-	$(PYTEST) -m "not slow" -x -q $(QUICK) $(ARGS)
+	$(PYTEST) $(SPREAD) -m "not slow" -x -q $(QUICK) $(ARGS)
 
 lint: $(READY) ## ruff
 	$(BIN)/ruff check .

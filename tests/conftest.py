@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -18,8 +19,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--slt-rewrite", action="store_true", help="write what .slt records answer into them")
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Tests that want a system program are left out, and say so, where it is missing."""
+    if hasattr(config, "workerinput"):
+        _share_out(items)
     programs = {
         "psql": shutil.which("psql"),
         "postgres": postgres_programs(),
@@ -31,6 +34,20 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         for marker, found in programs.items():
             if item.get_closest_marker(marker) and not found:
                 item.add_marker(pytest.mark.skip(reason=f"{marker} is not installed (make deps)"))
+
+
+def _share_out(items: list[pytest.Item]) -> None:
+    """Which of several workers (`pytest -n 2`) runs what.
+
+    A file goes to one, as its tests share a server. All that starts a JVM for Spark goes to the same one,
+    and first, as it takes longest; then come the largest files.
+    """
+    groups = ["spark" if "spark" in item.path.as_posix() else item.path.as_posix() for item in items]
+    sizes = Counter(groups)
+    for item, group in zip(items, groups, strict=True):
+        item.add_marker(pytest.mark.xdist_group(group))
+    order = sorted(range(len(items)), key=lambda n: (groups[n] != "spark", -sizes[groups[n]], groups[n]))
+    items[:] = [items[n] for n in order]
 
 
 def postgres_programs() -> Path | None:
