@@ -14,7 +14,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructType
 
 from .arrow_copy import batches, schema
-from .connection import Connection, connect, retrying
+from .connection import Connection, borrow, give_back, retrying
 from .errors import ConnectorError, OptionError
 from .options import Options
 from .spark_types import shaped, spark_schema, spark_type
@@ -130,6 +130,8 @@ def envelope(options: Options, state: StreamState) -> str:
 class Rows:
     """The rows of one task, tried again on a new connection where the old one breaks.
 
+    The connection is the worker's own; it is given back once all is read and checked.
+
     A task's rows come in one order, so a second try passes over those that Spark has already got. A
     table has no such order: its read is tried again only while nothing has been given.
 
@@ -183,7 +185,7 @@ class Rows:
 
     def _begun(self) -> Generator[pa.RecordBatch, None, None]:
         if self._source is None:
-            self._connection = connect(self._options)
+            self._connection = borrow(self._options)
             self._skip = self._given
             relation = self._relation
             self._source = batches(self._connection, self._query, relation.doing, relation.option)
@@ -208,11 +210,13 @@ class Rows:
             return
         try:
             if self._connection is None or self._connection.closed:
-                self._connection = connect(self._options)
+                self._connection = borrow(self._options)
             state = look_up(self._connection, self._options)
             check_same(state, self._task.identity, self._options["stream"])
             begun = {self._task.partition: self._task.after}
             check_range(self._connection, state, begun, follows=self._task.follows)
+            give_back(self._connection, self._options)
+            self._connection = None
         except ConnectorError:
             self._close()
             raise

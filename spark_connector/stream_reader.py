@@ -68,9 +68,12 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._group = None if group is None else Following(group)
         self._target: Lsns | None = None
         self._connection: Connection | None = None
+        # As latestOffset has seen it last: for the progress, and for the plan of the batch that follows.
+        self._seen: StreamState | None = None
+        self._to_plan: StreamState | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_connection": None}
+        return {**self.__dict__, "_connection": None, "_seen": None, "_to_plan": None}
 
     # Spark's calls.
 
@@ -102,6 +105,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 self._wait(connection, state, begun)
                 state = self._state(connection, start)
                 ends = self._ends(state, begun)
+            self._seen = self._to_plan = state
             if ends != begun and (most is not None or self._options["wholeTransactions"]):
                 ends = self._cut(connection, state, begun, ends, most)
             return _offset(state, ends)
@@ -109,13 +113,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._retried(latest)
 
     def reportLatestOffset(self) -> Offset | None:
-        """How far the stream goes, for the query's progress."""
-
-        def report(connection: Connection) -> Offset:
-            state = look_up(connection, self._options)
-            return _offset(state, _last(state))
-
-        return self._retried(report)
+        """How far the stream goes, for the query's progress: as of the trigger's latestOffset."""
+        return None if self._seen is None else _offset(self._seen, _last(self._seen))
 
     def prepareForTriggerAvailableNow(self) -> None:
         """What is there now is all that this run reads."""
@@ -139,8 +138,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             )
 
         def plan(connection: Connection) -> list[Task]:
-            state = self._state(connection, start)
-            past = [number for number in ended if ended[number] > state.end_lsn]
+            state, self._to_plan = self._to_plan, None
+            if state is None or state.identity != start[STREAM] or _past(state, ended):
+                state = self._state(connection, start)
+            past = _past(state, ended)
             if past:
                 raise self._past_end(state, past[0], ended[past[0]])
             self._check_start(connection, state, begun)
@@ -217,7 +218,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return state
 
     def _check_start(self, connection: Connection, state: StreamState, begun: Lsns) -> None:
-        past = [number for number, lsn in begun.items() if lsn > state.end_lsn]
+        past = _past(state, begun)
         if past:
             raise self._past_end(state, past[0], begun[past[0]])
         if any(lsn < state.partitions[number].trimmed_lsn for number, lsn in begun.items()):
@@ -356,6 +357,11 @@ def _last(state: StreamState) -> Lsns:
 def _earliest(state: StreamState) -> Lsns:
     """Just before what is retained."""
     return {number: partition.trimmed_lsn for number, partition in enumerate(state.partitions)}
+
+
+def _past(state: StreamState, lsns: Lsns) -> list[int]:
+    """The partitions whose LSN is past the stream's end."""
+    return [number for number, lsn in lsns.items() if lsn > state.end_lsn]
 
 
 def _position(lsns: Lsns) -> str:

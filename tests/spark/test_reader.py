@@ -252,6 +252,9 @@ def test_offsets_of_another_stream(db: Connection, reader: Made) -> None:
     with pytest.raises(ConnectorError, match="option stream: stream \"orders_stream\" does not exist"):
         one.latestOffset(end, ReadAllAvailable())
     db.execute("CREATE STREAM orders_stream ON orders WITH (partitions = 2)")
+    task = one.partitions(start, end)[0]  # Planned by what latestOffset has seen: the task finds it out.
+    with pytest.raises(ConnectorError, match="dropped and made again"):
+        list(one.read(task))
     for call in (lambda: one.latestOffset(end, ReadAllAvailable()), lambda: one.partitions(start, end)):
         with pytest.raises(ConnectorError, match="dropped and made again"):
             call()
