@@ -471,3 +471,5 @@ def test_what_a_user_needs(serve: Callable[..., ServerProcess]) -> None:
         committed = "SELECT partition::VARCHAR, committed_lsn FROM ducktail.offsets WHERE group_name = 'anns'"
         assert dict(admin.execute(committed).fetchall()) == lsns(end)
         one.stop()
+        with pytest.raises(ConnectorError, match=r'reading table "orders" failed \(option table\)'):
+            DucktailSource({n: v for n, v in way.items() if n != "stream"} | {"table": "orders"}).schema()
