@@ -265,7 +265,10 @@ def marks(schema: str) -> sql.Identifier:
 def make_schema(connection: Connection, schema: str) -> None:
     """Where stages and marks are, if it is not there."""
     name = sql.Identifier(schema)
-    connection.execute(sql.SQL("CREATE SCHEMA IF NOT EXISTS {}").format(name))
+    # Who may make tables in it needs no right to make schemas.
+    there = "SELECT 1 FROM information_schema.schemata WHERE lower(schema_name) = lower(%s)"
+    if connection.execute(there, (schema,)).fetchone() is None:
+        connection.execute(sql.SQL("CREATE SCHEMA IF NOT EXISTS {}").format(name))
     connection.execute(
         sql.SQL(
             "CREATE TABLE IF NOT EXISTS {}.{} (query VARCHAR, target VARCHAR, batch BIGINT, rows BIGINT, "

@@ -13,7 +13,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pyspark.errors import AnalysisException, ParseException
+from pyspark.errors import AnalysisException, ParseException, PySparkException
+from pyspark.sql import functions as f
 
 from ..errors import OptionError
 
@@ -49,7 +50,11 @@ def timed(events: DataFrame, event_time: str, watermark: str) -> DataFrame:
     if types[event_time] not in ("timestamp", "timestamp_ntz"):
         found = types[event_time]
         raise OptionError(f'column "{event_time}" is of type {found}, not a timestamp (event_time)')
+    if types[event_time] == "timestamp_ntz":
+        # Spark has watermarks for timestamps with a zone only: the session's, UTC in a pipeline.
+        events = events.withColumn(event_time, f.col(event_time).cast("timestamp"))
     try:
         return events.withWatermark(event_time, watermark)
-    except Exception as error:
-        raise OptionError(f'"{watermark}" is no length of time, such as 10 minutes: {error}') from None
+    except PySparkException as error:
+        what = str(error).splitlines()[0]
+        raise OptionError(f'"{watermark}" is no length of time, such as 10 minutes: {what}') from None

@@ -36,10 +36,10 @@ def collected(spark: Any, frame: Any, name: str, checkpoint: Path) -> list[tuple
 
 
 def at(minute: int) -> str:
-    return f"2026-01-01T{minute // 60:02}:{minute % 60:02}:00Z"
+    return f"2026-01-01T{minute // 60:02}:{minute % 60:02}:00"
 
 
-EVENTS = "time timestamp, origin string, delay int"
+EVENTS = "time timestamp_ntz, origin string, delay int"
 
 
 def test_windows_of_three_kinds(spark: Any, tmp_path: Path) -> None:
@@ -72,6 +72,7 @@ def test_windows_of_three_kinds(spark: Any, tmp_path: Path) -> None:
         (("SELECT nope FROM events", "time", "1 minute"), "aggregate.sql"),
         (("SELECT 1 FROM events", "nope", "1 minute"), "event_time"),
         (("SELECT 1 FROM events", "origin", "1 minute"), "not a timestamp"),
+        (("SELECT 1 FROM events", "time", "soon"), "no length of time"),
     ):
         with pytest.raises(OptionError, match=said):
             aggregate(events, *wrong)
@@ -87,7 +88,7 @@ def test_repeats_are_left_out_for_a_time(spark: Any, tmp_path: Path) -> None:
         [{"time": at(100), "origin": "d", "delay": 7}],
         [{"time": at(101), "origin": "a", "delay": 6}],
     ]
-    events = stream(spark, tmp_path / "in", EVENTS, *batches)
+    events = stream(spark, tmp_path / "in", EVENTS.replace("_ntz", ""), *batches)
     frame = dedupe(events, ["origin"], "time", "30 minutes").select("origin", "delay")
     found = collected(spark, frame, "deduped", tmp_path / "c")
     assert sorted(found) == [("a", 1), ("a", 6), ("b", 4), ("c", 5), ("d", 7)]
