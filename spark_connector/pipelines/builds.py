@@ -161,6 +161,13 @@ def _into_target(frame: DataFrame, config: Config, mode: str) -> DataStreamWrite
     options, key = _sink(config)
     config.target.end()
     shaped = _shaped(frame, options, key)
+    if mode == "update":
+        # Spark knows no mode update of sinks in Python.
+        def apply(rows: DataFrame, number: int) -> None:
+            target = sink_target(options, rows.schema, overwrite=False)
+            write_once(rows, options, target, batch_of(rows, number))
+
+        return shaped.writeStream.foreachBatch(apply).outputMode(mode)
     given = {**config.gateway, **{name: _text(options[name]) for name in options if options.is_given(name)}}
     return shaped.writeStream.format("ducktail").options(**given).outputMode(mode)
 
