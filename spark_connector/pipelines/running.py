@@ -40,6 +40,8 @@ def session(config: Config, master: str | None) -> SparkSession:
             os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
             builder = builder.config("spark.ui.enabled", "false")
     builder = builder.config("spark.sql.session.timeZone", "UTC")
+    # Our own line of progress is enough.
+    builder = builder.config("spark.ui.showConsoleProgress", "false")
     for key, value in config.spark.items():
         builder = builder.config(key, value)
     made = builder.getOrCreate()
