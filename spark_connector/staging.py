@@ -296,17 +296,21 @@ def publish(
         ConnectorError: nothing of it is there.
     """
     tables = [staged.table for staged in stages if staged.table is not None]
+    # A job that is tried again here, where the answer to its COMMIT was lost, finds its own mark.
+    marked = batch or Batch(f"job-{uuid.uuid4().hex}", 0)
 
     def work() -> bool:
         try:
             with connect(options) as connection:
                 try:
-                    done = _publish(connection, target, stages, batch, merge)
+                    done = _publish(connection, target, stages, marked, merge)
                 except (psycopg.errors.UndefinedTable, psycopg.errors.InvalidSchemaName):
                     # No task has had a row yet, so there are no marks.
                     make_schema(connection, target.schema)
-                    done = _publish(connection, target, stages, batch, merge)
+                    done = _publish(connection, target, stages, marked, merge)
                 _sweep(connection, target.schema, tables, batch)
+                if batch is None:
+                    _unmark(connection, target.schema, marked)
                 return done
         except psycopg.Error as error:
             raise failure(error, f"writing to {target}", target.kind) from None
@@ -330,12 +334,12 @@ def _publish(
     connection: Connection,
     target: Target,
     stages: Sequence[Stage],
-    batch: Batch | None,
+    batch: Batch,
     merge: Merge | None,
 ) -> bool:
     tables = [staged.table for staged in stages if staged.table is not None]
     with connection.transaction():
-        if batch is not None and _is_done(connection, target, batch):
+        if _is_done(connection, target, batch):
             return False
         if target.mode == "overwrite":
             connection.execute(sql.SQL("DELETE FROM {}").format(target.named))
@@ -345,8 +349,7 @@ def _publish(
         else:
             for table in tables:
                 connection.execute(_insert(connection, target, sql.Identifier(target.schema, table)))
-        if batch is not None:
-            _mark(connection, target, batch, sum(staged.rows for staged in stages))
+        _mark(connection, target, batch, sum(staged.rows for staged in stages))
     return True
 
 
@@ -365,6 +368,17 @@ def _mark(connection: Connection, target: Target, batch: Batch, rows: int) -> No
             "SET batch = excluded.batch, rows = excluded.rows, written_at = excluded.written_at"
         ).format(marks(target.schema)),
         (batch.query, str(target), batch.number, rows),
+    )
+
+
+def _unmark(connection: Connection, schema: str, job: Batch) -> None:
+    """A batch job's mark, and those of jobs that died before they could take theirs away."""
+    connection.execute(
+        sql.SQL(
+            "DELETE FROM {} WHERE query = %s OR (starts_with(query, 'job-') AND "
+            "written_at < now() - INTERVAL '7 days')"
+        ).format(marks(schema)),
+        (job.query,),
     )
 
 

@@ -110,6 +110,30 @@ def test_a_gateway_that_restarts_is_waited_for(server: ServerProcess) -> None:
         assert names(look) == ["sinks"]
 
 
+def test_a_job_whose_answer_was_lost_is_there_once(
+    server: ServerProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given = options(server, table="plain")
+    with server.connect() as connection:
+        connection.execute("CREATE TABLE plain (id INTEGER, v VARCHAR)")
+    target = staging.target_of(given, batch(1).schema, overwrite=False)
+    sweep, calls = staging._sweep, []
+
+    def killing(*words: Any) -> None:
+        calls.append(words)
+        if len(calls) == 1:
+            server.kill()
+            server.start()
+        sweep(*words)
+
+    monkeypatch.setattr(staging, "_sweep", killing)
+    staging.publish(given, target, [staging.stage(given, target, iter([batch(1, 2)]))])
+    with server.connect() as look:
+        assert look.execute("SELECT id FROM plain ORDER BY id").fetchall() == [(1,), (2,)]
+        assert look.execute("SELECT count(*) FROM ducktail_spark.sinks").fetchone() == (0,)
+    assert len(calls) == 2
+
+
 def test_what_was_too_much_to_keep_is_left_to_spark(
     server: ServerProcess, monkeypatch: pytest.MonkeyPatch
 ) -> None:
