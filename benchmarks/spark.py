@@ -45,7 +45,8 @@ PEER = f"""
 """
 # Rows that the JDBC source asks for at a time: the fastest of those that were tried.
 FETCH = 10_000
-BATCH_ROWS = 16_384
+# What Spark tells of a micro-batch's time.
+PARTS = ("triggerExecution", "latestOffset", "queryPlanning", "addBatch", "walCommit", "commitOffsets")
 
 
 class Floor(DataSource):
@@ -156,11 +157,11 @@ def timed(work: Callable[[], object]) -> float:
     return time.perf_counter() - begun
 
 
-def micro_batches(spark: SparkSession, frame: DataFrame, count: int, push: Callable[[], object]) -> list[int]:
-    """Milliseconds of each micro-batch that had rows, after the first few."""
+def micro_batches(frame: DataFrame, count: int, push: Callable[[], object]) -> list[dict[str, int]]:
+    """Milliseconds of each micro-batch that had rows, by what Spark did, after the first few."""
     with tempfile.TemporaryDirectory() as checkpoint:
         query = frame.writeStream.format("noop").option("checkpointLocation", checkpoint).start()
-        found: list[int] = []
+        found: list[dict[str, int]] = []
         seen: set[int] = set()
         while len(found) < count + 3:
             push()
@@ -168,7 +169,7 @@ def micro_batches(spark: SparkSession, frame: DataFrame, count: int, push: Calla
             for progress in query.recentProgress:
                 if progress["numInputRows"] and progress["batchId"] not in seen:
                     seen.add(progress["batchId"])
-                    found.append(progress["durationMs"]["triggerExecution"])
+                    found.append(progress["durationMs"])
         query.stop()
     return found[3 : count + 3]
 
@@ -205,7 +206,7 @@ def run(events: int, turns: int, batches: int, directory: Path) -> str:
     return page(medians, costs, events, turns, f"PostgreSQL {version}", list(frames))
 
 
-def stream_costs(spark: SparkSession, conninfo: str, batches: int) -> dict[str, list[int]]:
+def stream_costs(spark: SparkSession, conninfo: str, batches: int) -> dict[str, list[dict[str, int]]]:
     """What a micro-batch of one row costs."""
     where = conninfo_to_dict(conninfo)
     with psycopg.connect(conninfo, autocommit=True) as connection:
@@ -222,14 +223,14 @@ def stream_costs(spark: SparkSession, conninfo: str, batches: int) -> dict[str, 
         options = {"host": where["host"], "port": where["port"], "pollTimeout": "0 s"}
         ticks = spark.readStream.format("ducktail").options(**options, stream="ticks_stream").load()
         rate = spark.readStream.format("rate").options(rowsPerSecond="1").load()
-        found = {"connector": micro_batches(spark, ticks, batches, push)}
-        found["rate source"] = micro_batches(spark, rate, batches, lambda: None)
+        found = {"connector": micro_batches(ticks, batches, push)}
+        found["rate source"] = micro_batches(rate, batches, lambda: None)
     return found
 
 
 def page(
     medians: dict[tuple[str, str], float],
-    costs: dict[str, list[int]],
+    costs: dict[str, list[dict[str, int]]],
     events: int,
     turns: int,
     peer: str,
@@ -250,14 +251,25 @@ def page(
         lines.append(f"| {name} | {medians[name, 'no-op']:,.0f} | {medians[name, 'Parquet']:,.0f} |")
     ratio = medians["connector, changes", "no-op"] / medians["Spark JDBC on PostgreSQL", "no-op"]
     of_floor = medians["connector, changes", "no-op"] / medians["Arrow batches from memory (floor)", "no-op"]
-    middle = {name: statistics.median(found) for name, found in costs.items()}
+    middle = {
+        name: {part: statistics.median(batch.get(part, 0) for batch in found) for part in PARTS}
+        for name, found in costs.items()
+    }
+    whole = {name: found["triggerExecution"] for name, found in middle.items()}
     lines += [
         "",
         f"connector : Spark JDBC on PostgreSQL = **{ratio:.2f}**; of the floor {of_floor:.2f}",
         "",
-        f"A micro-batch of one event into no-op, median of {len(costs['connector'])}: connector "
-        f"{middle['connector']:.0f} ms, Spark's rate source {middle['rate source']:.0f} ms: "
-        f"**{middle['connector'] - middle['rate source']:+.0f} ms**",
+        f"A micro-batch of one event into no-op, median of {len(costs['connector'])}, milliseconds:",
+        "",
+        f"| source | {' | '.join(PARTS)} |",
+        f"|---|{'---:|' * len(PARTS)}",
+        *(
+            f"| {name} | {' | '.join(f'{found[part]:.0f}' for part in PARTS)} |"
+            for name, found in middle.items()
+        ),
+        "",
+        f"connector - rate source = **{whole['connector'] - whole['rate source']:+.0f} ms**",
         "",
     ]
     return "\n".join(lines)
