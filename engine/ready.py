@@ -110,9 +110,11 @@ class ReadyQueries:
         if prepared.get(name) == text:
             return
         if len(prepared) >= PREPARED_MAX:
-            for other in prepared:
+            while prepared:
+                # Forgotten first: a cancel that comes between leaves none that is only thought to be there.
+                other, _ = prepared.popitem()
                 cursor.execute(f"DEALLOCATE {other}")
-            prepared.clear()
+        prepared.pop(name, None)
         cursor.execute(f"PREPARE {name} AS {text}")
         prepared[name] = text
 

@@ -11,7 +11,7 @@ from contextlib import suppress
 
 import duckdb
 
-from ..engine.asking import ask_maybe
+from ..engine.asking import ask
 from ..engine.duckdb_errors import translated
 from ..engine.errors import (
     DependentObjects,
@@ -30,6 +30,11 @@ from .running import count_of
 from .statement import Statement
 from .text.classified import Classified, DdlFacts, Name
 
+# What is made by name and stands before DuckDB's own of that name: what that is, and where it is listed.
+BUILT_IN = {
+    "MACRO": ("function", "duckdb_functions() WHERE internal AND lower(function_name)"),
+    "TYPE": ("type", "duckdb_types() WHERE internal AND lower(type_name)"),
+}
 
 def run(session: Context, statement: Statement, parameters: tuple[object, ...]) -> Waiting[Result]:
     """Run a DDL statement that reads no stream."""
@@ -43,8 +48,8 @@ def define(session: Context, classified: Classified, parameters: tuple[object, .
     keys = _guard(session, facts)
     if classified.may_write:
         keys += refuse_captured(session, classified.text) if classified.cte_writes else []
-    if facts.verb == "CREATE" and facts.object_type in ("MACRO", "FUNCTION"):
-        _guard_macro(session, facts)
+    if facts.verb == "CREATE":
+        _guard_built_in(session, facts)
     if session.block.begun:
         session.block.touched()
     transactions = session.database.transactions
@@ -114,22 +119,23 @@ def _tables(session: Context) -> list[Key]:
     return [(schema, name) for schema, name in rows if schema != OURS]
 
 
-def _guard_macro(session: Context, facts: DdlFacts) -> None:
-    """A macro under a built-in function's name would change what our own SQL means.
+def _guard_built_in(session: Context, facts: DdlFacts) -> None:
+    """A macro or a type under a built-in one's name (json, say) would change what our own SQL means.
 
     Raises:
         NotSupported: 0A000.
     """
+    asked = BUILT_IN.get(facts.object_type)
+    if asked is None:
+        return
+    what, there = asked
     for name in facts.names:
-        row = ask_maybe(
-            session.meta,
-            "SELECT count(*) FROM duckdb_functions() WHERE internal AND function_name = lower($1)",
-            [name[-1]],
-        )
-        if row is not None and row[0]:
+        (count,) = ask(session.meta, f"SELECT count(*) FROM {there} = lower($1)", [name[-1]])
+        if count:
+            made = facts.object_type.lower()
             raise NotSupported(
-                f'"{name[-1]}" is a built-in function, and a macro cannot take its name',
-                hint="Give the macro a name of its own.",
+                f'"{name[-1]}" is a built-in {what}, and a {made} cannot take its name',
+                hint=f"Give the {made} a name of its own.",
             )
 
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
+import duckdb
 import pytest
 from json_values import VALUES
 
@@ -19,7 +21,7 @@ from ducktail.engine.log import event_query
 from ducktail.engine.polls import Poll
 from ducktail.engine.publisher import Note
 from ducktail.engine.publishing import refill
-from ducktail.engine.ready import READY_EVENTS_MAX, READY_STREAMS_MAX
+from ducktail.engine.ready import READY_EVENTS_MAX, READY_STREAMS_MAX, ReadyQueries
 from ducktail.engine.streams import Stream
 from ducktail.engine.waiting import run
 from ducktail.sql.session import Session
@@ -271,6 +273,39 @@ def test_few_statements_stay_prepared(scene: Scene, monkeypatch: pytest.MonkeyPa
     assert prepared and all(len(names) <= 2 for names in prepared)
     assert all(len(note.ready) == 2 for note in scene.notes)
     scene.check()
+
+
+@pytest.mark.parametrize("call", range(1, 6))
+def test_a_cancel_among_what_is_prepared_fails_one_commit_alone(
+    monkeypatch: pytest.MonkeyPatch, call: int
+) -> None:
+    """Whichever call it comes to, before or after it has taken effect: later ones find what they name."""
+    monkeypatch.setattr(module, "PREPARED_MAX", 2)
+    for takes_effect in (False, True):
+        with duckdb.connect() as connection:
+            cursor, queries = _Cancelled(connection, call, takes_effect), ReadyQueries()
+            for number in (1, 2, 3, 1, 3, 2, 1):
+                with suppress(duckdb.InterruptException):
+                    queries._prepare(cursor, f"p{number}", f"SELECT {number}")  # type: ignore[arg-type]
+                    assert cursor.execute(f"EXECUTE p{number}").fetchall() == [(number,)]
+            assert cursor.left < 0
+
+
+class _Cancelled:
+    """A cursor that is interrupted at one of its calls."""
+
+    def __init__(self, connection: duckdb.DuckDBPyConnection, call: int, takes_effect: bool) -> None:
+        self.left, self._connection, self._takes_effect = call, connection, takes_effect
+
+    def execute(self, text: str) -> duckdb.DuckDBPyConnection:
+        if text.startswith("EXECUTE"):
+            return self._connection.execute(text)
+        self.left -= 1
+        if self.left or self._takes_effect:
+            self._connection.execute(text)
+        if not self.left:
+            raise duckdb.InterruptException("INTERRUPT Error: Interrupted!")
+        return self._connection
 
 
 def test_who_waits_is_woken_by_the_commit_itself(scene: Scene) -> None:
