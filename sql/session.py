@@ -111,8 +111,8 @@ class Session:
         self.listening = Listening(database.notifications, self._overrun)
         self.waited: Waited | None = None
         self.on_ended: Callable[[DucktailError], None] | None = None
-        # Ends what its client is being answered as well, where it has one.
-        self.on_cancelled: Callable[[], None] = self.cancel
+        # Told when another session has cancelled this one: ends what its client is being answered as well.
+        self.on_cancelled: Callable[[], None] = lambda: None
         self._statements: dict[tuple[str, tuple[int, ...], int], Statement] = {}
         self._dresses: list[Callable[[Session], None]] = []
         self._freed = False

@@ -131,5 +131,7 @@ def _signal(pid: int | None, other: int | None, what: str | None) -> bool | None
         return False
     if what == "terminate":
         told.on_ended(AdminShutdown("terminating connection due to administrator command"))
+    # At once: a session that cancels itself does not get to the end of that statement.
+    told.cancel()
     told.on_cancelled()
     return True

@@ -292,6 +292,9 @@ class Connection(asyncio.BufferedProtocol):
             else:
                 # In a COPY the request goes on: a cancel ends the wait for more of it.
                 worker, self._answering = False, step is Need.COPYING
+                if not self._answering:
+                    # A cancel that came as the worker was done with the request is not of the next one.
+                    self._channel.settle()
                 await self._more_input()
                 self._answering = True
 

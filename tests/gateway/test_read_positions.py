@@ -110,6 +110,14 @@ def test_an_answer_that_waits_for_its_client_is_cancelled_by_another_session(
     assert kind == "E" and error_fields(body)["C"] == sqlstate
 
 
+def test_a_session_that_cancels_itself_cancels_that_statement_and_no_other(raw: Callable[[], Any]) -> None:
+    client = raw()
+    client.enter()
+    for _ in range(100):
+        assert "E" in [kind for kind, _ in client.query("SELECT pg_cancel_backend(pg_backend_pid())")]
+        assert "E" not in [kind for kind, _ in client.query("SELECT count(*) FROM range(10)")]
+
+
 def test_a_portal_that_is_closed_keeps_what_was_suspended(
     stream: psycopg.Connection[Any], raw: Callable[[], Any]
 ) -> None:
