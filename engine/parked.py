@@ -125,10 +125,14 @@ class Parked:
     """What all groups have parked, in memory: a cache of `parked_events`.
 
     Only the transactions that hold a group change what is its.
+
+    Attributes:
+        released: the groups that have released events.
     """
 
     def __init__(self, cursor: duckdb.DuckDBPyConnection) -> None:
         self._groups = read_groups(cursor)
+        self.released = {number for number, parked in self._groups.items() if parked.of(RELEASED)}
 
     def get(self, group_id: int) -> ParkedOfGroup | None:
         """What a group has parked; None where it is nothing."""
@@ -136,6 +140,10 @@ class Parked:
 
     def put(self, group_id: int, parked: ParkedOfGroup) -> None:
         """A transaction that changed it has committed."""
+        if parked.of(RELEASED):
+            self.released.add(group_id)
+        else:
+            self.released.discard(group_id)
         if parked.events:
             self._groups[group_id] = parked
         else:

@@ -44,8 +44,11 @@ def commit_offsets(session: Context, asked: st.CommitOffsets, parameters: Values
 
 
 def is_inline(session: Context, node: object) -> bool:
-    """Whether a statement of ours is a commit that only waits for the committer."""
-    if not isinstance(node, st.CommitOffset | st.CommitOffsets):
+    """Whether a statement of ours is a commit that only waits for the committer.
+
+    One that covers released events is a transaction: which of them it covers its session was given before.
+    """
+    if not isinstance(node, st.CommitOffset | st.CommitOffsets) or session.database.parked.released:
         return False
     return not session.block.begun and len(node.stream.parts) == 1
 

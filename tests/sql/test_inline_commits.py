@@ -80,3 +80,23 @@ def test_a_commit_leaves_no_cycles(database: Database) -> None:
         gc.enable()
     assert found < len(statements)
     run(session.close())
+
+
+def test_a_commit_that_covers_released_events_is_not_for_the_event_loop(database: Database) -> None:
+    """Their rows go in a transaction of DuckDB's, which no event loop is to wait for."""
+    session = Session(database, wire=True)
+    commit = run(session.parse("COMMIT OFFSETS ON s CONSUMER GROUP g0"))
+    other = run(session.parse(COMMIT.format(6, 1)))
+    execute(session, "ALTER CONSUMER GROUP g0 ON s PARK PARTITION 0 AT 5")
+    execute(session, COMMIT.format(10, 0))
+    assert commit.inline and other.inline
+    execute(session, "ALTER CONSUMER GROUP g0 ON s RELEASE PARTITION 0 AT 5")
+    result = run(session.execute(run(session.parse("SELECT lsn FROM STREAM s CONSUMER GROUP g0 LIMIT 3"))))
+    while result.fetch(None) is not None:
+        pass
+    result.close()
+    assert not commit.inline
+    run(session.execute(commit))
+    assert not database.parked.released
+    assert commit.inline and other.inline
+    run(session.close())
