@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
 
 import psycopg
 import pyarrow as pa
@@ -13,7 +12,6 @@ from pyspark.sql.types import StructType
 
 from .connection import Connection, connect, failure
 from .errors import OptionError
-from .filters import as_sql
 from .options import Options
 from .relation import Relation, Rows, Task, split
 from .stream_state import StreamState, check_range, look_up
@@ -38,7 +36,6 @@ class BatchReader(DataSourceReader):
                 raise OptionError(f"option {given[0]} is of a stream, and option table names a table")
         self._options = options
         self._wanted = schema
-        self._filters: list[sql.Composable] = []
 
     def partitions(self) -> Sequence[InputPartition]:
         """One task a stream's partition, or more by minPartitions; of a table one.
@@ -89,16 +86,7 @@ class BatchReader(DataSourceReader):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """A task's rows."""
         assert isinstance(partition, Task)
-        return iter(Rows(self._options, self._wanted, partition, self._filters))
-
-
-class FilteringReader(BatchReader):
-    """The same where filters are to be sent down: Spark fails a reader that has this method unasked."""
-
-    def pushFilters(self, filters: list[Any]) -> Iterable[Any]:
-        """Take those that the gateway can judge; Spark judges all of them again."""
-        self._filters = as_sql(filters, self._wanted)
-        return filters
+        return iter(Rows(self._options, self._wanted, partition))
 
 
 def check_what(options: Options) -> None:

@@ -64,10 +64,9 @@ class DucktailSource(DataSource):
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Of a batch query."""
-        from .batch_reader import BatchReader, FilteringReader
+        from .batch_reader import BatchReader
 
-        options = parse(self.options, Use.READ)
-        return (FilteringReader if options["pushdown"] else BatchReader)(options, schema)
+        return BatchReader(parse(self.options, Use.READ), schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """Of a streaming query."""

@@ -260,13 +260,6 @@ OPTIONS: tuple[Option, ...] = (
         READS,
         whole(1, PARTITIONS_MAX),
     ),
-    Option(
-        "pushdown",
-        "Filters are sent to the gateway; wants spark.sql.python.filterPushdown.enabled = true.",
-        _BATCH,
-        flag,
-        False,
-    ),
     Option("startingLsn", "First LSN that is read.", _BATCH, whole(1, LSN_MAX)),
     Option("startingTimestamp", "Events committed at or after it are read.", _BATCH, timestamp),
     Option("endingLsn", "Last LSN that is read.", _BATCH, whole(1, LSN_MAX)),

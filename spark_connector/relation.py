@@ -78,10 +78,10 @@ class Relation:
         found = schema(connection, every, self.doing, self.option)
         return spark_schema(found, self.what)
 
-    def query(self, wanted: StructType, task: Task, filters: Sequence[sql.Composable]) -> sql.Composed:
+    def query(self, wanted: StructType, task: Task) -> sql.Composed:
         """The rows of a task, in an order that is always the same."""
         columns = [sql.Identifier(field.name) for field in wanted]
-        conditions = list(filters)
+        conditions: list[sql.Composable] = []
         order: sql.Composable = sql.SQL("")
         if self.lsn:
             lsn = sql.Identifier(self.lsn)
@@ -137,18 +137,17 @@ class Rows:
 
     Args:
         wanted: Spark's schema.
-        filters: what the gateway may leave out.
     """
 
     def __init__(
-        self, options: Options, wanted: StructType, task: Task, filters: Sequence[sql.Composable] = ()
+        self, options: Options, wanted: StructType, task: Task
     ) -> None:
         self._options = options
         relation = self._relation = task.relation
         self._wanted = wanted
         self._target = to_arrow_schema(wanted, timezone="UTC")
         self._task = task
-        self._query = relation.query(wanted, task, filters)
+        self._query = relation.query(wanted, task)
         self._given = 0
         self._connection: Connection | None = None
         self._source: Generator[pa.RecordBatch, None, None] | None = None

@@ -59,6 +59,16 @@ def can_be_sent(type_: pa.DataType) -> bool:
     return any(is_one(type_) for is_one in (*_AS_THEY_ARE, *others))
 
 
+def has_inner_bytes(type_: pa.DataType) -> bool:
+    """Whether there are bytes in its lists, structs or maps: JSON has them as base64, which no BLOB reads."""
+    if not is_nested(type_):
+        return False
+    inner = [type_.field(at).type for at in range(type_.num_fields)]
+    return any(
+        pa.types.is_binary(one) or pa.types.is_large_binary(one) or has_inner_bytes(one) for one in inner
+    )
+
+
 def key_type(type_: pa.DataType) -> str | None:
     """DuckDB's type of a topic's key, None where such a key cannot be."""
     if pa.types.is_timestamp(type_):

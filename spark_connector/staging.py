@@ -135,6 +135,12 @@ def target_of(options: Options, schema: pa.Schema, *, overwrite: bool) -> Target
             what = "Spark's mode overwrite (complete)" if overwrite else f'option writeMode "{mode}"'
             raise OptionError(f"{what} cannot be of a topic, which is only appended to: option topic")
         return Target("topic", topic, "append", staging, _topic_columns(schema))
+    for field in schema:
+        if sink_columns.has_inner_bytes(field.type):
+            raise OptionError(
+                f'column "{field.name}" cannot be written to a table (option table): it has binary values '
+                "within, which JSON has not: cast them, or write hex()"
+            )
     columns = tuple(Column(field.name, field.name, sink_columns.is_nested(field.type)) for field in schema)
     if overwrite:
         if mode == "upsert":

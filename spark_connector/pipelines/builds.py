@@ -110,9 +110,12 @@ def build_dead_letter(spark: SparkSession, config: Config) -> DataStreamWriter:
     schema, topic = own.take("schema", str), own.need("topic", str)
     rules = own.section("rules").rest()
     own.end()
-    good_options, key = _sink(config)
+    good_options, key = _sink(config, config.target.choice("kind", ("topic", "table")))
     config.target.end()
     bad_options = config.write_options({"topic": topic})
+    if all(good_options[name] == bad_options[name] for name in ("host", "port", "topic")):
+        # A batch is written once to each target: the second would be passed over.
+        raise OptionError(f'good and bad rows cannot both go to topic "{topic}" (target, dead_letter.topic)')
     events = read(spark, config, consumerGroup=config.name)
     judged = dead_letters(events, Rules(schema, rules))
 
@@ -144,10 +147,18 @@ def _events(spark: SparkSession, config: Config, schema: str | None) -> DataFram
     )
 
 
-def _sink(config: Config) -> tuple[Options, list[str]]:
-    """Where rows go, and the columns that are a topic's key."""
-    key = config.target.words("key")
-    return config.write_options(take_sink_options(config.target)), key
+def _sink(config: Config, kind: str) -> tuple[Options, list[str]]:
+    """Where rows go, and the columns that are a topic's key.
+
+    Raises:
+        OptionError: it is not named, or is of another kind.
+    """
+    key = config.target.words("key") if kind == "topic" else []
+    other = "table" if kind == "topic" else "topic"
+    given = take_sink_options(config.target, other)
+    if kind not in given:
+        raise OptionError(f"target.{kind} is missing: {kind} is the target's kind")
+    return config.write_options(given), key
 
 
 def _into_target(frame: DataFrame, config: Config, mode: str) -> DataStreamWriter:
@@ -158,7 +169,7 @@ def _into_target(frame: DataFrame, config: Config, mode: str) -> DataStreamWrite
         if mode != "append":
             raise OptionError(f"files are only appended to: {config.kind}.output_mode cannot be {mode}")
         return frame.writeStream.format("parquet").option("path", path).outputMode(mode)
-    options, key = _sink(config)
+    options, key = _sink(config, kind)
     config.target.end()
     shaped = _shaped(frame, options, key)
     if mode == "update":

@@ -14,7 +14,7 @@ from pyspark.sql import functions as f
 
 from ..errors import ConnectorError
 from . import changes
-from .targets import Change, other_query
+from .targets import Change, gone, other_query
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -41,6 +41,8 @@ class DeltaPlace:
         try:
             table = DeltaTable(self.path)
         except TableNotFoundError:
+            if change.batch.number > 0:
+                raise gone(f"the Delta table at {self.path}", "path", change.batch) from None
             table = DeltaTable.create(self.path, rows.drop_columns([_WHAT]).schema)
         done = table.transaction_version(change.batch.query)
         if done is None and table.version() > 0:

@@ -20,7 +20,7 @@ from pyspark.sql import functions as f
 
 from ..errors import ConnectorError
 from . import changes
-from .targets import Change, other_query
+from .targets import Change, gone, other_query
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -58,6 +58,8 @@ class ParquetPlace:
                 raise other_query(f"the mirror at {self.path}", "path")
             if latest["batch"] >= change.batch.number:
                 return
+        elif change.batch.number > 0:
+            raise gone(f"the mirror at {self.path}", "path", change.batch)
         old = None if latest is None else spark.read.parquet(f"{self.path}/{latest['directory']}")
         merged = _type_1(old, change) if change.scd == 1 else _type_2(old, change)
         name = f"batch={change.batch.number}"

@@ -20,7 +20,7 @@ from ..errors import ConnectorError
 from ..options import Options
 from . import changes
 from .staged_frames import write_once
-from .targets import Change, other_query
+from .targets import Change, gone, other_query
 
 # Spark's types -> a type that DuckDB and PostgreSQL have both; what is nested is JSON.
 _TYPES: dict[type[t.DataType], str] = {
@@ -46,8 +46,10 @@ class SqlPlace:
 
     def apply(self, change: Change) -> None:
         """See targets.py."""
-        if change.batch.number == 0 or not self._is_there():
+        if change.batch.number == 0:
             self._prepare(change)
+        elif not self._is_there():
+            raise gone(f'table "{self.table}"', "table", change.batch)
         fields = {field.name: field.dataType for field in change.rows.schema}
         extra = {changes.DELETED: "BOOLEAN", changes.FIRST: "BOOLEAN"}
         columns = tuple(

@@ -64,3 +64,12 @@ def other_query(place: str, option: str) -> ConnectorError:
         f"{place} holds what a query with another checkpoint has written (options checkpoint, {option}): "
         "give this one the same checkpoint, or an empty place"
     )
+
+
+def gone(place: str, option: str, batch: staging.Batch) -> ConnectorError:
+    """The error of a place that is not there any more: a new one would hold only what comes from now on."""
+    return ConnectorError(
+        f"{place} is not there, and the checkpoint has batches before batch {batch.number} in it "
+        f"(options checkpoint, {option}): bring it back, or begin anew with an empty checkpoint and another "
+        "consumer group"
+    )

@@ -206,6 +206,29 @@ def test_into_delta(spark: Any, source: Source, tmp_path: Path, scd: int) -> Non
         run(spark, source, DeltaPlace(path), tmp_path / "other", scd)
 
 
+@pytest.mark.parametrize("kind", ["parquet", "delta"])
+def test_a_place_that_is_gone_is_not_begun_anew(
+    spark: Any, source: Source, tmp_path: Path, kind: str
+) -> None:
+    from ducktail.spark_connector.pipelines.target_delta import DeltaPlace
+    from ducktail.spark_connector.pipelines.target_parquet import ParquetPlace
+
+    if kind == "delta":
+        pytest.importorskip("deltalake", reason="deltalake is not installed")
+    path = tmp_path / "mirror"
+    place = ParquetPlace(str(path)) if kind == "parquet" else DeltaPlace(str(path))
+    for _ in range(2):
+        source.write()
+        source.publish(spark)
+        if path.exists():
+            path.rename(tmp_path / "elsewhere")
+            with pytest.raises(Exception, match="is not there, and the checkpoint has batches"):
+                run(spark, source, place, tmp_path / "checkpoint", 1)
+            assert not path.exists()
+        else:
+            run(spark, source, place, tmp_path / "checkpoint", 1)
+
+
 @pytest.mark.postgres
 @pytest.mark.parametrize("scd", [1, 2])
 def test_into_postgres(spark: Any, source: Source, database: Any, tmp_path: Path, scd: int) -> None:

@@ -68,3 +68,27 @@ def test_the_command_says_it_on_one_line(tmp_path: Path, capsys: pytest.CaptureF
     with pytest.raises(SystemExit) as ended:
         main(["pipeline", "mirrors", "--config", "x"])
     assert ended.value.code == 2
+
+
+@pytest.mark.parametrize(
+    ("target", "said"),
+    [
+        ('table = "good"', "target.kind is missing"),
+        ('kind = "topic"\ntable = "good"', "target.topic is missing"),
+        ('kind = "table"\ntable = "good"\ntopic = "x"', "unknown key target.topic"),
+        ('kind = "table"\ntable = "good"\nkey = "id"', "unknown key target.key"),
+        ('kind = "topic"\ntopic = "bad"', 'cannot both go to topic "bad"'),
+    ],
+)
+def test_where_good_and_bad_rows_go(tmp_path: Path, target: str, said: str) -> None:
+    builds = pytest.importorskip(
+        "ducktail.spark_connector.pipelines.builds", reason="pyspark is not installed"
+    )
+
+    path = tmp_path / "p.toml"
+    rules = '[dead_letter]\ntopic = "bad"\n[dead_letter.rules]\nprice = "price > 0"\n'
+    path.write_text(f'name = "good"\ncheckpoint = "/tmp/c"\n{rules}[target]\n{target}\n')
+    # The target is judged before Spark is asked for anything, so there need be none.
+    with pytest.raises(OptionError) as caught:
+        builds.build_dead_letter(None, read_config(path, "dead_letter"))
+    assert said in str(caught.value)

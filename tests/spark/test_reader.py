@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
 import json
 import pickle
 import threading
@@ -16,13 +15,11 @@ from server_process import ServerProcess
 
 pytest.importorskip("pyspark.sql", reason="pyspark is not installed")
 
-from pyspark.sql import datasource as ds
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
-from pyspark.sql.types import IntegerType, LongType, StringType, StructType, TimestampNTZType, TimestampType
+from pyspark.sql.types import IntegerType, LongType, StringType, StructType
 
 from ducktail.spark_connector.data_source import DucktailSource
 from ducktail.spark_connector.errors import ConnectorError, OptionError
-from ducktail.spark_connector.filters import as_sql
 from ducktail.spark_connector.stream_reader import StreamReader
 
 Connection = psycopg.Connection[Any]
@@ -415,31 +412,6 @@ def test_ranges_of_a_batch_read(db: Connection, taken: Callable[..., list[dict[s
     while db.execute("SELECT max(events) FROM ducktail.partitions").fetchone() != (0,):
         pass
     assert taken() == []
-
-
-def test_what_filters_become(gateway: ServerProcess) -> None:
-    schema = StructType().add("a", LongType()).add("s", StringType()).add("t", TimestampNTZType())
-    schema = schema.add("z", TimestampType())
-    moment = datetime.datetime(2024, 1, 2, tzinfo=datetime.UTC)
-    with gateway.connect() as connection:
-        found = [
-            item.as_string(connection)
-            for item in as_sql(
-                [
-                    ds.EqualTo(("a",), 3), ds.In(("s",), ("x", "o'k")), ds.Not(ds.IsNull(("s",))),
-                    ds.StringStartsWith(("s",), "p"), ds.LessThan(("t",), moment),
-                    ds.LessThan(("z",), moment),
-                    ds.GreaterThan(("a",), 1.5), ds.EqualTo(("b",), 1), ds.EqualTo(("s", "inner"), 1),
-                    ds.In(("a",), (1, None)),
-                    ds.Not(ds.EqualTo(("a",), float("nan"))),
-                ],
-                schema,
-            )
-        ]  # fmt: skip
-    assert found == [
-        '"a" = 3', """"s"::VARCHAR IN ('x', 'o''k')""", 'NOT ("s" IS NULL)',
-        """starts_with("s"::VARCHAR, 'p')""", """"z" < '2024-01-02 00:00:00+00:00'::timestamptz""",
-    ]  # fmt: skip
 
 
 def test_what_a_user_needs(serve: Callable[..., ServerProcess]) -> None:

@@ -199,3 +199,32 @@ def test_options_that_do_not_go_together(given: dict[str, str], said: str) -> No
     with pytest.raises(OptionError) as caught:
         staging.target_of(parse(given, Use.WRITE), batch(1).schema, overwrite=False)
     assert said in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "type_",
+    [
+        pa.list_(pa.binary()), pa.map_(pa.binary(), pa.int32()), pa.map_(pa.string(), pa.binary()),
+        pa.struct([("a", pa.int32()), ("b", pa.list_(pa.struct([("c", pa.binary())])))]),
+    ],
+)  # fmt: skip
+def test_bytes_in_nested_values_are_refused_of_a_table(type_: pa.DataType) -> None:
+    schema = pa.schema([("id", pa.int32()), ("v", type_)])
+    with pytest.raises(OptionError, match=r'column "v" .*binary'):
+        staging.target_of(parse({"table": "t"}, Use.WRITE), schema, overwrite=False)
+    # A topic's payload is JSON, where they are base64.
+    topic = pa.schema([("value", type_)])
+    staging.target_of(parse({"topic": "t"}, Use.WRITE), topic, overwrite=False)
+
+
+def test_a_mirror_whose_table_is_gone_is_not_begun_anew(server: ServerProcess) -> None:
+    pytest.importorskip("pyspark.sql", reason="pyspark is not installed")
+    from ducktail.spark_connector.pipelines.target_sql import SqlPlace
+    from ducktail.spark_connector.pipelines.targets import Change
+
+    place = SqlPlace(options(server), "mirror")
+    rows: Any = None  # It is refused before they are asked for.
+    with pytest.raises(ConnectorError, match='table "mirror" is not there, and the checkpoint has batches'):
+        place.apply(Change(rows, ("id",), ("id",), 1, staging.Batch("query-1", 3)))
+    with server.connect() as look:
+        assert look.execute("SELECT to_regclass('mirror')").fetchone() == (None,)
