@@ -278,7 +278,7 @@ OPTIONS: tuple[Option, ...] = (
         _STREAM,
         text,
     ),
-    Option("maxEventsPerTrigger", "At most so many events in a micro-batch.", _STREAM, whole(1)),
+    Option("maxEventsPerTrigger", "At most so many events in a micro-batch.", _STREAM, whole(1, LSN_MAX)),
     Option(
         "wholeTransactions",
         "A micro-batch ends with a transaction's last event, also where that is more than "

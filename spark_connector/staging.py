@@ -314,9 +314,12 @@ def publish(
                     # No task has had a row yet, so there are no marks.
                     make_schema(connection, target.schema)
                     done = _publish(connection, target, stages, marked, merge)
-                _sweep(connection, target.schema, tables, batch)
-                if batch is None:
-                    _unmark(connection, target.schema, marked)
+                # It is written, so nothing that follows may make Spark write it again: what cannot be
+                # cleared away now is cleared by a later write.
+                with contextlib.suppress(psycopg.Error):
+                    _sweep(connection, target.schema, tables, batch)
+                    if batch is None:
+                        _unmark(connection, target.schema, marked)
                 return done
         except psycopg.Error as error:
             raise failure(error, f"writing to {target}", target.kind) from None

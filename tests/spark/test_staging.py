@@ -110,28 +110,57 @@ def test_a_gateway_that_restarts_is_waited_for(server: ServerProcess) -> None:
         assert names(look) == ["sinks"]
 
 
-def test_a_job_whose_answer_was_lost_is_there_once(
-    server: ServerProcess, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    given = options(server, table="plain")
+@pytest.fixture
+def plain(server: ServerProcess) -> Options:
+    """A table without a key, in which a row that is written twice is there twice."""
     with server.connect() as connection:
         connection.execute("CREATE TABLE plain (id INTEGER, v VARCHAR)")
-    target = staging.target_of(given, batch(1).schema, overwrite=False)
-    sweep, calls = staging._sweep, []
+    return options(server, table="plain")
 
-    def killing(*words: Any) -> None:
+
+def test_a_job_whose_answer_was_lost_is_there_once(
+    server: ServerProcess, plain: Options, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target = staging.target_of(plain, batch(1).schema, overwrite=False)
+    publish, calls = staging._publish, []
+
+    def lost(connection: psycopg.Connection[Any], *words: Any) -> bool:
         calls.append(words)
+        done = publish(connection, *words)
         if len(calls) == 1:
             server.kill()
             server.start()
-        sweep(*words)
+            connection.execute("SELECT 1")
+        return done
 
-    monkeypatch.setattr(staging, "_sweep", killing)
-    staging.publish(given, target, [staging.stage(given, target, iter([batch(1, 2)]))])
+    staged = [staging.stage(plain, target, iter([batch(1, 2)]))]
+    with monkeypatch.context() as patched:
+        patched.setattr(staging, "_publish", lost)
+        assert not staging.publish(plain, target, staged)
+    assert len(calls) == 2
     with server.connect() as look:
         assert look.execute("SELECT id FROM plain ORDER BY id").fetchall() == [(1,), (2,)]
         assert look.execute("SELECT count(*) FROM ducktail_spark.sinks").fetchone() == (0,)
-    assert len(calls) == 2
+        assert names(look) == ["sinks"]
+
+
+def test_a_job_that_cannot_be_cleared_away_is_done(
+    server: ServerProcess, plain: Options, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target = staging.target_of(plain, batch(1).schema, overwrite=False)
+    sweep = staging._sweep
+
+    def killing(*words: Any) -> None:
+        server.kill()
+        server.start()
+        sweep(*words)
+
+    staged = [staging.stage(plain, target, iter([batch(1, 2)]))]
+    with monkeypatch.context() as patched:
+        patched.setattr(staging, "_sweep", killing)
+        assert staging.publish(plain, target, staged)
+    with server.connect() as look:
+        assert look.execute("SELECT id FROM plain ORDER BY id").fetchall() == [(1,), (2,)]
 
 
 def test_what_was_too_much_to_keep_is_left_to_spark(
