@@ -26,6 +26,8 @@ MAY_IMPORT = {
 }
 
 TRANSPORT = "pgwire_gateway.transport"
+# Stands beside the package in the wheel, so it imports the package by its name.
+FINDER = "pyspark_ducktail"
 
 # Module -> where it may be imported: the wire's codec and conversation are sans-IO like the rest.
 ONLY_IN = {
@@ -45,7 +47,7 @@ def modules() -> dict[str, Path]:
     for package in MAY_IMPORT:
         if package:
             paths += (ROOT / package).rglob("*.py")
-    return {module_name(path): path for path in paths}
+    return {module_name(path): path for path in paths if FINDER not in path.parts}
 
 
 def module_name(path: Path) -> str:

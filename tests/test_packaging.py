@@ -17,8 +17,8 @@ import ducktail
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGES = ("engine", "sql", "pgwire_gateway", "spark_connector")
-# By this module's name Spark finds the data source; it stands beside ducktail/.
-FINDER = "pyspark_ducktail"
+# By this module's name Spark finds the data source; in the wheel it stands beside ducktail/.
+FINDER = Path("spark_connector/pyspark_ducktail")
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 
 
@@ -37,14 +37,23 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def package_files() -> set[str]:
     """What the wheel should hold, as paths in it."""
     files = [path for path in ROOT.iterdir() if path.suffix == ".py" or path.name == "py.typed"]
-    for package in (*PACKAGES, FINDER):
+    for package in PACKAGES:
         files += [path for path in (ROOT / package).rglob("*") if path.is_file()]
     return {in_wheel(path.relative_to(ROOT)) for path in files if "__pycache__" not in path.parts}
 
 
 def in_wheel(path: Path) -> str:
     """Where a file of the tree stands in the wheel."""
-    return path.as_posix() if path.parts[0] == FINDER else f"ducktail/{path.as_posix()}"
+    if path.is_relative_to(FINDER):
+        return path.relative_to(FINDER.parent).as_posix()
+    return f"ducktail/{path.as_posix()}"
+
+
+def in_tree(name: str) -> Path:
+    """Where a file of the wheel stands in the tree."""
+    if name.startswith(f"{FINDER.name}/"):
+        return ROOT / FINDER.parent / name
+    return ROOT / name.removeprefix("ducktail/")
 
 
 def test_the_wheel_is_the_tree_file_by_file(wheel: Path) -> None:
@@ -55,7 +64,7 @@ def test_the_wheel_is_the_tree_file_by_file(wheel: Path) -> None:
 def test_the_files_of_the_wheel_are_the_files_of_the_tree(wheel: Path) -> None:
     archive = zipfile.ZipFile(wheel)
     for name in package_files():
-        assert archive.read(name) == (ROOT / name.removeprefix("ducktail/")).read_bytes(), name
+        assert archive.read(name) == in_tree(name).read_bytes(), name
 
 
 def test_the_wheel_carries_its_licence(wheel: Path) -> None:
