@@ -6,6 +6,7 @@ to the system at once and gets its next one page by page, cleared: a tenth of wh
 
 from __future__ import annotations
 
+import atexit
 import ctypes
 import gc
 import sys
@@ -51,7 +52,9 @@ def leave_pandas_out() -> None:
 
 
 def collect_seldom() -> None:
-    """Look for garbage less often, and never at what has been imported: that stays."""
+    """Look for garbage less often, and never at what has been imported: that stays to the end."""
     gc.collect()
     gc.freeze()
+    # Then it is garbage like all else; DuckDB's module would list what it finds left over on standard error.
+    atexit.register(gc.unfreeze)
     gc.set_threshold(YOUNG_OBJECTS_MAX, *gc.get_threshold()[1:])
