@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -13,6 +15,8 @@ from server_process import ServerProcess
 
 # Where `make deps` puts the libraries of the JavaScript clients.
 NODE_MODULES = Path(__file__).parents[1] / "build" / "node" / "node_modules"
+# pgjdbc, as Debian installs it.
+JDBC_DRIVER = Path("/usr/share/java/postgresql.jar")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -28,7 +32,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         "postgres": postgres_programs(),
         "node": shutil.which("node") and NODE_MODULES.is_dir(),
         "odbc": odbc_driver(),
-        "jdbc": shutil.which("javac") and Path("/usr/share/java/postgresql.jar").exists(),
+        "jdbc": shutil.which("javac") and JDBC_DRIVER.exists(),
     }
     for item in items:
         for marker, found in programs.items():
@@ -81,3 +85,33 @@ def serve(tmp_path: Path) -> Iterator[Callable[..., ServerProcess]]:
 def server(serve: Callable[..., ServerProcess]) -> ServerProcess:
     """A real server on a new database."""
     return serve()
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """One Spark for all tests of a run: it takes the longest to start."""
+    # Loopback, whatever the machine is called; the workers are this Python.
+    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    sql = pytest.importorskip("pyspark.sql", reason="pyspark is not installed")
+    if shutil.which("java") is None:
+        pytest.skip("java is not installed (make deps)")
+    from ducktail.spark_connector.data_source import register
+
+    home = tmp_path_factory.mktemp("spark")
+    session = (
+        sql.SparkSession.builder.master("local[2]")
+        .config("spark.jars", str(JDBC_DRIVER) if JDBC_DRIVER.exists() else "")
+        .config("spark.driver.memory", "512m")
+        .config("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+        .config("spark.ui.enabled", "false")
+        .config("spark.sql.maxMetadataStringLength", "1000")
+        .config("spark.sql.shuffle.partitions", "2")
+        .config("spark.sql.session.timeZone", "UTC")
+        .config("spark.sql.warehouse.dir", str(home))
+        .getOrCreate()
+    )
+    session.sparkContext.setLogLevel("ERROR")
+    register(session)
+    yield session
+    session.stop()

@@ -18,7 +18,7 @@ from functools import lru_cache
 import pyarrow as pa
 
 from ..quoting import ident
-from .duckdb_types import TYPES_CACHED, DuckType, read_type
+from .duckdb_types import TYPES_CACHED, DuckType, made_of, read_type
 
 # Whose values DuckDB gives to Arrow as they are; every other type goes as text.
 AS_THEY_ARE = frozenset(
@@ -55,7 +55,7 @@ def carrier(type_: str) -> str | None:
     """The type as which values of a type go; None where it is the type itself.
 
     >>> carrier("HUGEINT"), carrier("DECIMAL(18,3)[]"), carrier('STRUCT(a JSON, b DATE)')
-    ('VARCHAR', None, 'STRUCT(a VARCHAR, b DATE)')
+    ('VARCHAR', None, 'STRUCT("a" VARCHAR, "b" DATE)')
     """
     return _carrier(read_type(type_))
 
@@ -68,15 +68,7 @@ def _carrier(type_: DuckType) -> str | None:
     inner = [_carrier(child) for child in type_.children]
     if not any(inner):
         return None
-    texts = [new or child.text for new, child in zip(inner, type_.children, strict=True)]
-    if type_.name == "LIST":
-        return f"{texts[0]}[]"
-    if type_.name == "ARRAY":
-        return f"{texts[0]}[{type_.numbers[0]}]"
-    if type_.name == "MAP":
-        return f"MAP({', '.join(texts)})"
-    members = (f"{ident(name)} {text}" for name, text in zip(type_.fields, texts, strict=True))
-    return f"STRUCT({', '.join(members)})"
+    return made_of(type_, [new or child.text for new, child in zip(inner, type_.children, strict=True)])
 
 
 def schema_bytes(schema: pa.Schema, names: Sequence[str]) -> bytes:

@@ -10,8 +10,7 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-from ..quoting import ident
-from .duckdb_types import TYPES_CACHED, DuckType, read_type
+from .duckdb_types import TYPES_CACHED, DuckType, made_of, read_type
 
 _AS_TEXT = frozenset({"INTERVAL", "ENUM"})
 
@@ -30,13 +29,4 @@ def _carrier(type_: DuckType) -> str | None:
     inner = [_carrier(child) for child in type_.children]
     if not any(inner) and type_.name != "TUPLE":
         return None
-    texts = [new or child.text for new, child in zip(inner, type_.children, strict=True)]
-    if type_.name == "LIST":
-        return f"{texts[0]}[]"
-    if type_.name == "ARRAY":
-        return f"{texts[0]}[{type_.numbers[0]}]"
-    if type_.name == "MAP":
-        return f"MAP({', '.join(texts)})"
-    names = type_.fields or tuple(f"element{place}" for place in range(1, len(texts) + 1))
-    members = ", ".join(f"{ident(name)} {text}" for name, text in zip(names, texts, strict=True))
-    return f"{'UNION' if type_.name == 'UNION' else 'STRUCT'}({members})"
+    return made_of(type_, [new or child.text for new, child in zip(inner, type_.children, strict=True)])

@@ -9,11 +9,12 @@ Source: docs/design/values.md, "Types".
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
 from ..errors import InvalidParameterValue
+from ..quoting import ident
 
 # Deepest nesting of a type text that is read: DuckDB itself refuses far less reasonable ones, and
 # a recursive reader must not meet Python's own limit.
@@ -92,6 +93,25 @@ def read_type(text: str) -> DuckType:
     (18, 3)
     """
     return _Reader(text).whole()
+
+
+def made_of(type_: DuckType, members: Sequence[str]) -> str:
+    """The text of a nested type like this one, of other members.
+
+    A tuple, whose members have no names, becomes a struct: it can be cast to that.
+
+    >>> made_of(read_type("MAP(HUGEINT, DATE)"), ["VARCHAR", "DATE"])
+    'MAP(VARCHAR, DATE)'
+    """
+    if type_.name == "LIST":
+        return f"{members[0]}[]"
+    if type_.name == "ARRAY":
+        return f"{members[0]}[{type_.numbers[0]}]"
+    if type_.name == "MAP":
+        return f"MAP({', '.join(members)})"
+    names = type_.fields or tuple(f"element{place}" for place in range(1, len(members) + 1))
+    listed = ", ".join(f"{ident(name)} {text}" for name, text in zip(names, members, strict=True))
+    return f"{'UNION' if type_.name == 'UNION' else 'STRUCT'}({listed})"
 
 
 class _Reader:

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import datetime
-import os
-from collections.abc import Iterator
 from decimal import Decimal
-from pathlib import Path
 from typing import Any
 
 import psycopg
@@ -16,31 +13,7 @@ from shop import ANN, BOB, FIFTH, ORDERS
 
 pytestmark = [pytest.mark.jdbc, pytest.mark.slow]
 
-DRIVER = Path("/usr/share/java/postgresql.jar")
 PROPERTIES = {"user": "ducktail", "driver": "org.postgresql.Driver"}
-# Loopback, whatever the machine is called.
-os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-
-
-@pytest.fixture(scope="module")
-def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    """One Spark for all of these tests: it takes the longest to start."""
-    sql = pytest.importorskip("pyspark.sql", reason="pyspark is not installed")
-    home = tmp_path_factory.mktemp("spark")
-    session = (
-        sql.SparkSession.builder.master("local[2]")
-        .config("spark.jars", str(DRIVER))
-        .config("spark.driver.memory", "512m")
-        .config("spark.ui.enabled", "false")
-        .config("spark.sql.maxMetadataStringLength", "1000")
-        .config("spark.sql.shuffle.partitions", "2")
-        .config("spark.sql.session.timeZone", "UTC")
-        .config("spark.sql.warehouse.dir", str(home))
-        .getOrCreate()
-    )
-    session.sparkContext.setLogLevel("ERROR")
-    yield session
-    session.stop()
 
 
 @pytest.fixture
