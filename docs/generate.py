@@ -94,6 +94,9 @@ so. Times are milliseconds, or an interval such as `'5 s'`.
 
 # What an error means, by its SQLSTATE and where one SQLSTATE has several, by its class.
 WHEN = {
+    "08001": "the owner of a remote partition cannot be reached",
+    "08004": "a node or a placement of another cluster",
+    "08006": "the owner of a remote partition was lost on the way",
     "08P01": "the client broke the wire protocol; the connection is closed",
     "0A000": "not supported, or not yet; the hint says what to use instead",
     "22000": "a value that does not fit, where nothing more exact is known",

@@ -7,7 +7,8 @@ each the owner of what it changes:
 - `snapshots`, `commits`, `transactions`: who may write, its numbers, its COMMIT; `topics`: who publishes;
 - `offsets`, `parked`: committed LSNs, and what groups have set aside;
 - `publisher`, `buffers`: events that are readable; `retention`: those that go;
-- `members`: who shares a group; `polls`: who waits for events; `sessions`: who is there.
+- `members`: who shares a group; `polls`: who waits for events; `sessions`: who is there;
+- `cluster`: which node owns what.
 
 All that is made from the file is made in `_stand`, anew with each instance of DuckDB's: at the open, and
 again where DuckDB has given its instance up (`storage/reopening.py`). No DuckDB call is made under
@@ -28,6 +29,8 @@ from duckdb.func import FunctionNullHandling
 
 from .buffers import Buffers
 from .clock import Clock, SystemClock
+from .cluster.membership import Membership
+from .cluster.placement import Placement
 from .commits import Commits, prepare_line
 from .duckdb_errors import translated
 from .errors import DucktailError, IoError
@@ -76,6 +79,7 @@ class Database:
         self.sessions = Sessions(lambda: self.fallen)
         self.notifications = Notifications()
         self.spill = SpillSpace(file.path, settings.spool_bytes_max)
+        self.cluster = Membership(lambda: self.cursor())
         self.last_reads: dict[tuple[int, int], LastRead] = {}  # by group id and partition
         self.members = Members(clock)
         self.polls = Polls(settings.long_polls_max, clock)
@@ -307,6 +311,20 @@ class Database:
                 self.side.close()
             raise
         self.generation += 1
+
+    @property
+    def placement(self) -> Placement:
+        """Which node owns what; this one everything, where there is no cluster."""
+        return self.cluster.placement
+
+    def install_placement(self, new: Placement) -> None:
+        """Put a newer placement in force; see `Membership.install`.
+
+        Raises:
+            ConnectionRefused: 08004, it is another cluster's. SerializationFailure: 40001, it is older than
+                one that was in force. InvalidParameterValue: 22023, another one has its epoch.
+        """
+        self.cluster.install(new)
 
     def cursor(self, *, utc: bool = False) -> duckdb.DuckDBPyConnection:
         """A new DuckDB cursor on this database; with `utc`, in that time zone."""

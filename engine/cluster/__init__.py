@@ -1,0 +1,1 @@
+"""Which node of a cluster has what: nodes, the placement of topics' partitions, and its plan."""

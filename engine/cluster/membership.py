@@ -1,0 +1,160 @@
+"""The node's part in its cluster: the placement in force, the newest seen, and what it counts.
+
+The highest epoch that was ever in force stands in `ducktail.meta` with the cluster's name and the
+placement's digest, written before the placement takes effect: a node that starts again with an older file
+is refused, as a stale owner would answer for partitions that are another's. Source: docs/design/cluster.md.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import duckdb
+
+from ..errors import ConnectionRefused, InvalidParameterValue, SerializationFailure
+from ..quoting import literal
+from ..whole import whole
+from .placement import LocalPlacement, Placement
+
+# Facts in `ducktail.meta`.
+EPOCH, CLUSTER, DIGEST = "placement_epoch", "placement_cluster", "placement_digest"
+
+# What a node counts since it was started. `forwarded`, `published_remotely` and `failed` are by peer.
+ROUTED, DELIVERED_LOCALLY = "routed", "delivered_locally"
+FORWARDED, PUBLISHED_REMOTELY, FAILED = "forwarded", "published_remotely", "failed"
+INSTALLED, REFUSED, MOVES = "placements_installed", "placements_refused", "moves"
+JOINED, LEFT = "nodes_joined", "nodes_left"
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """A placement that was in force: enough to know it, and an older one, again."""
+
+    epoch: int = 0
+    cluster: str = ""
+    digest: str = ""
+
+
+class Membership:
+    """See the head of the file; safe to use from several threads.
+
+    Args:
+        cursor: gives a cursor of the engine's own.
+    """
+
+    def __init__(self, cursor: Callable[[], duckdb.DuckDBPyConnection]) -> None:
+        self._cursor = cursor
+        self._mutex = threading.Lock()
+        self._placement: Placement = LocalPlacement()
+        self._heard_epoch = 0
+        self._counts: Counter[tuple[str, str, str]] = Counter()
+
+    @property
+    def placement(self) -> Placement:
+        """The one in force."""
+        return self._placement
+
+    @property
+    def newest_epoch(self) -> int:
+        """The highest epoch that this node knows of: its own, or one that a peer has told it."""
+        return max(self._placement.epoch, self._heard_epoch)
+
+    @property
+    def stale(self) -> bool:
+        """Whether a peer has a newer placement than this node."""
+        return self._heard_epoch > self._placement.epoch
+
+    def heard(self, epoch: int) -> None:
+        """A peer has told the epoch of its placement."""
+        with self._mutex:
+            self._heard_epoch = max(self._heard_epoch, epoch)
+
+    def install(self, new: Placement) -> None:
+        """Put a placement in force.
+
+        Raises:
+            ConnectionRefused: 08004, it is of another cluster. SerializationFailure: 40001, its epoch is
+                lower than one that was in force. InvalidParameterValue: 22023, it has the epoch of the one
+                in force and says something else, or is another node's.
+        """
+        with self._mutex:
+            try:
+                seen = self._seen()
+                self._check(new, seen)
+            except Exception:
+                self._counts[REFUSED, "", ""] += 1
+                raise
+            if new.epoch > seen.epoch:
+                self._remember(new)
+            old, self._placement = self._placement, new
+            if old.epoch == new.epoch:
+                return
+            self._counts[INSTALLED, "", ""] += 1
+            if old.epoch:
+                self._counts[MOVES, "", ""] += new.moves_from(old)
+                before, after = ({node.name for node in one.nodes} for one in (old, new))
+                self._counts[JOINED, "", ""] += len(after - before)
+                self._counts[LEFT, "", ""] += len(before - after)
+
+    def _check(self, new: Placement, seen: Seen) -> None:
+        if seen.cluster and new.cluster != seen.cluster:
+            raise ConnectionRefused(
+                f'the placement is of cluster "{new.cluster}", and this database of cluster "{seen.cluster}"'
+            )
+        if new.epoch < seen.epoch:
+            raise SerializationFailure(
+                f"the placement's epoch {new.epoch} is older than {seen.epoch}, which was in force here",
+                hint="Take the newest cluster.toml; `ducktail cluster apply` brings it to all nodes.",
+            )
+        if new.epoch == seen.epoch and new.digest != seen.digest:
+            raise InvalidParameterValue(
+                f"two placements of epoch {new.epoch} differ",
+                hint="Raise the epoch with each change of the file.",
+            )
+        if self._placement.epoch and new.local.name != self._placement.local.name:
+            raise InvalidParameterValue(
+                f'this is node "{self._placement.local.name}", not "{new.local.name}"'
+            )
+
+    # Counting.
+
+    def count(self, what: str, peer: str = "", cause: str = "", by: int = 1) -> None:
+        """Count something, of a peer and for a cause where it has them."""
+        with self._mutex:
+            self._counts[what, peer, cause] += by
+
+    def counts(self) -> Counter[tuple[str, str, str]]:
+        """What was counted, by what, peer and cause ("" for none)."""
+        with self._mutex:
+            return self._counts.copy()
+
+    # What the database remembers.
+
+    def _seen(self) -> Seen:
+        """The newest placement that was in force on this database."""
+        cursor = self._cursor()
+        try:
+            facts = dict(
+                cursor.execute(
+                    f"SELECT name, value FROM ducktail.meta WHERE name IN "
+                    f"({literal(EPOCH)}, {literal(CLUSTER)}, {literal(DIGEST)})"
+                ).fetchall()
+            )
+        finally:
+            cursor.close()
+        return Seen(int(facts.get(EPOCH, 0)), facts.get(CLUSTER, ""), facts.get(DIGEST, ""))
+
+    def _remember(self, new: Placement) -> None:
+        facts = {EPOCH: str(new.epoch), CLUSTER: new.cluster, DIGEST: new.digest}
+        names = ", ".join(map(literal, facts))
+        rows = ", ".join(f"({literal(name)}, {literal(value)})" for name, value in facts.items())
+        cursor = self._cursor()
+        try:
+            with whole(cursor):
+                cursor.execute(f"DELETE FROM ducktail.meta WHERE name IN ({names})").fetchall()
+                cursor.execute(f"INSERT INTO ducktail.meta VALUES {rows}").fetchall()
+        finally:
+            cursor.close()
