@@ -2,7 +2,7 @@
 
 Spark makes a writer for each batch in a process of its own, pickles it to the tasks, and calls `commit` or
 `abort` in yet another process: what the tasks have to tell is in their messages. What keeps a batch from
-being written twice is in staging.py.
+being written twice is in staging/.
 """
 
 from __future__ import annotations

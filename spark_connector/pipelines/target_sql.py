@@ -1,6 +1,6 @@
 """A mirror in a table: of DuckDB through the gateway, or of PostgreSQL; both over the same wire.
 
-The rows come as the sink's do (staging.py). In one transaction the stage is merged into the table and the
+The rows come as the sink's do (staging/). In one transaction the stage is merged into the table and the
 batch is marked as done. The table is made where it is not there; of type 1 with the primary key, so that one
 row a key is the database's own rule.
 """

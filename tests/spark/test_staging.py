@@ -15,6 +15,8 @@ from server_process import ServerProcess
 from ducktail.spark_connector import staging
 from ducktail.spark_connector.errors import ConnectorError, OptionError
 from ducktail.spark_connector.options import Options, Use, parse
+from ducktail.spark_connector.staging import publishing
+from ducktail.spark_connector.staging import stages as stages_module
 
 
 @pytest.fixture
@@ -79,7 +81,7 @@ def test_what_was_left_behind_is_dropped(server: ServerProcess) -> None:
     killed = staging.Batch("q-1", 3)
     staging.stage(given, target, iter([batch(1)]), staging.owner_of(killed))
     staging.stage(given, target, iter([batch(1)]), "")
-    old = f"stage_{int(time.time()) - staging.STAGE_KEPT_S - 60}_abc"
+    old = f"stage_{int(time.time()) - stages_module.STAGE_KEPT_S - 60}_abc"
     with server.connect() as look:
         look.execute(f"CREATE TABLE ducktail_spark.{old} AS SELECT 1 AS id")
         look.execute("CREATE TABLE ducktail_spark.stage_notes AS SELECT 1 AS id")
@@ -122,7 +124,7 @@ def test_a_job_whose_answer_was_lost_is_there_once(
     server: ServerProcess, plain: Options, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     target = staging.target_of(plain, batch(1).schema, overwrite=False)
-    publish, calls = staging._publish, []
+    publish, calls = publishing._publish, []
 
     def lost(connection: psycopg.Connection[Any], *words: Any) -> bool:
         calls.append(words)
@@ -135,7 +137,7 @@ def test_a_job_whose_answer_was_lost_is_there_once(
 
     staged = [staging.stage(plain, target, iter([batch(1, 2)]))]
     with monkeypatch.context() as patched:
-        patched.setattr(staging, "_publish", lost)
+        patched.setattr(publishing, "_publish", lost)
         assert not staging.publish(plain, target, staged)
     assert len(calls) == 2
     with server.connect() as look:
@@ -148,7 +150,7 @@ def test_a_job_that_cannot_be_cleared_away_is_done(
     server: ServerProcess, plain: Options, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     target = staging.target_of(plain, batch(1).schema, overwrite=False)
-    sweep = staging._sweep
+    sweep = publishing.sweep
 
     def killing(*words: Any) -> None:
         server.kill()
@@ -157,7 +159,7 @@ def test_a_job_that_cannot_be_cleared_away_is_done(
 
     staged = [staging.stage(plain, target, iter([batch(1, 2)]))]
     with monkeypatch.context() as patched:
-        patched.setattr(staging, "_sweep", killing)
+        patched.setattr(publishing, "sweep", killing)
         assert staging.publish(plain, target, staged)
     with server.connect() as look:
         assert look.execute("SELECT id FROM plain ORDER BY id").fetchall() == [(1,), (2,)]
@@ -166,7 +168,7 @@ def test_a_job_that_cannot_be_cleared_away_is_done(
 def test_what_was_too_much_to_keep_is_left_to_spark(
     server: ServerProcess, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(staging, "KEPT_BYTES_MAX", 100)
+    monkeypatch.setattr(stages_module, "KEPT_BYTES_MAX", 100)
     given = options(server)
     target = staging.target_of(given, batch(1).schema, overwrite=False)
 
