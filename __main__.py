@@ -57,6 +57,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _run_server(chosen: argparse.Namespace) -> int:
     leave_pandas_out()
     configuration = configure(vars(chosen), os.environ)
+    node = configuration.cluster()
+    if node is not None:
+        configuration = configuration.as_node(node)
     set_up(sys.stderr, configuration["log_level"], configuration["log_format"])
     settings = configuration.settings()
     tls, insecure = _tls(configuration), configuration["insecure"]
@@ -79,6 +82,8 @@ def _run_server(chosen: argparse.Namespace) -> int:
         keep_freed_memory()
         collect_seldom()
         database.shown_settings = configuration.shown(settings)
+        if node is not None:
+            database.cluster.join(node)
         asyncio.run(_serve(Server(database, listener, tls, insecure=insecure, watched=watched)))
     finally:
         database.close()

@@ -11,14 +11,13 @@ from __future__ import annotations
 import argparse
 import difflib
 import os
-import re
-import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from .engine.errors import DucktailError, InvalidParameterValue, IoError
+from .engine.cluster.source import ClusterSource
+from .engine.errors import DucktailError, InvalidParameterValue
 from .engine.logs import FORMATS, LEVELS
 from .engine.settings import (
     COMMAND_LINE,
@@ -31,11 +30,10 @@ from .engine.settings import (
     numbers,
     shown_text,
 )
+from .engine.toml_file import line_of, parse, read_text
 
 PREFIX = "DUCKTAIL_"
 CONFIG = "config"
-# Nobody writes as much; what is larger is some other file.
-FILE_BYTES_MAX = 1 << 20
 PORT_MAX = 65_535
 # Only flags.
 ALOUD = {
@@ -135,6 +133,8 @@ OPTIONS = (
     Option("metrics_host", str, "127.0.0.1", "address of that port, which asks nobody who he is", "HOST"),
     Option("tls_cert", str, None, "TLS certificate with its chain, as PEM; read again on SIGHUP", "FILE"),
     Option("tls_key", str, None, "the certificate's key, as PEM, without a passphrase", "FILE"),
+    Option("cluster", str, None, "the cluster.toml of which this is a node; read again on SIGHUP", "FILE"),
+    Option("node", str, None, "this node's name in it; host and port are then those that it says", "NAME"),
     LOG_LEVEL,
     LOG_FORMAT,
     Option(
@@ -181,6 +181,33 @@ class Configuration:
         """
         values = {name: self[name] for name in NUMBERS}
         return Settings(allowed_directories=tuple(self["allow_dir"]), **values)
+
+    def cluster(self) -> ClusterSource | None:
+        """Which node of which cluster it is; None: of none.
+
+        Raises:
+            InvalidParameterValue: 22023, one of the two settings is missing.
+        """
+        cluster, node = self["cluster"], self["node"]
+        if (cluster is None) != (node is None):
+            raise InvalidParameterValue("--cluster and --node go together")
+        return None if cluster is None else ClusterSource(Path(cluster), node)
+
+    def as_node(self, source: ClusterSource) -> Configuration:
+        """The same with the host and port that the cluster's file says, where nobody says others.
+
+        Raises:
+            InvalidParameterValue: 22023, the file is wrong. IoError: 58030, it cannot be read.
+        """
+        local = source.load().local
+        said = {"host": local.host, "port": local.port}
+        place = f'{source.path}, node "{source.node}"'
+        return Configuration(
+            {
+                **self.found,
+                **{n: Found(v, FILE, place) for n, v in said.items() if self.found[n].source == DEFAULT},
+            }
+        )
 
     def shown(self, settings: Settings) -> tuple[ShownSetting, ...]:
         """The rows of ducktail.settings."""
@@ -254,24 +281,13 @@ def read_file(path: Path) -> dict[str, Found]:
         InvalidParameterValue: 22023, it is no TOML, or has an unknown key or a bad value; with the line.
         IoError: 58030, it cannot be read.
     """
-    try:
-        with path.open("rb") as file:
-            data = file.read(FILE_BYTES_MAX + 1)
-    except OSError as error:
-        reason = (error.strerror or str(error)).lower()
-        raise IoError(f'cannot read configuration file "{path}": {reason}') from None
-    if len(data) > FILE_BYTES_MAX:
-        raise InvalidParameterValue(f"{path}: larger than a configuration file of {FILE_BYTES_MAX} bytes")
-    try:
-        text = data.decode()
-        values = tomllib.loads(text)
-    except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise InvalidParameterValue(f"{path}: {error}") from None
+    text = read_text(path, "configuration file")
+    values = parse(text, str(path), "configuration file")
     return {name: _take(path, text, name, value) for name, value in values.items()}
 
 
 def _take(path: Path, text: str, name: str, value: object) -> Found:
-    place = f"{path}{_line(text, name)}"
+    place = f"{path}{line_of(text, name)}"
     option = BY_NAME.get(name)
     if option is None:
         raise _unknown(place, name, value)
@@ -289,13 +305,6 @@ def _unknown(place: str, name: str, value: object) -> DucktailError:
     elif isinstance(value, dict):
         hint = "Settings stand in no table: lock_timeout_ms = 500."
     return InvalidParameterValue(f'{place}: unknown setting "{name}"', hint=hint)
-
-
-def _line(text: str, name: str) -> str:
-    """`:` and the line of a key, for messages; nothing where it is written in a way of its own."""
-    written = rf"(?:{re.escape(name)}|\"{re.escape(name)}\"|'{re.escape(name)}')"
-    found = re.search(rf"^[ \t]*(?:{written}[ \t]*[=.]|\[+[ \t]*{written}[ \t]*[\].])", text, re.MULTILINE)
-    return "" if found is None else f":{text.count(chr(10), 0, found.start()) + 1}"
 
 
 def add_flags(parser: argparse.ArgumentParser) -> None:

@@ -74,6 +74,8 @@ Besides these `ducktail serve [PATH]` takes:
 | `--allow-dir` | none | files that SQL may reach ([operations.md](operations.md#files)); repeatable |
 | `--tls-cert` | none | certificate with its chain, PEM; read again on SIGHUP ([TLS](operations.md#tls)) |
 | `--tls-key` | none | the certificate's key, PEM, without a passphrase |
+| `--cluster` | none | the [cluster.toml](cluster.md) of which this is a node; read again on SIGHUP |
+| `--node` | none | this node's name in it; host and port are then those that it says |
 | `--insecure` | no | take whoever reaches the port for somebody on this machine; only a flag |
 | `--log-level` | info | least level that is logged, on standard error: debug, info, warning, error |
 | `--log-format` | text | how [logs](operations.md#logs) are written: text, json |

@@ -14,10 +14,11 @@ from dataclasses import dataclass
 
 import duckdb
 
-from ..errors import ConnectionRefused, InvalidParameterValue, SerializationFailure
+from ..errors import ConnectionRefused, InvalidParameterValue, SerializationFailure, WrongState
 from ..quoting import literal
 from ..whole import whole
 from .placement import LocalPlacement, Placement
+from .source import ClusterSource
 
 # Facts in `ducktail.meta`.
 EPOCH, CLUSTER, DIGEST = "placement_epoch", "placement_cluster", "placement_digest"
@@ -49,6 +50,7 @@ class Membership:
         self._cursor = cursor
         self._mutex = threading.Lock()
         self._placement: Placement = LocalPlacement()
+        self._source: ClusterSource | None = None
         self._heard_epoch = 0
         self._counts: Counter[tuple[str, str, str]] = Counter()
 
@@ -72,8 +74,59 @@ class Membership:
         with self._mutex:
             self._heard_epoch = max(self._heard_epoch, epoch)
 
-    def install(self, new: Placement) -> None:
+    # Where placements come from.
+
+    def join(self, source: ClusterSource) -> None:
+        """Be a node of a cluster: take the placement of its file, now and at each `reload`.
+
+        Raises:
+            InvalidParameterValue: 22023, the file is wrong, or does not name this node. IoError: 58030, it
+                cannot be read. And what `install` raises.
+        """
+        self.install(source.load())
+        self._source = source
+
+    def reload(self) -> bool:
+        """Take what the file says now; False where there is no file. The old one stays where this raises.
+
+        Raises:
+            As `join`.
+        """
+        if self._source is None:
+            return False
+        try:
+            new = self._source.load(self._placement.local)
+        except Exception:
+            self.count(REFUSED)
+            raise
+        self.install(new)
+        return True
+
+    def install_text(self, text: str) -> Placement:
+        """Write a text to this node's file, and put what it says in force.
+
+        Raises:
+            WrongState: 55000, this is no node of a cluster. InvalidParameterValue: 22023, the text is
+                wrong. IoError: 58030, the file cannot be written. And what `install` raises.
+        """
+        source = self._source
+        if source is None:
+            raise WrongState(
+                "this server is no node of a cluster", hint="Start it with --node NAME --cluster FILE."
+            )
+        try:
+            new = source.read(text, "placement", self._placement.local)
+        except Exception:
+            self.count(REFUSED)
+            raise
+        self.install(new, lambda: source.write(text))
+        return new
+
+    def install(self, new: Placement, before: Callable[[], None] = lambda: None) -> None:
         """Put a placement in force.
+
+        Args:
+            before: done once it is known to be right, and before it counts.
 
         Raises:
             ConnectionRefused: 08004, it is of another cluster. SerializationFailure: 40001, its epoch is
@@ -84,6 +137,7 @@ class Membership:
             try:
                 seen = self._seen()
                 self._check(new, seen)
+                before()
             except Exception:
                 self._counts[REFUSED, "", ""] += 1
                 raise
@@ -95,9 +149,9 @@ class Membership:
             self._counts[INSTALLED, "", ""] += 1
             if old.epoch:
                 self._counts[MOVES, "", ""] += new.moves_from(old)
-                before, after = ({node.name for node in one.nodes} for one in (old, new))
-                self._counts[JOINED, "", ""] += len(after - before)
-                self._counts[LEFT, "", ""] += len(before - after)
+                were, are = ({node.name for node in one.nodes} for one in (old, new))
+                self._counts[JOINED, "", ""] += len(are - were)
+                self._counts[LEFT, "", ""] += len(were - are)
 
     def _check(self, new: Placement, seen: Seen) -> None:
         if seen.cluster and new.cluster != seen.cluster:

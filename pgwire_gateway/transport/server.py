@@ -178,15 +178,27 @@ class Server:
             await self._watch_port.start()
 
     def reload(self) -> None:
-        """Read certificate and key again, for connections that come; where that fails, keep the old."""
-        if self._tls is None:
-            return
+        """Read certificate, key and cluster file again; where that fails, the old ones stay."""
+        if self._tls is not None:
+            try:
+                self.credentials = self._tls.load()
+            except DucktailError as error:
+                log.error("%s; the old certificate stays", error.message)
+            else:
+                log.info('certificate "%s" has been read again', self._tls.certificate)
+        if self._loop is not None and not self._draining:
+            self._loop.run_in_executor(self._workers, self._reload_cluster)
+
+    def _reload_cluster(self) -> None:
+        cluster = self.database.cluster
         try:
-            self.credentials = self._tls.load()
+            if cluster.reload():
+                log.info("the cluster file has been read again: epoch %d", cluster.placement.epoch)
         except DucktailError as error:
-            log.error("%s; the old certificate stays", error.message)
-        else:
-            log.info('certificate "%s" has been read again', self._tls.certificate)
+            log.error("%s; the placement of epoch %d stays", error.message, cluster.placement.epoch)
+        except Exception:
+            # What nobody waits for must not be lost.
+            log.exception("reading the cluster file again; the old placement stays")
 
     async def close(self) -> None:
         """Accept no more, end every session with 57P01, and wait for their ends (bounded)."""

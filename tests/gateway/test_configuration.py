@@ -12,9 +12,10 @@ import pytest
 from server_process import ServerProcess
 
 from ducktail.__main__ import parser
-from ducktail.configuration import FILE_BYTES_MAX, OPTIONS, configure
+from ducktail.configuration import OPTIONS, configure
 from ducktail.engine.errors import DucktailError, InvalidParameterValue, IoError
 from ducktail.engine.settings import numbers
+from ducktail.engine.toml_file import FILE_BYTES_MAX
 
 Serve = Callable[..., ServerProcess]
 
