@@ -452,6 +452,7 @@ def _drop_locked(
         f"DELETE FROM ducktail.stream_catalog WHERE stream_id = {stream.stream_id}",
         f"DELETE FROM ducktail.stream_edges WHERE stream_id = {stream.stream_id}",
         f"DELETE FROM ducktail.bookmark_catalog WHERE stream_id = {stream.stream_id}",
+        f"DELETE FROM ducktail.checkpoint_states WHERE stream_id = {stream.stream_id}",
         *(f"DROP VIEW IF EXISTS {ident(stream.schema)}.{ident(view)}" for view in stream.views),
     ]
     tombstone = database.offsets.tombstone() if groups else None
@@ -494,7 +495,9 @@ def _drop_locked(
         for group in groups:
             database.parked.put(group.group_id, NOTHING)
 
-    run_numbered(database, session_id, cursor, statements, show, changes)
+    # Nobody saves a checkpoint meanwhile: it would stay, or the two would meet in a row.
+    with database.checkpoint_mutex:
+        run_numbered(database, session_id, cursor, statements, show, changes)
 
 
 def commit_sql(txid: int, base_lsn: int, events: int, commit_us: int) -> str:

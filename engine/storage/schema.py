@@ -14,6 +14,8 @@
     parked_commits  the lines of `commits` of parked events
     parked_T_V      copies of log rows of parked events; of a topic's, parked_topic_S
     pipeline_reports  what pipelines have reported, the newest of each (see `pipelines.py`)
+    checkpoint_states  states from which consumers and jobs go on, of a stream by its id, 0 for none (see
+                    `checkpoints/duckdb_backend.py`); `state` has all of one, the columns what is shown
     offset_log      commits of offsets, appended: what `offsets.Move.entry` says; the highest seq counts
     __ducktail_users  a user, with what his password is held against (see `rights.py`); nobody reads it by SQL
     owner_catalog   who made a thing
@@ -80,6 +82,9 @@ CREATE TABLE IF NOT EXISTS {SCHEMA}.bookmark_catalog (
 CREATE TABLE IF NOT EXISTS {SCHEMA}.pipeline_reports (
     seq BIGINT, key VARCHAR, pipeline VARCHAR, state VARCHAR,
     reported_at TIMESTAMP WITH TIME ZONE, reported_by VARCHAR);
+CREATE TABLE IF NOT EXISTS {SCHEMA}.checkpoint_states (
+    stream_id INTEGER, group_id INTEGER, key VARCHAR, sequence BIGINT, created_at TIMESTAMP WITH TIME ZONE,
+    position_type VARCHAR, position VARCHAR, watermark_ns BIGINT, event_count BIGINT, state BLOB);
 CREATE TABLE IF NOT EXISTS {SCHEMA}.offset_log (
     seq BIGINT, group_id INTEGER, entry VARCHAR);
 CREATE TABLE IF NOT EXISTS {SCHEMA}.commits (
