@@ -527,6 +527,8 @@ def sessions(database: LiveSource) -> Iterator[Row]:
             "state_changed_at": _time(entry.since_us),
             "writer_lock": "waits" if entry.session_id in waiting else lock,
             "waits_for": "events" if entry.session_id in polling else None,
+            "node": entry.node,
+            "trace": entry.trace or None,
         }
 
 

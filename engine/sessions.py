@@ -40,6 +40,8 @@ class SessionEntry:
         let_go: closes its cursors, once it is at rest; False where it is not in time.
         shield: within, a cancel of the session does not interrupt DuckDB.
         idle_timeout_ms: its idle_in_transaction_session_timeout; 0 is never.
+        node: the node that is the client, None where it is none.
+        trace: an id of the client's, "" is none.
     """
 
     session_id: int
@@ -50,6 +52,8 @@ class SessionEntry:
     let_go: Callable[[DucktailError], bool]
     shield: Callable[[], AbstractContextManager[None]]
     idle_timeout_ms: int
+    node: str | None = None
+    trace: str = ""
     state: str = IDLE
     since_us: int = 0
     since_s: float = 0.0

@@ -21,6 +21,7 @@ from typing import TypeVar
 import duckdb
 
 from ..engine.asking import ask_maybe
+from ..engine.cluster.peer import CLUSTER, EPOCH, NODE, Peer
 from ..engine.database import Database
 from ..engine.errors import (
     AdminShutdown,
@@ -51,7 +52,7 @@ from .statement import Statement
 from .text.classified import Kind
 from .together import Many, text_of_many, widest
 from .transaction_statements import ENDINGS
-from .variables import Variables
+from .variables import TRACE, Variables
 
 T = TypeVar("T")
 
@@ -75,6 +76,7 @@ class Session:
         settings: session settings by PostgreSQL's names, as texts.
         wire: rows are for PostgreSQL's wire: types that Arrow does not carry whole come as text.
         account: whose rights it has; None has all, as the owner of the database.
+        peer: the node that the client is; None: it is none.
 
     Raises:
         UndefinedObject: 42704, an unknown setting. InvalidParameterValue: 22023, a bad value.
@@ -90,8 +92,10 @@ class Session:
         settings: Mapping[str, str] | None = None,
         wire: bool = False,
         account: str | None = None,
+        peer: Peer | None = None,
     ) -> None:
         self.database = database
+        self.peer = peer
         self.wire = wire
         self.user = user
         self.id = database.sessions.new_id()
@@ -127,6 +131,7 @@ class Session:
             self._let_go,
             self.guard.shield,
             bounds.idle_in_transaction_session_timeout_ms,
+            node=None if peer is None else peer.node,
         )
         restore = partial(restore_values, self)
         self.block = Block(
@@ -238,6 +243,8 @@ class Session:
 
     def _execute(self, statement: Statement, parameters: Sequence[object]) -> Waiting[Result]:
         kind = statement.classified.kind
+        if self.peer is not None:
+            self.database.cluster.check_epoch(self.peer)
         if statement.classified.verb not in ENDINGS:
             self.block.check_sound()
         if kind is Kind.CURSOR:
@@ -376,8 +383,16 @@ class Session:
         return self.variables.take_changes()
 
     def parameter_status(self) -> dict[str, str]:
-        """Reported settings as they are."""
-        return self.variables.reported()
+        """Reported settings as they are; a node is told what node it has reached as well."""
+        reported = self.variables.reported()
+        if self.peer is not None:
+            ours = self.database.placement
+            reported |= {NODE: ours.local.name, CLUSTER: ours.cluster, EPOCH: str(ours.epoch)}
+        return reported
+
+    def trace(self) -> str:
+        """The id by which what it does is followed through several nodes' logs; "" is none."""
+        return self.variables[TRACE]
 
     def dress(self, work: Callable[[Session], None]) -> None:
         """Do something to the session's cursors: now, and to others that take their place."""
@@ -471,6 +486,8 @@ class Session:
         self.variables.change(key, value, report=report, local=local)
         if key == "application_name":
             self.entry.application_name = value
+        if key == TRACE:
+            self.entry.trace = value
         if key == "idle_in_transaction_session_timeout":
             self.entry.idle_timeout_ms = int(value)
 

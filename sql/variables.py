@@ -30,6 +30,9 @@ APPLICATION_NAME_CHARS_MAX = 256
 # What stands in the headers of the session's events: each event has it.
 ANNOTATION = "ducktail.annotation"
 ANNOTATION_BYTES_MAX = 4096
+# An id of the client's, in the logs of all nodes that work for it.
+TRACE = "ducktail.trace"
+TRACE_CHARS_MAX = 128
 UNITS = ((86_400_000, "d"), (3_600_000, "h"), (60_000, "min"), (1000, "s"))
 TRUE_WORDS = frozenset({"on", "true", "yes", "1", "t", "y"})
 FALSE_WORDS = frozenset({"off", "false", "no", "0", "f", "n"})
@@ -87,6 +90,13 @@ def _annotation(name: str, values: tuple[str, ...]) -> str:
     if size > ANNOTATION_BYTES_MAX:
         raise ProgramLimitExceeded(f'setting "{name}" is larger than {ANNOTATION_BYTES_MAX} bytes')
     return kept
+
+
+def _trace(name: str, values: tuple[str, ...]) -> str:
+    text = _one(name, values)
+    if len(text) > TRACE_CHARS_MAX:
+        raise InvalidParameterValue(f'setting "{name}" has at most {TRACE_CHARS_MAX} characters')
+    return text
 
 
 def _whole(low: int, high: int) -> Reader:
@@ -256,6 +266,7 @@ VARIABLES: dict[str, Variable] = {
             "integer_division", "off", _boolean, "1 / 2 is 0, as in PostgreSQL", duckdb="integer_division"
         ),
         Variable(ANNOTATION, "", _annotation, "a JSON object that marks the events of what is written"),
+        Variable(TRACE, "", _trace, "an id that stands in the logs of all nodes that work for the session"),
         Variable(
             "default_null_order",
             "nulls_last",

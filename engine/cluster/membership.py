@@ -17,6 +17,7 @@ import duckdb
 from ..errors import ConnectionRefused, InvalidParameterValue, SerializationFailure, WrongState
 from ..quoting import literal
 from ..whole import whole
+from .peer import Peer, older_epoch
 from .placement import LocalPlacement, Placement
 from .source import ClusterSource
 
@@ -73,6 +74,52 @@ class Membership:
         """A peer has told the epoch of its placement."""
         with self._mutex:
             self._heard_epoch = max(self._heard_epoch, epoch)
+
+    # Peers.
+
+    def check_peer(self, peer: Peer) -> None:
+        """A node has connected: is it one of this cluster's, and not behind?
+
+        Raises:
+            ConnectionRefused: 08004, it is of another cluster, or no node of this one. SerializationFailure:
+                40001, its placement is older.
+        """
+        ours = self._placement
+        if peer.cluster != ours.cluster:
+            here = f'this node is of cluster "{ours.cluster}"' if ours.cluster else "this server is of none"
+            raise ConnectionRefused(
+                f'node "{peer.node}" is of cluster "{peer.cluster}", and {here}',
+                hint="Look at host and port of the nodes in cluster.toml.",
+            )
+        self.check_epoch(peer)
+        self.heard(peer.epoch)
+        # A newer placement may have nodes that this one does not know.
+        if peer.epoch == ours.epoch and all(node.name != peer.node for node in ours.nodes):
+            raise ConnectionRefused(f'cluster "{ours.cluster}" has no node "{peer.node}"')
+
+    def check_epoch(self, peer: Peer) -> None:
+        """What a peer asks now, it asks by the placement with which it connected.
+
+        Raises:
+            SerializationFailure: 40001, a newer one is in force here.
+        """
+        epoch = self._placement.epoch
+        if peer.epoch < epoch:
+            raise older_epoch(peer.node, peer.epoch, epoch)
+
+    def check_current(self) -> None:
+        """This node must not answer for partitions by a placement that is over.
+
+        Raises:
+            SerializationFailure: 40001, a peer has told of a newer one.
+        """
+        if self.stale:
+            raise SerializationFailure(
+                f'node "{self._placement.local.name}" has a placement that is over',
+                detail=f"Its placement is of epoch {self._placement.epoch}, and another node has one of "
+                f"epoch {self._heard_epoch}.",
+                hint="`ducktail cluster apply` brings the newer cluster.toml to all nodes.",
+            )
 
     # Where placements come from.
 

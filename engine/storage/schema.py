@@ -275,6 +275,8 @@ LIVE_VIEWS: dict[str, tuple[tuple[str, str], ...]] = {
         ("state_changed_at", "TIMESTAMP WITH TIME ZONE"),
         ("writer_lock", "VARCHAR"),
         ("waits_for", "VARCHAR"),
+        ("node", "VARCHAR"),
+        ("trace", "VARCHAR"),
     ),
     "settings": (
         ("name", "VARCHAR"),

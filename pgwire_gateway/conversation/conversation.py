@@ -173,7 +173,8 @@ class Conversation:
 
     def _serve(self) -> Steps[None]:
         assert self.session is not None, "only an open session is served"
-        observed = Observed(self.session.id, self._host.now_s, self._host.statement_ended)
+        trace = self.session.trace
+        observed = Observed(self.session.id, self._host.now_s, self._host.statement_ended, trace)
         requests = Requests(Work(self.channel, self.session, observed))
         requests.ready()
         while True:

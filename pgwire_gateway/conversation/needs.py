@@ -224,6 +224,9 @@ class Session(Protocol):
     def parameter_status(self) -> Mapping[str, str]:
         """All reported parameters."""
 
+    def trace(self) -> str:
+        """The id by which what it does is followed through several nodes' logs; "" is none."""
+
 
 class Host(Protocol):
     """The server, as one of its connections sees it."""

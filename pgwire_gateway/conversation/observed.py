@@ -26,6 +26,7 @@ class Ended:
         resumed: it was a further piece of a portal that has been counted.
         unanswered: it asked the catalog something that this could not answer.
         executions: how often it was executed in this time.
+        trace: the id by which it is followed through several nodes' logs; "" is none.
     """
 
     session_id: int
@@ -36,6 +37,7 @@ class Ended:
     resumed: bool
     unanswered: bool = False
     executions: int = 1
+    trace: str = ""
 
 
 class Observed:
@@ -44,12 +46,20 @@ class Observed:
     Args:
         now_s: a clock that never goes back, in seconds.
         tell: takes what has ended.
+        trace: says the session's trace id.
     """
 
-    __slots__ = ("_kind", "_now_s", "_resumed", "_session_id", "_start_s", "_tell", "_text")
+    __slots__ = ("_kind", "_now_s", "_resumed", "_session_id", "_start_s", "_tell", "_text", "_trace")
 
-    def __init__(self, session_id: int, now_s: Callable[[], float], tell: Callable[[Ended], None]) -> None:
+    def __init__(
+        self,
+        session_id: int,
+        now_s: Callable[[], float],
+        tell: Callable[[Ended], None],
+        trace: Callable[[], str] = str,
+    ) -> None:
         self._session_id = session_id
+        self._trace = trace
         self._now_s = now_s
         self._tell = tell
         self._text = ""
@@ -81,6 +91,14 @@ class Observed:
         seconds = self._now_s() - self._start_s
         self._tell(
             Ended(
-                self._session_id, kind, sqlstate, seconds, self._text, self._resumed, unanswered, executions
+                self._session_id,
+                kind,
+                sqlstate,
+                seconds,
+                self._text,
+                self._resumed,
+                unanswered,
+                executions,
+                self._trace(),
             )
         )

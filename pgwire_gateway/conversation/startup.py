@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from ...engine.cluster.peer import PEER_SETTINGS, Peer, read_peer
 from ...engine.errors import (
     InvalidAuthorization,
     InvalidParameterValue,
@@ -39,6 +40,7 @@ class Entry:
         protocol_options: `_pq_.` options, none of which we know.
         minor: the minor version that is spoken.
         newer: whether a newer one than ours was asked for.
+        peer: the node of a cluster that the client is; None: it is none.
     """
 
     user: str
@@ -48,6 +50,7 @@ class Entry:
     protocol_options: tuple[str, ...]
     minor: int
     newer: bool
+    peer: Peer | None = None
 
     @property
     def key_bytes(self) -> int:
@@ -83,7 +86,7 @@ def read(startup: Startup) -> Entry:
     Raises:
         NotSupported: 0A000, another major version, or a replication connection.
         InvalidAuthorization: 28000, no user.
-        InvalidParameterValue: 22023, an encoding that is not UTF8.
+        InvalidParameterValue: 22023, an encoding that is not UTF8, or half of what a node says.
         SyntaxError_: 42601, `options` that are not settings.
     """
     if startup.major != MAJOR:
@@ -102,6 +105,7 @@ def read(startup: Startup) -> Entry:
             settings[name] = value
     if "client_encoding" in settings:
         check_encoding(settings.pop("client_encoding"))
+    said = {name.lower(): settings.pop(name) for name in list(settings) if name.lower() in PEER_SETTINGS}
     return Entry(
         user=user,
         database=sent.get("database") or user,
@@ -110,6 +114,7 @@ def read(startup: Startup) -> Entry:
         protocol_options=tuple(name for name in sent if name.startswith(PROTOCOL_OPTION)),
         minor=min(startup.minor, MINOR),
         newer=startup.minor > MINOR,
+        peer=read_peer(said),
     )
 
 

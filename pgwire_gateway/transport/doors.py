@@ -15,7 +15,9 @@ import ipaddress
 import secrets
 import socket
 
-from ...engine.errors import InvalidAuthorization
+from ...engine.cluster.peer import Peer
+from ...engine.database import Database
+from ...engine.errors import InsufficientPrivilege, InvalidAuthorization
 from ...engine.rights import Rights
 from ...engine.scram import mock_verifier
 from ..conversation import Door, Entry
@@ -58,6 +60,41 @@ def door_for(rights: Rights, entry: Entry, *, near: bool, secured: bool) -> Door
     if user is None:
         return Door(None, mock_verifier(rights.nonce, entry.user.lower()), known=False, nonce=nonce)
     return Door(user.name, user.verifier, nonce=nonce)
+
+
+def for_peer(database: Database, peer: Peer, account: str | None, user: str) -> tuple[str | None, str]:
+    """For whom a node of the cluster has come in: account and user's name of its session.
+
+    Args:
+        account, user: as whom it has connected.
+
+    Raises:
+        InsufficientPrivilege: 42501, he may not speak for others. ConnectionRefused: 08004, it is a node of
+            another cluster. SerializationFailure: 40001, its placement is older. InvalidAuthorization:
+            28000, for whom it comes is no user here.
+    """
+    users = database.rights.users
+    if account is not None:
+        node_user = (database.placement.local.user or "").lower()
+        found = users.get(account.lower())
+        if account.lower() != node_user and (found is None or not found.superuser):
+            raise InsufficientPrivilege(
+                "permission denied to connect as a node",
+                detail="Nodes connect as a superuser, or as the user whom cluster.toml names.",
+            )
+    database.cluster.check_peer(peer)
+    if not peer.end_user:
+        return account, user
+    if not users:
+        return None, peer.end_user
+    end_user = users.get(peer.end_user.lower())
+    if end_user is None:
+        raise InvalidAuthorization(
+            f'user "{peer.end_user}" of node "{peer.node}" does not exist on node '
+            f'"{database.placement.local.name}"',
+            hint="All nodes want the same users: see docs/cluster.md, Users.",
+        )
+    return end_user.name, end_user.name
 
 
 def check_listener(listener: socket.socket, rights: Rights, *, secured: bool, insecure: bool) -> None:

@@ -55,6 +55,7 @@ class Journal:
                 "slow statement",
                 extra=facts(
                     session=ended.session_id,
+                    trace=ended.trace or None,
                     duration_ms=round(ended.seconds * 1000, 3),
                     kind=ended.kind,
                     outcome=outcome,
@@ -72,14 +73,30 @@ class Journal:
         with self._mutex:
             return dict(self.refused)
 
-    def session_opened(self, session_id: int, user: str, application: str, peer: str, *, tls: bool) -> None:
-        """A client is in."""
+    def session_opened(
+        self,
+        session_id: int,
+        user: str,
+        application: str,
+        peer: str,
+        *,
+        tls: bool,
+        node: str | None,
+        trace: str,
+    ) -> None:
+        """A client is in; `node` where it is one of the cluster's."""
         with self._mutex:
             self.opened += 1
         log.info(
             "connection opened",
             extra=facts(
-                session=session_id, user=_short(user), application=_short(application), peer=peer, tls=tls
+                session=session_id,
+                user=_short(user),
+                application=_short(application),
+                peer=peer,
+                tls=tls,
+                node=node,
+                trace=trace or None,
             ),
         )
 

@@ -34,7 +34,7 @@ from ..codec import Limits
 from ..conversation import Conversation, Door, Ended, Entry
 from ..conversation.startup import LONG_KEY_BYTES
 from .connection import INBOX_BYTES, Connection
-from .doors import check_listener, door_for, is_loopback
+from .doors import check_listener, door_for, for_peer, is_loopback
 from .journal import Journal
 from .tls import TlsFiles
 from .wakes import Wakes
@@ -274,6 +274,9 @@ class Server:
                 f'database "{entry.database}" does not exist',
                 hint=f'The database of this server is called "{self.database.name}".',
             )
+        account, user = door.account, door.account or entry.user
+        if entry.peer is not None:
+            account, user = for_peer(self.database, entry.peer, account, user)
         with self._mutex:
             if self._draining:
                 raise CannotConnectNow("the database system is shutting down")
@@ -283,11 +286,12 @@ class Server:
         try:
             session = Session(
                 self.database,
-                user=door.account or entry.user,
-                account=door.account,
+                user=user,
+                account=account,
                 application_name=entry.application_name,
                 settings=dict(entry.settings),
                 wire=True,
+                peer=entry.peer,
             )
             try:
                 session.dress(catalog.attach)
@@ -308,6 +312,8 @@ class Server:
         self.journal.session_opened(
             session.id, session.user, entry.application_name, guest.connection.peer,
             tls=guest.connection.conversation.channel.secured,
+            node=None if entry.peer is None else entry.peer.node,
+            trace=session.entry.trace,
         )  # fmt: skip
         return session
 

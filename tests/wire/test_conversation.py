@@ -197,6 +197,9 @@ class Session:
     def take_parameter_changes(self) -> dict[str, str]:
         return {}
 
+    def trace(self) -> str:
+        return ""
+
     def parameter_status(self) -> dict[str, str]:
         return {"server_version": "15.0", "TimeZone": "UTC"}
 
