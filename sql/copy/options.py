@@ -234,10 +234,6 @@ def _refuse_misplaced(given: Mapping[str, object], form: object, *, reads: bool)
             raise SyntaxError_(f"cannot specify {name} in {str(form).upper()} mode")
     if form in NOT_TEXT and given.get("HEADER", False) is not False:
         raise NotSupported(f"cannot specify HEADER in {str(form).upper()} mode")
-    if reads and form == ARROW:
-        raise NotSupported(
-            "COPY FROM STDIN does not take FORMAT arrow", hint="Send the rows as text, csv or binary."
-        )
     for name in _ONLY_CSV:
         if name in given and form != CSV:
             raise NotSupported(f"COPY {name} requires CSV mode")

@@ -7,13 +7,7 @@ is wrong with a row is told with its line. Source: docs/sql.md, "COPY".
 
 from __future__ import annotations
 
-from contextlib import suppress
-
-import duckdb
-import pyarrow as pa
-
 from ...engine import topic_rows
-from ...engine.duckdb_errors import translated
 from ...engine.errors import DucktailError, NotSupported
 from ...engine.quoting import ident
 from ...engine.values.text_loading import BadValue, ColumnLoader, column_loader
@@ -26,8 +20,10 @@ from ..running import binding_cursor, bound
 from ..statement import Statement
 from ..text.classified import Classified, CopyFacts
 from ..text.classify import classify
+from .arrow import ArrowCopyIn
 from .binary import BinaryRowReader
-from .options import BINARY, read_options
+from .inserting import Inserting, Refused
+from .options import ARROW, BINARY, read_options
 from .text import Row, RowReader
 
 # Bytes of the client's that make a batch: some tens of MB as Python's and Arrow's values.
@@ -35,7 +31,6 @@ BATCH_BYTES = 4 << 20
 # A longer piece is taken in parts of this size.
 PIECE_BYTES_MAX = 1 << 20
 SHOWN_MAX = 100
-ROWS = "__ducktail_copy"
 
 
 def target(session: Context, facts: CopyFacts) -> Key:
@@ -96,23 +91,28 @@ def begin(session: Context, statement: Statement, classified: Classified) -> Wai
     names, types = _filled(session, facts)
     assert facts.table is not None
     table = facts.table[-1]
+    result = Result.command("COPY 0")
+    if options.format == ARROW:
+        result.copy_in = ArrowCopyIn(session, statement, table, target_text(facts), names, types, own)
+        return result
     binary = options.format == BINARY
     reader = BinaryRowReader(table, names) if binary else RowReader(options, table, names)
     timezone = session.variables.values["timezone"]
-    loaders = [column_loader(type_, timezone, binary=binary) for type_ in types]
-    result = Result.command("COPY 0")
-    result.copy_in = CopyIn(session, statement, facts, reader, names, loaders, own)
+    known = types if types is not None else ("VARCHAR",) * len(names)
+    loaders = [column_loader(type_, timezone, binary=binary) for type_ in known]
+    inserting = Inserting(session, statement, target_text(facts), names, loaders)
+    result.copy_in = CopyIn(session, table, reader, names, inserting, loaders, own)
     return result
 
 
-def _filled(session: Context, facts: CopyFacts) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The columns that are filled, and their types."""
+def _filled(session: Context, facts: CopyFacts) -> tuple[tuple[str, ...], tuple[str, ...] | None]:
+    """The columns that are filled, and their types; None for a topic's, which takes values of any."""
     name = target_text(facts)
     insert = classify(f"INSERT INTO {name} {_bracketed(facts.columns)} SELECT NULL")
     if topics.target(session, insert) is not None:
         names = facts.columns or topic_rows.COLUMNS
         topics.query_of(session, insert).named(names)
-        return names, ("VARCHAR",) * len(names)
+        return names, None
     names = columns_of(session, facts)
     listed = ",".join(map(ident, names))
     # What DuckDB has against the table or a column is told before the client sends its rows.
@@ -135,36 +135,34 @@ def _unplaced(session: Context, text: str) -> tuple[str, ...]:
 
 
 class CopyIn:
-    """One COPY FROM STDIN under way.
+    """One COPY FROM STDIN of texts or binary values under way.
 
     Args:
+        table: its name, for errors.
+        loaders: of the columns, in order.
         own: the transaction is this statement's own, and ends with it.
     """
 
     def __init__(
         self,
         session: Context,
-        statement: Statement,
-        facts: CopyFacts,
+        table: str,
         reader: RowReader | BinaryRowReader,
         names: tuple[str, ...],
+        inserting: Inserting,
         loaders: list[ColumnLoader],
         own: bool,
     ) -> None:
         self._session = session
-        self._statement = statement
+        self._table = table
         self._reader = reader
         self._binary = isinstance(reader, BinaryRowReader)
         self._names = names
+        self._inserting = inserting
         self._loaders = loaders
         self._own = own
-        self._table = facts.table[-1] if facts.table else ""
-        listed = ",".join(map(ident, names))
-        values = ",".join(loader.cast(f"c{place}") for place, loader in enumerate(loaders))
-        self._insert = classify(f"INSERT INTO {target_text(facts)} ({listed}) SELECT {values} FROM {ROWS}")
         self._rows: list[Row] = []
         self._bytes = 0
-        self._count = 0
 
     @property
     def column_count(self) -> int:
@@ -196,7 +194,7 @@ class CopyIn:
             yield from self._flush()
         if self._own:
             yield from self._session.block.commit()
-        return Result.command(f"COPY {self._count}")
+        return Result.command(f"COPY {self._inserting.count}")
 
     def _flush(self) -> Waiting[None]:
         rows, self._rows, self._bytes = self._rows, [], 0
@@ -207,49 +205,17 @@ class CopyIn:
                 arrays.append(loader.load(texts))
             except BadValue as bad:
                 raise self._placed(bad.error, rows, bad.place, place) from bad
-        table = pa.Table.from_arrays(arrays, names=[f"c{place}" for place in range(len(arrays))])
-        cursor = self._session.cursor
-        cursor.register(ROWS, table)
         try:
-            yield from writes.write(self._session, self._statement, self._insert, ())
-        except (DucktailError, duckdb.Error) as error:
-            raise self._told(translated(error), rows, table) from error
-        finally:
-            # In a transaction that has failed DuckDB has already taken it away.
-            with suppress(duckdb.Error):
-                cursor.unregister(ROWS)
-        self._count += len(rows)
-
-    def _told(self, error: DucktailError, rows: list[Row], table: pa.Table) -> DucktailError:
-        """An error of the INSERT, with the line of the first value that a cast refuses, or all lines."""
-        error.position = None
-        found = self._refused(table)
-        if found is not None:
-            return self._placed(error, rows, *found)
-        error.context = f"COPY {self._table}, lines {rows[0].line} to {rows[-1].line}"
-        return error
-
-    def _refused(self, table: pa.Table) -> tuple[int, int] | None:
-        """Row and column of the first value that DuckDB does not cast: the transaction is over by now."""
-        meta = self._session.meta
-        first: tuple[int, int] | None = None
-        meta.register(ROWS, table)
-        try:
-            for place, loader in enumerate(self._loaders):
-                name = f"c{place}"
-                # A type that this transaction has made is known nowhere else.
-                with suppress(duckdb.Error):
-                    row = meta.execute(
-                        f"SELECT min(i) FROM (SELECT row_number() OVER () - 1 AS i, {name} FROM {ROWS}) "
-                        f"WHERE {loader.is_refused(name)}"
-                    ).fetchall()[0]
-                    if row[0] is not None and (first is None or row[0] < first[0]):
-                        first = (int(row[0]), place)
-        finally:
-            meta.unregister(ROWS)
-        return first
+            yield from self._inserting.put(arrays)
+        except Refused as refused:
+            error = refused.error
+            error.context = f"COPY {self._table}, lines {rows[0].line} to {rows[-1].line}"
+            if refused.at is not None:
+                self._placed(error, rows, *refused.at)
+            raise error from refused
 
     def _placed(self, error: DucktailError, rows: list[Row], row: int, column: int) -> DucktailError:
+        """The error with the place of a value: its line and column."""
         place = f"COPY {self._table}, line {rows[row].line}, column {self._names[column]}"
         text = rows[row].fields[column]
         if isinstance(text, bytes):

@@ -1,0 +1,365 @@
+"""The record batches of an Arrow IPC stream whose bytes come in any pieces, from whoever it may be.
+
+    message   0xFFFFFFFF, Int32 length of the metadata, the metadata (a flatbuffer), the body
+    stream    a message with the schema, messages with record batches, a message of length 0 or the end
+
+Nothing of a stream is trusted. Its lengths are read and bounded before bytes are waited for. Compressed
+bodies and dictionaries are refused, as their size is known only once they have been unpacked. The schema is
+taken without what is said of it (an extension type is its storage), and of types that DuckDB reads. Every
+batch is validated in full, and its moments are looked at: a timestamp that is none is where DuckDB gives up
+the whole database.
+Source: Arrow columnar format, "IPC Streaming Format"; Message.fbs; docs/sql.md, "COPY".
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ..errors import (
+    BadCopyFileFormat,
+    InvalidBinaryRepresentation,
+    NotSupported,
+    ProgramLimitExceeded,
+)
+
+# A message's body: as the longest message of the protocol, and the longest row of the other formats.
+BODY_BYTES_MAX = 64 << 20
+# Its metadata: some ten thousand columns with names of a usual length.
+METADATA_BYTES_MAX = 1 << 20
+# A batch's rows: 64 MB of the smallest values that a row is likely to have. NULLs take no bytes at all.
+BATCH_ROWS_MAX = 16 << 20
+# Levels of lists, structs and maps.
+DEPTH_MAX = 32
+# DuckDB's, of an ARRAY.
+ARRAY_LENGTH_MAX = 100_000
+
+_PREFIX = struct.Struct("<Ii")
+_CONTINUED = 0xFFFFFFFF
+_SCHEMA, _DICTIONARY, _RECORD_BATCH = 1, 2, 3
+_BUFFER = struct.Struct("<qq")
+# What an offset of a buffer must be a multiple of.
+_ALIGNED = 8
+
+# What DuckDB has as it is; other types are made of these, or refused.
+_PLAIN: tuple[Callable[[pa.DataType], bool], ...] = (
+    pa.types.is_null, pa.types.is_boolean, pa.types.is_integer, pa.types.is_float32, pa.types.is_float64,
+    pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view,
+    pa.types.is_binary, pa.types.is_large_binary, pa.types.is_binary_view,
+    pa.types.is_date32, pa.types.is_time, pa.types.is_timestamp,
+)  # fmt: skip
+# DuckDB's first moment in microseconds, and what is a second in each unit.
+_FIRST_US = -9_223_372_022_400_000_000
+_PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6}
+_LAST = 2**63 - 1
+_FIRST_DAY, _LAST_DAY = -(2**31) + 1, 2**31 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class _Head:
+    """What a message's metadata says.
+
+    Args:
+        size: bytes of the whole message, its prefix included.
+    """
+
+    kind: int
+    size: int
+
+
+class ArrowStreamReader:
+    """Cuts bytes into record batches.
+
+    Args:
+        context: for errors, such as 'COPY t'.
+    """
+
+    def __init__(self, context: str) -> None:
+        self.schema: pa.Schema | None = None
+        self._context = context
+        self._tail = bytearray()
+        self._head: _Head | None = None
+        self._ended = False
+        self._batches = 0
+
+    def feed(self, data: bytes) -> Iterator[pa.RecordBatch]:
+        """The batches that these bytes complete; `schema` is there before the first.
+
+        Raises:
+            BadCopyFileFormat: 22P04. NotSupported: 0A000, a form of the stream that is not taken.
+            ProgramLimitExceeded: 54000, a message that is too large.
+        """
+        self._tail += data
+        while not self._ended and (head := self._whole()) is not None:
+            message = bytes(self._tail[: head.size])
+            del self._tail[: head.size]
+            self._head = None
+            batch = self._read(head.kind, message)
+            if batch is not None:
+                yield batch
+        if self._ended and self._tail:
+            raise self._bad("received copy data after EOF marker")
+
+    def finish(self) -> None:
+        """The end of the data; the stream's own mark of its end may be missing.
+
+        Raises:
+            BadCopyFileFormat: 22P04, a message is under way, or there was none.
+        """
+        if self._tail:
+            raise self._bad("unexpected EOF in COPY data")
+        if self.schema is None:
+            raise self._bad("the Arrow stream has no schema")
+
+    def _whole(self) -> _Head | None:
+        """The message that the bytes begin with, once it is all there."""
+        if self._head is None:
+            self._head = self._begun()
+        head = self._head
+        return head if head is not None and len(self._tail) >= head.size else None
+
+    def _begun(self) -> _Head | None:
+        """What the next message is, once its metadata is there."""
+        tail = self._tail
+        if len(tail) < _PREFIX.size:
+            if not b"\xff\xff\xff\xff".startswith(tail[:4]):
+                raise self._bad("this is no Arrow IPC stream")
+            return None
+        mark, size = _PREFIX.unpack_from(tail)
+        if mark != _CONTINUED:
+            raise self._bad("this is no Arrow IPC stream")
+        if size == 0:
+            self._ended = True
+            del tail[: _PREFIX.size]
+            return None
+        if size < 0 or size % _ALIGNED:
+            raise self._bad("a message of the Arrow stream has a wrong length")
+        self._bound(size, METADATA_BYTES_MAX, "bytes", "metadata")
+        if len(tail) < _PREFIX.size + size:
+            return None
+        try:
+            kind, body = self._described(bytes(tail[_PREFIX.size : _PREFIX.size + size]))
+        except struct.error:
+            raise self._bad("a message of the Arrow stream has broken metadata") from None
+        return _Head(kind, _PREFIX.size + size + body)
+
+    def _described(self, metadata: bytes) -> tuple[int, int]:
+        """A message's kind, and the length of its body.
+
+        Raises:
+            struct.error: the metadata is none. DucktailError: what it says is refused.
+        """
+        message = _Table.root(metadata)
+        kind = int(message.number(1, "<B"))
+        body = int(message.number(3, "<q"))
+        if body < 0 or body % _ALIGNED:
+            raise self._bad("a message of the Arrow stream has a wrong length")
+        self._bound(body, BODY_BYTES_MAX, "bytes", "body", "Send batches of fewer rows.")
+        header = message.table(2)
+        if kind == _SCHEMA:
+            if header.number(0, "<h"):
+                raise self._refused("values in big-endian order")
+        elif kind == _RECORD_BATCH:
+            self._check_batch(header)
+        elif kind == _DICTIONARY:
+            raise self._refused("dictionaries", "Send the values themselves.")
+        else:
+            raise self._bad("a message of the Arrow stream is neither a schema nor a record batch")
+        return kind, body
+
+    def _check_batch(self, header: _Table) -> None:
+        rows = int(header.number(0, "<q"))
+        if rows < 0:
+            raise self._bad("a batch of the Arrow stream has a wrong length")
+        self._bound(rows, BATCH_ROWS_MAX, "rows", "batch", "Send batches of fewer rows.")
+        if header.has(3):
+            raise self._refused("compressed batches", "Write the stream without compression.")
+        for offset, length in _BUFFER.iter_unpack(header.structs(2, _BUFFER.size)):
+            if length and offset % _ALIGNED:
+                raise self._bad("a batch of the Arrow stream is not aligned")
+
+    def _read(self, kind: int, message: bytes) -> pa.RecordBatch | None:
+        """A message's batch; of the schema's, None."""
+        if (kind == _SCHEMA) != (self.schema is None):
+            told = "begins without a schema" if self.schema is None else "has a second schema"
+            raise self._bad(f"the Arrow stream {told}")
+        try:
+            if self.schema is None:
+                self.schema = self._plain_schema(pa.ipc.read_schema(pa.py_buffer(message)))
+                return None
+            self._batches += 1
+            batch = pa.ipc.read_record_batch(pa.py_buffer(message), self.schema)
+            batch.validate(full=True)
+        except (pa.ArrowException, ValueError, OSError) as error:
+            raise self._bad(f"the Arrow stream is broken: {_first_line(error)}") from None
+        for field, column in zip(self.schema, batch.columns, strict=True):
+            if not _are_moments(column):
+                raise InvalidBinaryRepresentation(
+                    f'column "{field.name}" has a date or a timestamp that is out of range',
+                    context=self._place(),
+                )
+        return batch
+
+    def _plain_schema(self, schema: pa.Schema) -> pa.Schema:
+        """The names, and the types without what is said of them."""
+        fields = []
+        for field in schema:
+            plain = _plain(field.type, 0)
+            if plain is None:
+                raise NotSupported(
+                    f'column "{field.name}" of the Arrow stream has type {str(field.type)[:100]}, which is '
+                    "not supported",
+                    hint="Cast it before it is sent, if need be to text.",
+                    context=self._place(),
+                )
+            fields.append(pa.field(field.name, plain))
+        return pa.schema(fields)
+
+    def _bound(self, size: int, most: int, unit: str, what: str, hint: str | None = None) -> None:
+        if size > most:
+            told = f"a message's {what} in the Arrow stream has more than {most} {unit}: {size}"
+            raise ProgramLimitExceeded(told, hint=hint, context=self._place())
+
+    def _refused(self, what: str, hint: str | None = None) -> NotSupported:
+        return NotSupported(f"{what} in an Arrow stream are not supported", hint=hint, context=self._place())
+
+    def _bad(self, message: str) -> BadCopyFileFormat:
+        return BadCopyFileFormat(message, context=self._place())
+
+    def _place(self) -> str:
+        return f"{self._context}, batch {self._batches}" if self._batches else self._context
+
+
+def _first_line(error: BaseException) -> str:
+    return str(error).partition("\n")[0][:200]
+
+
+def _plain(type_: pa.DataType, depth: int) -> pa.DataType | None:
+    """A type of the same buffers without names of extensions; None where DuckDB does not read it."""
+    if depth > DEPTH_MAX:
+        return None
+    if isinstance(type_, pa.BaseExtensionType):
+        return _plain(type_.storage_type, depth + 1)
+    if any(is_one(type_) for is_one in _PLAIN):
+        return type_
+    if pa.types.is_decimal128(type_):
+        # Arrow has scales below 0, and takes others as they come.
+        return type_ if 0 <= type_.scale <= type_.precision else None
+    if pa.types.is_fixed_size_binary(type_):
+        return type_ if type_.byte_width else None
+    if pa.types.is_struct(type_):
+        members = [_plain(field.type, depth + 1) for field in type_]
+        if not members or any(member is None for member in members):
+            return None
+        pairs = zip(type_, members, strict=True)
+        return pa.struct([pa.field(field.name, member) for field, member in pairs])
+    if pa.types.is_map(type_):
+        key, item = _plain(type_.key_type, depth + 1), _plain(type_.item_type, depth + 1)
+        return None if key is None or item is None else pa.map_(key, item)
+    if pa.types.is_fixed_size_list(type_) and not 0 < type_.list_size <= ARRAY_LENGTH_MAX:
+        return None
+    for is_one, make in _LISTS:
+        if is_one(type_):
+            value = _plain(type_.value_type, depth + 1)
+            return None if value is None else make(type_, value)
+    return None
+
+
+_LISTS: tuple[
+    tuple[Callable[[pa.DataType], bool], Callable[[pa.DataType, pa.DataType], pa.DataType]], ...
+] = (
+    (pa.types.is_list, lambda _, value: pa.list_(value)),
+    (pa.types.is_large_list, lambda _, value: pa.large_list(value)),
+    (pa.types.is_fixed_size_list, lambda type_, value: pa.list_(value, type_.list_size)),
+)
+
+
+def _are_moments(column: pa.Array) -> bool:
+    """Whether its dates and timestamps, at any depth, are such as DuckDB has (infinities among them)."""
+    type_ = column.type
+    if pa.types.is_struct(type_):
+        return all(map(_are_moments, column.flatten()))
+    if pa.types.is_map(type_):
+        return _are_moments(column.keys) and _are_moments(column.items)
+    if any(is_one(type_) for is_one, _ in _LISTS):
+        return _are_moments(column.flatten())
+    if pa.types.is_date32(type_):
+        return _within(column.view(pa.int32()), _FIRST_DAY, _FIRST_DAY, _LAST_DAY)
+    if pa.types.is_timestamp(type_) and type_.unit in _PER_SECOND:
+        per = 10**6 // _PER_SECOND[type_.unit]
+        return _within(column.view(pa.int64()), -_LAST, _FIRST_US // per, _LAST // per, _LAST)
+    return True
+
+
+def _within(numbers: pa.Array, below: int, first: int, last: int, above: int | None = None) -> bool:
+    """Whether all are from first to last, or one of the two that stand for infinity."""
+    found = pc.min_max(numbers)
+    low, high = found["min"].as_py(), found["max"].as_py()
+    if low is None or (low >= first and high <= last):
+        return True
+    inside = pc.and_(pc.greater_equal(numbers, first), pc.less_equal(numbers, last))
+    infinite = pc.is_in(numbers, pa.array([below, above if above is not None else last], numbers.type))
+    return pc.all(pc.or_(inside, infinite)).as_py() is not False
+
+
+class _Table:
+    """A table of a flatbuffer; every place is checked, a wrong one is a struct.error."""
+
+    def __init__(self, data: bytes, at: int) -> None:
+        self._data = data
+        self._at = at
+        self._fields = at - _unpacked("<i", data, at)
+        self._size = _unpacked("<H", data, self._fields)
+
+    @classmethod
+    def root(cls, data: bytes) -> _Table:
+        """The outermost one."""
+        return cls(data, _unpacked("<I", data, 0))
+
+    def _place(self, field: int) -> int | None:
+        entry = 4 + 2 * field
+        if entry + 2 > self._size:
+            return None
+        offset = _unpacked("<H", self._data, self._fields + entry)
+        return self._at + offset if offset else None
+
+    def has(self, field: int) -> bool:
+        """Whether a field is there."""
+        return self._place(field) is not None
+
+    def number(self, field: int, form: str) -> int:
+        """A number, 0 where it is not there."""
+        place = self._place(field)
+        return 0 if place is None else _unpacked(form, self._data, place)
+
+    def table(self, field: int) -> _Table:
+        """A table that must be there."""
+        return _Table(self._data, self._pointed(field))
+
+    def structs(self, field: int, size: int) -> bytes:
+        """The bytes of a vector of structs, none where it is not there."""
+        if not self.has(field):
+            return b""
+        begin = self._pointed(field)
+        end = begin + 4 + _unpacked("<I", self._data, begin) * size
+        if end > len(self._data):
+            raise struct.error("a vector is longer than its message")
+        return self._data[begin + 4 : end]
+
+    def _pointed(self, field: int) -> int:
+        place = self._place(field)
+        if place is None:
+            raise struct.error("a field is missing")
+        return place + _unpacked("<I", self._data, place)
+
+
+def _unpacked(form: str, data: bytes, at: int) -> int:
+    # A place before the data would be taken from its end.
+    if at < 0:
+        raise struct.error("a place is before the data")
+    value: int = struct.unpack_from(form, data, at)[0]
+    return value

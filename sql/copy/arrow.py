@@ -1,0 +1,184 @@
+"""COPY ... FROM STDIN (FORMAT arrow): the batches of an Arrow IPC stream, written as they come.
+
+Columns are found by their names. A batch goes into the table as it is, or in parts of some megabytes;
+small ones go together. Source: docs/sql.md, "COPY".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import pyarrow as pa
+
+from ...engine.errors import BadCopyFileFormat, DatatypeMismatch, DuplicateColumn
+from ...engine.values.arrow_loading import arrow_loader
+from ...engine.values.arrow_stream import ArrowStreamReader
+from ...engine.values.text_loading import BadValue, ColumnLoader
+from ...engine.waiting import Waiting
+from ..context import Context
+from ..results import Result
+from ..statement import Statement
+from .inserting import Inserting, Refused
+
+# Bytes of the client's that make an INSERT: as Arrow's values they are what they were on the wire.
+BATCH_BYTES = 8 << 20
+# A longer piece is taken in parts of this size.
+PIECE_BYTES_MAX = 1 << 20
+
+
+class ArrowCopyIn:
+    """One COPY FROM STDIN (FORMAT arrow) under way.
+
+    Args:
+        table: the table's name, for errors.
+        target: the same as SQL.
+        types: DuckDB's, of the columns in `names`; None for a topic, which takes any.
+        own: the transaction is this statement's own, and ends with it.
+    """
+
+    binary = True
+
+    def __init__(
+        self,
+        session: Context,
+        statement: Statement,
+        table: str,
+        target: str,
+        names: Sequence[str],
+        types: Sequence[str] | None,
+        own: bool,
+    ) -> None:
+        self._session = session
+        self._statement = statement
+        self._context = f"COPY {table}"
+        self._target = target
+        self._names = names
+        self._types = types
+        self._own = own
+        self._reader = ArrowStreamReader(self._context)
+        self._order: list[int] = []
+        self._loaders: list[ColumnLoader] = []
+        self._inserting: Inserting | None = None
+        self._batches: list[pa.RecordBatch] = []
+        self._bytes = 0
+
+    @property
+    def column_count(self) -> int:
+        """How many columns a row has."""
+        return len(self._names)
+
+    def write(self, data: bytes) -> Waiting[None]:
+        """Take a piece of what the client sends.
+
+        Raises:
+            DucktailError: the stream is broken, or not of the table's columns; what the INSERT says.
+        """
+        for start in range(0, len(data), PIECE_BYTES_MAX):
+            for batch in self._reader.feed(data[start : start + PIECE_BYTES_MAX]):
+                self._match()
+                self._batches.append(batch)
+                self._bytes += batch.nbytes
+                if self._bytes >= BATCH_BYTES:
+                    yield from self._flush()
+
+    def finish(self) -> Waiting[Result]:
+        """The client has sent all: write what is left, and commit where the transaction is ours."""
+        self._reader.finish()
+        self._match()
+        yield from self._flush()
+        if self._own:
+            yield from self._session.block.commit()
+        count = 0 if self._inserting is None else self._inserting.count
+        return Result.command(f"COPY {count}")
+
+    def _match(self) -> None:
+        """Find the columns in the stream, once its schema is there.
+
+        Raises:
+            BadCopyFileFormat: 22P04, one is missing, or there is another. DuplicateColumn: 42701.
+            DatatypeMismatch: 42804, one of a type that loses something.
+        """
+        schema = self._reader.schema
+        if self._inserting is not None or schema is None:
+            return
+        given: dict[str, int] = {}
+        for place, name in enumerate(schema.names):
+            if name.lower() in given:
+                raise DuplicateColumn(
+                    f'column "{name}" stands twice in the Arrow stream', context=self._context
+                )
+            given[name.lower()] = place
+        wanted = {name.lower() for name in self._names}
+        for name in self._names:
+            if name.lower() not in given:
+                raise BadCopyFileFormat(
+                    f'missing data for column "{name}"',
+                    hint="COPY t (column, ...) names the columns that come; others get their defaults.",
+                    context=self._context,
+                )
+        other = next((name for name in schema.names if name.lower() not in wanted), None)
+        if other is not None:
+            raise BadCopyFileFormat(
+                f'column "{other}" of the Arrow stream is none that COPY fills', context=self._context
+            )
+        self._order = [given[name.lower()] for name in self._names]
+        self._loaders = [self._loader(schema, place) for place in range(len(self._names))]
+        self._inserting = Inserting(
+            self._session, self._statement, self._target, self._names, self._loaders
+        )
+
+    def _loader(self, schema: pa.Schema, place: int) -> ColumnLoader:
+        """How the values of a column get into the table's."""
+        source = schema.field(self._order[place]).type
+        target = None if self._types is None else self._types[place]
+        loader = arrow_loader(source, target, self._session.variables.values["timezone"])
+        if loader is None:
+            raise DatatypeMismatch(
+                f'column "{self._names[place]}" is of type {target} but the Arrow stream has {source}',
+                hint="Cast it to a type whose values all have a place in the column's, or to text.",
+                context=self._context,
+            )
+        return loader
+
+    def _flush(self) -> Waiting[None]:
+        """Write the batches that are there."""
+        batches, self._batches = self._batches, []
+        size, self._bytes = self._bytes, 0
+        rows = sum(batch.num_rows for batch in batches)
+        if not rows:
+            return
+        assert self._inserting is not None
+        table = pa.Table.from_batches(batches)
+        step = max(1, rows * BATCH_BYTES // max(size, BATCH_BYTES))
+        for first in range(0, rows, step):
+            before = self._inserting.count
+            part = table.slice(first, step)
+            try:
+                yield from self._inserting.put(list(self._columns(part, before)))
+            except Refused as refused:
+                error = refused.error
+                error.context = f"{self._context}, rows {before + 1} to {before + part.num_rows}"
+                if refused.at is not None:
+                    error.context = self._place(before + refused.at[0], refused.at[1])
+                raise error from refused
+
+    def _columns(self, table: pa.Table, before: int) -> Iterator[pa.ChunkedArray | pa.Array]:
+        """The columns in the order of the COPY; text for another type is read here.
+
+        Args:
+            before: how many rows there were before these.
+        """
+        for place, loader in enumerate(self._loaders):
+            column = table.column(self._order[place])
+            if loader.read is str:
+                yield column
+                continue
+            try:
+                yield loader.load(column.to_pylist())
+            except BadValue as bad:
+                bad.error.context = self._place(before + bad.place, place)
+                raise bad.error from bad
+
+    def _place(self, row: int, column: int) -> str:
+        """Of a value, its row from 0."""
+        return f"{self._context}, row {row + 1}, column {self._names[column]}"

@@ -1,0 +1,105 @@
+"""The INSERTs of one COPY FROM STDIN: Arrow tables into a table or a topic, each as one statement."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+
+import duckdb
+import pyarrow as pa
+
+from ...engine.duckdb_errors import translated
+from ...engine.errors import DucktailError
+from ...engine.quoting import ident
+from ...engine.values.text_loading import ColumnLoader
+from ...engine.waiting import Waiting
+from .. import writes
+from ..context import Context
+from ..statement import Statement
+from ..text.classify import classify
+
+# The relation that an INSERT reads.
+ROWS = "__ducktail_copy"
+
+
+class Refused(Exception):
+    """An INSERT failed.
+
+    Args:
+        error: what it says, without a place.
+        at: row (of the table that was to be inserted) and column of the first value that a cast
+            refuses; None where it was not that.
+    """
+
+    def __init__(self, error: DucktailError, at: tuple[int, int] | None) -> None:
+        super().__init__(error.message)
+        self.error = error
+        self.at = at
+
+
+class Inserting:
+    """Writes the rows of one COPY.
+
+    Args:
+        target: the table's name as SQL.
+        names: of the columns that are filled.
+        loaders: how a column of theirs becomes one of the table's.
+    """
+
+    def __init__(
+        self,
+        session: Context,
+        statement: Statement,
+        target: str,
+        names: Sequence[str],
+        loaders: Sequence[ColumnLoader],
+    ) -> None:
+        self._session = session
+        self._statement = statement
+        self._loaders = loaders
+        listed = ",".join(map(ident, names))
+        values = ",".join(loader.cast(f"c{place}") for place, loader in enumerate(loaders))
+        self._insert = classify(f"INSERT INTO {target} ({listed}) SELECT {values} FROM {ROWS}")
+        # How many rows there are by now.
+        self.count = 0
+
+    def put(self, columns: Sequence[pa.Array | pa.ChunkedArray]) -> Waiting[None]:
+        """Insert rows, one column for each name.
+
+        Raises:
+            Refused: they were not.
+        """
+        table = pa.Table.from_arrays(list(columns), names=[f"c{place}" for place in range(len(columns))])
+        cursor = self._session.cursor
+        try:
+            cursor.register(ROWS, table)
+            yield from writes.write(self._session, self._statement, self._insert, ())
+        except (DucktailError, duckdb.Error) as error:
+            told = translated(error)
+            told.position = None
+            raise Refused(told, self._refused(table)) from error
+        finally:
+            # In a transaction that has failed DuckDB has already taken it away.
+            with suppress(duckdb.Error):
+                cursor.unregister(ROWS)
+        self.count += table.num_rows
+
+    def _refused(self, table: pa.Table) -> tuple[int, int] | None:
+        """Row and column of the first value that DuckDB does not cast: the transaction is over by now."""
+        meta = self._session.meta
+        first: tuple[int, int] | None = None
+        meta.register(ROWS, table)
+        try:
+            for place, loader in enumerate(self._loaders):
+                name = f"c{place}"
+                # A type that this transaction has made is known nowhere else.
+                with suppress(duckdb.Error):
+                    row = meta.execute(
+                        f"SELECT min(i) FROM (SELECT row_number() OVER () - 1 AS i, {name} FROM {ROWS}) "
+                        f"WHERE {loader.is_refused(name)}"
+                    ).fetchall()[0]
+                    if row[0] is not None and (first is None or row[0] < first[0]):
+                        first = (int(row[0]), place)
+        finally:
+            meta.unregister(ROWS)
+        return first
