@@ -6,8 +6,11 @@
     con.execute("CREATE STREAM orders_stream ON orders")
     con.serve(port=5480)
 
-The names below are PEP 249's and are loaded when first used, so that a program that wants another
-part of the package (a Spark worker, say) does not load DuckDB for nothing.
+    for batch in con.streams.open("orders_stream").follow("mirror"):
+        ...
+
+The names below are PEP 249's and those of following a stream; they are loaded when first used, so that a
+program that wants another part of the package (a Spark worker, say) does not load DuckDB for nothing.
 """
 
 from __future__ import annotations
@@ -26,21 +29,26 @@ if TYPE_CHECKING:
         NUMBER,
         ROWID,
         STRING,
+        Batch,
         Binary,
         Connection,
+        ConsumerCheckpoint,
         Cursor,
         DatabaseError,
         DataError,
         Date,
         DateFromTicks,
         Error,
+        Event,
         IntegrityError,
         InterfaceError,
         InternalError,
         NotSupportedError,
         OperationalError,
         ProgrammingError,
+        ReplicationStream,
         Server,
+        StreamManager,
         Time,
         TimeFromTicks,
         Timestamp,
@@ -58,21 +66,26 @@ __all__ = [
     "NUMBER",
     "ROWID",
     "STRING",
+    "Batch",
     "Binary",
     "Connection",
+    "ConsumerCheckpoint",
     "Cursor",
     "DataError",
     "DatabaseError",
     "Date",
     "DateFromTicks",
     "Error",
+    "Event",
     "IntegrityError",
     "InterfaceError",
     "InternalError",
     "NotSupportedError",
     "OperationalError",
     "ProgrammingError",
+    "ReplicationStream",
     "Server",
+    "StreamManager",
     "Time",
     "TimeFromTicks",
     "Timestamp",

@@ -22,9 +22,11 @@ from types import TracebackType
 from typing import Protocol
 
 from ...engine.database import Database
-from ...engine.errors import CharacterNotInRepertoire, InFailedTransaction
+from ...engine.errors import AdminShutdown, CharacterNotInRepertoire, InFailedTransaction
+from ...engine.events import Event
 from ...engine.table import RESERVED_PREFIX
 from ...engine.waiting import run
+from ..following.batch import Batch
 from ..frames import Frames
 from ..notices import Notice
 from ..results import Result
@@ -48,6 +50,7 @@ from .errors import (
     translated,
 )
 from .opened import IN_MEMORY, Server
+from .streams import ConsumerCheckpoint, ReplicationStream, StreamManager
 from .types import (
     BINARY,
     DATETIME,
@@ -69,21 +72,26 @@ __all__ = [
     "NUMBER",
     "ROWID",
     "STRING",
+    "Batch",
     "Binary",
     "Connection",
+    "ConsumerCheckpoint",
     "Cursor",
     "DataError",
     "DatabaseError",
     "Date",
     "DateFromTicks",
     "Error",
+    "Event",
     "IntegrityError",
     "InterfaceError",
     "InternalError",
     "NotSupportedError",
     "OperationalError",
     "ProgrammingError",
+    "ReplicationStream",
     "Server",
+    "StreamManager",
     "Time",
     "TimeFromTicks",
     "Timestamp",
@@ -149,6 +157,7 @@ class Connection:
         self._closed = False
         self._session = Session(shared.database, user=user, application_name=application_name)
         self.notices: deque[Notice] = deque(maxlen=NOTICES_MAX)
+        self._streams = StreamManager(shared.database, shared.following, user, self.notices.extend)
 
     @property
     def autocommit(self) -> bool:
@@ -171,6 +180,11 @@ class Connection:
     def closed(self) -> bool:
         """Whether `close` has been called."""
         return self._closed
+
+    @property
+    def streams(self) -> StreamManager:
+        """The streams that the program follows; they end with the connection."""
+        return self._streams
 
     def cursor(self) -> Cursor:
         """A new cursor; all cursors of a connection share its session and transaction."""
@@ -287,6 +301,7 @@ class Connection:
         self._closed = True
         try:
             with translated():
+                self._streams.end(AdminShutdown("the connection is being closed"))
                 run(self._session.close())
         finally:
             opened.leave(self._shared)

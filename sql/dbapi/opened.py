@@ -19,6 +19,7 @@ from typing import Protocol
 from ...engine.database import Database
 from ...engine.errors import InvalidParameterValue, ObjectInUse
 from ...engine.settings import Settings, numbers
+from ..following.following import Following
 
 IN_MEMORY = ":memory:"
 
@@ -40,13 +41,14 @@ class Server(Protocol):
 
 @dataclass(slots=True, eq=False)
 class Opened:
-    """One open database, with the number of connections that hold it."""
+    """One open database, with the number of connections that hold it, and who follows its streams."""
 
     key: str
     database: Database
     settings: Settings
     holders: int = 0
     servers: list[Server] = field(default_factory=list)
+    following: Following = field(default_factory=Following)
 
 
 _lock = threading.Lock()
@@ -114,6 +116,7 @@ def settings_named(
 
 
 def _close(opened: Opened) -> None:
+    opened.following.close()
     for server in opened.servers:
         server.stop()
     opened.database.close()

@@ -1,0 +1,1 @@
+"""Following a stream in process: batches of events, their buffer, and how far a consumer is."""

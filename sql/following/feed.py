@@ -1,0 +1,292 @@
+"""Where a follower's events come from: statements of docs/sql.md in a session of its own.
+
+So rights, gaps, waits, cancels, an open that DuckDB gives up and comes back from, and the lines of
+`ducktail.sessions` are those of any read. A feed is told to read and waits until there is something; who
+drives the generator can end the wait.
+
+- Without a group (`StreamFeed`) a read goes on behind the last one: it may run ahead of the program.
+- With one (`GroupFeed`) the consumer is the group's member of that name, and a read begins at the group's
+  committed LSNs: it is not run ahead of what has been committed, so that a partition which is handed over
+  comes to its next owner from where this one stopped.
+
+A stream is followed by its number: a new name does not matter, and a stream that is dropped is 42704, though
+another one has its name by now.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Protocol
+
+from ...engine.database import Database
+from ...engine.errors import UndefinedObject
+from ...engine.events import Event, events_of
+from ...engine.quoting import ident
+from ...engine.streams import Group, Stream
+from ...engine.waiting import Waiting, run
+from ..notices import Notice
+from ..results import EventBatch
+from ..session import Session
+
+# Each look of a read that waits; the longest that WAIT takes.
+WAIT = "24 hours"
+
+Positions = dict[int, int]
+
+
+class Feed(Protocol):
+    """What a follower reads from.
+
+    Attributes:
+        ahead: whether it may be read before what was given is checkpointed.
+        position: where it begins: partition -> LSN, as far as it is known.
+    """
+
+    ahead: bool
+    position: Positions
+
+    def read(self, count: int) -> Waiting[list[Event]]:
+        """The next events, at least one and at most `count`; waits for them.
+
+        Raises:
+            Gap: 72000, the next one has been trimmed.
+            UndefinedObject: 42704, the stream, or the group, is gone.
+        """
+
+    def advance(self, position: Mapping[int, int], events: Sequence[Event]) -> Positions:
+        """Up to where everything has been given when these events follow a position."""
+
+    def commit(self, position: Mapping[int, int], event_count: int, watermark_us: int) -> bool:
+        """Store durably that everything up to a position is done; False where that has to wait.
+
+        Args:
+            event_count: how many events the consumer has been given by then.
+            watermark_us: commit time of the last of them, microseconds since 1970.
+        """
+
+    def cancel(self) -> None:
+        """End the read that is under way; from any thread."""
+
+    def close(self) -> None:
+        """Free what it holds; no read is under way."""
+
+
+class Reads:
+    """The session in which a feed reads one stream.
+
+    Args:
+        tell: takes what the database says besides its answers, such as the WARNING of a gap that is passed.
+    """
+
+    def __init__(
+        self,
+        database: Database,
+        stream: Stream,
+        user: str,
+        application_name: str,
+        tell: Callable[[Iterable[Notice]], None],
+    ) -> None:
+        self.database = database
+        self._tell = tell
+        self.stream_id = stream.stream_id
+        self._name = stream.name
+        self.session = Session(database, user=user, application_name=application_name)
+
+    def stream(self) -> Stream:
+        """The stream, as it is now.
+
+        Raises:
+            UndefinedObject: 42704, it has been dropped.
+        """
+        found = self.database.catalog.stream_by_id(self.stream_id)
+        if found is None:
+            raise UndefinedObject(f'stream "{self._name}" does not exist', detail="It was dropped.")
+        return found
+
+    def stream_sql(self) -> str:
+        """The stream's name in a statement."""
+        stream = self.stream()
+        return f"{ident(stream.schema)}.{ident(stream.name)}"
+
+    def events(self, text: str, parameters: Sequence[object]) -> Waiting[list[Event]]:
+        """The events that a plain read gives."""
+        statement = yield from self.session.parse(text)
+        result = yield from self.session.execute(statement, parameters)
+        found: list[Event] = []
+        try:
+            while (batch := result.fetch(None)) is not None:
+                assert isinstance(batch, EventBatch), "a plain read gives ready rows"
+                found += events_of(batch.rows)
+        finally:
+            result.close()
+        self._tell(self.session.take_notices())
+        self.stream()  # Another one that had got the name would have been read.
+        return found
+
+    def command(self, text: str, parameters: Sequence[object] = ()) -> None:
+        """Run a statement that gives no rows."""
+        statement = run(self.session.parse(text))
+        result = run(self.session.execute(statement, parameters))
+        while result.fetch(None) is not None:
+            pass
+
+    def close(self) -> None:
+        """End the session."""
+        run(self.session.close())
+
+
+class Store(Protocol):
+    """Where a consumer without a group keeps how far it is."""
+
+    def save(
+        self, position: Mapping[int, int], event_count: int, watermark_us: int, *, rewind: bool = False
+    ) -> None:
+        """Store it durably; a position goes back only with `rewind`."""
+
+
+class StreamFeed:
+    """The events of a stream, in LSN order, behind a position.
+
+    Args:
+        position: partition -> LSN, for each partition.
+        store: of its checkpoints.
+        asked: the program has said where to begin: the first checkpoint may be behind the last one.
+    """
+
+    ahead = True
+
+    def __init__(self, reads: Reads, position: Positions, store: Store, *, asked: bool) -> None:
+        self.position = position
+        self._reads = reads
+        self._store = store
+        self._asked = asked
+        self._after = dict(position)
+
+    def read(self, count: int) -> Waiting[list[Event]]:
+        """See Feed."""
+        while True:
+            text = f"SELECT * FROM STREAM {self._reads.stream_sql()} AFTER $1 WAIT '{WAIT}' LIMIT $2"
+            found = yield from self._reads.events(text, (position_text(self._after), count))
+            if found:
+                self._after = self.advance(self._after, found)
+                return found
+
+    def advance(self, position: Mapping[int, int], events: Sequence[Event]) -> Positions:
+        """See Feed. Events come in LSN order over all partitions: none is behind the last one."""
+        last_lsn = events[-1].lsn
+        return {partition: max(lsn, last_lsn) for partition, lsn in position.items()}
+
+    def commit(self, position: Mapping[int, int], event_count: int, watermark_us: int) -> bool:
+        """See Feed."""
+        self._store.save(position, event_count, watermark_us, rewind=self._asked)
+        self._asked = False
+        return True
+
+    def cancel(self) -> None:
+        """See Feed."""
+        self._reads.session.cancel()
+
+    def close(self) -> None:
+        """See Feed."""
+        self._reads.close()
+
+
+class GroupFeed:
+    """The events of a stream that are a member's of a consumer group, behind its committed LSNs.
+
+    Args:
+        commits: the session in which it commits, also while a read waits.
+    """
+
+    ahead = False
+
+    def __init__(self, reads: Reads, commits: Reads, group: Group, member: str) -> None:
+        self.position: Positions = {}
+        self._reads = reads
+        self._commits = commits
+        self._group_id = group.group_id
+        self._group = group.name
+        self._member = member
+        self._given: dict[int, int] = {}  # LSN -> partition of what is given and not committed
+        self._again = False  # some of that is at or before the committed LSN: released events
+
+    def read(self, count: int) -> Waiting[list[Event]]:
+        """See Feed. What is given and not committed comes again, and is passed over."""
+        while True:
+            self._forget_lost()
+            text = (
+                f"SELECT * FROM STREAM {self._reads.stream_sql()} CONSUMER GROUP {ident(self._group)} "
+                f"MEMBER $1 WAIT '{WAIT}' FOR $2 LIMIT $3"
+            )
+            left = len(self._given)
+            found = yield from self._reads.events(text, (self._member, left + 1, left + count))
+            new = [event for event in found if event.lsn not in self._given]
+            if new:
+                standing = self._standing()
+                self._again = self._again or any(event.lsn <= standing[event.partition] for event in new)
+                self._given.update((event.lsn, event.partition) for event in new)
+                return new
+
+    def advance(self, position: Mapping[int, int], events: Sequence[Event]) -> Positions:
+        """See Feed. Each partition goes on from its own committed LSN."""
+        moved = dict(position)
+        for event in events:
+            moved[event.partition] = max(moved.get(event.partition, 0), event.lsn)
+        return moved
+
+    def commit(self, position: Mapping[int, int], event_count: int, watermark_us: int) -> bool:
+        """See Feed. A commit by number covers all released events that were read: these go together."""
+        done = {lsn for lsn, partition in self._given.items() if lsn <= position.get(partition, 0)}
+        if self._again and len(done) < len(self._given):
+            return False
+        standing = self._standing()
+        lsns = {self._given[lsn]: 0 for lsn in done}
+        moved = {partition: max(position[partition], standing[partition]) for partition in lsns}
+        if moved:
+            text = (
+                f"COMMIT OFFSETS AT $1 ON {self._commits.stream_sql()} "
+                f"CONSUMER GROUP {ident(self._group)} MEMBER $2"
+            )
+            self._commits.command(text, (position_text(moved), self._member))
+        for lsn in done:
+            del self._given[lsn]
+        self._again = self._again and bool(self._given)
+        return True
+
+    def _forget_lost(self) -> None:
+        """What was given of a partition that is another member's by now comes to that one again."""
+        if not self._given:
+            return
+        database, stream = self._reads.database, self._reads.stream()
+        group = next((g for g in database.catalog.groups.values() if g.group_id == self._group_id), None)
+        if group is not None:
+            owners = database.members.owners(group, stream.partitions)
+            self._given = {lsn: p for lsn, p in self._given.items() if owners[p] == self._member}
+
+    def _standing(self) -> dict[int, int]:
+        """Partition -> the group's committed LSN."""
+        positions = self._reads.database.offsets.positions(self._group_id)
+        return {partition: place.lsn for partition, place in positions.items()}
+
+    def cancel(self) -> None:
+        """See Feed."""
+        self._reads.session.cancel()
+
+    def close(self) -> None:
+        """See Feed. The member leaves: others need not wait for it."""
+        self._reads.close()
+        try:
+            self._commits.command(
+                f"LEAVE CONSUMER GROUP {ident(self._group)} ON {self._commits.stream_sql()} MEMBER $1",
+                (self._member,),
+            )
+        except UndefinedObject:
+            pass  # There is nothing left to leave.
+        finally:
+            self._commits.close()
+
+
+def position_text(position: Mapping[int, int]) -> str:
+    """A position as AFTER and AT take it."""
+    return json.dumps({str(partition): lsn for partition, lsn in position.items()})
