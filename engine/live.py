@@ -20,6 +20,10 @@ from .asking import ask_maybe
 from .buffer import PartitionBuffer, StreamBuffer
 from .buffers import Buffers
 from .clock import Clock
+from .cluster import rows as cluster_rows
+from .cluster.membership import Membership
+from .cluster.placement import Placement
+from .errors import WrongState
 from .log import EVENT_NAMES, event_query, shown_name
 from .members import Members
 from .offsets import Offsets, Position
@@ -35,10 +39,7 @@ from .values import datarow
 from .values.durations import SECOND_US, interval_text
 
 Row = dict[str, Any]
-# One node: it owns every partition. A cluster's placement comes with forwarding.
 COMMIT_TIME = EVENT_NAMES.index("commit_time")
-OWNER = "local"
-EPOCH = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +67,7 @@ class LiveSource(Protocol):
     publisher: Publisher
     shown_settings: tuple[ShownSetting, ...]
     clock: Clock
+    cluster: Membership
 
     def cursor(self, *, utc: bool = False) -> duckdb.DuckDBPyConnection:
         """A cursor of the engine's own."""
@@ -106,7 +108,8 @@ def _is_told(rights: Rights, user: str, row: Row) -> bool:
         return rights.sees(user, group) or rights.owners.get(stream) == user
     if "pipeline_name" in row:
         return rights.owners.get(pipeline_item(row["pipeline_name"])) == user
-    return str(row["user_name"]).lower() == user
+    # Where nodes are is the superusers' business.
+    return "user_name" in row and str(row["user_name"]).lower() == user
 
 
 def _time(us: int | None) -> str | None:
@@ -175,6 +178,7 @@ def _unpublished(database: LiveSource) -> dict[int, tuple[int, int]]:
 
 def partitions(database: LiveSource) -> Iterator[Row]:
     """ducktail.partitions."""
+    placement = database.cluster.placement
     for stream, buffer in _streams(database):
         with buffer.mutex:
             for number, partition in enumerate(buffer.partitions):
@@ -190,9 +194,19 @@ def partitions(database: LiveSource) -> Iterator[Row]:
                     "trimmed_events": partition.trimmed_events,
                     "trimmed_through_lsn": partition.trimmed_through_lsn or None,
                     "last_event_at": _time(partition.last_commit_us),
-                    "owner": OWNER,
-                    "epoch": EPOCH,
+                    "owner": _owner(placement, stream, number),
+                    "epoch": placement.epoch,
                 }
+
+
+def _owner(placement: Placement, stream: Stream, partition: int) -> str | None:
+    """The node that owns a partition, None where no node does; a stream on a table is where the table is."""
+    if not stream.topic:
+        return placement.local.name
+    try:
+        return placement.owner(stream.schema, stream.name, partition).name
+    except WrongState:
+        return None
 
 
 def _groups(database: LiveSource) -> Iterator[tuple[Stream, StreamBuffer, Group]]:
@@ -547,6 +561,16 @@ def _setting(item: ShownSetting) -> Row:
     }
 
 
+def nodes(database: LiveSource) -> Iterator[Row]:
+    """ducktail.nodes."""
+    return cluster_rows.nodes(database.cluster)
+
+
+def placement(database: LiveSource) -> Iterator[Row]:
+    """ducktail.placement."""
+    return cluster_rows.placement(database.cluster)
+
+
 KINDS: dict[str, Callable[[LiveSource], Iterator[Row]]] = {
     "streams": streams,
     "partitions": partitions,
@@ -559,4 +583,6 @@ KINDS: dict[str, Callable[[LiveSource], Iterator[Row]]] = {
     "pipeline_history": pipeline_history,
     "sessions": sessions,
     "settings": settings,
+    "nodes": nodes,
+    "placement": placement,
 }

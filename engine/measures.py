@@ -14,6 +14,7 @@ from typing import Protocol
 
 from .buffer import PartitionBuffer, StreamBuffer
 from .buffers import Buffers
+from .cluster.membership import Membership
 from .commits import Commits
 from .errors import DucktailError
 from .members import Members
@@ -40,6 +41,7 @@ class Measured(Protocol):
     settings: Settings
     transactions: Transactions
     watchdog: Watchdog
+    cluster: Membership
 
     @property
     def fallen(self) -> DucktailError | None:
@@ -88,6 +90,8 @@ class Measures:
     buffer_bytes: int
     buffer_bytes_max: int
     wal_bytes: int
+    placement_epoch: int
+    cluster: Counter[tuple[str, str, str]]
 
 
 def measure(database: Measured) -> Measures:
@@ -109,6 +113,8 @@ def measure(database: Measured) -> Measures:
         buffer_bytes=sum(stream.buffer_bytes for stream in streams),
         buffer_bytes_max=database.settings.buffer_bytes_total,
         wal_bytes=database.watchdog.wal_bytes,
+        placement_epoch=database.cluster.placement.epoch,
+        cluster=database.cluster.glimpse(),
     )
 
 

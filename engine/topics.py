@@ -20,7 +20,6 @@ import pyarrow as pa
 from .buffers import Buffers
 from .duckdb_errors import translated
 from .errors import ProgramLimitExceeded, SerializationFailure, UndefinedObject
-from .live import OWNER
 from .quoting import literal
 from .streams import Catalog, Stream, TopicLog
 from .topic_rows import Publication, check_error
@@ -83,6 +82,7 @@ class Topics:
 
     Args:
         cursor: makes a cursor of the engine's own.
+        node: says the name of this node.
     """
 
     def __init__(
@@ -91,7 +91,9 @@ class Topics:
         buffers: Buffers,
         transactions: Transactions,
         cursor: Callable[[], duckdb.DuckDBPyConnection],
+        node: Callable[[], str],
     ) -> None:
+        self._node = node
         self._catalog = catalog
         self._buffers = buffers
         self._transactions = transactions
@@ -168,7 +170,7 @@ class Topics:
         try:
             cursor = transaction.cursor.execute(sql, list(parameters) or None)
             if told:
-                places = _with_node(arrow_table(cursor))
+                places = self._with_node(arrow_table(cursor))
                 events = places.num_rows
             else:
                 events = int(cursor.fetchall()[0][0])
@@ -189,7 +191,7 @@ class Topics:
         """The answer to what has been published before; None where it has not."""
         own = transaction.producers.get((topic.stream_id, named.producer))
         if own is not None and named.sequence <= own:
-            return _first_time(transaction.cursor, topic, named)
+            return self._first_time(transaction.cursor, topic, named)
         last = self._last(topic, named.producer)
         if last is None:
             if len(self._states.setdefault(topic.stream_id, _State()).producers) >= PRODUCERS_MAX:
@@ -200,7 +202,7 @@ class Topics:
         # The session's own snapshot may be older than the first time.
         cursor = self._cursor()
         try:
-            return _first_time(cursor, topic, named)
+            return self._first_time(cursor, topic, named)
         finally:
             cursor.close()
 
@@ -236,6 +238,22 @@ class Topics:
 
         transaction.on_commit.append(show)
 
+    def _first_time(self, cursor: duckdb.DuckDBPyConnection, topic: Stream, named: Named) -> Published:
+        """Where the events of a publication were stored."""
+        table = arrow_table(
+            cursor.execute(
+                f"SELECT partition, lsn FROM {TopicLog(topic).log} "
+                f"WHERE producer = {literal(named.producer)} AND sequence = {named.sequence} ORDER BY lsn"
+            )
+        )
+        return Published(table.num_rows, None, self._with_node(table), repeated=True)
+
+    def _with_node(self, table: pa.Table) -> pa.Table:
+        """Partition and LSN with whose the partition is."""
+        node = pa.array([self._node()] * table.num_rows, pa.string())
+        local = pa.array([True] * table.num_rows, pa.bool_())
+        return table.append_column("node", node).append_column("local", local)
+
     def dropped(self, topic: Stream) -> None:
         """A topic is gone."""
         self._states.pop(topic.stream_id, None)
@@ -250,21 +268,3 @@ def _producers(cursor: duckdb.DuckDBPyConnection, topic: Stream) -> dict[str, _L
     except duckdb.Error as error:
         raise translated(error) from error
     return {name: _Last(sequence, lsn) for name, sequence, lsn in rows}
-
-
-def _first_time(cursor: duckdb.DuckDBPyConnection, topic: Stream, named: Named) -> Published:
-    """Where the events of a publication were stored."""
-    table = arrow_table(
-        cursor.execute(
-            f"SELECT partition, lsn FROM {TopicLog(topic).log} "
-            f"WHERE producer = {literal(named.producer)} AND sequence = {named.sequence} ORDER BY lsn"
-        )
-    )
-    return Published(table.num_rows, None, _with_node(table), repeated=True)
-
-
-def _with_node(table: pa.Table) -> pa.Table:
-    """Partition and LSN with whose the partition is."""
-    node = pa.array([OWNER] * table.num_rows, pa.string())
-    local = pa.array([True] * table.num_rows, pa.bool_())
-    return table.append_column("node", node).append_column("local", local)

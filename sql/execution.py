@@ -309,6 +309,8 @@ HANDLERS: dict[type, Handler] = {
     sto.CreateBookmark: bookmark_statements.create_bookmark,
     sto.DropBookmark: bookmark_statements.drop_bookmark,
     sto.ShowBookmarks: stream_statements.show,
+    sto.ShowNodes: stream_statements.show,
+    sto.ShowPlacement: stream_statements.show,
     sto.ReportPipeline: pipeline_statements.report_pipeline,
     sto.Listen: listen_statements.listen,
     sto.Unlisten: listen_statements.unlisten,

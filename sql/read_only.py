@@ -36,6 +36,8 @@ _READING = (
     st.DescribeStream,
     st.DescribeGroup,
     sto.ShowBookmarks,
+    sto.ShowNodes,
+    sto.ShowPlacement,
     sto.Listen,
     sto.Unlisten,
     sto.Notify,

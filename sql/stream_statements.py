@@ -352,6 +352,10 @@ SHOWN: dict[type, Shown] = {
         ),
         "SHOW BOOKMARKS",
     ),
+    sto.ShowNodes: Shown("nodes", ("node", "host", "port", "local", "epoch", "connected"), "SHOW NODES"),
+    sto.ShowPlacement: Shown(
+        "placement", ("cluster", "epoch", "topics", "node", "local", "partitions", "places"), "SHOW PLACEMENT"
+    ),
 }
 TOPICS = Shown(
     "streams",
@@ -393,7 +397,8 @@ def shown_columns(statement: st.Statement) -> tuple[ResultColumn, ...] | None:
 
 
 def show(session: Context, asked: st.Statement, parameters: Values) -> Waiting[Result]:
-    """SHOW STREAMS, TOPICS, PARTITIONS, GROUPS, OFFSETS, MEMBERS, PARKED, BOOKMARKS: rows of the views."""
+    """SHOW STREAMS, TOPICS, PARTITIONS, GROUPS, OFFSETS, MEMBERS, PARKED, BOOKMARKS, NODES, PLACEMENT: rows
+    of the views."""
     shown = _shown(asked)
     assert shown is not None
     where = [shown.where] if shown.where else []

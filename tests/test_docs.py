@@ -58,6 +58,8 @@ HEADINGS = {
     "DropUser": "DROP USER",
     "Grant": "GRANT",
     "Revoke": "REVOKE",
+    "ShowNodes": "SHOW NODES",
+    "ShowPlacement": "SHOW PLACEMENT",
 }
 
 # Statement -> the words that name it among what is "Not yet" there.
@@ -71,8 +73,6 @@ NOT_YET = {
     "ShowCreateStream": "SHOW CREATE STREAM",
     "CheckStream": "CHECK STREAM",
     "ShowChanges": "SHOW CHANGES",
-    "ShowNodes": "SHOW NODES",
-    "ShowPlacement": "SHOW PLACEMENT",
 }
 PROMISES = 14
 

@@ -95,11 +95,12 @@ class FilePlacement:
         self._by_name = {node.name: node for node in self.nodes}
         self.local = self._by_name.get(local.name, local)
         self.epoch, self.cluster, self.digest = file.epoch, file.cluster, file.digest
+        self.rules = file.rules
 
     def rule(self, schema: str, stream: str) -> Rule | None:
         """The rule for a topic: the first that fits."""
         key = f"{schema}.{stream}".lower()
-        return next((rule for rule in self.file.rules if rule.fits(key)), None)
+        return next((rule for rule in self.rules if rule.fits(key)), None)
 
     def owner(self, schema: str, stream: str, partition: int) -> Node:
         """See Placement."""

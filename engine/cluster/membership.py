@@ -25,10 +25,13 @@ from .source import ClusterSource
 EPOCH, CLUSTER, DIGEST = "placement_epoch", "placement_cluster", "placement_digest"
 
 # What a node counts since it was started. `forwarded`, `published_remotely` and `failed` are by peer.
-ROUTED, DELIVERED_LOCALLY = "routed", "delivered_locally"
+ROUTED, DELIVERED = "routed", "delivered_locally"
 FORWARDED, PUBLISHED_REMOTELY, FAILED = "forwarded", "published_remotely", "failed"
 INSTALLED, REFUSED, MOVES = "placements_installed", "placements_refused", "moves"
 JOINED, LEFT = "nodes_joined", "nodes_left"
+# Those of the node itself, and those of its peers; FAILED has causes.
+OWN_COUNTS = (ROUTED, DELIVERED, INSTALLED, REFUSED, MOVES, JOINED, LEFT)
+PEER_COUNTS = (FORWARDED, PUBLISHED_REMOTELY)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +55,9 @@ class Membership:
         self._mutex = threading.Lock()
         self._placement: Placement = LocalPlacement()
         self._source: ClusterSource | None = None
-        self._heard_epoch = 0
+        self._heard: dict[str, int] = {}
+        # How many connections this node has to a peer, by its name; whoever opens them says.
+        self.connections: Callable[[str], int] = lambda peer: 0
         self._counts: Counter[tuple[str, str, str]] = Counter()
 
     @property
@@ -63,17 +68,24 @@ class Membership:
     @property
     def newest_epoch(self) -> int:
         """The highest epoch that this node knows of: its own, or one that a peer has told it."""
-        return max(self._placement.epoch, self._heard_epoch)
+        return max(self._placement.epoch, self._heard_epoch())
 
     @property
     def stale(self) -> bool:
         """Whether a peer has a newer placement than this node."""
-        return self._heard_epoch > self._placement.epoch
+        return self._heard_epoch() > self._placement.epoch
 
-    def heard(self, epoch: int) -> None:
+    def heard(self, epoch: int, peer: str = "") -> None:
         """A peer has told the epoch of its placement."""
         with self._mutex:
-            self._heard_epoch = max(self._heard_epoch, epoch)
+            self._heard[peer] = max(self._heard.get(peer, 0), epoch)
+
+    def heard_from(self, peer: str) -> int | None:
+        """The epoch that a peer has told last; None: it has told none."""
+        return self._heard.get(peer)
+
+    def _heard_epoch(self) -> int:
+        return max(list(self._heard.values()), default=0)
 
     # Peers.
 
@@ -92,7 +104,7 @@ class Membership:
                 hint="Look at host and port of the nodes in cluster.toml.",
             )
         self.check_epoch(peer)
-        self.heard(peer.epoch)
+        self.heard(peer.epoch, peer.node)
         # A newer placement may have nodes that this one does not know.
         if peer.epoch == ours.epoch and all(node.name != peer.node for node in ours.nodes):
             raise ConnectionRefused(f'cluster "{ours.cluster}" has no node "{peer.node}"')
@@ -117,7 +129,7 @@ class Membership:
             raise SerializationFailure(
                 f'node "{self._placement.local.name}" has a placement that is over',
                 detail=f"Its placement is of epoch {self._placement.epoch}, and another node has one of "
-                f"epoch {self._heard_epoch}.",
+                f"epoch {self.newest_epoch}.",
                 hint="`ducktail cluster apply` brings the newer cluster.toml to all nodes.",
             )
 
@@ -231,6 +243,10 @@ class Membership:
         """What was counted, by what, peer and cause ("" for none)."""
         with self._mutex:
             return self._counts.copy()
+
+    def glimpse(self) -> Counter[tuple[str, str, str]]:
+        """The same without waiting for anybody."""
+        return self._counts.copy()
 
     # What the database remembers.
 

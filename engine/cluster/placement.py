@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from .node import LOCAL, Node
+from .rules import Rule
 
 
 class Placement(Protocol):
@@ -31,6 +32,10 @@ class Placement(Protocol):
     @property
     def nodes(self) -> tuple[Node, ...]:
         """All nodes, this one among them, by name."""
+
+    @property
+    def rules(self) -> tuple[Rule, ...]:
+        """What it says, in the order in which it is asked."""
 
     @property
     def digest(self) -> str:
@@ -67,6 +72,11 @@ class LocalPlacement:
     def nodes(self) -> tuple[Node, ...]:
         """See Placement."""
         return (self.local,)
+
+    @property
+    def rules(self) -> tuple[Rule, ...]:
+        """See Placement."""
+        return (Rule("*", (self.local.name,)),)
 
     def owner(self, schema: str, stream: str, partition: int) -> Node:
         """See Placement."""

@@ -66,6 +66,7 @@ class Metrics:
         yield from _database(measures)
         yield from _streams(measures)
         yield from _groups(measures)
+        yield from _cluster(measures)
 
     def _connections(self, measures: Measures) -> Iterator[Metric]:
         server, journal = self._server, self._server.journal
@@ -144,6 +145,15 @@ def _groups(measures: Measures) -> Iterator[Metric]:
     for group in measures.groups:
         members.add_metric([group.schema, group.stream, group.name], group.members)
     yield members
+
+
+def _cluster(measures: Measures) -> Iterator[Metric]:
+    yield _gauge("placement_epoch", "Epoch of the placement in force; 0 alone.", measures.placement_epoch)
+    about = "What a node of a cluster counts, as in ducktail.nodes; by peer and cause, where it has them."
+    counts = _counter("cluster_events", about, "what", "peer", "cause")
+    for (what, peer, cause), count in sorted(measures.cluster.items()):
+        counts.add_metric([what, peer, cause], count)
+    yield counts
 
 
 def _gauge(name: str, about: str, value: float, **labels: str) -> Metric:

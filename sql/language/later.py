@@ -27,8 +27,6 @@ from .statements import (
 )
 from .statements_other import (
     ShowCheckpoints,
-    ShowNodes,
-    ShowPlacement,
 )
 
 
@@ -49,8 +47,6 @@ _STATEMENTS: dict[type[Statement], Later] = {
     CheckStream: Later("CHECK STREAM"),
     ShowChanges: Later("SHOW CHANGES", "Read SELECT * FROM STREAM s."),
     ShowCheckpoints: Later("SHOW CHECKPOINTS"),
-    ShowNodes: Later("SHOW NODES"),
-    ShowPlacement: Later("SHOW PLACEMENT"),
 }
 
 
