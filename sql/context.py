@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import duckdb
 
@@ -28,6 +28,9 @@ from .results import Result
 from .rights.access import Access
 from .statement import Statement
 from .variables import Variables
+
+if TYPE_CHECKING:
+    from .forwarding.links import Links
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +69,10 @@ class Context(Protocol):
     # What the WAIT of the present statement has come to; None without one.
     waited: Waited | None
     listening: Listening
+    # To the other nodes of a cluster; None where there are none, or none may be asked.
+    links: Links | None
+    # How many rows the client of the present statement takes at first; None for all of them.
+    first_rows: int | None
 
     @property
     def cursor(self) -> duckdb.DuckDBPyConnection:

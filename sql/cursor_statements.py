@@ -38,9 +38,14 @@ def run_with(runners: dict[Kind, Runner]) -> Runner:
     """The runner of statements about cursors, with the runners of what they are over."""
 
     def start(session: Context, portal: Portal) -> Waiting[Result]:
-        result = yield from runners[portal.statement.classified.kind](
-            session, portal.statement, tuple(portal.parameters)
-        )
+        # Its rows are taken by FETCH: none are wanted of another node before that.
+        session.first_rows = 0
+        try:
+            result = yield from runners[portal.statement.classified.kind](
+                session, portal.statement, tuple(portal.parameters)
+            )
+        finally:
+            session.first_rows = None
         portal.result = result
         if portal.scroll:
             source = result.source = ScrollSource(result.source, session.cursors.spool)

@@ -36,6 +36,7 @@ from . import (
 )
 from .context import Context, Runner
 from .copy import copying
+from .forwarding import relay, serving
 from .language import statements as st
 from .language import statements_other as sto
 from .language.grammar import PARAMETERS_MAX
@@ -75,12 +76,13 @@ def prepare(session: Context, text: str, oids: tuple[int, ...]) -> Statement:
         classified, node = _read(session, text)
     except SyntaxError_ as error:
         raise without_password(text, error) from None
-    if isinstance(node, sto.Publish):
+    away = _away(session, classified, node)
+    if isinstance(node, sto.Publish) and away is None:
         insert, published = as_insert(text, node)
         with told_at(published):
             classified, node = _read(session, insert)
     types = tuple(_declared(oid) for oid in oids)
-    return Statement(
+    statement = Statement(
         classified,
         node,
         types,
@@ -88,6 +90,17 @@ def prepare(session: Context, text: str, oids: tuple[int, ...]) -> Statement:
         lambda wanted: is_inline(session, wanted),
         published,
     )
+    statement.away = away
+    return statement
+
+
+def _away(session: Context, classified: Classified, node: object) -> relay.Away | None:
+    """Where a statement runs, if that is another node."""
+    if session.links is None:
+        return None
+    if classified.kind is Kind.EXPLAIN and classified.explain is not None:
+        return _away(session, *_read(session, classified.explain.inner))
+    return relay.away(session, classified, node)
 
 
 def told_at(published: Published | None) -> AbstractContextManager[None]:
@@ -126,6 +139,8 @@ def is_inline(session: Context, statement: Statement) -> bool:
     classified = statement.classified
     if session.cursors.has_open_result:
         return False  # Its rest has to be taken first.
+    if statement.away is not None:
+        return True
     if classified.kind is Kind.TRANSACTION:
         return classified.verb in INLINE_VERBS or (
             classified.verb in INLINE_ENDS and session.block.transaction is None
@@ -156,10 +171,13 @@ def describe(session: Context, statement: Statement) -> Description:
     Raises:
         DucktailError: what is wrong with it.
     """
+    if statement.away is not None and not relay.describes_itself(statement):
+        return relay.describe_now(session, statement)
     with session.looking(), told_at(statement.published):
         if statement.classified.kind not in UNBOUND:
             session.block.check_sound()
-        permission.check(session, statement, (), permission.How(runs=False))
+        if statement.away is None:
+            permission.check(session, statement, (), permission.How(runs=False))
         return DESCRIBERS.get(statement.classified.kind, _nothing)(session, statement)
 
 
@@ -266,6 +284,10 @@ def _described_execute(session: Context, statement: Statement) -> Description:
     return Description((), prepared.executed(session, statement).columns)
 
 
+def _described_forward(session: Context, statement: Statement) -> Description:
+    return Description(("BLOB",), serving.FRAME)
+
+
 # Described without a look at what there is: in a failed transaction too.
 UNBOUND = frozenset({Kind.EMPTY, Kind.TRANSACTION})
 DESCRIBERS: dict[Kind, Callable[[Context, Statement], Description]] = {
@@ -278,6 +300,7 @@ DESCRIBERS: dict[Kind, Callable[[Context, Statement], Description]] = {
     Kind.EXECUTE: _described_execute,
     Kind.CURSOR: _described_cursor,
     Kind.CALL: session_calls.describe,
+    Kind.FORWARD: _described_forward,
 }
 
 
@@ -401,6 +424,8 @@ def _permitted(runner: Runner) -> Runner:
     """The runner, behind a look at what its session may do."""
 
     def run(session: Context, statement: Statement, parameters: tuple[object, ...]) -> Waiting[Result]:
+        if statement.away is not None:
+            return (yield from relay.execute(session, statement, parameters))
         permission.check(session, statement, parameters, permission.How(runs=not statement.waits))
         read_only.check(session, statement)
         return (yield from runner(session, statement, parameters))
@@ -412,4 +437,5 @@ def _permitted(runner: Runner) -> Runner:
 INNER = {kind: _permitted(runner) for kind, runner in RUNNERS.items()}
 RUNNERS[Kind.EXECUTE] = prepared.execute_with(INNER)
 RUNNERS[Kind.CURSOR] = cursor_statements.run_with(INNER)
+RUNNERS[Kind.FORWARD] = serving.forward_with(INNER, told_at)
 RUNNERS[Kind.COPY] = _files_checked(copying.run_with(INNER, _waiting(scans.run_copy)))

@@ -56,7 +56,7 @@ class Names:
         Raises:
             NotSupported: 0A000, the table is in another database.
         """
-        given, parts = parts, self._without_catalog(parts)
+        given, parts = parts, self.without_catalog(parts)
         whole, name = parts is not given, parts[-1].lower()
         # To DuckDB main.t is the temporary t as well, where there is one: its schema is called main too.
         may_hide = not whole and (len(parts) == 1 or parts[0].lower() == DEFAULT_SCHEMA)
@@ -86,7 +86,7 @@ class Names:
                 hint="Drop that one, or give it another name.",
             )
 
-    def _without_catalog(self, parts: tuple[str, ...]) -> tuple[str, ...]:
+    def without_catalog(self, parts: tuple[str, ...]) -> tuple[str, ...]:
         """The name without the database's own name in front."""
         if len(parts) == 1:
             return parts
@@ -140,7 +140,7 @@ class Names:
 
     def made_key(self, parts: tuple[str, ...]) -> tuple[str, str]:
         """(schema, name) in small letters of something that is to be made, or of a kind without a path."""
-        parts = self._without_catalog(parts)
+        parts = self.without_catalog(parts)
         schema = parts[0] if len(parts) == 2 else self.schema
         return schema.lower(), parts[-1].lower()
 
@@ -170,7 +170,7 @@ class Names:
         Raises:
             InvalidSchemaName: 3F000, the schema is not there. NotSupported: 0A000, in ours.
         """
-        parts = self._without_catalog(parts)
+        parts = self.without_catalog(parts)
         schema = parts[0] if len(parts) == 2 else self.schema
         if schema.lower() == OURS:
             raise NotSupported(f'schema "{OURS}" holds ducktail\'s own objects')
@@ -182,7 +182,7 @@ class Names:
 
     def find_stream(self, parts: tuple[str, ...]) -> Stream | None:
         """The stream of this name, if there is one."""
-        parts = self._without_catalog(parts)
+        parts = self.without_catalog(parts)
         streams = self._database.catalog.streams
         keys = [fold(*parts)] if len(parts) == 2 else [fold(schema, parts[0]) for schema in self.path]
         found = (streams.get(key) for key in keys)

@@ -17,6 +17,7 @@ from ..engine.errors import (
     NotSupported,
     ProgramLimitExceeded,
     UndefinedParameter,
+    WrongState,
 )
 from ..engine.waiting import Waiting
 from . import read_only, staged, topics
@@ -135,6 +136,8 @@ def explain(session: Context, statement: Statement, parameters: tuple[object, ..
     facts = statement.classified.explain
     assert facts is not None
     inner = yield from session.parse(facts.inner)
+    if inner.away is not None:
+        raise WrongState("the streams have been moved to another node meanwhile", hint="Try it again.")
     permission.check(session, inner, parameters, permission.How(explains=True))
     kind = inner.classified.kind
     if kind is Kind.OURS:

@@ -357,6 +357,8 @@ class Result:
         # The columns' formats that the statement itself asks for, as in Bind: FETCH of a BINARY cursor.
         self.formats: Sequence[int] = ()
         self._guard: Guard | None = None
+        # How its rows are waited for, where they come from another node.
+        self._arrive: Callable[[int | None], Waiting[None]] | None = None
         self._rest: Batch | None = None
         self._ended = False
         self._lost: DucktailError | None = None
@@ -377,6 +379,24 @@ class Result:
     def inline(self) -> bool:
         """Whether the next fetch takes no DuckDB work, so that an event loop may do it itself."""
         return self._ended or bool(getattr(self.source, "inline", False))
+
+    @property
+    def elsewhere(self) -> bool:
+        """Whether its rows come from another node: they are waited for with `arrive` before each fetch."""
+        return self._arrive is not None
+
+    def arrive(self, max_rows: int | None) -> Waiting[None]:
+        """Wait until the next rows, at most `max_rows`, are there, or there are no more.
+
+        Raises:
+            DucktailError: the statement failed there, or its node is lost.
+        """
+        if self._arrive is not None and self._rest is None and not self.inline:
+            yield from self._arrive(max_rows)
+
+    def bind_arrival(self, arrive: Callable[[int | None], Waiting[None]]) -> None:
+        """Its rows come from another node."""
+        self._arrive = arrive
 
     def fetch(self, max_rows: int | None) -> Batch | None:
         """The next rows, at most `max_rows` (and at most a batch); None when there are no more.

@@ -37,6 +37,8 @@ from .calls import Calls
 from .context import Waited
 from .cursors import Cursors
 from .execution import RUNNERS, prepare, told_at
+from .forwarding import relay, routing, serving
+from .forwarding.links import Links
 from .frames import Frames
 from .guard import Guard
 from .listening import Listening
@@ -44,6 +46,7 @@ from .names import Names
 from .notices import Notice, Notices
 from .portals import Portals
 from .positions import Positions
+from .remote import Key
 from .results import CopyIn, ReadySource, Result
 from .rights import permission, visible
 from .rights.access import Access
@@ -114,10 +117,12 @@ class Session:
         self.portals = Portals(bounds.portals_max, database.clock.now_us)
         self.listening = Listening(database.notifications, self._overrun)
         self.waited: Waited | None = None
+        self.links: Links | None = None
+        self.first_rows: int | None = None
         self.on_ended: Callable[[DucktailError], None] | None = None
         # Told when another session has cancelled this one: ends what its client is being answered as well.
         self.on_cancelled: Callable[[], None] = lambda: None
-        self._statements: dict[tuple[str, tuple[int, ...], int], Statement] = {}
+        self._statements: dict[tuple[str, tuple[int, ...], int, int], Statement] = {}
         self._dresses: list[Callable[[Session], None]] = []
         self._freed = False
         self.cursors = Cursors(database)
@@ -202,11 +207,11 @@ class Session:
         """
         if not self.guard.running:
             yield from self.database.standing()
-        key = (text, tuple(oids), self.database.catalog.version)
+        known = 0 if self.links is None else self.links.remote.version
+        key = (text, tuple(oids), self.database.catalog.version, known)
         found = self._statements.pop(key, None)
         if found is None or self.block.ddl:
-            with self.looking():
-                found = prepare(self, text, tuple(oids))
+            found = yield from self._prepared(text, tuple(oids))
             if self.block.ddl or found.classified.kind is Kind.CURSOR or len(text) > KEPT_TEXT_CHARS_MAX:
                 # What this transaction has changed is nobody else's yet, and may never be; a cursor
                 # that was made again under its name is another.
@@ -215,6 +220,28 @@ class Session:
                 self._statements.pop(next(iter(self._statements)))
         self._statements[key] = found
         return found
+
+    def _prepared(self, text: str, oids: tuple[int, ...]) -> Waiting[Statement]:
+        """A statement that was not prepared before; the other nodes may have to be asked first."""
+        try:
+            with self.looking():
+                statement = prepare(self, text, oids)
+        except routing.Ask as ask:
+            statement = yield from self._prepared_after(text, oids, ask.keys)
+        if statement.away is not None and not relay.describes_itself(statement):
+            statement.tell((yield from relay.describe(self, statement)))
+        return statement
+
+    def _prepared_after(self, text: str, oids: tuple[int, ...], keys: frozenset[Key]) -> Waiting[Statement]:
+        """The same, once the other nodes have been asked for these streams."""
+        assert self.links is not None, "who asks has links"
+        found = yield from self.links.look_up(keys)
+        self.links.absent = keys - found.keys()
+        try:
+            with self.looking():
+                return prepare(self, text, oids)
+        finally:
+            self.links.absent = frozenset()
 
     def execute(self, statement: Statement, parameters: Sequence[object] = ()) -> Waiting[Result]:
         """Run a statement.
@@ -226,6 +253,8 @@ class Session:
 
     def many(self, statement: Statement) -> Waiting[Many | None]:
         """What runs many executions of a statement at once; None where nothing does."""
+        if statement.away is not None:
+            return None
         if MANY not in statement.plans:
             if topics.target(self, statement.classified) is None:
                 plain = yield from self.parse(statement.text)
@@ -250,10 +279,14 @@ class Session:
         if kind is Kind.CURSOR:
             portal = cursor_statements.named(self, statement)
             self.cursors.settle(None if portal is None else portal.result)
+        elif kind is Kind.FORWARD:
+            self.cursors.settle(serving.spared(self, parameters))
         elif statement.classified.verb not in ENDINGS or not self.block.begun:
             # The end of a transaction is the end of its results: nobody takes their rest.
             self.cursors.settle()
         self._catch_up()
+        if statement.away is not None:
+            return self._arriving((yield from relay.execute(self, statement, tuple(parameters))))
         with told_at(statement.published):
             # Of what waits first it is asked again when it has waited (polling.py).
             permission.check(self, statement, parameters, permission.How(runs=not statement.waits))
@@ -263,6 +296,14 @@ class Session:
             self.cursors.giving(result)
             if not isinstance(result.source, ReadySource):
                 result.bind_guard(self.calls.fetch)
+        return self._arriving(result)
+
+    def _arriving(self, result: Result) -> Result:
+        """The result; where its rows come from another node, they are waited for as in any call."""
+        source = result.source
+        if not result.ended and isinstance(source, relay.RowSource):
+            result.bind_guard(self.calls.fetch)
+            result.bind_arrival(lambda rows: self.calls.run(lambda: source.arrive(rows)))
         return result
 
     def kept(self, result: Result) -> None:
@@ -359,6 +400,8 @@ class Session:
             self.database.sessions.unregister(self.id)
             self.positions.close()
             self.listening.close()
+            if self.links is not None:
+                self.links.close()
             self.frames.close()
             self.cursors.close()
             self.cursors.spool.close()
@@ -480,6 +523,8 @@ class Session:
         self.listening.transaction_ended(committed=committed)
         self.positions.transaction_ended(committed=committed)
         self.frames.transaction_ended(committed=committed)
+        if self.links is not None:
+            self.links.transaction_ended(committed=committed)
 
     def changed(self, key: str, value: str, *, report: bool, local: bool) -> None:
         """A setting has a new value."""

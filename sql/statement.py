@@ -63,11 +63,15 @@ class Statement:
         self.plans: dict[str, object] = {}  # what a runner keeps between executions
         # Whether its rows go out as Arrow has them (engine/values/arrow_form.py), not as PostgreSQL does.
         self.arrow = False
+        # Where its streams are, if they are on another node (forwarding/relay.py).
+        self.away: object | None = None
         self._description: Description | None = None
 
     def declared(self, types: tuple[str, ...]) -> Statement:
         """The same statement with parameter types that were declared."""
-        return Statement(self.classified, self.node, types, self._describe, self._inline, self.published)
+        made = Statement(self.classified, self.node, types, self._describe, self._inline, self.published)
+        made.away = self.away
+        return made
 
     def as_arrow(self) -> Statement:
         """The same query, whose rows go out as an Arrow stream."""
@@ -79,6 +83,10 @@ class Statement:
         """The same INSERT into a topic, answered as the PUBLISH that it is of."""
         types, published = self.parameter_types_given, Published((), None, None)
         return Statement(self.classified, self.node, types, self._describe, self._inline, published)
+
+    def tell(self, description: Description) -> None:
+        """What it is described as, where somebody else has worked it out."""
+        self._description = description
 
     def forget(self) -> None:
         """What was worked out no longer holds: a name in the text has come to mean something else."""

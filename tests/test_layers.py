@@ -26,12 +26,14 @@ MAY_IMPORT = {
 }
 
 TRANSPORT = "pgwire_gateway.transport"
+# Its connections live on the server's loop.
+FORWARDING = "pgwire_gateway.forwarding"
 # Stands beside the package in the wheel, so it imports the package by its name.
 FINDER = "pyspark_ducktail"
 
 # Module -> where it may be imported: the wire's codec and conversation are sans-IO like the rest.
 ONLY_IN = {
-    "asyncio": (TRANSPORT, "__main__"),
+    "asyncio": (TRANSPORT, FORWARDING, "__main__"),
     "socket": (TRANSPORT,),
     "ssl": (TRANSPORT,),
     "selectors": (TRANSPORT,),

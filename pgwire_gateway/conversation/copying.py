@@ -66,8 +66,11 @@ def send_rows(channel: Channel, result: Result, copy: CopyOut, timezone: str) ->
     # PostgreSQL sends the header of a binary file together with what comes first.
     head = BINARY_HEADER if copy.form.binary else b""
     while True:
+        wanted = rows_wanted(result, None)
+        if result.elsewhere:
+            yield from result.arrive(wanted)
         yield Need.WORKER
-        batch = result.fetch(rows_wanted(result, None))
+        batch = result.fetch(wanted)
         if batch is None:
             break
         channel.check_cancelled()

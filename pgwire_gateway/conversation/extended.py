@@ -200,7 +200,7 @@ class Extended:
             copy = taken.statement.classified.copy
             # To a COPY FROM STDIN the Sync behind its Execute means nothing: another one will come.
             yield from self._begin(alone_may_be=copy is None or not copy.reads)
-            begun = yield from work.execute(portal.source, taken.statement, taken.parameters)
+            begun = yield from work.execute(portal.source, taken.statement, taken.parameters, limit)
             taken.result = cast(Any, begun)
         elif not is_inline(taken.statement):
             yield Need.WORKER

@@ -131,6 +131,13 @@ class Result(Protocol):
     def tag(self) -> str | None:
         """The command tag, once all rows are taken."""
 
+    @property
+    def elsewhere(self) -> bool:
+        """Its rows come from another node: `arrive` before each fetch."""
+
+    def arrive(self, max_rows: int | None) -> Waiting[None]:
+        """Wait until the next rows are there."""
+
     def fetch(self, max_rows: int | None) -> Batch | None:
         """The next batch, of at most `max_rows` rows; None when there are no more."""
 
@@ -170,6 +177,8 @@ class Session(Protocol):
 
     id: int
     portals: Portals
+    # How many rows the client of the present statement takes at first; None for all of them.
+    first_rows: int | None
 
     @property
     def transaction_status(self) -> str:

@@ -15,6 +15,7 @@ from traceback import format_tb
 from ...engine.errors import DucktailError, InternalError, ProgramLimitExceeded
 from ...engine.logs import facts
 from ...engine.values import pgtypes
+from ...engine.waiting import Waiting
 from ...sql.text.classified import Kind
 from ...sql.text.tokens import Piece, split_pieces
 from .. import catalog
@@ -94,14 +95,21 @@ class Work:
             self._inline_texts.add(text)
         return source, statement
 
-    def execute(self, source: Source, statement: Statement, parameters: Sequence[object]) -> Steps[Result]:
-        """Run a statement; notices are sent at once, changed parameters before ReadyForQuery."""
+    def execute(
+        self, source: Source, statement: Statement, parameters: Sequence[object], rows: int | None = None
+    ) -> Steps[Result]:
+        """Run a statement; notices are sent at once, changed parameters before ReadyForQuery.
+
+        Args:
+            rows: how many of its rows are wanted at first; None for all.
+        """
         if statement.classified.kind is Kind.DEALLOCATE and statement.classified.name in self.prepared:
             del self.prepared[statement.classified.name]
             return Command("DEALLOCATE")
         if not is_inline(statement):
             yield Need.WORKER
         self.channel.check_cancelled()
+        self.session.first_rows = rows
         with placed(source):
             result: Result = yield from self.session.execute(statement, parameters)
         if result.copy_in is not None:
@@ -137,9 +145,12 @@ class Work:
             return part.datarows(types, all_formats, self._reported["TimeZone"])
 
         while limit is None or limit > 0:
-            if not result.inline:
+            wanted = rows_wanted(result, limit)
+            if result.elsewhere:
+                yield from result.arrive(wanted)
+            elif not result.inline:
                 yield Need.WORKER
-            batch = result.fetch(rows_wanted(result, limit))
+            batch = result.fetch(wanted)
             if batch is None:
                 self._take_news()
                 return True
@@ -237,6 +248,11 @@ class Command:
     formats: tuple[int, ...] = ()
     row_count: int = 0
     inline: bool = True
+    elsewhere: bool = False
+
+    def arrive(self, max_rows: int | None) -> Waiting[None]:
+        """No rows."""
+        yield from ()
 
     def fetch(self, max_rows: int | None) -> None:
         """No rows."""

@@ -28,11 +28,13 @@ from ...engine.errors import (
     UndefinedDatabase,
 )
 from ...engine.waiting import run
+from ...sql.forwarding.links import Links
 from ...sql.session import Session
 from .. import catalog
 from ..codec import Limits
 from ..conversation import Conversation, Door, Ended, Entry
 from ..conversation.startup import LONG_KEY_BYTES
+from ..forwarding import Peers
 from .connection import INBOX_BYTES, Connection
 from .doors import check_listener, door_for, for_peer, is_loopback
 from .journal import Journal
@@ -130,6 +132,7 @@ class Server:
         self._watch_port: WatchPort | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._wakes: Wakes | None = None
+        self._peers: Peers | None = None
         self._server: asyncio.Server | None = None
         self._inbox = memoryview(bytearray(INBOX_BYTES))
         self._connections: set[Connection] = set()
@@ -137,6 +140,8 @@ class Server:
         self._lingering: weakref.WeakSet[Connection] = weakref.WeakSet()
         self._over = asyncio.Event()
         self._draining = False
+        # Names this run of the server in the traces of its sessions.
+        self._run = secrets.token_hex(4)
         # Sessions are opened on worker threads.
         self._mutex = threading.Lock()
         self._opened = 0
@@ -167,6 +172,7 @@ class Server:
         """Begin to accept connections."""
         self._loop = asyncio.get_running_loop()
         self._wakes = Wakes(self._loop)
+        self._peers = Peers(self._loop, self.database.cluster)
         await self._loop.run_in_executor(self._workers, self.database.at_opening, catalog.install)
         self._server = await self._loop.create_server(self._connect, sock=self._listener)
         self.database.announce(" ".join(map(str, self.address)))
@@ -219,6 +225,8 @@ class Server:
                     log.error("%d sessions did not end", len(self._connections))
         for connection in list(self._lingering):
             connection.hang_up()
+        if self._peers is not None:
+            self._peers.close()
         await asyncio.sleep(0)  # The sockets are closed in the loop's next round.
         self._workers.shutdown(wait=not self._connections)
         if self._watch_port is not None:
@@ -302,6 +310,9 @@ class Server:
             with self._mutex:
                 self._opened -= 1
             raise
+        if entry.peer is None and self._peers is not None and self.database.placement.epoch:
+            # A node's own sessions ask no further node.
+            session.links = Links(self._peers, account, self._trace_of(session))
         session.on_ended = guest.ended
         session.on_cancelled = guest.cancelled
         session.listening.on_news = guest.news
@@ -316,6 +327,9 @@ class Server:
             trace=session.entry.trace,
         )  # fmt: skip
         return session
+
+    def _trace_of(self, session: Session) -> str:
+        return f"{self.database.placement.local.name}-{self._run}-{session.id}"
 
     def leave(self, guest: Guest, connection: Connection) -> None:
         """A connection is over."""

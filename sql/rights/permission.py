@@ -471,6 +471,8 @@ _RULES: dict[Kind, Callable[[Context, Statement, Values, How], None]] = {
     Kind.REFUSED: _nothing,
     # Literals and parameters, for the session's own settings, and for NOTIFY.
     Kind.CALL: _nothing,
+    # What another node sends for a user is looked at on its own.
+    Kind.FORWARD: _nothing,
     Kind.READ: _query,
     Kind.DML: _dml,
     Kind.DDL: _ddl,

@@ -34,6 +34,7 @@ class Kind(enum.Enum):
     CURSOR = "cursor"
     CALL = "call"
     UTILITY = "utility"
+    FORWARD = "forward"
     REFUSED = "refused"
 
 

@@ -34,7 +34,7 @@ from .classify_session import (
     start,
 )
 from .foreign import foreign_opening
-from .tokens import QUOTED, Token, tokenize
+from .tokens import PARAMETER, QUOTED, Token, tokenize
 
 # Verbs that write, as words anywhere in a text; QUERY runs a text that the tokens do not show.
 _WRITING_WORDS = frozenset({"INSERT", "UPDATE", "DELETE", "MERGE", "TRUNCATE", "QUERY", "QUERY_TABLE"})
@@ -379,6 +379,13 @@ def _pragma(reader: Reader) -> Classified:
     return Classified(Kind.READ, reader.text, tuple(reader.tokens), verb="PRAGMA", name=name)
 
 
+def _forward(reader: Reader) -> Classified:
+    """FORWARD $1: what nodes of a cluster say to each other, and nothing else."""
+    if [token.kind for token in reader.tokens[1:]] != [PARAMETER]:
+        return _unknown(reader)
+    return Classified(Kind.FORWARD, reader.text, tuple(reader.tokens), verb="FORWARD")
+
+
 _RULES: dict[str, Rule] = {
     "SELECT": _read,
     "FROM": _read,
@@ -429,4 +436,5 @@ _RULES: dict[str, Rule] = {
     "VACUUM": _utility,
     "USE": _use,
     "PRAGMA": _pragma,
+    "FORWARD": _forward,
 }

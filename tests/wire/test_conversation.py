@@ -87,6 +87,7 @@ class Result:
     closed: bool = False
     suspended: int = 0
     inline: bool = True
+    elsewhere: bool = False
     copy_in: None = None
     copy_out: None = None
     formats: tuple[int, ...] = ()

@@ -1,0 +1,5 @@
+"""The connections of this node to the others of its cluster, and which of them has what."""
+
+from .peers import Peers
+
+__all__ = ["Peers"]

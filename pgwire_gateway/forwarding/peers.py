@@ -1,0 +1,247 @@
+"""The other nodes, as all sessions of this server reach them: connections, pooled, and the directory.
+
+A link belongs to one session from when it first needs it to its end; then it is wiped (DISCARD ALL) and kept
+for a while, for another session of the same user. Source: docs/design/cluster.md.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections import deque
+from collections.abc import Iterable, Mapping
+from concurrent.futures import Future
+from functools import partial
+from typing import Any
+
+import psycopg
+from psycopg import generators
+from psycopg.abc import PQGen
+
+from ...engine.cluster.membership import Membership
+from ...engine.cluster.node import OFF, VERIFY_FULL, Node
+from ...engine.cluster.peer import Peer, epoch_told
+from ...engine.cluster.placement import Placement
+from ...engine.errors import (
+    CannotConnect,
+    ConnectionRefused,
+    DucktailError,
+    SerializationFailure,
+    WrongState,
+)
+from ...sql.forwarding.frames import facts_of
+from ...sql.forwarding.request import Request
+from ...sql.remote import Key, Link, Reply
+from .link import BYTEA_OID, PREPARED, TEXT, PeerLink
+
+# How long a connection may take to be there: TCP, TLS, SCRAM and the first answer.
+CONNECT_S = 5.0
+# Connections to one node that wait for a session, for one user, and how long the last of them does.
+IDLE_MAX, IDLE_S = 8, 60.0
+# Names of streams that the directory keeps; those that were looked for first go first.
+KNOWN_MAX = 10_000
+DATABASE = "ducktail"
+
+# How a node says that this one is none of its cluster: `Membership.check_peer`.
+OTHER_CLUSTER = re.compile(r"is of cluster|has no node")
+
+Connection = psycopg.AsyncConnection[Any]
+
+
+class Peers:
+    """See the head of the file, and `Remote`.
+
+    Args:
+        loop: the server's; made on its thread.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, cluster: Membership) -> None:
+        self.cluster = cluster
+        self.version = 0
+        self._loop = loop
+        self._idle: dict[tuple[Node, str | None], deque[PeerLink]] = {}
+        self._links: set[PeerLink] = set()
+        self._known: dict[Key, str] = {}
+        self._closed = False
+
+    # Links.
+
+    def link(self, node: Node, user: str | None) -> Future[Link]:
+        """See Remote."""
+        return asyncio.run_coroutine_threadsafe(self._link(node, user), self._loop)
+
+    async def _link(self, node: Node, user: str | None) -> Link:
+        idle = self._idle.get((node, user))
+        while idle:
+            link = idle.pop()
+            if not link.lost and link.epoch == self.cluster.placement.epoch:
+                return link
+            link.close()
+        placement = self.cluster.placement
+        try:
+            connection = await asyncio.wait_for(self._connect(node, user, placement), CONNECT_S)
+        except TimeoutError:
+            raise _unreachable(node, f"it did not answer within {CONNECT_S:.0f} seconds") from None
+        except psycopg.Error as error:
+            raise self._refused(node, error) from error
+        if self._closed:
+            await connection.close()
+            raise _unreachable(node, "this node is shutting down")
+        link = PeerLink(
+            self._loop, node, placement.epoch, connection, partial(self._released, user), self._links.discard
+        )  # fmt: skip
+        self._links.add(link)
+        return link
+
+    async def _connect(self, node: Node, user: str | None, placement: Placement) -> Connection:
+        tls = {OFF: "disable", VERIFY_FULL: "verify-full"}.get(node.tls, "require")
+        ours = Peer(placement.local.name, placement.cluster, placement.epoch, user or "")
+        connection = await psycopg.AsyncConnection.connect(
+            host=node.host,
+            port=node.port,
+            user=node.user or "ducktail",
+            password=node.password(),
+            dbname=DATABASE,
+            sslmode=tls,
+            gssencmode="disable",
+            application_name=f"ducktail node {ours.node}",
+            options=" ".join(f"-c {name}={_escaped(value)}" for name, value in ours.settings().items()),
+            autocommit=True,
+            sslrootcert=(node.ca or "system") if node.tls == VERIFY_FULL else None,
+        )
+        try:
+            await connection.wait(_prepared(connection.pgconn))
+        except BaseException:
+            await connection.close()
+            raise
+        return connection
+
+    def _refused(self, node: Node, error: psycopg.Error) -> DucktailError:
+        """Why a node has not let this one in: libpq has the words of that, not its SQLSTATE."""
+        words = " ".join(str(error).rpartition("FATAL:")[2].split())
+        detail = f"Node {node.name} says: {words}."
+        if (epoch := epoch_told(words)) is not None:
+            self.cluster.heard(epoch)
+            return SerializationFailure(f'node "{node.name}" has a newer placement', detail=detail)
+        if OTHER_CLUSTER.search(words):
+            return ConnectionRefused(f'node "{node.name}" is not of this cluster', detail=detail)
+        return _unreachable(node, words)
+
+    def _released(self, user: str | None, link: PeerLink) -> None:
+        """A session is over: its link waits for another one, if it is at rest and there is room."""
+        idle = self._idle.setdefault((link.node, user), deque())
+        if link.busy or self._closed or len(idle) >= IDLE_MAX:
+            link.close()
+            return
+        wiped = link.ask(Request("wipe").encode())
+
+        def done(future: Future[Reply]) -> None:
+            if future.exception() is not None or self._closed or link.lost:
+                link.close()
+                return
+            idle.append(link)
+            self._loop.call_later(IDLE_S, self._expire, idle, link)
+
+        wiped.add_done_callback(done)
+
+    def _expire(self, idle: deque[PeerLink], link: PeerLink) -> None:
+        if link in idle:
+            idle.remove(link)
+            link.close()
+
+    def close(self) -> None:
+        """The server ends; on its loop."""
+        self._closed = True
+        for link in list(self._links):
+            link.close()
+
+    # The directory.
+
+    def known(self, key: Key) -> Node | None:
+        """See Remote."""
+        name = self._known.get(key)
+        if name is None:
+            return None
+        return next((node for node in self._others() if node.name == name), None)
+
+    def forget(self, key: Key) -> None:
+        """See Remote."""
+        if self._known.pop(key, None) is not None:
+            self.version += 1
+
+    def look(self, keys: Iterable[Key]) -> Future[Mapping[Key, Node]]:
+        """See Remote."""
+        return asyncio.run_coroutine_threadsafe(self._look(tuple(keys)), self._loop)
+
+    async def _look(self, keys: tuple[Key, ...]) -> Mapping[Key, Node]:
+        others = self._others()
+        answers = await asyncio.gather(*(self._where(node, keys) for node in others), return_exceptions=True)
+        places: dict[Key, list[Node]] = {key: [] for key in keys}
+        silent: list[BaseException] = []
+        for node, answer in zip(others, answers, strict=True):
+            if isinstance(answer, DucktailError):
+                silent.append(answer)
+            elif isinstance(answer, BaseException):
+                raise answer
+            else:
+                for key in answer:
+                    places[key].append(node)
+        found: dict[Key, Node] = {}
+        for key, nodes in places.items():
+            name = ".".join(key)
+            if len(nodes) > 1:
+                raise WrongState(
+                    f'stream "{name}" is on several nodes',
+                    detail=f"It is on nodes {', '.join(node.name for node in nodes)}.",
+                    hint="Connect to one of them and rename its stream.",
+                )
+            if nodes:
+                found[key] = nodes[0]
+        if silent and len(found) < len(keys):
+            missing = next(".".join(key) for key in keys if key not in found)
+            first = silent[0]
+            assert isinstance(first, DucktailError)
+            raise CannotConnect(
+                f'cannot tell whether another node has stream "{missing}": {first.message}',
+                detail=first.detail,
+            )
+        for key, node in found.items():
+            if self._known.get(key) != node.name:
+                while len(self._known) >= KNOWN_MAX:
+                    self._known.pop(next(iter(self._known)))
+                self._known[key] = node.name
+                self.version += 1
+        return found
+
+    async def _where(self, node: Node, keys: tuple[Key, ...]) -> list[Key]:
+        link = await self._link(node, None)
+        try:
+            reply = await asyncio.wrap_future(link.ask(Request("where", more={"keys": keys}).encode()))
+        finally:
+            link.release()
+        return [tuple(key) for key in facts_of(reply.frames[0])]
+
+    def _others(self) -> list[Node]:
+        placement = self.cluster.placement
+        return [node for node in placement.nodes if node.name != placement.local.name]
+
+
+def _prepared(libpq: psycopg.pq.abc.PGconn) -> PQGen[None]:
+    """Prepare the statement of a link; psycopg's own kind of generator."""
+    libpq.send_prepare(PREPARED, TEXT, [BYTEA_OID])
+    for result in (yield from generators.execute(libpq)):
+        if result.status == psycopg.pq.ExecStatus.FATAL_ERROR:
+            raise psycopg.errors.error_from_result(result)
+
+
+def _escaped(value: str) -> str:
+    """A value in libpq's `options`: blanks and backslashes are written with one before them."""
+    return re.sub(r"([\\\s])", r"\\\1", value)
+
+
+def _unreachable(node: Node, why: str) -> CannotConnect:
+    return CannotConnect(
+        f'cannot connect to node "{node.name}"',
+        detail=f"{why[:1].upper()}{why[1:].rstrip('.')}.",
+        hint="SHOW NODES lists the nodes of the cluster.",
+    )

@@ -1,0 +1,277 @@
+"""The entry node's end: a statement that runs on another node, answered here as if it ran here.
+
+The answer is the owner's own: columns, rows, tag, notices, errors and what it does to read positions. Its
+rows come a reply at a time, the next one when the client has taken the last. In a transaction block a
+stream of another node can be read, as of the moment of that read: it is in no snapshot of this node's; what
+would have to be atomic with the block's own writes is refused. Source: docs/design/cluster.md, "Forwarding".
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+
+from ...engine.cluster.node import Node
+from ...engine.errors import (
+    CannotConnect,
+    ConnectionLost,
+    DucktailError,
+    NotSupported,
+    UndefinedObject,
+    UndefinedTable,
+)
+from ...engine.waiting import Waiting
+from ...engine.waiting import run as run_blocking
+from ..context import Context
+from ..language import statements as st
+from ..language import statements_other as sto
+from ..language.parse import Query
+from ..results import Batch, Result
+from ..shape.shape import shapes_of
+from ..statement import Description, Statement, check_described
+from ..text.classified import Classified, Kind
+from . import routing
+from .frames import batch_of, head_of, tail_of
+from .links import Links
+from .request import Request
+
+# Statements of ours that change nothing at the owner: sent again after a broken connection, and allowed in
+# a transaction block.
+_READING = (
+    st.ShowPartitions,
+    st.ShowGroups,
+    st.ShowOffsets,
+    st.ShowMembers,
+    st.ShowParked,
+    st.ShowReadPosition,
+    st.DescribeStream,
+    st.DescribeGroup,
+    sto.ShowBookmarks,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Away:
+    """That a statement runs on another node.
+
+    Args:
+        streams: those that it names, as they are written.
+    """
+
+    node: Node
+    streams: tuple[str, ...]
+
+
+def away(session: Context, classified: Classified, node: object) -> Away | None:
+    """Where a statement runs, if that is another node.
+
+    Raises:
+        routing.Ask: the other nodes must be asked first. NotSupported: 0A000, it is about several nodes.
+    """
+    there = routing.home(session, classified, node)
+    if there is None:
+        return None
+    return Away(there, tuple(str(name) for name in routing.names(session, classified, node)))
+
+
+def describes_itself(statement: Statement) -> bool:
+    """Whether what a client is told of it before it runs is the same on every node."""
+    node = statement.node
+    if isinstance(node, Query):
+        plain = len(node.scans) == 1 and node.scans[0].envelope == "json" and node.transactions is None
+        return plain and shapes_of(node)[0].plain is not None
+    return statement.classified.kind is Kind.OURS and not isinstance(node, sto.Publish)
+
+
+def execute(session: Context, statement: Statement, parameters: tuple[object, ...]) -> Waiting[Result]:
+    """Run a statement where its streams are.
+
+    Raises:
+        NotSupported: 0A000, it writes there, in a transaction block.
+        CannotConnect: 08001. ConnectionLost: 08006. DucktailError: the owner's.
+    """
+    away = statement.away
+    assert isinstance(away, Away)
+    reads = _reads(statement)
+    if session.block.begun and not reads:
+        raise NotSupported(
+            f"{statement.classified.verb} on node {away.node.name} cannot be part of a transaction here",
+            detail=f"{_streams(away)} on another node, and two nodes cannot commit as one.",
+            hint="Run it outside of a transaction block, or on that node.",
+        )
+    request = Request(
+        "execute",
+        statement.text,
+        statement.parameter_types_given,
+        parameters,
+        rows=session.first_rows,
+        portal=_links(session).number(),
+        arrow=statement.arrow,
+    )
+    node = away.node
+    try:
+        source = yield from _begun(session, away, node, request, again=reads)
+    except (UndefinedObject, UndefinedTable) as error:
+        moved = yield from _moved(session, statement, away)
+        if moved is None:
+            raise _told(session, statement, away, error) from error
+        node = moved
+        source = yield from _begun(session, away, node, request, again=reads)
+    if session.block.begun:
+        _links(session).has_read(node)
+    if source.columns is None:
+        assert source.tag is not None, "a statement without rows is answered whole"
+        return Result.command(source.tag)
+    result = Result(source.columns, source, source.tag_of)
+    result.arrow_schema = source.schema
+    check_described(statement, result)
+    return result
+
+
+def describe(session: Context, statement: Statement) -> Waiting[Description]:
+    """What a client is told of a statement before it runs, as the owner says it."""
+    away = statement.away
+    assert isinstance(away, Away)
+    request = Request("describe", statement.text, statement.parameter_types_given)
+    try:
+        reply = yield from _links(session).ask(session, away.node, request, again=True)
+    except (CannotConnect, ConnectionLost) as error:
+        raise _where(away, error) from error
+    except (UndefinedObject, UndefinedTable) as error:
+        moved = yield from _moved(session, statement, away)
+        if moved is None:
+            raise _told(session, statement, away, error) from error
+        reply = yield from _links(session).ask(session, moved, request, again=True)
+    head = head_of(reply.frames[0])
+    return Description(head.parameters, head.columns)
+
+
+def describe_now(session: Context, statement: Statement) -> Description:
+    """The same for a statement inside another; blocks the worker thread."""
+    return run_blocking(describe(session, statement))
+
+
+def _links(session: Context) -> Links:
+    links = session.links
+    assert links is not None, "what runs on another node was found through links"
+    return links
+
+
+def _reads(statement: Statement) -> bool:
+    """Whether it changes nothing at the owner but what its session there has read."""
+    classified, node = statement.classified, statement.node
+    if isinstance(node, Query):
+        return classified.kind is Kind.READ and not classified.cte_writes
+    return isinstance(node, _READING)
+
+
+def _streams(away: Away) -> str:
+    names = ", ".join(f'"{name}"' for name in away.streams)
+    return f"Stream{'s' * (len(away.streams) > 1)} {names} {'are' if len(away.streams) > 1 else 'is'}"
+
+
+def _begun(session: Context, away: Away, node: Node, request: Request, *, again: bool) -> Waiting[RowSource]:
+    try:
+        reply = yield from _links(session).ask(session, node, request, again=again)
+    except (CannotConnect, ConnectionLost) as error:
+        raise _where(away, error) from error
+    return RowSource(session, away, node, request.portal, reply.frames)
+
+
+def _where(away: Away, error: DucktailError) -> DucktailError:
+    """An error of a connection, with what was wanted there."""
+    streams = f"{_streams(away)} there."
+    error.detail = streams if error.detail is None else f"{streams} {error.detail}"
+    return error
+
+
+def _moved(session: Context, statement: Statement, away: Away) -> Waiting[Node | None]:
+    """Another node that has the streams of a statement, where the directory was wrong; None: it was right."""
+    links = _links(session)
+    keys = routing.keys_of(session, statement.classified, statement.node)
+    for key in keys:
+        links.remote.forget(key)
+    found = yield from links.look_up(keys)
+    others = {node.name: node for node in found.values()}
+    if len(others) != 1:
+        return None
+    (node,) = others.values()
+    return None if node.name == away.node.name else node
+
+
+def _told(session: Context, statement: Statement, away: Away, error: DucktailError) -> DucktailError:
+    """An error of the owner's about a name, with a hint where that name is one of this node's tables."""
+    if isinstance(error, UndefinedTable):
+        error.detail = error.detail or f"The statement runs on node {away.node.name}. {_streams(away)} there."
+        error.hint = "A statement about a stream sees the tables of the stream's own node."
+    return error
+
+
+class RowSource:
+    """The rows of an answer, a reply at a time.
+
+    Attributes:
+        columns: None where it has none.
+        tag: the command tag, once all rows are there.
+    """
+
+    detached = True  # Other statements of the session leave it alone.
+
+    def __init__(
+        self, session: Context, away: Away, node: Node, portal: int, frames: tuple[bytes, ...]
+    ) -> None:
+        head = head_of(frames[0])
+        self.columns, self.schema = head.columns, head.schema
+        self.tag: str | None = None
+        self._session = session
+        self._away = away
+        self._node = node
+        self._portal = portal
+        self._waiting: deque[bytes] = deque()
+        self._more = True
+        self._take(frames[1:])
+
+    def _take(self, frames: tuple[bytes, ...]) -> None:
+        tail = tail_of(frames[-1])
+        self.tag, self._more = tail.tag, tail.more
+        self._waiting.extend(frames[:-1])
+
+    def tag_of(self, rows: int) -> str:
+        """The owner's tag."""
+        assert self.tag is not None, "an answer that is complete has its tag"
+        return self.tag
+
+    @property
+    def inline(self) -> bool:
+        """Whether the next rows are here, or there are none."""
+        return bool(self._waiting) or not self._more
+
+    def arrive(self, limit: int | None) -> Waiting[None]:
+        """Wait for the next rows, at most `limit`.
+
+        Raises:
+            ConnectionLost: 08006, their node is lost. DucktailError: the statement failed there.
+        """
+        if self.inline:
+            return
+        links = _links(self._session)
+        request = Request("fetch", rows=limit, portal=self._portal)
+        try:
+            reply = yield from links.ask(self._session, self._node, request)
+        except (CannotConnect, ConnectionLost) as error:
+            self._more = False
+            raise _where(self._away, error) from error
+        self._take(reply.frames)
+
+    def next(self, limit: int | None) -> Batch | None:
+        """The next rows; blocks where they have not been waited for."""
+        if not self.inline:
+            run_blocking(self.arrive(limit))
+        return batch_of(self._waiting.popleft()) if self._waiting else None
+
+    def close(self) -> None:
+        """Give the rest up."""
+        if self._more and self._session.links is not None:
+            self._session.links.later(self._node, Request("close", portal=self._portal))
+        self._more = False
+        self._waiting.clear()

@@ -1,0 +1,119 @@
+"""What a node asks of another: one operation, as JSON in UTF-8.
+
+    op          what is wanted: see serving.py
+    text        of the statement; types: DuckDB's of its parameters, "" where one is open; values: theirs
+    rows        so many rows at most, now; null for as many as a reply takes
+    portal      the number of the answer that is taken further
+    settings    those of the session that asks, where they have changed
+    more        what an operation of its own needs besides
+
+A value that JSON does not have is an object with one member, whose name is its type.
+"""
+
+from __future__ import annotations
+
+import base64
+import datetime
+import json
+import math
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from decimal import Decimal
+from typing import Any
+
+from ...engine.errors import NotSupported, ProtocolViolation
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """See the head of the file."""
+
+    op: str
+    text: str = ""
+    types: tuple[str, ...] = ()
+    values: Sequence[object] = ()
+    rows: int | None = None
+    portal: int = 0
+    arrow: bool = False
+    settings: Mapping[str, str] = field(default_factory=dict)
+    more: Mapping[str, Any] = field(default_factory=dict)
+
+    def encode(self) -> bytes:
+        """As it is sent.
+
+        Raises:
+            NotSupported: 0A000, a parameter of a type that cannot be sent.
+        """
+        found: dict[str, Any] = {"op": self.op}
+        for name in ("text", "portal", "arrow", "settings", "more", "types"):
+            if value := getattr(self, name):
+                found[name] = value
+        if self.rows is not None:
+            found["rows"] = self.rows
+        if self.values:
+            found["values"] = [_plain(value) for value in self.values]
+        return json.dumps(found, ensure_ascii=False, separators=(",", ":")).encode()
+
+    @classmethod
+    def decode(cls, data: bytes) -> Request:
+        """What was sent.
+
+        Raises:
+            ProtocolViolation: 08P01, it is no request.
+        """
+        try:
+            found = json.loads(data)
+            values = tuple(map(_value, found.pop("values", ())))
+            types = tuple(found.pop("types", ()))
+            return cls(**found, values=values, types=types)
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+            raise ProtocolViolation("malformed request of another node") from error
+
+
+# Type -> its name, and how its values are written.
+_WRITTEN: dict[type, tuple[str, Callable[[Any], Any]]] = {
+    Decimal: ("decimal", str),
+    bytes: ("bytes", lambda value: base64.b64encode(value).decode()),
+    datetime.datetime: ("timestamp", datetime.datetime.isoformat),
+    datetime.date: ("date", datetime.date.isoformat),
+    datetime.time: ("time", datetime.time.isoformat),
+    datetime.timedelta: ("interval", lambda value: [value.days, value.seconds, value.microseconds]),
+    uuid.UUID: ("uuid", str),
+    list: ("list", lambda value: [_plain(item) for item in value]),
+    tuple: ("tuple", lambda value: [_plain(item) for item in value]),
+    dict: ("dict", lambda value: [[_plain(key), _plain(item)] for key, item in value.items()]),
+}
+_READ: dict[str, Callable[[Any], object]] = {
+    "decimal": Decimal,
+    "bytes": base64.b64decode,
+    "timestamp": datetime.datetime.fromisoformat,
+    "date": datetime.date.fromisoformat,
+    "time": datetime.time.fromisoformat,
+    "interval": lambda value: datetime.timedelta(*value),
+    "uuid": uuid.UUID,
+    "float": float,
+    "list": lambda value: [_value(item) for item in value],
+    "tuple": lambda value: tuple(_value(item) for item in value),
+    "dict": lambda value: {_value(key): _value(item) for key, item in value},
+}
+
+
+def _plain(value: object) -> Any:
+    """A parameter's value as JSON has it."""
+    if value is None or isinstance(value, bool | int | str):
+        return value
+    if isinstance(value, float):
+        return value if math.isfinite(value) else {"float": str(value)}
+    for kind in type(value).__mro__:
+        if kind in _WRITTEN:
+            name, write = _WRITTEN[kind]
+            return {name: write(value)}
+    raise NotSupported(f"a parameter of type {type(value).__name__} cannot be sent to another node")
+
+
+def _value(plain: Any) -> object:
+    if not isinstance(plain, dict):
+        return plain
+    ((name, written),) = plain.items()
+    return _READ[name](written)

@@ -1,0 +1,180 @@
+"""The owner's end: `FORWARD $1`, the one statement that nodes send each other.
+
+Its parameter is a request (request.py), its answer frames (frames.py), a row each. What it runs is judged,
+run and told as if the session's user had sent it; but the session never asks a further node. An answer that
+does not fit one reply, or of which fewer rows were asked for, stays open as a portal, from which the next
+request takes: so a read position is what the entry node's client has been sent.
+Source: docs/design/cluster.md, "Forwarding".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+
+from ...engine.errors import ActiveTransaction, NotSupported, ProtocolViolation
+from ...engine.values.pgtypes import pg_type
+from ...engine.waiting import Waiting
+from ..context import Context, Runner
+from ..language.publishing import Published
+from ..portals import Portal
+from ..results import ReadySource, Result, ResultColumn
+from ..settings_statements import set_variable
+from ..statement import Statement
+from ..text.classified import Kind
+from .frames import FrameBatch, Head, Tail, batch_frame, facts_frame
+from .request import Request
+
+FRAME = (ResultColumn("frame", "BLOB"),)
+# A reply takes no more rows once it has so many bytes: much against a round trip, little to be held twice.
+REPLY_BYTES = 1024 * 1024
+# What may be sent to another node; the rest is about the session itself.
+_SENT = frozenset({Kind.READ, Kind.DML, Kind.OURS, Kind.EXPLAIN})
+
+Told = Callable[[Published | None], AbstractContextManager[None]]
+Operation = Callable[[Context, Request], Waiting[list[bytes]]]
+
+
+def forward_with(runners: dict[Kind, Runner], told_at: Told) -> Runner:
+    """The runner of FORWARD, with the runners of what is sent.
+
+    Args:
+        told_at: within, errors are told with their place in the user's text.
+    """
+
+    def statement_of(session: Context, request: Request) -> Waiting[Statement]:
+        oids = tuple(pg_type(type_).oid if type_ else 0 for type_ in request.types)
+        inner = yield from session.parse(request.text, oids)
+        if inner.classified.error is not None:
+            raise inner.classified.error
+        if inner.classified.kind not in _SENT:
+            raise NotSupported(f"{inner.classified.verb} cannot be sent to another node")
+        return inner.as_arrow() if request.arrow else inner
+
+    def execute(session: Context, request: Request) -> Waiting[list[bytes]]:
+        """Run a statement, and give what it answers at first."""
+        inner = yield from statement_of(session, request)
+        values = tuple(request.values)
+        with told_at(inner.published):
+            result = yield from runners[inner.classified.kind](session, inner, values)
+        if result.copy_in is not None:
+            result.close()
+            raise NotSupported("COPY FROM STDIN cannot be sent to another node")
+        head = Head(result.columns, result.arrow_schema).encode()
+        if result.columns is None:
+            return [head, Tail(result.tag).encode()]
+        name = _portal(request)
+        portal = Portal(inner, values, hold=True, ours=False)
+        session.portals.remove(name)
+        session.portals.add(name, portal)
+        portal.result = result
+        session.kept(result)
+        return [head, *_taken(session, name, portal, request.rows)]
+
+    def describe(session: Context, request: Request) -> Waiting[list[bytes]]:
+        """What a client is told of a statement before it runs."""
+        inner = yield from statement_of(session, request)
+        description = inner.description
+        return [Head(description.columns, parameters=description.parameter_types).encode()]
+
+    operations = {**OPERATIONS, "execute": execute, "describe": describe}
+
+    def run(session: Context, statement: Statement, parameters: tuple[object, ...]) -> Waiting[Result]:
+        if session.block.begun:
+            raise ActiveTransaction("FORWARD cannot run inside a transaction block")
+        request = _request(parameters)
+        operation = operations.get(request.op)
+        if operation is None:
+            raise ProtocolViolation(f'unknown operation of another node: "{request.op}"')
+        # At most one hop: what is not here is not looked for elsewhere.
+        session.links = None
+        for name, value in request.settings.items():
+            set_variable(session, name, (value,), local=False)
+        frames = yield from operation(session, request)
+        return Result(FRAME, ReadySource([FrameBatch(frames)]), lambda rows: f"FORWARD {rows}")
+
+    return run
+
+
+def spared(session: Context, parameters: Sequence[object]) -> Result | None:
+    """The open answer of which a FORWARD takes more rows."""
+    request = _request(parameters)
+    portal = session.portals.get(_portal(request)) if request.op == "fetch" else None
+    return None if portal is None else portal.result
+
+
+def _request(parameters: Sequence[object]) -> Request:
+    data = parameters[0] if parameters else None
+    if not isinstance(data, bytes):
+        raise ProtocolViolation("malformed request of another node")
+    return Request.decode(data)
+
+
+def _portal(request: Request) -> str:
+    return f"forwarded {request.portal}"
+
+
+def _taken(session: Context, name: str, portal: Portal, rows: int | None) -> list[bytes]:
+    """The next rows, and whether there are more."""
+    assert portal.result is not None, "an answer is there before it is taken"
+    frames: list[bytes] = []
+    size, left = 0, rows
+    while (left is None or left > 0) and size < REPLY_BYTES:
+        batch = portal.take(left)
+        if batch is None:
+            tag = portal.result.tag
+            session.portals.remove(name)
+            return [*frames, Tail(tag).encode()]
+        frames.append(batch_frame(batch))
+        size += len(frames[-1])
+        left = None if left is None else left - batch.row_count
+    if left == 0:
+        # Its client has been answered with these, and may come back for more.
+        portal.result.suspend()
+    return [*frames, Tail(None, more=True).encode()]
+
+
+def _fetch(session: Context, request: Request) -> Waiting[list[bytes]]:
+    """Give more rows of an answer."""
+    name = _portal(request)
+    return _taken(session, name, session.portals.find(name), request.rows)
+    yield
+
+
+def _close(session: Context, request: Request) -> Waiting[list[bytes]]:
+    """Give the rest of an answer up."""
+    session.portals.remove(_portal(request))
+    return []
+    yield
+
+
+def _wipe(session: Context, request: Request) -> Waiting[list[bytes]]:
+    """The entry node's session is over, and another one may come."""
+    session.positions.clear()
+    session.portals.clear()
+    return []
+    yield
+
+
+def _void(session: Context, request: Request) -> Waiting[list[bytes]]:
+    """The transaction in which the entry node's session has read was rolled back: nothing was read."""
+    session.positions.clear()
+    return []
+    yield
+
+
+def _where(session: Context, request: Request) -> Waiting[list[bytes]]:
+    """Which of some streams are here."""
+    streams = session.database.catalog.streams
+    keys = [tuple(key) for key in request.more["keys"]]
+    return [facts_frame([key for key in keys if key in streams and session.access.sees(key)])]
+    yield
+
+
+OPERATIONS: dict[str, Operation] = {
+    "fetch": _fetch,
+    "close": _close,
+    "void": _void,
+    "where": _where,
+    "wipe": _wipe,
+}
