@@ -217,4 +217,6 @@ def _read_checkpoint(reader: _Reader) -> Checkpoint | None:
     at_us = reader.number(_U64)
     transaction_id = reader.text() if mark == 2 else None
     position = parse_position(kind, text)
+    if str(position) != text:
+        raise damaged("A position in it is not written as positions are.")
     return Checkpoint(source_type, position, at_us, transaction_id, reader.named(reader.text))

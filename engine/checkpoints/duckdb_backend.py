@@ -17,7 +17,6 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
 
 import duckdb
 
@@ -26,9 +25,9 @@ from ..errors import DataCorrupted, UndefinedObject
 from ..quoting import literal
 from ..storage.schema import SCHEMA
 from ..whole import whole
-from .backend import KEEP, Report, check_forward, check_keep, report_to_log
-from .binary_form import damaged, from_bytes, to_bytes
-from .bounds import check_key
+from .backend import KEEP, Report, report_to_log
+from .binary_form import from_bytes, to_bytes
+from .kept import KeptBackend, Place, check_place, damaged_at
 from .state import CheckpointState
 
 TABLE = f"{SCHEMA}.checkpoint_states"
@@ -54,7 +53,7 @@ class Scope:
         return f"stream_id = {self.stream_id} AND group_id = {self.group_id}"
 
 
-class DuckdbBackend:
+class DuckdbBackend(KeptBackend):
     """See the head of the file, and `Backend`.
 
     Args:
@@ -65,7 +64,7 @@ class DuckdbBackend:
 
     Further errors of all calls:
         SerializationFailure: 40001, within a transaction: another one has changed the same.
-        UndefinedObject: 42704, the stream has been dropped.
+        UndefinedObject: 42704, the stream or the group has been dropped.
     """
 
     def __init__(
@@ -77,140 +76,46 @@ class DuckdbBackend:
         keep: int = KEEP,
         report: Report = report_to_log,
         stands: Callable[[], bool] = lambda: True,
+        transaction: duckdb.DuckDBPyConnection | None = None,
     ) -> None:
+        super().__init__(keep, report)
         self._cursors = cursors
         self._mutex = mutex
         self._scope = scope
-        self._keep = check_keep(keep)
-        self._report = report
         self._stands = stands
-        self._transaction: duckdb.DuckDBPyConnection | None = None
+        self._transaction = transaction
 
     def within(self, cursor: duckdb.DuckDBPyConnection) -> DuckdbBackend:
         """The same within the transaction that is open on a cursor; used by that transaction's thread."""
-        bound = DuckdbBackend(
+        return DuckdbBackend(
             self._cursors,
             self._mutex,
             self._scope,
             keep=self._keep,
             report=self._report,
             stands=self._stands,
+            transaction=cursor,
         )
-        bound._transaction = cursor
-        return bound
-
-    def save(self, state: CheckpointState, *, rewind: bool = False) -> None:
-        """Keep a state, in one transaction with what it replaces and pushes out."""
-        form = to_bytes(state)
-        of = self._of(state.stream)
-        with self._writing() as cursor:
-            if rewind:
-                cursor.execute(f"DELETE FROM {TABLE} WHERE {of} AND sequence > {state.sequence}").fetchall()
-            else:
-                present = partial(self._read, cursor, state.stream)
-                stored = self._sequences(cursor, state.stream)
-                found = next(present(state.sequence), None) if state.sequence in stored else None
-                check_forward(state, stored, next(present(), None), found)
-            cursor.execute(f"DELETE FROM {TABLE} WHERE {of} AND sequence = {state.sequence}").fetchall()
-            position = state.checkpoint and state.checkpoint.position
-            cursor.execute(
-                f"INSERT INTO {TABLE} (stream_id, group_id, key, sequence, created_at, position_type, "
-                "position, watermark_ns, event_count, state) "
-                f"VALUES ({self._scope.stream_id}, {self._scope.group_id}, $1, $2, make_timestamptz($3), $4, "
-                "$5, $6, $7, $8)",
-                [
-                    state.stream,
-                    state.sequence,
-                    state.created_us,
-                    position and position.kind,
-                    position and str(position),
-                    state.watermark_ns,
-                    state.event_count,
-                    form,
-                ],
-            ).fetchall()
-            cursor.execute(
-                f"DELETE FROM {TABLE} WHERE {of} AND sequence <= (SELECT sequence FROM {TABLE} WHERE {of} "
-                f"ORDER BY sequence DESC LIMIT 1 OFFSET {self._keep})"
-            ).fetchall()
-
-    def load(self, stream: str, sequence: int) -> CheckpointState | None:
-        """One state."""
-        sql = f"SELECT state FROM {TABLE} WHERE {self._of(stream)} AND sequence = $1"
-        with self._reading() as cursor:
-            rows = cursor.execute(sql, [sequence]).fetchall()
-        return _state_of(stream, sequence, rows[0][0]) if rows else None
-
-    def latest(self, stream: str) -> CheckpointState | None:
-        """The newest that is intact."""
-        with self._reading() as cursor:
-            return next(self._read(cursor, stream), None)
-
-    def list(self, stream: str) -> Sequence[int]:
-        """The sequences that are there."""
-        with self._reading() as cursor:
-            return self._sequences(cursor, stream)
-
-    def all(self, stream: str) -> Sequence[CheckpointState]:
-        """All that are intact."""
-        with self._reading() as cursor:
-            return [*self._read(cursor, stream)][::-1]
-
-    def streams(self) -> Sequence[str]:
-        """The keys of which there are checkpoints in the scope."""
-        with self._reading() as cursor:
-            sql = f"SELECT DISTINCT key FROM {TABLE} WHERE {self._scope.sql}"
-            return sorted(key for (key,) in cursor.execute(sql).fetchall())
-
-    def count(self, stream: str | None = None) -> int:
-        """How many there are."""
-        of = self._scope.sql if stream is None else self._of(stream)
-        with self._reading() as cursor:
-            [(count,)] = cursor.execute(f"SELECT count(*) FROM {TABLE} WHERE {of}").fetchall()
-        return int(count)
-
-    def delete(self, stream: str, sequence: int) -> bool:
-        """Take one away."""
-        return bool(self._delete(stream, "sequence = $1", sequence))
-
-    def delete_before(self, stream: str, sequence: int) -> int:
-        """Take away those with a lower sequence."""
-        return self._delete(stream, "sequence < $1", sequence)
-
-    def clear(self, stream: str) -> int:
-        """Take away all of a stream."""
-        return self._delete(stream, "sequence >= $1", 0)
-
-    def _delete(self, stream: str, which: str, sequence: int) -> int:
-        of = self._of(stream)
-        with self._writing() as cursor:
-            [(count,)] = cursor.execute(f"DELETE FROM {TABLE} WHERE {of} AND {which}", [sequence]).fetchall()
-        return int(count)
-
-    def _of(self, stream: str) -> str:
-        return f"{self._scope.sql} AND key = {literal(check_key(stream))}"
-
-    def _sequences(self, cursor: duckdb.DuckDBPyConnection, stream: str) -> Sequence[int]:
-        sql = f"SELECT sequence FROM {TABLE} WHERE {self._of(stream)} ORDER BY sequence"
-        return [sequence for (sequence,) in cursor.execute(sql).fetchall()]
-
-    def _read(
-        self, cursor: duckdb.DuckDBPyConnection, stream: str, only: int | None = None
-    ) -> Iterator[CheckpointState]:
-        """What is intact, newest first; what is not is reported. One state in memory at a time."""
-        sequences = self._sequences(cursor, stream)[::-1] if only is None else [only]
-        for sequence in sequences:
-            sql = f"SELECT state FROM {TABLE} WHERE {self._of(stream)} AND sequence = {sequence}"
-            for (form,) in cursor.execute(sql).fetchall():
-                try:
-                    state = _state_of(stream, sequence, form)
-                except DataCorrupted as damage:
-                    self._report(damage)
-                else:
-                    yield state
 
     @contextmanager
-    def _reading(self) -> Iterator[duckdb.DuckDBPyConnection]:
+    def _reading(self) -> Iterator[Place]:
+        with self._cursor() as cursor:
+            yield _Rows(cursor, self._scope)
+
+    @contextmanager
+    def _writing(self) -> Iterator[Place]:
+        if self._transaction is not None:
+            with self._reading() as place:
+                yield place
+            return
+        with self._mutex, self._cursor() as cursor:
+            if not self._stands():
+                raise UndefinedObject("the stream or the group of these checkpoints has been dropped")
+            with whole(cursor):
+                yield _Rows(cursor, self._scope)
+
+    @contextmanager
+    def _cursor(self) -> Iterator[duckdb.DuckDBPyConnection]:
         cursor = self._transaction or self._cursors()
         try:
             yield cursor
@@ -220,32 +125,57 @@ class DuckdbBackend:
             if self._transaction is None:
                 cursor.close()
 
-    @contextmanager
-    def _writing(self) -> Iterator[duckdb.DuckDBPyConnection]:
-        """A transaction of its own, or the one that is under way, with the scope's stream still there."""
-        if self._transaction is not None:
-            with self._reading() as cursor:
-                yield cursor
-            return
-        with self._mutex, self._reading() as cursor:
-            if not self._stands():
-                raise UndefinedObject("the stream or the group of these checkpoints has been dropped")
-            with whole(cursor):
-                yield cursor
 
+class _Rows:
+    """A scope's rows, as a cursor sees them."""
 
-def _state_of(stream: str, sequence: int, form: bytes) -> CheckpointState:
-    """A row's state, which must be of that row.
+    def __init__(self, cursor: duckdb.DuckDBPyConnection, scope: Scope) -> None:
+        self._cursor = cursor
+        self._scope = scope
 
-    Raises:
-        DataCorrupted: XX001.
-    """
-    try:
-        state = from_bytes(form)
-        if (state.stream, state.sequence) != (stream, sequence):
-            raise damaged(f'It says that it is number {state.sequence} of "{state.stream}".')
-    except DataCorrupted as error:
-        raise DataCorrupted(
-            f'checkpoint {sequence} of "{stream}" is damaged', detail=error.detail
-        ) from error
-    return state
+    def streams(self) -> Sequence[str]:
+        sql = f"SELECT DISTINCT key FROM {TABLE} WHERE {self._scope.sql}"
+        return sorted(key for (key,) in self._cursor.execute(sql).fetchall())
+
+    def sequences(self, stream: str) -> Sequence[int]:
+        sql = f"SELECT sequence FROM {TABLE} WHERE {self._of(stream)} ORDER BY sequence"
+        return [sequence for (sequence,) in self._cursor.execute(sql).fetchall()]
+
+    def read(self, stream: str, sequence: int) -> CheckpointState | None:
+        sql = f"SELECT state FROM {TABLE} WHERE {self._of(stream)} AND sequence = {int(sequence)}"
+        rows = self._cursor.execute(sql).fetchall()
+        if not rows:
+            return None
+        try:
+            return check_place(from_bytes(rows[0][0] or b""), stream, sequence)
+        except DataCorrupted as damage:
+            raise damaged_at(stream, sequence, damage) from damage
+
+    def put(self, state: CheckpointState) -> None:
+        form = to_bytes(state)
+        self.remove(state.stream, [state.sequence])
+        position = None if state.checkpoint is None else state.checkpoint.position
+        self._cursor.execute(
+            f"INSERT INTO {TABLE} (stream_id, group_id, key, sequence, created_at, position_type, position, "
+            f"watermark_ns, event_count, state) VALUES ({self._scope.stream_id}, {self._scope.group_id}, "
+            "$1, $2, make_timestamptz($3), $4, $5, $6, $7, $8)",
+            [
+                state.stream,
+                state.sequence,
+                state.created_us,
+                None if position is None else position.kind,
+                None if position is None else str(position),
+                state.watermark_ns,
+                state.event_count,
+                form,
+            ],
+        ).fetchall()
+
+    def remove(self, stream: str, sequences: Sequence[int]) -> int:
+        listed = ", ".join(str(int(sequence)) for sequence in sequences)
+        sql = f"DELETE FROM {TABLE} WHERE {self._of(stream)} AND sequence IN ({listed})"
+        [(count,)] = self._cursor.execute(sql).fetchall()
+        return int(count)
+
+    def _of(self, stream: str) -> str:
+        return f"{self._scope.sql} AND key = {literal(stream)}"

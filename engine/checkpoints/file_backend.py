@@ -1,0 +1,174 @@
+"""Checkpoints as files: `ROOT/KEY/SEQUENCE.json`, one a state, which people can read.
+
+A state is written under a temporary name, synced, renamed, and its directory synced: at any instant, a
+power cut included, a name is of a whole state or is not there. What a killed process has left under a
+temporary name is taken away by the next save of that key. Files are taken away one by one, and the directory
+is synced behind them.
+
+One writer at a time: `ROOT/.lock` is locked (flock) while a call changes something, so several processes may
+share a directory on one machine. Readers take no lock, and pass over what goes while they read.
+
+Source: docs/design/checkpoints.md, "In files".
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import re
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from ..errors import DataCorrupted, DucktailError, IoError
+from .backend import KEEP, Report, report_to_log
+from .binary_form import damaged
+from .bounds import INT64_MAX, check_key
+from .disk import Disk, SystemDisk
+from .json_form import FILE_BYTES_MAX, from_json, to_json
+from .kept import KeptBackend, Place, check_place, damaged_at
+from .state import CheckpointState
+
+LOCK = ".lock"
+TEMPORARY = ".partial"
+# As wide as the highest sequence, so that names are in the order of their numbers.
+_DIGITS = len(str(INT64_MAX))
+_NAME = re.compile(rf"([0-9]{{{_DIGITS}}})\.json")
+
+
+class FileBackend(KeptBackend):
+    """See the head of the file, and `Backend`.
+
+    Args:
+        root: the directory; it is made, for this user alone, where it is not there.
+        fsync: False syncs nothing. A killed process loses nothing by that; a power cut may take any
+            checkpoints, and leave damaged files in the place of the newest: `save` is not durable.
+
+    Raises:
+        IoError: 58030, the directory cannot be made.
+    """
+
+    def __init__(
+        self,
+        root: Path | str,
+        *,
+        keep: int = KEEP,
+        report: Report = report_to_log,
+        fsync: bool = True,
+        disk: Disk | None = None,
+    ) -> None:
+        super().__init__(keep, report)
+        self._root = Path(root).absolute()
+        self._mutex = threading.Lock()
+        self._files = _Files(self._root, disk or SystemDisk(), fsync)
+        with _told(self._root):
+            self._files.make(self._root)
+
+    @contextmanager
+    def _reading(self) -> Iterator[Place]:
+        with _told(self._root):
+            yield self._files
+
+    @contextmanager
+    def _writing(self) -> Iterator[Place]:
+        with _told(self._root), self._mutex:
+            descriptor = os.open(self._root / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX)
+                yield self._files
+            finally:
+                os.close(descriptor)
+
+
+@contextmanager
+def _told(root: Path) -> Iterator[None]:
+    """An I/O error becomes ours."""
+    try:
+        yield
+    except OSError as error:
+        raise IoError(f'checkpoints in directory "{root}" cannot be reached', detail=f"{error}.") from error
+
+
+class _Files:
+    """The directory, without its lock."""
+
+    def __init__(self, root: Path, disk: Disk, fsync: bool) -> None:
+        self._root = root
+        self._disk = disk
+        self._fsync = fsync
+        self._made: set[Path] = set()
+
+    def make(self, path: Path) -> None:
+        """Make a directory, and have its name on the disk: who made it may have died before that."""
+        if path not in self._made:
+            for directory in (*reversed(path.parents), path):
+                if not directory.is_dir():
+                    self._disk.make_directory(directory)
+                    self._synced(self._disk.sync_directory, directory.parent)
+            self._synced(self._disk.sync_directory, path.parent)
+            self._made.add(path)
+
+    def streams(self) -> Sequence[str]:
+        names = [name for name in self._disk.names(self._root) if _is_key(name)]
+        return sorted(name for name in names if (self._root / name).is_dir() and self.sequences(name))
+
+    def sequences(self, stream: str) -> Sequence[int]:
+        found = map(_NAME.fullmatch, self._disk.names(self._root / stream))
+        return sorted(int(match[1]) for match in found if match and int(match[1]) <= INT64_MAX)
+
+    def read(self, stream: str, sequence: int) -> CheckpointState | None:
+        try:
+            data = self._read(self._path(stream, sequence))
+            return None if data is None else check_place(from_json(data), stream, sequence)
+        except DataCorrupted as damage:
+            raise damaged_at(stream, sequence, damage) from damage
+
+    def _read(self, path: Path) -> bytes | None:
+        try:
+            data = self._disk.read(path, FILE_BYTES_MAX)
+        except OSError as error:
+            raise damaged(f"Its file cannot be read: {error}.") from error
+        if data is not None and len(data) > FILE_BYTES_MAX:
+            raise damaged(f"Its file has more than {FILE_BYTES_MAX} bytes.")
+        return data
+
+    def put(self, state: CheckpointState) -> None:
+        data, path = to_json(state), self._path(state.stream, state.sequence)
+        self.make(path.parent)
+        for name in self._disk.names(path.parent):
+            if name.endswith(TEMPORARY):
+                self._disk.remove(path.parent / name)
+        temporary = path.with_name(path.name + TEMPORARY)
+        try:
+            self._disk.write(temporary, data)
+            self._synced(self._disk.sync, temporary)
+            self._disk.rename(temporary, path)
+        except OSError:
+            # The disk may be full: what was written of it gives its room back.
+            with suppress(OSError):
+                self._disk.remove(temporary)
+            raise
+        self._synced(self._disk.sync_directory, path.parent)
+
+    def remove(self, stream: str, sequences: Sequence[int]) -> int:
+        directory = self._root / stream
+        count = sum(self._disk.remove(self._path(stream, sequence)) for sequence in sequences)
+        if count:
+            self._synced(self._disk.sync_directory, directory)
+        return count
+
+    def _path(self, stream: str, sequence: int) -> Path:
+        return self._root / stream / f"{sequence:0{_DIGITS}}.json"
+
+    def _synced(self, sync: Callable[[Path], None], path: Path) -> None:
+        if self._fsync:
+            sync(path)
+
+
+def _is_key(name: str) -> bool:
+    try:
+        check_key(name)
+    except DucktailError:
+        return False
+    return True
