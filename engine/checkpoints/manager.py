@@ -1,0 +1,181 @@
+"""Takes checkpoints of jobs on streams: after so many events or so much time of each, and recovers from them.
+
+A job tells of each event, or batch, that it has processed; where one is due, its `snapshot()` is asked what
+its state is, and that is saved before the call returns. Each stream has its own counters, and its own lock:
+one that saves does not keep the others waiting. There is no thread: a stream without events takes none.
+
+Source: docs/design/checkpoints.md, "The manager".
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from ..clock import Clock
+from ..errors import InvalidParameterValue
+from .backend import Backend
+from .bounds import INT64_MAX, check_key
+from .checkpoint import Checkpoint
+from .state import CheckpointState
+
+EVERY_EVENTS = 1000
+EVERY_MS = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """What a job's state is, between two events; see `CheckpointState`."""
+
+    operator_states: Mapping[str, bytes] = field(default_factory=dict)
+    source_offsets: Mapping[str, int] = field(default_factory=dict)
+    watermark_ns: int | None = None
+    metadata: Mapping[str, str] = field(default_factory=dict)
+    checkpoint: Checkpoint | None = None
+
+
+@dataclass(slots=True)
+class _Job:
+    """A stream's counters, under its lock."""
+
+    begun_s: float
+    mutex: threading.Lock = field(default_factory=threading.Lock)
+    sequence: int | None = None  # of its last checkpoint; None until it is known
+    events: int = 0
+    pending: int = 0  # events since then
+    taken: int = 0
+
+
+class CheckpointManager:
+    """See the head of the file. Safe to use from several threads.
+
+    Args:
+        backend: where they are kept.
+        snapshot: asked for a stream's state, on the thread that told of the event.
+        every_events: after how many events of a stream one is due; None: not by events.
+        every_ms: after how much time since its last one, where events have come since. It is looked at with
+            each event, and with `processed(stream, 0)`. None: not by time.
+
+    Raises:
+        InvalidParameterValue: 22023, neither, or a bound below 1.
+    """
+
+    def __init__(
+        self,
+        backend: Backend,
+        snapshot: Callable[[str], Snapshot],
+        clock: Clock,
+        *,
+        every_events: int | None = EVERY_EVENTS,
+        every_ms: int | None = EVERY_MS,
+    ) -> None:
+        if every_events is None and every_ms is None:
+            raise InvalidParameterValue("a checkpoint manager wants a number of events, or of milliseconds")
+        for what, bound in (("events", every_events), ("milliseconds", every_ms)):
+            if bound is not None and bound < 1:
+                raise InvalidParameterValue(f"checkpoints every {bound} {what} are too many")
+        self._backend = backend
+        self._snapshot = snapshot
+        self._clock = clock
+        self._every_events = every_events
+        self._every_ms = every_ms
+        self._mutex = threading.Lock()
+        self._jobs: dict[str, _Job] = {}
+
+    def processed(self, stream: str, events: int = 1) -> CheckpointState | None:
+        """A job has processed so many more events; the checkpoint that was due then, if any.
+
+        Raises:
+            InvalidParameterValue: 22023, a bad key, fewer than no events, or a state that would go back.
+            IoError: 58030, it could not be saved: it is due again with the next event.
+        """
+        if events < 0:
+            raise InvalidParameterValue(f'"{stream}" cannot have processed {events} events')
+        job = self._job(stream)
+        with job.mutex:
+            self._know(stream, job)
+            job.events += events
+            job.pending += events
+            return self._take(stream, job) if self._is_due(job) else None
+
+    def take(self, stream: str) -> CheckpointState:
+        """Take a checkpoint now, as at a job's end.
+
+        Raises:
+            InvalidParameterValue: 22023. IoError: 58030.
+        """
+        job = self._job(stream)
+        with job.mutex:
+            self._know(stream, job)
+            return self._take(stream, job)
+
+    def recover(self, stream: str) -> CheckpointState | None:
+        """The newest state that is intact, from which the job goes on; None: it begins anew.
+
+        What is damaged is reported by the backend, and passed over. Counters go on from there.
+        """
+        job = self._job(stream)
+        with job.mutex:
+            return self._recover(stream, job)
+
+    def taken(self, stream: str | None = None) -> int:
+        """How many this manager has taken, of one stream or of all."""
+        with self._mutex:
+            if stream is None:
+                return sum(job.taken for job in self._jobs.values())
+            return self._jobs[stream].taken if stream in self._jobs else 0
+
+    def pending(self, stream: str) -> int:
+        """Events of a stream that no checkpoint has yet: what would be done again after a crash."""
+        with self._mutex:
+            return self._jobs[stream].pending if stream in self._jobs else 0
+
+    def _job(self, stream: str) -> _Job:
+        check_key(stream)
+        with self._mutex:
+            if stream not in self._jobs:
+                self._jobs[stream] = _Job(self._clock.monotonic_s())
+            return self._jobs[stream]
+
+    def _know(self, stream: str, job: _Job) -> None:
+        """Before the first checkpoint of a job that did not recover: numbers and counts go on."""
+        if job.sequence is None:
+            self._recover(stream, job)
+
+    def _recover(self, stream: str, job: _Job) -> CheckpointState | None:
+        state = self._backend.latest(stream)
+        job.sequence = max(self._backend.list(stream), default=-1)
+        job.events = 0 if state is None else state.event_count
+        job.pending = 0
+        job.begun_s = self._clock.monotonic_s()
+        return state
+
+    def _is_due(self, job: _Job) -> bool:
+        if self._every_events is not None and job.pending >= self._every_events:
+            return True
+        return (
+            self._every_ms is not None
+            and job.pending > 0
+            and (self._clock.monotonic_s() - job.begun_s) * 1000 >= self._every_ms
+        )
+
+    def _take(self, stream: str, job: _Job) -> CheckpointState:
+        found = self._snapshot(stream)
+        assert job.sequence is not None and job.sequence < INT64_MAX
+        state = CheckpointState(
+            stream,
+            job.sequence + 1,
+            self._clock.now_us(),
+            found.operator_states,
+            found.source_offsets,
+            found.watermark_ns,
+            job.events,
+            found.metadata,
+            found.checkpoint,
+        )
+        self._backend.save(state)
+        job.sequence, job.pending = state.sequence, 0
+        job.begun_s = self._clock.monotonic_s()
+        job.taken += 1
+        return state
