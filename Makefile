@@ -48,9 +48,9 @@ types: $(READY) ## mypy, strict, on the built wheel and the programs around it
 	@rm -rf build/types && mkdir -p build/types
 	@$(BIN)/python tests/support/build_wheel.py build/types >/dev/null
 	@cd build/types && $(BIN:%=../../%)/python -m zipfile -e *.whl . && rm *.whl
-	cd build/types && MYPYPATH=.:../../docs/examples/flights:../../docs/examples/workers:../../docs:../../benchmarks \
+	cd build/types && MYPYPATH=.:../../docs/examples/flights:../../docs/examples/workers:../../docs/examples/following:../../docs:../../benchmarks \
 		../../$(BIN)/mypy --config-file ../../pyproject.toml --cache-dir ../../.mypy_cache \
-		--explicit-package-bases -p ducktail -p pyspark_ducktail -m demo -m spark_delays -m replay -m averages -m mirror -m at_least_once -m exactly_once \
+		--explicit-package-bases -p ducktail -p pyspark_ducktail -m demo -m spark_delays -m replay -m averages -m mirror -m totals -m at_least_once -m exactly_once \
 		-m generate -m stream_read -m capture_cost -m shared_log -m memory -m results_out -m small_statements -m echo -m groups -m spark
 
 deps: spark ## the system programs that tests want, and Spark

@@ -19,6 +19,7 @@ from . import pipelines as reported
 from .asking import ask_maybe
 from .buffer import PartitionBuffer, StreamBuffer
 from .buffers import Buffers
+from .checkpoints.shown import PIPELINE, checkpoints
 from .clock import Clock
 from .cluster import rows as cluster_rows
 from .cluster.membership import Membership
@@ -95,6 +96,10 @@ def live_rows(database: LiveSource, kind: str, account: str | None) -> str:
 
 def _is_told(rights: Rights, user: str, row: Row) -> bool:
     """Whether a user who is no superuser may know of what a row is about."""
+    if row.get("position_type") == PIPELINE:
+        return rights.owners.get(pipeline_item(row["consumer_name"])) == user
+    if "consumer_name" in row and row["stream_name"] is None:
+        return False  # Of a job on something else: nobody's in particular.
     if "stream_name" in row:
         stream = relation(row["schema_name"], row["stream_name"])
         if "bookmark_name" in row:
@@ -102,8 +107,9 @@ def _is_told(rights: Rights, user: str, row: Row) -> bool:
             return rights.owners.get(stream) == user or (
                 rights.owners.get(item) == user and rights.has(user, "consume", stream)
             )
-        if "group_name" not in row:
-            return rights.sees(user, stream)
+        if row.get("group_name") is None:
+            # A consumer without a group is as nobody else's as a bookmark.
+            return rights.owners.get(stream) == user if "consumer_name" in row else rights.sees(user, stream)
         group = group_item(row["schema_name"], row["stream_name"], row["group_name"])
         return rights.sees(user, group) or rights.owners.get(stream) == user
     if "pipeline_name" in row:
@@ -579,6 +585,7 @@ KINDS: dict[str, Callable[[LiveSource], Iterator[Row]]] = {
     "members": members,
     "parked": parked,
     "bookmarks": bookmarks,
+    "checkpoints": checkpoints,
     "pipelines": pipelines,
     "pipeline_history": pipeline_history,
     "sessions": sessions,

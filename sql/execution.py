@@ -334,6 +334,7 @@ HANDLERS: dict[type, Handler] = {
     sto.ShowBookmarks: stream_statements.show,
     sto.ShowNodes: stream_statements.show,
     sto.ShowPlacement: stream_statements.show,
+    sto.ShowCheckpoints: stream_statements.show,
     sto.ReportPipeline: pipeline_statements.report_pipeline,
     sto.Listen: listen_statements.listen,
     sto.Unlisten: listen_statements.unlisten,

@@ -38,6 +38,7 @@ _READING = (
     sto.ShowBookmarks,
     sto.ShowNodes,
     sto.ShowPlacement,
+    sto.ShowCheckpoints,
     sto.Listen,
     sto.Unlisten,
     sto.Notify,

@@ -356,6 +356,22 @@ SHOWN: dict[type, Shown] = {
     sto.ShowPlacement: Shown(
         "placement", ("cluster", "epoch", "topics", "node", "local", "partitions", "places"), "SHOW PLACEMENT"
     ),
+    sto.ShowCheckpoints: Shown(
+        "checkpoints",
+        (
+            "schema_name",
+            "stream_name",
+            "consumer_name",
+            "group_name",
+            "position_type",
+            "position",
+            "sequence",
+            "watermark",
+            "event_count",
+            "age_seconds",
+        ),
+        "SHOW CHECKPOINTS",
+    ),
 }
 TOPICS = Shown(
     "streams",
@@ -397,8 +413,8 @@ def shown_columns(statement: st.Statement) -> tuple[ResultColumn, ...] | None:
 
 
 def show(session: Context, asked: st.Statement, parameters: Values) -> Waiting[Result]:
-    """SHOW STREAMS, TOPICS, PARTITIONS, GROUPS, OFFSETS, MEMBERS, PARKED, BOOKMARKS, NODES, PLACEMENT: rows
-    of the views."""
+    """SHOW STREAMS, TOPICS, PARTITIONS, GROUPS, OFFSETS, MEMBERS, PARKED, BOOKMARKS, CHECKPOINTS, NODES,
+    PLACEMENT: rows of the views."""
     shown = _shown(asked)
     assert shown is not None
     where = [shown.where] if shown.where else []

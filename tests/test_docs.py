@@ -28,6 +28,7 @@ PAGES = sorted([ROOT / "README.md", *DOCS.rglob("*.md")])
 
 # Statement -> its heading in docs/sql.md.
 HEADINGS = {
+    "ShowCheckpoints": "SHOW CHECKPOINTS",
     "CreateStream": "CREATE STREAM",
     "SetStream": "ALTER STREAM",
     "RenameStream": "ALTER STREAM",
@@ -67,7 +68,6 @@ NOT_YET = {
     "Listen": "LISTEN",
     "Notify": "NOTIFY",
     "Unlisten": "UNLISTEN",
-    "ShowCheckpoints": "SHOW CHECKPOINTS",
     "ResyncStream": "RESYNC",
     "CommentOnStream": "COMMENT ON STREAM",
     "ShowCreateStream": "SHOW CREATE STREAM",

@@ -25,9 +25,6 @@ from .statements import (
     ShowCreateStream,
     Statement,
 )
-from .statements_other import (
-    ShowCheckpoints,
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +43,6 @@ _STATEMENTS: dict[type[Statement], Later] = {
     ShowCreateStream: Later("SHOW CREATE STREAM", "DESCRIBE STREAM shows the stream's options."),
     CheckStream: Later("CHECK STREAM"),
     ShowChanges: Later("SHOW CHANGES", "Read SELECT * FROM STREAM s."),
-    ShowCheckpoints: Later("SHOW CHECKPOINTS"),
 }
 
 

@@ -450,6 +450,7 @@ _OURS: dict[type, Callable[..., None]] = {
     sto.CreateBookmark: _consume,
     sto.DropBookmark: _by_itself,
     sto.ShowBookmarks: _by_itself,
+    sto.ShowCheckpoints: _by_itself,
     sto.ReportPipeline: _by_itself,
     sto.Listen: _by_itself,
     sto.Unlisten: _by_itself,

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import signal
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -431,6 +435,26 @@ def test_bad_names(con: ducktail.Connection, name: str, sqlstate: str) -> None:
     with pytest.raises(ducktail.ProgrammingError) as error:
         con.streams.open(name)
     assert error.value.sqlstate == sqlstate
+
+
+def test_the_example_counts_once(tmp_path: Path) -> None:
+    program = Path(__file__).resolve().parents[2] / "docs" / "examples" / "following" / "totals.py"
+    path, target = tmp_path / "shop.duckdb", tmp_path / "totals.json"
+    for life in range(2):
+        with ducktail.connect(path) as con:
+            con.execute("CREATE TABLE IF NOT EXISTS orders (id INT PRIMARY KEY, customer TEXT, amount INT)")
+            con.execute("CREATE STREAM IF NOT EXISTS orders_stream ON orders")
+            con.execute(f"INSERT INTO orders SELECT {life} * 250 + i, 'c' || i % 3, 1 FROM range(250) r(i)")
+        child = subprocess.Popen(
+            [sys.executable, str(program), str(path), str(target)], stdout=subprocess.PIPE, text=True
+        )
+        assert child.stdout is not None
+        while f"LSN {250 + 250 * life}" not in child.stdout.readline():
+            assert child.poll() is None
+        child.send_signal(signal.SIGINT if life else signal.SIGKILL)
+        child.stdout.close()
+        assert child.wait(PATIENCE_S) == (0 if life else -signal.SIGKILL)
+    assert json.loads(target.read_text())["totals"] == {"c0": 168, "c1": 166, "c2": 166}
 
 
 def test_arrow_of_no_events() -> None:
