@@ -47,6 +47,7 @@ _READING = (
     st.DescribeStream,
     st.DescribeGroup,
     sto.ShowBookmarks,
+    sto.ShowCheckpoints,
 )
 
 
