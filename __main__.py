@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from . import __version__, maintenance
+from . import __version__, cluster_command, maintenance
 from .allocation import collect_seldom, keep_freed_memory, leave_pandas_out
 from .configuration import LOG_LEVEL, Configuration, add_flag, add_flags, configure, setting_of
 from .engine.database import Database
@@ -118,6 +118,7 @@ COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {
     "backup": _maintain(lambda chosen: maintenance.make_backup(chosen.path, chosen.to)),
     "restore": _maintain(lambda chosen: maintenance.restore(chosen.backup, chosen.to)),
     "pipeline": pipeline_command.run_command,
+    "cluster": cluster_command.run_command,
 }
 
 
@@ -159,6 +160,12 @@ def parser() -> argparse.ArgumentParser:
         "has been read. It goes on from its checkpoint, and shows how far it is in ducktail.pipelines.",
     )
     pipeline_command.add_arguments(pipeline)
+    cluster = commands.add_parser(
+        "cluster",
+        help="plan and apply the placement of a cluster",
+        description="Work on the cluster.toml of several nodes. Source: docs/cluster.md.",
+    )
+    cluster_command.add_arguments(cluster)
     return top
 
 

@@ -8,6 +8,7 @@ is the least there can be. Source: docs/design/engine.md, "Members".
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Mapping
 
 
@@ -29,12 +30,26 @@ def assign(partitions: int, owners: Mapping[int, str], members: Collection[str])
     names = sorted(members)
     if not names:
         return {}
+    counts = Counter(owner for partition, owner in owners.items() if partition < partitions)
+    return place(partitions, owners, _quotas(partitions, {name: counts[name] for name in names}))
+
+
+def place(partitions: int, owners: Mapping[int, str], quotas: Mapping[str, int]) -> dict[int, str]:
+    """Each member keeps the first partitions of its own up to its quota, and gets of the others up to it.
+
+    Args:
+        quotas: how many each is to have; together as many as there are.
+
+    Returns:
+        partition -> member, for every partition.
+    """
+    assert sum(quotas.values()) == partitions
+    names = sorted(quotas)
     held: dict[str, list[int]] = {name: [] for name in names}
     for partition in range(partitions):
         owner = owners.get(partition)
         if owner in held:
             held[owner].append(partition)
-    quotas = _quotas(partitions, held)
     assigned = {partition: name for name in names for partition in held[name][: quotas[name]]}
     free = (partition for partition in range(partitions) if partition not in assigned)
     for name in names:
@@ -43,8 +58,8 @@ def assign(partitions: int, owners: Mapping[int, str], members: Collection[str])
     return assigned
 
 
-def _quotas(partitions: int, held: Mapping[str, Collection[int]]) -> dict[str, int]:
+def _quotas(partitions: int, held: Mapping[str, int]) -> dict[str, int]:
     """How many each gets: one more than others are those who hold more already, then the first by name."""
     least, more = divmod(partitions, len(held))
-    ahead = sorted(held, key=lambda name: (len(held[name]) <= least, name))
-    return {name: least + (place < more) for place, name in enumerate(ahead)}
+    ahead = sorted(held, key=lambda name: (held[name] <= least, name))
+    return {name: least + (turn < more) for turn, name in enumerate(ahead)}

@@ -14,6 +14,7 @@ from ..engine.values import pgtypes
 from ..engine.waiting import Waiting
 from . import (
     bookmark_statements,
+    cluster_statements,
     cursor_statements,
     few_rows,
     files,
@@ -335,6 +336,7 @@ HANDLERS: dict[type, Handler] = {
     sto.ShowNodes: stream_statements.show,
     sto.ShowPlacement: stream_statements.show,
     sto.ShowCheckpoints: stream_statements.show,
+    sto.InstallPlacement: cluster_statements.install_placement,
     sto.ReportPipeline: pipeline_statements.report_pipeline,
     sto.Listen: listen_statements.listen,
     sto.Unlisten: listen_statements.unlisten,

@@ -387,6 +387,7 @@ SEEK_COLUMNS = (
     ("events_again", "BIGINT"),
     ("events_skipped", "BIGINT"),
 )
+INSTALLED_COLUMNS = (("node", "VARCHAR"), ("epoch", "BIGINT"), ("moves", "BIGINT"), ("new", "BOOLEAN"))
 DESCRIBE_COLUMNS = (("property", "VARCHAR"), ("value", "VARCHAR"))
 
 
@@ -407,6 +408,7 @@ def shown_columns(statement: st.Statement) -> tuple[ResultColumn, ...] | None:
         st.DescribeStream: DESCRIBE_COLUMNS,
         st.DescribeGroup: DESCRIBE_COLUMNS,
         st.SeekGroup: SEEK_COLUMNS,
+        sto.InstallPlacement: INSTALLED_COLUMNS,
     }
     columns = own.get(type(statement))
     return None if columns is None else tuple(ResultColumn(*column) for column in columns)

@@ -59,6 +59,7 @@ HEADINGS = {
     "DropUser": "DROP USER",
     "Grant": "GRANT",
     "Revoke": "REVOKE",
+    "InstallPlacement": "INSTALL PLACEMENT",
     "ShowNodes": "SHOW NODES",
     "ShowPlacement": "SHOW PLACEMENT",
 }

@@ -24,8 +24,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -99,8 +100,7 @@ class FilePlacement:
 
     def rule(self, schema: str, stream: str) -> Rule | None:
         """The rule for a topic: the first that fits."""
-        key = f"{schema}.{stream}".lower()
-        return next((rule for rule in self.rules if rule.fits(key)), None)
+        return _first(self.rules, f"{schema}.{stream}".lower())
 
     def owner(self, schema: str, stream: str, partition: int) -> Node:
         """See Placement."""
@@ -127,7 +127,7 @@ class FilePlacement:
 
     def moves_from(self, old: Placement) -> int:
         """See Placement."""
-        return len(moves(old.file, self.file)) if isinstance(old, FilePlacement) else 0
+        return len(moves(old.rules, self.rules)) if isinstance(old, FilePlacement) else 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,17 +140,29 @@ class Move:
     target: str
 
 
-def moves(old: ClusterFile, new: ClusterFile) -> list[Move]:
-    """The places of rules that both files have and that have other owners, in the new file's order."""
-    before = {rule.name.lower(): rule for rule in old.rules}
+def moves(old: Sequence[Rule], new: Sequence[Rule]) -> list[Move]:
+    """The places that have another owner by new rules than by old ones.
+
+    Each name that a rule has, old or new, is held against both: a topic may have come under another rule.
+    """
+    names = {rule.name.lower(): rule.name for rule in (*old, *new)}
     found = []
-    for rule in new.rules:
-        other = before.get(rule.name.lower())
-        for partition, target in enumerate(rule.owners):
-            source = None if other is None else other.owner(partition)
-            if source is not None and source != target:
-                found.append(Move(rule.name, partition, source, target))
+    for key, name in names.items():
+        before, after = _first(old, key), _first(new, key)
+        if before is None or after is None:
+            continue
+        # After so many places both begin anew, where they do.
+        round_ = math.lcm(len(before.owners), len(after.owners))
+        for partition in range(min(round_, PARTITIONS_MAX)):
+            source, target = before.owner(partition), after.owner(partition)
+            if source is not None and target is not None and source != target:
+                found.append(Move(name, partition, source, target))
     return found
+
+
+def _first(rules: Sequence[Rule], key: str) -> Rule | None:
+    """The rule that counts for a topic, or for those of a name with `*`."""
+    return next((rule for rule in rules if rule.fits(key)), None)
 
 
 def _placed(node: Node, folder: Path) -> Node:

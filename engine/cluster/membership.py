@@ -43,6 +43,15 @@ class Seen:
     digest: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class Installed:
+    """What came of a placement: whether it is new here, and how many partitions it moves."""
+
+    epoch: int
+    new: bool
+    moves: int = 0
+
+
 class Membership:
     """See the head of the file; safe to use from several threads.
 
@@ -161,7 +170,7 @@ class Membership:
         self.install(new)
         return True
 
-    def install_text(self, text: str) -> Placement:
+    def install_text(self, text: str) -> Installed:
         """Write a text to this node's file, and put what it says in force.
 
         Raises:
@@ -178,10 +187,9 @@ class Membership:
         except Exception:
             self.count(REFUSED)
             raise
-        self.install(new, lambda: source.write(text))
-        return new
+        return self.install(new, lambda: source.write(text))
 
-    def install(self, new: Placement, before: Callable[[], None] = lambda: None) -> None:
+    def install(self, new: Placement, before: Callable[[], None] = lambda: None) -> Installed:
         """Put a placement in force.
 
         Args:
@@ -204,13 +212,15 @@ class Membership:
                 self._remember(new)
             old, self._placement = self._placement, new
             if old.epoch == new.epoch:
-                return
+                return Installed(new.epoch, new=False)
             self._counts[INSTALLED, "", ""] += 1
+            moved = new.moves_from(old)
             if old.epoch:
-                self._counts[MOVES, "", ""] += new.moves_from(old)
+                self._counts[MOVES, "", ""] += moved
                 were, are = ({node.name for node in one.nodes} for one in (old, new))
                 self._counts[JOINED, "", ""] += len(are - were)
                 self._counts[LEFT, "", ""] += len(were - are)
+            return Installed(new.epoch, True, moved)
 
     def _check(self, new: Placement, seen: Seen) -> None:
         if seen.cluster and new.cluster != seen.cluster:

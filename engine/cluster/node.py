@@ -14,6 +14,9 @@ from ..errors import InvalidParameterValue, IoError
 
 OFF, REQUIRE, VERIFY_FULL = "off", "require", "verify-full"
 TLS = (OFF, REQUIRE, VERIFY_FULL)
+_SSLMODES = {OFF: "disable", REQUIRE: "require", VERIFY_FULL: "verify-full"}
+# Every server's database has this name besides its own.
+DATABASE = "ducktail"
 LOCAL_NAME = "local"
 # Nobody's password is as long; what is larger is some other file.
 PASSWORD_BYTES_MAX = 4096
@@ -41,6 +44,20 @@ class Node:
     user: str | None = None
     password_file: str | None = None
     password_env: str | None = None
+
+    def conninfo(self) -> dict[str, str | int]:
+        """How libpq connects to it, but for what goes with one connection.
+
+        Raises:
+            As `password`.
+        """
+        said = {"host": self.host, "port": self.port, "dbname": DATABASE, "sslmode": _SSLMODES[self.tls]}
+        if self.tls == VERIFY_FULL:
+            said["sslrootcert"] = self.ca or "system"
+        if self.user is not None:
+            said["user"] = self.user
+        password = self.password()
+        return said if password is None else {**said, "password": password}
 
     def password(self, environment: Mapping[str, str] = os.environ) -> str | None:
         """The password of the user as whom others connect to it; None where none is said.

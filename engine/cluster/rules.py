@@ -37,7 +37,7 @@ class Rule:
         return "*" in self.name
 
     def fits(self, key: str) -> bool:
-        """Whether it is for a topic, given as `schema.topic` in small letters."""
+        """Whether it is for a topic, `schema.topic` in small letters, or for all of a name with `*`."""
         pattern = ".*".join(map(re.escape, self.name.lower().split("*")))
         return re.fullmatch(pattern, key, re.DOTALL) is not None
 

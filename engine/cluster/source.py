@@ -50,23 +50,32 @@ class ClusterSource:
         return FilePlacement(file, local, self.path.parent)
 
     def write(self, text: str) -> None:
-        """Put a text in the file's place: all of it or nothing, whenever the machine ends.
+        """Put a text in the file's place; see `write_file`.
 
         Raises:
             IoError: 58030.
         """
-        new = self.path.with_name(self.path.name + NEW_SUFFIX)
+        write_file(self.path, text)
+
+
+def write_file(path: Path, text: str) -> None:
+    """Put a text in a file's place: all of it or nothing, whenever the machine ends.
+
+    Raises:
+        IoError: 58030.
+    """
+    new = path.with_name(path.name + NEW_SUFFIX)
+    try:
+        with new.open("wb") as file:
+            file.write(text.encode())
+            file.flush()
+            os.fsync(file.fileno())
+        new.replace(path)
+        folder = os.open(path.parent, os.O_RDONLY)
         try:
-            with new.open("wb") as file:
-                file.write(text.encode())
-                file.flush()
-                os.fsync(file.fileno())
-            new.replace(self.path)
-            folder = os.open(self.path.parent, os.O_RDONLY)
-            try:
-                os.fsync(folder)
-            finally:
-                os.close(folder)
-        except OSError as error:
-            reason = (error.strerror or str(error)).lower()
-            raise IoError(f'cannot write {WHAT} "{self.path}": {reason}') from None
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+    except OSError as error:
+        reason = (error.strerror or str(error)).lower()
+        raise IoError(f'cannot write {WHAT} "{path}": {reason}') from None

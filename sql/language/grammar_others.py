@@ -16,6 +16,7 @@ from .statements_other import (
     CreateUser,
     DropUser,
     Grant,
+    InstallPlacement,
     Listen,
     Notify,
     Publish,
@@ -186,6 +187,11 @@ def show_nodes(g: Grammar) -> Statement:
 def show_placement(g: Grammar) -> Statement:
     """SHOW PLACEMENT"""
     return ShowPlacement()
+
+
+def install_placement(g: Grammar) -> Statement:
+    """INSTALL PLACEMENT 'the text of cluster.toml'"""
+    return InstallPlacement(g.string("the text of cluster.toml"))
 
 
 def report_pipeline(g: Grammar) -> Statement:

@@ -82,6 +82,7 @@ _ROWS: dict[str, Opening] = {
     "SHOW CHECKPOINTS": _row(others.show_checkpoints, "SHOW CHECKPOINTS [ON s]"),
     "SHOW NODES": _row(others.show_nodes, "SHOW NODES"),
     "SHOW PLACEMENT": _row(others.show_placement, "SHOW PLACEMENT"),
+    "INSTALL PLACEMENT": _row(others.install_placement, "INSTALL PLACEMENT '...'"),
     "DESCRIBE [CHANGE] STREAM": _row(streams.describe_stream, "DESCRIBE STREAM s"),
     "DESCRIBE CONSUMER GROUP": _row(groups.describe_group, "DESCRIBE CONSUMER GROUP g ON s"),
     "CHECK STREAM": _row(streams.check_stream, "CHECK STREAM s"),

@@ -54,6 +54,7 @@ from .statements_other import (
     DropBookmark,
     DropUser,
     Grant,
+    InstallPlacement,
     Listen,
     Notify,
     Publish,
@@ -307,6 +308,7 @@ _RENDERERS: dict[type[Statement], Callable[[Any], str]] = {
     ShowCheckpoints: lambda s: _show("SHOW CHECKPOINTS", s.stream),
     ShowNodes: lambda s: "SHOW NODES",
     ShowPlacement: lambda s: "SHOW PLACEMENT",
+    InstallPlacement: lambda s: f"INSTALL PLACEMENT {scalar_sql(s.text)}",
     ReportPipeline: lambda s: f"REPORT PIPELINE {scalar_sql(s.pipeline)} AS {scalar_sql(s.state)}",
     CreateUser: lambda s: _words(
         f"CREATE USER {ident(s.name)} PASSWORD {literal(s.password)}", _if(s.superuser, "SUPERUSER")

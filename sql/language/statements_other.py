@@ -108,6 +108,13 @@ class ShowPlacement(Statement):
 
 
 @dataclass(frozen=True, slots=True)
+class InstallPlacement(Statement):
+    """INSTALL PLACEMENT text, that of a cluster.toml."""
+
+    text: Text
+
+
+@dataclass(frozen=True, slots=True)
 class ReportPipeline(Statement):
     """REPORT PIPELINE name AS state, a JSON object as text."""
 

@@ -11,6 +11,8 @@ from hypothesis import strategies as some
 from ducktail.engine.cluster.file import (
     ClusterFile,
     FilePlacement,
+    Move,
+    moves,
     read_cluster_file,
     read_cluster_text,
     render,
@@ -166,6 +168,13 @@ def test_moves_are_places_with_another_owner() -> None:
     new = TEXT.replace('n1 = "0-2, 5", n2 = "3-4"', 'n1 = "0-2", n2 = "3-5"')
     assert placement(new).moves_from(placement()) == 1
     assert placement(new).moves_from(placement(new)) == 0
+
+
+def test_a_topic_that_comes_under_another_rule_moves() -> None:
+    deals, one = Rule("*", ("n1", "n2")), Rule("main.a", ("n1", "n1", "n1"))
+    assert moves([deals], [one, deals]) == [Move("main.a", 1, "n2", "n1")]
+    assert moves([one, deals], [deals]) == [Move("main.a", 1, "n1", "n2")]
+    assert moves([deals], [Rule("*", ("n1", "n2", "n3"))])[0] == Move("*", 2, "n1", "n3")
 
 
 NAMES = some.sampled_from(["n1", "n2", "n-3", "n.4"])

@@ -146,6 +146,7 @@ STATEMENTS: dict[str, st.Statement] = {
     "SHOW CHECKPOINTS": other.ShowCheckpoints(),
     "SHOW NODES": other.ShowNodes(),
     "SHOW PLACEMENT": other.ShowPlacement(),
+    "INSTALL PLACEMENT 'epoch = 1'": other.InstallPlacement("epoch = 1"),
     "REPORT PIPELINE 'p' AS '{}'": other.ReportPipeline("p", "{}"),
     "CREATE USER u PASSWORD 'secret' SUPERUSER": other.CreateUser("u", "secret", superuser=True),
     "ALTER USER u NOSUPERUSER": other.AlterUser("u", superuser=False),

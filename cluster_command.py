@@ -1,0 +1,272 @@
+"""`ducktail cluster`: plan a placement for nodes that come and go, and bring a placement to all nodes."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+from .engine.cluster.file import WHAT as CLUSTER_FILE
+from .engine.cluster.file import (
+    ClusterFile,
+    FilePlacement,
+    Move,
+    moves,
+    read_cluster_file,
+    read_cluster_text,
+    render,
+)
+from .engine.cluster.node import Node
+from .engine.cluster.plan import plan
+from .engine.cluster.rules import Rule, read_ranges
+from .engine.cluster.source import write_file
+from .engine.errors import DucktailError, InvalidParameterValue
+from .engine.toml_file import read_text
+
+T = TypeVar("T")
+
+# A node that answers no sooner is told to be away.
+CONNECT_TIMEOUT_S = 5
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The flags of `ducktail cluster`."""
+    commands = parser.add_subparsers(dest="what", metavar="WHAT", required=True)
+    planned = commands.add_parser(
+        "plan",
+        help="work out where partitions go when nodes come or go",
+        description="Balance the partitions of each rule over the nodes, with as few moves as that takes. "
+        "Prints the moves, and writes the new file, whose epoch is one higher; it changes no node.",
+    )
+    planned.add_argument("file", type=Path, metavar="FILE", help="the cluster.toml")
+    planned.add_argument("--add", metavar="NODE", help="a node that comes; with --host and --port")
+    planned.add_argument("--host", help="where it is")
+    planned.add_argument("--port", type=int, help="where it listens")
+    planned.add_argument(
+        "--remove", action="append", default=[], metavar="NODE", help="a node that goes; repeatable"
+    )
+    planned.add_argument(
+        "--output", type=Path, metavar="FILE", help="the new file (default: standard output)"
+    )
+    planned.add_argument(
+        "--idempotent", action="store_true",
+        help="a node that is there already, or not any more, is no error",
+    )  # fmt: skip
+    applied = commands.add_parser(
+        "apply",
+        help="bring a cluster.toml to all nodes",
+        description="Give the file to every node that it names, and to those that leave: first to the nodes "
+        "that lose partitions, so that none has two owners. Safe to run again. Exit code 1 if a node did not "
+        "take it.",
+    )
+    applied.add_argument("file", type=Path, metavar="FILE", help="the cluster.toml")
+    applied.add_argument(
+        "--without", action="append", default=[], metavar="NODE",
+        help="a node that is known to be down: others may take its partitions over; repeatable",
+    )  # fmt: skip
+
+
+def run_command(chosen: argparse.Namespace) -> int:
+    """Run it; the exit status.
+
+    Raises:
+        DucktailError: the file, or what was asked, is wrong.
+    """
+    return COMMANDS[chosen.what](chosen)
+
+
+# Plan.
+
+
+def _plan(chosen: argparse.Namespace) -> int:
+    file = read_cluster_file(chosen.file)
+    if chosen.add is None and (chosen.host is not None or chosen.port is not None):
+        raise InvalidParameterValue("--host and --port are those of the node that --add names")
+    if chosen.add is None and not chosen.remove and not chosen.idempotent:
+        hint = "Or --idempotent, to balance the nodes that there are."
+        raise InvalidParameterValue("--add or --remove says what changes", hint=hint)
+    add = [] if chosen.add is None else [_new_node(file, chosen)]
+    made = plan(file, add, chosen.remove, idempotent=chosen.idempotent)
+    text = render(made.file)
+    # What can be written can be read: a name that is none, or a port, is told here.
+    read_cluster_text(text, "the planned file")
+    told = [*(f"add {name}" for name in made.added), *(f"remove {name}" for name in made.removed)]
+    told += [f"move {_shown(move)}" for move in made.moves]
+    count = len(made.moves)
+    told.append(
+        "nothing to do"
+        if made.empty
+        else f"{count} move{'' if count == 1 else 's'}, epoch {file.epoch} -> {made.file.epoch}"
+    )
+    print("\n".join(told), file=sys.stderr if chosen.output is None else sys.stdout)
+    if chosen.output is None:
+        print(text, end="")
+    else:
+        write_file(chosen.output, text)
+    return 0
+
+
+def _new_node(file: ClusterFile, chosen: argparse.Namespace) -> Node:
+    known = file.node(chosen.add)
+    if known is not None and chosen.host is None and chosen.port is None:
+        return known
+    if chosen.host is None or chosen.port is None:
+        raise InvalidParameterValue("--add wants --host and --port")
+    return Node(chosen.add, chosen.host, chosen.port, **file.defaults)
+
+
+def _shown(move: Move) -> str:
+    return f"{move.rule} partition {move.partition}: {move.source} -> {move.target}"
+
+
+# Apply.
+
+
+@dataclass(frozen=True, slots=True)
+class Present:
+    """What a node that answers has in force."""
+
+    epoch: int
+    rules: tuple[Rule, ...]
+    nodes: Mapping[str, tuple[str, int]]
+
+
+class _Away(Exception):
+    """A node does not answer."""
+
+
+def _apply(chosen: argparse.Namespace) -> int:
+    text = read_text(chosen.file, CLUSTER_FILE)
+    file = read_cluster_text(text, str(chosen.file))
+    nodes = _placed(file, file.nodes, chosen.file.parent)
+    present: dict[str, Present] = {}
+    away = _ask(nodes, present)
+    # Those that leave are in the older placements alone.
+    known = {name: place for one in present.values() for name, place in one.nodes.items()}
+    leaving = [
+        Node(name, *place, **file.defaults) for name, place in sorted(known.items()) if name not in nodes
+    ]
+    left = _placed(file, leaving, chosen.file.parent)
+    away |= _ask(left, present)
+    nodes |= left
+    older = [one for one in present.values() if one.epoch < file.epoch]
+    moved = {move for one in older for move in moves(one.rules, file.rules)}
+    losers = sorted({move.source for move in moved} & nodes.keys())
+    failed = _install_all(nodes, losers, away, text, frozenset(chosen.without))
+    print(f"{len(moved)} partition{'' if len(moved) == 1 else 's'} moved by epoch {file.epoch}")
+    if failed:
+        print(f"not on {', '.join(sorted(failed))}: run it again when they are back", file=sys.stderr)
+    # A node that has left, and that is said to be down, is not waited for.
+    return 1 if failed - (left.keys() & set(chosen.without)) else 0
+
+
+def _install_all(
+    nodes: Mapping[str, Node],
+    losers: Sequence[str],
+    away: Mapping[str, str],
+    text: str,
+    without: frozenset[str],
+) -> set[str]:
+    """Give all nodes the file, those that lose partitions first; the names of those that did not take it."""
+    failed = set(away)
+    for name in [*losers, *sorted(nodes.keys() - set(losers))]:
+        blocked = sorted((failed & set(losers)) - without)
+        if blocked and name not in losers:
+            print(
+                f"{', '.join(blocked)} would lose partitions and did not take the file, so the others are "
+                "not told: a partition would have two owners. If it is known to be down: "
+                f"--without {blocked[0]}",
+                file=sys.stderr,
+            )
+            return failed | (nodes.keys() - set(losers))
+        why = away.get(name) or _install(nodes[name], text)
+        if why is not None:
+            failed.add(name)
+            print(f"{name}: {why}", file=sys.stderr)
+    return failed
+
+
+def _placed(file: ClusterFile, nodes: Sequence[Node], folder: Path) -> dict[str, Node]:
+    """Nodes with their files where they are, by name."""
+    placed = FilePlacement(replace(file, nodes=tuple(nodes)), file.nodes[0], folder)
+    return {node.name: node for node in placed.nodes}
+
+
+def _ask(nodes: Mapping[str, Node], present: dict[str, Present]) -> dict[str, str]:
+    """Learn what each of these nodes has in force; why those that do not say so do not."""
+    away = {}
+    for name, node in nodes.items():
+        try:
+            present[name] = _on(node, _present)
+        except (DucktailError, _Away) as error:
+            away[name] = str(error)
+    return away
+
+
+def _install(node: Node, text: str) -> str | None:
+    """Give a node the file; why it did not take it, None where it did."""
+
+    def install(connection: Any) -> tuple[str, int, int, bool]:
+        from psycopg import sql
+
+        # A literal: psycopg's own parameters may come as other types than a string.
+        asked = sql.SQL("INSTALL PLACEMENT {}").format(sql.Literal(text))
+        row: tuple[str, int, int, bool] = connection.execute(asked).fetchone()
+        return row
+
+    try:
+        name, epoch, moved, new = _on(node, install)
+    except (DucktailError, _Away) as error:
+        return str(error)
+    if name != node.name:
+        return f"at {node.host}:{node.port} is node {name}"
+    print(f"{name}: epoch {epoch}" + (f", {moved} moves" if new else ", had it already"))
+    return None
+
+
+def _present(connection: Any) -> Present:
+    rows = connection.execute(
+        "SELECT rule, topics, node, partitions, epoch FROM ducktail.placement ORDER BY rule"
+    ).fetchall()
+    owners: dict[tuple[int, str], dict[int, str]] = {}
+    for number, topics, node, partitions, _ in rows:
+        owners.setdefault((number, topics), {}).update(dict.fromkeys(read_ranges(partitions), node))
+    rules = tuple(_rule(topics, of) for (_, topics), of in owners.items())
+    nodes = connection.execute("SELECT node, host, port, local, epoch FROM ducktail.nodes").fetchall()
+    [epoch] = [epoch for *_, local, epoch in nodes if local]
+    return Present(epoch, rules, {name: (host, port) for name, host, port, *_ in nodes if host is not None})
+
+
+def _rule(topics: str, owners: Mapping[int, str]) -> Rule:
+    return Rule(topics, tuple(owners[partition] for partition in range(len(owners))))
+
+
+def _on(node: Node, work: Callable[[Any], T]) -> T:
+    """Do something on a node.
+
+    Raises:
+        _Away: it does not answer, or says no; with the reason. DucktailError: its password is not there.
+    """
+    import psycopg  # Here, as only this command is a client of a server.
+
+    try:
+        connection = psycopg.connect(
+            **{"user": "ducktail", **node.conninfo()},  # type: ignore[arg-type]
+            application_name="ducktail cluster",
+            connect_timeout=CONNECT_TIMEOUT_S,
+            autocommit=True,
+        )
+    except psycopg.OperationalError as error:
+        raise _Away(f"cannot be reached: {' '.join(str(error).split())}") from None
+    try:
+        with connection:
+            return work(connection)
+    except psycopg.Error as error:
+        told = [error.diag.message_primary or str(error), error.diag.message_detail]
+        raise _Away("; ".join(" ".join(part.split()) for part in told if part)) from None
+
+
+COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {"plan": _plan, "apply": _apply}

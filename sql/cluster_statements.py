@@ -1,0 +1,20 @@
+"""INSTALL PLACEMENT. Source: docs/cluster.md, "Apply"."""
+
+from __future__ import annotations
+
+from ..engine.waiting import Waiting
+from .context import Context
+from .language.statements_other import InstallPlacement
+from .results import Result
+from .running import text_rows
+from .stream_statements import INSTALLED_COLUMNS, Values, no_transaction, text
+
+
+def install_placement(session: Context, asked: InstallPlacement, parameters: Values) -> Waiting[Result]:
+    """INSTALL PLACEMENT 'text'."""
+    session.access.require_superuser("install a placement")
+    no_transaction(session, "INSTALL PLACEMENT")
+    done = session.database.cluster.install_text(text(asked.text, parameters))
+    node = session.database.placement.local.name
+    return text_rows(INSTALLED_COLUMNS, [[node, done.epoch, done.moves, done.new]], "INSTALL PLACEMENT")
+    yield
