@@ -147,7 +147,9 @@ def _apply(chosen: argparse.Namespace) -> int:
     # Those that leave are in the older placements alone.
     known = {name: place for one in present.values() for name, place in one.nodes.items()}
     leaving = [
-        Node(name, *place, **file.defaults) for name, place in sorted(known.items()) if name not in nodes
+        Node(name, host, port, **file.defaults)
+        for name, (host, port) in sorted(known.items())
+        if name not in nodes
     ]
     left = _placed(file, leaving, chosen.file.parent)
     away |= _ask(left, present)
@@ -254,7 +256,7 @@ def _on(node: Node, work: Callable[[Any], T]) -> T:
 
     try:
         connection = psycopg.connect(
-            **{"user": "ducktail", **node.conninfo()},  # type: ignore[arg-type]
+            **node.conninfo(),
             application_name="ducktail cluster",
             connect_timeout=CONNECT_TIMEOUT_S,
             autocommit=True,

@@ -9,6 +9,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from ..errors import InvalidParameterValue, IoError
 
@@ -45,19 +46,22 @@ class Node:
     password_file: str | None = None
     password_env: str | None = None
 
-    def conninfo(self) -> dict[str, str | int]:
+    def conninfo(self) -> dict[str, Any]:
         """How libpq connects to it, but for what goes with one connection.
 
         Raises:
             As `password`.
         """
-        said = {"host": self.host, "port": self.port, "dbname": DATABASE, "sslmode": _SSLMODES[self.tls]}
-        if self.tls == VERIFY_FULL:
-            said["sslrootcert"] = self.ca or "system"
-        if self.user is not None:
-            said["user"] = self.user
-        password = self.password()
-        return said if password is None else {**said, "password": password}
+        return {
+            "host": self.host,
+            "port": self.port,
+            "dbname": DATABASE,
+            "user": self.user or DATABASE,
+            "password": self.password(),
+            "sslmode": _SSLMODES[self.tls],
+            "sslrootcert": (self.ca or "system") if self.tls == VERIFY_FULL else None,
+            "gssencmode": "disable",
+        }
 
     def password(self, environment: Mapping[str, str] = os.environ) -> str | None:
         """The password of the user as whom others connect to it; None where none is said.

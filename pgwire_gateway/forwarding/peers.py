@@ -19,7 +19,7 @@ from psycopg import generators
 from psycopg.abc import PQGen
 
 from ...engine.cluster.membership import Membership
-from ...engine.cluster.node import OFF, VERIFY_FULL, Node
+from ...engine.cluster.node import Node
 from ...engine.cluster.peer import Peer, epoch_told
 from ...engine.cluster.placement import Placement
 from ...engine.errors import (
@@ -40,7 +40,6 @@ CONNECT_S = 5.0
 IDLE_MAX, IDLE_S = 8, 60.0
 # Names of streams that the directory keeps; those that were looked for first go first.
 KNOWN_MAX = 10_000
-DATABASE = "ducktail"
 
 # How a node says that this one is none of its cluster: `Membership.check_peer`.
 OTHER_CLUSTER = re.compile(r"is of cluster|has no node")
@@ -94,20 +93,12 @@ class Peers:
         return link
 
     async def _connect(self, node: Node, user: str | None, placement: Placement) -> Connection:
-        tls = {OFF: "disable", VERIFY_FULL: "verify-full"}.get(node.tls, "require")
         ours = Peer(placement.local.name, placement.cluster, placement.epoch, user or "")
         connection = await psycopg.AsyncConnection.connect(
-            host=node.host,
-            port=node.port,
-            user=node.user or "ducktail",
-            password=node.password(),
-            dbname=DATABASE,
-            sslmode=tls,
-            gssencmode="disable",
+            **node.conninfo(),
             application_name=f"ducktail node {ours.node}",
             options=" ".join(f"-c {name}={_escaped(value)}" for name, value in ours.settings().items()),
             autocommit=True,
-            sslrootcert=(node.ca or "system") if node.tls == VERIFY_FULL else None,
         )
         try:
             await connection.wait(_prepared(connection.pgconn))
