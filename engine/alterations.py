@@ -1,4 +1,4 @@
-"""Changing a stream that is there: its retention, its buffer, its name.
+"""Changing a stream that is there: its retention, its buffer, its comment, its name.
 
 Each is a transaction of its own under the writer lock; the catalog in memory follows DuckDB's COMMIT.
 Scans that are open go on: they know the stream by its number, which stays.
@@ -12,7 +12,7 @@ from functools import partial
 
 import duckdb
 
-from .changes import view_statements
+from .changes import comment_sql, view_statements
 from .database import Database
 from .definitions import check_names, run_numbered
 from .errors import DuplicateObject, UndefinedObject
@@ -56,6 +56,33 @@ def set_stream(
                 database.buffers.resize(changed)
 
         run_numbered(database, session_id, cursor, [update], show)
+    finally:
+        database.transactions.writer_lock.release(session_id)
+
+
+def comment_on_stream(
+    database: Database,
+    session_id: int,
+    cursor: duckdb.DuckDBPyConnection,
+    stream: Stream,
+    comment: str | None,
+    timeout_ms: int,
+) -> Waiting[None]:
+    """Give a stream, and the view of its events, a comment; None takes it away.
+
+    Raises:
+        LockNotAvailable: 55P03. UndefinedObject: 42704, somebody else has dropped it.
+    """
+    yield from database.transactions.lock_writer(session_id, timeout_ms)
+    try:
+        present = _present(database, stream)
+        text = "NULL" if comment is None else literal(comment)
+        statements = [
+            f"UPDATE ducktail.stream_catalog SET comment = {text} WHERE stream_id = {stream.stream_id}",
+            comment_sql(present, comment),
+        ]
+        show = partial(_show, database, present, replace(present, comment=comment))
+        run_numbered(database, session_id, cursor, statements, show)
     finally:
         database.transactions.writer_lock.release(session_id)
 

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from .log import Again, Commit, EventQuery, Events, Layout
-from .quoting import ident
+from .quoting import ident, literal
 from .streams import CHANGES_SUFFIX, Captured, Source, Stream
 from .table import Column
 from .values import datarow
@@ -54,7 +54,15 @@ def view_statements(events: Events) -> list[str]:
     if stream.changes_view:
         assert isinstance(events, EventQuery), "a topic has no ENVELOPE CHANGES"
         statements.append(ChangesQuery(events).view_sql(f"{schema}.{ident(view_name(stream))}"))
+    if stream.comment is not None:
+        statements.append(comment_sql(stream, stream.comment))
     return statements
+
+
+def comment_sql(stream: Stream, comment: str | None) -> str:
+    """Give the view of a stream's events a comment, for tools that ask DuckDB's catalog or PostgreSQL's."""
+    text = "NULL" if comment is None else literal(comment)
+    return f"COMMENT ON VIEW {ident(stream.schema)}.{ident(stream.name)} IS {text}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -169,6 +169,7 @@ def streams(database: LiveSource) -> Iterator[Row]:
             "unpublished_seconds": max(0.0, (database.clock.now_us() - since_us) / SECOND_US)
             if waiting
             else 0.0,
+            "comment": stream.comment,
         }
 
 

@@ -63,6 +63,7 @@ class Stream:
         changes_view: whether the view over ENVELOPE CHANGES is there: not for a stream that carries a
             column of one of the envelope's own names, nor where an older database had something else
             under the view's name.
+        comment: of COMMENT ON; its view of events has the same.
     """
 
     stream_id: int
@@ -83,6 +84,7 @@ class Stream:
     retention_us: int | None = None
     retention_bytes: int | None = None
     changes_view: bool = False
+    comment: str | None = None
 
     def __post_init__(self) -> None:
         assert 1 <= self.partitions <= PARTITIONS_MAX

@@ -201,10 +201,15 @@ def _guard_schema(session: Context, facts: DdlFacts, schema: str) -> None:
 def _guard_relation(session: Context, facts: DdlFacts, name: tuple[str, ...]) -> None:
     key = _key(session, facts, name)
     stream = session.database.catalog.stream_of_view(key)
-    if stream is None or facts.verb == "COMMENT":
+    if stream is None or (facts.verb == "COMMENT" and key != stream.key):
         return
     if facts.verb == "CREATE" and not facts.or_replace:
         return  # DuckDB says that the name is taken.
+    if facts.verb == "COMMENT":
+        raise NotSupported(
+            f'"{name[-1]}" is a {stream.kind}',
+            hint=f"COMMENT ON {stream.kind.upper()} {ident(stream.name)} IS '...' comments on it.",
+        )
     what = f"is a {stream.kind}" if key == stream.key else f'is a view of stream "{stream.name}"'
     raise NotSupported(
         f'"{name[-1]}" {what}',

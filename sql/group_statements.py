@@ -84,7 +84,7 @@ def _place(
     """A place with its values; an LSN is one for all of these partitions, and with `one` no map may stand."""
     if place.kind == "timestamp":
         assert place.value is not None
-        return Place("timestamp", at_us=_timestamp_us(session, text(place.value, parameters)))
+        return Place("timestamp", at_us=timestamp_us(session, text(place.value, parameters)))
     if place.kind != "after":
         return Place(place.kind)
     assert place.value is not None
@@ -107,7 +107,7 @@ def _seek_place(
     return Place("after", session.access.bookmark(stream, name, session.block.transaction).lsns)
 
 
-def _timestamp_us(session: Context, literal: str) -> int:
+def timestamp_us(session: Context, literal: str) -> int:
     """A timestamp's text in the session's time zone, as microseconds since 1970 UTC.
 
     Raises:

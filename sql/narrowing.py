@@ -58,7 +58,7 @@ def within_times(
         if at_us is None:
             continue
         if fact.operator in ("=", ">", ">="):
-            low = max(low, _lsn_before(session, at_us) + 1)
+            low = max(low, lsn_before(session, at_us) + 1)
         if fact.operator in ("=", "<", "<="):
             if at_us >= session.database.commits.now_us():
                 continue  # What is still to come may pass.
@@ -67,7 +67,7 @@ def within_times(
     return replace(narrowed, from_lsn=low, to_lsn=high)
 
 
-def _lsn_before(session: Context, at_us: int) -> int:
+def lsn_before(session: Context, at_us: int) -> int:
     """The last LSN that was committed before a time; of one to come, the last one so far."""
     commits = session.database.commits
     with session.database.catalog.mutex:  # LSN and time of the last commit are of the same one.

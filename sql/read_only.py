@@ -34,6 +34,8 @@ _READING = (
     st.ShowParked,
     st.ShowReadPosition,
     st.DescribeStream,
+    st.ShowCreateStream,
+    st.ShowChanges,
     st.DescribeGroup,
     sto.ShowBookmarks,
     sto.ShowNodes,

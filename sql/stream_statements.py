@@ -30,6 +30,7 @@ from .language.position_text import format_positions
 from .names import TEMPORARY
 from .results import Result, ResultColumn, table_result
 from .running import text_rows
+from .show_create import CREATE_COLUMNS
 
 Values = tuple[object, ...]
 
@@ -202,6 +203,16 @@ def set_stream(session: Context, asked: st.SetStream, parameters: Values) -> Wai
     return Result.command(tag)
 
 
+def comment_on_stream(session: Context, asked: st.CommentOnStream, parameters: Values) -> Waiting[Result]:
+    """COMMENT ON { STREAM | TOPIC } ... IS."""
+    no_transaction(session, f"COMMENT ON {_word(asked.topic)}")
+    stream = _of_kind(session, asked.name, topic=asked.topic)
+    yield from alterations.comment_on_stream(
+        session.database, session.id, session.cursor, stream, asked.text, session.block.lock_timeout_ms
+    )
+    return Result.command("COMMENT")
+
+
 def rename_stream(session: Context, asked: st.RenameStream, parameters: Values) -> Waiting[Result]:
     """ALTER { STREAM | TOPIC } ... RENAME TO."""
     tag = f"ALTER {_word(asked.topic)}"
@@ -248,7 +259,16 @@ class Shown:
 SHOWN: dict[type, Shown] = {
     st.ShowStreams: Shown(
         "streams",
-        ("schema_name", "stream_name", "table_name", "operations", "partitions", "events", "end_lsn"),
+        (
+            "schema_name",
+            "stream_name",
+            "table_name",
+            "operations",
+            "partitions",
+            "events",
+            "end_lsn",
+            "comment",
+        ),
         "SHOW STREAMS",
         "table_name IS NOT NULL",
     ),
@@ -375,7 +395,7 @@ SHOWN: dict[type, Shown] = {
 }
 TOPICS = Shown(
     "streams",
-    ("schema_name", "stream_name", "partitions", "retention", "events", "bytes", "end_lsn"),
+    ("schema_name", "stream_name", "partitions", "retention", "events", "bytes", "end_lsn", "comment"),
     "SHOW TOPICS",
     "table_name IS NULL",
 )
@@ -406,6 +426,8 @@ def shown_columns(statement: st.Statement) -> tuple[ResultColumn, ...] | None:
     own: dict[type, tuple[tuple[str, str], ...]] = {
         st.ShowReadPosition: POSITION_COLUMNS,
         st.DescribeStream: DESCRIBE_COLUMNS,
+        st.ShowCreateStream: CREATE_COLUMNS,
+        st.ShowChanges: EVENT_COLUMNS,
         st.DescribeGroup: DESCRIBE_COLUMNS,
         st.SeekGroup: SEEK_COLUMNS,
         sto.InstallPlacement: INSTALLED_COLUMNS,

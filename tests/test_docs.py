@@ -32,12 +32,15 @@ HEADINGS = {
     "CreateStream": "CREATE STREAM",
     "SetStream": "ALTER STREAM",
     "RenameStream": "ALTER STREAM",
+    "CommentOnStream": "COMMENT ON",
     "DropStream": "DROP STREAM",
     "ShowStreams": "SHOW STREAMS",
     "CreateTopic": "CREATE TOPIC",
     "Publish": "PUBLISH",
     "ShowPartitions": "SHOW PARTITIONS",
     "DescribeStream": "DESCRIBE STREAM",
+    "ShowCreateStream": "SHOW CREATE STREAM",
+    "ShowChanges": "SHOW CHANGES",
     "CreateGroup": "CREATE CONSUMER GROUP",
     "SeekGroup": "ALTER CONSUMER GROUP ... SEEK",
     "SetGroup": "ALTER CONSUMER GROUP ... SET",
@@ -70,10 +73,7 @@ NOT_YET = {
     "Notify": "NOTIFY",
     "Unlisten": "UNLISTEN",
     "ResyncStream": "RESYNC",
-    "CommentOnStream": "COMMENT ON STREAM",
-    "ShowCreateStream": "SHOW CREATE STREAM",
     "CheckStream": "CHECK STREAM",
-    "ShowChanges": "SHOW CHANGES",
 }
 PROMISES = 14
 

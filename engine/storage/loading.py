@@ -146,7 +146,7 @@ def _read_streams(cursor: duckdb.DuckDBPyConnection, where: str) -> list[Stream]
     rows = cursor.execute(
         "SELECT stream_id, schema_name, stream_name, operations, columns, filter, partitions, "
         "partition_by, snapshot, before, buffer_bytes, created_lsn, epoch_us(created_at), "
-        "retention_us, retention_bytes, coalesce(changes_view, false), table_id "
+        "retention_us, retention_bytes, coalesce(changes_view, false), table_id, comment "
         f"FROM ducktail.stream_catalog WHERE {where} ORDER BY stream_id"
     ).fetchall()
     return [
@@ -168,6 +168,7 @@ def _read_streams(cursor: duckdb.DuckDBPyConnection, where: str) -> list[Stream]
             retention_us=row[13],
             retention_bytes=row[14],
             changes_view=row[15],
+            comment=row[17],
         )
         for row in rows
     ]

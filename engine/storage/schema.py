@@ -61,7 +61,7 @@ CREATE TABLE IF NOT EXISTS {SCHEMA}.stream_catalog (
     operations VARCHAR[], columns VARCHAR[], filter VARCHAR, partitions INTEGER,
     partition_by VARCHAR[], snapshot VARCHAR, before VARCHAR, buffer_bytes BIGINT,
     created_lsn BIGINT, created_at TIMESTAMP WITH TIME ZONE,
-    retention_us BIGINT, retention_bytes BIGINT, changes_view BOOLEAN);
+    retention_us BIGINT, retention_bytes BIGINT, changes_view BOOLEAN, comment VARCHAR);
 CREATE TABLE IF NOT EXISTS {SCHEMA}.stream_edges (
     stream_id INTEGER, partition INTEGER, trimmed_through_lsn BIGINT, trimmed_events BIGINT,
     reason VARCHAR);
@@ -128,6 +128,7 @@ MIGRATIONS: dict[int, tuple[str, ...]] = {
         f"ALTER TABLE {SCHEMA}.group_catalog ADD COLUMN on_park VARCHAR",
         f"UPDATE {SCHEMA}.group_catalog SET session_timeout_ms = 30000, on_park = 'event'",
         f"ALTER TABLE {SCHEMA}.commits ADD COLUMN annotation VARCHAR",
+        f"ALTER TABLE {SCHEMA}.stream_catalog ADD COLUMN comment VARCHAR",
     ),
 }
 
@@ -168,6 +169,7 @@ LIVE_VIEWS: dict[str, tuple[tuple[str, str], ...]] = {
         ("last_event_at", "TIMESTAMP WITH TIME ZONE"),
         ("unpublished_events", "BIGINT"),
         ("unpublished_seconds", "DOUBLE"),
+        ("comment", "VARCHAR"),
     ),
     "partitions": (
         ("schema_name", "VARCHAR"),

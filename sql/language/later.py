@@ -14,15 +14,12 @@ from .options import RULES, Options
 from .parse import Query
 from .statements import (
     CheckStream,
-    CommentOnStream,
     CreateGroup,
     CreateStream,
     CreateTopic,
     ResyncStream,
     SetGroup,
     SetStream,
-    ShowChanges,
-    ShowCreateStream,
     Statement,
 )
 
@@ -40,9 +37,7 @@ class Later:
 # Statements that are later as a whole.
 _STATEMENTS: dict[type[Statement], Later] = {
     ResyncStream: Later("ALTER STREAM ... RESYNC", "Make a new stream with snapshot = 'initial'."),
-    ShowCreateStream: Later("SHOW CREATE STREAM", "DESCRIBE STREAM shows the stream's options."),
     CheckStream: Later("CHECK STREAM"),
-    ShowChanges: Later("SHOW CHANGES", "Read SELECT * FROM STREAM s."),
 }
 
 
@@ -72,20 +67,12 @@ def _create_group(statement: CreateGroup) -> Iterator[Later]:
     yield from _options(statement.options)
 
 
-def _comment(statement: CommentOnStream) -> Iterator[Later]:
-    if statement.topic:
-        yield Later("COMMENT ON TOPIC")
-    else:
-        yield Later("COMMENT ON STREAM", "Comment on the table instead.")
-
-
 _PARTS: dict[type[Statement], Callable[..., Iterator[Later]]] = {
     CreateStream: _create_stream,
     CreateTopic: _with_options,
     SetStream: _with_options,
     CreateGroup: _create_group,
     SetGroup: _with_options,
-    CommentOnStream: _comment,
 }
 
 

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from ...engine.quoting import ident, literal
+from ...engine.values.durations import interval_text
 from .options import RULES, Option, Options, Value
 from .statements import (
     CheckStream,
@@ -126,7 +127,8 @@ def _option_value(name: str, value: Value) -> str:
     if value is None:
         return "'none'"
     if name in _INTERVALS:
-        return literal(f"{value} ms")
+        assert isinstance(value, int)
+        return literal(interval_text(value * 1000))
     return literal(value) if isinstance(value, str) else str(value)
 
 

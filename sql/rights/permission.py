@@ -412,7 +412,9 @@ def _create_topic(session: Context, node: st.CreateTopic) -> None:
         raise made.no_create(schema)
 
 
-def _own_stream(session: Context, node: st.SetStream | st.RenameStream | st.DropStream) -> None:
+def _own_stream(
+    session: Context, node: st.SetStream | st.RenameStream | st.CommentOnStream | st.DropStream
+) -> None:
     stream = session.names.find_stream(node.name.parts)
     if stream is not None and not session.access.owns(relation(*stream.key)):
         raise InsufficientPrivilege(f'must be owner of {stream.kind} "{stream.name}"')
@@ -428,6 +430,7 @@ _OURS: dict[type, Callable[..., None]] = {
     st.CreateTopic: _create_topic,
     st.SetStream: _own_stream,
     st.RenameStream: _own_stream,
+    st.CommentOnStream: _own_stream,
     st.DropStream: _own_stream,
     st.CreateGroup: _consume,
     st.DropGroup: _by_itself,
@@ -445,6 +448,8 @@ _OURS: dict[type, Callable[..., None]] = {
     st.LeaveGroup: _by_itself,
     st.ShowReadPosition: _by_itself,
     st.DescribeStream: _by_itself,
+    st.ShowCreateStream: _by_itself,
+    st.ShowChanges: _by_itself,
     st.CommitOffset: _by_itself,
     st.CommitOffsets: _by_itself,
     sto.CreateBookmark: _consume,

@@ -254,6 +254,9 @@ OTHERS = [
     ("SHOW BOOKMARKS ON {0}", "hidden_stream", "absent_stream"),
     ("SHOW CHECKPOINTS ON {0}", "hidden_stream", "absent_stream"),
     ("DROP STREAM {0}", "hidden_stream", "absent_stream"),
+    ("COMMENT ON STREAM {0} IS 'x'", "hidden_stream", "absent_stream"),
+    ("SHOW CREATE STREAM {0}", "hidden_stream", "absent_stream"),
+    ("SHOW CHANGES FOR {0}", "hidden", "absent"),
     ("ALTER STREAM {0} RENAME TO mine", "hidden_stream", "absent_stream"),
     ("ALTER STREAM {0} SET (retention = '1 day')", "hidden_stream", "absent_stream"),
     ("GRANT CONSUME ON CONSUMER GROUP {0} ON open_stream TO bob", "hidden_group", "absent_group"),
@@ -641,12 +644,13 @@ def test_streams_want_their_own_rights(bob: Connection, eve: Connection, ann: Co
     for refused in (
         "SELECT * FROM STREAM open_stream CONSUMER GROUP g", "CREATE CONSUMER GROUP g ON open_stream",
         "DROP STREAM open_stream", "ALTER STREAM open_stream RENAME TO mine",
+        "COMMENT ON STREAM open_stream IS 'x'",
         "CREATE STREAM bobs.second ON open", "INSERT INTO open_stream (lsn) VALUES (1)",
     ):  # fmt: skip
         with pytest.raises(DENIED):
             bob.execute(refused)
     # The stream's right is not the table's, nor the other way.
-    for statement in ("SELECT * FROM STREAM open_stream", "SELECT * FROM open"):
+    for statement in ("SELECT * FROM STREAM open_stream", "SELECT * FROM open", "SHOW CHANGES FOR open"):
         with pytest.raises(psycopg.Error):
             eve.execute(statement)
     ann.execute("GRANT CONSUME ON open_stream TO eve")

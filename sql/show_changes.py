@@ -1,0 +1,79 @@
+"""SHOW CHANGES FOR a table: a look at what has happened to it, without the name of a stream.
+
+It is a plain read of the stream that says most of the table. Source: docs/sql.md, "SHOW CHANGES".
+"""
+
+from __future__ import annotations
+
+from ..engine.errors import WrongObjectType, WrongState
+from ..engine.quoting import ident
+from ..engine.streams import Captured, Stream
+from ..engine.waiting import Waiting
+from . import scans
+from .context import Context
+from .group_statements import timestamp_us
+from .language import statements as st
+from .narrowing import lsn_before
+from .results import Result
+from .rights import permission
+from .rights.reach import no_table
+from .stream_statements import Values, number, value_of
+
+
+def show_changes(session: Context, asked: st.ShowChanges, parameters: Values) -> Waiting[Result]:
+    """SHOW CHANGES FOR t [SINCE ...] [LIMIT n]: the retained events of a table, oldest first."""
+    stream = _stream(session, asked.table)
+    text = f"SELECT * FROM STREAM {ident(stream.schema)}.{ident(stream.name)}"
+    limit = None if asked.limit is None else number(asked.limit, parameters, "LIMIT")
+    if asked.since is not None:
+        at_us = _since_us(session, asked.since, parameters)
+        text += f" WHERE lsn > {lsn_before(session, at_us)}"
+        if at_us > session.database.commits.now_us():
+            limit = 0  # It is still to come, whatever is committed until this reads.
+    if limit is not None:
+        text += f" LIMIT {limit}"
+    statement = yield from session.parse(text)
+    permission.check(session, statement, ())
+    return (yield from scans.run_query(session, statement, ()))
+
+
+def _since_us(session: Context, since: st.Scalar, parameters: Values) -> int:
+    """A timestamp's text, or milliseconds since 1970, as microseconds since 1970 UTC."""
+    value = value_of(since, parameters)
+    digits = str(value).strip()
+    if isinstance(value, int) or (digits.isascii() and digits.isdecimal()):
+        return number(since, parameters, "SINCE") * 1000
+    return timestamp_us(session, str(value))
+
+
+def _stream(session: Context, name: st.Name) -> Stream:
+    """The stream that is read: one that has every change of the table, with as much of it as there is.
+
+    Raises:
+        UndefinedTable: 42P01. WrongObjectType: 42809, it is a stream. WrongState: 55000,
+        the table has no such stream that the session may read.
+    """
+    known = session.names.find_stream(name.parts)
+    if known is not None:
+        raise WrongObjectType(
+            f'"{name}" is a {known.kind}, and SHOW CHANGES wants a table',
+            hint=f"SELECT * FROM {known.kind.upper()} {name} reads it.",
+            position=name.position or None,
+        )
+    key = session.names.table_key(name.parts)
+    if not session.access.sees(key) or session.names.kind_of(key) is None:
+        raise no_table(name.parts, name.position or None)
+    captured = session.database.catalog.tables.get(key)
+    streams = [] if captured is None else [s for s in captured.streams if s.shows_all]
+    readable = [s for s in streams if session.access.may("select", s.key)]
+    if captured is None or not readable:
+        raise WrongState(
+            f'table "{name.last}" has no stream of all its changes',
+            hint="CREATE STREAM s ON t makes one; SHOW STREAMS lists what there is.",
+        )
+    return max(readable, key=lambda stream: _breadth(captured, stream))
+
+
+def _breadth(captured: Captured, stream: Stream) -> tuple[int, bool, int]:
+    """How much of a change a stream tells; of two that tell as much the older one is taken."""
+    return len(stream.columns), stream.before == "full", -stream.stream_id

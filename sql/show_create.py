@@ -1,0 +1,80 @@
+"""SHOW CREATE STREAM: the statement that makes a stream or a topic again. Source: docs/sql.md."""
+
+from __future__ import annotations
+
+from ..engine.streams import (
+    DEFAULT_BUFFER_BYTES,
+    DEFAULT_PARTITIONS_WITH_KEY,
+    DEFAULT_RETENTION_US,
+    OPERATIONS,
+    Stream,
+)
+from ..engine.table import TableShape
+from ..engine.waiting import Waiting
+from .context import Context
+from .language import statements as st
+from .language.options import Option, Options, Value
+from .language.render import render_statement
+from .results import Result
+from .running import text_rows
+
+CREATE_COLUMNS = (("name", "VARCHAR"), ("create_sql", "VARCHAR"))
+
+
+def show_create(session: Context, asked: st.ShowCreateStream, parameters: object) -> Waiting[Result]:
+    """SHOW CREATE STREAM: its name, and the text that makes it again."""
+    stream = session.names.stream(asked.stream.parts, asked.stream.position)
+    made: st.Statement
+    if stream.topic:
+        made = as_topic(stream)
+    else:
+        made = as_stream(stream, session.database.catalog.table_by_id(stream.table_id).shape)
+    return text_rows(CREATE_COLUMNS, [[stream.name, render_statement(made)]], "SHOW CREATE STREAM")
+    yield
+
+
+def as_topic(stream: Stream) -> st.CreateTopic:
+    """The CREATE TOPIC that a topic could have been made by."""
+    options = _options(_kept(stream, DEFAULT_PARTITIONS_WITH_KEY))
+    return st.CreateTopic(_name(stream.schema, stream.name), options)
+
+
+def as_stream(stream: Stream, shape: TableShape) -> st.CreateStream:
+    """The CREATE STREAM that a stream could have been made by: what is a default is left out."""
+    carried = None if stream.columns == tuple(c.name for c in shape.stored) else stream.columns
+    values: dict[str, tuple[Value, Value]] = {
+        **_kept(stream, DEFAULT_PARTITIONS_WITH_KEY if stream.partition_by else 1),
+        "partition_by": (stream.partition_by, shape.primary_key),
+        "snapshot": (stream.snapshot, "none"),
+        "before": (stream.before, "full"),
+    }
+    return st.CreateStream(
+        name=_name(stream.schema, stream.name),
+        tables=(_name(shape.schema, shape.name),),
+        all_in_schema=None,
+        columns=carried,
+        operations=tuple(op for op in OPERATIONS if op in stream.operations),
+        where=None if stream.filter is None else st.Fragment(stream.filter, 0),
+        options=_options(values),
+    )
+
+
+def _name(*parts: str) -> st.Name:
+    return st.Name(parts)
+
+
+def _kept(stream: Stream, partitions: int) -> dict[str, tuple[Value, Value]]:
+    """Options that streams and topics have: what they are, and their default."""
+    retention_ms = None if stream.retention_us is None else stream.retention_us // 1000
+    return {
+        "partitions": (stream.partitions, partitions),
+        "retention": (retention_ms, DEFAULT_RETENTION_US // 1000),
+        "retention_bytes": (stream.retention_bytes, None),
+        "buffer_bytes": (stream.buffer_bytes, DEFAULT_BUFFER_BYTES),
+    }
+
+
+def _options(values: dict[str, tuple[Value, Value]]) -> Options:
+    return Options(
+        tuple(Option(name, value) for name, (value, default) in values.items() if value != default)
+    )
