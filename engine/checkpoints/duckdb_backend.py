@@ -57,7 +57,7 @@ class DuckdbBackend(KeptBackend):
     """See the head of the file, and `Backend`.
 
     Args:
-        cursors: makes a cursor in UTC on which nothing is under way; it is closed after each call.
+        cursors: makes a cursor on which nothing is under way; it is closed after each call.
         mutex: one for the database: two transactions that touch one row fail in DuckDB.
         stands: whether the scope's stream and group are there; asked under the mutex before a state is
             written, but not within a transaction, which may have made them itself.
@@ -151,9 +151,9 @@ class _Rows:
         except DataCorrupted as damage:
             raise damaged_at(stream, sequence, damage) from damage
 
-    def put(self, state: CheckpointState) -> None:
+    def put(self, state: CheckpointState, gone: Sequence[int]) -> None:
         form = to_bytes(state)
-        self.remove(state.stream, [state.sequence])
+        self.remove(state.stream, [state.sequence, *gone])
         position = None if state.checkpoint is None else state.checkpoint.position
         self._cursor.execute(
             f"INSERT INTO {TABLE} (stream_id, group_id, key, sequence, created_at, position_type, position, "

@@ -133,7 +133,7 @@ class _Files:
             raise damaged(f"Its file has more than {FILE_BYTES_MAX} bytes.")
         return data
 
-    def put(self, state: CheckpointState) -> None:
+    def put(self, state: CheckpointState, gone: Sequence[int]) -> None:
         data, path = to_json(state), self._path(state.stream, state.sequence)
         self.make(path.parent)
         for name in self._disk.names(path.parent):
@@ -150,6 +150,7 @@ class _Files:
                 self._disk.remove(temporary)
             raise
         self._synced(self._disk.sync_directory, path.parent)
+        self.remove(state.stream, gone)
 
     def remove(self, stream: str, sequences: Sequence[int]) -> int:
         directory = self._root / stream

@@ -32,8 +32,8 @@ class Place(Protocol):
             DataCorrupted: XX001.
         """
 
-    def put(self, state: CheckpointState) -> None:
-        """Keep a state in the place of one of the same sequence, as one step."""
+    def put(self, state: CheckpointState, gone: Sequence[int]) -> None:
+        """Keep a state in the place of one of the same sequence, as one step; then take others away."""
 
     def remove(self, stream: str, sequences: Sequence[int]) -> int:
         """Take states away, in this order; how many were there."""
@@ -71,12 +71,9 @@ class KeptBackend(ABC):
                 present = self._intact(place, stream, [sequence] if sequence in stored else ())
                 newest = self._intact(place, stream, reversed(stored))
                 check_forward(state, stored, next(newest, None), next(present, None))
-            place.put(state)
             gone = [one for one in reversed(stored) if rewind and one > sequence]
             kept = sorted({*stored, sequence} - set(gone))
-            gone += kept[: -self._keep]
-            if gone:
-                place.remove(stream, gone)
+            place.put(state, gone + kept[: -self._keep])
 
     def load(self, stream: str, sequence: int) -> CheckpointState | None:
         """One state; None where there is none."""

@@ -6,6 +6,7 @@ Source: PostgreSQL, "pg_lsn Type"; docs/sql.md, "Committing".
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -18,6 +19,9 @@ LSN_MAX = (1 << 63) - 1
 # Nine digits are more partitions than any stream has, and never a number that overflows.
 PARTITION_MAX = 10**9 - 1
 _BLANK = " \t\r\n"
+_MEMBER = r'[ \t\r\n]*"([0-9]{1,9})"[ \t\r\n]*:[ \t\r\n]*(0|[1-9][0-9]{0,18})[ \t\r\n]*'
+_MEMBERS = re.compile(_MEMBER)
+_WHOLE = re.compile(rf"[ \t\r\n]*\{{(?:{_MEMBER}(?:,{_MEMBER})*)\}}[ \t\r\n]*")
 
 
 @dataclass(frozen=True, slots=True, order=False)
@@ -90,6 +94,12 @@ class PartitionLsns(Position):
     def parse(cls, text: str) -> PartitionLsns:
         """Read a JSON object of LSNs by partition."""
         reader = Reader("position", text)
+        if _WHOLE.fullmatch(text):
+            # As it always is. Each commit of offsets may come with one, so it is read at once.
+            pairs = _MEMBERS.findall(text)
+            found = {int(partition): int(lsn) for partition, lsn in pairs}
+            if len(found) == len(pairs) and max(found.values()) <= LSN_MAX:
+                return cls(found)
         lsns: dict[int, int] = {}
         reader.skip(_BLANK)
         reader.expect("{")

@@ -53,10 +53,11 @@ class _States:
     def read(self, stream: str, sequence: int) -> CheckpointState | None:
         return self._by_stream.get(stream, {}).get(sequence)
 
-    def put(self, state: CheckpointState) -> None:
+    def put(self, state: CheckpointState, gone: Sequence[int]) -> None:
         if state.stream not in self._by_stream and len(self._by_stream) >= STREAMS_MAX:
             raise ProgramLimitExceeded(f"there are checkpoints of {STREAMS_MAX} streams in memory already")
         self._by_stream.setdefault(state.stream, {})[state.sequence] = state
+        self.remove(state.stream, gone)
 
     def remove(self, stream: str, sequences: Sequence[int]) -> int:
         found = self._by_stream.get(stream, {})

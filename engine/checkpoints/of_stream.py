@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
-
 from ..database import Database
 from ..streams import Group, Stream
 from .backend import KEEP, Report, report_to_log
@@ -30,7 +28,7 @@ def checkpoints_of(
         return group is None or any(group.group_id == one.group_id for one in groups)
 
     return DuckdbBackend(
-        partial(database.cursor, utc=True),
+        database.cursor,
         database.checkpoint_mutex,
         Scope(stream.stream_id, 0 if group is None else group.group_id),
         keep=keep,
@@ -43,6 +41,4 @@ def checkpoints_of_jobs(
     database: Database, *, keep: int = KEEP, report: Report = report_to_log
 ) -> DuckdbBackend:
     """Where jobs that are on no stream of the database keep their checkpoints."""
-    return DuckdbBackend(
-        partial(database.cursor, utc=True), database.checkpoint_mutex, keep=keep, report=report
-    )
+    return DuckdbBackend(database.cursor, database.checkpoint_mutex, keep=keep, report=report)

@@ -10,7 +10,9 @@ Source: docs/design/checkpoints.md, "Positions".
 
 from __future__ import annotations
 
+import re
 from abc import ABC, abstractmethod
+from functools import cache
 from typing import ClassVar, Self
 
 from ..errors import InvalidTextRepresentation
@@ -74,6 +76,11 @@ def order_of(at_least_left: bool, at_least_right: bool) -> int | None:
     return -1 if at_least_right else None
 
 
+@cache
+def _any_of(characters: str) -> re.Pattern[str]:
+    return re.compile(f"[{re.escape(characters)}]*")
+
+
 class Reader:
     """Reads a position's text from the left, and says where it is wrong.
 
@@ -99,8 +106,9 @@ class Reader:
 
     def skip(self, characters: str) -> None:
         """Pass over any of these."""
-        while not self.ended and self.text[self.at] in characters:
-            self.at += 1
+        found = _any_of(characters).match(self.text, self.at)
+        assert found is not None, "none of them is a match as well"
+        self.at = found.end()
 
     def take(self, character: str) -> bool:
         """Whether this character comes next; it is passed over then."""

@@ -5,12 +5,11 @@ What `SHOW READ POSITION` shows, and `AT`, `AFTER` and `SEEK` take.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 
+from ...engine.checkpoints.lsn import LSN_MAX, PartitionLsns
 from ...engine.errors import InvalidParameterValue, InvalidTextRepresentation
 
-LSN_MAX = (1 << 63) - 1
 _HINT = 'A position is a map of partitions to LSNs, such as {"0": 17, "1": 20}.'
 # No number in a position has more digits; what is longer is refused before int() reads it.
 _DIGITS_MAX = 19
@@ -26,21 +25,10 @@ def parse_positions(text: str) -> dict[int, int]:
         InvalidTextRepresentation: 22P02.
     """
     try:
-        pairs = json.loads(
-            text, object_pairs_hook=_Pairs, parse_int=_integer, parse_float=_refuse, parse_constant=_refuse
-        )
-    except (ValueError, RecursionError):
-        raise _invalid(text) from None
-    if not isinstance(pairs, _Pairs):
-        raise _invalid(text)
-    found: dict[int, int] = {}
-    for name, lsn in pairs:
-        if not (name.isascii() and name.isdecimal() and len(name) <= 9) or int(name) in found:
-            raise _invalid(text)
-        if not isinstance(lsn, int) or isinstance(lsn, bool) or not 0 <= lsn <= LSN_MAX:
-            raise _invalid(text)
-        found[int(name)] = lsn
-    return found
+        return dict(PartitionLsns.parse(text).lsns)
+    except InvalidTextRepresentation as error:
+        # Where it is wrong is a place in this text, and not in the statement's.
+        raise InvalidTextRepresentation(error.message, detail=error.detail, hint=_HINT) from None
 
 
 def parse_after(value: int | str) -> int | dict[int, int]:
@@ -65,7 +53,7 @@ def format_positions(positions: Mapping[int, int]) -> str:
     >>> format_positions({3: 20, 0: 17})
     '{"0": 17, "3": 20}'
     """
-    return json.dumps({str(partition): positions[partition] for partition in sorted(positions)})
+    return str(PartitionLsns(positions))
 
 
 def check_position_text(text: str, position: int) -> None:
@@ -73,7 +61,7 @@ def check_position_text(text: str, position: int) -> None:
     try:
         parse_positions(text)
     except InvalidTextRepresentation as error:
-        raise InvalidTextRepresentation(error.message, hint=error.hint, position=position) from None
+        raise _placed(error, position) from None
 
 
 def check_after_text(text: str, position: int) -> None:
@@ -81,7 +69,7 @@ def check_after_text(text: str, position: int) -> None:
     try:
         parse_after(text)
     except InvalidTextRepresentation as error:
-        raise InvalidTextRepresentation(error.message, hint=error.hint, position=position) from None
+        raise _placed(error, position) from None
 
 
 def require_one_lsn(after: int | Mapping[int, int], position: int | None = None) -> None:
@@ -94,17 +82,5 @@ def require_one_lsn(after: int | Mapping[int, int], position: int | None = None)
         )
 
 
-class _Pairs(list[tuple[str, object]]):
-    """An object's members in order, so that a name that stands twice is seen."""
-
-
-def _integer(digits: str) -> int:
-    return int(digits) if len(digits) <= _DIGITS_MAX else -1
-
-
-def _refuse(text: str) -> object:
-    raise ValueError(text)
-
-
-def _invalid(text: str) -> InvalidTextRepresentation:
-    return InvalidTextRepresentation(f'invalid position: "{text}"', hint=_HINT)
+def _placed(error: InvalidTextRepresentation, position: int) -> InvalidTextRepresentation:
+    return InvalidTextRepresentation(error.message, detail=error.detail, hint=error.hint, position=position)
