@@ -30,6 +30,7 @@ from duckdb.func import FunctionNullHandling
 
 from .buffers import Buffers
 from .clock import Clock, SystemClock
+from .cluster.identities import Identities
 from .cluster.membership import Membership
 from .cluster.placement import Placement
 from .commits import Commits, prepare_line
@@ -204,6 +205,7 @@ class Database:
         self.offsets = Offsets(utc_cursor(), clock, self._offsets_written, seeks)
         with closing(utc_cursor()) as cursor_once:
             self.parked = Parked(cursor_once)
+            self.identities = Identities(cursor_once)
         self.publisher = Publisher(
             self.buffers.publish, counters.lsn, self.polls.is_awaited, self.buffers.is_light
         )

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from .asking import ask
+from .cluster import identities
 from .database import Database
 from .definitions import new_id
 from .errors import DuplicateObject, SerializationFailure, UndefinedObject
@@ -56,11 +57,13 @@ def create_group(
     on_gap: str,
     session_timeout_ms: int,
     on_park: str,
+    uid: str | None = None,
 ) -> None:
     """Make a consumer group within a transaction that holds the writer lock; it is there at COMMIT.
 
     Args:
         on_gap, session_timeout_ms, on_park: as in `Group`.
+        uid: which definition of the cluster it is, where another node made it first.
 
     Raises:
         DuplicateObject: 42710. InvalidParameterValue: 22023, the start is past the stream's end.
@@ -83,6 +86,9 @@ def create_group(
     lsns = lsns_at(database, transaction, stream, start)
     move = database.offsets.move(group.group_id, lsns, transaction.committed_by)
     transaction.cursor.execute(insert_sql([move]))
+    if uid is not None:
+        transaction.cursor.execute(identities.insert_sql(group_id, uid)).fetchall()
+        transaction.on_commit.append(lambda: database.identities.told(group_id, uid))
     transaction.defines = True
     transaction.new_groups[key] = group
     transaction.new_positions[group.group_id] = lsns

@@ -6,12 +6,12 @@ Nobody has written a topic that is not there, so nothing is waited for but the w
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
 
 import duckdb
 
 from . import rights, rights_changes
 from .changes import view_statements
+from .cluster import identities
 from .database import Database
 from .definitions import check_names, check_no_stream, insert_stream_sql, new_id, run_numbered, show_stream
 from .log import TopicQuery
@@ -28,7 +28,11 @@ from .waiting import Waiting
 
 @dataclass(frozen=True, slots=True)
 class TopicSpec:
-    """What CREATE TOPIC asks for."""
+    """What CREATE TOPIC asks for.
+
+    Args:
+        uid: which definition of the cluster it is, where another node made it first.
+    """
 
     schema: str
     name: str
@@ -36,6 +40,7 @@ class TopicSpec:
     buffer_bytes: int = DEFAULT_BUFFER_BYTES
     retention_us: int | None = DEFAULT_RETENTION_US
     retention_bytes: int | None = None
+    uid: str | None = None
 
 
 def create_topic(
@@ -86,7 +91,14 @@ def create_topic(
         item = rights.relation(spec.schema, spec.name)
         # What an older stream of this name left behind is nobody's either way.
         changes = [rights_changes.Forget(item) if owner is None else rights_changes.PutOwner(item, owner)]
-        show = partial(show_stream, database, None, topic)
+        if spec.uid is not None:
+            statements.append(identities.insert_sql(topic_id, spec.uid))
+
+        def show() -> None:
+            if spec.uid is not None:
+                database.identities.told(topic_id, spec.uid)
+            show_stream(database, None, topic)
+
         run_numbered(database, session_id, cursor, statements, show, changes)
         return topic
     finally:

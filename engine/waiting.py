@@ -8,7 +8,7 @@ So a waiting session holds no thread in the gateway. Source: docs/design/engine.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
 from dataclasses import dataclass
@@ -70,3 +70,43 @@ def first_of(futures: Sequence[Future[Any]]) -> Future[Any]:
     for future in futures:
         future.add_done_callback(come)
     return first
+
+
+def all_of(works: Sequence[Waiting[T]], now_s: Callable[[], float]) -> Waiting[list[T | Exception]]:
+    """Do several pieces of work at once: each goes on as soon as what it waits for has come.
+
+    Args:
+        now_s: a clock that never goes back, seconds.
+
+    Returns:
+        What each has come to, in their order: its result, or the exception that it ended with.
+    """
+    outcomes: dict[int, T | Exception] = {}
+    waits: dict[int, tuple[Wait, float | None]] = {}
+
+    def step(place: int, done: bool | None) -> None:
+        try:
+            work = works[place]
+            wait = next(work) if done is None else work.send(done)
+        except StopIteration as stop:
+            outcomes[place] = stop.value
+        except Exception as error:
+            outcomes[place] = error
+        else:
+            waits[place] = wait, None if wait.timeout_s is None else now_s() + wait.timeout_s
+
+    try:
+        for place in range(len(works)):
+            step(place, None)
+        while waits:
+            ends = [end for _, end in waits.values() if end is not None]
+            left = max(0.0, min(ends) - now_s()) if ends else None
+            yield Wait(first_of([wait.future for wait, _ in waits.values()]), left)
+            for place, (wait, end) in list(waits.items()):
+                if wait.future.done() or (end is not None and end <= now_s()):
+                    del waits[place]
+                    step(place, wait.future.done())
+    finally:
+        for place in waits:
+            works[place].close()
+    return [outcomes[place] for place in range(len(works))]

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import duckdb
 
+from ..engine.cluster.peer import Peer
 from ..engine.database import Database
 from ..engine.waiting import Waiting
 from .block import Block
@@ -26,6 +27,8 @@ from .portals import Portals
 from .positions import Positions
 from .results import Result
 from .rights.access import Access
+from .spread.part import Part
+from .spread.peers import Peers
 from .statement import Statement
 from .variables import Variables
 
@@ -73,6 +76,12 @@ class Context(Protocol):
     links: Links | None
     # How many rows the client of the present statement takes at first; None for all of them.
     first_rows: int | None
+    # The node that the client is; None where it is none.
+    peer: Peer | None
+    # Its sessions on the cluster's other nodes; None where it can reach none.
+    peers: Peers | None
+    # The facts of the share that the present statement is; None where it is no share.
+    part: Part | None
 
     @property
     def cursor(self) -> duckdb.DuckDBPyConnection:

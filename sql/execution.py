@@ -53,6 +53,9 @@ from .rights.plan import refuse_passwords
 from .rights.telling import without_password
 from .running import bound_with_types
 from .scan_relation import HIDDEN_LSN
+from .spread import definitions as spread_definitions
+from .spread.part import Part, split
+from .spread.shares import in_cluster
 from .statement import Description, Statement
 from .text.classified import Classified, Kind
 from .text.classify import classify
@@ -74,6 +77,9 @@ def prepare(session: Context, text: str, oids: tuple[int, ...]) -> Statement:
         InsufficientPrivilege: 42501, it names a file that is out of reach.
     """
     refuse_passwords(text)
+    part: Part | None = None
+    if session.peer is not None:
+        part, text = split(text)
     published: Published | None = None
     try:
         classified, node = _read(session, text)
@@ -92,6 +98,7 @@ def prepare(session: Context, text: str, oids: tuple[int, ...]) -> Statement:
         lambda wanted: describe(session, wanted),
         lambda wanted: is_inline(session, wanted),
         published,
+        part,
     )
     statement.away = away
     return statement
@@ -308,16 +315,54 @@ DESCRIBERS: dict[Kind, Callable[[Context, Statement], Description]] = {
 
 
 Handler = Callable[..., Waiting[Result]]
+
+
+def _everywhere(plain: Handler, spread: Handler, *helps: Handler) -> Handler:
+    """The handler of what stands on every node of a cluster.
+
+    Args:
+        plain: does it here, and is all where there is no cluster.
+        helps: what `spread` needs beside it.
+    """
+
+    def run(session: Context, node: st.Statement, parameters: tuple[object, ...]) -> Waiting[Result]:
+        if not in_cluster(session):
+            return (yield from plain(session, node, parameters))
+        return (yield from spread(session, node, parameters, plain, *helps))
+
+    return run
+
+
+def _of_topics(plain: Handler, spread: Handler, *helps: Handler) -> Handler:
+    """The same of a statement that may name a stream on a table, which is one node's."""
+    everywhere = _everywhere(plain, spread, *helps)
+
+    def run(session: Context, node: st.Statement, parameters: tuple[object, ...]) -> Waiting[Result]:
+        chosen = everywhere if getattr(node, "topic", False) else plain
+        return (yield from chosen(session, node, parameters))
+
+    return run
+
+
+_DESCRIBE, _DESCRIBE_GROUP = stream_statements.describe_stream, group_statements.describe_group
 HANDLERS: dict[type, Handler] = {
     st.CreateStream: stream_statements.create_stream,
-    st.CreateTopic: stream_statements.create_topic,
-    st.SetStream: stream_statements.set_stream,
-    st.RenameStream: stream_statements.rename_stream,
+    st.CreateTopic: _everywhere(
+        stream_statements.create_topic, spread_definitions.create_topic, _DESCRIBE
+    ),
+    st.SetStream: _of_topics(stream_statements.set_stream, spread_definitions.set_topic, _DESCRIBE),
+    st.RenameStream: _of_topics(
+        stream_statements.rename_stream, spread_definitions.rename_topic, _DESCRIBE
+    ),
     st.CommentOnStream: stream_statements.comment_on_stream,
-    st.DropStream: stream_statements.drop_stream,
-    st.CreateGroup: group_statements.create_group,
-    st.DropGroup: group_statements.drop_group,
-    st.SetGroup: group_statements.set_group,
+    st.DropStream: _of_topics(
+        stream_statements.drop_stream, spread_definitions.drop_topic, _DESCRIBE, stream_statements.show
+    ),
+    st.CreateGroup: _everywhere(
+        group_statements.create_group, spread_definitions.create_group, _DESCRIBE_GROUP
+    ),
+    st.DropGroup: _everywhere(group_statements.drop_group, spread_definitions.drop_group, _DESCRIBE_GROUP),
+    st.SetGroup: _everywhere(group_statements.set_group, spread_definitions.set_group, _DESCRIBE_GROUP),
     st.SeekGroup: group_statements.seek_group,
     st.Park: group_statements.park_event,
     st.Release: group_statements.release_events,

@@ -48,8 +48,9 @@ def create_group(session: Context, made: st.CreateGroup, parameters: Values) -> 
 
     def work(transaction: Transaction) -> Waiting[None]:
         yield from _with_writer_lock(session, transaction)
+        uid = None if session.part is None else session.part.uid
         groups.create_group(
-            session.database, transaction, stream, name, start, on_gap, timeout_ms, on_park
+            session.database, transaction, stream, name, start, on_gap, timeout_ms, on_park, uid
         )
         _owned(session, transaction, stream, name)
 
@@ -303,4 +304,6 @@ def describe_group(session: Context, asked: st.DescribeGroup, parameters: Values
     )
     assert row is not None
     rows = list(zip([*names, "trimmed_unread"], row, strict=True))
+    if stream.topic and session.database.cluster.placement.epoch:
+        rows.append(("identity", session.database.identities.of(group.group_id)))
     return text_rows(DESCRIBE_COLUMNS, rows, "DESCRIBE CONSUMER GROUP")

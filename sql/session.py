@@ -51,6 +51,9 @@ from .results import CopyIn, ReadySource, Result
 from .rights import permission, visible
 from .rights.access import Access
 from .settings_statements import renew_values, restore_values, set_variable
+from .spread.part import Part
+from .spread.peers import Peers
+from .spread.shares import own_share
 from .statement import Statement
 from .text.classified import Kind
 from .together import Many, text_of_many, widest
@@ -80,6 +83,7 @@ class Session:
         wire: rows are for PostgreSQL's wire: types that Arrow does not carry whole come as text.
         account: whose rights it has; None has all, as the owner of the database.
         peer: the node that the client is; None: it is none.
+        peers: its sessions on the cluster's other nodes.
 
     Raises:
         UndefinedObject: 42704, an unknown setting. InvalidParameterValue: 22023, a bad value.
@@ -96,9 +100,11 @@ class Session:
         wire: bool = False,
         account: str | None = None,
         peer: Peer | None = None,
+        peers: Peers | None = None,
     ) -> None:
         self.database = database
-        self.peer = peer
+        self.peer, self.peers = peer, peers
+        self.part: Part | None = None
         self.wire = wire
         self.user = user
         self.id = database.sessions.new_id()
@@ -271,6 +277,14 @@ class Session:
         return kept if isinstance(kept, Many) else None
 
     def _execute(self, statement: Statement, parameters: Sequence[object]) -> Waiting[Result]:
+        if statement.part is None:
+            return (yield from self._executed(statement, parameters))
+        placement = self.database.cluster.placement
+        statement.part.check(placement.epoch, placement.local.name)
+        with own_share(self, statement.part):
+            return (yield from self._executed(statement, parameters))
+
+    def _executed(self, statement: Statement, parameters: Sequence[object]) -> Waiting[Result]:
         kind = statement.classified.kind
         if self.peer is not None:
             self.database.cluster.check_epoch(self.peer)

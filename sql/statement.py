@@ -10,6 +10,7 @@ from ..engine.values.pgtypes import pg_type
 from .language.parse import Query
 from .language.publishing import Published
 from .results import Result, ResultColumn
+from .spread.part import Part
 from .text.classified import Classified
 
 # Under which a statement keeps the columns that it has answered as it was described.
@@ -43,6 +44,7 @@ class Statement:
         describe: works the description out.
         inline: whether running it now takes no DuckDB work.
         published: what a PUBLISH has beside its INSERT, which is what `classified` is of.
+        part: the facts of a share that another node has sent.
     """
 
     def __init__(
@@ -53,6 +55,7 @@ class Statement:
         describe: Callable[[Statement], Description],
         inline: Callable[[Statement], bool],
         published: Published | None = None,
+        part: Part | None = None,
     ) -> None:
         self.classified = classified
         self.node = node
@@ -60,6 +63,7 @@ class Statement:
         self._describe = describe
         self._inline = inline
         self.published = published
+        self.part = part
         self.plans: dict[str, object] = {}  # what a runner keeps between executions
         # Whether its rows go out as Arrow has them (engine/values/arrow_form.py), not as PostgreSQL does.
         self.arrow = False
@@ -69,7 +73,8 @@ class Statement:
 
     def declared(self, types: tuple[str, ...]) -> Statement:
         """The same statement with parameter types that were declared."""
-        made = Statement(self.classified, self.node, types, self._describe, self._inline, self.published)
+        given = self._describe, self._inline, self.published, self.part
+        made = Statement(self.classified, self.node, types, *given)
         made.away = self.away
         return made
 
@@ -82,7 +87,8 @@ class Statement:
     def publishing(self) -> Statement:
         """The same INSERT into a topic, answered as the PUBLISH that it is of."""
         types, published = self.parameter_types_given, Published((), None, None)
-        return Statement(self.classified, self.node, types, self._describe, self._inline, published)
+        given = self._describe, self._inline, published, self.part
+        return Statement(self.classified, self.node, types, *given)
 
     def tell(self, description: Description) -> None:
         """What it is described as, where somebody else has worked it out."""

@@ -130,6 +130,7 @@ def create_topic(session: Context, made: st.CreateTopic, parameters: Values) -> 
         options.integer("buffer_bytes") or DEFAULT_BUFFER_BYTES,
         _retention_us(options) if "retention" in options else DEFAULT_RETENTION_US,
         options.integer("retention_bytes"),
+        None if session.part is None else session.part.uid,
     )
     yield from topic_definitions.create_topic(
         session.database,
@@ -501,4 +502,9 @@ def describe_stream(session: Context, asked: st.DescribeStream, parameters: Valu
     rows: list[list[object]] = [[name, value] for name, value in zip(names, row, strict=True)]
     rows.append(["consumer_groups", ", ".join(sorted(group_names)) or None])
     rows.append(["event_columns", ", ".join(f"{name} {type_}" for name, type_ in EVENT_COLUMNS)])
+    if session.part is not None:
+        kept_us = stream.retention_us
+        rows.append(["retention_us", None if kept_us is None else str(kept_us)])
+    if stream.topic and session.database.cluster.placement.epoch:
+        rows.append(["identity", session.database.identities.of(stream.stream_id)])
     return text_rows(DESCRIBE_COLUMNS, rows, "DESCRIBE STREAM")

@@ -1,0 +1,432 @@
+"""CREATE, ALTER and DROP of topics and of their groups: the same on every node of the cluster.
+
+First all nodes are asked what they have: one that is away is told before anything is changed. Then the
+topic's home does it, and then all the others at once, each in a transaction of its own. What was done on
+some nodes only stands there, and the error says where: the same statement again does the rest, for it gives
+a node that lacks a definition the one that the others have. Source: docs/design/cluster.md, "Definitions".
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from ...engine.errors import (
+    DependentObjects,
+    DucktailError,
+    DuplicateObject,
+    InvalidParameterValue,
+    NotSupported,
+    UndefinedObject,
+    WrongState,
+)
+from ...engine.streams import DEFAULT_PARTITIONS_WITH_KEY
+from ...engine.waiting import Waiting
+from ..context import Context
+from ..language import statements as st
+from ..language.options import Option, Options
+from ..language.render import render_statement
+from ..results import Result
+from ..stream_statements import Values, text, value_of
+from .part import Part
+from .shares import ask_all, listed, named, other_nodes, own_share, owners_of, rows_of
+
+Plain = Callable[[Context, st.Statement, Values], Waiting[Result]]
+Facts = dict[str, str | None]
+
+# What two nodes must say alike of a topic, and of a group.
+TOPIC_FACTS = ("identity", "partitions", "retention", "retention_bytes", "buffer_bytes")
+GROUP_FACTS = ("identity", "start", "on_gap", "on_park", "session_timeout")
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """What is defined.
+
+    Args:
+        word: what it is called.
+        facts: of its DESCRIBE, those that make the definition.
+    """
+
+    word: str
+    facts: tuple[str, ...]
+
+
+TOPIC, GROUP = Kind("topic", TOPIC_FACTS), Kind("consumer group", GROUP_FACTS)
+
+
+@dataclass(frozen=True, slots=True)
+class Thing:
+    """A topic or a group by its name.
+
+    Args:
+        describe: the statement that tells its definition, and what runs it here.
+        home: the node that has it first.
+        place: schema and name of the topic.
+    """
+
+    kind: Kind
+    name: str
+    describe: st.Statement
+    plain: Plain
+    home: str
+    place: tuple[str, str]
+
+
+def _refuse_block(session: Context, what: str) -> None:
+    if session.block.begun:
+        raise NotSupported(
+            f"{what} in a transaction block is not supported in a cluster",
+            detail="Each node does it in a transaction of its own.",
+            hint="Run it by itself, in autocommit.",
+        )
+
+
+def _look(session: Context, thing: Thing) -> Waiting[dict[str, Facts | None]]:
+    """Node -> the definition that it has; None where it has none.
+
+    Raises:
+        DucktailError: a node cannot be asked; nothing has been changed.
+    """
+    part = Part(session.database.cluster.placement.epoch)
+    nodes = other_nodes(session)
+    sql = part.text(render_statement(thing.describe))
+    outcomes = yield from ask_all(session, dict.fromkeys(nodes, (sql, ())))
+    local = session.database.cluster.placement.local.name
+    try:
+        with own_share(session, part):
+            outcomes[local] = rows_of((yield from thing.plain(session, thing.describe, ())))
+    except DucktailError as error:
+        outcomes[local] = error
+    found: dict[str, Facts | None] = {}
+    for node in sorted(outcomes):
+        outcome = outcomes[node]
+        if isinstance(outcome, UndefinedObject):
+            found[node] = None
+        elif isinstance(outcome, Exception):
+            message = f'{thing.kind.word} "{thing.name}" is unchanged: {outcome}'
+            raise named(outcome, message, "The definition stands on all nodes: all of them must be there.")
+        else:
+            found[node] = {str(name): None if v is None else str(v) for name, v in outcome}
+    return found
+
+
+def _agreed(thing: Thing, found: Mapping[str, Facts | None]) -> Facts | None:
+    """The definition that all nodes that have one agree on.
+
+    Raises:
+        WrongState: 55000, two do not.
+    """
+    there = [(node, facts) for node, facts in found.items() if facts is not None]
+    for node, facts in there[1:]:
+        first, known = there[0]
+        for name in thing.kind.facts:
+            if facts.get(name) != known.get(name):
+                raise WrongState(
+                    f'nodes "{first}" and "{node}" disagree about {thing.kind.word} "{thing.name}"',
+                    detail=f"Its {name} is {known.get(name)} on the one and {facts.get(name)} on the other.",
+                    hint=f"They are two of one name: DROP {thing.kind.word.upper()} ... CASCADE drops both."
+                    if name == "identity"
+                    else f"ALTER {thing.kind.word.upper()} ... SET makes them alike.",
+                )
+    return there[0][1] if there else None
+
+
+def _do(
+    session: Context,
+    thing: Thing,
+    statement: st.Statement,
+    parts: Part,
+    nodes: Sequence[str],
+    plain: Plain,
+) -> Waiting[Result | None]:
+    """Do a statement on these nodes, the home first; this node's own answer, if it is one of them.
+
+    Raises:
+        DucktailError: a node's; it says where it is done.
+    """
+    local = session.database.cluster.placement.local.name
+    sql = parts.text(render_statement(statement))
+    done: list[str] = []
+    answer: Result | None = None
+    first = [node for node in nodes if node == thing.home]
+    for stage in (first, [node for node in nodes if node != thing.home]):
+        outcomes: dict[str, object] = {}
+        if local in stage:
+            # Here before elsewhere: what is wrong with it is told before another node has done it.
+            try:
+                with own_share(session, parts):
+                    answer = yield from plain(session, statement, ())
+                done.append(local)
+            except DucktailError as error:
+                outcomes[local] = error
+        others = {node: (sql, ()) for node in stage if node != local}
+        if others and local not in outcomes:
+            outcomes |= yield from ask_all(session, others)
+        failed = {node: e for node, e in outcomes.items() if isinstance(e, Exception)}
+        done += [node for node in others if node not in failed and node in outcomes]
+        if failed:
+            node, first_error = next(iter(failed.items()))
+            if not done:
+                raise first_error
+            left = [name for name in nodes if name not in done]
+            raise named(
+                first_error,
+                f'{thing.kind.word} "{thing.name}": node "{node}": {first_error}',
+                f"It is done on {listed(done)} and not on {listed(left)}.",
+                "What is done stands: run the statement again for the other nodes.",
+            ) from first_error
+    return answer
+
+
+# Topics.
+
+
+def _topic(session: Context, parts: tuple[str, ...], plain: Plain) -> tuple[Thing, st.Name]:
+    schema, name = session.names.new_name(parts)
+    whole = st.Name((schema, name))
+    home = session.database.cluster.placement.home(schema, name).name
+    return Thing(TOPIC, name, st.DescribeStream(whole), plain, home, (schema, name)), whole
+
+
+def create_topic(
+    session: Context, made: st.CreateTopic, parameters: Values, plain: Plain, look: Plain
+) -> Waiting[Result]:
+    """CREATE TOPIC."""
+    _refuse_block(session, "CREATE TOPIC")
+    thing, whole = _topic(session, made.name.parts, look)
+    # A partition without an owner is told before anything is made.
+    partitions = made.options.integer("partitions") or DEFAULT_PARTITIONS_WITH_KEY
+    owners_of(session, *thing.place, partitions)
+    statement = replace(made, name=whole)
+    found = yield from _look(session, thing)
+    nodes = yield from _missing(session, thing, found, made.if_not_exists)
+    if nodes:
+        known = _agreed(thing, found)
+        if known is not None:
+            statement = replace(statement, options=_as_there(made, thing, known))
+        uid = str(uuid.uuid4()) if known is None else known["identity"]
+        part = Part(session.database.cluster.placement.epoch, uid=uid)
+        yield from _do(session, thing, replace(statement, if_not_exists=False), part, nodes, plain)
+    return Result.command("CREATE TOPIC")
+
+
+def _missing(
+    session: Context, thing: Thing, found: Mapping[str, Facts | None], if_not_exists: bool
+) -> Waiting[list[str]]:
+    """The nodes that lack a definition.
+
+    Raises:
+        DuplicateObject: 42710, none does. WrongState: 55000, two disagree.
+    """
+    _agreed(thing, found)
+    missing = [node for node, facts in found.items() if facts is None]
+    if not missing:
+        if not if_not_exists:
+            raise DuplicateObject(f'{thing.kind.word} "{thing.name}" already exists')
+        session.notices.add(f'{thing.kind.word} "{thing.name}" already exists, skipping', sqlstate="42710")
+    return missing
+    yield
+
+
+def _as_there(made: st.CreateTopic, thing: Thing, known: Facts) -> Options:
+    """The options of a topic that other nodes have.
+
+    Raises:
+        DuplicateObject: 42710, the statement asks for another one.
+    """
+    asked = made.options.integer("partitions")
+    if asked is not None and str(asked) != known["partitions"] and not made.if_not_exists:
+        raise DuplicateObject(
+            f'topic "{thing.name}" already exists',
+            detail=f"It has {known['partitions']} partitions, and not {asked}.",
+        )
+    given = [Option(name, int(known[name] or 0)) for name in ("partitions", "buffer_bytes")]
+    given.append(Option("retention", _retention_ms(known)))
+    if known["retention_bytes"] is not None:
+        given.append(Option("retention_bytes", int(known["retention_bytes"])))
+    return Options(tuple(given))
+
+
+def _retention_ms(known: Facts) -> int | None:
+    us = known["retention_us"]
+    return None if us is None else int(us) // 1000
+
+
+def set_topic(
+    session: Context, asked: st.SetStream, parameters: Values, plain: Plain, look: Plain
+) -> Waiting[Result]:
+    """ALTER TOPIC ... SET."""
+    _refuse_block(session, "ALTER TOPIC")
+    stream = session.names.stream(asked.name.parts, asked.name.position, "topic")
+    thing, whole = _topic(session, (stream.schema, stream.name), look)
+    found = yield from _look(session, thing)
+    _check_everywhere(thing, found)
+    part = Part(session.database.cluster.placement.epoch)
+    yield from _do(session, thing, replace(asked, name=whole), part, list(found), plain)
+    return Result.command("ALTER TOPIC")
+
+
+def _check_everywhere(thing: Thing, found: Mapping[str, Facts | None]) -> None:
+    """Refuse to change what some nodes have not, or have another one of.
+
+    Raises:
+        WrongState: 55000.
+    """
+    identities = {node: facts["identity"] for node, facts in found.items() if facts is not None}
+    if len(set(identities.values())) > 1:
+        _agreed(thing, found)
+    missing = [node for node in found if node not in identities]
+    if missing and identities:
+        raise WrongState(
+            f'node "{missing[0]}" does not have {thing.kind.word} "{thing.name}", '
+            f'which node "{next(iter(identities))}" has',
+            hint=f"CREATE {thing.kind.word.upper()} IF NOT EXISTS gives it to the nodes that lack it.",
+        )
+
+
+def rename_topic(
+    session: Context, asked: st.RenameStream, parameters: Values, plain: Plain, look: Plain
+) -> Waiting[Result]:
+    """ALTER TOPIC ... RENAME TO: where the placement gives the new name the same owners."""
+    _refuse_block(session, "ALTER TOPIC")
+    stream = session.names.stream(asked.name.parts, asked.name.position, "topic")
+    thing, whole = _topic(session, (stream.schema, stream.name), look)
+    before = owners_of(session, stream.schema, stream.name, stream.partitions)
+    after = owners_of(session, stream.schema, asked.new, stream.partitions)
+    if before != after:
+        raise NotSupported(
+            f'topic "{stream.name}" cannot be called "{asked.new}": that name has other owners',
+            hint="Events do not move with a name: write the new name into cluster.toml with the same owners.",
+        )
+    found = yield from _look(session, thing)
+    _check_everywhere(thing, found)
+    part = Part(session.database.cluster.placement.epoch)
+    yield from _do(session, thing, replace(asked, name=whole), part, list(found), plain)
+    return Result.command("ALTER TOPIC")
+
+
+def drop_topic(
+    session: Context, dropped: st.DropStream, parameters: Values, plain: Plain, look: Plain, show: Plain
+) -> Waiting[Result]:
+    """DROP TOPIC: on all nodes that have it, whosever it is."""
+    _refuse_block(session, "DROP TOPIC")
+    thing, whole = _topic(session, dropped.name.parts, look)
+    found = yield from _look(session, thing)
+    nodes = [node for node, facts in found.items() if facts is not None]
+    if not nodes:
+        return (yield from plain(session, dropped, parameters))
+    if not dropped.cascade:
+        yield from _check_all_read(session, thing, whole, nodes, show)
+    part = Part(session.database.cluster.placement.epoch)
+    statement = replace(dropped, name=whole, cascade=True, if_exists=True)
+    yield from _do(session, thing, statement, part, nodes, plain)
+    return Result.command("DROP TOPIC")
+
+
+def _check_all_read(
+    session: Context, thing: Thing, whole: st.Name, nodes: Sequence[str], show: Plain
+) -> Waiting[None]:
+    """Refuse to drop a topic of which a group has unread events on some node.
+
+    Raises:
+        DependentObjects: 2BP01.
+    """
+    part = Part(session.database.cluster.placement.epoch)
+    asked = st.ShowGroups(whole)
+    local = session.database.cluster.placement.local.name
+    sql = part.text(render_statement(asked))
+    outcomes = yield from ask_all(session, {node: (sql, ()) for node in nodes if node != local})
+    if local in nodes:
+        with own_share(session, part):
+            outcomes[local] = rows_of((yield from show(session, asked, ())))
+    for node, rows in outcomes.items():
+        if isinstance(rows, Exception):
+            raise rows
+        for row in rows:
+            if int(str(row[7])):
+                raise DependentObjects(
+                    f'cannot drop topic "{thing.name}" because consumer group "{row[2]}" has {row[7]} '
+                    f'unread events on node "{node}"',
+                    hint="DROP TOPIC ... CASCADE drops the groups with their offsets as well.",
+                )
+
+
+# Groups.
+
+
+def _group(session: Context, stream: st.Name, name: str, plain: Plain) -> tuple[Thing, st.Name] | None:
+    """A group of a topic; None where it is a group of a stream on a table."""
+    found = session.names.stream(stream.parts, stream.position)
+    if not found.topic:
+        return None
+    whole = st.Name((found.schema, found.name))
+    home = session.database.cluster.placement.home(found.schema, found.name).name
+    place = found.schema, found.name
+    return Thing(GROUP, name, st.DescribeGroup(name, whole), plain, home, place), whole
+
+
+def create_group(
+    session: Context, made: st.CreateGroup, parameters: Values, plain: Plain, look: Plain
+) -> Waiting[Result]:
+    """CREATE CONSUMER GROUP on a topic: each owner works out where it starts in its own partitions."""
+    group = _group(session, made.stream, name := text(made.group, parameters), look)
+    if group is None:
+        return (yield from plain(session, made, parameters))
+    thing, whole = group
+    _refuse_block(session, "CREATE CONSUMER GROUP on a topic")
+    start = made.start
+    if start.kind == "after":
+        raise InvalidParameterValue(
+            f'START AFTER has no meaning on topic "{whole.last}": its partitions have LSNs of their own',
+            hint="Make the group, and SEEK it TO AFTER a map of LSNs by partition.",
+        )
+    if start.kind == "timestamp":
+        assert start.value is not None
+        start = st.Place("timestamp", str(value_of(start.value, parameters)))
+    found = yield from _look(session, thing)
+    nodes = yield from _missing(session, thing, found, made.if_not_exists)
+    if nodes:
+        known = _agreed(thing, found)
+        uid = str(uuid.uuid4()) if known is None else known["identity"]
+        part = Part(session.database.cluster.placement.epoch, uid=uid)
+        statement = replace(made, stream=whole, group=name, start=start, if_not_exists=False)
+        yield from _do(session, thing, statement, part, nodes, plain)
+    return Result.command("CREATE CONSUMER GROUP")
+
+
+def set_group(
+    session: Context, asked: st.SetGroup, parameters: Values, plain: Plain, look: Plain
+) -> Waiting[Result]:
+    """ALTER CONSUMER GROUP ... SET."""
+    group = _group(session, asked.stream, name := text(asked.group, parameters), look)
+    if group is None:
+        return (yield from plain(session, asked, parameters))
+    thing, whole = group
+    _refuse_block(session, "ALTER CONSUMER GROUP on a topic")
+    found = yield from _look(session, thing)
+    _check_everywhere(thing, found)
+    part = Part(session.database.cluster.placement.epoch)
+    statement = replace(asked, stream=whole, group=name)
+    yield from _do(session, thing, statement, part, list(found), plain)
+    return Result.command("ALTER CONSUMER GROUP")
+
+
+def drop_group(
+    session: Context, dropped: st.DropGroup, parameters: Values, plain: Plain, look: Plain
+) -> Waiting[Result]:
+    """DROP CONSUMER GROUP."""
+    group = _group(session, dropped.stream, name := text(dropped.group, parameters), look)
+    if group is None:
+        return (yield from plain(session, dropped, parameters))
+    thing, whole = group
+    _refuse_block(session, "DROP CONSUMER GROUP on a topic")
+    found = yield from _look(session, thing)
+    nodes = [node for node, facts in found.items() if facts is not None]
+    if not nodes:
+        return (yield from plain(session, dropped, parameters))
+    part = Part(session.database.cluster.placement.epoch)
+    statement = replace(dropped, stream=whole, group=name, if_exists=True)
+    yield from _do(session, thing, statement, part, nodes, plain)
+    return Result.command("DROP CONSUMER GROUP")

@@ -1,0 +1,72 @@
+"""PART '<facts>' <statement>: a node's share of a statement that another node was given.
+
+Only a session that another node has opened knows it. The statement is done here and nowhere else: of a
+topic, on the partitions that this node owns. What it has beside its text are the facts, an object of JSON.
+Source: docs/design/cluster.md, "Shares".
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+
+from ...engine.errors import ProtocolViolation, SerializationFailure
+from ...engine.quoting import literal
+
+_PART = re.compile(r"PART '((?:[^']|'')*)' (.*)", re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """The facts of a share.
+
+    Args:
+        epoch: of the placement by which the statement was shared out.
+        uid: which definition of the cluster the topic or the group is, where it is made here.
+        producer, sequence: whose publication a share of events is, and its number there.
+        told: the places of its events are asked for.
+        through: what is committed is the session's read position, no further than this.
+    """
+
+    epoch: int
+    uid: str | None = None
+    producer: str | None = None
+    sequence: int = 0
+    told: bool = False
+    events: bool = False
+    through: Mapping[str, int] | None = None
+
+    def text(self, statement: str) -> str:
+        """A share of a statement as it is sent."""
+        return f"PART {literal(json.dumps(asdict(self)))} {statement}"
+
+    def check(self, epoch: int, node: str) -> None:
+        """Refuse a share of another placement than the one in force here.
+
+        Raises:
+            SerializationFailure: 40001.
+        """
+        if self.epoch != epoch:
+            stale = "The node that was asked" if self.epoch < epoch else f'Node "{node}"'
+            raise SerializationFailure(
+                f'placement {epoch} is in force on node "{node}", not {self.epoch}',
+                detail=f"{stale} has an older one.",
+                hint="Try again; SHOW NODES shows which placement each node has.",
+            )
+
+
+def split(text: str) -> tuple[Part | None, str]:
+    """The facts and the statement of a share; no facts where the text is none.
+
+    Raises:
+        ProtocolViolation: 08P01, facts that this version does not know.
+    """
+    found = _PART.match(text)
+    if found is None:
+        return None, text
+    try:
+        return Part(**json.loads(found[1].replace("''", "'"))), found[2]
+    except (ValueError, TypeError) as error:
+        raise ProtocolViolation(f"a share with unknown facts: {error}") from None

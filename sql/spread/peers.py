@@ -1,0 +1,34 @@
+"""What a session needs of the other nodes: to have a statement run there, in a session of its own user's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from ...engine.waiting import Waiting
+from ..results import Batch
+
+
+class Peers(Protocol):
+    """The sessions that one session has on other nodes, one on each; they are made when first asked."""
+
+    def ask(
+        self,
+        node: str,
+        text: str,
+        parameters: Sequence[object] = (),
+        take: Callable[[Batch], None] | None = None,
+    ) -> Waiting[str]:
+        """Run a statement there.
+
+        Args:
+            take: is given the rows, batch by batch.
+
+        Returns:
+            Its command tag.
+
+        Raises:
+            CannotConnect: 08001, the node cannot be reached. ConnectionLost: 08006, it was lost on the way:
+                the outcome is unknown. ConnectionRefused: 08004, it is another cluster's.
+            DucktailError: the node's own error.
+        """

@@ -1,0 +1,150 @@
+"""Who has which partitions of a topic, and a statement's shares: asked of all nodes at once.
+
+Source: docs/design/cluster.md, "Topics".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from ...engine.errors import DucktailError, WrongState
+from ...engine.streams import Stream
+from ...engine.waiting import Waiting, all_of
+from ..context import Context
+from ..results import Batch, Result
+from .part import Part
+from .peers import Peers
+
+Row = tuple[object, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Owners:
+    """Who owns a topic's partitions under the placement in force.
+
+    Args:
+        local: this node's name.
+        partitions: node -> its partitions, for each node that has one.
+    """
+
+    epoch: int
+    local: str
+    home: str
+    partitions: Mapping[str, tuple[int, ...]]
+
+    @property
+    def remote(self) -> dict[str, tuple[int, ...]]:
+        """Those of the other nodes."""
+        return {node: own for node, own in self.partitions.items() if node != self.local}
+
+    def of(self, partition: int) -> str:
+        """Who owns a partition."""
+        return next(node for node, own in self.partitions.items() if partition in own)
+
+    @property
+    def single(self) -> bool:
+        """Whether one node has them all: its LSNs rise over the whole topic."""
+        return len(self.partitions) == 1
+
+
+def in_cluster(session: Context) -> bool:
+    """Whether a statement that a client has given this session may concern other nodes."""
+    return bool(session.database.cluster.placement.epoch) and session.peer is None
+
+
+def spread(session: Context, stream: Stream) -> Owners | None:
+    """Who owns a topic's partitions, where other nodes have some and the statement is not a share itself."""
+    placement = session.database.cluster.placement
+    if not placement.epoch or not stream.topic or session.peer is not None:
+        return None
+    owners = owners_of(session, stream.schema, stream.name, stream.partitions)
+    return owners if owners.remote else None
+
+
+def owners_of(session: Context, schema: str, name: str, partitions: int) -> Owners:
+    """Who owns the partitions of a topic of this name.
+
+    Raises:
+        WrongState: 55000, no node owns one of them.
+    """
+    placement = session.database.cluster.placement
+    found: dict[str, list[int]] = {}
+    for partition in range(partitions):
+        found.setdefault(placement.owner(schema, name, partition).name, []).append(partition)
+    home = placement.home(schema, name).name
+    own = {node: tuple(partitions) for node, partitions in found.items()}
+    return Owners(placement.epoch, placement.local.name, home, own)
+
+
+def other_nodes(session: Context) -> list[str]:
+    """The names of the cluster's other nodes."""
+    placement = session.database.cluster.placement
+    return [node.name for node in placement.nodes if node.name != placement.local.name]
+
+
+@contextmanager
+def own_share(session: Context, part: Part) -> Iterator[None]:
+    """Within, the session's statement is this node's share."""
+    before, session.part = session.part, part
+    try:
+        yield
+    finally:
+        session.part = before
+
+
+def ask_rows(session: Context, node: str, text: str, parameters: Sequence[object] = ()) -> Waiting[list[Row]]:
+    """The rows that another node answers; they are few.
+
+    Raises:
+        DucktailError: as `Peers.ask`; WrongState, this session reaches no other nodes.
+    """
+    rows: list[Row] = []
+
+    yield from peers(session).ask(node, text, parameters, lambda batch: rows.extend(_rows(batch)))
+    return rows
+
+
+def peers(session: Context) -> Peers:
+    """The session's sessions on other nodes."""
+    if session.peers is None:
+        raise WrongState("this session reaches no other node of the cluster")
+    return session.peers
+
+
+def ask_all(
+    session: Context, asked: Mapping[str, tuple[str, Sequence[object]]]
+) -> Waiting[dict[str, list[Row] | Exception]]:
+    """What several nodes answer, each to its own text, all at once."""
+    works = [ask_rows(session, node, text, parameters) for node, (text, parameters) in asked.items()]
+    outcomes = yield from all_of(works, session.database.clock.monotonic_s)
+    return dict(zip(asked, outcomes, strict=True))
+
+
+def rows_of(result: Result) -> list[Row]:
+    """The few rows of a result of this node's own."""
+    rows: list[Row] = []
+    while (batch := result.take(None)) is not None:
+        rows.extend(_rows(batch))
+    return rows
+
+
+def _rows(batch: Batch) -> list[Row]:
+    columns = [column.to_pylist() for column in batch.record_batch().columns]
+    return list(zip(*columns, strict=True))
+
+
+def named(
+    error: Exception, message: str, detail: str | None = None, hint: str | None = None
+) -> DucktailError:
+    """An error of a node's, told of the whole statement; what is no error of ours is raised as it is."""
+    if not isinstance(error, DucktailError):
+        raise error
+    return type(error)(message, detail=detail, hint=hint)
+
+
+def listed(names: Sequence[object]) -> str:
+    """Names as they stand in a sentence."""
+    words = [str(name) for name in names]
+    return " and ".join([", ".join(words[:-1]), words[-1]]) if len(words) > 1 else "".join(words)

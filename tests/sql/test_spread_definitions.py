@@ -1,0 +1,163 @@
+"""Topics and groups of a cluster are defined on every node, as one thing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from nodes_in_process import Client, Cluster, RoundRobin, nodes_in_process
+
+from ducktail.engine.cluster.peer import Peer
+from ducktail.engine.errors import (
+    CannotConnect,
+    DependentObjects,
+    DuplicateObject,
+    InvalidParameterValue,
+    NotSupported,
+    SerializationFailure,
+    UndefinedObject,
+    WrongState,
+)
+
+CREATE = "CREATE TOPIC t WITH (partitions = 12, retention = '90 minutes')"
+
+
+@pytest.fixture
+def cluster() -> Iterator[Cluster]:
+    """Three nodes."""
+    with nodes_in_process() as nodes:
+        yield nodes
+
+
+@pytest.fixture
+def clients(cluster: Cluster) -> Iterator[dict[str, Client]]:
+    """A client of each."""
+    made = {node: cluster.client(node) for node in cluster.databases}
+    yield made
+    for client in made.values():
+        client.close()
+
+
+def facts(client: Client, statement: str, *names: str) -> dict[object, object]:
+    rows = {row[0]: row[1] for row in client(statement)}
+    return {name: rows[name] for name in names}
+
+
+@pytest.mark.parametrize("entry", ["n1", "n2", "n3"])
+def test_a_topic_is_one_thing_on_all_nodes(clients: dict[str, Client], entry: str) -> None:
+    clients[entry](CREATE)
+    clients[entry]("CREATE CONSUMER GROUP g ON t START LATEST WITH (session_timeout = '5 s')")
+    for statement in ("DESCRIBE STREAM t", "DESCRIBE CONSUMER GROUP g ON t"):
+        found = [facts(client, statement, "identity") for client in clients.values()]
+        assert found[0] == found[1] == found[2]
+    with pytest.raises(DuplicateObject):
+        clients["n2"]("CREATE TOPIC t")
+    with pytest.raises(DuplicateObject):
+        clients["n2"]("CREATE CONSUMER GROUP g ON t")
+    clients["n3"]("CREATE TOPIC IF NOT EXISTS t")
+    assert clients["n3"].notices == ['topic "t" already exists, skipping']
+
+
+def test_a_node_that_is_away_stops_a_definition_before_it_is_made(
+    cluster: Cluster, clients: dict[str, Client]
+) -> None:
+    cluster.away.add("n3")
+    with pytest.raises(CannotConnect, match='topic "t" is unchanged: node "n3"'):
+        clients["n2"](CREATE)
+    for node in ("n1", "n2"):
+        with pytest.raises(UndefinedObject):
+            clients[node]("DESCRIBE STREAM t")
+    cluster.away.clear()
+    clients["n2"](CREATE)
+    cluster.away.add("n1")
+    with pytest.raises(CannotConnect):
+        clients["n2"]("DROP TOPIC t")
+    assert clients["n3"]("DESCRIBE STREAM t")
+
+
+@pytest.mark.parametrize("exists", ["", "IF NOT EXISTS "])
+def test_the_same_definition_again_gives_it_to_a_node_that_lacks_it(
+    cluster: Cluster, clients: dict[str, Client], exists: str
+) -> None:
+    clients["n1"](CREATE)
+    lacking = cluster.databases["n3"]
+    drop_here(cluster, "n3", "DROP TOPIC t CASCADE")
+    assert not lacking.catalog.streams
+    with pytest.raises(WrongState, match='node "n3" does not have topic "t", which node "n1" has'):
+        clients["n2"]("ALTER TOPIC t SET (retention = '1 day')")
+    clients["n2"](f"CREATE TOPIC {exists}t WITH (partitions = 12, retention = '90 minutes')")
+    names = ("identity", "partitions", "retention", "buffer_bytes")
+    assert len({str(facts(client, "DESCRIBE STREAM t", *names)) for client in clients.values()}) == 1
+
+
+def drop_here(cluster: Cluster, node: str, statement: str) -> None:
+    """Do a statement on one node alone, as no client can."""
+    client = cluster.client(node)
+    client.session.peer = Peer("n9", "test", 1)
+    client(statement)
+    client.close()
+
+
+def test_two_topics_of_one_name_are_told(cluster: Cluster, clients: dict[str, Client]) -> None:
+    drop_here(cluster, "n1", "CREATE TOPIC t")
+    drop_here(cluster, "n2", "CREATE TOPIC t")
+    with pytest.raises(WrongState, match='nodes "n1" and "n2" disagree about topic "t"'):
+        clients["n3"]("CREATE TOPIC IF NOT EXISTS t")
+    clients["n3"]("DROP TOPIC t CASCADE")
+    clients["n3"]("CREATE TOPIC t")
+
+
+def test_altered_and_dropped_everywhere(clients: dict[str, Client]) -> None:
+    clients["n1"](CREATE)
+    clients["n2"]("ALTER TOPIC t SET (retention = '2 days', retention_bytes = '1 GB')")
+    clients["n3"]("CREATE CONSUMER GROUP g ON t")
+    clients["n1"]("ALTER CONSUMER GROUP g ON t SET (on_gap = 'earliest')")
+    found = [facts(c, "DESCRIBE STREAM t", "retention", "retention_bytes") for c in clients.values()]
+    assert found == [{"retention": "2 days", "retention_bytes": "1000000000"}] * 3
+    for client in clients.values():
+        assert facts(client, "DESCRIBE CONSUMER GROUP g ON t", "on_gap") == {"on_gap": "earliest"}
+    clients["n2"]("DROP CONSUMER GROUP g ON t")
+    for client in clients.values():
+        with pytest.raises(UndefinedObject):
+            client("DESCRIBE CONSUMER GROUP g ON t")
+    with pytest.raises(UndefinedObject):
+        clients["n2"]("DROP CONSUMER GROUP g ON t")
+    clients["n3"]("DROP TOPIC t")
+    for client in clients.values():
+        with pytest.raises(UndefinedObject):
+            client("DESCRIBE STREAM t")
+    clients["n3"]("DROP TOPIC IF EXISTS t")
+    with pytest.raises(UndefinedObject):
+        clients["n3"]("DROP TOPIC t")
+
+
+def test_what_a_spread_topic_cannot_have(clients: dict[str, Client]) -> None:
+    client = clients["n1"]
+    client(CREATE)
+    with pytest.raises(InvalidParameterValue, match="START AFTER has no meaning"):
+        client("CREATE CONSUMER GROUP g ON t START AFTER 0")
+    with pytest.raises(NotSupported, match="that name has other owners"):
+        client("ALTER TOPIC t RENAME TO alone")
+    client("ALTER TOPIC t RENAME TO u")
+    assert clients["n3"]("DESCRIBE STREAM u")
+    client("BEGIN")
+    with pytest.raises(NotSupported, match="in a transaction block"):
+        client("CREATE CONSUMER GROUP g ON u")
+    client("ROLLBACK")
+
+
+def test_a_topic_with_unread_events_is_kept(cluster: Cluster, clients: dict[str, Client]) -> None:
+    clients["n1"](CREATE)
+    clients["n1"]("CREATE CONSUMER GROUP g ON t")
+    drop_here(cluster, "n2", "PUBLISH TO t 'x'")
+    with pytest.raises(DependentObjects, match='has 1 unread events on node "n2"'):
+        clients["n3"]("DROP TOPIC t")
+    clients["n3"]("DROP TOPIC t CASCADE")
+
+
+def test_a_share_of_another_placement_is_refused(cluster: Cluster, clients: dict[str, Client]) -> None:
+    clients["n1"](CREATE)
+    there = cluster.databases["n3"]
+    there.install_placement(RoundRobin(there.placement.local, 2))
+    with pytest.raises(SerializationFailure, match='placement 2 is in force on node "n3", not 1'):
+        clients["n1"]("DROP TOPIC t")
