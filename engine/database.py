@@ -235,9 +235,7 @@ class Database:
             cursor,
             ReadyMaker(catalog, ready_queries, self.polls.is_awaited_lately, self._has_one_writer),
         )
-        self.topics = Topics(
-            catalog, self.buffers, self.transactions, cursor, lambda: self.placement.local.name
-        )
+        self.topics = Topics(catalog, self.buffers, self.transactions, cursor, lambda: self.cluster.placement)
         owner, interval_ms = self.sessions.new_id(), settings.retention_interval_ms
         self.retention = Retention(self, retention_cursor, owner, interval_ms)
         bound = settings.wal_bytes_max

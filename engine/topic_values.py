@@ -12,6 +12,8 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+import pyarrow as pa
+
 from .partitioning import hash_of
 from .quoting import literal
 from .streams import Stream, TopicLog
@@ -48,6 +50,14 @@ class Single:
             f"INSERT INTO {TopicLog(self.topic).log} VALUES "
             f"({base_lsn + 1}, {txid}, {partition}, {texts}, {name}, {sequence}){returning}"
         )
+
+    def table(self) -> pa.Table:
+        """It as a table of one row: n, partition_hash, key, payload, headers."""
+        names = ("n", "partition_hash", "key", "payload", "headers")
+        values = (1, self.key_hash, self.key, self.payload, self.headers)
+        types = (pa.int64(), pa.int64(), pa.string(), pa.string(), pa.string())
+        columns = zip(names, values, types, strict=True)
+        return pa.table({name: pa.array([value], type_) for name, value, type_ in columns})
 
     def partition(self, turn: int) -> int:
         """Where it goes."""

@@ -13,13 +13,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 import duckdb
 import pyarrow as pa
 
 from .buffers import Buffers
+from .cluster.placement import Placement
 from .duckdb_errors import translated
 from .errors import ProgramLimitExceeded, SerializationFailure, UndefinedObject
+from .placed import Placed
 from .quoting import literal
 from .streams import Catalog, Stream, TopicLog
 from .topic_rows import Publication, check_error
@@ -82,7 +85,7 @@ class Topics:
 
     Args:
         cursor: makes a cursor of the engine's own.
-        node: says the name of this node.
+        placement: tells which one is in force.
     """
 
     def __init__(
@@ -91,10 +94,10 @@ class Topics:
         buffers: Buffers,
         transactions: Transactions,
         cursor: Callable[[], duckdb.DuckDBPyConnection],
-        node: Callable[[], str],
+        placement: Callable[[], Placement],
     ) -> None:
-        self._node = node
         self._catalog = catalog
+        self._placement = placement
         self._buffers = buffers
         self._transactions = transactions
         self._cursor = cursor
@@ -117,7 +120,11 @@ class Topics:
             LockNotAvailable: 55P03. UndefinedObject: 42704, the topic has been dropped.
             SerializationFailure: 40001, the transaction's snapshot is older than the topic.
         """
+        placement = self._placement()
         yield from self._transactions.lock_for(transaction, timeout_ms)
+        if placement.epoch:
+            # The first one counts: nothing of an older one may stand beside it.
+            transaction.checks.setdefault("placement", partial(self._check_epoch, placement.epoch))
         present = self._catalog.stream_by_id(topic.stream_id)
         if present is None:
             raise UndefinedObject(f'topic "{topic.name}" does not exist')
@@ -135,7 +142,7 @@ class Topics:
     def publish(
         self,
         transaction: Transaction,
-        publication: Publication | Single,
+        publication: Publication | Single | Placed,
         parameters: Sequence[object],
         named: Named | None,
         *,
@@ -179,11 +186,31 @@ class Topics:
             if failed is None:
                 raise
             raise failed from error
-        state.turn = (state.turn + events) % topic.partitions
+        if not isinstance(publication, Placed):
+            state.turn = (state.turn + events) % topic.partitions
         transaction.captured(topic.table_id, events, frozenset())
         if named is not None and events:
             self._note(transaction, topic, named)
         return Published(events, base_lsn + 1 if events else None, places)
+
+    def _check_epoch(self, began: int) -> None:
+        """What was published by a placement that is over does not stand: its partitions may be another's.
+
+        Raises:
+            SerializationFailure: 40001.
+        """
+        present = self._placement().epoch
+        if present != began:
+            raise SerializationFailure(
+                f"placement {present} took the place of {began}, by which this was published",
+                hint="Try again: the partitions may be another node's now.",
+            )
+
+    def turn(self, topic: Stream, events: int) -> int:
+        """The partition, but for whole rounds, of the first of so many events without a key."""
+        state = self._states.setdefault(topic.stream_id, _State())
+        turn, state.turn = state.turn, (state.turn + events) % topic.partitions
+        return turn
 
     # Producers.
 
@@ -250,7 +277,7 @@ class Topics:
 
     def _with_node(self, table: pa.Table) -> pa.Table:
         """Partition and LSN with whose the partition is."""
-        node = pa.array([self._node()] * table.num_rows, pa.string())
+        node = pa.array([self._placement().local.name] * table.num_rows, pa.string())
         local = pa.array([True] * table.num_rows, pa.bool_())
         return table.append_column("node", node).append_column("local", local)
 

@@ -68,6 +68,7 @@ class Transaction:
         holds: group id and member -> what of the member's stays his until the transaction ends.
         pins: of the commits that are being written.
         leaving: group ids and members that leave when it commits.
+        checks: what must still hold when it commits, by what it is about; they raise.
         indexes_changed: it has made or dropped an index, which only it sees so far.
         on_commit: what else memory makes of it; under the catalog's mutex.
         after_commit: who is told, once memory has all of it.
@@ -98,6 +99,7 @@ class Transaction:
     parked: dict[int, ParkedOfGroup] = field(default_factory=dict)
     locked_groups: set[int] = field(default_factory=set)
     producers: dict[tuple[int, str], int] = field(default_factory=dict)
+    checks: dict[str, Callable[[], None]] = field(default_factory=dict)
     on_commit: list[Callable[[], None]] = field(default_factory=list)
     after_commit: list[Callable[[], None]] = field(default_factory=list)
     ready: Mapping[int, Ready] = field(default_factory=dict)

@@ -247,6 +247,8 @@ class Transactions:
     def _commit_now(self, transaction: Transaction, moves: Sequence[Move]) -> int:
         """Write the last rows and commit in DuckDB; a transaction that fails is rolled back."""
         try:
+            for check in transaction.checks.values():
+                check()
             commit_us = self.commits.write(transaction, moves)
             if transaction.events:
                 tables = transaction.tables.items()

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 import duckdb
+import pyarrow as pa
 
 from ..engine.cluster.peer import Peer
 from ..engine.database import Database
@@ -82,6 +83,8 @@ class Context(Protocol):
     peers: Peers | None
     # The facts of the share that the present statement is; None where it is no share.
     part: Part | None
+    # Where the rows of a COPY to a topic that other nodes have a share of are kept to its end; else None.
+    collected: list[pa.Table] | None
 
     @property
     def cursor(self) -> duckdb.DuckDBPyConnection:

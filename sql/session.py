@@ -19,6 +19,7 @@ from functools import partial
 from typing import TypeVar
 
 import duckdb
+import pyarrow as pa
 
 from ..engine.asking import ask_maybe
 from ..engine.cluster.peer import CLUSTER, EPOCH, NODE, Peer
@@ -105,6 +106,7 @@ class Session:
         self.database = database
         self.peer, self.peers = peer, peers
         self.part: Part | None = None
+        self.collected: list[pa.Table] | None = None
         self.wire = wire
         self.user = user
         self.id = database.sessions.new_id()

@@ -9,6 +9,7 @@ from __future__ import annotations
 import datetime
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import TypeVar
 
 import duckdb
@@ -25,10 +26,11 @@ from ..engine.errors import (
     ProgramLimitExceeded,
 )
 from ..engine.streams import Stream, TopicLog
-from ..engine.topic_rows import Publication, Rows, publication
+from ..engine.topic_rows import Publication, Rows, check_error, publication
 from ..engine.topic_values import Single, single
 from ..engine.topics import PLACE_COLUMNS, Named, Published
 from ..engine.transaction import Transaction
+from ..engine.values.arrow_results import arrow_table
 from ..engine.waiting import Waiting
 from .context import Context
 from .dml.topic import TopicInsert, cut_insert
@@ -36,6 +38,9 @@ from .language import statements as st
 from .reads import cte_targets
 from .results import ResultColumn
 from .running import UNTOLD, bound_with_types, lossless, placed, rows_of, with_casts
+from .spread import publishing
+from .spread.publishing import Done
+from .spread.shares import check_owned, spread
 from .statement import Description, Statement
 from .stream_statements import number, value_of
 from .text.classified import Classified
@@ -53,16 +58,6 @@ RETURNED = "lsn, partition, payload, key, headers"
 # Under which a statement keeps its plan, and its text in pieces.
 _PLAN = "publication"
 _CUT = "topic_insert"
-
-
-@dataclass(frozen=True, slots=True)
-class Done:
-    """What an INSERT into a topic did: its row count, and rows with their names and types."""
-
-    count: int
-    names: tuple[str, ...] = ()
-    types: tuple[str, ...] = ()
-    table: pa.Table | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,8 +140,16 @@ def run(
         classified: the text that DuckDB is to run: the statement's own, or the same with its stream
             scans replaced.
     """
-    named = _named(statement, parameters)
     told = statement.published is not None
+    part = session.part
+    if part is not None and part.events:
+        return (yield from publishing.store_share(session, part, topic, parameters))
+    named = _named(statement, parameters)
+    owners = spread(session, topic)
+    if owners is not None:
+        rows = partial(_rows, session, statement, classified, parameters)
+        return (yield from publishing.publish(session, topic, owners, rows, named, told=told))
+    check_owned(session, topic)
 
     def work(transaction: Transaction) -> Waiting[Done]:
         topics = session.database.topics
@@ -166,7 +169,7 @@ def run(
         except duckdb.Error as error:
             raise translated(error) from error
         if published.repeated:
-            _tell_repeated(session, present, published, named)
+            publishing.tell_repeated(session, present, published, named)
         if told:
             return _places(published)
         if insert.returning is None:
@@ -176,18 +179,39 @@ def run(
     return (yield from session.block.unit(work))
 
 
+def _rows(
+    session: Context,
+    statement: Statement,
+    classified: Classified,
+    parameters: Values,
+    topic: Stream,
+    transaction: Transaction,
+) -> pa.Table:
+    """The events of an INSERT into a topic that other nodes have a share of: partition hash and texts.
+
+    Raises:
+        NotSupported: 0A000, RETURNING.
+    """
+    types = _types(session, statement, parameters)
+    insert, alone = _alone(session, statement, classified, parameters, topic, types)
+    if insert.returning is not None:
+        raise NotSupported(
+            f'RETURNING of topic "{topic.name}" is not supported: other nodes have some of its partitions',
+            hint="PUBLISH answers partition, LSN and node of each event.",
+        )
+    if alone is not None:
+        return alone.table()
+    plan = _planned(session, statement, classified, parameters, types, topic, transaction)
+    sql, values = numbered(plan.made.body, parameters)
+    try:
+        return arrow_table(transaction.cursor.execute(publishing.ROWS_SQL.format(sql), values or None))
+    except duckdb.Error as error:
+        raise (check_error(str(error)) or translated(error)) from error
+
+
 def _places(published: Published) -> Done:
     names, types = zip(*PLACE_COLUMNS, strict=True)
     return Done(published.events, names, types, published.places)
-
-
-def _tell_repeated(session: Context, topic: Stream, published: Published, named: Named | None) -> None:
-    assert named is not None
-    known = "" if published.events else ", and its events are not known any more"
-    session.notices.add(
-        f'sequence {named.sequence} of producer "{named.producer}" has been published to '
-        f'topic "{topic.name}" before{known}'
-    )
 
 
 def _returned(

@@ -88,6 +88,8 @@ class ArrowCopyIn:
         yield from self._flush()
         if self._own:
             yield from self._session.block.commit()
+            if self._inserting is not None:
+                yield from self._inserting.send()
         count = 0 if self._inserting is None else self._inserting.count
         return Result.command(f"COPY {count}")
 
@@ -124,7 +126,7 @@ class ArrowCopyIn:
         self._order = [given[name.lower()] for name in self._names]
         self._loaders = [self._loader(schema, place) for place in range(len(self._names))]
         self._inserting = Inserting(
-            self._session, self._statement, self._target, self._names, self._loaders
+            self._session, self._statement, self._target, self._names, self._loaders, self._own
         )
 
     def _loader(self, schema: pa.Schema, place: int) -> ColumnLoader:

@@ -13,8 +13,10 @@ from ...engine.errors import DucktailError
 from ...engine.quoting import ident
 from ...engine.values.text_loading import ColumnLoader
 from ...engine.waiting import Waiting
-from .. import writes
+from .. import topics, writes
 from ..context import Context
+from ..spread import publishing
+from ..spread.shares import spread
 from ..statement import Statement
 from ..text.classify import classify
 
@@ -44,6 +46,7 @@ class Inserting:
         target: the table's name as SQL.
         names: of the columns that are filled.
         loaders: how a column of theirs becomes one of the table's.
+        own: the transaction is the COPY's own.
     """
 
     def __init__(
@@ -53,6 +56,7 @@ class Inserting:
         target: str,
         names: Sequence[str],
         loaders: Sequence[ColumnLoader],
+        own: bool,
     ) -> None:
         self._session = session
         self._statement = statement
@@ -62,6 +66,10 @@ class Inserting:
         self._insert = classify(f"INSERT INTO {target} ({listed}) SELECT {values} FROM {ROWS}")
         # How many rows there are by now.
         self.count = 0
+        self._topic = topics.target(session, self._insert)
+        # Shares of other nodes are sent when the client has sent all.
+        self._owners = None if self._topic is None or not own else spread(session, self._topic)
+        self._collected: list[pa.Table] = []
 
     def put(self, columns: Sequence[pa.Array | pa.ChunkedArray]) -> Waiting[None]:
         """Insert rows, one column for each name.
@@ -71,6 +79,7 @@ class Inserting:
         """
         table = pa.Table.from_arrays(list(columns), names=[f"c{place}" for place in range(len(columns))])
         cursor = self._session.cursor
+        self._session.collected = None if self._owners is None else self._collected
         try:
             cursor.register(ROWS, table)
             yield from writes.write(self._session, self._statement, self._insert, ())
@@ -79,10 +88,22 @@ class Inserting:
             told.position = None
             raise Refused(told, self._refused(table)) from error
         finally:
+            self._session.collected = None
             # In a transaction that has failed DuckDB has already taken it away.
             with suppress(duckdb.Error):
                 cursor.unregister(ROWS)
         self.count += table.num_rows
+
+    def send(self) -> Waiting[None]:
+        """All rows are there, and the COPY's own transaction is over: what other nodes store is sent them.
+
+        Raises:
+            DucktailError: as `publishing.send`.
+        """
+        if self._owners is not None and self._collected:
+            assert self._topic is not None
+            table = pa.concat_tables(self._collected)
+            yield from publishing.send(self._session, self._topic, self._owners, table, None, told=False)
 
     def _refused(self, table: pa.Table) -> tuple[int, int] | None:
         """Row and column of the first value that DuckDB does not cast: the transaction is over by now."""

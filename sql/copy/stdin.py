@@ -100,7 +100,7 @@ def begin(session: Context, statement: Statement, classified: Classified) -> Wai
     timezone = session.variables.values["timezone"]
     known = types if types is not None else ("VARCHAR",) * len(names)
     loaders = [column_loader(type_, timezone, binary=binary) for type_ in known]
-    inserting = Inserting(session, statement, target_text(facts), names, loaders)
+    inserting = Inserting(session, statement, target_text(facts), names, loaders, own)
     result.copy_in = CopyIn(session, table, reader, names, inserting, loaders, own)
     return result
 
@@ -194,6 +194,7 @@ class CopyIn:
             yield from self._flush()
         if self._own:
             yield from self._session.block.commit()
+            yield from self._inserting.send()
         return Result.command(f"COPY {self._inserting.count}")
 
     def _flush(self) -> Waiting[None]:

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from ...engine.errors import DucktailError, WrongState
+from ...engine.errors import DucktailError, SerializationFailure, WrongState
 from ...engine.streams import Stream
 from ...engine.waiting import Waiting, all_of
 from ..context import Context
@@ -61,6 +61,24 @@ def spread(session: Context, stream: Stream) -> Owners | None:
         return None
     owners = owners_of(session, stream.schema, stream.name, stream.partitions)
     return owners if owners.remote else None
+
+
+def check_owned(session: Context, stream: Stream) -> None:
+    """What is done here on all of a topic's partitions wants all of them to be this node's.
+
+    Raises:
+        SerializationFailure: 40001, another node owns one: the node that asked has another placement.
+    """
+    placement = session.database.cluster.placement
+    if not placement.epoch or not stream.topic:
+        return
+    for partition in range(stream.partitions):
+        owner = placement.owner(stream.schema, stream.name, partition)
+        if owner.name != placement.local.name:
+            raise SerializationFailure(
+                f'partition {partition} of topic "{stream.name}" is not of node "{placement.local.name}"',
+                detail=f'Node "{owner.name}" owns it.',
+            )
 
 
 def owners_of(session: Context, schema: str, name: str, partitions: int) -> Owners:
