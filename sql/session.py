@@ -281,8 +281,6 @@ class Session:
     def _execute(self, statement: Statement, parameters: Sequence[object]) -> Waiting[Result]:
         if statement.part is None:
             return (yield from self._executed(statement, parameters))
-        placement = self.database.cluster.placement
-        statement.part.check(placement.epoch, placement.local.name)
         with own_share(self, statement.part):
             return (yield from self._executed(statement, parameters))
 

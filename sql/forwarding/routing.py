@@ -95,7 +95,8 @@ def names(session: Context, classified: Classified, node: object) -> Iterator[st
             yield st.Name(classified.dml.target, classified.dml.target_position + 1)
         elif classified.ddl is not None:
             yield st.Name(classified.ddl.names[0], 1)
-    elif isinstance(node, _LOCAL):
+    elif isinstance(node, _LOCAL) or getattr(node, "topic", None) is True:
+        # A topic is defined on every node: each asks the others itself (spread/definitions.py).
         return
     elif isinstance(node, st.Statement):
         for field in fields(node):

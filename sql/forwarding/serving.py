@@ -10,7 +10,7 @@ Source: docs/design/cluster.md, "Forwarding".
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 
 from ...engine.errors import ActiveTransaction, NotSupported, ProtocolViolation
 from ...engine.values.pgtypes import pg_type
@@ -20,11 +20,13 @@ from ..language.publishing import Published
 from ..portals import Portal
 from ..results import ReadySource, Result, ResultColumn
 from ..settings_statements import set_variable
+from ..spread.shares import own_share
 from ..statement import Statement
 from ..text.classified import Kind
 from .frames import FrameBatch, Head, Tail, batch_frame, facts_frame
 from .request import Request
 
+AS_IT_IS = nullcontext()
 FRAME = (ResultColumn("frame", "BLOB"),)
 # A reply takes no more rows once it has so many bytes: much against a round trip, little to be held twice.
 REPLY_BYTES = 1024 * 1024
@@ -55,7 +57,8 @@ def forward_with(runners: dict[Kind, Runner], told_at: Told) -> Runner:
         """Run a statement, and give what it answers at first."""
         inner = yield from statement_of(session, request)
         values = tuple(request.values)
-        with told_at(inner.published):
+        share = AS_IT_IS if inner.part is None else own_share(session, inner.part)
+        with told_at(inner.published), share:
             result = yield from runners[inner.classified.kind](session, inner, values)
         if result.copy_in is not None:
             result.close()

@@ -92,7 +92,7 @@ def _look(session: Context, thing: Thing) -> Waiting[dict[str, Facts | None]]:
     part = Part(session.database.cluster.placement.epoch)
     nodes = other_nodes(session)
     sql = part.text(render_statement(thing.describe))
-    outcomes = yield from ask_all(session, dict.fromkeys(nodes, (sql, ())))
+    outcomes = yield from ask_all(session, dict.fromkeys(nodes, (sql, ())), again=True)
     local = session.database.cluster.placement.local.name
     try:
         with own_share(session, part):

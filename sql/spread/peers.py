@@ -18,11 +18,15 @@ class Peers(Protocol):
         text: str,
         parameters: Sequence[object] = (),
         take: Callable[[Batch], None] | None = None,
+        *,
+        again: bool = False,
     ) -> Waiting[str]:
         """Run a statement there.
 
         Args:
             take: is given the rows, batch by batch.
+            again: it may be sent once more where a connection is found broken: it changes nothing, or
+                the same twice.
 
         Returns:
             Its command tag.

@@ -14,6 +14,7 @@ from ...engine.streams import Stream
 from ...engine.waiting import Waiting, all_of
 from ..context import Context
 from ..results import Batch, Result
+from .linked import LinkedPeers
 from .part import Part
 from .peers import Peers
 
@@ -104,7 +105,13 @@ def other_nodes(session: Context) -> list[str]:
 
 @contextmanager
 def own_share(session: Context, part: Part) -> Iterator[None]:
-    """Within, the session's statement is this node's share."""
+    """Within, the session's statement is this node's share.
+
+    Raises:
+        SerializationFailure: 40001, it was shared out by another placement.
+    """
+    placement = session.database.cluster.placement
+    part.check(placement.epoch, placement.local.name)
     before, session.part = session.part, part
     try:
         yield
@@ -112,7 +119,9 @@ def own_share(session: Context, part: Part) -> Iterator[None]:
         session.part = before
 
 
-def ask_rows(session: Context, node: str, text: str, parameters: Sequence[object] = ()) -> Waiting[list[Row]]:
+def ask_rows(
+    session: Context, node: str, text: str, parameters: Sequence[object] = (), *, again: bool = False
+) -> Waiting[list[Row]]:
     """The rows that another node answers; they are few.
 
     Raises:
@@ -120,22 +129,29 @@ def ask_rows(session: Context, node: str, text: str, parameters: Sequence[object
     """
     rows: list[Row] = []
 
-    yield from peers(session).ask(node, text, parameters, lambda batch: rows.extend(_rows(batch)))
+    yield from peers(session).ask(
+        node, text, parameters, lambda batch: rows.extend(_rows(batch)), again=again
+    )
     return rows
 
 
 def peers(session: Context) -> Peers:
     """The session's sessions on other nodes."""
-    if session.peers is None:
+    if session.peers is not None:
+        return session.peers
+    if session.links is None:
         raise WrongState("this session reaches no other node of the cluster")
-    return session.peers
+    return LinkedPeers(session, session.links)
 
 
 def ask_all(
-    session: Context, asked: Mapping[str, tuple[str, Sequence[object]]]
+    session: Context, asked: Mapping[str, tuple[str, Sequence[object]]], *, again: bool = False
 ) -> Waiting[dict[str, list[Row] | Exception]]:
     """What several nodes answer, each to its own text, all at once."""
-    works = [ask_rows(session, node, text, parameters) for node, (text, parameters) in asked.items()]
+    works = [
+        ask_rows(session, node, text, parameters, again=again)
+        for node, (text, parameters) in asked.items()
+    ]
     outcomes = yield from all_of(works, session.database.clock.monotonic_s)
     return dict(zip(asked, outcomes, strict=True))
 

@@ -87,6 +87,8 @@ class OthersInProcess:
         text: str,
         parameters: Sequence[object] = (),
         take: Callable[[Batch], None] | None = None,
+        *,
+        again: bool = False,
     ) -> Waiting[str]:
         """See Peers."""
         if node in self._cluster.away:

@@ -1,0 +1,55 @@
+"""A session's peers over its links to other nodes (forwarding/links.py): shares are FORWARDed statements."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from ...engine.errors import CannotConnect, ConnectionLost, WrongState
+from ...engine.waiting import Waiting
+from ..context import Context
+from ..forwarding.frames import batch_of, head_of, tail_of
+from ..forwarding.links import Links
+from ..forwarding.request import Request
+from ..results import Batch
+
+
+class LinkedPeers:
+    """See the head of the file."""
+
+    def __init__(self, session: Context, links: Links) -> None:
+        self._session = session
+        self._links = links
+
+    def ask(
+        self,
+        node: str,
+        text: str,
+        parameters: Sequence[object] = (),
+        take: Callable[[Batch], None] | None = None,
+        *,
+        again: bool = False,
+    ) -> Waiting[str]:
+        """See Peers."""
+        there = next((one for one in self._session.database.placement.nodes if one.name == node), None)
+        if there is None:
+            raise WrongState(f'the cluster has no node "{node}"')
+        number = self._links.number()
+        request = Request("execute", text, (), parameters, portal=number)
+        try:
+            reply = yield from self._links.ask(self._session, there, request, again=again)
+            head_of(reply.frames[0])
+            frames = reply.frames[1:]
+            while True:
+                for frame in frames[:-1]:
+                    batch = batch_of(frame)
+                    if take is not None:
+                        take(batch)
+                tail = tail_of(frames[-1])
+                if not tail.more:
+                    return tail.tag or ""
+                more = Request("fetch", portal=number)
+                frames = (yield from self._links.ask(self._session, there, more)).frames
+        except (CannotConnect, ConnectionLost) as error:
+            if f'"{node}"' not in error.message:
+                error.message = f'node "{node}": {error.message}'
+            raise
