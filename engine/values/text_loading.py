@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from duckdb import Value
 
 from ..errors import DucktailError
@@ -59,6 +60,39 @@ class BadValue(Exception):
 
 
 @dataclass(frozen=True, slots=True)
+class Moment:
+    """A type whose texts Arrow reads by itself where they are ISO 8601's.
+
+    Args:
+        plain: what those look like; years from 0001.
+    """
+
+    arrow: pa.DataType
+    plain: str
+
+    def load(self, texts: Sequence[Any]) -> pa.Array | None:
+        """The column where all its texts are such; else None, and a decoder has the word on them."""
+        try:
+            column = pa.array(texts, pa.string())
+            if not pc.all(pc.match_substring_regex(column, self.plain)).as_py():
+                return None
+            return column.cast(self.arrow)
+        except pa.ArrowInvalid:
+            return None
+
+
+_DAY = r"\A(?:000[1-9]|00[1-9]\d|0[1-9]\d\d|[1-9]\d{3})-\d\d-\d\d"
+_CLOCK = r"[ T]\d\d:\d\d:\d\d(?:\.\d{1,6})?"
+_MOMENTS = {
+    "DATE": Moment(pa.date32(), rf"{_DAY}\z"),
+    "TIMESTAMP": Moment(pa.timestamp("us"), rf"{_DAY}{_CLOCK}\z"),
+    "TIMESTAMP WITH TIME ZONE": Moment(
+        pa.timestamp("us", "UTC"), rf"{_DAY}{_CLOCK}(?:Z|[+-]\d\d(?::?\d\d)?)\z"
+    ),
+}
+
+
+@dataclass(frozen=True, slots=True)
 class ColumnLoader:
     """Turns texts, or binary values, of one column into an Arrow column.
 
@@ -68,6 +102,7 @@ class ColumnLoader:
         through: a cast before that: `::JSON`, or ''.
         is_number: an integer or a DECIMAL, whose plainest spelling needs no decoder.
         fixed: the numpy type of binary values that need no decoder.
+        moment: of a date or timestamp, whose plainest spelling needs no decoder.
     """
 
     arrow: pa.DataType
@@ -76,6 +111,7 @@ class ColumnLoader:
     through: str = ""
     is_number: bool = False
     fixed: str | None = None
+    moment: Moment | None = None
 
     def cast(self, name: str) -> str:
         """The SQL of a value, from the name of its column in a relation."""
@@ -100,6 +136,8 @@ class ColumnLoader:
             return whole
         if self.is_number and (quick := self._quick(texts)) is not None:
             return quick
+        if self.moment is not None and (known := self.moment.load(texts)) is not None:
+            return known
         values: list[object] = []
         read = self.read
         try:
@@ -161,7 +199,10 @@ def column_loader(duckdb_type: str, timezone: str | None, *, binary: bool = Fals
         return _list_loader(type_, read)
     first = "::JSON" if type_.name in _JSON_FIRST else ""
     number = type_.name == "DECIMAL" and not binary
-    return ColumnLoader(pa.string(), lambda text: _text(read(text)), duckdb_type, first, number)
+    moment = None if binary else _MOMENTS.get(type_.name)
+    return ColumnLoader(
+        pa.string(), lambda text: _text(read(text)), duckdb_type, first, number, moment=moment
+    )
 
 
 def _list_loader(type_: DuckType, read: Callable[[Any], object]) -> ColumnLoader:

@@ -22,6 +22,8 @@ from ..text.classify import classify
 
 # The relation that an INSERT reads.
 ROWS = "__ducktail_copy"
+# A number of its rows.
+_ROW = "__ducktail_row"
 
 
 class Refused(Exception):
@@ -61,8 +63,12 @@ class Inserting:
         self._session = session
         self._statement = statement
         self._loaders = loaders
+        # The rows' columns are called as the table's, as DuckDB's errors name them.
+        self._names = list(names)
         listed = ",".join(map(ident, names))
-        values = ",".join(loader.cast(f"c{place}") for place, loader in enumerate(loaders))
+        values = ",".join(
+            loader.cast(ident(name)) for name, loader in zip(names, loaders, strict=True)
+        )
         self._insert = classify(f"INSERT INTO {target} ({listed}) SELECT {values} FROM {ROWS}")
         # How many rows there are by now.
         self.count = 0
@@ -77,7 +83,7 @@ class Inserting:
         Raises:
             Refused: they were not.
         """
-        table = pa.Table.from_arrays(list(columns), names=[f"c{place}" for place in range(len(columns))])
+        table = pa.Table.from_arrays(list(columns), names=self._names)
         cursor = self._session.cursor
         self._session.collected = None if self._owners is None else self._collected
         try:
@@ -112,12 +118,12 @@ class Inserting:
         meta.register(ROWS, table)
         try:
             for place, loader in enumerate(self._loaders):
-                name = f"c{place}"
+                name = ident(self._names[place])
                 # A type that this transaction has made is known nowhere else.
                 with suppress(duckdb.Error):
+                    numbered = f"SELECT row_number() OVER () - 1 AS {_ROW}, {name} FROM {ROWS}"
                     row = meta.execute(
-                        f"SELECT min(i) FROM (SELECT row_number() OVER () - 1 AS i, {name} FROM {ROWS}) "
-                        f"WHERE {loader.is_refused(name)}"
+                        f"SELECT min({_ROW}) FROM ({numbered}) WHERE {loader.is_refused(name)}"
                     ).fetchall()[0]
                     if row[0] is not None and (first is None or row[0] < first[0]):
                         first = (int(row[0]), place)
