@@ -12,6 +12,7 @@ import os
 import re
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import psycopg
@@ -30,9 +31,11 @@ _MADE_FROM = ("host", "port", "user", "password", "database", "sslmode", "sslroo
 RETRY_FIRST_S = 0.1
 RETRY_LAST_S = 2.0
 
-# A dead peer is noticed by TCP itself in about idle + count * interval seconds, also in a long poll.
+# A dead peer is noticed by TCP itself in about idle + count * interval seconds, also in a long poll; and
+# within tcp_user_timeout (milliseconds) where it does not acknowledge what was sent.
 _KEEPALIVES: dict[str, Any] = {
     "keepalives": 1, "keepalives_idle": 30, "keepalives_interval": 5, "keepalives_count": 3,
+    "tcp_user_timeout": 45_000,
 }  # fmt: skip
 
 RETRYABLE = frozenset({"40001", "55P03", "53300", "57P01", "57P02", "57P03"})
@@ -46,16 +49,42 @@ _TO_LOOK_AT = {
     "3D000": "database",
 }
 
-# libpq has no SQLSTATE for a connection that was not made: its words -> what is told, and may it pass.
-_REFUSED: tuple[tuple[str, str, bool], ...] = (
-    (r"failed to resolve host|could not translate host", "options host: no such host", False),
-    (r"password authentication failed|no password supplied", "options user, password: not let in", False),
-    (r"database .* does not exist", "option database", False),
-    (r"server does not support SSL|no encryption|root certificate|certificate verify|SSL error|sslmode",
-     "options sslmode, sslrootcert", False),
-    (r"starting up|shutting down|too many connections|too many clients", "the gateway is busy", True),
-    (r"FATAL:", "the gateway does not let in", False),
-)  # fmt: skip
+
+@dataclass(frozen=True, slots=True)
+class _Refusal:
+    """A way in which a connection is not made.
+
+    Args:
+        pattern: libpq's words for it; the SQLSTATE of a connection it keeps to itself.
+        told: which options to look at.
+        sqlstate: the one that the gateway has said, where the words leave no doubt.
+        retryable: whether it may pass.
+    """
+
+    pattern: str
+    told: str
+    sqlstate: str | None = None
+    retryable: bool = False
+
+
+# The first that fits holds.
+_REFUSALS = (
+    _Refusal(r"failed to resolve host|could not translate host", "option host: no such host"),
+    _Refusal(
+        r"password authentication failed|no password supplied", "options user, password: not let in", "28P01"
+    ),
+    _Refusal(r"database .* does not exist", "option database", "3D000"),
+    _Refusal(
+        r"server does not support SSL|no encryption|root certificate|certificate verify|SSL error|sslmode",
+        "options sslmode, sslrootcert",
+    ),
+    _Refusal(
+        r"starting up|shutting down|too many connections|too many clients", "the gateway is busy", None, True
+    ),
+    _Refusal(r"FATAL:", "the gateway does not let in"),
+    _Refusal(r"timeout expired", "options host, port, connectTimeout: no answer in time", None, True),
+    _Refusal(r"", "options host, port: nobody answers", None, True),
+)
 
 
 def connect(options: Options) -> Connection:
@@ -126,11 +155,9 @@ def _key(options: Options) -> tuple[Any, ...]:
 def _not_connected(error: psycopg.Error, options: Options) -> ConnectorError:
     where = f'{options["host"]}:{options["port"]}'
     said = " ".join(str(error).split())
-    told, retryable = next(
-        ((told, retryable) for pattern, told, retryable in _REFUSED if re.search(pattern, said)),
-        ("options host, port: nobody answers", True),
-    )
-    return ConnectorError(f"cannot connect to the gateway at {where} ({told}): {said}", None, retryable)
+    refusal = next(one for one in _REFUSALS if re.search(one.pattern, said))
+    message = f"cannot connect to the gateway at {where} ({refusal.told}): {said}"
+    return ConnectorError(message, refusal.sqlstate, refusal.retryable)
 
 
 def failure(error: psycopg.Error, doing: str, look_at: str = "") -> ConnectorError:

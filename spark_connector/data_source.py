@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from pyspark.sql import SparkSession
 from pyspark.sql.datasource import (
     DataSource,
@@ -82,6 +84,12 @@ def register(spark: SparkSession) -> None:
     """Make `format("ducktail")` known to a session.
 
     Where ducktail is installed from its wheel, Spark finds it without this call (pyspark_ducktail); from a
-    checkout (`pip install -e`) it does not, and the call is needed.
+    checkout (`pip install -e`) it does not, and the call is needed. So it is, either way, in each thread of
+    one's own.
     """
     spark.dataSource.register(DucktailSource)
+    if hasattr(spark, "_jsparkSession"):
+        # Spark looks for Python data sources in the thread's active session only, and a new thread has none
+        # (DataSource.lookupDataSource: SparkSession.getActiveSession). Spark Connect has no such threads.
+        java: Any = spark
+        java._jvm.org.apache.spark.sql.classic.SparkSession.setActiveSession(java._jsparkSession)

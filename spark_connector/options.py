@@ -24,6 +24,7 @@ from enum import Enum
 from typing import Any
 
 from .errors import OptionError
+from .names import Name, parse_list
 
 # A TCP port is 16 bits.
 PORT_MAX = 65535
@@ -166,24 +167,6 @@ def starting(value: str) -> str | dict[int, int]:
         ) from None
 
 
-_NAME = re.compile(r"[^\s.\x00]+(\.[^\s.\x00]+)?")
-
-
-def thing(value: str) -> str:
-    """A name, perhaps with its schema: `orders`, `app.orders`; as it is, without quotes."""
-    if not _NAME.fullmatch(value):
-        raise ValueError("it is a name, perhaps with its schema, such as orders or app.orders")
-    return value
-
-
-def names(value: str) -> list[str]:
-    """Names with commas between."""
-    found = [name.strip() for name in value.split(",")]
-    if not all(found):
-        raise ValueError("it is names with commas between, such as version or day, version")
-    return found
-
-
 _STREAM = frozenset({Use.READ_STREAM})
 _BATCH = frozenset({Use.READ})
 # An LSN is a positive 64-bit number.
@@ -220,10 +203,10 @@ OPTIONS: tuple[Option, ...] = (
         "The table that rows are written to; the table or view that is read instead of a stream, in one task "
         "and one snapshot.",
         _BATCH | WRITES,
-        thing,
+        Name.parse,
     ),
     # What is written to.
-    Option("topic", "The topic that rows are published to.", WRITES, thing, None),
+    Option("topic", "The topic that rows are published to.", WRITES, Name.parse, None),
     Option(
         "writeMode",
         "What becomes of rows of a table: append, or upsert by its primary key.",
@@ -235,18 +218,18 @@ OPTIONS: tuple[Option, ...] = (
         "orderBy",
         "Columns by which the last of several rows of one key in a batch is found; of writeMode upsert.",
         WRITES,
-        names,
+        parse_list,
         None,
     ),
     Option(
         "stagingSchema",
         "Schema for what tasks have sent and the driver has not published yet; made where it is not there.",
         WRITES,
-        thing,
+        text,
         "ducktail_spark",
     ),
     # What is read.
-    Option("stream", "The stream or topic that is read.", READS, thing),
+    Option("stream", "The stream or topic that is read.", READS, Name.parse),
     Option(
         "envelope",
         "The columns: changes, the table's own with Spark's change columns, or json, those of an event. "

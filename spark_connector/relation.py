@@ -22,6 +22,8 @@ from .stream_state import StreamState, check_range, check_same, look_up
 
 CHANGES, JSON = "changes", "json"
 CHANGES_SUFFIX = "_changes"
+# SQLSTATE of a table or view that is not there.
+_NO_RELATION = "42P01"
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +63,7 @@ class Relation:
     @classmethod
     def of_table(cls, options: Options) -> Relation:
         """A table's."""
-        return cls(tuple(str(options["table"]).split(".")), f'table "{options["table"]}"', "table")
+        return cls(options["table"].parts, f'table "{options["table"]}"', "table")
 
     @property
     def doing(self) -> str:
@@ -75,7 +77,16 @@ class Relation:
             ConnectorError: it is not there, or a column has a type that Spark has not.
         """
         every = sql.SQL("SELECT * FROM {}").format(sql.Identifier(*self.name))
-        found = schema(connection, every, self.doing, self.option)
+        try:
+            found = schema(connection, every, self.doing, self.option)
+        except ConnectorError as error:
+            if error.sqlstate != _NO_RELATION or not self.tie:
+                raise
+            raise ConnectorError(
+                f'{self.what} has no typed changes (option envelope): there is no view "{self.name[1]}", as '
+                "its table has a column that is named like one of theirs, such as _lsn; take envelope = json",
+                error.sqlstate,
+            ) from None
         return spark_schema(found, self.what)
 
     def query(self, wanted: StructType, task: Task) -> sql.Composed:

@@ -15,6 +15,7 @@ from psycopg import sql
 
 from .connection import Connection, failure
 from .errors import ConnectorError
+from .names import Name
 from .options import Options
 
 GAP = "72000"
@@ -82,14 +83,14 @@ def look_up(connection: Connection, options: Options) -> StreamState:
     Raises:
         ConnectorError: there is none, or none that the user may read.
     """
-    schema, _, name = str(options["stream"]).rpartition(".")
+    stream: Name = options["stream"]
     try:
-        rows = connection.execute(_STATE, (name, schema or "main")).fetchall()
+        rows = connection.execute(_STATE, (stream.name, stream.schema or "main")).fetchall()
     except psycopg.Error as error:
-        raise failure(error, f'looking up stream "{options["stream"]}"', "stream") from None
+        raise failure(error, f'looking up stream "{stream}"', "stream") from None
     if not rows:
         raise ConnectorError(
-            f'option stream: stream "{options["stream"]}" does not exist, or user "{options["user"]}" '
+            f'option stream: stream "{stream}" does not exist, or user "{options["user"]}" '
             "has no right on it",
             "42704",
         )
@@ -101,7 +102,7 @@ def look_up(connection: Connection, options: Options) -> StreamState:
     return StreamState(schema, name, made_us, table, partitions)
 
 
-def check_same(state: StreamState, identity: str, stream: str) -> None:
+def check_same(state: StreamState, identity: str, stream: Name) -> None:
     """Offsets of one stream mean nothing to another.
 
     Args:

@@ -11,6 +11,7 @@ from pyspark.sql import functions as f
 from .. import staging
 from ..connection import connect, failure
 from ..errors import OptionError
+from ..names import Name, written
 from ..options import Options, Use, parse
 from ..sink import target as sink_target
 from .aggregate import aggregate
@@ -46,7 +47,7 @@ def _place(config: Config) -> Place:
     if kind in ("parquet", "delta"):
         path: str = config.target.need("path", str)
         return ParquetPlace(path) if kind == "parquet" else DeltaPlace(path)
-    table = config.target.need("table", str)
+    table = str(config.target.name("table"))
     given = take_sink_options(config.target, "topic", "table", "writeMode", "orderBy")
     if kind == "postgres":
         # Not the gateway's own user, password and port by accident.
@@ -61,20 +62,19 @@ def _primary_key(config: Config) -> Sequence[str]:
     Raises:
         OptionError: it has none, or the stream is not there.
     """
-    stream = {key.lower(): value for key, value in config.source.items()}.get("stream")
+    stream = config.stream
     if stream is None:
         raise OptionError("source.stream is missing")
-    *schema, name = stream.split(".")
     try:
         with connect(config.connection) as connection:
             found = connection.execute(
                 "SELECT table_name FROM ducktail.streams WHERE lower(stream_name) = lower(%s) "
                 "AND lower(schema_name) = lower(coalesce(%s, current_schema()))",
-                (name, schema[0] if schema else None),
+                (stream.name, stream.schema),
             ).fetchone()
             if found is None or found[0] is None:
                 raise OptionError(f'there is no stream "{stream}" on a table (option stream)')
-            keys = staging.key_columns(connection, str(found[0]))
+            keys = staging.key_columns(connection, Name.parse(str(found[0])))
     except psycopg.Error as error:
         raise failure(error, f'looking at stream "{stream}"', "stream") from None
     if not keys:
@@ -184,7 +184,7 @@ def _into_target(frame: DataFrame, config: Config, mode: str) -> DataStreamWrite
 
 
 def _text(value: object) -> str:
-    return ",".join(map(str, value)) if isinstance(value, list) else str(value)
+    return ",".join(map(written, value)) if isinstance(value, list) else str(value)
 
 
 def _shaped(frame: DataFrame, options: Options, key: Sequence[str]) -> DataFrame:

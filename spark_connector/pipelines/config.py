@@ -31,6 +31,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import OptionError
+from ..names import Name
 from ..options import OPTIONS, WRITES, Options, Use, parse
 
 
@@ -78,6 +79,13 @@ class Section:
         if value is None:
             raise OptionError(f"{self.where(key)} is missing: {self._path}")
         return value
+
+    def name(self, key: str) -> Name:
+        """The name of a table; it must be there."""
+        try:
+            return Name.parse(self.need(key, str))
+        except ValueError as error:
+            raise OptionError(f"{self.where(key)} cannot be so: {error}: {self._path}") from None
 
     def words(self, key: str) -> list[str]:
         """A list of texts, or one text; empty where there is none."""
@@ -152,6 +160,13 @@ class Config:
     def write_options(self, given: Mapping[str, str]) -> Options:
         """Options of a sink, the gateway's where `given` has no others."""
         return parse({**self.gateway, **given}, Use.WRITE_STREAM)
+
+    @property
+    def stream(self) -> Name | None:
+        """The stream that is read."""
+        given = {key: value for key, value in self.source.items() if key.lower() == "stream"}
+        found: Name | None = parse(given, Use.READ_STREAM)["stream"]
+        return found
 
     @property
     def connection(self) -> Options:

@@ -25,6 +25,7 @@ from pyspark.sql.streaming.listener import (
 
 from ..connection import Connection, connect, failure
 from ..errors import ConnectorError
+from ..names import Name
 from ..options import Options
 
 if TYPE_CHECKING:
@@ -60,7 +61,7 @@ class Reporter(StreamingQueryListener):
     """
 
     def __init__(
-        self, options: Options, name: str, stream: str | None, group: str | None, screen: TextIO = sys.stderr
+        self, options: Options, name: str, stream: Name | None, group: str | None, screen: TextIO = sys.stderr
     ) -> None:
         self._options = options
         self._name = name
@@ -178,8 +179,8 @@ class Reporter(StreamingQueryListener):
             return None
         found = self._ask(
             "SELECT sum(lag_events)::BIGINT FROM ducktail.offsets WHERE lower(group_name) = lower(%s) AND "
-            "lower(%s) IN (lower(stream_name), lower(schema_name || '.' || stream_name))",
-            self._group, self._stream,
+            "lower(stream_name) = lower(%s) AND lower(schema_name) = lower(%s)",
+            self._group, self._stream.name, self._stream.schema or "main",
         )  # fmt: skip
         return None if found is None else int(found)
 
@@ -234,11 +235,11 @@ class Reporter(StreamingQueryListener):
             self._line = ""
 
 
-def _facts(progress: StreamingQueryProgress, stream: str | None) -> dict[str, Any]:
+def _facts(progress: StreamingQueryProgress, stream: Name | None) -> dict[str, Any]:
     """What of a batch is reported; the parts are those of docs/sql.md, "REPORT PIPELINE"."""
     offsets = {}
     for at, source in enumerate(progress.sources):
-        name = stream if stream is not None and len(progress.sources) == 1 else f"source {at}"
+        name = str(stream) if stream is not None and len(progress.sources) == 1 else f"source {at}"
         offsets[name] = _parsed(source.endOffset)
     watermark = progress.eventTime.get("watermark")
     rate = progress.processedRowsPerSecond

@@ -82,9 +82,8 @@ def run(build: Build, config: Config, master: str | None = None, *, once: bool =
             raise ConnectorError(_cause(failed)) from None
         writer = writer.queryName(config.name).option("checkpointLocation", config.checkpoint)
         writer = writer.trigger(availableNow=True) if once else writer.trigger(processingTime=config.trigger)
-        source = {key.lower(): value for key, value in config.source.items()}
-        stream = source.get("stream")
-        reporter = Reporter(config.connection, config.name, stream, source.get("consumergroup", config.name))
+        group = {key.lower(): value for key, value in config.source.items()}.get("consumergroup", config.name)
+        reporter = Reporter(config.connection, config.name, config.stream, group)
         spark.streams.addListener(reporter)
         try:
             query = writer.start()

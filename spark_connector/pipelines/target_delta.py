@@ -7,6 +7,7 @@ driver, so bound it (option maxEventsPerTrigger).
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -14,12 +15,14 @@ from pyspark.sql import functions as f
 
 from ..errors import ConnectorError
 from . import changes
-from .targets import Change, gone, other_query
+from .targets import Change, foreign, gone, other_query
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 _WHAT = "_what"
+# The batch of which a table that has just been made has the mark.
+_MADE = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,9 +46,14 @@ class DeltaPlace:
         except TableNotFoundError:
             if change.batch.number > 0:
                 raise gone(f"the Delta table at {self.path}", "path", change.batch) from None
-            table = DeltaTable.create(self.path, rows.drop_columns([_WHAT]).schema)
+            if os.path.isdir(self.path) and os.listdir(self.path):
+                raise foreign(f"the directory {self.path}", "path") from None
+            # Ours from its making on: a batch that is killed behind it finds the mark.
+            mark = CommitProperties(app_transactions=[Transaction(change.batch.query, _MADE)])
+            columns = rows.drop_columns([_WHAT]).schema
+            table = DeltaTable.create(self.path, columns, commit_properties=mark)
         done = table.transaction_version(change.batch.query)
-        if done is None and table.version() > 0:
+        if done is None:
             raise other_query(f"the Delta table at {self.path}", "path")
         if done is not None and done >= change.batch.number:
             return

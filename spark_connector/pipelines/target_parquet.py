@@ -2,6 +2,7 @@
 
     PATH/batch=17/part-....parquet       the whole mirror after batch 17
     PATH/_LATEST                         {"query": "...", "batch": 17, "directory": "batch=17"}
+    PATH/_MIRROR                         {"query": "..."}: whose it is, from before the first batch
 
 Parquet has no merge: each batch writes the mirror anew, from the last directory and the changes, and then
 replaces `_LATEST` by a rename, which is whole or not at all. A batch that is killed leaves a directory that
@@ -20,12 +21,14 @@ from pyspark.sql import functions as f
 
 from ..errors import ConnectorError
 from . import changes
-from .targets import Change, gone, other_query
+from .targets import Change, foreign, gone, other_query
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 LATEST = "_LATEST"
+# Whose directory it is, from before the first batch.
+MIRROR = "_MIRROR"
 # The present one, and the one before for readers that have begun.
 DIRECTORIES_KEPT = 2
 
@@ -60,12 +63,14 @@ class ParquetPlace:
                 return
         elif change.batch.number > 0:
             raise gone(f"the mirror at {self.path}", "path", change.batch)
+        else:
+            directory.take(change.batch.query)
         old = None if latest is None else spark.read.parquet(f"{self.path}/{latest['directory']}")
         merged = _type_1(old, change) if change.scd == 1 else _type_2(old, change)
         name = f"batch={change.batch.number}"
         merged.write.mode("overwrite").parquet(f"{self.path}/{name}")
         facts = {"query": change.batch.query, "batch": change.batch.number, "directory": name}
-        directory.replace_latest(facts)
+        directory.replace(LATEST, facts)
         directory.delete_all_but(DIRECTORIES_KEPT)
 
 
@@ -114,7 +119,25 @@ class _Directory:
 
     def latest(self) -> dict[str, Any] | None:
         """What `_LATEST` says; None where there is none."""
-        file = self._path(self._home, LATEST)
+        return self._read(LATEST)
+
+    def take(self, query: str) -> None:
+        """Make the directory a query's own, before its first batch writes into it.
+
+        Raises:
+            ConnectorError: it is another's, or somebody has something there.
+        """
+        taken = self._read(MIRROR)
+        if taken is None:
+            there = self._files.listStatus(self._home) if self._files.exists(self._home) else []
+            if {status.getPath().getName() for status in there} - {f"{MIRROR}.new"}:
+                raise foreign(f"the directory {self._home}", "path")
+            self.replace(MIRROR, {"query": query})
+        elif taken["query"] != query:
+            raise other_query(f"the mirror at {self._home}", "path")
+
+    def _read(self, name: str) -> dict[str, Any] | None:
+        file = self._path(self._home, name)
         if not self._files.exists(file):
             return None
         opened = self._files.open(file)
@@ -124,14 +147,14 @@ class _Directory:
             opened.close()
         return found
 
-    def replace_latest(self, facts: dict[str, Any]) -> None:
-        """Let `_LATEST` say this, whole or not at all."""
-        new = self._path(self._home, f"{LATEST}.new")
+    def replace(self, name: str, facts: dict[str, Any]) -> None:
+        """Let a file say this, whole or not at all."""
+        new = self._path(self._home, f"{name}.new")
         opened = self._files.create(new, True)
         opened.write(json.dumps(facts).encode())
         opened.hsync()
         opened.close()
-        self._context.rename(new, self._path(self._home, LATEST), self._overwrite)
+        self._context.rename(new, self._path(self._home, name), self._overwrite)
 
     def delete_all_but(self, count: int) -> None:
         """Delete the directories of older batches."""

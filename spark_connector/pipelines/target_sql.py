@@ -17,10 +17,11 @@ from pyspark.sql import types as t
 from .. import staging
 from ..connection import Connection, connect, failure, retrying
 from ..errors import ConnectorError
+from ..names import Name
 from ..options import Options
 from . import changes
 from .staged_frames import write_once
-from .targets import Change, gone, other_query
+from .targets import Change, foreign, gone, other_query, unmarked
 
 # Spark's types -> a type that DuckDB and PostgreSQL have both; what is nested is JSON.
 _TYPES: dict[type[t.DataType], str] = {
@@ -48,8 +49,7 @@ class SqlPlace:
         """See targets.py."""
         if change.batch.number == 0:
             self._prepare(change)
-        elif not self._is_there():
-            raise gone(f'table "{self.table}"', "table", change.batch)
+        self._check(change.batch)
         fields = {field.name: field.dataType for field in change.rows.schema}
         extra = {changes.DELETED: "BOOLEAN", changes.FIRST: "BOOLEAN"}
         columns = tuple(
@@ -57,24 +57,54 @@ class SqlPlace:
             for name, type_ in fields.items()
         )
         schema = self.options["stagingSchema"]
-        target = staging.Target("table", self.table, f"scd {change.scd}", schema, columns)
+        target = staging.Target("table", self._name, f"scd {change.scd}", schema, columns)
         nested = tuple(column.name for column in columns if column.nested)
-        merging = Merging(change.scd, change.columns, change.kept, change.keys, nested, change.batch.query)
+        merging = Merging(change.scd, change.columns, change.kept, change.keys, nested)
         write_once(change.rows, self.options, target, change.batch, merging)
 
-    def _is_there(self) -> bool:
-        def look() -> bool:
+    @property
+    def _name(self) -> Name:
+        return Name.parse(self.table)
+
+    def _check(self, batch: staging.Batch) -> None:
+        """The table is the mirror's own, by its mark; or, of the first batch, empty.
+
+        Raises:
+            ConnectorError: it is not there any more, or another's.
+        """
+        where = f'table "{self.table}"'
+
+        def look() -> None:
             try:
                 with connect(self.options) as connection:
-                    named = sql.Identifier(*self.table.split("."))
-                    connection.execute(sql.SQL("SELECT 1 FROM {} WHERE false").format(named))
-                    return True
+                    is_empty = self._is_empty(connection)
+                    marked = self._marked(connection)
             except (psycopg.errors.UndefinedTable, psycopg.errors.InvalidSchemaName):
-                return False
+                raise gone(where, "table", batch) from None
             except psycopg.Error as error:
-                raise failure(error, f'looking at table "{self.table}"', "table") from None
+                raise failure(error, f"looking at {where}", "table") from None
+            if marked - {batch.query}:
+                raise other_query(where, "table")
+            if not marked and batch.number > 0:
+                raise unmarked(where, "table, stagingSchema", batch)
+            if not marked and not is_empty:
+                raise foreign(where, "table")
 
-        return retrying(look, self.options["retryTimeout"])
+        retrying(look, self.options["retryTimeout"])
+
+    def _is_empty(self, connection: Connection) -> bool:
+        query = sql.SQL("SELECT 1 FROM {} LIMIT 1").format(self._name.identifier)
+        return connection.execute(query).fetchone() is None
+
+    def _marked(self, connection: Connection) -> set[str]:
+        """The queries that have written the table."""
+        query = sql.SQL("SELECT query FROM {} WHERE target = %s")
+        schema = self.options["stagingSchema"]
+        try:
+            found = connection.execute(query.format(staging.marks(schema)), (f'table "{self._name}"',))
+        except (psycopg.errors.UndefinedTable, psycopg.errors.InvalidSchemaName):
+            return set()
+        return {str(row[0]) for row in found.fetchall()}
 
     def _prepare(self, change: Change) -> None:
         """Make the table, the schema of stages and the marks.
@@ -90,7 +120,7 @@ class SqlPlace:
             keys = sql.SQL(", ").join(map(sql.Identifier, change.keys))
             parts.append(sql.SQL("PRIMARY KEY ({})").format(keys))
         make = sql.SQL("CREATE TABLE IF NOT EXISTS {} ({})").format(
-            sql.Identifier(*self.table.split(".")), sql.SQL(", ").join(parts)
+            self._name.identifier, sql.SQL(", ").join(parts)
         )
 
         def work() -> None:
@@ -121,7 +151,6 @@ class Merging:
 
     Args:
         nested: columns that travel as text and are JSON in the table.
-        query: whose table it is.
     """
 
     scd: int
@@ -129,20 +158,9 @@ class Merging:
     kept: tuple[str, ...]
     keys: tuple[str, ...]
     nested: tuple[str, ...]
-    query: str
 
     def __call__(self, connection: Connection, target: staging.Target, stage: sql.Identifier) -> None:
-        """See `staging.publish`.
-
-        Raises:
-            ConnectorError: another query has written the table.
-        """
-        others = sql.SQL("SELECT 1 FROM {} WHERE target = %s AND query <> %s LIMIT 1")
-        found = connection.execute(
-            others.format(staging.marks(target.schema)), (str(target), self.query)
-        ).fetchone()
-        if found is not None:
-            raise other_query(str(target), "table")
+        """See `staging.publish`."""
         for statement in self._statements(target.named, stage):
             connection.execute(statement)
 

@@ -1,7 +1,8 @@
 """Where a mirror keeps its table: what a place must be able to do, and the batches it is given.
 
-A place takes each batch once: what it writes and the mark that it was written stand or fall together, and a
-mark of another query is an error, as the rows would not fit together.
+A place takes each batch once: what it writes and the mark that it was written stand or fall together. A place
+with a mark of another query is an error, as the rows would not fit together; so is one that holds anything
+without a mark.
 """
 
 from __future__ import annotations
@@ -63,6 +64,23 @@ def other_query(place: str, option: str) -> ConnectorError:
     return ConnectorError(
         f"{place} holds what a query with another checkpoint has written (options checkpoint, {option}): "
         "give this one the same checkpoint, or an empty place"
+    )
+
+
+def foreign(place: str, option: str) -> ConnectorError:
+    """The error of a place that holds what no mirror has written: it would be mixed with it, or lost."""
+    return ConnectorError(
+        f"{place} is not empty, and no mirror has written it (option {option}): give the mirror an empty "
+        "place, or one that is not there yet"
+    )
+
+
+def unmarked(place: str, option: str, batch: staging.Batch) -> ConnectorError:
+    """The error of a place that does not know of the batches before: the rows of another, or none."""
+    return ConnectorError(
+        f"{place} does not know of the batches before batch {batch.number} that the checkpoint has (options "
+        f"checkpoint, {option}): bring back what was there, or begin anew with an empty checkpoint and "
+        "another consumer group"
     )
 
 

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import psycopg
 from psycopg import sql
 
 from ..connection import Connection
+from ..errors import ConnectorError
 from .target import Target
 
 _MARKS = "sinks"
@@ -29,7 +31,11 @@ def marks(schema: str) -> sql.Identifier:
 
 
 def make_schema(connection: Connection, schema: str) -> None:
-    """Where stages and marks are, if it is not there."""
+    """Where stages and marks are, if it is not there.
+
+    Raises:
+        ConnectorError: it is another user's, and this one has no right on it.
+    """
     name = sql.Identifier(schema)
     # Who may make tables in it needs no right to make schemas.
     there = "SELECT 1 FROM information_schema.schemata WHERE lower(schema_name) = lower(%s)"
@@ -41,6 +47,19 @@ def make_schema(connection: Connection, schema: str) -> None:
             "written_at TIMESTAMPTZ, PRIMARY KEY (query, target))"
         ).format(name, sql.Identifier(_MARKS))
     )
+    try:
+        connection.execute(sql.SQL("SELECT 1 FROM {} WHERE false").format(marks(schema)))
+    except (psycopg.errors.UndefinedTable, psycopg.errors.InsufficientPrivilege) as error:
+        # It is there, as it was not made; and nobody is told of what he may not see.
+        user = connection.info.user
+        grant = sql.SQL("GRANT SELECT, INSERT, UPDATE, DELETE ON {} TO {}").format(
+            marks(schema), sql.Identifier(user)
+        )
+        raise ConnectorError(
+            f'option stagingSchema: user "{user}" has no right on table "{schema}.{_MARKS}", which another '
+            f"user has made: give this one a stagingSchema of his own, or {grant.as_string(connection)}",
+            error.sqlstate,
+        ) from None
 
 
 def is_done(connection: Connection, target: Target, batch: Batch) -> bool:

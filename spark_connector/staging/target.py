@@ -9,6 +9,7 @@ from psycopg import sql
 
 from .. import sink_columns
 from ..errors import OptionError
+from ..names import Name
 from ..options import Options
 
 # Within a topic's rows.
@@ -39,13 +40,12 @@ class Target:
 
     Args:
         kind: table or topic: the option that names it.
-        name: as the user wrote it, perhaps with its schema.
         mode: append, upsert or overwrite.
         order: the columns by which the last of a key's rows is found; of upsert.
     """
 
     kind: str
-    name: str
+    name: Name
     mode: str
     schema: str
     columns: tuple[Column, ...]
@@ -54,7 +54,7 @@ class Target:
     @property
     def named(self) -> sql.Identifier:
         """Its name as SQL."""
-        return sql.Identifier(*self.name.split("."))
+        return self.name.identifier
 
     @property
     def names(self) -> list[str]:

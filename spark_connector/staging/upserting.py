@@ -6,6 +6,7 @@ from psycopg import sql
 
 from ..connection import Connection
 from ..errors import OptionError
+from ..names import Name
 from .inserting import insert
 from .target import Target
 
@@ -42,15 +43,14 @@ def upsert(connection: Connection, target: Target, first: sql.Identifier) -> Non
     connection.execute(insert(connection, target, first, behind))
 
 
-def key_columns(connection: Connection, name: str) -> list[str]:
+def key_columns(connection: Connection, name: Name) -> list[str]:
     """The columns of a table's primary key, in order; empty where there is none."""
-    *schema, table = name.split(".")
     rows = connection.execute(
         "SELECT k.column_name FROM information_schema.table_constraints AS c "
         "JOIN information_schema.key_column_usage AS k USING (constraint_name, table_schema, table_name) "
         "WHERE c.constraint_type = 'PRIMARY KEY' AND lower(c.table_name) = lower(%s) "
         "AND lower(c.table_schema) = lower(coalesce(%s, current_schema())) ORDER BY k.ordinal_position",
-        (table, schema[-1] if schema else None),
+        (name.name, name.schema),
     ).fetchall()
     return [str(row[0]) for row in rows]
 

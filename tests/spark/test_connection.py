@@ -43,12 +43,25 @@ def test_each_refusal_names_its_option_and_is_not_tried_again(server: ServerProc
         error = refused(server, **given)
         assert f"option {option}" in str(error) or f"options {option}" in str(error), error
         assert not error.retryable and "right" not in str(error), error
+        assert error.sqlstate == {"user, password": "28P01", "database": "3D000"}.get(option), error
 
 
 def test_nobody_there_may_pass(server: ServerProcess) -> None:
     server.stop()
     error = refused(server)
     assert "options host, port: nobody answers" in str(error) and error.retryable
+
+
+def test_nobody_answers(silent: tuple[str, int]) -> None:
+    """Packets are dropped, and no refusal comes: the time-out ends it, and another try may go through."""
+    host, port = silent
+    options = parse({"host": host, "port": str(port), "connectTimeout": "2 s"}, Use.READ)
+    began = time.monotonic()
+    with pytest.raises(ConnectorError) as caught:
+        connect(options)
+    assert time.monotonic() - began < 10
+    assert f"{host}:{port} (options host, port, connectTimeout: no answer in time)" in str(caught.value)
+    assert caught.value.retryable
 
 
 def test_a_statements_error_says_what_was_done_and_where_to_look(server: ServerProcess) -> None:

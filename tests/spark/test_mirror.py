@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import psycopg
+import pyarrow as pa
 import pytest
 from postgres_server import postgres
 from server_process import ServerProcess
@@ -227,6 +228,48 @@ def test_a_place_that_is_gone_is_not_begun_anew(
             assert not path.exists()
         else:
             run(spark, source, place, tmp_path / "checkpoint", 1)
+
+
+def test_a_place_of_somebody_elses_is_left_alone(
+    spark: Any, source: Source, gateway: ServerProcess, tmp_path: Path
+) -> None:
+    """It is refused before anything is written; an empty one is taken."""
+    from ducktail.spark_connector.options import Use, parse
+    from ducktail.spark_connector.pipelines.target_delta import DeltaPlace
+    from ducktail.spark_connector.pipelines.target_parquet import ParquetPlace
+    from ducktail.spark_connector.pipelines.target_sql import SqlPlace
+
+    source.write()
+    source.publish(spark)
+    table, look = f"{source.name}_theirs", source.connection
+    look.execute(f"CREATE TABLE {table} (id INTEGER PRIMARY KEY, v VARCHAR, n BIGINT)")
+    look.execute(f"INSERT INTO {table} VALUES (1, 'theirs', 1)")
+    place = SqlPlace(parse({"host": gateway.host, "port": str(gateway.port)}, Use.WRITE_STREAM), table)
+    checkpoint = tmp_path / "table"
+    with pytest.raises(Exception, match="is not empty, and no mirror has written it"):
+        run(spark, source, place, checkpoint, 1)
+    assert look.execute(f"SELECT * FROM {table}").fetchall() == [(1, "theirs", 1)]
+    look.execute(f"DELETE FROM {table}")
+    run(spark, source, place, checkpoint, 1)
+    assert look.execute(f"SELECT id, v, n FROM {table} ORDER BY id").fetchall() == source.rows()
+    # What it has written is forgotten: the next batch would be merged into what nobody knows.
+    look.execute("DROP TABLE ducktail_spark.sinks")
+    source.write()
+    source.publish(spark)
+    with pytest.raises(Exception, match="does not know of the batches before batch 1"):
+        run(spark, source, place, checkpoint, 1)
+    directory = tmp_path / "theirs"
+    spark.range(3).write.parquet(str(directory / "batch=0"))
+    before = sorted(directory.rglob("*"))
+    for other in (ParquetPlace(str(directory)), DeltaPlace(str(directory))):
+        with pytest.raises(Exception, match="is not empty, and no mirror has written it"):
+            run(spark, source, other, tmp_path / type(other).__name__, 1)
+    assert sorted(directory.rglob("*")) == before
+    deltalake = pytest.importorskip("deltalake", reason="deltalake is not installed")
+    theirs = str(tmp_path / "delta")
+    deltalake.write_deltalake(theirs, pa.table({"id": pa.array([1], pa.int32())}))
+    with pytest.raises(Exception, match="what a query with another checkpoint has written"):
+        run(spark, source, DeltaPlace(theirs), tmp_path / "delta_check", 1)
 
 
 @pytest.mark.postgres

@@ -37,7 +37,7 @@ def test_a_whole_file(tmp_path: Path) -> None:
     assert config.spark == {"spark.sql.shuffle.partitions": "4", "spark.ui.enabled": "false"}
     assert config.target.choice("kind", ("table",)) == "table"
     options = config.write_options(take_sink_options(config.target))
-    assert (options["host"], options["port"], options["table"]) == ("elsewhere", 5481, "copy")
+    assert (options["host"], options["port"], str(options["table"])) == ("elsewhere", 5481, "copy")
     config.target.end()
     config.own.end()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import random
@@ -10,6 +11,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -21,9 +23,11 @@ from server_process import COMMAND, ServerProcess
 
 pytestmark = pytest.mark.slow
 
-# The bounded share of the long run, which is DUCKTAIL_SPARK_KILLS=10 DUCKTAIL_SPARK_GATEWAY_KILLS=3
-# DUCKTAIL_SPARK_SECONDS=120, with DUCKTAIL_SPARK_TARGETS=parquet:1,parquet:2 and with delta:1,delta:2.
+# The bounded share of the long run, which is DUCKTAIL_SPARK_KILLS=10 DUCKTAIL_SPARK_WORKER_KILLS=10
+# DUCKTAIL_SPARK_GATEWAY_KILLS=3 DUCKTAIL_SPARK_SECONDS=120, with DUCKTAIL_SPARK_TARGETS=parquet:1,parquet:2
+# or delta:1,delta:2; `pytest -s` shows what it did.
 KILLS = int(os.environ.get("DUCKTAIL_SPARK_KILLS", "2"))
+WORKER_KILLS = int(os.environ.get("DUCKTAIL_SPARK_WORKER_KILLS", "2"))
 GATEWAY_KILLS = int(os.environ.get("DUCKTAIL_SPARK_GATEWAY_KILLS", "1"))
 SECONDS = float(os.environ.get("DUCKTAIL_SPARK_SECONDS", "24"))
 TARGETS = [
@@ -43,12 +47,52 @@ FAST = """
 
 
 def started(kind: str, config: Path, *words: str) -> subprocess.Popen[str]:
-    """A pipeline, the leader of a process group of its own: JVM and Python workers are in it."""
+    """A pipeline, the leader of a session of its own: JVM and Python workers are in it."""
     return subprocess.Popen(
         [str(COMMAND), "pipeline", kind, "--config", str(config), "--master", "local[2,4]", *words],
         env={**os.environ, "SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_PYTHON": sys.executable},
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True,
     )  # fmt: skip
+
+
+def family(process: subprocess.Popen[str], *words: str) -> list[int]:
+    """The processes of a pipeline's session whose command line has these words: Python's daemons have groups
+    of their own."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if not entry.name.isdecimal():
+            continue
+        try:
+            state, _, _, session = (entry / "stat").read_text().rpartition(")")[2].split()[:4]
+            command = (entry / "cmdline").read_bytes().split(b"\0")
+        except OSError:  # It has ended meanwhile.
+            continue
+        if session == str(process.pid) and state != "Z" and all(word.encode() in command for word in words):
+            found.append(int(entry.name))
+    return found
+
+
+def workers(process: subprocess.Popen[str]) -> list[int]:
+    """The Python workers that run tasks: children of the daemon that forks them."""
+    daemons = family(process, "pyspark.daemon", "pyspark.worker")
+    return [one for one in daemons if _parent(one) in daemons]
+
+
+def _parent(pid: int) -> int:
+    try:
+        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+    except OSError:
+        return 0
+
+
+def killed(process: subprocess.Popen[str]) -> str:
+    """SIGKILL to all that is left of a pipeline; what it had said."""
+    while found := family(process):
+        for pid in found:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+    assert process.stdout is not None
+    return "" if process.stdout.closed else process.communicate()[0]
 
 
 def ran(kind: str, config: Path) -> str:
@@ -57,7 +101,7 @@ def ran(kind: str, config: Path) -> str:
     try:
         said, _ = process.communicate(timeout=LAST_S)
     except subprocess.TimeoutExpired:
-        os.killpg(process.pid, signal.SIGKILL)
+        killed(process)
         raise
     assert process.returncode == 0, said
     return said
@@ -221,7 +265,7 @@ class Watch:
 
 @pytest.mark.timeout(LAST_S + 2 * SECONDS + 2 * LAST_S)
 def test_killed_at_random_the_mirrors_are_the_table(server: ServerProcess, tmp_path: Path) -> None:
-    """Drivers with their workers, and the gateway, are killed while a writer writes."""
+    """Drivers with their workers, workers alone, and the gateway are killed while a writer writes."""
     port = server.port
     server.stop()
     server._options = ("--port", str(port))
@@ -239,27 +283,44 @@ def test_killed_at_random_the_mirrors_are_the_table(server: ServerProcess, tmp_p
     choice, writer = random.Random(5), Writer(server)
     watch = Watch(server, {name: tmp_path / "checkpoints" / name for name in mirrors})
     pipelines = {name: started("mirror", path) for name, path in mirrors.items()}
+    done, ended = Counter[str](), {}
     try:
         began = time.monotonic()
-        moments = sorted(choice.uniform(0.2, 1.0) * SECONDS for _ in range(KILLS + GATEWAY_KILLS))
-        gateways = set(choice.sample(range(len(moments)), GATEWAY_KILLS))
-        for at, moment in enumerate(moments):
+        kills = ["driver"] * KILLS + ["worker"] * WORKER_KILLS + ["gateway"] * GATEWAY_KILLS
+        choice.shuffle(kills)
+        moments = sorted(choice.uniform(0.2, 1.0) * SECONDS for _ in kills)
+        for at, (moment, what) in enumerate(zip(moments, kills, strict=True)):
             writer.ending.wait(max(0.0, began + moment - time.monotonic()))
-            if at in gateways:
+            name = list(mirrors)[at % len(mirrors)]
+            if what == "gateway":
                 server.kill()
                 server.start()
-                continue
-            name = list(mirrors)[at % len(mirrors)]
-            os.killpg(pipelines[name].pid, signal.SIGKILL)
-            pipelines[name].communicate()
-            pipelines[name] = started("mirror", mirrors[name])
+            elif what == "driver":
+                has_ended = pipelines[name].poll() is not None
+                said = killed(pipelines[name])
+                if has_ended:
+                    ended[name] = said
+                pipelines[name] = started("mirror", mirrors[name])
+            else:
+                # One alone: Spark does its task again in another. None is there while the pipelines start.
+                while not (there := [one for process in pipelines.values() for one in workers(process)]):
+                    assert not all(one.poll() is not None for one in pipelines.values()), "all have ended"
+                    writer.ending.wait(0.1)
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(choice.choice(there), signal.SIGKILL)
+            done[what] += 1
+        ended |= {n: killed(one) for n, one in pipelines.items() if one.poll() is not None}
     finally:
         writer.stop()
         for process in pipelines.values():
-            os.killpg(process.pid, signal.SIGKILL)
-            process.communicate()
+            killed(process)
+    print(f"{writer.transactions} transactions, killed: {dict(done)}")
+    # Nothing but a kill of its driver ends a pipeline.
+    assert ended == {} and done.total() == len(kills)
     assert writer.transactions > 50
     for path in mirrors.values():
+        # In a few large batches.
+        path.write_text(path.read_text().replace("maxEventsPerTrigger = 200", "maxEventsPerTrigger = 5000"))
         ran("mirror", path)
     watch.stop()
     assert watch.looks > 10 and watch.ahead == []

@@ -316,6 +316,35 @@ def test_a_topic_and_the_json_envelope(db: Connection, reader: Made) -> None:
             db.execute("DROP TOPIC news")
 
 
+def test_names_that_want_quotes(db: Connection, reader: Made) -> None:
+    db.execute('CREATE SCHEMA "my app"; CREATE TABLE "my app"."a.b" (id INTEGER PRIMARY KEY)')
+    db.execute('CREATE STREAM "my app"."of a.b" ON "my app"."a.b"')
+    db.execute('INSERT INTO "my app"."a.b" VALUES (1)')
+    one = reader(stream='my app."of a.b"', consumerGroup='the "g. g"', maxEventsPerTrigger=5)
+    start = one.initialOffset()
+    end = one.latestOffset(start, ReadMaxRows(5))
+    assert [row["id"] for row in rows(one, start, end)] == [1]
+    assert one.latestOffset(end, ReadMaxRows(5)) == end
+    groups = "SELECT group_name, sum(lag_events) FROM ducktail.offsets WHERE schema_name = %s GROUP BY ALL"
+    assert db.execute(groups, ("my app",)).fetchall() == [('the "g. g"', 0)]
+    with pytest.raises(ConnectorError, match=r'option stream: stream "my app\.nope" does not exist'):
+        reader(stream="my app.nope")
+    for wrong in ("a.b.c", '"open', " blank", "a,b", 'a"b'):
+        with pytest.raises(OptionError, match="option stream cannot be"):
+            reader(stream=wrong)
+    db.execute('DROP STREAM "my app"."of a.b" CASCADE')
+
+
+def test_a_table_whose_columns_are_called_like_ours(db: Connection, reader: Made) -> None:
+    db.execute("CREATE TABLE odd (id INTEGER PRIMARY KEY, _lsn INTEGER)")
+    db.execute("CREATE STREAM odd_stream ON odd")
+    with pytest.raises(ConnectorError, match=r'has no typed changes .*no view "odd_stream_changes"'):
+        reader(stream="odd_stream")
+    one = reader(stream="odd_stream", envelope="json")
+    assert one.initialOffset()["0"] == 0
+    db.execute("DROP STREAM odd_stream")
+
+
 def test_more_tasks_than_partitions(db: Connection, reader: Made) -> None:
     insert(db, 0, 100)
     one = reader(minPartitions=7)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime
 import json
-import re
 from collections.abc import Callable, Iterator
 from decimal import Decimal
 from pathlib import Path
@@ -212,51 +211,3 @@ def test_a_query_that_goes_on(stream: Read, db: Connection, tmp_path: Path) -> N
         assert found == [2000, 2001]
     finally:
         query.stop()
-
-
-# Bad input: one error that names the option, within seconds.
-
-
-def test_bad_input_at_load(read: Read, spark: Any, gateway: ServerProcess, options: dict[str, str]) -> None:
-    for given, said in [
-        ({"stream": "nope"}, 'option stream: stream "nope" does not exist'),
-        ({"stream": "items_stream", "host": "no-such-host.invalid"}, "options host: no such host"),
-        ({"stream": "items_stream", "port": "1"}, "options host, port: nobody answers"),
-        ({"stream": "items_stream", "database": "other"}, "option database"),
-        ({"stream": "items_stream", "maxEvents": "1"}, "unknown option maxEvents"),
-        ({"table": "nope"}, "reading table \"nope\" failed \\(option table\\)"),
-        ({}, "option stream or table is missing"),
-        ({"stream": "items_stream", "startingOffsets": "earliest"}, "startingOffsets does not apply to read"),
-    ]:
-        with pytest.raises(Exception) as caught:
-            spark.read.format("ducktail").options(**{**options, **given}).load().count()
-        assert re.search(said, str(caught.value), re.IGNORECASE), (given, str(caught.value)[-600:])
-    with pytest.raises(Exception) as caught:
-        read(stream="items_stream", endingLsn=10**9).count()
-    assert "option endingLsn cannot be 1000000000" in str(caught.value)
-
-
-def test_bad_input_of_a_query(stream: Read, db: Connection, tmp_path: Path) -> None:
-    db.execute("CREATE TABLE short (id INTEGER PRIMARY KEY, v INTEGER)")
-    db.execute("CREATE STREAM short_stream ON short")
-    db.execute("INSERT INTO short VALUES (1, 1)")
-    check = tmp_path / "check"
-    run(stream(stream="short_stream"), check)
-    assert 'the checkpoint is of stream "main.short_stream"' in failing(stream(stream="items_stream"), check)
-    latest = stream(stream="items_stream", startingOffsets="latest")
-    error = failing(latest, tmp_path / "latest")
-    assert "wants option consumerGroup" in error and "UnboundLocalError" not in error
-    past = stream(stream="items_stream", startingOffsets='{"0": 1000000000}')
-    assert "past the end of stream" in failing(past, tmp_path / "past")
-    frame = stream(stream="short_stream")
-    query = frame.writeStream.format("noop").option("checkpointLocation", str(tmp_path / "running")).start()
-    query.processAllAvailable()
-    db.execute("DROP STREAM short_stream")
-    with pytest.raises(Exception) as caught:
-        query.awaitTermination(30)
-    assert 'option stream' in str(caught.value) and "does not exist" in str(caught.value)
-    db.execute("ALTER TABLE short ADD COLUMN w VARCHAR")
-    db.execute("CREATE STREAM short_stream ON short")
-    db.execute("INSERT INTO short VALUES (2, 2, 'x')")
-    assert "dropped and made again" in failing(stream(stream="short_stream"), check)
-    db.execute("DROP STREAM short_stream")

@@ -210,6 +210,18 @@ def test_a_user_with_no_more_rights_than_it_wants(server: ServerProcess) -> None
         assert root.execute("SELECT key, after FROM TOPIC events ORDER BY lsn").fetchall() == [
             ("a", {"n": 1}), (None, "x"),
         ]  # fmt: skip
+        # Another user finds bob's marks, of which nobody may tell him.
+        root.execute("CREATE USER eve PASSWORD 'x'")
+        root.execute("GRANT CREATE ON SCHEMA ducktail_spark TO eve")
+        for privilege in ("SELECT", "INSERT"):
+            root.execute(f"GRANT {privilege} ON t TO eve")
+        eves = options(server, user="eve", password="x")
+        target = staging.target_of(eves, batch(1).schema, overwrite=False)
+        said = 'option stagingSchema: user "eve" has no right on table "ducktail_spark[.]sinks"'
+        with pytest.raises(ConnectorError, match=said) as no:
+            staging.publish(eves, target, [staging.stage(eves, target, iter([batch(8)]))])
+        root.execute(str(no.value).partition("or ")[2].partition(" (")[0])
+        staging.publish(eves, target, [staging.stage(eves, target, iter([batch(8)]))])
         root.execute("REVOKE INSERT ON t FROM bob")
         target = staging.target_of(upserting, batch(1).schema, overwrite=False)
         with pytest.raises(ConnectorError, match="option user"):
@@ -259,3 +271,29 @@ def test_a_mirror_whose_table_is_gone_is_not_begun_anew(server: ServerProcess) -
         place.apply(Change(rows, ("id",), ("id",), 1, staging.Batch("query-1", 3)))
     with server.connect() as look:
         assert look.execute("SELECT to_regclass('mirror')").fetchone() == (None,)
+
+
+def test_names_that_want_quotes(server: ServerProcess) -> None:
+    """A schema with a blank, a table with a dot, a topic with a quote; append, upsert and what is marked."""
+    with server.connect() as connection:
+        connection.execute('CREATE SCHEMA "my app"')
+        connection.execute('CREATE TABLE "my app"."a.b" (id INTEGER PRIMARY KEY, v VARCHAR)')
+        connection.execute('CREATE TOPIC "say ""hi"""')
+        for mode in ("append", "upsert"):
+            given = options(server, table='my app."a.b"', writeMode=mode, stagingSchema="my stages.x")
+            target = staging.target_of(given, batch(1).schema, overwrite=False)
+            number = 1 if mode == "append" else 2
+            staging.publish(given, target, [staging.stage(given, target, iter([batch(number)]))])
+        assert connection.execute('SELECT id FROM "my app"."a.b" ORDER BY id').fetchall() == [(1,), (2,)]
+        schemas = "SELECT DISTINCT table_schema FROM information_schema.tables WHERE table_name = 'sinks'"
+        assert connection.execute(schemas).fetchall() == [("my stages.x",)]
+        given = parse(
+            {"host": server.host, "port": str(server.port), "topic": '"say ""hi"""'}, Use.WRITE_STREAM
+        )
+        rows = pa.RecordBatch.from_pydict({"value": ["x"]})
+        target = staging.target_of(given, rows.schema, overwrite=False)
+        for again in (False, True):
+            mark = staging.Batch("q", 0)
+            staged = [staging.stage(given, target, iter([rows]), staging.owner_of(mark))]
+            assert staging.publish(given, target, staged, mark) is not again
+        assert connection.execute('SELECT after FROM TOPIC "say ""hi"""').fetchall() == [("x",)]
