@@ -21,7 +21,7 @@ from dataclasses import dataclass
 import duckdb
 
 from ..duckdb_errors import translated
-from ..errors import DataCorrupted, UndefinedObject
+from ..errors import DataCorrupted, InternalError, IoError, UndefinedObject
 from ..quoting import literal
 from ..storage.schema import SCHEMA
 from ..whole import whole
@@ -62,6 +62,8 @@ class DuckdbBackend(KeptBackend):
         stands: whether the scope's stream and group are there; asked under the mutex before a state is
             written, but not within a transaction, which may have made them itself.
 
+        has_fallen: asked where DuckDB has met an I/O error: whether it has given the database up.
+
     Further errors of all calls:
         SerializationFailure: 40001, within a transaction: another one has changed the same.
         UndefinedObject: 42704, the stream or the group has been dropped.
@@ -76,6 +78,7 @@ class DuckdbBackend(KeptBackend):
         keep: int = KEEP,
         report: Report = report_to_log,
         stands: Callable[[], bool] = lambda: True,
+        has_fallen: Callable[[], bool] = lambda: False,
         transaction: duckdb.DuckDBPyConnection | None = None,
     ) -> None:
         super().__init__(keep, report)
@@ -83,6 +86,7 @@ class DuckdbBackend(KeptBackend):
         self._mutex = mutex
         self._scope = scope
         self._stands = stands
+        self._has_fallen = has_fallen
         self._transaction = transaction
 
     def within(self, cursor: duckdb.DuckDBPyConnection) -> DuckdbBackend:
@@ -94,6 +98,7 @@ class DuckdbBackend(KeptBackend):
             keep=self._keep,
             report=self._report,
             stands=self._stands,
+            has_fallen=self._has_fallen,
             transaction=cursor,
         )
 
@@ -116,14 +121,21 @@ class DuckdbBackend(KeptBackend):
 
     @contextmanager
     def _cursor(self) -> Iterator[duckdb.DuckDBPyConnection]:
-        cursor = self._transaction or self._cursors()
+        own: duckdb.DuckDBPyConnection | None = None
         try:
-            yield cursor
-        except duckdb.Error as error:
-            raise translated(error) from error
-        finally:
             if self._transaction is None:
-                cursor.close()
+                own = self._cursors()
+                yield own
+            else:
+                yield self._transaction
+        except duckdb.Error as error:
+            told = translated(error)
+            if isinstance(told, IoError | InternalError):
+                self._has_fallen()
+            raise told from error
+        finally:
+            if own is not None:
+                own.close()
 
 
 class _Rows:

@@ -44,7 +44,7 @@ class KeptBackend(ABC):
 
     Args:
         keep: how many of each stream.
-        report: told of each state that cannot be read.
+        report: told of each state that cannot be read, under the backend's lock: it must not call it.
     """
 
     def __init__(self, keep: int = KEEP, report: Report = report_to_log) -> None:

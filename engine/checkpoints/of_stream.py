@@ -34,6 +34,7 @@ def checkpoints_of(
         keep=keep,
         report=report,
         stands=stands,
+        has_fallen=database.has_fallen,
     )
 
 
@@ -41,4 +42,10 @@ def checkpoints_of_jobs(
     database: Database, *, keep: int = KEEP, report: Report = report_to_log
 ) -> DuckdbBackend:
     """Where jobs that are on no stream of the database keep their checkpoints."""
-    return DuckdbBackend(database.cursor, database.checkpoint_mutex, keep=keep, report=report)
+    return DuckdbBackend(
+        database.cursor,
+        database.checkpoint_mutex,
+        keep=keep,
+        report=report,
+        has_fallen=database.has_fallen,
+    )

@@ -15,6 +15,8 @@ import pyarrow as pa
 import pytest
 from local_client import Client, raises, state_of
 
+from ducktail.engine.checkpoints.of_stream import checkpoints_of
+from ducktail.engine.checkpoints.state import CheckpointState
 from ducktail.engine.clock import SystemClock
 from ducktail.engine.database import Database
 from ducktail.engine.errors import DataCorrupted, DucktailError, IoError
@@ -61,6 +63,14 @@ def test_memory_is_made_anew_from_the_file(database: Database) -> None:
     assert (database.commits.last_lsn, database.commits.last_txid) == (13, 6)
     assert client.one("select committed_lsn from ducktail.offsets") == 4
     client.close()
+
+
+def test_checkpoints_go_on(database: Database) -> None:
+    backend = checkpoints_of(database, database.catalog.streams["main", "s"])
+    for sequence in range(3):
+        backend.save(CheckpointState("c", sequence, 1))
+        fall(database)
+        assert list(backend.list("c")) == list(range(sequence + 1))
 
 
 def test_an_open_block_has_failed(database: Database) -> None:
