@@ -21,7 +21,9 @@ from datetime import UTC, datetime
 from functools import partial
 from types import TracebackType
 
-from ...engine.checkpoints.of_stream import checkpoints_of
+from ...engine.checkpoints.backend import KEEP
+from ...engine.checkpoints.duckdb_backend import DuckdbBackend
+from ...engine.checkpoints.of_stream import checkpoints_of, checkpoints_of_jobs
 from ...engine.checkpoints.state import CheckpointState
 from ...engine.database import Database
 from ...engine.errors import (
@@ -288,6 +290,19 @@ class StreamManager:
                 return
             with self._following.alone((found.stream_id, 0, consumer_id), found.name):
                 self._store(found, consumer_id).clear()
+
+    def jobs(self, *, keep: int = KEEP) -> DuckdbBackend:
+        """Where jobs that are on no stream of this database keep their checkpoints in it.
+
+        Args:
+            keep: the newest so many of each job stay.
+
+        Raises:
+            DataError: 22023, another number than 1 to 10,000. What the backend itself raises are the
+            engine's errors (`ducktail.engine.errors`), with the same SQLSTATEs.
+        """
+        with translated():
+            return checkpoints_of_jobs(self._database, keep=keep)
 
     def close(self) -> None:
         """Stop all follows, store what is done, and open no more; may be called twice."""

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hands import Hands
@@ -190,3 +192,17 @@ def test_several_threads_tell_of_events() -> None:
     newest = backend.latest("shared")
     assert newest is not None and (newest.sequence, newest.event_count) == (199, 1400)
     assert manager.taken() == 400 and manager.pending("shared") == 0
+
+
+def test_the_program_on_the_page_runs(tmp_path: Path) -> None:
+    page = Path(__file__).resolve().parents[2] / "docs" / "checkpoints.md"
+    blocks = re.findall(r"^```python\n(.*?)^```", page.read_text(), re.MULTILINE | re.DOTALL)
+    [program] = [block for block in blocks if "CheckpointManager" in block]
+    program = program.replace("shop.duckdb", str(tmp_path / "shop.duckdb"))
+    for taken in (3, 1):  # again, with nothing left to do
+        names: dict[str, Any] = {}
+        exec(compile(program, "checkpoints.md", "exec"), names)
+        assert names["total"] == sum(range(2501)) and names["manager"].taken() == taken
+        [row] = names["con"].execute("SHOW CHECKPOINTS").fetchall()
+        assert (row[2], row[4], row[5]) == ("payments", "postgres_lsn", "0/9C4")
+        names["con"].close()
