@@ -17,6 +17,7 @@ from pathlib import Path
 from . import __version__, cluster_command, maintenance
 from .allocation import collect_seldom, keep_freed_memory, leave_pandas_out
 from .configuration import LOG_LEVEL, Configuration, add_flag, add_flags, configure, setting_of
+from .engine.cluster.joining import join
 from .engine.database import Database
 from .engine.errors import DucktailError, InvalidParameterValue
 from .engine.logs import TEXT, set_up
@@ -83,7 +84,7 @@ def _run_server(chosen: argparse.Namespace) -> int:
         collect_seldom()
         database.shown_settings = configuration.shown(settings)
         if node is not None:
-            database.cluster.join(node)
+            join(database, node)
         asyncio.run(_serve(Server(database, listener, tls, insecure=insecure, watched=watched)))
     finally:
         database.close()

@@ -1,8 +1,10 @@
-"""`ducktail cluster`: plan a placement for nodes that come and go, and bring a placement to all nodes."""
+"""`ducktail cluster`: plan a placement for nodes that come and go, bring it to all nodes, write users."""
 
 from __future__ import annotations
 
 import argparse
+import getpass
+import secrets
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -23,7 +25,10 @@ from .engine.cluster.node import Node
 from .engine.cluster.plan import plan
 from .engine.cluster.rules import Rule, read_ranges
 from .engine.cluster.source import write_file
+from .engine.cluster.users import read_users, render_users
 from .engine.errors import DucktailError, InvalidParameterValue
+from .engine.rights import User
+from .engine.scram import SALT_BYTES, verifier_of
 from .engine.toml_file import read_text
 
 T = TypeVar("T")
@@ -67,6 +72,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--without", action="append", default=[], metavar="NODE",
         help="a node that is known to be down: others may take its partitions over; repeatable",
     )  # fmt: skip
+    user = commands.add_parser(
+        "user",
+        help="put a user into a users file, or take one out",
+        description="Write a user to a users.toml, with what the password is held against, never itself. The "
+        "password is the first line of standard input, or is asked for.",
+    )
+    user.add_argument("file", type=Path, metavar="FILE", help="the users.toml; made where there is none")
+    user.add_argument("name", metavar="NAME", help="the user")
+    user.add_argument("--superuser", action="store_true", help="he may do everything")
+    user.add_argument("--remove", action="store_true", help="take him out")
 
 
 def run_command(chosen: argparse.Namespace) -> int:
@@ -271,4 +286,34 @@ def _on(node: Node, work: Callable[[Any], T]) -> T:
         raise _Away("; ".join(" ".join(part.split()) for part in told if part)) from None
 
 
-COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {"plan": _plan, "apply": _apply}
+# Users.
+
+
+def _user(chosen: argparse.Namespace) -> int:
+    users = read_users(chosen.file) if chosen.file.exists() else {}
+    key = chosen.name.lower()
+    if chosen.remove:
+        if users.pop(key, None) is None:
+            raise InvalidParameterValue(f'{chosen.file}: no user "{chosen.name}"')
+    else:
+        verifier = verifier_of(_password(chosen.name), secrets.token_bytes(SALT_BYTES))
+        users[key] = User(chosen.name, verifier, chosen.superuser)
+    if not any(user.superuser for user in users.values()):
+        raise InvalidParameterValue("a users file wants a superuser", hint="Put one in first: --superuser.")
+    write_file(chosen.file, render_users(users.values()))
+    print(f'{chosen.file}: {len(users)} user{"" if len(users) == 1 else "s"}')
+    return 0
+
+
+def _password(name: str) -> str:
+    """Raises: InvalidParameterValue: 22023, it is empty."""
+    if sys.stdin.isatty():
+        password = getpass.getpass(f"password of {name}: ")
+    else:
+        password = sys.stdin.readline().rstrip("\r\n")
+    if not password:
+        raise InvalidParameterValue("the password is empty")
+    return password
+
+
+COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {"plan": _plan, "apply": _apply, "user": _user}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ..engine.cluster.joining import install
 from ..engine.waiting import Waiting
 from .context import Context
 from .language.statements_other import InstallPlacement
@@ -14,7 +15,7 @@ def install_placement(session: Context, asked: InstallPlacement, parameters: Val
     """INSTALL PLACEMENT 'text'."""
     session.access.require_superuser("install a placement")
     no_transaction(session, "INSTALL PLACEMENT")
-    done = session.database.cluster.install_text(text(asked.text, parameters))
+    done = install(session.database, text(asked.text, parameters))
     node = session.database.placement.local.name
     return text_rows(INSTALLED_COLUMNS, [[node, done.epoch, done.moves, done.new]], "INSTALL PLACEMENT")
     yield

@@ -97,6 +97,7 @@ class FilePlacement:
         self.local = self._by_name.get(local.name, local)
         self.epoch, self.cluster, self.digest = file.epoch, file.cluster, file.digest
         self.rules = file.rules
+        self.users = None if file.users is None else str(folder / file.users)
 
     def rule(self, schema: str, stream: str) -> Rule | None:
         """The rule for a topic: the first that fits."""

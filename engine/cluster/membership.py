@@ -144,50 +144,27 @@ class Membership:
 
     # Where placements come from.
 
-    def join(self, source: ClusterSource) -> None:
-        """Be a node of a cluster: take the placement of its file, now and at each `reload`.
+    @property
+    def source(self) -> ClusterSource:
+        """Where this node's placements come from.
 
         Raises:
-            InvalidParameterValue: 22023, the file is wrong, or does not name this node. IoError: 58030, it
-                cannot be read. And what `install` raises.
-        """
-        self.install(source.load())
-        self._source = source
-
-    def reload(self) -> bool:
-        """Take what the file says now; False where there is no file. The old one stays where this raises.
-
-        Raises:
-            As `join`.
+            WrongState: 55000, this is no node of a cluster.
         """
         if self._source is None:
-            return False
-        try:
-            new = self._source.load(self._placement.local)
-        except Exception:
-            self.count(REFUSED)
-            raise
-        self.install(new)
-        return True
-
-    def install_text(self, text: str) -> Installed:
-        """Write a text to this node's file, and put what it says in force.
-
-        Raises:
-            WrongState: 55000, this is no node of a cluster. InvalidParameterValue: 22023, the text is
-                wrong. IoError: 58030, the file cannot be written. And what `install` raises.
-        """
-        source = self._source
-        if source is None:
             raise WrongState(
                 "this server is no node of a cluster", hint="Start it with --node NAME --cluster FILE."
             )
-        try:
-            new = source.read(text, "placement", self._placement.local)
-        except Exception:
-            self.count(REFUSED)
-            raise
-        return self.install(new, lambda: source.write(text))
+        return self._source
+
+    @property
+    def joined(self) -> bool:
+        """Whether this is a node of a cluster."""
+        return self._source is not None
+
+    def join(self, source: ClusterSource) -> None:
+        """Be a node of a cluster from now on."""
+        self._source = source
 
     def install(self, new: Placement, before: Callable[[], None] = lambda: None) -> Installed:
         """Put a placement in force.
@@ -221,6 +198,14 @@ class Membership:
                 self._counts[JOINED, "", ""] += len(are - were)
                 self._counts[LEFT, "", ""] += len(were - are)
             return Installed(new.epoch, True, moved)
+
+    def check(self, new: Placement) -> None:
+        """Refuse what `install` would.
+
+        Raises:
+            As `install`.
+        """
+        self._check(new, self._seen())
 
     def _check(self, new: Placement, seen: Seen) -> None:
         if seen.cluster and new.cluster != seen.cluster:

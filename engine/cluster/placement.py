@@ -34,6 +34,10 @@ class Placement(Protocol):
         """All nodes, this one among them, by name."""
 
     @property
+    def users(self) -> str | None:
+        """The file that says who may come in on all nodes; None: each node's users are its own."""
+
+    @property
     def rules(self) -> tuple[Rule, ...]:
         """What it says, in the order in which it is asked."""
 
@@ -67,6 +71,7 @@ class LocalPlacement:
     epoch: int = 0
     cluster: str = ""
     digest: str = ""
+    users: str | None = None
 
     @property
     def nodes(self) -> tuple[Node, ...]:

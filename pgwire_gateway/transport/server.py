@@ -17,6 +17,7 @@ import weakref
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
+from ...engine.cluster.joining import reload
 from ...engine.database import Database
 from ...engine.errors import (
     AdminShutdown,
@@ -198,7 +199,7 @@ class Server:
     def _reload_cluster(self) -> None:
         cluster = self.database.cluster
         try:
-            if cluster.reload():
+            if reload(self.database):
                 log.info("the cluster file has been read again: epoch %d", cluster.placement.epoch)
         except DucktailError as error:
             log.error("%s; the placement of epoch %d stays", error.message, cluster.placement.epoch)

@@ -14,6 +14,7 @@ import duckdb
 
 from ...engine import rights as r
 from ...engine import rights_changes as edit
+from ...engine.cluster.users import USER_NAME_CHARS_MAX
 from ...engine.duckdb_errors import translated
 from ...engine.errors import (
     DependentObjects,
@@ -21,6 +22,7 @@ from ...engine.errors import (
     InsufficientPrivilege,
     InvalidParameterValue,
     InvalidSchemaName,
+    NotSupported,
     ObjectInUse,
     UndefinedObject,
     UndefinedTable,
@@ -48,7 +50,6 @@ ON_STREAM = frozenset({"select", "consume"})
 ON_TOPIC = ON_STREAM | {"publish"}
 ON_ALL = r.INHERITED | {"create"}
 ON_GROUP = frozenset({"consume"})
-USER_NAME_CHARS_MAX = 128
 
 
 def _write(session: Context, work: Callable[[r.Rights], list[edit.Change]]) -> Waiting[None]:
@@ -66,6 +67,20 @@ def _write(session: Context, work: Callable[[r.Rights], list[edit.Change]]) -> W
     yield from session.block.unit(locked)
 
 
+def _own_users(session: Context, what: str) -> None:
+    """Refuse it where a file says who the users are.
+
+    Raises:
+        NotSupported: 0A000.
+    """
+    file = session.database.placement.users
+    if file is not None:
+        raise NotSupported(
+            f"{what} is not supported on a node whose users stand in a file",
+            hint=f"Change {file} on all nodes, with `ducktail cluster user`, and send them SIGHUP.",
+        )
+
+
 def _user(rights: r.Rights, name: str) -> r.User:
     """The user of a name.
 
@@ -81,6 +96,7 @@ def _user(rights: r.Rights, name: str) -> r.User:
 def create_user(session: Context, made: CreateUser, parameters: Values) -> Waiting[Result]:
     """CREATE USER u PASSWORD '...' [SUPERUSER]."""
     session.access.require_superuser("create a user")
+    _own_users(session, "CREATE USER")
     _check_name(made.name)
     user = r.User(made.name, verifier_of(made.password, secrets.token_bytes(SALT_BYTES)), made.superuser)
 
@@ -105,6 +121,7 @@ def create_user(session: Context, made: CreateUser, parameters: Values) -> Waiti
 def alter_user(session: Context, asked: AlterUser, parameters: Values) -> Waiting[Result]:
     """ALTER USER u [PASSWORD '...'] [SUPERUSER | NOSUPERUSER], or RENAME TO; everybody may set his own
     password."""
+    _own_users(session, "ALTER USER")
     if asked.new is not None:
         return (yield from _rename_user(session, asked.name, asked.new))
     own = asked.superuser is None and session.access.user == asked.name.lower()
@@ -160,6 +177,7 @@ def _keep_one(rights: r.Rights, user: r.User) -> None:
 def drop_user(session: Context, dropped: DropUser, parameters: Values) -> Waiting[Result]:
     """DROP USER [IF EXISTS] u."""
     session.access.require_superuser("drop users")
+    _own_users(session, "DROP USER")
 
     def changes(rights: r.Rights) -> list[edit.Change]:
         if dropped.if_exists and dropped.name.lower() not in rights.users:

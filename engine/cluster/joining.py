@@ -1,0 +1,73 @@
+"""A node takes what its cluster's files say: the placement, and the users.
+
+The users are first: a placement in force says who may come from other nodes. Where either file is wrong, both
+stay as they were. Source: docs/cluster.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from ..database import Database
+from .file import FilePlacement
+from .membership import REFUSED, Installed
+from .source import ClusterSource
+from .users import make_equal, read_users
+
+
+def join(database: Database, source: ClusterSource) -> None:
+    """Be a node of a cluster, as its file says now.
+
+    Raises:
+        InvalidParameterValue: 22023, a file is wrong, or does not name this node. IoError: 58030, one cannot
+            be read. And what `Membership.install` raises.
+    """
+    _take(database, source.load)
+    database.cluster.join(source)
+
+
+def reload(database: Database) -> bool:
+    """Take what the files say now; False where this is no node of a cluster. What is in force stays where
+    this raises.
+
+    Raises:
+        As `join`.
+    """
+    cluster = database.cluster
+    if not cluster.joined:
+        return False
+    _take(database, lambda: cluster.source.load(cluster.placement.local))
+    return True
+
+
+def install(database: Database, text: str) -> Installed:
+    """Write a text to this node's file, and put what it says in force.
+
+    Raises:
+        WrongState: 55000, this is no node of a cluster. IoError: 58030, the file cannot be written. And as
+            `join`.
+    """
+    cluster = database.cluster
+    source = cluster.source
+    return _take(
+        database,
+        lambda: source.read(text, "placement", cluster.placement.local),
+        lambda: source.write(text),
+    )
+
+
+def _take(
+    database: Database, load: Callable[[], FilePlacement], before: Callable[[], None] = lambda: None
+) -> Installed:
+    cluster = database.cluster
+    try:
+        new = load()
+        users = None if new.users is None else read_users(Path(new.users))
+        cluster.check(new)
+    except Exception:
+        cluster.count(REFUSED)
+        raise
+    if users is not None:
+        make_equal(database, users)
+    return cluster.install(new, before)

@@ -1,0 +1,149 @@
+"""users.toml: the users of all nodes of a cluster, and how a node's own come to be those.
+
+    [users.ann]
+    verifier = "SCRAM-SHA-256$4096:..."
+    superuser = true
+
+A node makes its users equal to the file: who is new comes, who has changed changes, who is not in it goes,
+with what he was granted; what he owned is the superusers'. Who a session belongs to stays who he is.
+Source: docs/cluster.md, "Users".
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from ..database import Database
+from ..definitions import run_numbered
+from ..errors import InvalidParameterValue
+from ..quoting import literal
+from ..rights import Rights, User
+from ..rights_changes import Change, DropUser, PutNonce, PutUser
+from ..scram import read_verifier
+from ..toml_file import did_you_mean, line_of, parse, read_text
+from ..waiting import run
+
+WHAT = "users file"
+USER_NAME_CHARS_MAX = 128
+# How long a node waits for a writer before its users change.
+LOCK_WAIT_MS = 60_000
+_KEYS = {"verifier": str, "superuser": bool}
+_KINDS = {str: "a string", bool: "true or false"}
+
+
+def read_users(path: Path) -> dict[str, User]:
+    """The users that a file names, by their names in small letters.
+
+    Raises:
+        InvalidParameterValue: 22023, with file and line. IoError: 58030, it cannot be read.
+    """
+    text = read_text(path, WHAT)
+    values = parse(text, str(path), WHAT)
+
+    def wrong(what: str, *place: str, hint: str | None = None) -> InvalidParameterValue:
+        return InvalidParameterValue(f"{path}{line_of(text, *place)}: {what}", hint=hint)
+
+    for key in values:
+        if key != "users":
+            raise wrong(f'unknown key "{key}"', key, hint="Users are tables: [users.ann].")
+    named = values.get("users", {})
+    if not isinstance(named, dict):
+        raise wrong("users are tables: [users.ann]", "users")
+    users: dict[str, User] = {}
+    for name, said in named.items():
+        place = ("users", name)
+        if not 0 < len(name) <= USER_NAME_CHARS_MAX:
+            raise wrong(f"a user's name has 1 to {USER_NAME_CHARS_MAX} characters", *place)
+        if not isinstance(said, dict):
+            raise wrong(f'user "{name}" wants a table', *place)
+        for key, value in said.items():
+            if key not in _KEYS:
+                hint = did_you_mean(key, _KEYS, "Known are")
+                raise wrong(f'unknown key "{key}" of user "{name}"', *place, key, hint=hint)
+            if not isinstance(value, _KEYS[key]):
+                raise wrong(f'"{key}" of user "{name}" wants {_KINDS[_KEYS[key]]}', *place, key)
+        try:
+            verifier = read_verifier(said.get("verifier", ""))
+        except InvalidParameterValue as error:
+            raise wrong(f'user "{name}": {error.message}', *place, "verifier") from None
+        if verifier is None:
+            raise wrong(
+                f'user "{name}" wants a verifier, SCRAM-SHA-256$...', *place, "verifier",
+                hint="`ducktail cluster user` writes one.",
+            )  # fmt: skip
+        user = User(name, verifier, said.get("superuser", False))
+        if user.key in users:
+            raise wrong(f'user "{name}" is there twice', *place)
+        users[user.key] = user
+    if not any(user.superuser for user in users.values()):
+        raise wrong("no user is a superuser")
+    return users
+
+
+def render_users(users: Iterable[User]) -> str:
+    """A users.toml that says this."""
+    lines = []
+    for user in sorted(users, key=lambda user: user.key):
+        lines.append(f"[users.{json.dumps(user.name, ensure_ascii=False)}]")
+        lines.append(f'verifier = "{user.verifier}"')
+        if user.superuser:
+            lines.append("superuser = true")
+        lines.append("")
+    return "\n".join(lines)
+
+
+@dataclass(frozen=True, slots=True)
+class DropBelongings:
+    """What a user owned has no owner any more, and what he was granted is void."""
+
+    user: User
+
+    def statements(self) -> Iterable[str]:
+        """What writes it."""
+        yield f"DELETE FROM ducktail.owner_catalog WHERE owner = {literal(self.user.key)}"
+        yield f"DELETE FROM ducktail.grant_catalog WHERE user_name = {literal(self.user.key)}"
+
+    def apply(self, rights: Rights) -> Rights:
+        """The rights after it."""
+        return replace(
+            rights,
+            owners={item: owner for item, owner in rights.owners.items() if owner != self.user.key},
+            grants={key: given for key, given in rights.grants.items() if key[0] != self.user.key},
+        )
+
+
+def changes_to(rights: Rights, wanted: Mapping[str, User]) -> list[Change]:
+    """What makes a node's users equal to these."""
+    changes: list[Change] = [] if rights.nonce else [PutNonce()]
+    for key, user in sorted(wanted.items()):
+        known = rights.users.get(key)
+        if known is None or (known.name, str(known.verifier), known.superuser) != (
+            user.name, str(user.verifier), user.superuser,
+        ):  # fmt: skip
+            changes.append(PutUser(user if known is None else replace(user, number=known.number)))
+    for key, user in sorted(rights.users.items()):
+        if key not in wanted:
+            changes += [DropBelongings(user), DropUser(user)]
+    return changes
+
+
+def make_equal(database: Database, wanted: Mapping[str, User]) -> None:
+    """Make a node's users equal to these, all of them or none.
+
+    Raises:
+        LockNotAvailable: 55P03, another session writes for too long.
+    """
+    owner, cursor = database.sessions.new_id(), database.cursor(utc=True)
+    try:
+        run(database.transactions.lock_writer(owner, LOCK_WAIT_MS))
+        try:
+            changes = changes_to(database.rights, wanted)
+            if changes:
+                run_numbered(database, owner, cursor, [], lambda: None, changes)
+        finally:
+            database.transactions.writer_lock.release(owner)
+    finally:
+        cursor.close()
