@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
@@ -39,7 +39,7 @@ from ...engine.quoting import ident
 from ...engine.streams import Group, Stream
 from ...engine.waiting import run
 from ..following.batch import Batch
-from ..following.feed import Feed, GroupFeed, Reads, StreamFeed, position_text
+from ..following.feed import Feed, GroupFeed, Reads, StreamFeed, position_text, within
 from ..following.follower import (
     BATCH_SIZE,
     BUFFER_BYTES,
@@ -247,7 +247,8 @@ class StreamManager:
             found = self._found(stream)
             if group is not None:
                 return self._of_group(found, consumer_id, self._group(found, group))
-            state = self._store(found, consumer_id).latest
+            with _session(self._database, self._user) as session:
+                state = within(session, partial(self._store, found, consumer_id)).latest
             return None if state is None else _shown(found, consumer_id, state)
 
     def set_checkpoint(
@@ -273,9 +274,7 @@ class StreamManager:
                 self._seek(found, group, f"AFTER '{position_text(lsns)}'")
                 return
             with self._following.alone((found.stream_id, 0, consumer_id), found.name):
-                store = self._store(found, consumer_id)
-                done = 0 if store.latest is None else store.latest.event_count
-                store.save(lsns, done, 0, rewind=True)
+                self._change(found, consumer_id, partial(_moved, lsns=lsns))
 
     def clear_checkpoint(self, stream: str, consumer_id: str, group: str | None = None) -> None:
         """Let a consumer begin again at what is retained; with a group this is SEEK TO EARLIEST.
@@ -289,7 +288,7 @@ class StreamManager:
                 self._seek(found, group, "EARLIEST")
                 return
             with self._following.alone((found.stream_id, 0, consumer_id), found.name):
-                self._store(found, consumer_id).clear()
+                self._change(found, consumer_id, ConsumerStore.clear)
 
     def jobs(self, *, keep: int = KEEP) -> DuckdbBackend:
         """Where jobs that are on no stream of this database keep their checkpoints in it.
@@ -369,26 +368,28 @@ class StreamManager:
         after: Mapping[int, int] | int | None,
         bounds: Bounds,
     ) -> Follower:
-        reads = Reads(self._database, stream, self._user, f"follow {consumer_id}", self._tell)
-        try:
-            feed, event_count = self._feed(reads, stream, consumer_id, group, after)
-        except BaseException:
-            reads.close()
-            raise
+        with ExitStack() as opened:
+            new = partial(Reads, self._database, stream, self._user, tell=self._tell)
+            reads = new(application_name=f"follow {consumer_id}")
+            opened.callback(reads.close)
+            commits = new(application_name=f"checkpoint {consumer_id}")
+            opened.callback(commits.close)
+            feed, event_count = self._feed(reads, commits, stream, consumer_id, group, after)
+            opened.pop_all()
         return Follower(stream.name, feed, bounds, event_count)
 
     def _feed(
         self,
         reads: Reads,
+        commits: Reads,
         stream: Stream,
         consumer_id: str,
         group: Group | None,
         after: Mapping[int, int] | int | None,
     ) -> tuple[Feed, int]:
         if group is not None:
-            commits = Reads(self._database, stream, self._user, f"commit {consumer_id}", self._tell)
             return GroupFeed(reads, commits, group, consumer_id), 0
-        store = self._store(stream, consumer_id)
+        store = within(commits.session, partial(self._store, stream, consumer_id))
         latest = store.latest
         if after is not None:
             position = self._lsns(stream, after, whole=True)
@@ -397,7 +398,7 @@ class StreamManager:
             check_lsns(self._database, stream, position)
         else:
             position = dict.fromkeys(range(stream.partitions), 0)
-        feed = StreamFeed(reads, position, store, asked=after is not None)
+        feed = StreamFeed(reads, commits, position, store, asked=after is not None)
         return feed, 0 if latest is None else latest.event_count
 
     def _check_open(self) -> None:
@@ -420,6 +421,10 @@ class StreamManager:
     def _store(self, stream: Stream, consumer_id: str) -> ConsumerStore:
         backend = checkpoints_of(self._database, stream)
         return ConsumerStore(backend, self._database.clock, consumer_id)
+
+    def _change(self, stream: Stream, consumer_id: str, change: Callable[[ConsumerStore], None]) -> None:
+        with _session(self._database, self._user) as session:
+            within(session, lambda: change(self._store(stream, consumer_id)))
 
     def _lsns(self, stream: Stream, position: Mapping[int, int] | int, *, whole: bool) -> dict[int, int]:
         """A position that a program gives, held against the stream."""
@@ -466,6 +471,11 @@ def _session(database: Database, user: str) -> Iterator[Session]:
         yield session
     finally:
         run(session.close())
+
+
+def _moved(store: ConsumerStore, lsns: Mapping[int, int]) -> None:
+    done = 0 if store.latest is None else store.latest.event_count
+    store.save(lsns, done, 0, rewind=True)
 
 
 def _shown(stream: Stream, consumer_id: str, state: CheckpointState) -> ConsumerCheckpoint:

@@ -17,7 +17,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Protocol
+from functools import partial
+from typing import Protocol, TypeVar
 
 from ...engine.database import Database
 from ...engine.errors import UndefinedObject
@@ -33,6 +34,7 @@ from ..session import Session
 WAIT = "24 hours"
 
 Positions = dict[int, int]
+T = TypeVar("T")
 
 
 class Feed(Protocol):
@@ -136,6 +138,19 @@ class Reads:
         run(self.session.close())
 
 
+def within(session: Session, work: Callable[[], T]) -> T:
+    """Do something in the engine as a call of a session.
+
+    So the database does not let go of its file meanwhile, and an error is told as that of a statement is.
+    """
+
+    def called() -> Waiting[T]:
+        return work()
+        yield
+
+    return run(session.calls.run(called))
+
+
 class Store(Protocol):
     """Where a consumer without a group keeps how far it is."""
 
@@ -150,15 +165,19 @@ class StreamFeed:
 
     Args:
         position: partition -> LSN, for each partition.
+        commits: the session in which checkpoints are stored, also while a read waits.
         store: of its checkpoints.
         asked: the program has said where to begin: the first checkpoint may be behind the last one.
     """
 
     ahead = True
 
-    def __init__(self, reads: Reads, position: Positions, store: Store, *, asked: bool) -> None:
+    def __init__(
+        self, reads: Reads, commits: Reads, position: Positions, store: Store, *, asked: bool
+    ) -> None:
         self.position = position
         self._reads = reads
+        self._commits = commits
         self._store = store
         self._asked = asked
         self._after = dict(position)
@@ -179,7 +198,8 @@ class StreamFeed:
 
     def commit(self, position: Mapping[int, int], event_count: int, watermark_us: int) -> bool:
         """See Feed."""
-        self._store.save(position, event_count, watermark_us, rewind=self._asked)
+        save = partial(self._store.save, position, event_count, watermark_us, rewind=self._asked)
+        within(self._commits.session, save)
         self._asked = False
         return True
 
@@ -189,7 +209,10 @@ class StreamFeed:
 
     def close(self) -> None:
         """See Feed."""
-        self._reads.close()
+        try:
+            self._reads.close()
+        finally:
+            self._commits.close()
 
 
 class GroupFeed:
