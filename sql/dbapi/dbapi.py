@@ -50,7 +50,8 @@ from .errors import (
     translated,
 )
 from .opened import IN_MEMORY, Server
-from .streams import ConsumerCheckpoint, ReplicationStream, StreamManager
+from .stream_manager import ConsumerCheckpoint, StreamManager
+from .streams import ReplicationStream
 from .types import (
     BINARY,
     DATETIME,

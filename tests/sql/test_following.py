@@ -19,7 +19,7 @@ from hands import DAY_US, Hands
 import ducktail
 from ducktail.engine.database import Database
 from ducktail.engine.settings import Settings
-from ducktail.sql.dbapi.streams import StreamManager
+from ducktail.sql.dbapi.stream_manager import StreamManager
 from ducktail.sql.following.following import Following
 
 PATIENCE_S = 20.0
