@@ -47,6 +47,7 @@ from .streams import (
     PARTITIONS_MAX,
     Captured,
     Group,
+    Source,
     Stream,
     fold,
 )
@@ -402,27 +403,71 @@ def drop_stream(
         LockNotAvailable: 55P03. UndefinedObject: 42704, somebody else has dropped it.
     """
     yield from database.transactions.lock_writer(session_id, timeout_ms)
-    groups: tuple[Group, ...] = ()
+    groups: list[Group] = []
     try:
         yield from database.commits.wait_readable()
         known = database.catalog.stream_by_id(stream.stream_id)
         if known is None:
             raise UndefinedObject(f'{stream.kind} "{stream.name}" does not exist')
-        stream = known  # It may have been altered while this waited.
-        groups = database.catalog.groups_of(stream.stream_id)
-        for group in groups:
-            future = database.offsets.lock(group.group_id, session_id)
-            if future is not None and not (yield Wait(future, timeout_ms / 1000)):
-                raise LockNotAvailable(f'consumer group "{group.name}" is committing')
+        # It may have been altered while this waited.
+        yield from _lock_groups(database, session_id, known, groups, timeout_ms)
         if not cascade:
-            _check_all_read(database, stream, groups)
-        _drop_locked(database, session_id, cursor, stream, groups)
+            _check_all_read(database, known, groups)
+        _drop_locked(database, session_id, cursor, database.catalog.source_of(known), [known], groups)
     finally:
         database.offsets.unlock([group.group_id for group in groups], session_id)
         database.transactions.writer_lock.release(session_id)
 
 
-def _check_all_read(database: Database, stream: Stream, groups: tuple[Group, ...]) -> None:
+def drop_table(
+    database: Database,
+    session_id: int,
+    cursor: duckdb.DuckDBPyConnection,
+    key: tuple[str, ...],
+    timeout_ms: int,
+) -> Waiting[tuple[Stream, ...]]:
+    """Drop a captured table with its streams, their groups and bookmarks, in one transaction.
+
+    Args:
+        key: schema and name in small letters.
+
+    Returns:
+        The streams that went with it.
+
+    Raises:
+        LockNotAvailable: 55P03; or its last stream was dropped while this waited. DependentObjects: 2BP01,
+        something else depends on the table.
+    """
+    yield from database.transactions.lock_writer(session_id, timeout_ms)
+    groups: list[Group] = []
+    try:
+        yield from database.commits.wait_readable()
+        captured = database.catalog.tables.get(key)
+        if captured is None:
+            raise LockNotAvailable(f'table "{key[-1]}" has just lost its streams', hint="Try again.")
+        for stream in captured.streams:
+            yield from _lock_groups(database, session_id, stream, groups, timeout_ms)
+        # Without CASCADE: DuckDB's own may take other captured tables with it.
+        drop = f"DROP TABLE {captured.shape.qualified}"
+        _drop_locked(database, session_id, cursor, captured, captured.streams, groups, drop)
+        return captured.streams
+    finally:
+        database.offsets.unlock([group.group_id for group in groups], session_id)
+        database.transactions.writer_lock.release(session_id)
+
+
+def _lock_groups(
+    database: Database, session_id: int, stream: Stream, locked: list[Group], timeout_ms: int
+) -> Waiting[None]:
+    """Wait until nobody commits in a stream's groups; each goes to `locked` as soon as it is asked for."""
+    for group in database.catalog.groups_of(stream.stream_id):
+        locked.append(group)
+        future = database.offsets.lock(group.group_id, session_id)
+        if future is not None and not (yield Wait(future, timeout_ms / 1000)):
+            raise LockNotAvailable(f'consumer group "{group.name}" is committing')
+
+
+def _check_all_read(database: Database, stream: Stream, groups: Sequence[Group]) -> None:
     buffer = database.buffers[stream.stream_id]
     for group in groups:
         unread = sum(
@@ -443,57 +488,64 @@ def _drop_locked(
     database: Database,
     session_id: int,
     cursor: duckdb.DuckDBPyConnection,
-    stream: Stream,
-    groups: tuple[Group, ...],
+    source: Source,
+    streams: Sequence[Stream],
+    groups: Sequence[Group],
+    drop_table_sql: str | None = None,
 ) -> None:
-    source = database.catalog.source_of(stream)
-    ids = ", ".join(str(group.group_id) for group in groups)
+    """Drop streams over one log with their groups, and, where that is said, the table under them."""
+    last = len(source.streams) == len(streams)
+    assert last or drop_table_sql is None
+    group_ids = [group.group_id for group in groups]
+    ids, numbers = ", ".join(map(str, group_ids)), ", ".join(str(stream.stream_id) for stream in streams)
+    of_streams = ("stream_catalog", "stream_edges", "bookmark_catalog", "checkpoint_states")
+    of_groups = ("group_catalog", "offset_log", "passed_positions", "parked_events")
     statements = [
-        f"DELETE FROM ducktail.stream_catalog WHERE stream_id = {stream.stream_id}",
-        f"DELETE FROM ducktail.stream_edges WHERE stream_id = {stream.stream_id}",
-        f"DELETE FROM ducktail.bookmark_catalog WHERE stream_id = {stream.stream_id}",
-        f"DELETE FROM ducktail.checkpoint_states WHERE stream_id = {stream.stream_id}",
-        *(f"DROP VIEW IF EXISTS {ident(stream.schema)}.{ident(view)}" for view in stream.views),
+        *(f"DELETE FROM ducktail.{name} WHERE stream_id IN ({numbers})" for name in of_streams),
+        *(
+            f"DROP VIEW IF EXISTS {ident(stream.schema)}.{ident(view)}"
+            for stream in streams
+            for view in stream.views
+        ),
     ]
     tombstone = database.offsets.tombstone() if groups else None
     if tombstone is not None:
-        statements += [
-            f"DELETE FROM ducktail.group_catalog WHERE group_id IN ({ids})",
-            f"DELETE FROM ducktail.offset_log WHERE group_id IN ({ids})",
-            f"DELETE FROM ducktail.passed_positions WHERE group_id IN ({ids})",
-            f"DELETE FROM ducktail.parked_events WHERE group_id IN ({ids})",
-            insert_sql([tombstone]),
-        ]
+        statements += [f"DELETE FROM ducktail.{name} WHERE group_id IN ({ids})" for name in of_groups]
+        statements.append(insert_sql([tombstone]))
     statements += [
         "DELETE FROM ducktail.meta WHERE name = 'dropped'",
         f"INSERT INTO ducktail.meta VALUES ('dropped', '{database.commits.last_lsn}')",
     ]
-    last = len(source.streams) == 1
     if last:
         statements += [
             f"DELETE FROM ducktail.table_catalog WHERE table_id = {source.table_id}",
             f"DROP TABLE {source.log}",
             f"DROP TABLE IF EXISTS {side_log(source.log)}",
         ]
-
-    changes = [rights_changes.Forget(item) for item in database.rights.of_stream(stream.schema, stream.name)]
+    named = [(stream.schema, stream.name) for stream in streams]
+    if drop_table_sql is not None:
+        assert isinstance(source, Captured)
+        statements.append(drop_table_sql)
+        named.append((source.shape.schema, source.shape.name))
+    changes = [rights_changes.Forget(item) for name in named for item in database.rights.of_stream(*name)]
 
     def show() -> None:
         with database.catalog.mutex:
-            database.catalog.drop_stream(stream)
+            for stream in streams:
+                database.catalog.drop_stream(stream)
+                database.buffers.drop(stream)
+                database.topics.dropped(stream)
             database.catalog.version += 1
-            database.buffers.drop(stream)
             database.snapshots.stream_dropped(source.table_id, last=last)
-            database.topics.dropped(stream)
         # Before its members go, which would wake their reads without the reason.
-        database.polls.stream_dropped(stream)
+        for stream in streams:
+            database.polls.stream_dropped(stream)
         if tombstone is not None:
-            group_ids = [group.group_id for group in groups]
             database.offsets.drop_groups(group_ids, tombstone)
             database.members.forget(group_ids)
             database.forget_reads(group_ids)
-        for group in groups:
-            database.parked.put(group.group_id, NOTHING)
+        for group_id in group_ids:
+            database.parked.put(group_id, NOTHING)
 
     # Nobody saves a checkpoint meanwhile: it would stay, or the two would meet in a row.
     with database.checkpoint_mutex:

@@ -11,6 +11,7 @@ from contextlib import suppress
 
 import duckdb
 
+from ..engine import definitions
 from ..engine.asking import ask
 from ..engine.duckdb_errors import translated
 from ..engine.errors import (
@@ -20,6 +21,7 @@ from ..engine.errors import (
     NotSupported,
 )
 from ..engine.quoting import ident
+from ..engine.streams import Captured
 from ..engine.table import RESERVED_PREFIX
 from ..engine.waiting import Waiting
 from .context import Context
@@ -28,6 +30,7 @@ from .reads import refuse_captured
 from .results import Result
 from .running import count_of
 from .statement import Statement
+from .stream_statements import no_transaction
 from .text.classified import Classified, DdlFacts, Name
 
 # What is made by name and stands before DuckDB's own of that name: what that is, and where it is listed.
@@ -45,6 +48,9 @@ def define(session: Context, classified: Classified, parameters: tuple[object, .
     """Run a DDL text: the user's own, or the same with its stream scans replaced."""
     facts = classified.ddl
     assert facts is not None
+    captured = _captured_to_drop(session, facts)
+    if captured is not None:
+        return (yield from _drop_captured(session, captured))
     keys = _guard(session, facts)
     if classified.may_write:
         keys += refuse_captured(session, classified.text) if classified.cte_writes else []
@@ -76,6 +82,47 @@ def define(session: Context, classified: Classified, parameters: tuple[object, .
     if facts.as_select:
         return Result.command(f"SELECT {rows}")
     return Result.command(f"{facts.verb} {facts.object_type}")
+
+
+def drops_captured(session: Context, facts: DdlFacts) -> bool:
+    """Whether it is the DROP TABLE ... CASCADE of a captured table: a transaction of its own."""
+    return _captured_to_drop(session, facts) is not None
+
+
+def _captured_to_drop(session: Context, facts: DdlFacts) -> Captured | None:
+    """The captured table that a DROP TABLE ... CASCADE names.
+
+    Raises:
+        NotSupported: 0A000, it names others beside it.
+    """
+    if facts.verb != "DROP" or facts.object_type != "TABLE" or not facts.cascade:
+        return None
+    keys = [session.names.table_key(name) for name in facts.names]
+    tables = session.database.catalog.tables
+    found = next((tables[key] for key in keys if key in tables), None)
+    if found is not None and len(keys) > 1:
+        raise NotSupported(
+            f'DROP TABLE of several tables is not supported where one has streams: "{found.shape.name}"',
+            hint="DROP TABLE it by itself.",
+        )
+    return found
+
+
+def _drop_captured(session: Context, captured: Captured) -> Waiting[Result]:
+    """DROP TABLE ... CASCADE of a table with streams: they go with it, read or not.
+
+    Raises:
+        ActiveTransaction: 25001, as DROP STREAM.
+    """
+    no_transaction(session, "DROP TABLE of a table with streams")
+    told = {stream.stream_id for stream in captured.streams if session.access.sees(stream.key)}
+    dropped = yield from definitions.drop_table(
+        session.database, session.id, session.cursor, captured.key, session.block.lock_timeout_ms
+    )
+    for stream in dropped:
+        if stream.stream_id in told:
+            session.notices.add(f'drop cascades to stream "{stream.name}"')
+    return Result.command("DROP TABLE")
 
 
 def _drop_cascade(session: Context, classified: Classified, facts: DdlFacts) -> int:
@@ -223,7 +270,7 @@ def _refuse_captured_ddl(facts: DdlFacts, key: Key) -> None:
     if facts.verb == "DROP":
         raise DependentObjects(
             f'cannot drop table "{key[-1]}" because it has streams',
-            hint="DROP STREAM them first; SHOW STREAMS lists them.",
+            hint="DROP TABLE ... CASCADE drops them with it; SHOW STREAMS lists them.",
         )
     raise NotSupported(
         f'{facts.verb} TABLE of table "{key[-1]}" is not supported while it has a stream',

@@ -21,6 +21,7 @@ from ...engine.errors import (
 )
 from ...engine.waiting import Waiting
 from ..context import Context, Runner
+from ..ddl import drops_captured
 from ..names import OURS, TEMPORARY, Key
 from ..results import Result
 from ..running import atomically
@@ -253,7 +254,7 @@ def owning(plain: Runner) -> Runner:
             return (yield from plain(session, statement, parameters))
         if skips(session, facts):
             return Result.command(f"{facts.verb} {facts.object_type}")
-        changes = _changes(session, statement.classified)
+        changes = () if drops_captured(session, facts) else _changes(session, statement.classified)
         if not changes:
             return (yield from plain(session, statement, parameters))
 

@@ -84,3 +84,11 @@ def test_of_a_dropped_stream_nothing_is_left(path: Path) -> None:
     assert found.of_stream("bobs", "there") == []
     again = killed(path, "", "CREATE STREAM bobs.there ON bobs.t")
     assert again.of_stream("bobs", "there") == []
+
+
+def test_of_a_dropped_table_and_its_streams_nothing_is_left(path: Path) -> None:
+    found = killed(path, "bob", "DROP TABLE bobs.t CASCADE")
+    assert found.of_stream("bobs", "there") == []
+    assert found.of_stream("bobs", "t") == []
+    again = killed(path, "", "CREATE TOPIC bobs.there")
+    assert again.of_stream("bobs", "there") == []

@@ -603,6 +603,26 @@ def test_what_one_makes_is_ones_own(bob: Connection, eve: Connection, ann: Conne
     ann.execute("DROP TABLE bobs.u")
 
 
+def test_a_dropped_table_takes_its_streams_and_their_rights_with_it(
+    bob: Connection, eve: Connection, ann: Connection
+) -> None:
+    bob.execute("CREATE TABLE bobs.t (i INT)")
+    bob.execute("CREATE STREAM bobs.s ON bobs.t")
+    bob.execute("CREATE CONSUMER GROUP g ON bobs.s")
+    bob.execute("GRANT SELECT ON bobs.t TO eve")
+    bob.execute("GRANT SELECT ON bobs.s TO eve")
+    with pytest.raises(DENIED):
+        eve.execute("DROP TABLE bobs.t CASCADE")
+    bob.execute("DROP TABLE bobs.t CASCADE")
+    for table in ("owner_catalog", "grant_catalog"):
+        left = ann.execute(f"SELECT * FROM ducktail.{table} WHERE object_name IN ('t', 's')")
+        assert left.fetchall() == []
+    bob.execute("CREATE TABLE bobs.t (i INT)")
+    with pytest.raises(psycopg.errors.UndefinedTable):
+        eve.execute("SELECT * FROM bobs.t")
+    bob.execute("DROP TABLE bobs.t")
+
+
 def test_a_transaction_sees_its_own_changes_and_a_rollback_takes_them_back(
     bob: Connection, eve: Connection, server: ServerProcess
 ) -> None:
