@@ -35,6 +35,7 @@ TEMPORARY = ".partial"
 # As wide as the highest sequence, so that names are in the order of their numbers.
 _DIGITS = len(str(INT64_MAX))
 _NAME = re.compile(rf"([0-9]{{{_DIGITS}}})\.json")
+_LEFT = re.compile(_NAME.pattern + re.escape(TEMPORARY))
 
 
 class FileBackend(KeptBackend):
@@ -137,7 +138,7 @@ class _Files:
         data, path = to_json(state), self._path(state.stream, state.sequence)
         self.make(path.parent)
         for name in self._disk.names(path.parent):
-            if name.endswith(TEMPORARY):
+            if _LEFT.fullmatch(name):
                 self._disk.remove(path.parent / name)
         temporary = path.with_name(path.name + TEMPORARY)
         try:

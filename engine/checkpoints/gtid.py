@@ -8,6 +8,7 @@ Source: MySQL Reference Manual, "GTID Format and Storage"; MariaDB, "Global Tran
 
 from __future__ import annotations
 
+import re
 import string
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -24,6 +25,7 @@ _BLANK = " \t\r\n"
 _TAG_FIRST = string.ascii_letters + "_"
 _TAG = _TAG_FIRST + string.digits
 _UUID_PARTS = (8, 4, 4, 4, 12)
+_SOURCE = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}:([a-z_][a-z0-9_]{0,31})?")
 
 Interval = tuple[int, int]  # both ends are in it
 Source = tuple[str, str]  # uuid, tag; "" is no tag
@@ -45,6 +47,9 @@ class MysqlGtids(Position):
     intervals: Mapping[Source, tuple[Interval, ...]]
 
     def __post_init__(self) -> None:
+        for source in self.intervals:
+            if _SOURCE.fullmatch(":".join(source)) is None:
+                raise InvalidParameterValue(f"{source!r} is no uuid of a server with a tag or without")
         joined = {source: _joined(found) for source, found in sorted(self.intervals.items()) if found}
         object.__setattr__(self, "intervals", MappingProxyType(joined))
 

@@ -14,6 +14,7 @@ from local_client import raises
 from ducktail.engine.checkpoints.backend import KEEP, Backend
 from ducktail.engine.checkpoints.bounds import TIME_US_MAX
 from ducktail.engine.checkpoints.checkpoint import Checkpoint
+from ducktail.engine.checkpoints.duckdb_backend import TABLE
 from ducktail.engine.checkpoints.file_backend import FileBackend
 from ducktail.engine.checkpoints.kinds import CustomPosition
 from ducktail.engine.checkpoints.lsn import PartitionLsns
@@ -33,13 +34,23 @@ def damage() -> list[DataCorrupted]:
     return []
 
 
+@pytest.fixture(scope="module")
+def database() -> Iterator[Database]:
+    """One for all tests."""
+    made = Database.open(":memory:")
+    yield made
+    made.close()
+
+
 @pytest.fixture(params=["memory", "files", "unsynced files", "duckdb"])
-def make(request: pytest.FixtureRequest, tmp_path: Path, damage: list[DataCorrupted]) -> Iterator[Make]:
+def make(
+    request: pytest.FixtureRequest, database: Database, tmp_path: Path, damage: list[DataCorrupted]
+) -> Iterator[Make]:
     """`make(keep=3)` opens a backend; two opened in one test are of the same place, but in memory."""
     if request.param == "duckdb":
-        database = Database.open(str(tmp_path / "shop.duckdb"))
+        with database.cursor() as cursor:
+            cursor.execute(f"DELETE FROM {TABLE}").fetchall()
         yield partial(checkpoints_of_jobs, database, report=damage.append)
-        database.close()
     elif request.param == "memory":
         first = MemoryBackend(report=damage.append)
         yield lambda **options: MemoryBackend(report=damage.append, **options) if options else first

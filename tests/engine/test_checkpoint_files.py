@@ -130,11 +130,13 @@ def test_a_forged_state_of_another_key_is_damage(backend: FileBackend, tmp_path:
 def test_what_else_lies_there_is_left_alone(backend: FileBackend, tmp_path: Path) -> None:
     root = tmp_path / "checkpoints"
     strangers = [root / "README", root / ".git" / "x", root / "empty" / "note.txt", root / "s" / "12.json"]
-    strangers += [root / "s" / f"{2**63:019}.json", root / "s" / f"{5:019}.json.bak"]
+    names = (f"{2**63:019}.json", f"{5:019}.json.bak", "my.partial")
+    strangers += [root / "s" / name for name in names]
     for path in strangers:
         path.parent.mkdir(exist_ok=True)
         path.write_text("x")
     assert list(backend.streams()) == ["s"] and backend.count() == 4
+    backend.save(state(6))
     backend.clear("s")
     assert all(path.exists() for path in strangers)
 

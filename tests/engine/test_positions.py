@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
 
 import pytest
 from local_client import raises
@@ -213,3 +214,25 @@ def test_positions_of_two_types_have_no_order() -> None:
 def test_a_set_contains_a_set() -> None:
     assert MysqlGtids.parse(f"{A}:3") in MysqlGtids.parse(f"{A}:1-5")
     assert MysqlGtids.parse(f"{A}:1-2") not in MysqlGtids.parse(f"{A}:2-5")
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: MysqlGtids({(A.upper(), ""): ((1, 2),)}),
+        lambda: MysqlGtids({(A, "a b"): ((1, 2),)}),
+        lambda: MysqlGtids({(A, ""): ((2, 1),)}),
+        lambda: MysqlGtids({(A, ""): ((0, 1),)}),
+        lambda: MariadbGtids({2**32: (1, 1)}),
+        lambda: MariadbGtids({0: (1, -1)}),
+        lambda: BinlogPosition("a/b", 1, 4),
+        lambda: BinlogPosition("", 1, 4),
+        lambda: BinlogPosition("b", -1, 4),
+        lambda: BinlogPosition("b", 1, 2**64),
+        lambda: PartitionLsns({-1: 4}),
+        lambda: PartitionLsns({0: 2**63}),
+    ],
+)
+def test_a_position_that_cannot_be_is_not_made(make: Callable[[], Position]) -> None:
+    with raises("22023"):
+        make()

@@ -850,7 +850,8 @@ def test_files_are_for_superusers(bob: Connection, ann: Connection, allowed: Pat
 @pytest.mark.parametrize(
     "statement",
     ["CHECKPOINT", "VACUUM", "ANALYZE", "SHOW TABLES", "SHOW ALL TABLES", "SHOW DATABASES", "SHOW SCHEMAS",
-     "SELECT * FROM ducktail.meta", "SELECT * FROM ducktail.commits", "SELECT * FROM ducktail.grant_catalog",
+     "SELECT * FROM ducktail.meta", "SELECT * FROM ducktail.commits",
+     "SELECT * FROM ducktail.checkpoint_states", "SELECT * FROM ducktail.grant_catalog",
      "SELECT * FROM ducktail.owner_catalog", "SELECT * FROM ducktail.log_1_1", "SHOW temp_directory",
      "SELECT ducktail_live('streams', NULL)", "SELECT __ducktail_setting(1, 'application_name')",
      "SELECT * FROM __ducktail_pg.pg.tables()", "SELECT write_log('x')",
