@@ -20,6 +20,7 @@ from ...engine.errors import (
     UndefinedObject,
     UndefinedTable,
 )
+from ...engine.values.pgtypes import pg_type
 from ...engine.waiting import Waiting
 from ...engine.waiting import run as run_blocking
 from ..context import Context
@@ -28,7 +29,7 @@ from ..language import statements_other as sto
 from ..language.parse import Query
 from ..results import Batch, Result
 from ..shape.shape import shapes_of
-from ..statement import Description, Statement, check_described
+from ..statement import Description, Statement
 from ..text.classified import Classified, Kind
 from . import routing
 from .frames import batch_of, head_of, tail_of
@@ -125,8 +126,24 @@ def execute(session: Context, statement: Statement, parameters: tuple[object, ..
         return Result.command(source.tag)
     result = Result(source.columns, source, source.tag_of)
     result.arrow_schema = source.schema
-    check_described(statement, result)
+    _check_types(statement, result)
     return result
+
+
+def _check_types(statement: Statement, result: Result) -> None:
+    """What a client has been told of an answer's types holds: the owner may have made a table anew.
+
+    Raises:
+        NotSupported: 0A000.
+    """
+    told, given = (
+        None if columns is None else [pg_type(column.type).oid for column in columns]
+        for columns in (statement.described, result.columns)
+    )
+    if statement.described is not None and told != given:
+        result.close()
+        statement.forget()
+        raise NotSupported("cached plan must not change result type", hint="Prepare the statement again.")
 
 
 def describe(session: Context, statement: Statement) -> Waiting[Description]:

@@ -79,12 +79,12 @@ class InProcess:
 
 
 class Host:
-    """The server process that the two wire ways share; see slt_host."""
+    """The server process that the ways over the wire share; see slt_host and slt_cluster_host."""
 
-    def __init__(self) -> None:
-        program = Path(__file__).with_name("slt_host.py")
+    def __init__(self, program: str = "slt_host.py") -> None:
+        path = Path(__file__).with_name(program)
         self._process = subprocess.Popen(
-            [sys.executable, str(program)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+            [sys.executable, str(path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         )
 
     def ask(self, **request: object) -> dict[str, int]:
@@ -123,7 +123,9 @@ class Wire:
         """Run one statement in the session called `connection`, made where there is none."""
         if connection not in self._connections:
             self._connections[connection] = self._connect()
-        session = self._connections[connection]
+        return self._run(self._connections[connection], sql, parameters)
+
+    def _run(self, session: pq.abc.PGconn, sql: str, parameters: Sequence[Parameter]) -> Answer:
         if not self._extended:
             if parameters:
                 sql = PLACEHOLDER.sub(lambda match: _literal(parameters[int(match[1]) - 1]), sql)
@@ -147,11 +149,72 @@ class Wire:
         self._connections.clear()
         self._host.ask(close=self._path)
 
-    def _connect(self) -> pq.abc.PGconn:
-        conninfo = f"host=127.0.0.1 port={self._port} dbname=ducktail user=ducktail"
+    def _connect(self, port: int | None = None) -> pq.abc.PGconn:
+        conninfo = f"host=127.0.0.1 port={port or self._port} dbname=ducktail user=ducktail"
         session = pq.PGconn.connect(conninfo.encode())
         assert session.status == pq.ConnStatus.OK, session.error_message.decode()
         return session
+
+
+class Forwarded(Wire):
+    """Two nodes: reads, commits, publishes and what is about groups go to the one that owns nothing.
+
+    Tables, streams and topics are made and written on the other. What stands in a transaction block, or is
+    about the session itself, goes there as well; a SET goes to both.
+    """
+
+    def open(self, path: Path, settings: dict[str, int]) -> None:
+        """Open both databases."""
+        self._path = str(path)
+        self._ports = self._host.ask(open=self._path, settings=settings)
+        self._topics: set[str] = set()
+        self._readers: dict[str, pq.abc.PGconn] = {}
+
+    def execute(self, connection: str, sql: str, parameters: Sequence[Parameter]) -> Answer:
+        """Run one statement on the node that it is for."""
+        owner, entry = (self._session(connection, node) for node in ("local", "entry"))
+        self._topics.update(name.lower() for name in TOPIC.findall(sql))
+        in_block = owner.transaction_status != pq.TransactionStatus.IDLE
+        if SETTING.match(sql) and not in_block:
+            self._run(entry, sql, parameters)
+        session = entry if not in_block and self._is_for_entry(sql) else owner
+        if POSITION.match(sql) and not in_block:
+            # Where this session has read last.
+            session = self._readers.get(connection, session)
+        elif SCAN.search(sql):
+            self._readers[connection] = session
+        answer = self._run(session, sql, parameters)
+        if session is entry and answer.sqlstate == "42704" and not in_block:
+            # That a name is a table, and no stream, is told where the table is.
+            return self._run(owner, sql, parameters)
+        return answer
+
+    def _is_for_entry(self, sql: str) -> bool:
+        inserted = INSERTED.match(sql)
+        if inserted is not None and inserted[1].lower() in self._topics:
+            return True
+        return AWAY.match(sql) is not None and INTO.search(sql) is None
+
+    def _session(self, connection: str, node: str) -> pq.abc.PGconn:
+        name = f"{connection} on {node}"
+        if name not in self._connections:
+            self._connections[name] = self._connect(self._ports[node])
+        return self._connections[name]
+
+
+TOPIC = re.compile(r"\bCREATE\s+TOPIC\s+(?:IF\s+NOT\s+EXISTS\s+)?([\w.]+)", re.IGNORECASE)
+SETTING = re.compile(r"\s*(?:SET|RESET)\b", re.IGNORECASE)
+INSERTED = re.compile(r"\s*INSERT\s+INTO\s+([\w.]+)", re.IGNORECASE)
+INTO = re.compile(r"\bINSERT\s+INTO\b|\bCREATE\b.*\bTABLE\b", re.IGNORECASE | re.DOTALL)
+POSITION = re.compile(r"\s*(?:COMMIT\s+OFFSETS\s+ON|SHOW\s+READ)\b", re.IGNORECASE)
+SCAN = re.compile(r"\b(?:FROM|JOIN)\s+(?:STREAM|TOPIC)\b.*\bCONSUMER\s+GROUP\b", re.IGNORECASE | re.DOTALL)
+AWAY = re.compile(
+    r"\s*(?:(?:SELECT|WITH|FROM|EXPLAIN)\b.*\b(?:FROM|JOIN)\s+(?:STREAM|TOPIC)\s+[\w\"]"
+    r"|COMMIT\s+OFFSETS?\b|PUBLISH\b|(?:CREATE|ALTER|DROP|DESCRIBE|LEAVE)\s+CONSUMER\s+GROUP\b"
+    r"|SHOW\s+(?:OFFSETS|MEMBERS|PARKED|READ|PARTITIONS|BOOKMARKS\s+ON|CONSUMER\s+GROUPS\s+ON)\b"
+    r"|DESCRIBE\s+STREAM\b|(?:CREATE|DROP)\s+BOOKMARK\b)",
+    re.IGNORECASE | re.DOTALL,
+)
 
 
 def _answer(result: pq.abc.PGresult) -> Answer:
