@@ -24,6 +24,7 @@ from ...engine.cluster.peer import Peer, epoch_told
 from ...engine.cluster.placement import Placement
 from ...engine.errors import (
     CannotConnect,
+    ConnectionLost,
     ConnectionRefused,
     DucktailError,
     SerializationFailure,
@@ -168,7 +169,7 @@ class Peers:
         others = self._others()
         answers = await asyncio.gather(*(self._where(node, keys) for node in others), return_exceptions=True)
         places: dict[Key, list[Node]] = {key: [] for key in keys}
-        silent: list[BaseException] = []
+        silent: list[DucktailError] = []
         for node, answer in zip(others, answers, strict=True):
             if isinstance(answer, DucktailError):
                 silent.append(answer)
@@ -191,7 +192,8 @@ class Peers:
         if silent and len(found) < len(keys):
             missing = next(".".join(key) for key in keys if key not in found)
             first = silent[0]
-            assert isinstance(first, DucktailError)
+            if not isinstance(first, CannotConnect | ConnectionLost):
+                raise first  # It is of another cluster, say.
             raise CannotConnect(
                 f'cannot tell whether another node has stream "{missing}": {first.message}',
                 detail=first.detail,
