@@ -63,6 +63,11 @@ class Peers:
         self._links: set[PeerLink] = set()
         self._known: dict[Key, str] = {}
         self._closed = False
+        cluster.connections = self._connections
+
+    def _connections(self, peer: str) -> int:
+        """How many connections there are to a node; asked on any thread."""
+        return sum(link.node.name == peer for link in list(self._links))
 
     # Links.
 

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+from ...engine.cluster.membership import DELIVERED, ROUTED
 from ...engine.errors import DucktailError, SerializationFailure, WrongState
 from ...engine.streams import Stream
 from ...engine.waiting import Waiting, all_of
@@ -56,12 +57,23 @@ def in_cluster(session: Context) -> bool:
 
 
 def spread(session: Context, stream: Stream) -> Owners | None:
-    """Who owns a topic's partitions, where other nodes have some and the statement is not a share itself."""
+    """Who owns a topic's partitions, where other nodes have some and the statement is not a share itself.
+
+    Raises:
+        WrongState: 55000, no node owns one of them. SerializationFailure: 40001, this node's placement is
+            over.
+    """
     placement = session.database.cluster.placement
     if not placement.epoch or not stream.topic or session.peer is not None:
         return None
+    cluster = session.database.cluster
+    cluster.check_current()
     owners = owners_of(session, stream.schema, stream.name, stream.partitions)
-    return owners if owners.remote else None
+    cluster.count(ROUTED)
+    if owners.remote:
+        return owners
+    cluster.count(DELIVERED)
+    return None
 
 
 def check_owned(session: Context, stream: Stream) -> None:
@@ -110,6 +122,7 @@ def own_share(session: Context, part: Part) -> Iterator[None]:
     Raises:
         SerializationFailure: 40001, it was shared out by another placement.
     """
+    session.database.cluster.check_current()
     placement = session.database.cluster.placement
     part.check(placement.epoch, placement.local.name)
     before, session.part = session.part, part

@@ -28,10 +28,20 @@ class ClusterProcesses:
     Args:
         topics: the [[topics]] tables of the file.
         more: lines for its top.
+        options: further words of each server's command line.
     """
 
-    def __init__(self, folder: Path, nodes: int, topics: str, more: str = "", start: bool = True) -> None:
-        self.folder, self.topics, self.more = folder, topics, more
+    def __init__(
+        self,
+        folder: Path,
+        nodes: int,
+        topics: str,
+        more: str = "",
+        start: bool = True,
+        *,
+        options: tuple[str, ...] = (),
+    ) -> None:
+        self.folder, self.topics, self.more, self.options = folder, topics, more, options
         names = [f"n{number}" for number in range(1, nodes + 1)]
         self.ports = dict(zip(names, free_ports(nodes), strict=True))
         self.nodes: dict[str, ServerProcess] = {}
@@ -56,7 +66,7 @@ class ClusterProcesses:
     def start(self, name: str) -> ServerProcess:
         """Start a node (again)."""
         database = self.folder / name / f"{name}.duckdb"
-        options = ("--node", name, "--cluster", str(self.file(name)))
+        options = ("--node", name, "--cluster", str(self.file(name)), *self.options)
         self.nodes[name] = ServerProcess(database, options)
         return self.nodes[name]
 

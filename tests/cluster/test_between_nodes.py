@@ -1,0 +1,54 @@
+"""TLS and SCRAM between nodes: for statements that are forwarded, and for `ducktail cluster apply`."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+
+import certificates
+import psycopg
+import pytest
+from cluster_processes import ClusterProcesses
+
+from ducktail.__main__ import main
+
+ALL = '[[topics]]\nname = "*"\npartitions = { n1 = "0", n2 = "1" }\n'
+
+
+def test_nodes_prove_to_each_other_who_they_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    files = certificates.make(tmp_path)
+    users, password = tmp_path / "users.toml", tmp_path / "node.password"
+    for name, more in (("node", ["--superuser"]), ("ann", [])):
+        monkeypatch.setattr("sys.stdin", io.StringIO(f"of {name}\n"))
+        assert main(["cluster", "user", str(users), name, *more]) == 0
+    password.write_text("of node\n")
+    more = f'users = "{users}"\n[defaults]\nuser = "node"\ntls = "verify-full"\n'
+    more += f'ca = "{files.certificate}"\npassword_file = "{password}"\n'
+    with ClusterProcesses(tmp_path, 2, ALL, more, options=files.options) as cluster:
+        n1, n2 = cluster["n1"], cluster["n2"]
+        node = {"user": "node", "password": "of node"}
+        with n1.connect(**node) as client:
+            client.execute("CREATE TABLE t (i INTEGER PRIMARY KEY)")
+            client.execute("CREATE STREAM s ON t")
+            client.execute("INSERT INTO t VALUES (1)")
+            client.execute("GRANT SELECT ON s TO ann")
+        with n2.connect(user="ann", password="of ann") as ann, n1.connect(**node) as client:
+            assert ann.execute("SELECT count(*) FROM STREAM s").fetchone() == (1,)
+            there = "SELECT node, trace IS NOT NULL FROM ducktail.sessions WHERE user_name = 'ann'"
+            assert client.execute(there).fetchall() == [("n2", True)]
+            with n2.connect(**node) as here:
+                rows = here.execute("SELECT node, connected FROM ducktail.nodes ORDER BY ALL").fetchall()
+                assert rows == [("n1", True), ("n2", None)]
+        opened = [line for line in n1.lines if "node=n2" in line]
+        assert opened and all("tls=True" in line for line in opened)
+
+        new = tmp_path / "new.toml"
+        new.write_text(cluster.text(epoch=2))
+        assert main(["cluster", "apply", str(new)]) == 0
+        # A peer whose password is wrong is away, and is told with its name.
+        password.write_text("wrong\n")
+        with n2.connect(user="ann", password="of ann") as ann:
+            with pytest.raises(psycopg.Error, match="n1") as caught:
+                ann.execute("SELECT count(*) FROM STREAM s")
+            assert caught.value.sqlstate == "08001"
+        assert main(["cluster", "apply", str(new)]) == 1
