@@ -45,6 +45,6 @@ def ways() -> Iterator[tuple[str, str]]:
             yield file, "simple"
 
 
-@pytest.mark.parametrize(("file", "way"), ways())
+@pytest.mark.parametrize(("file", "way"), list(ways()))
 def test_slt(file: str, way: str, tmp_path: Path, host: Host) -> None:
     run_file(CORPUS / file, way, Forwarded(host, way == "extended"), tmp_path / "test.duckdb")
