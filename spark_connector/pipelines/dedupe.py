@@ -1,9 +1,10 @@
-"""`dedupe`: of the events with the same key within a time, the first.
+"""`dedupe`: of the events with the same key within a time, one.
 
     dedupe(events, ["order_id"], "time", "1 hour")
 
 Spark keeps each key until the watermark has passed its event's time by the time to live, in the checkpoint's
-state: a key that comes again later than that is new.
+state: a key that comes again later than that is new. Which one of a key's events in one batch is passed on
+Spark does not say.
 """
 
 from __future__ import annotations

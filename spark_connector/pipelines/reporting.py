@@ -11,10 +11,12 @@ import json
 import sys
 import threading
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, LiteralString, TextIO
 
 import psycopg
+from psycopg import sql
 from pyspark.sql.streaming.listener import (
     QueryIdleEvent,
     QueryProgressEvent,
@@ -135,6 +137,10 @@ class Reporter(StreamingQueryListener):
             if not rows:
                 # Spark says the next batch's number where there was nothing for one.
                 del facts["batch_id"]
+            for part, none in (("watermark", None), ("state_rows", 0)):
+                # Spark does not say it where a run had no batch: it is as it was.
+                if facts[part] is None:
+                    facts[part] = self._state.get(part, none)
             self._state |= facts
             now = time.monotonic()
             if now - self._reported >= REPORT_EVERY_S:
@@ -174,18 +180,45 @@ class Reporter(StreamingQueryListener):
         self._reported = time.monotonic()
         self._ask("REPORT PIPELINE %s AS %s", self._name, json.dumps(self._state))
 
-    def _lag(self) -> int | None:
+    def _lag(self, ends: Mapping[int, int] | None = None) -> int | None:
+        """How many events are not read yet.
+
+        Args:
+            ends: by partition, the last LSN of the batch that is done. Spark commits it and tells us, and
+                the group follows with the next trigger; so the events between are taken off.
+        """
         if self._stream is None or self._group is None:
             return None
-        found = self._ask(
-            "SELECT sum(lag_events)::BIGINT FROM ducktail.offsets WHERE lower(group_name) = lower(%s) AND "
-            "lower(stream_name) = lower(%s) AND lower(schema_name) = lower(%s)",
+        rows = self._rows(
+            "SELECT partition, committed_lsn, lag_events FROM ducktail.offsets "
+            "WHERE lower(group_name) = lower(%s) AND lower(stream_name) = lower(%s) "
+            "AND lower(schema_name) = lower(%s)",
             self._group, self._stream.name, self._stream.schema or "main",
         )  # fmt: skip
-        return None if found is None else int(found)
+        if not rows:
+            return None
+        lag = sum(int(events) for _, _, events in rows)
+        standing = {partition: committed for partition, committed, _ in rows}
+        if ends is None or standing.keys() != ends.keys() or all(standing[at] >= ends[at] for at in ends):
+            return lag
+        between = sql.SQL(
+            "SELECT count(*) FROM {} WHERE lsn > {} AND lsn <= {} AND lsn > [{}][partition + 1] "
+            "AND lsn <= [{}][partition + 1]"
+        ).format(
+            self._stream.identifier, sql.Literal(min(standing.values())), sql.Literal(max(ends.values())),
+            sql.SQL(", ").join(sql.Literal(standing[at]) for at in sorted(standing)),
+            sql.SQL(", ").join(sql.Literal(ends[at]) for at in sorted(ends)),
+        )  # fmt: skip
+        [(done,)] = self._rows(between) or [(0,)]
+        return max(0, lag - int(done))
 
     def _ask(self, query: LiteralString, *values: object) -> Any:
         """One value, or None; None as well where the gateway cannot be asked, which is told."""
+        rows = self._rows(query, *values)
+        return rows[0][0] if rows else None
+
+    def _rows(self, query: LiteralString | sql.Composed, *values: object) -> list[tuple[Any, ...]] | None:
+        """What the gateway answers; None where it cannot be asked, which is told."""
         for fresh in (False, True):
             try:
                 return self._asked(query, values, fresh)
@@ -196,19 +229,21 @@ class Reporter(StreamingQueryListener):
                     break
         return None
 
-    def _asked(self, query: LiteralString, values: tuple[object, ...], fresh: bool) -> Any:
+    def _asked(
+        self, query: LiteralString | sql.Composed, values: tuple[object, ...], fresh: bool
+    ) -> list[tuple[Any, ...]]:
         if self._connection is not None and (fresh or self._connection.closed):
             self._connection.close()
             self._connection = None
         if self._connection is None:
             self._connection = connect(self._options)
         try:
-            cursor = self._connection.execute(query, values)
-            row = cursor.fetchone() if cursor.description is not None else None
+            cursor = self._connection.execute(query, values or None)
+            rows = cursor.fetchall() if cursor.description is not None else []
         except psycopg.Error as error:
             raise failure(error, "reporting") from None
         self._told = False
-        return None if row is None else row[0]
+        return rows
 
     def _tell(self, error: ConnectorError) -> None:
         if not self._told:
@@ -217,7 +252,7 @@ class Reporter(StreamingQueryListener):
         self._told = True
 
     def _show(self, progress: StreamingQueryProgress) -> None:
-        lag = self._lag()
+        lag = self._lag(_ends(progress))
         behind = "" if lag is None else f"  {lag:,} behind"
         line = (
             f"{self._name}  batch {progress.batchId}  {self.totals.run_events:,} events  "
@@ -243,15 +278,26 @@ def _facts(progress: StreamingQueryProgress, stream: Name | None) -> dict[str, A
         offsets[name] = _parsed(source.endOffset)
     watermark = progress.eventTime.get("watermark")
     rate = progress.processedRowsPerSecond
+    operators = progress.stateOperators
     return {
         "batch_id": progress.batchId,
         "run": str(progress.runId),
         "events_per_second": round(rate, 1) if rate == rate and rate >= 0 else None,
-        "state_rows": sum(operator.numRowsTotal for operator in progress.stateOperators),
+        "state_rows": sum(operator.numRowsTotal for operator in operators) if operators else None,
         "watermark": None if watermark == _NO_WATERMARK else watermark,
         "offsets": offsets,
         "batch_at": progress.timestamp,
     }
+
+
+def _ends(progress: StreamingQueryProgress) -> dict[int, int] | None:
+    """The last LSN of a batch by partition; None where it is not of one stream of ours."""
+    if len(progress.sources) != 1:
+        return None
+    found = _parsed(progress.sources[0].endOffset)
+    if not isinstance(found, dict):
+        return None
+    return {int(key): int(lsn) for key, lsn in found.items() if key.isdecimal()}
 
 
 def _parsed(text: Any) -> Any:
