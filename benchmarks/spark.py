@@ -1,15 +1,23 @@
-"""Spark reads a stream of typed events: the connector beside Spark's own JDBC, and what a micro-batch costs.
+"""Spark reads and writes typed events: the connector beside Spark's own JDBC, and what a micro-batch costs.
 
-The same events stand in a stream of ducktail's, with one partition, and in a table of a PostgreSQL server
-with the same typed columns. Each way of reading them takes its turn in one Spark session, local[2], into a
-sink that does nothing and into Parquet. The floor is the same rows as Arrow batches that a Python data
-source has in memory: what Spark costs by itself. A micro-batch holds one event; beside it Spark's own rate
-source.
+reads: the same events stand in a stream of ducktail's, with one partition, and in a table of a PostgreSQL
+server with the same typed columns. Each way of reading them takes its turn in one Spark session, local[2],
+into a sink that does nothing and into Parquet. The floor is the same rows as Arrow batches that a Python
+data source has in memory: what Spark costs by itself. Cold is the first read after a restart of the server.
+
+writes: the same rows, cached in Spark, into tables and a topic by the connector, and into a PostgreSQL table
+by Spark's JDBC.
+
+batches: a micro-batch of one event, and a trigger that finds nothing, beside Spark's own rate source and a
+source in Python that has its row in memory.
+
+Each part can be run alone; what it found is kept in a file, and the page is made of all that is there.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import platform
 import shutil
@@ -29,7 +37,8 @@ import pyarrow as pa
 import pyspark
 from psycopg.conninfo import conninfo_to_dict
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit
 from stream_read import FILL, LOAD, TABLE, ducktail_server
 
 from ducktail.spark_connector.data_source import register
@@ -43,8 +52,25 @@ PEER = f"""
     ALTER TABLE events ADD PRIMARY KEY (_lsn);
     ANALYZE events
 """
+CONNECTOR, PEER_WAY, FLOOR = (
+    "connector, changes", "Spark JDBC on PostgreSQL", "Arrow batches from memory (floor)",
+)  # fmt: skip
+COLD = "connector, changes, cold"
+PEER_SINK = "Spark JDBC, a PostgreSQL table"
 # Rows that the JDBC source asks for at a time: the fastest of those that were tried.
 FETCH = 10_000
+# Rows of an INSERT of Spark's JDBC sink: likewise.
+INSERTED = 10_000
+# The outermost parts of the benchmark.
+CHOICES = ("reads", "writes", "batches")
+# The same rows for every way of writing them.
+ROWS = (
+    "id", "CAST(id % 1000 AS INT) AS customer", "concat('item ', id % 50) AS item",
+    "CAST(id % 7 AS INT) AS quantity", "CAST(id % 1000 / 100 AS DECIMAL(12, 2)) AS price",
+    "'EUR' AS currency",
+    "TIMESTAMP_NTZ '2024-01-01 00:00:00' AS placed", "id % 2 = 0 AS shipped",
+    "concat('city ', id % 97) AS city", "concat('note of order ', id) AS note",
+)
 # What Spark tells of a micro-batch's time.
 PARTS = ("triggerExecution", "latestOffset", "queryPlanning", "addBatch", "walCommit", "commitOffsets")
 
@@ -74,6 +100,46 @@ class FloorReader(DataSourceReader):
             yield from list(reader)
 
 
+class Ticks(DataSource):
+    """A row whenever a file grows, from Python's memory: what Spark's Python sources cost by themselves."""
+
+    @classmethod
+    def name(cls) -> str:
+        """For format()."""
+        return "ticks"
+
+    def streamReader(self, schema: Any) -> DataSourceStreamReader:
+        """Of the file."""
+        return TicksReader(self.options["file"])
+
+
+class TicksReader(DataSourceStreamReader):
+    """One task, one row, whatever there is."""
+
+    def __init__(self, file: str) -> None:
+        self._file = file
+
+    def initialOffset(self) -> dict[str, int]:
+        """The file's beginning."""
+        return {"bytes": 0}
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        """None."""
+        return ReadAllAvailable()
+
+    def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:
+        """The file's end."""
+        return {"bytes": Path(self._file).stat().st_size}
+
+    def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[InputPartition]:
+        """One."""
+        return [InputPartition(end["bytes"])]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """One row."""
+        yield pa.record_batch({"id": pa.array([partition.value], pa.int64())})
+
+
 def session(directory: Path) -> SparkSession:
     """One Spark for all."""
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
@@ -84,6 +150,8 @@ def session(directory: Path) -> SparkSession:
         .config("spark.driver.memory", "2g")
         .config("spark.ui.enabled", "false")
         .config("spark.sql.shuffle.partitions", "2")
+        .config("spark.sql.streaming.noDataProgressEventInterval", "0")
+        .config("spark.sql.streaming.numRecentProgressUpdates", "10000")
         .config("spark.sql.session.timeZone", "UTC")
         .config("spark.sql.warehouse.dir", str(directory / "warehouse"))
         .getOrCreate()
@@ -91,6 +159,7 @@ def session(directory: Path) -> SparkSession:
     made.sparkContext.setLogLevel("ERROR")
     register(made)
     made.dataSource.register(Floor)
+    made.dataSource.register(Ticks)
     return made
 
 
@@ -130,13 +199,13 @@ def ways(spark: SparkSession, conninfo: str, peer: str, floor: Path) -> dict[str
     connector = reader.load()
     memory = spark.read.format("floor").schema(connector.schema).option("file", str(floor))
     return {
-        "connector, changes": connector,
+        CONNECTOR: connector,
         "connector, json": reader.option("envelope", "json").load(),
         "Spark JDBC on the gateway, changes": jdbc(
             spark, conninfo, "SELECT * FROM STREAM orders_stream ENVELOPE CHANGES"
         ),
-        "Spark JDBC on PostgreSQL": jdbc(spark, peer, "SELECT * FROM events"),
-        "Arrow batches from memory (floor)": memory.load(),
+        PEER_WAY: jdbc(spark, peer, "SELECT * FROM events"),
+        FLOOR: memory.load(),
     }
 
 
@@ -157,136 +226,301 @@ def timed(work: Callable[[], object]) -> float:
     return time.perf_counter() - begun
 
 
-def micro_batches(frame: DataFrame, count: int, push: Callable[[], object]) -> list[dict[str, int]]:
-    """Milliseconds of each micro-batch that had rows, by what Spark did, after the first few."""
+def micro_batches(
+    frame: DataFrame, count: int, push: Callable[[], object]
+) -> dict[str, list[dict[str, int]]]:
+    """Milliseconds by what Spark did, after the first few: micro-batches with a row, triggers without.
+
+    Args:
+        push: makes a row.
+    """
+    found: dict[str, dict[str, dict[str, int]]] = {"one": {}, "empty": {}}
     with tempfile.TemporaryDirectory() as checkpoint:
         query = frame.writeStream.format("noop").option("checkpointLocation", checkpoint).start()
-        found: list[dict[str, int]] = []
-        seen: set[int] = set()
-        while len(found) < count + 3:
+        while min(map(len, found.values())) < count + 3:
             push()
             query.processAllAvailable()
             for progress in query.recentProgress:
-                if progress["numInputRows"] and progress["batchId"] not in seen:
-                    seen.add(progress["batchId"])
-                    found.append(progress["durationMs"])
+                kind = "one" if progress["numInputRows"] else "empty"
+                # A trigger that ran no batch has no addBatch.
+                if kind == "one" or "addBatch" not in progress["durationMs"]:
+                    found[kind][progress["timestamp"]] = progress["durationMs"]
         query.stop()
-    return found[3 : count + 3]
+    return {kind: list(durations.values())[3 : count + 3] for kind, durations in found.items()}
 
 
-def run(events: int, turns: int, batches: int, directory: Path) -> str:
-    """The whole benchmark; the result as a Markdown page."""
-    with ExitStack() as stack:
-        peer = stack.enter_context(postgres.server())
-        conninfo = stack.enter_context(ducktail_server(directory))
+def spread(rates: list[float]) -> dict[str, float]:
+    """The median, and the slowest and the fastest turn."""
+    return {"median": statistics.median(rates), "low": min(rates), "high": max(rates)}
+
+
+def reads(stack: ExitStack, directory: Path, events: int, turns: int) -> dict[str, Any]:
+    """Events a second of every way of reading, by way and sink."""
+    peer = stack.enter_context(postgres.server())
+    with ducktail_server(directory) as conninfo:
         print(f"filling both with the same {events:,} events ...", flush=True)
         fill(conninfo, peer, events)
         write_floor(conninfo, directory / "floor.arrow")
         spark = session(directory)
         stack.callback(spark.stop)
-        rates: dict[tuple[str, str], list[float]] = {}
+        rates: dict[str, dict[str, list[float]]] = {}
         frames = ways(spark, conninfo, peer, directory / "floor.arrow")
         for turn in range(turns + 1):
             for name, frame in frames.items():
-                target = directory / "out"
-                sinks = {
-                    "no-op": partial(frame.write.format("noop").mode("overwrite").save),
-                    "Parquet": partial(frame.write.mode("overwrite").parquet, str(target)),
-                }
-                for sink, work in sinks.items():
+                for sink, work in sinks(frame, directory / "out").items():
                     seconds = timed(work)
                     # The first turn warms everything up.
                     if turn:
-                        rates.setdefault((name, sink), []).append(events / seconds)
+                        rates.setdefault(name, {}).setdefault(sink, []).append(events / seconds)
                         print(f"{name:36} {sink:8} {events / seconds:>10,.0f}/s", flush=True)
-                    shutil.rmtree(target, ignore_errors=True)
-        medians = {key: statistics.median(found) for key, found in rates.items()}
-        costs = stream_costs(spark, conninfo, batches)
-        version = psycopg.connect(peer).info.parameter_status("server_version")
-    return page(medians, costs, events, turns, f"PostgreSQL {version}", list(frames))
+    for _ in range(turns):
+        for sink in ("no-op", "Parquet"):
+            with ducktail_server(directory) as conninfo:
+                frame = ways(spark, conninfo, peer, directory / "floor.arrow")[CONNECTOR]
+                seconds = timed(sinks(frame, directory / "out")[sink])
+            rates.setdefault(COLD, {}).setdefault(sink, []).append(events / seconds)
+            print(f"{COLD:36} {sink:8} {events / seconds:>10,.0f}/s", flush=True)
+    found = {
+        name: {sink: spread(rate) for sink, rate in of_way.items()} for name, of_way in rates.items()
+    }
+    version = psycopg.connect(peer).info.parameter_status("server_version")
+    return {"events": events, "turns": turns, "peer": f"PostgreSQL {version}", "rates": found}
 
 
-def stream_costs(spark: SparkSession, conninfo: str, batches: int) -> dict[str, list[dict[str, int]]]:
-    """What a micro-batch of one row costs."""
+def sinks(frame: DataFrame, target: Path) -> dict[str, Callable[[], object]]:
+    """What reads all of a frame."""
+    shutil.rmtree(target, ignore_errors=True)
+    return {
+        "no-op": partial(frame.write.format("noop").mode("overwrite").save),
+        "Parquet": partial(frame.write.mode("overwrite").parquet, str(target)),
+    }
+
+
+def writes(stack: ExitStack, directory: Path, rows: int, turns: int) -> dict[str, Any]:
+    """Rows a second of every way of writing."""
+    peer = stack.enter_context(postgres.server())
+    conninfo = stack.enter_context(ducktail_server(directory))
+    spark = session(directory)
+    stack.callback(spark.stop)
+    frame = spark.range(0, rows, 1, 2).selectExpr(*ROWS).cache()
+    events = frame.selectExpr("CAST(customer AS STRING) AS key", "to_json(struct(*)) AS value").cache()
+    frame.count()
+    events.count()
+    rates: dict[str, list[float]] = {}
+    for turn in range(turns + 1):
+        for name, (made, writer) in writers(frame, events, conninfo, peer).items():
+            where, text = (peer, made) if name == PEER_SINK else (conninfo, made)
+            with psycopg.connect(where, autocommit=True) as connection:
+                for statement in text:
+                    connection.execute(statement)
+            seconds = timed(writer.mode("append").save)
+            if turn:
+                rates.setdefault(name, []).append(rows / seconds)
+                print(f"{name:36} {rows / seconds:>10,.0f}/s", flush=True)
+    return {"rows": rows, "turns": turns, "rates": {name: spread(rate) for name, rate in rates.items()}}
+
+
+def writers(
+    frame: DataFrame, events: DataFrame, conninfo: str, peer: str
+) -> dict[str, tuple[list[str], Any]]:
+    """Every way of writing: what makes an empty target, and the writer."""
     where = conninfo_to_dict(conninfo)
-    with psycopg.connect(conninfo, autocommit=True) as connection:
-        connection.execute("CREATE TABLE ticks (id BIGINT PRIMARY KEY)")
-        connection.execute("CREATE STREAM ticks_stream ON ticks WITH (partitions = 1)")
-        number = 0
+    gateway = {"host": str(where["host"]), "port": str(where["port"])}
 
-        def push() -> None:
-            nonlocal number
-            number += 1
-            connection.execute("INSERT INTO ticks VALUES (%s)", (number,))
+    def own(rows: DataFrame, **options: str) -> Any:
+        return rows.write.format("ducktail").options(**gateway, **options)
 
-        # A poll's wait would count as the trigger's time.
-        options = {"host": where["host"], "port": where["port"], "pollTimeout": "0 s"}
-        ticks = spark.readStream.format("ducktail").options(**options, stream="ticks_stream").load()
-        rate = spark.readStream.format("rate").options(rowsPerSecond="1").load()
-        found = {"connector": micro_batches(ticks, batches, push)}
-        found["rate source"] = micro_batches(rate, batches, lambda: None)
-    return found
+    there = conninfo_to_dict(peer)
+    url = f"jdbc:postgresql://{there['host']}:{there['port']}/{there['dbname']}?user={there['user']}"
+    jdbc_options = {
+        "url": url + "&reWriteBatchedInserts=true", "driver": "org.postgresql.Driver", "dbtable": "plain",
+        "batchsize": str(INSERTED),
+    }  # fmt: skip
+    plain = ["DROP TABLE IF EXISTS plain", TABLE.replace("orders", "plain")]
+    captured = [
+        "DROP STREAM IF EXISTS captured_stream", "DROP TABLE IF EXISTS captured",
+        TABLE.replace("orders", "captured"),
+        "CREATE STREAM captured_stream ON captured WITH (partitions = 1)",
+    ]  # fmt: skip
+    topic = ["DROP TOPIC IF EXISTS written", "CREATE TOPIC written WITH (partitions = 1)"]
+    return {
+        "connector, a table": (plain, own(frame, table="plain")),
+        "connector, a table with a stream": (captured, own(frame, table="captured")),
+        "connector, upsert into it": ([], own(frame, table="captured", writeMode="upsert")),
+        "connector, a topic": (topic, own(events, topic="written")),
+        PEER_SINK: (plain, frame.write.format("jdbc").options(**jdbc_options)),
+    }
 
 
-def page(
-    medians: dict[tuple[str, str], float],
-    costs: dict[str, list[dict[str, int]]],
-    events: int,
-    turns: int,
-    peer: str,
-    names: list[str],
-) -> str:
+def batches(stack: ExitStack, directory: Path, count: int) -> dict[str, Any]:
+    """What a micro-batch of one row costs, and a trigger that finds none."""
+    conninfo = stack.enter_context(ducktail_server(directory))
+    spark = session(directory)
+    stack.callback(spark.stop)
+    where = conninfo_to_dict(conninfo)
+    connection = stack.enter_context(psycopg.connect(conninfo, autocommit=True))
+    connection.execute("CREATE TABLE ticks (id BIGINT PRIMARY KEY)")
+    connection.execute("CREATE STREAM ticks_stream ON ticks WITH (partitions = 1)")
+    file = directory / "ticks"
+    file.touch()
+    number = 0
+
+    def push() -> None:
+        nonlocal number
+        number += 1
+        connection.execute("INSERT INTO ticks VALUES (%s)", (number,))
+
+    def add() -> None:
+        with file.open("ab") as ticks:
+            ticks.write(b".")
+
+    # A poll's wait would count as the trigger's time.
+    options = {"host": where["host"], "port": where["port"], "pollTimeout": "0 s"}
+    reader = spark.readStream
+    costs = {
+        "connector": micro_batches(
+            reader.format("ducktail").options(**options, stream="ticks_stream").load(), count, push
+        ),
+        "Python source, a row from memory": micro_batches(
+            reader.schema("id BIGINT").format("ticks").option("file", str(file)).load(), count, add
+        ),
+        "rate source": micro_batches(
+            spark.readStream.format("rate").options(rowsPerSecond="1").load(), count, lambda: None
+        ),
+    }
+    middle = {
+        name: {
+            kind: {part: statistics.median(batch.get(part, 0) for batch in found) for part in PARTS}
+            for kind, found in kinds.items()
+        }
+        for name, kinds in costs.items()
+    }
+    return {"count": count, "costs": middle}
+
+
+def page(found: dict[str, Any]) -> str:
     """The result."""
     lines = [
-        "# Spark reads a stream",
+        "# Spark reads and writes",
         "",
-        f"{events:,} events of ten typed columns in one partition, {turns} turns, medians, events a second; "
-        f"PySpark {pyspark.__version__}, local[2], {peer}, fetchsize {FETCH:,}; Python "
-        f"{platform.python_version()}, {os.cpu_count()} cores.",
+        f"PySpark {pyspark.__version__}, local[2]; Python {platform.python_version()}, {os.cpu_count()} "
+        "cores. Medians of turns, in brackets the slowest and the fastest.",
+        "",
+    ]
+    if "reads" in found:
+        lines += reads_page(found["reads"])
+    if "writes" in found:
+        lines += writes_page(found["writes"])
+    if "batches" in found:
+        lines += batches_page(found["batches"])
+    return "\n".join(lines)
+
+
+def shown(rate: dict[str, float]) -> str:
+    """A rate as a cell."""
+    return f"{rate['median']:,.0f} ({rate['low']:,.0f}-{rate['high']:,.0f})"
+
+
+def reads_page(found: dict[str, Any]) -> list[str]:
+    """Of the reads."""
+    rates = found["rates"]
+    own = rates[CONNECTOR]["no-op"]["median"]
+    ratio = own / rates[PEER_WAY]["no-op"]["median"]
+    return [
+        "## Reads",
+        "",
+        f"{found['events']:,} events of ten typed columns in one partition, events a second, "
+        f"{found['turns']} turns; {found['peer']}, fetchsize {FETCH:,}. "
+        "Cold is the first read after a restart of the server.",
         "",
         "| way | into no-op | into Parquet |",
         "|---|---:|---:|",
+        *(f"| {name} | {shown(of['no-op'])} | {shown(of['Parquet'])} |" for name, of in rates.items()),
+        "",
+        f"connector : Spark JDBC on PostgreSQL = **{ratio:.2f}**; of the floor "
+        f"{own / rates[FLOOR]['no-op']['median']:.2f}",
+        "",
     ]
-    for name in names:
-        lines.append(f"| {name} | {medians[name, 'no-op']:,.0f} | {medians[name, 'Parquet']:,.0f} |")
-    ratio = medians["connector, changes", "no-op"] / medians["Spark JDBC on PostgreSQL", "no-op"]
-    of_floor = medians["connector, changes", "no-op"] / medians["Arrow batches from memory (floor)", "no-op"]
-    middle = {
-        name: {part: statistics.median(batch.get(part, 0) for batch in found) for part in PARTS}
-        for name, found in costs.items()
+
+
+def writes_page(found: dict[str, Any]) -> list[str]:
+    """Of the writes."""
+    rates = found["rates"]
+    peer = rates[PEER_SINK]["median"]
+    return [
+        "## Writes",
+        "",
+        f"{found['rows']:,} rows of ten typed columns from two tasks, rows a second, {found['turns']} turns; "
+        f"for the topic their JSON. JDBC with batchsize {INSERTED:,} and reWriteBatchedInserts.",
+        "",
+        "| way | rows a second | : JDBC on PostgreSQL |",
+        "|---|---:|---:|",
+        *(f"| {name} | {shown(rate)} | {rate['median'] / peer:.2f} |" for name, rate in rates.items()),
+        "",
+    ]
+
+
+def batches_page(found: dict[str, Any]) -> list[str]:
+    """Of the micro-batches."""
+    costs = found["costs"]
+    lines = ["## Micro-batches", "", f"Milliseconds, median of {found['count']}, into no-op."]
+    for kind, title in (("one", "of one event"), ("empty", "a trigger that finds nothing")):
+        lines += [
+            "",
+            f"| {title} | {' | '.join(PARTS)} |",
+            f"|---|{'---:|' * len(PARTS)}",
+            *(
+                f"| {name} | {' | '.join(f'{kinds[kind][part]:.0f}' for part in PARTS)} |"
+                for name, kinds in costs.items()
+            ),
+        ]
+    whole = {
+        (name, kind): times["triggerExecution"]
+        for name, kinds in costs.items()
+        for kind, times in kinds.items()
     }
-    whole = {name: found["triggerExecution"] for name, found in middle.items()}
-    lines += [
+    one, memory, rate = (whole[name, "one"] for name in costs)
+    empty = whole["connector", "empty"] - whole["rate source", "empty"]
+    return [
+        *lines,
         "",
-        f"connector : Spark JDBC on PostgreSQL = **{ratio:.2f}**; of the floor {of_floor:.2f}",
-        "",
-        f"A micro-batch of one event into no-op, median of {len(costs['connector'])}, milliseconds:",
-        "",
-        f"| source | {' | '.join(PARTS)} |",
-        f"|---|{'---:|' * len(PARTS)}",
-        *(
-            f"| {name} | {' | '.join(f'{found[part]:.0f}' for part in PARTS)} |"
-            for name, found in middle.items()
-        ),
-        "",
-        f"connector - rate source = **{whole['connector'] - whole['rate source']:+.0f} ms**",
+        f"connector - rate source: nothing found **{empty:+.0f} ms**, one event **{one - rate:+.0f} ms**; "
+        f"of these any source in Python {memory - rate:+.0f} ms, the connector {one - memory:+.0f} ms",
         "",
     ]
-    return "\n".join(lines)
 
 
 def main() -> None:
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("part", nargs="*", help=f"{', '.join(CHOICES)}; all where none is named")
     parser.add_argument("--events", type=int, default=1_000_000)
-    parser.add_argument("--turns", type=int, default=5)
+    parser.add_argument("--rows", type=int, default=200_000)
+    parser.add_argument("--turns", type=int, default=3)
     parser.add_argument("--batches", type=int, default=30)
     parser.add_argument("--output", type=Path, default=HERE / "results" / "spark.md")
+    parser.add_argument("--kept", type=Path, help="a file with what parts that ran before have found")
     arguments = parser.parse_args()
+    wrong = [part for part in arguments.part if part not in CHOICES]
+    if wrong:
+        parser.error(f"there is no part {wrong[0]}: {', '.join(CHOICES)}")
     if not DRIVER.exists():
         raise SystemExit("The benchmark wants pgjdbc: make deps")
-    with tempfile.TemporaryDirectory() as directory:
-        text = run(arguments.events, arguments.turns, arguments.batches, Path(directory))
+    found: dict[str, Any] = {}
+    if arguments.kept is not None and arguments.kept.exists():
+        found = json.loads(arguments.kept.read_text())
+    for part in arguments.part or CHOICES:
+        with tempfile.TemporaryDirectory() as directory, ExitStack() as stack:
+            where = Path(directory)
+            if part == "reads":
+                found[part] = reads(stack, where, arguments.events, arguments.turns)
+            elif part == "writes":
+                found[part] = writes(stack, where, arguments.rows, arguments.turns)
+            else:
+                found[part] = batches(stack, where, arguments.batches)
+        if arguments.kept is not None:
+            arguments.kept.write_text(json.dumps(found))
+    text = page(found)
     arguments.output.parent.mkdir(exist_ok=True)
     arguments.output.write_text(text)
     print(f"\n{text}\nwritten to {arguments.output}")

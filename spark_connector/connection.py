@@ -8,10 +8,11 @@ connection), is full for now (53300), or somebody else was first (40001, 55P03).
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -147,6 +148,22 @@ def give_back(connection: Connection, options: Options) -> None:
     _idle[_key(options)] = connection
 
 
+@contextlib.contextmanager
+def lent(options: Options) -> Iterator[Connection]:
+    """The worker's connection for a while; it is kept for the next task, or closed where something failed.
+
+    Raises:
+        ConnectorError: as `connect`.
+    """
+    connection = borrow(options)
+    try:
+        yield connection
+    except BaseException:
+        connection.close()
+        raise
+    give_back(connection, options)
+
+
 def _key(options: Options) -> tuple[Any, ...]:
     """What a connection is made from, and in which process: a fork must not use its parent's."""
     return (os.getpid(), *(options[name] for name in _MADE_FROM))
@@ -173,7 +190,8 @@ def failure(error: psycopg.Error, doing: str, look_at: str = "") -> ConnectorErr
     named = f" (option{'s' if ',' in options else ''} {options})" if options else ""
     said = error.diag.message_primary or " ".join(str(error).split()) or type(error).__name__
     message = f"{doing} failed{named}: {said}"
-    more = [part for part in (error.diag.message_detail, error.diag.message_hint) if part]
+    place = f"At {error.diag.context}." if error.diag.context else None
+    more = [part for part in (error.diag.message_detail, place, error.diag.message_hint) if part]
     if more:
         message += ". " + " ".join(more)
     return ConnectorError(message, state, is_retryable(error))

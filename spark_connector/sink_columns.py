@@ -1,9 +1,8 @@
-"""Columns of a data frame as the gateway takes them: Arrow batches as CSV for COPY ... FROM STDIN.
+"""Columns of a data frame as the gateway takes them: batches of an Arrow IPC stream for COPY ... FROM STDIN.
 
-CSV that pyarrow writes is several times faster than values one by one in Python. Each value is PostgreSQL's
-text of its type; NULL is an empty field without quotes, an empty text one with quotes, which is how pyarrow
-and COPY have it by themselves. What has no such text (arrays, structs, maps) is JSON, and is cast where it is
-stored.
+A column goes as it is where the table's type holds all its values; as PostgreSQL's text of its type where it
+does not (a double for a DECIMAL, a number for a VARCHAR): the gateway then reads each value. What has no such
+text (arrays, structs, maps) is JSON, and is cast where it is stored.
 """
 
 from __future__ import annotations
@@ -11,19 +10,23 @@ from __future__ import annotations
 import base64
 import datetime
 import decimal
-import io
 import json
 import uuid
+from collections.abc import Iterator
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.csv
 
 from .errors import ConnectorError
 
-CSV = pyarrow.csv.WriteOptions(include_header=False)
+# Whole numbers of more bits are not all in a double.
+EXACT_BITS = 32
+# A batch's bytes, in which the gateway has a bound.
+BATCH_BYTES_MAX = 16 * 1024 * 1024
+# The mark of a stream's end.
+END = b"\xff\xff\xff\xff\0\0\0\0"
 
-# Arrow's types whose text is the same in CSV and on the wire.
+# Arrow's types whose text is the same to Arrow and on the wire.
 _AS_THEY_ARE = (
     pa.types.is_boolean, pa.types.is_integer, pa.types.is_floating, pa.types.is_date,
     pa.types.is_string, pa.types.is_large_string, pa.types.is_timestamp, pa.types.is_time,
@@ -85,33 +88,59 @@ def payload_type(type_: pa.DataType) -> str | None:
     return None
 
 
-def as_csv(batch: pa.RecordBatch, names: list[str]) -> bytes:
-    """The rows of a batch as CSV.
+def prepared(batch: pa.RecordBatch, names: list[str], wanted: pa.Schema) -> pa.RecordBatch:
+    """The rows of a batch, of types that a COPY into columns of these types takes.
 
     Args:
-        names: the columns, in the order of the COPY; each `can_be_sent`.
+        names: the columns that go; each `can_be_sent`.
+        wanted: the table's columns in that order, as COPY ... TO STDOUT (FORMAT arrow) gives them.
     """
-    columns = [_sent(batch.column(batch.schema.get_field_index(name))) for name in names]
-    sink = io.BytesIO()
-    pyarrow.csv.write_csv(pa.table(columns, names=names), sink, CSV)
-    return sink.getvalue()
+    columns = [
+        _sent(batch.column(batch.schema.get_field_index(name)), field.type)
+        for name, field in zip(names, wanted, strict=True)
+    ]
+    return pa.record_batch(columns, names=names)
 
 
-def _sent(column: pa.Array) -> pa.Array:
+def cut(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    """The same rows in batches of a size that the gateway takes."""
+    if batch.nbytes <= BATCH_BYTES_MAX or batch.num_rows < 2:
+        yield batch
+        return
+    half = batch.num_rows // 2
+    yield from cut(batch.slice(0, half))
+    yield from cut(batch.slice(half))
+
+
+def _sent(column: pa.Array, wanted: pa.DataType) -> pa.Array:
     type_ = column.type
-    if pa.types.is_timestamp(type_) and type_.tz is not None:
-        return column.cast(pa.timestamp("us", "UTC"))
-    if any(is_one(type_) for is_one in _AS_THEY_ARE):
-        return column
-    if pa.types.is_decimal(type_):
-        return column.cast(pa.string())
-    if pa.types.is_binary(type_) or pa.types.is_large_binary(type_):
-        values = (None if value is None else "\\x" + value.hex() for value in column.to_pylist())
-        return pa.array(values, pa.string())
     if is_nested(type_):
         texts = (None if value is None else _json(_plain(value, type_)) for value in column.to_pylist())
         return pa.array(texts, pa.string())
+    if pa.types.is_timestamp(type_) and type_.tz is not None:
+        # The session is in UTC.
+        column = column.cast(pa.timestamp("us", "UTC"))
+        type_ = column.type
+    if _is_held(type_, wanted):
+        return column
+    if pa.types.is_binary(type_) or pa.types.is_large_binary(type_):
+        values = (None if value is None else "\\x" + value.hex() for value in column.to_pylist())
+        return pa.array(values, pa.string())
     return column.cast(pa.string())
+
+
+def _is_held(type_: pa.DataType, wanted: pa.DataType) -> bool:
+    """Whether COPY takes values of a type for a column of another: docs/sql.md, "COPY"."""
+    if type_ == wanted or pa.types.is_string(type_) or pa.types.is_large_string(type_):
+        return True
+    if pa.types.is_null(type_):
+        return True
+    if pa.types.is_integer(type_):
+        exact = pa.types.is_float64(wanted) and type_.bit_width <= EXACT_BITS
+        return bool(exact or pa.types.is_integer(wanted) or pa.types.is_decimal(wanted))
+    if pa.types.is_decimal(type_) and pa.types.is_decimal(wanted):
+        return bool(type_.scale <= wanted.scale)
+    return bool(pa.types.is_float32(type_) and pa.types.is_float64(wanted))
 
 
 def _json(value: Any) -> str:

@@ -13,7 +13,8 @@ import pyarrow as pa
 from psycopg import sql
 
 from .. import sink_columns
-from ..connection import Connection, connect, failure, retrying
+from ..arrow_copy import schema
+from ..connection import Connection, connect, failure, lent, retrying
 from ..errors import ConnectorError
 from ..options import Options
 from .batch_marks import Batch, make_schema
@@ -44,14 +45,16 @@ def stage(options: Options, target: Target, batches: Iterator[pa.RecordBatch], o
     Raises:
         ConnectorError: they could not be sent.
     """
-    kept: list[bytes] | None = []
+    kept: list[pa.Buffer] | None = []
     size = rows = 0
+    wanted: pa.Schema | None = None
+    tried = False
     table = f"{PREFIX}{int(time.time())}_{owner}{uuid.uuid4().hex}"
     first = next((batch for batch in batches if batch.num_rows), None)
     if first is None:
         return Stage(None)
 
-    def texts() -> Iterator[bytes]:
+    def messages(wanted: pa.Schema) -> Iterator[pa.Buffer]:
         """What was taken before, and then the rest, which is kept while it is small."""
         nonlocal kept, size, rows, first
         yield from list(kept or ())
@@ -59,25 +62,34 @@ def stage(options: Options, target: Target, batches: Iterator[pa.RecordBatch], o
             batch, first = (first if first is not None else next(batches, None)), None
             if batch is None:
                 return
+            prepared = sink_columns.prepared(batch, target.names, wanted)
+            sent = [part.serialize() for part in sink_columns.cut(prepared)]
+            if not rows:
+                # The stream begins with its schema.
+                sent.insert(0, prepared.schema.serialize())
             rows += batch.num_rows
-            text = sink_columns.as_csv(batch, target.names)
-            size += len(text)
+            size += sum(map(len, sent))
             if kept is not None and size <= KEPT_BYTES_MAX:
-                kept.append(text)
+                kept += sent
             else:
                 kept = None
-            yield text
+            yield from sent
 
     def send() -> None:
+        nonlocal wanted, tried
+        name = sql.Identifier(target.schema, table)
+        again, tried = tried, True
         try:
-            with connect(options) as connection:
-                _make_stage(connection, target, table)
-                copy = sql.SQL("COPY {}.{} FROM STDIN (FORMAT csv)").format(
-                    sql.Identifier(target.schema), sql.Identifier(table)
-                )
+            with lent(options) as connection:
+                _make_stage(connection, target, name, again=again)
+                if wanted is None:
+                    every = sql.SQL("SELECT * FROM {}").format(name)
+                    wanted = schema(connection, every, f"writing to {target}", target.kind)
+                copy = sql.SQL("COPY {} FROM STDIN (FORMAT arrow)").format(name)
                 with connection.cursor().copy(copy) as sending:
-                    for text in texts():
-                        sending.write(text)
+                    for message in messages(wanted):
+                        sending.write(memoryview(message))
+                    sending.write(sink_columns.END)
         except psycopg.Error as error:
             failed = failure(error, f"writing to {target}", target.kind)
             if kept is None:
@@ -95,14 +107,18 @@ def stage(options: Options, target: Target, batches: Iterator[pa.RecordBatch], o
     return Stage(table, rows)
 
 
-def _make_stage(connection: Connection, target: Target, table: str) -> None:
-    """An empty table with the target's types, so that a value which does not fit is told by its column."""
+def _make_stage(connection: Connection, target: Target, name: sql.Identifier, *, again: bool) -> None:
+    """An empty table with the target's types, so that a value which does not fit is told by its column.
+
+    Args:
+        again: it may be there, from a try that has failed.
+    """
     columns = sql.SQL(", ").join(_staged(target, column) for column in target.columns)
     source = sql.SQL("FROM {} ").format(target.named) if target.kind == "table" else sql.SQL("")
-    name = sql.Identifier(target.schema, table)
     make = sql.SQL("CREATE TABLE {} AS SELECT {} {}WHERE false").format(name, columns, source)
-    try:
+    if again:
         connection.execute(sql.SQL("DROP TABLE IF EXISTS {}").format(name))
+    try:
         connection.execute(make)
     except psycopg.errors.InvalidSchemaName:
         make_schema(connection, target.schema)
