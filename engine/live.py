@@ -32,6 +32,7 @@ from .parked import BEHIND, NOTHING, PARKED, RELEASED, Parked, ParkedEvent
 from .polls import Polls
 from .publisher import Publisher
 from .rights import Rights, bookmark_item, group_item, pipeline_item, relation
+from .schema_versions import schema_versions
 from .sessions import Sessions
 from .settings import ShownSetting, told_everybody
 from .streams import OPERATIONS, Bookmark, Catalog, Group, Stream
@@ -590,6 +591,7 @@ KINDS: dict[str, Callable[[LiveSource], Iterator[Row]]] = {
     "pipelines": pipelines,
     "pipeline_history": pipeline_history,
     "sessions": sessions,
+    "schema_versions": schema_versions,
     "settings": settings,
     "nodes": nodes,
     "placement": placement,

@@ -173,6 +173,16 @@ LIVE_VIEWS: dict[str, tuple[tuple[str, str], ...]] = {
         ("unpublished_seconds", "DOUBLE"),
         ("comment", "VARCHAR"),
     ),
+    "schema_versions": (
+        ("schema_name", "VARCHAR"),
+        ("stream_name", "VARCHAR"),
+        ("table_name", "VARCHAR"),
+        ("schema_version", "INTEGER"),
+        ("since_lsn", "BIGINT"),
+        ("since", "TIMESTAMP WITH TIME ZONE"),
+        ("primary_key", "VARCHAR"),
+        ("columns", "JSON"),
+    ),
     "partitions": (
         ("schema_name", "VARCHAR"),
         ("stream_name", "VARCHAR"),
