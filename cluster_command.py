@@ -110,11 +110,10 @@ def _plan(chosen: argparse.Namespace) -> int:
     read_cluster_text(text, "the planned file")
     told = [*(f"add {name}" for name in made.added), *(f"remove {name}" for name in made.removed)]
     told += [f"move {_shown(move)}" for move in made.moves]
-    count = len(made.moves)
     told.append(
         "nothing to do"
         if made.empty
-        else f"{count} move{'' if count == 1 else 's'}, epoch {file.epoch} -> {made.file.epoch}"
+        else f"{_count(len(made.moves), 'move')}, epoch {file.epoch} -> {made.file.epoch}"
     )
     print("\n".join(told), file=sys.stderr if chosen.output is None else sys.stdout)
     if chosen.output is None:
@@ -135,6 +134,10 @@ def _new_node(file: ClusterFile, chosen: argparse.Namespace) -> Node:
 
 def _shown(move: Move) -> str:
     return f"{move.rule} partition {move.partition}: {move.source} -> {move.target}"
+
+
+def _count(count: int, of: str) -> str:
+    return f"{count} {of}{'' if count == 1 else 's'}"
 
 
 # Apply.
@@ -173,7 +176,7 @@ def _apply(chosen: argparse.Namespace) -> int:
     moved = {move for one in older for move in moves(one.rules, file.rules)}
     losers = sorted({move.source for move in moved} & nodes.keys())
     failed = _install_all(nodes, losers, away, text, frozenset(chosen.without))
-    print(f"{len(moved)} partition{'' if len(moved) == 1 else 's'} moved by epoch {file.epoch}")
+    print(f"{_count(len(moved), 'partition')} moved by epoch {file.epoch}")
     if failed:
         print(f"not on {', '.join(sorted(failed))}: run it again when they are back", file=sys.stderr)
     # A node that has left, and that is said to be down, is not waited for.
@@ -240,7 +243,7 @@ def _install(node: Node, text: str) -> str | None:
         return str(error)
     if name != node.name:
         return f"at {node.host}:{node.port} is node {name}"
-    print(f"{name}: epoch {epoch}" + (f", {moved} moves" if new else ", had it already"))
+    print(f"{name}: epoch {epoch}, {_count(moved, 'move') if new else 'had it already'}")
     return None
 
 
@@ -301,7 +304,7 @@ def _user(chosen: argparse.Namespace) -> int:
     if not any(user.superuser for user in users.values()):
         raise InvalidParameterValue("a users file wants a superuser", hint="Put one in first: --superuser.")
     write_file(chosen.file, render_users(users.values()))
-    print(f'{chosen.file}: {len(users)} user{"" if len(users) == 1 else "s"}')
+    print(f"{chosen.file}: {_count(len(users), 'user')}")
     return 0
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -212,3 +213,7 @@ def test_ranges_come_back(numbers: set[int]) -> None:
     assert read_ranges(ranges_text(numbers)) == sorted(numbers)
 
 
+def test_the_examples_of_the_docs_can_be_read() -> None:
+    page = (Path(__file__).resolve().parents[2] / "docs" / "cluster.md").read_text()
+    examples = re.findall(r'^cluster = "shop".*?(?=^(?:```|END))', page, re.MULTILINE | re.DOTALL)
+    assert [len(read_cluster_text(text, "docs/cluster.md").nodes) for text in examples] == [2, 2]
