@@ -20,7 +20,7 @@ from psycopg.abc import PQGen
 
 from ...engine.cluster.membership import Membership
 from ...engine.cluster.node import Node
-from ...engine.cluster.peer import Peer, epoch_told
+from ...engine.cluster.peer import EPOCH, NODE, Peer, epoch_told
 from ...engine.cluster.placement import Placement
 from ...engine.errors import (
     CannotConnect,
@@ -107,11 +107,27 @@ class Peers:
             autocommit=True,
         )
         try:
+            self._check_reached(node, connection)
             await connection.wait(_prepared(connection.pgconn))
         except BaseException:
             await connection.close()
             raise
         return connection
+
+    def _check_reached(self, node: Node, connection: Connection) -> None:
+        """Is it the node that was meant? It tells its name, and the epoch of its placement.
+
+        Raises:
+            ConnectionRefused: 08004, another node is there.
+        """
+        name = connection.info.parameter_status(NODE)
+        if name != node.name:
+            raise ConnectionRefused(
+                f'node "{node.name}" is not at {node.host}:{node.port}',
+                detail=f'There is node "{name}".',
+                hint="Look at host and port of the nodes in cluster.toml.",
+            )
+        self.cluster.heard(int(connection.info.parameter_status(EPOCH) or 0), name)
 
     def _refused(self, node: Node, error: psycopg.Error) -> DucktailError:
         """Why a node has not let this one in: libpq has the words of that, not its SQLSTATE."""

@@ -52,3 +52,30 @@ def test_nodes_prove_to_each_other_who_they_are(tmp_path: Path, monkeypatch: pyt
                 ann.execute("SELECT count(*) FROM STREAM s")
             assert caught.value.sqlstate == "08001"
         assert main(["cluster", "apply", str(new)]) == 1
+
+
+def test_another_node_than_the_one_that_was_meant_is_08004(tmp_path: Path) -> None:
+    with ClusterProcesses(tmp_path, 3, ALL, start=False) as cluster:
+        swapped = cluster.text()
+        two, three = (f"port = {cluster.ports[name]}" for name in ("n2", "n3"))
+        swapped = swapped.replace(two, "port = x").replace(three, two).replace("port = x", three)
+        cluster.file("n1").write_text(swapped)
+        for name in ("n1", "n2", "n3"):
+            cluster.start(name)
+        with cluster["n1"].connect() as client:
+            with pytest.raises(psycopg.Error) as caught:
+                client.execute("SELECT * FROM STREAM nowhere")
+            assert caught.value.sqlstate == "08004"
+            assert "is not at 127.0.0.1:" in str(caught.value)
+
+
+def test_each_node_knows_the_epoch_of_those_it_has_talked_to(tmp_path: Path) -> None:
+    with ClusterProcesses(tmp_path, 2, ALL) as cluster, cluster["n1"].connect() as client:
+        assert client.execute("SELECT node, epoch FROM ducktail.nodes ORDER BY ALL").fetchall() == [
+            ("n1", 1), ("n2", None)
+        ]  # fmt: skip
+        with pytest.raises(psycopg.errors.UndefinedObject):
+            client.execute("SELECT * FROM STREAM nowhere")
+        assert client.execute("SELECT node, epoch FROM ducktail.nodes ORDER BY ALL").fetchall() == [
+            ("n1", 1), ("n2", 1)
+        ]  # fmt: skip
