@@ -418,6 +418,8 @@ def page(found: dict[str, Any]) -> str:
 
 def shown(rate: dict[str, float]) -> str:
     """A rate as a cell."""
+    if rate["low"] == rate["high"]:
+        return f"{rate['median']:,.0f}"
     return f"{rate['median']:,.0f} ({rate['low']:,.0f}-{rate['high']:,.0f})"
 
 
