@@ -85,11 +85,11 @@ def register(spark: SparkSession) -> None:
 
     Where ducktail is installed from its wheel, Spark finds it without this call (pyspark_ducktail); from a
     checkout (`pip install -e`) it does not, and the call is needed. So it is, either way, in each thread of
-    one's own.
+    one's own that writes.
     """
     spark.dataSource.register(DucktailSource)
     if hasattr(spark, "_jsparkSession"):
-        # Spark looks for Python data sources in the thread's active session only, and a new thread has none
+        # Spark looks for what writes in the thread's active session only, and a new thread has none
         # (DataSource.lookupDataSource: SparkSession.getActiveSession). Spark Connect has no such threads.
         java: Any = spark
         java._jvm.org.apache.spark.sql.classic.SparkSession.setActiveSession(java._jsparkSession)
