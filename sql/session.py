@@ -130,7 +130,7 @@ class Session:
         self.on_ended: Callable[[DucktailError], None] | None = None
         # Told when another session has cancelled this one: ends what its client is being answered as well.
         self.on_cancelled: Callable[[], None] = lambda: None
-        self._statements: dict[tuple[str, tuple[int, ...], int, int], Statement] = {}
+        self._statements: dict[tuple[str, tuple[int, ...], int, tuple[int, int]], Statement] = {}
         self._dresses: list[Callable[[Session], None]] = []
         self._freed = False
         self.cursors = Cursors(database)
@@ -215,8 +215,7 @@ class Session:
         """
         if not self.guard.running:
             yield from self.database.standing()
-        known = 0 if self.links is None else self.links.remote.version
-        key = (text, tuple(oids), self.database.catalog.version, known)
+        key = (text, tuple(oids), self.database.catalog.version, self._known)
         found = self._statements.pop(key, None)
         if found is None or self.block.ddl:
             found = yield from self._prepared(text, tuple(oids))
@@ -228,6 +227,13 @@ class Session:
                 self._statements.pop(next(iter(self._statements)))
         self._statements[key] = found
         return found
+
+    @property
+    def _known(self) -> tuple[int, int]:
+        """Of which directory and placement it is where a statement runs."""
+        if self.links is None:
+            return 0, 0
+        return self.links.remote.version, self.database.cluster.placement.epoch
 
     def _prepared(self, text: str, oids: tuple[int, ...]) -> Waiting[Statement]:
         """A statement that was not prepared before; the other nodes may have to be asked first."""

@@ -22,6 +22,8 @@ from ..text.classified import Classified, Kind
 
 # Statements that make what they name, or are about more than a stream: they are this node's.
 _LOCAL = (st.CreateStream, st.CreateTopic, sto.Grant, sto.Revoke)
+# Those that define groups: where the group is on a topic, on every node.
+_DEFINING = (st.CreateGroup, st.SetGroup, st.DropGroup)
 # The fields in which statements of ours name a stream.
 _FIELDS = frozenset({"name", "stream", "topic"})
 
@@ -51,6 +53,10 @@ def home(session: Context, classified: Classified, node: object) -> Node | None:
     found: dict[str | None, tuple[Node | None, st.Name]] = {}
     wanted: set[Key] = set()
     for name in named:
+        whole = None if _everywhere(classified, node) else _whole_owner(session, name.parts)
+        if whole is not None:
+            found[whole.name] = whole, name
+            continue
         keys = _keys(session, name.parts) if classified.ddl is None or name in scanned else None
         if keys is None or not (missing := [key for key in keys if key not in links.absent]):
             found[None] = None, name
@@ -66,6 +72,27 @@ def home(session: Context, classified: Classified, node: object) -> Node | None:
         raise _several(list(found.values()))
     ((there, _),) = found.values()
     return there
+
+
+def _everywhere(classified: Classified, node: object) -> bool:
+    """Whether a statement about a topic is for all nodes, or shared out by this one: sql/spread."""
+    return isinstance(node, (*_DEFINING, sto.Publish)) or (classified.dml is not None and node is None)
+
+
+def _whole_owner(session: Context, parts: tuple[str, ...]) -> Node | None:
+    """The other node that owns all partitions of a topic, which is defined here as well."""
+    stream = session.names.find_stream(parts)
+    if stream is None or not stream.topic:
+        return None
+    placement = session.database.cluster.placement
+    owners = {
+        node.name: node
+        for partition in range(stream.partitions)
+        for node in [placement.owner(stream.schema, stream.name, partition)]
+    }
+    if len(owners) > 1 or placement.local.name in owners:
+        return None
+    return next(iter(owners.values()))
 
 
 def _several(found: Sequence[tuple[Node | None, st.Name]]) -> NotSupported:

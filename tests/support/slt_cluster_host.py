@@ -12,6 +12,7 @@ import sys
 from contextlib import ExitStack
 from pathlib import Path
 
+from ducktail.engine.cluster.joining import join
 from ducktail.engine.cluster.source import ClusterSource
 from ducktail.engine.database import Database
 from ducktail.engine.settings import Settings
@@ -42,7 +43,7 @@ def opened(path: Path, settings: dict[str, int], stack: ExitStack) -> dict[str, 
         place = path if name == "local" else path.with_name("entry.duckdb")
         database = Database.open(str(place), Settings(**settings))
         stack.callback(database.close)
-        database.cluster.join(ClusterSource(file, name))
+        join(database, ClusterSource(file, name))
         server = ServerThread(Server(database, listen("127.0.0.1", ports[name])))
         stack.callback(server.stop)
     return ports

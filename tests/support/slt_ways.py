@@ -7,7 +7,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from pathlib import Path
 from typing import Any, Protocol
@@ -160,7 +160,7 @@ class Forwarded(Wire):
     """Two nodes: reads, commits, publishes and what is about groups go to the one that owns nothing.
 
     Tables, streams and topics are made and written on the other. What stands in a transaction block, or is
-    about the session itself, goes there as well; a SET goes to both.
+    about the session itself, goes there as well; a SET and a CREATE SCHEMA go to both.
     """
 
     def open(self, path: Path, settings: dict[str, int]) -> None:
@@ -184,6 +184,9 @@ class Forwarded(Wire):
         elif SCAN.search(sql):
             self._readers[connection] = session
         answer = self._run(session, sql, parameters)
+        if session is entry and PUBLISHED.match(sql) and answer.columns == 4:
+            # The last column says whether an event was stored on the node that was asked.
+            return replace(answer, rows=tuple((*row[:3], "t") for row in answer.rows))
         if session is entry and answer.sqlstate == "42704" and not in_block:
             # That a name is a table, and no stream, is told where the table is.
             return self._run(owner, sql, parameters)
@@ -192,7 +195,7 @@ class Forwarded(Wire):
     def _is_for_entry(self, sql: str) -> bool:
         inserted = INSERTED.match(sql)
         if inserted is not None and inserted[1].lower() in self._topics:
-            return True
+            return RETURNING.search(sql) is None
         return AWAY.match(sql) is not None and INTO.search(sql) is None
 
     def _session(self, connection: str, node: str) -> pq.abc.PGconn:
@@ -203,8 +206,11 @@ class Forwarded(Wire):
 
 
 TOPIC = re.compile(r"\bCREATE\s+TOPIC\s+(?:IF\s+NOT\s+EXISTS\s+)?([\w.]+)", re.IGNORECASE)
-SETTING = re.compile(r"\s*(?:SET|RESET)\b", re.IGNORECASE)
+SETTING = re.compile(r"\s*(?:SET|RESET|CREATE\s+SCHEMA)\b", re.IGNORECASE)
 INSERTED = re.compile(r"\s*INSERT\s+INTO\s+([\w.]+)", re.IGNORECASE)
+PUBLISHED = re.compile(r"\s*PUBLISH\b", re.IGNORECASE)
+# RETURNING of a topic that has partitions on other nodes is 0A000.
+RETURNING = re.compile(r"\bRETURNING\b", re.IGNORECASE)
 INTO = re.compile(r"\bINSERT\s+INTO\b|\bCREATE\b.*\bTABLE\b", re.IGNORECASE | re.DOTALL)
 POSITION = re.compile(r"\s*(?:COMMIT\s+OFFSETS\s+ON|SHOW\s+READ)\b", re.IGNORECASE)
 SCAN = re.compile(r"\b(?:FROM|JOIN)\s+(?:STREAM|TOPIC)\b.*\bCONSUMER\s+GROUP\b", re.IGNORECASE | re.DOTALL)
