@@ -153,6 +153,7 @@ def _stream_of(spec: StreamSpec, shape: TableShape, table_id: int, stream_id: in
         retention_us=spec.retention_us,
         retention_bytes=spec.retention_bytes,
         changes_view=clashing(columns) is None,
+        all_columns=spec.columns is None,
     )
 
 
@@ -364,11 +365,12 @@ def insert_stream_sql(stream: Stream) -> str:
         _or_null(stream.retention_us),
         _or_null(stream.retention_bytes),
         str(stream.changes_view),
+        str(stream.all_columns),
     )
     return (
         "INSERT INTO ducktail.stream_catalog (stream_id, schema_name, stream_name, table_id, operations, "
         "columns, filter, partitions, partition_by, snapshot, before, buffer_bytes, created_lsn, "
-        f"created_at, retention_us, retention_bytes, changes_view) VALUES ({', '.join(values)})"
+        f"created_at, retention_us, retention_bytes, changes_view, all_columns) VALUES ({', '.join(values)})"
     )
 
 

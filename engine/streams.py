@@ -64,6 +64,7 @@ class Stream:
             column of one of the envelope's own names, nor where an older database had something else
             under the view's name.
         comment: of COMMENT ON; its view of events has the same.
+        all_columns: it was made without a list of columns: it carries what the table has.
     """
 
     stream_id: int
@@ -85,6 +86,7 @@ class Stream:
     retention_bytes: int | None = None
     changes_view: bool = False
     comment: str | None = None
+    all_columns: bool = True
 
     def __post_init__(self) -> None:
         assert 1 <= self.partitions <= PARTITIONS_MAX

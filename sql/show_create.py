@@ -41,7 +41,6 @@ def as_topic(stream: Stream) -> st.CreateTopic:
 
 def as_stream(stream: Stream, shape: TableShape) -> st.CreateStream:
     """The CREATE STREAM that a stream could have been made by: what is a default is left out."""
-    carried = None if stream.columns == tuple(c.name for c in shape.stored) else stream.columns
     values: dict[str, tuple[Value, Value]] = {
         **_kept(stream, DEFAULT_PARTITIONS_WITH_KEY if stream.partition_by else 1),
         "partition_by": (stream.partition_by, shape.primary_key),
@@ -52,7 +51,7 @@ def as_stream(stream: Stream, shape: TableShape) -> st.CreateStream:
         name=_name(stream.schema, stream.name),
         tables=(_name(shape.schema, shape.name),),
         all_in_schema=None,
-        columns=carried,
+        columns=None if stream.all_columns else stream.columns,
         operations=tuple(op for op in OPERATIONS if op in stream.operations),
         where=None if stream.filter is None else st.Fragment(stream.filter, 0),
         options=_options(values),

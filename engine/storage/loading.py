@@ -62,7 +62,8 @@ def read_catalog(cursor: duckdb.DuckDBPyConnection) -> Catalog:
             continue
         table = CapturedTable(shape, log_name(table_id, version), frozenset(shape.primary_key))
         captured = Captured(table_id, version, table)
-        for stream in _read_streams(cursor, f"table_id = {table_id}"):
+        stored = tuple(column.name for column in shape.stored)
+        for stream in _read_streams(cursor, f"table_id = {table_id}", stored):
             catalog.put_stream(captured, stream)
     for topic in _read_streams(cursor, "operations = ['publish']"):
         catalog.put_topic(topic)
@@ -142,11 +143,14 @@ def make_changes_views(cursor: duckdb.DuckDBPyConnection, catalog: Catalog) -> b
     return True
 
 
-def _read_streams(cursor: duckdb.DuckDBPyConnection, where: str) -> list[Stream]:
+def _read_streams(
+    cursor: duckdb.DuckDBPyConnection, where: str, stored: tuple[str, ...] = ()
+) -> list[Stream]:
+    """Streams as the catalog has them; `stored` are the names of their table's columns."""
     rows = cursor.execute(
         "SELECT stream_id, schema_name, stream_name, operations, columns, filter, partitions, "
         "partition_by, snapshot, before, buffer_bytes, created_lsn, epoch_us(created_at), "
-        "retention_us, retention_bytes, coalesce(changes_view, false), table_id, comment "
+        "retention_us, retention_bytes, coalesce(changes_view, false), table_id, comment, all_columns "
         f"FROM ducktail.stream_catalog WHERE {where} ORDER BY stream_id"
     ).fetchall()
     return [
@@ -169,6 +173,7 @@ def _read_streams(cursor: duckdb.DuckDBPyConnection, where: str) -> list[Stream]
             retention_bytes=row[14],
             changes_view=row[15],
             comment=row[17],
+            all_columns=tuple(row[4]) == stored if row[18] is None else row[18],
         )
         for row in rows
     ]

@@ -62,7 +62,8 @@ CREATE TABLE IF NOT EXISTS {SCHEMA}.stream_catalog (
     operations VARCHAR[], columns VARCHAR[], filter VARCHAR, partitions INTEGER,
     partition_by VARCHAR[], snapshot VARCHAR, before VARCHAR, buffer_bytes BIGINT,
     created_lsn BIGINT, created_at TIMESTAMP WITH TIME ZONE,
-    retention_us BIGINT, retention_bytes BIGINT, changes_view BOOLEAN, comment VARCHAR);
+    retention_us BIGINT, retention_bytes BIGINT, changes_view BOOLEAN, comment VARCHAR,
+    all_columns BOOLEAN);
 CREATE TABLE IF NOT EXISTS {SCHEMA}.stream_edges (
     stream_id INTEGER, partition INTEGER, trimmed_through_lsn BIGINT, trimmed_events BIGINT,
     reason VARCHAR);
@@ -131,6 +132,8 @@ MIGRATIONS: dict[int, tuple[str, ...]] = {
         f"UPDATE {SCHEMA}.group_catalog SET session_timeout_ms = 30000, on_park = 'event'",
         f"ALTER TABLE {SCHEMA}.commits ADD COLUMN annotation VARCHAR",
         f"ALTER TABLE {SCHEMA}.stream_catalog ADD COLUMN comment VARCHAR",
+        # NULL where it is not known: then a stream that carries all columns was made without a list.
+        f"ALTER TABLE {SCHEMA}.stream_catalog ADD COLUMN all_columns BOOLEAN",
     ),
 }
 

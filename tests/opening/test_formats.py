@@ -47,6 +47,12 @@ def test_format_1_keeps_streams_events_and_offsets(format_1: Path) -> None:
         assert notes == [(25, '{"t":"a"}'), (26, '{"t":"b"}'), (27, '{"t":"c"}')]
         offsets = client("select partition, committed_lsn from ducktail.offsets order by partition")
         assert offsets == [(0, 10), (1, 12), (2, 6), (3, 5)]
+        # Which columns were listed is not known: all of them are no list.
+        assert client("show create stream s")[0][1] == (
+            'CREATE STREAM "main"."s" ON "main"."orders" WITH (partitions = 4, retention = \'none\')'
+        )
+        client("comment on stream s is 'kept'")
+        assert client("select comment from ducktail.streams where stream_name = 's'") == [("kept",)]
         client.close()
         database.close()
     with duckdb.connect(str(format_1)) as plain:
