@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+from concurrent.futures import ThreadPoolExecutor
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -138,6 +139,20 @@ def test_what_is_wrong_names_its_option(spark: Any, gateway: ServerProcess, look
     assert look.execute(f"SELECT count(*) FROM {name}").fetchone() == (0,)
     # What failed left nothing, or what the next write takes away.
     assert len(stages(look)) < 40
+
+
+def test_a_thread_of_ones_own(spark: Any, gateway: ServerProcess, look: Any, name: str) -> None:
+    """Spark looks for what writes in the thread's active session, which a new thread has not: register()."""
+    from ducktail.spark_connector.data_source import register
+
+    look.execute(f"CREATE TABLE {name} (id BIGINT)")
+    save = writer(spark.range(3), gateway, table=name).mode("append").save
+    with ThreadPoolExecutor(1) as one:
+        with pytest.raises(Exception, match="DATA_SOURCE_NOT_FOUND"):
+            one.submit(save).result()
+        one.submit(register, spark).result()
+        one.submit(save).result()
+    assert look.execute(f"SELECT count(*) FROM {name}").fetchone() == (3,)
 
 
 def test_a_stream_is_written_once(
