@@ -15,7 +15,6 @@ def install_placement(session: Context, asked: InstallPlacement, parameters: Val
     """INSTALL PLACEMENT 'text'."""
     session.access.require_superuser("install a placement")
     no_transaction(session, "INSTALL PLACEMENT")
-    done = install(session.database, text(asked.text, parameters))
+    done = yield from install(session.database, text(asked.text, parameters))
     node = session.database.placement.local.name
     return text_rows(INSTALLED_COLUMNS, [[node, done.epoch, done.moves, done.new]], "INSTALL PLACEMENT")
-    yield

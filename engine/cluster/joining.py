@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from ..database import Database
+from ..waiting import Waiting, run
 from .file import FilePlacement
 from .membership import REFUSED, Installed
 from .source import ClusterSource
@@ -23,7 +24,7 @@ def join(database: Database, source: ClusterSource) -> None:
         InvalidParameterValue: 22023, a file is wrong, or does not name this node. IoError: 58030, one cannot
             be read. And what `Membership.install` raises.
     """
-    _take(database, source.load)
+    run(_take(database, source.load))
     database.cluster.join(source)
 
 
@@ -37,11 +38,11 @@ def reload(database: Database) -> bool:
     cluster = database.cluster
     if not cluster.joined:
         return False
-    _take(database, lambda: cluster.source.load(cluster.placement.local))
+    run(_take(database, lambda: cluster.source.load(cluster.placement.local)))
     return True
 
 
-def install(database: Database, text: str) -> Installed:
+def install(database: Database, text: str) -> Waiting[Installed]:
     """Write a text to this node's file, and put what it says in force.
 
     Raises:
@@ -50,16 +51,18 @@ def install(database: Database, text: str) -> Installed:
     """
     cluster = database.cluster
     source = cluster.source
-    return _take(
-        database,
-        lambda: source.read(text, "placement", cluster.placement.local),
-        lambda: source.write(text),
+    return (
+        yield from _take(
+            database,
+            lambda: source.read(text, "placement", cluster.placement.local),
+            lambda: source.write(text),
+        )
     )
 
 
 def _take(
     database: Database, load: Callable[[], FilePlacement], before: Callable[[], None] = lambda: None
-) -> Installed:
+) -> Waiting[Installed]:
     cluster = database.cluster
     try:
         new = load()
@@ -69,5 +72,5 @@ def _take(
         cluster.count(REFUSED)
         raise
     if users is not None:
-        make_equal(database, users)
+        yield from make_equal(database, users)
     return cluster.install(new, before)

@@ -24,7 +24,7 @@ from ..rights import Rights, User
 from ..rights_changes import Change, DropUser, PutNonce, PutUser
 from ..scram import read_verifier
 from ..toml_file import did_you_mean, line_of, parse, read_text
-from ..waiting import run
+from ..waiting import Waiting
 
 WHAT = "users file"
 USER_NAME_CHARS_MAX = 128
@@ -130,7 +130,7 @@ def changes_to(rights: Rights, wanted: Mapping[str, User]) -> list[Change]:
     return changes
 
 
-def make_equal(database: Database, wanted: Mapping[str, User]) -> None:
+def make_equal(database: Database, wanted: Mapping[str, User]) -> Waiting[None]:
     """Make a node's users equal to these, all of them or none.
 
     Raises:
@@ -138,7 +138,7 @@ def make_equal(database: Database, wanted: Mapping[str, User]) -> None:
     """
     owner, cursor = database.sessions.new_id(), database.cursor(utc=True)
     try:
-        run(database.transactions.lock_writer(owner, LOCK_WAIT_MS))
+        yield from database.transactions.lock_writer(owner, LOCK_WAIT_MS)
         try:
             changes = changes_to(database.rights, wanted)
             if changes:
