@@ -78,6 +78,8 @@ class PeerLink:
         self._at: Asked | None = None
         self._results: list[pq.abc.PGresult] = []
         self._writing = False
+        # Until a cancel has been dealt with by the peer: it must not end the request after the one it is for.
+        self._cancelling = False
         self._probing: asyncio.TimerHandle | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._libpq.nonblocking = 1
@@ -123,7 +125,11 @@ class PeerLink:
         self._asked.append(asked)
         if self.lost:
             self._fail(self._gone("the connection is closed"))
-        elif self._at is None:
+        else:
+            self._send_next()
+
+    def _send_next(self) -> None:
+        if self._asked and self._at is None and not (self._cancelling or self.lost):
             self._send()
 
     def _send(self) -> None:
@@ -184,8 +190,7 @@ class PeerLink:
             frames = [r.get_value(row, 0) or b"" for r in results for row in range(r.ntuples)]
             if not at.future.done():
                 at.future.set_result(Reply(tuple(frames), tuple(at.notices)))
-        if self._asked and not self.lost:
-            self._send()
+        self._send_next()
 
     def _settle(self, at: Asked, error: DucktailError) -> None:
         if not at.future.done():
@@ -201,7 +206,8 @@ class PeerLink:
             )
 
     def _cancel(self) -> None:
-        if self._at is not None and not self.lost:
+        if self._at is not None and not (self.lost or self._cancelling):
+            self._cancelling = True
             self._spawn(self._cancelled())
 
     async def _cancelled(self) -> None:
@@ -210,6 +216,9 @@ class PeerLink:
         except psycopg.Error as error:
             # Nobody knows what it does now: it ends with its connection.
             self._lose(_words(error))
+        finally:
+            self._cancelling = False
+            self._send_next()
 
     def _spawn(self, work: Coroutine[None, None, None]) -> None:
         task = self._loop.create_task(work)

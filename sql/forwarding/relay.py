@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass
 
+from ...engine.cluster.membership import ROUTED
 from ...engine.cluster.node import Node
 from ...engine.errors import (
     CannotConnect,
@@ -111,6 +112,7 @@ def execute(session: Context, statement: Statement, parameters: tuple[object, ..
         arrow=statement.arrow,
     )
     node = away.node
+    session.database.cluster.count(ROUTED)
     try:
         source = yield from _begun(session, away, node, request, again=reads)
     except (UndefinedObject, UndefinedTable) as error:

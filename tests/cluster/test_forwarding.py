@@ -6,6 +6,7 @@ import re
 import subprocess
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import psycopg
@@ -14,6 +15,8 @@ from cluster_processes import ClusterProcesses
 
 NODES = ("n1", "n2", "n3")
 ALL = '[[topics]]\nname = "*"\npartitions = { n1 = "0-1023" }\n'
+DRIVER = Path("/usr/share/java/postgresql.jar")
+SOURCE = Path(__file__).parents[1] / "clients" / "java" / "Forwarded.java"
 Connection = psycopg.Connection[Any]
 
 
@@ -100,6 +103,12 @@ READS = [
     "ALTER CONSUMER GROUP g ON s SEEK TO nowhere",
     "SELECT * FROM STREAM nothing",
     "COMMIT OFFSETS ON nothing CONSUMER GROUP g",
+]
+
+
+# What takes no time of its own; in a transaction, as the driver reads in parts, changes are refused.
+JDBC_READS = [
+    text for text in READS if text.startswith(("SELECT", "SHOW")) and not re.search("WAIT|missing", text)
 ]
 
 
@@ -249,6 +258,13 @@ def test_a_cancel_travels(owner: Connection, entry: Connection) -> None:
     while owner.execute(working).fetchone() != (0,):
         pass
     assert answer(entry, "SELECT lsn FROM STREAM s LIMIT 1")[1] == [(1,)]
+    # A cancel that comes late ends nothing else.
+    entry.execute("SET statement_timeout = '20ms'")
+    for _ in range(20):
+        assert answer(entry, "SELECT * FROM STREAM s AFTER 1000 WAIT '100 s'")[0] == "57014"
+        entry.execute("SET statement_timeout = 0")
+        assert answer(entry, "SELECT lsn FROM STREAM s LIMIT 1")[1] == [(1,)]
+        entry.execute("SET statement_timeout = '20ms'")
 
 
 def test_psql_sees_the_same(cluster: ClusterProcesses) -> None:
@@ -262,3 +278,18 @@ def test_psql_sees_the_same(cluster: ClusterProcesses) -> None:
         ended = subprocess.run(command, capture_output=True, text=True, timeout=60)
         told.append((re.sub(r"\d+\.\d+", "", ended.stdout), ended.stderr))
     assert told[0] == told[1]
+
+
+@pytest.mark.jdbc
+def test_pgjdbc_sees_the_same(cluster: ClusterProcesses, tmp_path: Path) -> None:
+    subprocess.run(["javac", "-cp", str(DRIVER), "-d", str(tmp_path), str(SOURCE)], check=True)
+    nodes = [cluster[name] for name in NODES[:2]]
+    urls = [f"jdbc:postgresql://{node.host}:{node.port}/ducktail?user=ducktail" for node in nodes]
+    done = subprocess.run(
+        ["java", "-cp", f"{DRIVER}:{tmp_path}", "Forwarded", *urls, *JDBC_READS],
+        check=True, capture_output=True, text=True, timeout=100,
+    )  # fmt: skip
+    *lines, positions = done.stdout.splitlines()
+    assert lines == ["same"] * 3 * len(JDBC_READS)
+    there, here = positions.split("} ")
+    assert there + "}" == here
