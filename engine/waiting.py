@@ -110,3 +110,42 @@ def all_of(works: Sequence[Waiting[T]], now_s: Callable[[], float]) -> Waiting[l
         for place in waits:
             works[place].close()
     return [outcomes[place] for place in range(len(works))]
+
+
+def first_true(works: Sequence[Waiting[bool]], now_s: Callable[[], float]) -> Waiting[bool]:
+    """Do several pieces of work at once until one answers True; the others are given up then.
+
+    Args:
+        now_s: a clock that never goes back, seconds.
+
+    Returns:
+        Whether one did.
+    """
+    waits: dict[int, tuple[Wait, float | None]] = {}
+
+    def step(place: int, done: bool | None) -> bool:
+        try:
+            work = works[place]
+            wait = next(work) if done is None else work.send(done)
+        except StopIteration as stop:
+            return bool(stop.value)
+        waits[place] = wait, None if wait.timeout_s is None else now_s() + wait.timeout_s
+        return False
+
+    try:
+        for place in range(len(works)):
+            if step(place, None):
+                return True
+        while waits:
+            ends = [end for _, end in waits.values() if end is not None]
+            left = max(0.0, min(ends) - now_s()) if ends else None
+            yield Wait(first_of([wait.future for wait, _ in waits.values()]), left)
+            for place, (wait, end) in list(waits.items()):
+                if wait.future.done() or (end is not None and end <= now_s()):
+                    del waits[place]
+                    if step(place, wait.future.done()):
+                        return True
+    finally:
+        for work in works:
+            work.close()
+    return False

@@ -15,12 +15,16 @@ from .language import statements_other as sto
 from .language.position_text import parse_positions
 from .offset_statements import committed_lsns
 from .results import Result
+from .spread.offsets import refuse_bookmark
+from .spread.shares import spread
 from .stream_statements import Values, text
 
 
 def create_bookmark(session: Context, made: sto.CreateBookmark, parameters: Values) -> Waiting[Result]:
     """CREATE BOOKMARK, of a group's committed LSNs, of a map, or of the stream's end."""
     stream = session.names.stream(made.stream.parts, made.stream.position)
+    if spread(session, stream) is not None:
+        raise refuse_bookmark(stream)
     at = None if made.at is None else parse_positions(text(made.at, parameters))
 
     def work(transaction: Transaction) -> Waiting[None]:

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import astuple, replace
+from functools import partial
+from itertools import chain
 
 import duckdb
 
@@ -32,6 +34,9 @@ from .language.position_text import parse_after, require_one_lsn
 from .offset_statements import committed_lsns
 from .results import Result
 from .running import text_rows
+from .spread import offsets
+from .spread.part import Part
+from .spread.shares import Row, own_partitions, rows_of, spread
 from .stream_statements import DESCRIBE_COLUMNS, SEEK_COLUMNS, Values, number, text, value_of
 
 
@@ -208,6 +213,18 @@ def seek_group(session: Context, asked: st.SeekGroup, parameters: Values) -> Wai
                 f'stream "{stream.name}" has no partition {partitions[0]}',
                 detail=f"Its partitions are 0 to {stream.partitions - 1}.",
             )
+    owners = spread(session, stream)
+    if owners is not None:
+        partition = None if asked.partition is None else partitions[0]
+        to = asked.to if asked.to.value is None else replace(asked.to, value=_plain(asked.to, parameters))
+        whole = replace(asked, group=name, partition=partition, to=to)
+        shares = offsets.seek_shares(session, stream, owners, whole, partition)
+        if shares is not None:
+            here = partial(_seek_here, session)
+            rows = yield from offsets.run(session, stream, owners, shares, here, "moved")
+            return _moved([groups.Shift(*map(_number, row)) for row in sorted(chain(*rows.values()))])
+    if session.part is not None:
+        partitions = own_partitions(session, stream, partitions)
     place = _seek_place(session, stream, asked, parameters, partitions)
 
     def plan(transaction: Transaction | None, group: Group) -> list[groups.Shift]:
@@ -233,6 +250,24 @@ def seek_group(session: Context, asked: st.SeekGroup, parameters: Values) -> Wai
     return _moved((yield from session.block.unit(work)))
 
 
+def _plain(place: st.Place, parameters: Values) -> st.Scalar:
+    """The value of a place, a parameter's as one that may stand in a text."""
+    assert place.value is not None
+    value = value_of(place.value, parameters)
+    return value if isinstance(value, int) else str(value)
+
+
+def _number(value: object) -> int:
+    assert isinstance(value, int)
+    return value
+
+
+def _seek_here(session: Context, asked: st.Statement) -> Waiting[list[Row]]:
+    """This node's own share of a SEEK."""
+    assert isinstance(asked, st.SeekGroup)
+    return rows_of((yield from seek_group(session, asked, ())))
+
+
 def _restamp(session: Context, key: tuple[int, int]) -> Callable[[int], None]:
     return lambda seeks: session.positions.seeked(key, seeks)
 
@@ -247,6 +282,9 @@ def park_event(session: Context, asked: st.Park, parameters: Values) -> Waiting[
     place = number(asked.partition, parameters, "PARTITION"), number(asked.lsn, parameters, "AT")
 
     stream = session.names.stream(asked.stream.parts, asked.stream.position)
+    whole = replace(asked, partition=place[0], lsn=place[1], reason=reason)
+    if (yield from _by_owner(session, stream, whole, place[0], text(asked.group, parameters))):
+        return Result.command("ALTER CONSUMER GROUP")
 
     def park(transaction: Transaction, group: Group) -> None:
         committed = committed_lsns(session, stream, group)
@@ -262,6 +300,9 @@ def release_events(session: Context, asked: st.Release, parameters: Values) -> W
     place = number(asked.partition, parameters, "PARTITION"), lsn
 
     stream = session.names.stream(asked.stream.parts, asked.stream.position)
+    whole = replace(asked, partition=place[0], lsn=lsn)
+    if (yield from _by_owner(session, stream, whole, place[0], text(asked.group, parameters))):
+        return Result.command("ALTER CONSUMER GROUP")
 
     def release(transaction: Transaction, group: Group) -> None:
         if not parking.release(session.database, transaction, stream, group, place):
@@ -271,6 +312,25 @@ def release_events(session: Context, asked: st.Release, parameters: Values) -> W
 
     yield from _on_locked_group(session, stream, text(asked.group, parameters), release)
     return Result.command("ALTER CONSUMER GROUP")
+
+
+def _by_owner(
+    session: Context, stream: Stream, asked: st.Park | st.Release, partition: int, group: str
+) -> Waiting[bool]:
+    """Have the owner of a partition do what is about it, where that is another node.
+
+    Raises:
+        NotSupported: 0A000, in a transaction block.
+    """
+    owners = spread(session, stream)
+    if owners is None or partition >= stream.partitions or owners.of(partition) == owners.local:
+        return False
+    node = owners.of(partition)
+    offsets.refuse_block(session, stream, owners, {node: [partition]}, "set aside events")
+    whole = replace(asked, stream=offsets.name_of(stream), group=group)
+    share = offsets.Share(whole, Part(owners.epoch), [partition])
+    yield from offsets.run(session, stream, owners, {node: share}, partial(_seek_here, session), "changed")
+    return True
 
 
 def _on_locked_group(

@@ -8,10 +8,12 @@ Source: docs/sql.md, "Committing".
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from concurrent.futures import Future
 from dataclasses import replace
+from functools import partial
 
-from ..engine.errors import SerializationFailure
+from ..engine.errors import SerializationFailure, WrongState
 from ..engine.member import Claim, Commit, Hold
 from ..engine.moving import lock_group
 from ..engine.offsets import Request, going_back, moved_by_seek
@@ -25,6 +27,9 @@ from .context import Context
 from .language import statements as st
 from .language.position_text import parse_positions
 from .results import Result
+from .spread import offsets as spread_offsets
+from .spread.gathering import no_members
+from .spread.shares import Owners, Row, check_owned, spread
 from .stream_statements import Values, number, text
 
 
@@ -61,7 +66,15 @@ def _commit(
 ) -> Waiting[None]:
     stream = session.names.stream(asked.stream.parts, asked.stream.position)
     group = session.access.group(stream, text(asked.group, parameters), session.block.transaction)
+    owners = spread(session, stream)
+    if owners is not None:
+        shares = _shares(session, asked, stream, group, lsns, owners)
+        if shares is not None:
+            here = partial(_commit_here, session)
+            yield from spread_offsets.run(session, stream, owners, shares, here, "committed")
+            return
     if lsns is not None:
+        check_owned(session, stream, list(lsns))
         # What was committed before this statement is readable, so it may be committed.
         yield from session.database.commits.wait_readable()
         check_lsns(session.database, stream, lsns)
@@ -93,6 +106,35 @@ def _commit(
     finally:
         if commit.hold is not None:
             session.database.members.end(commit.hold)
+
+
+def _shares(
+    session: Context,
+    asked: st.CommitOffset | st.CommitOffsets,
+    stream: Stream,
+    group: Group,
+    lsns: dict[int, int] | None,
+    owners: Owners,
+) -> dict[str, spread_offsets.Share] | None:
+    """The owners' shares of a commit on a topic that other nodes have partitions of.
+
+    Raises:
+        WrongState: 55000, nothing has been read. NotSupported: 0A000.
+    """
+    if asked.member is not None:
+        raise no_members(stream.name)
+    position: Mapping[int, int] | None = lsns
+    if position is None:
+        seeks = session.database.offsets.seeks(group.group_id)
+        position = session.positions.get((stream.stream_id, group.group_id), group.name, seeks).lsns
+    return spread_offsets.commit_shares(session, stream, owners, group.name, position, read=lsns is None)
+
+
+def _commit_here(session: Context, asked: st.Statement) -> Waiting[list[Row]]:
+    """This node's own share of a commit."""
+    assert isinstance(asked, st.CommitOffsets)
+    yield from commit_offsets(session, asked, ())
+    return []
 
 
 def _covered(session: Context, group: Group, member: str | None, commit: Commit) -> frozenset[int]:
@@ -181,6 +223,20 @@ def _begin(
     members.check_none(group, stream.partitions)
     if lsns is None:
         position = session.positions.get((stream.stream_id, group.group_id), group.name, seeks)
+        if session.part is not None and session.part.through is not None:
+            # Of what was read here the client of another node has been given this much.
+            through = {int(partition): lsn for partition, lsn in session.part.through.items()}
+            standing = session.database.offsets.positions(group.group_id)
+            found = {
+                # What another reader has committed since stands.
+                p: max(standing[p].lsn, min(lsn, position.lsns[p]))
+                for p, lsn in through.items()
+                if p in position.lsns
+            }
+            if len(found) < len(through):
+                raise WrongState("what was read of the group on this node is not known any more")
+            kept = {p: replace(position.given[p], lsn=lsn) for p, lsn in found.items()}
+            position = replace(position, given=kept)
         claims = dict.fromkeys(position.lsns, Claim(None))
         return Commit(position.lsns, position.began, claims, again=position.again)
     return Commit(lsns, {}, dict.fromkeys(lsns, Claim(None)))

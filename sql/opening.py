@@ -27,6 +27,10 @@ from .language import statements as st
 from .language.position_text import parse_after
 from .offset_statements import committed_lsns, keep_in_transaction
 from .positions import Reader
+from .spread import gathering
+from .spread.gathering import Gathered, GatheredScan
+from .spread.part import Part
+from .spread.shares import Owners, check_owned, own_share, spread
 from .stream_statements import Values, number, text, value_of
 
 
@@ -55,16 +59,18 @@ class Opened:
         first: a scan that has not been read: for the first reader.
         reader: whose read position a read of it sets; None where it sets none.
         hold: what a member holds while it is read.
+        gathered: the events, where they are of several nodes; there are no bounds then.
     """
 
     stream: Stream
     bounds: ScanRange
     committed: Mapping[int, int]
     ends: Mapping[int, int]
-    first: Scan
+    first: Scan | GatheredScan
     reader: Reader | None = None
     hold: Hold | None = None
     changes: bool = False
+    gathered: Gathered | None = None
 
 
 def open_scan(
@@ -76,20 +82,27 @@ def open_scan(
     *,
     gives: bool,
     transactions: int | None = None,
+    limit: int | None = None,
 ) -> Waiting[Opened]:
     """Fix what a scan gives.
 
     Args:
         gives: whether the query can give events of it.
         transactions: how many it gives at most; None without that bound.
+        limit: how many of its events are wanted at most, the first ones; None for all.
 
     Raises:
         UndefinedObject: 42704, no such group. InvalidParameterValue: 22023, no such
         partition. Gap: 72000, what it begins with has been trimmed.
     """
+    owners = spread(session, stream)
+    if owners is not None:
+        gathering.refuse(stream.name, wanted, transactions=transactions is not None)
+        return (yield from _gathered(session, stream, wanted, parameters, pruning, owners, limit))
     group = group_of(session, stream, wanted, parameters)
     through_lsn = yield from _end_lsn(session)
     partitions = partitions_of(stream, wanted, parameters, pruning)
+    check_owned(session, stream, partitions)
     hold = None
     if group is not None and wanted.member is not None:
         member = text(wanted.member, parameters)
@@ -102,6 +115,64 @@ def open_scan(
     except BaseException:
         session.positions.ended(hold)
         raise
+
+
+def _gathered(
+    session: Context,
+    stream: Stream,
+    wanted: st.Scan,
+    parameters: Values,
+    pruning: Pruning,
+    owners: Owners,
+    limit: int | None,
+) -> Waiting[Opened]:
+    """A scan of partitions of several nodes: what their owners give now."""
+    group = group_of(session, stream, wanted, parameters)
+    partitions = partitions_of(stream, wanted, parameters, pruning)
+    parsed = None if wanted.after is None else parsed_after(stream, wanted.after, parameters)
+    after = gathering.after_of(stream.name, owners, partitions, parsed)
+    whole = replace(wanted, stream=st.Name((stream.schema, stream.name)), topic=True)
+    shares = gathering.by_owner(owners, partitions) if limit != 0 else {}
+    works: dict[str, Waiting[gathering.Taking]] = {}
+    # Where other nodes' partitions began is asked by none but their owners.
+    committed = dict.fromkeys(partitions, 0)
+    for node, own in shares.items():
+        share = gathering.share_of(whole, None if group is None else group.name, own, after)
+        if node == owners.local:
+            works[node] = _own_part(session, stream, share, owners.epoch, limit, committed)
+        else:
+            works[node] = gathering.read_there(session, node, gathering.remote_text(owners, share, limit))
+    found = yield from gathering.gather(session, stream.name, shares, works, limit)
+    reader = None
+    if group is not None:
+        key = (stream.stream_id, group.group_id)
+        seeks = session.database.offsets.seeks(group.group_id)
+        reader = session.positions.reader(key, None, committed, seeks, transaction=session.block.begun)
+        if wanted.after is not None:
+            session.positions.void(reader, "the latest read of the group began elsewhere, with AFTER")
+            reader = None
+    scan = gathering.GatheredScan(found)
+    return Opened(stream, ScanRange({}, 0), committed, found.ends(), scan, reader, gathered=found)
+
+
+def _own_part(
+    session: Context,
+    stream: Stream,
+    share: st.Scan,
+    epoch: int,
+    limit: int | None,
+    committed: dict[int, int],
+) -> Waiting[gathering.Taking]:
+    """What this node's own partitions give to a gathering scan."""
+    with own_share(session, Part(epoch)):
+        opened = yield from open_scan(session, stream, share, (), Pruning(), gives=True)
+    committed.update(opened.committed)
+    session.guard.interrupts.add(opened.first.interrupt)
+    try:
+        return gathering.read_here(opened.first, limit)
+    finally:
+        session.guard.interrupts.discard(opened.first.interrupt)
+        session.positions.ended(opened.hold)
 
 
 @dataclass(frozen=True, slots=True)
@@ -262,8 +333,10 @@ def _over_gaps(session: Context, stream: Stream, bounds: ScanRange) -> ScanRange
     return replace(bounds, after=bounds.after | {gap.partition: gap.edge.through_lsn for gap in lost})
 
 
-def new_scan(session: Context, opened: Opened) -> Scan:
+def new_scan(session: Context, opened: Opened) -> Scan | GatheredScan:
     """Begin to read an opened scan."""
+    if opened.gathered is not None:
+        return GatheredScan(opened.gathered)
     return session.database.buffers.scan(opened.stream, opened.bounds, changes=opened.changes)
 
 
@@ -314,15 +387,25 @@ def partitions_of(stream: Stream, wanted: st.Scan, parameters: Values, pruning: 
 
 
 def _after(stream: Stream, after: st.Scalar, parameters: Values, partitions: list[int]) -> dict[int, int]:
-    value = value_of(after, parameters)
-    parsed = parse_after(value if isinstance(value, int) else str(value))
+    parsed = parsed_after(stream, after, parameters)
     if isinstance(parsed, int):
         return dict.fromkeys(partitions, parsed)
-    for partition in parsed:
-        if partition >= stream.partitions:
-            raise InvalidParameterValue(f'stream "{stream.name}" has no partition {partition}')
     # A partition that the map does not name is read from what is retained.
     return {partition: parsed.get(partition, 0) for partition in partitions}
+
+
+def parsed_after(stream: Stream, after: st.Scalar, parameters: Values) -> int | dict[int, int]:
+    """The value of AFTER.
+
+    Raises:
+        InvalidParameterValue: 22023, it names a partition that is not there.
+    """
+    value = value_of(after, parameters)
+    parsed = parse_after(value if isinstance(value, int) else str(value))
+    for partition in () if isinstance(parsed, int) else parsed:
+        if partition >= stream.partitions:
+            raise InvalidParameterValue(f'stream "{stream.name}" has no partition {partition}')
+    return parsed
 
 
 def _note_read(session: Context, group: Group, hold: Hold | None, committed: Mapping[int, int]) -> None:

@@ -20,26 +20,36 @@ Source: docs/sql.md, "WAIT".
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from numbers import Number
 
 from ..engine.buffer import PartitionBuffer
-from ..engine.errors import ActiveTransaction, InvalidParameterValue
+from ..engine.errors import (
+    ActiveTransaction,
+    CannotConnect,
+    ConnectionLost,
+    InvalidParameterValue,
+    NotSupported,
+)
 from ..engine.live import position_of
 from ..engine.parking import passed_over
 from ..engine.polls import Poll
 from ..engine.scan import gone
 from ..engine.streams import Group, Stream
 from ..engine.values.temporal_text import interval_parts
-from ..engine.waiting import Wait, Waiting, first_of
+from ..engine.waiting import Wait, Waiting, first_of, first_true
 from .context import Context, Waited
 from .language import statements as st
 from .language.parse import Query
+from .language.render import render_scan
 from .narrowing import pruning, within_times
-from .opening import Beginning, Pruning, aside_of, beginning, group_of, partitions_of
+from .opening import Beginning, Pruning, aside_of, beginning, group_of, parsed_after, partitions_of
 from .scans import bound_shapes, stream_of
 from .shape.shape import Shape
+from .spread import gathering
+from .spread.part import Part
+from .spread.shares import ask_rows, own_share, spread
 from .statement import Statement
 from .stream_statements import Values, number, text, value_of
 from .text.units import parse_interval_ms
@@ -102,6 +112,9 @@ def wait(session: Context, statement: Statement, parameters: Values) -> Waiting[
         return None
     _check_first(session)
     began_s = database.clock.monotonic_s()
+    if database.cluster.placement.epoch and any(spread(session, waiter.stream) for waiter in waiters):
+        yield from _wait_everywhere(session, waiters, parameters, began_s)
+        return None
     # What is committed is there to be read; it is not waited for.
     yield from database.publisher.wait_published(database.commits.last_lsn)
     try:
@@ -115,6 +128,67 @@ def wait(session: Context, statement: Statement, parameters: Values) -> Waiting[
         {waiter.shape.scan.stream.parts: waiter.stream.stream_id for waiter in waiters},
         frozenset((p.group_id, p.member) for p in left if p.group_id is not None and p.member is not None),
     )
+
+
+def _wait_everywhere(
+    session: Context, waiters: list[Waiter], parameters: Values, began_s: float
+) -> Waiting[None]:
+    """Wait for events of a topic that other nodes have partitions of: at all owners at once.
+
+    Raises:
+        NotSupported: 0A000, other scans wait as well, or for more than one event.
+        CannotConnect: 08001, ConnectionLost: 08006, an owner is away. DucktailError: an owner's own.
+    """
+    (waiter, *others), clock = waiters, session.database.clock
+    stream, scan = waiter.stream, waiter.shape.scan
+    owners = spread(session, stream)
+    if others or owners is None or waiter.poll.events > 1:
+        what = "WAIT of several scans" if others else "WAIT ... FOR n"
+        raise NotSupported(
+            f"{what} is not supported where other nodes have some of a topic's partitions",
+            hint="Wait for one event of one topic, and read with a LIMIT.",
+        )
+    gathering.refuse(stream.name, scan, transactions=waiter.shape.transactions is not None)
+    group = group_of(session, stream, scan, parameters)
+    partitions = partitions_of(stream, scan, parameters, waiter.pruned)
+    parsed = None if scan.after is None else parsed_after(stream, scan.after, parameters)
+    after = gathering.after_of(stream.name, owners, partitions, parsed)
+    whole = replace(scan, stream=st.Name((stream.schema, stream.name)), topic=True)
+    works: list[Waiting[bool]] = []
+    for node, own in gathering.by_owner(owners, partitions).items():
+        share = gathering.share_of(whole, None if group is None else group.name, own, after)
+        if node == owners.local:
+            shape = replace(waiter.shape, scan=share, facts=())
+            here = Waiter(shape, waiter.ms, waiter.poll, Pruning())
+            works.append(_wait_here(session, here, Part(owners.epoch), began_s))
+        else:
+            asked = replace(share, wait=f"{waiter.ms} ms")
+            text = Part(owners.epoch).text(f"SELECT lsn FROM {render_scan(asked)} LIMIT 1")
+            works.append(_wait_there(session, stream, node, own, text))
+    yield from first_true(works, clock.monotonic_s)
+
+
+def _wait_here(session: Context, waiter: Waiter, part: Part, began_s: float) -> Waiting[bool]:
+    """Wait for events of this node's own partitions; whether there are some."""
+    database = session.database
+    with own_share(session, part):
+        yield from database.publisher.wait_published(database.commits.last_lsn)
+        try:
+            yield from _wait(session, [waiter], (), began_s)
+        finally:
+            database.polls.leave(waiter.poll)
+    return database.clock.monotonic_s() - began_s < waiter.ms / 1000
+
+
+def _wait_there(
+    session: Context, stream: Stream, node: str, partitions: list[int], text: str
+) -> Waiting[bool]:
+    """Wait for events of another node's partitions; whether there are some."""
+    try:
+        rows = yield from ask_rows(session, node, text, again=True)
+    except (CannotConnect, ConnectionLost) as error:
+        raise gathering.away(stream.name, node, partitions, error) from error
+    return bool(rows)
 
 
 def _waiters(session: Context, statement: Statement, query: Query, parameters: Values) -> Iterator[Waiter]:

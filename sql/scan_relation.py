@@ -15,6 +15,7 @@ import pyarrow as pa
 from ..engine.errors import DucktailError
 from ..engine.log import EVENT_COLUMNS
 from ..engine.scan import Scan
+from .spread.gathering import GatheredScan
 
 HIDDEN_LSN = "__ducktail_lsn"
 
@@ -45,13 +46,15 @@ class EventRelation:
             them (with the hidden column always).
     """
 
-    def __init__(self, new_scan: Callable[[], Scan], *, hidden: bool, changes: bool = False) -> None:
+    def __init__(
+        self, new_scan: Callable[[], Scan | GatheredScan], *, hidden: bool, changes: bool = False
+    ) -> None:
         self._new_scan = new_scan
         self._changes = changes
         self._known: pa.Schema | None = HIDDEN_SCHEMA if hidden else SCHEMA
         if changes:
             self._known = None
-        self._scans: list[Scan] = []
+        self._scans: list[Scan | GatheredScan] = []
         self.error: DucktailError | None = None
 
     @property
@@ -62,7 +65,7 @@ class EventRelation:
             scan.close()
         return self._known
 
-    def _begun(self) -> Scan:
+    def _begun(self) -> Scan | GatheredScan:
         scan = self._new_scan()
         self._scans.append(scan)
         return scan
@@ -103,7 +106,9 @@ def shaped(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     """Events as DuckDB gave them, in a schema: JSON is called JSON, and the hidden column may be there."""
     arrays = []
     for place, field in enumerate(schema):
-        column = batch.column(0 if field.name == HIDDEN_LSN else place)
+        # Of several nodes' events each has a number in a last column.
+        hidden = place if batch.num_columns > len(EVENT_COLUMNS) else 0
+        column = batch.column(hidden if field.name == HIDDEN_LSN else place)
         if isinstance(field.type, pa.BaseExtensionType):
             if isinstance(column, pa.ExtensionArray):
                 column = column.storage

@@ -45,6 +45,8 @@ from .scan_relation import EMPTY, HIDDEN_LSN, EventRelation
 from .shape import shape
 from .shape.columns import outputs_of_scan
 from .shape.shape import Cut, Kind, Shape, Unit, shapes_of
+from .spread.gathering import GatheredScan
+from .spread.shares import spread
 from .statement import Statement, check_described
 from .stream_statements import Values, number
 from .taken import taken_whole
@@ -138,15 +140,29 @@ def stream_of(session: Context, found: Shape) -> Stream:
 
 
 def _open(
-    session: Context, found: Shape, stream: Stream, narrowed: Pruning | None, parameters: Values
+    session: Context,
+    found: Shape,
+    stream: Stream,
+    narrowed: Pruning | None,
+    parameters: Values,
+    limit: int | None = None,
 ) -> Waiting[Opened]:
     """Open a shape's scan of a stream, within what its WHERE says (`pruning`)."""
-    narrowed = within_times(session, found.facts, narrowed or Pruning(), parameters)
+    if spread(session, stream) is None:
+        # Of several nodes' events nobody knows here which LSN was committed when.
+        narrowed = within_times(session, found.facts, narrowed or Pruning(), parameters)
     gives = found.kind is not Kind.UNCHANGED
     transactions = limit_of(found.transactions, parameters)
     return (
         yield from open_scan(
-            session, stream, found.scan, parameters, narrowed, gives=gives, transactions=transactions
+            session,
+            stream,
+            found.scan,
+            parameters,
+            narrowed or Pruning(),
+            gives=gives,
+            transactions=transactions,
+            limit=0 if found.empty else limit,
         )
     )
 
@@ -167,9 +183,17 @@ def is_inline(session: Context, statement: Statement, query: Query) -> bool:
         return False  # Where the last of them ends may have to be looked up.
     if query.scans[0].wait_for is not None:
         return False  # How many events there are already may have to be asked of the log.
+    if session.database.cluster.placement.epoch and _gathers(session, query.scans[0]):
+        return False  # Its own part may have to come from the log.
     if query.scans[0].envelope != "json" and session.names.find_stream(query.scans[0].stream.parts) is None:
         return False
     return _kept_shapes(session, statement, query)[0].plain is not None
+
+
+def _gathers(session: Context, scan: st.Scan) -> bool:
+    """Whether a scan is of partitions of several nodes."""
+    stream = session.names.find_stream(scan.stream.parts)
+    return stream is not None and spread(session, stream) is not None
 
 
 def run_query(session: Context, statement: Statement, parameters: Values) -> Waiting[Result]:
@@ -219,6 +243,9 @@ def run_query(session: Context, statement: Statement, parameters: Values) -> Wai
 
     def on_rows(batch: Batch) -> None:
         if rowwise is not None and isinstance(batch, TrackedBatch):
+            if rowwise.opened.gathered is not None:
+                rowwise.tracker.note_numbers(batch.numbers)
+                return
             buffer = session.database.buffers.of(rowwise.opened.stream)
             rowwise.tracker.note_through(batch.last_lsn, buffer)
 
@@ -245,7 +272,11 @@ class EventSource:
     detached = True  # It reads the buffers, or the log on a cursor of the engine's.
 
     def __init__(
-        self, scan: Scan, types: tuple[str, ...], columns: tuple[int, ...] | None, limit: int | None
+        self,
+        scan: Scan | GatheredScan,
+        types: tuple[str, ...],
+        columns: tuple[int, ...] | None,
+        limit: int | None,
     ) -> None:
         self.scan = scan
         self._types = types
@@ -300,7 +331,7 @@ def _run_plain(
     plain = found.plain
     assert plain is not None
     limit = limit_of(plain.limit, parameters)
-    opened = yield from _open(session, found, stream, narrowed, parameters)
+    opened = yield from _open(session, found, stream, narrowed, parameters, limit)
     tracker = _tracker(session, opened, found)
     scan = opened.first
     places = None
@@ -408,7 +439,9 @@ class Reading:
                 read.tracker.note_through(hidden[count - 1].as_py() // 2, buffer)
             table = table.slice(0, count)
         else:
-            if table.num_rows:
+            if read.opened.gathered is not None:
+                read.tracker.note_numbers(hidden.to_pylist())
+            elif table.num_rows:
                 read.tracker.note_through(int(hidden[-1].as_py()), buffer)
             if limit is None or table.num_rows < limit:
                 read.tracker.note_end()
@@ -526,7 +559,7 @@ def cut_pieces(cuts: Sequence[Cut], parameters: Values) -> list[Piece]:
     return [Piece(item.start, item.end, f"LIMIT {n + 1}") for item, n in limits if n is not None]
 
 
-def _scanner(session: Context, opened: Opened) -> Callable[[], Scan]:
+def _scanner(session: Context, opened: Opened) -> Callable[[], Scan | GatheredScan]:
     return lambda: new_scan(session, opened)
 
 

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+
+import pyarrow as pa
 
 from ..engine import alterations, definitions, topic_definitions
 from ..engine.asking import ask_maybe
 from ..engine.errors import (
     ActiveTransaction,
+    DucktailError,
     InvalidParameterValue,
     InvalidTextRepresentation,
     NotSupported,
     WrongObjectType,
 )
+from ..engine.event_rows import ARROW_TYPES as EVENT_TYPES_OF_ARROW
 from ..engine.log import EVENT_COLUMNS
 from ..engine.storage.schema import LIVE_VIEWS
 from ..engine.streams import (
@@ -27,10 +31,14 @@ from .language import statements as st
 from .language import statements_other as sto
 from .language.options import Options
 from .language.position_text import format_positions
+from .language.render import render_statement
 from .names import TEMPORARY
 from .results import Result, ResultColumn, table_result
 from .running import text_rows
 from .show_create import CREATE_COLUMNS
+from .spread.gathering import away
+from .spread.part import Part
+from .spread.shares import Owners, Row, ask_all, own_share, rows_of, spread
 
 Values = tuple[object, ...]
 
@@ -456,12 +464,50 @@ def show(session: Context, asked: st.Statement, parameters: Values) -> Waiting[R
     if isinstance(asked, st.ShowStreams) and asked.like is not None:
         where.append("stream_name ILIKE $1")
         values.append(asked.like)
+    owners = None if stream is None else spread(session, stream)
+    if stream is not None and owners is not None and isinstance(asked, GATHERED):
+        return (yield from _shown_by_all(session, asked, stream, owners))
     yield from session.database.commits.wait_readable()
     condition = f" WHERE {' AND '.join(where)}" if where else ""
     sql = f"SELECT {', '.join(shown.columns)} FROM ducktail.{shown.view}{condition}"
     table = session.meta.sql(sql, params=values or None).to_arrow_table()
     columns = shown_columns(asked)
     assert columns is not None
+    return table_result(columns, table, lambda _: shown.tag)
+
+
+ARROW_TYPES = {**EVENT_TYPES_OF_ARROW, "DOUBLE": pa.float64()}
+# What each owner shows of its own partitions.
+GATHERED = (st.ShowPartitions, st.ShowOffsets, st.ShowParked)
+
+
+def _shown_by_all(session: Context, asked: st.Statement, stream: Stream, owners: Owners) -> Waiting[Result]:
+    """What the owners of a topic's partitions show of them, in their order."""
+    shown = _shown(asked)
+    columns = shown_columns(asked)
+    assert shown is not None and columns is not None
+    whole = replace(asked, stream=st.Name((stream.schema, stream.name)))  # type: ignore[call-arg]
+    if isinstance(whole, st.ShowOffsets | st.ShowParked):
+        whole = replace(whole, group=str(whole.group))
+    part = Part(owners.epoch)
+    texts = {node: (part.text(render_statement(whole)), ()) for node in owners.remote}
+    answers = yield from ask_all(session, texts, again=True)
+    if owners.local in owners.partitions:
+        with own_share(session, part):
+            answers[owners.local] = rows_of((yield from show(session, whole, ())))
+    rows: list[Row] = []
+    place = shown.columns.index("partition")
+    for node, answer in answers.items():
+        own = owners.partitions[node]
+        if isinstance(answer, DucktailError):
+            raise away(stream.name, node, own, answer) from answer
+        if isinstance(answer, Exception):
+            raise answer
+        rows += [row for row in answer if row[place] in own]
+    rows.sort(key=lambda row: int(str(row[place])))
+    values = list(zip(*rows, strict=True)) or [()] * len(columns)
+    arrays = [pa.array(list(v), ARROW_TYPES[c.type]) for c, v in zip(columns, values, strict=True)]
+    table = pa.Table.from_arrays(arrays, [column.name for column in columns])
     return table_result(columns, table, lambda _: shown.tag)
 
 

@@ -55,6 +55,17 @@ class Tracker:
                 partition = buffer.partitions[number]
                 self._lsns[number] = max(start, min(partition.last_at(lsn), lsn))
 
+    def note_numbers(self, numbers: Sequence[int]) -> None:
+        """Rows are handed out that were gathered under these numbers; as `given`.
+
+        Whatever their order over the partitions, within each of them they rise.
+        """
+        gathered = self._opened.gathered
+        assert gathered is not None
+        lsns, partitions = gathered.places(numbers)
+        for partition, lsn in zip(partitions, lsns, strict=True):
+            self._lsns[partition] = max(lsn, self._lsns.get(partition, 0))
+
     def note_end(self) -> None:
         """The read has come to the scan's end; `stopped` makes it the position."""
         self._through = self._opened.bounds.through_lsn
@@ -136,6 +147,12 @@ class TrackedBatch:
             return last
         # Behind an update's old row its new one may come.
         return last // 2 - (last % 2 == 0)
+
+    @property
+    def numbers(self) -> list[int]:
+        """What the hidden column holds."""
+        found: list[int] = self.rows.column(self.hidden).to_pylist()
+        return found
 
     def cut(self, start: int, count: int | None) -> Batch:
         """Some of the rows."""

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from ...engine.errors import CannotConnect, ConnectionLost, WrongState
 from ...engine.waiting import Waiting
 from ..context import Context
-from ..forwarding.frames import batch_of, head_of, tail_of
+from ..forwarding.frames import PassedBatch, batch_of, head_of, tail_of
 from ..forwarding.links import Links
 from ..forwarding.request import Request
 from ..results import Batch
@@ -43,7 +43,7 @@ class LinkedPeers:
                 for frame in frames[:-1]:
                     batch = batch_of(frame)
                     if take is not None:
-                        take(batch)
+                        take(batch.events() if isinstance(batch, PassedBatch) else batch)
                 tail = tail_of(frames[-1])
                 if not tail.more:
                     return tail.tag or ""

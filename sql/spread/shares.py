@@ -53,7 +53,7 @@ class Owners:
 
 def in_cluster(session: Context) -> bool:
     """Whether a statement that a client has given this session may concern other nodes."""
-    return bool(session.database.cluster.placement.epoch) and session.peer is None
+    return bool(session.database.cluster.placement.epoch) and session.peer is None and session.part is None
 
 
 def spread(session: Context, stream: Stream) -> Owners | None:
@@ -64,7 +64,7 @@ def spread(session: Context, stream: Stream) -> Owners | None:
             over.
     """
     placement = session.database.cluster.placement
-    if not placement.epoch or not stream.topic or session.peer is not None:
+    if not placement.epoch or not stream.topic or session.peer is not None or session.part is not None:
         return None
     cluster = session.database.cluster
     cluster.check_current()
@@ -76,8 +76,8 @@ def spread(session: Context, stream: Stream) -> Owners | None:
     return None
 
 
-def check_owned(session: Context, stream: Stream) -> None:
-    """What is done here on all of a topic's partitions wants all of them to be this node's.
+def check_owned(session: Context, stream: Stream, partitions: Sequence[int] | None = None) -> None:
+    """What is done here on a topic's partitions (None: all of them) wants them to be this node's.
 
     Raises:
         SerializationFailure: 40001, another node owns one: the node that asked has another placement.
@@ -85,13 +85,22 @@ def check_owned(session: Context, stream: Stream) -> None:
     placement = session.database.cluster.placement
     if not placement.epoch or not stream.topic:
         return
-    for partition in range(stream.partitions):
+    for partition in range(stream.partitions) if partitions is None else partitions:
         owner = placement.owner(stream.schema, stream.name, partition)
         if owner.name != placement.local.name:
             raise SerializationFailure(
                 f'partition {partition} of topic "{stream.name}" is not of node "{placement.local.name}"',
                 detail=f'Node "{owner.name}" owns it.',
             )
+
+
+def own_partitions(session: Context, stream: Stream, partitions: Sequence[int]) -> list[int]:
+    """Those of a stream's partitions that are this node's."""
+    placement = session.database.cluster.placement
+    if not placement.epoch or not stream.topic:
+        return list(partitions)
+    here, key = placement.local.name, (stream.schema, stream.name)
+    return [partition for partition in partitions if placement.owner(*key, partition).name == here]
 
 
 def owners_of(session: Context, schema: str, name: str, partitions: int) -> Owners:

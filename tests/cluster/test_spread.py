@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import psycopg
@@ -61,3 +64,76 @@ def test_each_event_is_stored_by_its_owner(entry: Connection) -> None:
         assert cursor.statusmessage == "COPY 50"
     with entry.transaction(), pytest.raises(psycopg.errors.FeatureNotSupported):
         entry.execute("PUBLISH TO t KEY q.payload SELECT i FROM range(40) r(i)")
+
+
+def test_any_node_reads_and_commits(cluster: ClusterProcesses, entry: Connection) -> None:
+    name, group = f"read_on_{entry.info.port}", f"g{entry.info.port}"
+    entry.execute(f"CREATE TOPIC {name} WITH (partitions = 12)")
+    entry.execute(f"CREATE CONSUMER GROUP {group} ON {name}")
+    with entry.cursor() as cursor:
+        cursor.execute(f"INSERT INTO {name} (key, payload) SELECT i, i FROM range(100) r(i)")
+    answers = []
+    for node in NODES:
+        with cluster[node].connect() as session:
+            answers.append(session.execute(f"SELECT * FROM TOPIC {name}").fetchall())
+            cursor = session.cursor(binary=True)
+            binary = cursor.execute(f"SELECT lsn, partition FROM TOPIC {name}").fetchall()
+            assert binary == [row[:2] for row in answers[-1]]
+    assert answers[0] == answers[1] == answers[2] and len(answers[0]) == 100
+    seen: list[Any] = []
+    poll = f"SELECT after FROM TOPIC {name} CONSUMER GROUP {group} WAIT '50 ms' LIMIT 30"
+    while rows := entry.execute(poll).fetchall():
+        seen += [row[0] for row in rows]
+        entry.execute(f"COMMIT OFFSETS ON {name} CONSUMER GROUP {group}")
+    assert sorted(map(int, seen)) == list(range(100))
+    with cluster["n3"].connect() as session:
+        offsets = session.execute(f"SHOW OFFSETS ON {name} CONSUMER GROUP {group}").fetchall()
+        assert len(offsets) == 12 and {row[3] for row in offsets} == {0}
+    moved = entry.execute(f"ALTER CONSUMER GROUP {group} ON {name} SEEK TO EARLIEST").fetchall()
+    assert sum(row[3] for row in moved) == 100
+    with entry.transaction(), pytest.raises(psycopg.errors.FeatureNotSupported):
+        entry.execute(f"SELECT * FROM TOPIC {name} CONSUMER GROUP {group}")
+        entry.execute(f"COMMIT OFFSETS ON {name} CONSUMER GROUP {group}")
+
+
+def test_a_wait_ends_with_an_event_of_another_node(cluster: ClusterProcesses) -> None:
+    with cluster["n1"].connect() as reader, cluster["n2"].connect() as writer:
+        writer.execute("CREATE TOPIC waited WITH (partitions = 12)")
+        for partition in (0, 5, 11):
+            ends = reader.execute("SELECT partition, max(lsn) FROM TOPIC waited GROUP BY 1").fetchall()
+            after = {str(p): lsn for p, lsn in ends}
+            text = f"SELECT partition FROM TOPIC waited AFTER '{json.dumps(after)}' WAIT '30 s'"
+            with ThreadPoolExecutor(1) as other:
+                waiting = other.submit(lambda t: reader.execute(t).fetchall(), text)
+                key = next(k for k in range(1000) if of(writer, k) == partition)
+                writer.execute("INSERT INTO waited (key, payload) VALUES (%s, 'x')", [key])
+                assert waiting.result(20) == [(partition,)]
+
+
+def of(session: Connection, key: int) -> int:
+    """The partition of a key."""
+    row = session.execute("SELECT ducktail.partition_of('waited', %s::BIGINT)", [key]).fetchone()
+    assert row is not None
+    return int(row[0])
+
+
+def test_an_owner_that_is_away_is_told(tmp_path: Path) -> None:
+    with ClusterProcesses(tmp_path, 3, SPREAD) as nodes, nodes["n1"].connect() as session:
+        session.execute("CREATE TOPIC t WITH (partitions = 12)")
+        session.execute("CREATE CONSUMER GROUP g ON t")
+        session.execute("INSERT INTO t (key, payload) SELECT i, i FROM range(100) r(i)")
+        rows = session.execute("SELECT * FROM TOPIC t CONSUMER GROUP g").fetchall()
+        assert len(rows) == 100
+        nodes["n3"].kill()
+        for text in (
+            "SELECT * FROM TOPIC t",
+            "SELECT count(*) FROM TOPIC t CONSUMER GROUP g",
+            "COMMIT OFFSETS AT '{\"9\": 1}' ON t CONSUMER GROUP g",
+            "SHOW OFFSETS ON t CONSUMER GROUP g",
+            "SELECT * FROM TOPIC t PARTITION 9 WAIT '1 s'",
+        ):
+            with pytest.raises(psycopg.OperationalError, match="n3") as raised:
+                session.execute(text)
+            assert raised.value.sqlstate in ("08001", "08006"), text
+        own = session.execute("SELECT count(*) FROM TOPIC t PARTITION (0, 1, 2, 3)").fetchone()
+        assert own is not None and own[0] > 0

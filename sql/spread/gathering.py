@@ -1,0 +1,297 @@
+"""Reading a topic that other nodes have partitions of: all owners are asked at once, and their events merged.
+
+Each owner reads its own partitions, from its own committed LSNs, as it would for a client of its own; this
+node puts the events in the order of commit time, partition and LSN. LSNs of several nodes have no common
+order, so each event has a running number here, by which it is known how far an answer has gone.
+Source: docs/design/cluster.md, "Reading".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import pyarrow as pa
+
+from ...engine.buffer import Hot
+from ...engine.errors import (
+    CannotConnect,
+    ConnectionLost,
+    DucktailError,
+    InvalidParameterValue,
+    NotSupported,
+    OutOfMemory,
+    ProtocolViolation,
+    QueryCanceled,
+)
+from ...engine.event_rows import EVENT_SCHEMA, event_batch, time_us
+from ...engine.log import EVENT_COLUMNS
+from ...engine.scan import Scan
+from ...engine.values.datarow import columns as columns_of
+from ...engine.waiting import Waiting, all_of
+from ..context import Context
+from ..language import statements as st
+from ..language.position_text import format_positions
+from ..language.render import render_scan
+from ..results import Batch, EventBatch
+from .part import Part
+from .shares import Owners, listed, peers
+
+# What one read may gather: it is held in memory, as it is put in order.
+GATHER_BYTES_MAX = 256 << 20
+READ_ROWS, BATCH_ROWS = 8192, 4096
+NUMBER = "number"
+_TIME = [name for name, _ in EVENT_COLUMNS].index("commit_time")
+_SCHEMA = pa.schema(
+    [("row", pa.binary()), ("lsn", pa.int64()), ("partition", pa.int32()), ("time", pa.int64())]
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Gathered:
+    """What was gathered: events in order, each with a number from 1 on.
+
+    Args:
+        events: row, lsn and partition of each.
+        whole: there are no more; else an owner may have more than its part of a LIMIT.
+    """
+
+    events: pa.Table
+    whole: bool
+
+    def places(self, numbers: Sequence[int]) -> tuple[list[int], list[int]]:
+        """LSNs and partitions of the events with these numbers."""
+        rows = self.events.take(pa.array([number - 1 for number in numbers], pa.int64()))
+        return rows.column("lsn").to_pylist(), rows.column("partition").to_pylist()
+
+    def ends(self) -> dict[int, int]:
+        """Partition -> its last LSN."""
+        ends: dict[int, int] = {}
+        partitions, lsns = (self.events.column(name).to_pylist() for name in ("partition", "lsn"))
+        for partition, lsn in zip(partitions, lsns, strict=True):
+            ends[partition] = max(lsn, ends.get(partition, 0))
+        return ends
+
+
+class GatheredScan:
+    """A scan of what was gathered, with the interface of `engine.scan.Scan`."""
+
+    hot = False  # Its rows are taken on a worker's thread.
+
+    def __init__(self, gathered: Gathered) -> None:
+        self._gathered = gathered
+        self._at = 0
+        self.ends: Mapping[int, int] = {}
+
+    @property
+    def exhausted(self) -> bool:
+        """Whether all has been given, and no owner has more."""
+        return self._at >= self._gathered.events.num_rows and self._gathered.whole
+
+    def read(self, limit: int) -> Hot:
+        """The next events, at most `limit`."""
+        events = self._gathered.events.slice(self._at, min(limit, READ_ROWS))
+        self._at += events.num_rows
+        rows, lsns, partitions = (
+            events.column(name).to_pylist() for name in ("row", "lsn", "partition")
+        )
+        return Hot(lsns, partitions, rows, self.exhausted)
+
+    def batches(self, limit: int | None = None) -> Iterator[pa.RecordBatch]:
+        """All events as Arrow batches, with their numbers in a last column."""
+        events = self._gathered.events if limit is None else self._gathered.events.slice(0, limit)
+        for start in range(0, events.num_rows, BATCH_ROWS):
+            part = events.slice(start, BATCH_ROWS)
+            batch = event_batch(part.column("row").to_pylist())
+            numbers = pa.array(range(start + 1, start + 1 + part.num_rows), pa.int64())
+            yield batch.append_column(NUMBER, numbers)
+
+    def schema(self) -> pa.Schema:
+        """Of what `batches` gives."""
+        return EVENT_SCHEMA.append(pa.field(NUMBER, pa.int64()))
+
+    def interrupt(self) -> None:
+        """Nothing to end: it is all here."""
+
+    def close(self) -> None:
+        """Nothing to free before the gathered events are."""
+
+
+@dataclass(slots=True)
+class Taking:
+    """The events of one owner, as they come."""
+
+    tables: list[pa.Table] = field(default_factory=list)
+    rows: int = 0
+    size: int = 0
+
+    def take(self, batch: Batch) -> None:
+        """Keep some.
+
+        Raises:
+            OutOfMemory: 53200, they are too many for one read.
+        """
+        if not isinstance(batch, EventBatch):
+            raise ProtocolViolation("a node has answered something else than events")
+        self.put(batch.rows, batch.lsns, batch.partitions)
+
+    def put(self, rows: list[bytes], lsns: list[int], partitions: list[int]) -> None:
+        """The same."""
+        if not rows:
+            return
+        self.rows += len(rows)
+        self.size += sum(map(len, rows))
+        if self.size > GATHER_BYTES_MAX:
+            raise OutOfMemory(
+                f"a read of several nodes' partitions gathers at most {GATHER_BYTES_MAX} bytes of one node",
+                hint="Read with a LIMIT, a group and its commits, or one PARTITION after the other.",
+            )
+        split = columns_of(rows, len(EVENT_COLUMNS))[_TIME]
+        column = split if isinstance(split, pa.Array) else pa.array(split, pa.binary())
+        coded = column.dictionary_encode()
+        times = pa.array([time_us(text) for text in coded.dictionary.to_pylist()], pa.int64())
+        arrays = [
+            pa.array(rows, pa.binary()),
+            pa.array(lsns, pa.int64()),
+            pa.array(partitions, pa.int32()),
+            times.take(coded.indices),
+        ]
+        self.tables.append(pa.Table.from_arrays(arrays, schema=_SCHEMA))
+
+
+def refuse(stream_name: str, wanted: st.Scan, *, transactions: bool) -> None:
+    """Refuse what a read of several nodes' partitions cannot have.
+
+    Raises:
+        NotSupported: 0A000.
+    """
+    if wanted.member is not None:
+        raise no_members(stream_name)
+    if transactions:
+        raise NotSupported(
+            f'LIMIT n TRANSACTIONS is not supported on topic "{stream_name}": other nodes have some of its '
+            "partitions",
+            hint="It has no common order with those of other nodes: use LIMIT n, or one PARTITION.",
+        )
+
+
+def no_members(topic_name: str) -> NotSupported:
+    """What is answered to MEMBER."""
+    return NotSupported(
+        f'MEMBER is not supported on topic "{topic_name}": other nodes have some of its partitions',
+        hint="Share them out by hand: each reader names its own with PARTITION and commits them.",
+    )
+
+
+def share_of(
+    wanted: st.Scan, group: str | None, partitions: Sequence[int], after: Mapping[int, int] | None
+) -> st.Scan:
+    """A scan's share of some partitions; its values stand in it as they are."""
+    at = None
+    if after is not None:
+        # AFTER 0 is what is retained, in each partition that has it.
+        at = format_positions({partition: after.get(partition, 0) for partition in partitions})
+    return replace(wanted, partitions=tuple(partitions), group=group, after=at, wait=None, wait_for=None)
+
+
+def after_of(
+    stream_name: str, owners: Owners, partitions: Sequence[int], parsed: int | dict[int, int] | None
+) -> Mapping[int, int] | None:
+    """Partition -> LSN of AFTER.
+
+    Raises:
+        InvalidParameterValue: 22023, one number for partitions of several nodes.
+    """
+    if parsed is None:
+        return None
+    if not isinstance(parsed, int):
+        return parsed
+    if parsed and len({owners.of(partition) for partition in partitions}) > 1:
+        raise bare_number(stream_name, "AFTER")
+    return dict.fromkeys(partitions, parsed)
+
+
+def bare_number(stream_name: str, clause: str) -> InvalidParameterValue:
+    """What is answered to one LSN for partitions of several nodes."""
+    return InvalidParameterValue(
+        f'{clause} wants a map of LSNs by partition on topic "{stream_name}": its partitions are on several '
+        "nodes, whose LSNs have no common order",
+        hint=f"""Write {clause} '{{"0": 17, "1": 4}}', or name one PARTITION.""",
+    )
+
+
+def by_owner(owners: Owners, partitions: Sequence[int]) -> dict[str, list[int]]:
+    """Node -> those of the partitions that it owns."""
+    found: dict[str, list[int]] = {}
+    for partition in partitions:
+        found.setdefault(owners.of(partition), []).append(partition)
+    return found
+
+
+def remote_text(owners: Owners, share: st.Scan, limit: int | None) -> str:
+    """The statement by which an owner reads its share."""
+    bound = "" if limit is None else f" LIMIT {limit}"
+    return Part(owners.epoch).text(f"SELECT * FROM {render_scan(share)}{bound}")
+
+
+def read_there(session: Context, node: str, text: str) -> Waiting[Taking]:
+    """The events of another owner."""
+    try:
+        return (yield from _taken(session, node, text))
+    except QueryCanceled:
+        if session.guard.cancelled:
+            raise
+        # What ended a WAIT there, as events came elsewhere, may come late and end this instead.
+        return (yield from _taken(session, node, text))
+
+
+def _taken(session: Context, node: str, text: str) -> Waiting[Taking]:
+    taking = Taking()
+    yield from peers(session).ask(node, text, (), taking.take, again=True)
+    return taking
+
+
+def read_here(scan: Scan | GatheredScan, limit: int | None) -> Taking:
+    """The events of this node's own partitions."""
+    taking = Taking()
+    try:
+        while not scan.exhausted and (limit is None or taking.rows < limit):
+            size = READ_ROWS if limit is None else min(READ_ROWS, limit - taking.rows)
+            found = scan.read(size)
+            taking.put(found.rows, found.lsns, found.partitions)
+    finally:
+        scan.close()
+    return taking
+
+
+def gather(
+    session: Context,
+    topic_name: str,
+    shares: Mapping[str, Sequence[int]],
+    works: Mapping[str, Waiting[Taking]],
+    limit: int | None,
+) -> Waiting[Gathered]:
+    """What several owners give, in one order.
+
+    Raises:
+        CannotConnect: 08001, ConnectionLost: 08006, with node and partitions. DucktailError: an owner's own.
+    """
+    outcomes = yield from all_of(list(works.values()), session.database.clock.monotonic_s)
+    tables, whole = [], True
+    for node, outcome in zip(works, outcomes, strict=True):
+        if isinstance(outcome, (CannotConnect, ConnectionLost)):
+            raise away(topic_name, node, shares[node], outcome) from outcome
+        if isinstance(outcome, Exception):
+            raise outcome
+        tables += outcome.tables
+        whole = whole and (limit is None or outcome.rows < limit)
+    events = pa.concat_tables(tables) if tables else _SCHEMA.empty_table()
+    order = [("time", "ascending"), ("partition", "ascending"), ("lsn", "ascending")]
+    return Gathered(events.sort_by(order).combine_chunks(), whole)
+
+
+def away(topic_name: str, node: str, partitions: Sequence[int], error: DucktailError) -> DucktailError:
+    """An owner that cannot be reached, told with its partitions."""
+    some = f"partition{'s' if len(partitions) > 1 else ''} {listed(partitions)}"
+    message = f'topic "{topic_name}", {some} on node "{node}": {error.message}'
+    return type(error)(message, detail=error.detail, hint=error.hint)

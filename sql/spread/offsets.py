@@ -1,0 +1,206 @@
+"""COMMIT OFFSETS, SEEK, PARK and RELEASE of a topic that other nodes have partitions of: each owner its own.
+
+A commit is acknowledged once every owner has acknowledged its share. One of the read position is held, at
+each owner, against what this session has read there: a SEEK in between voids it.
+Source: docs/design/cluster.md, "Commits".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from ...engine.errors import (
+    ConnectionLost,
+    DucktailError,
+    InvalidParameterValue,
+    NotSupported,
+)
+from ...engine.streams import Stream
+from ...engine.waiting import Waiting, all_of
+from ..context import Context
+from ..language import statements as st
+from ..language.position_text import format_positions, parse_after
+from ..language.render import render_statement
+from .gathering import bare_number, by_owner
+from .part import Part
+from .shares import Owners, Row, ask_rows, listed, own_share
+
+Here = Callable[[st.Statement], Waiting[list[Row]]]
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """An owner's share of a statement.
+
+    Args:
+        partitions: those that it is about.
+    """
+
+    statement: st.Statement
+    part: Part
+    partitions: Sequence[int]
+
+
+def name_of(topic: Stream) -> st.Name:
+    """The topic's name as every node finds it."""
+    return st.Name((topic.schema, topic.name))
+
+
+def run(
+    session: Context, topic: Stream, owners: Owners, shares: Mapping[str, Share], here: Here, done: str
+) -> Waiting[dict[str, list[Row]]]:
+    """Have every owner do its share.
+
+    Args:
+        here: does this node's own.
+        done: what its partitions are when it is done: "committed".
+
+    Returns:
+        Node -> the rows that it has answered.
+
+    Raises:
+        DucktailError: the first owner's that has one; it names the partitions that stand.
+    """
+    works = [
+        _own(session, share, here)
+        if node == owners.local
+        else ask_rows(session, node, share.part.text(render_statement(share.statement)), again=True)
+        for node, share in shares.items()
+    ]
+    outcomes = yield from all_of(works, session.database.clock.monotonic_s)
+    found = dict(zip(shares, outcomes, strict=True))
+    failed = {node: e for node, e in found.items() if isinstance(e, Exception)}
+    if not failed:
+        return {node: rows for node, rows in found.items() if isinstance(rows, list)}
+    node, error = next(iter(failed.items()))
+    if not isinstance(error, DucktailError):
+        raise error
+    told = [] if error.detail is None else [error.detail]
+    for words, some in (
+        (f"are {done}", [n for n in shares if n not in failed]),
+        (f"are not {done}", [n for n, e in failed.items() if not isinstance(e, ConnectionLost)]),
+        (f"may be {done}, or not", [n for n, e in failed.items() if isinstance(e, ConnectionLost)]),
+    ):
+        partitions = sorted(p for name in some for p in shares[name].partitions)
+        if partitions:
+            told.append(f"Partitions {listed(partitions)} {words}.")
+    raise type(error)(
+        f'topic "{topic.name}", partitions {listed(shares[node].partitions)} on node "{node}": '
+        f"{error.message}",
+        detail=" ".join(told),
+        hint=error.hint,
+    ) from error
+
+
+def _own(session: Context, share: Share, here: Here) -> Waiting[list[Row]]:
+    with own_share(session, share.part):
+        return (yield from here(share.statement))
+
+
+def commit_shares(
+    session: Context,
+    topic: Stream,
+    owners: Owners,
+    group: str,
+    lsns: Mapping[int, int],
+    *,
+    read: bool,
+) -> dict[str, Share] | None:
+    """The owners' shares of a commit; None where a transaction commits this node's own partitions only.
+
+    Args:
+        read: it is of the read position.
+
+    Raises:
+        NotSupported: 0A000, in a transaction block. InvalidParameterValue: 22023, no such partition.
+    """
+    for partition in lsns:
+        if not 0 <= partition < topic.partitions:
+            raise InvalidParameterValue(
+                f'stream "{topic.name}" has no partition {partition}',
+                detail=f"Its partitions are 0 to {topic.partitions - 1}.",
+            )
+    if read:
+        # Nothing was given of those partitions.
+        lsns = {partition: lsn for partition, lsn in lsns.items() if lsn}
+    own = by_owner(owners, sorted(lsns))
+    if session.block.begun:
+        refuse_block(session, topic, owners, own, "commit the offset")
+        return None
+    shares = {}
+    for node, partitions in own.items():
+        part_lsns = {partition: lsns[partition] for partition in partitions}
+        if read:
+            through = {str(partition): lsn for partition, lsn in part_lsns.items()}
+            statement = st.CommitOffsets(name_of(topic), group)
+            shares[node] = Share(statement, Part(owners.epoch, through=through), partitions)
+        else:
+            statement = st.CommitOffsets(name_of(topic), group, format_positions(part_lsns))
+            shares[node] = Share(statement, Part(owners.epoch), partitions)
+    return shares
+
+
+def refuse_block(
+    session: Context, topic: Stream, owners: Owners, own: Mapping[str, Sequence[int]], what: str
+) -> None:
+    """Refuse what a transaction block would do on another node.
+
+    Raises:
+        NotSupported: 0A000.
+    """
+    remote = [node for node in own if node != owners.local]
+    if remote and session.block.begun:
+        raise NotSupported(
+            f'a transaction block cannot {what} of partition {own[remote[0]][0]} of topic "{topic.name}", '
+            f'which is of node "{remote[0]}"',
+            detail="The two nodes could not commit together.",
+            hint="Do it in autocommit, or in a transaction on the node that owns the partition.",
+        )
+
+
+def refuse_bookmark(topic: Stream) -> NotSupported:
+    """What is answered to bookmarks of partitions of several nodes."""
+    return NotSupported(
+        f'bookmarks are not supported on topic "{topic.name}": other nodes have some of its partitions',
+        hint="Keep the map of LSNs that SHOW OFFSETS shows, and SEEK TO AFTER it.",
+    )
+
+
+def seek_shares(
+    session: Context, topic: Stream, owners: Owners, asked: st.SeekGroup, partition: int | None
+) -> dict[str, Share] | None:
+    """The owners' shares of a SEEK, whose values stand in it; None where this node's own is all.
+
+    Raises:
+        InvalidParameterValue: 22023, one LSN for partitions of several nodes.
+        NotSupported: 0A000, in a transaction block, or to a bookmark.
+    """
+    partitions = list(range(topic.partitions)) if partition is None else [partition]
+    to = asked.to
+    if to.kind == "bookmark":
+        raise refuse_bookmark(topic)
+    after: int | dict[int, int] | None = None
+    if to.kind == "after":
+        assert isinstance(to.value, int | str)
+        after = parse_after(to.value)
+        if isinstance(after, int) and partition is None:
+            raise bare_number(topic.name, "AFTER")
+        if not isinstance(after, int):
+            partitions = [p for p in after if p < topic.partitions]
+            if len(partitions) < len(after):
+                worst = max(after)
+                raise InvalidParameterValue(f'stream "{topic.name}" has no partition {worst}')
+    own = by_owner(owners, sorted(partitions))
+    if session.block.begun and not asked.dry_run:
+        refuse_block(session, topic, owners, own, "move the position")
+        if len(own) == 1:
+            return None
+    shares = {}
+    for node, some in own.items():
+        place = to
+        if isinstance(after, dict):
+            place = st.Place("after", format_positions({p: after[p] for p in some}))
+        statement = replace(asked, stream=name_of(topic), to=place)
+        shares[node] = Share(statement, Part(owners.epoch), some)
+    return shares

@@ -1,0 +1,248 @@
+"""Reads and commits of a topic whose partitions are spread: any node gives what the owners have."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+import pytest
+from nodes_in_process import Client, Cluster, nodes_in_process
+
+from ducktail.engine.errors import (
+    CannotConnect,
+    DucktailError,
+    Gap,
+    InvalidParameterValue,
+    NotSupported,
+    WrongState,
+)
+
+PARTITIONS = 12
+EVENTS = 120
+
+
+@pytest.fixture
+def cluster() -> Iterator[Cluster]:
+    """Three nodes with a topic, a group, a table on the first, and events that came through all nodes."""
+    with nodes_in_process() as nodes:
+        clients = [nodes.client(node) for node in nodes.databases]
+        clients[0](f"CREATE TOPIC t WITH (partitions = {PARTITIONS})")
+        clients[1]("CREATE CONSUMER GROUP g ON t")
+        for start in range(0, EVENTS, 10):
+            client = clients[start // 10 % 3]
+            client(f"INSERT INTO t (payload, key) SELECT i, i FROM range({start}, {start + 10}) r(i)")
+        for client in clients:
+            client("CREATE TABLE names AS SELECT i AS id, 'name ' || i AS name FROM range(5) r(i)")
+            client.close()
+        yield nodes
+
+
+@pytest.fixture
+def clients(cluster: Cluster) -> Iterator[dict[str, Client]]:
+    """A client of each."""
+    made = {node: cluster.client(node) for node in cluster.databases}
+    yield made
+    for client in made.values():
+        client.close()
+
+
+def test_every_node_gives_all_events_in_one_order(clients: dict[str, Client]) -> None:
+    given = [client("SELECT * FROM TOPIC t") for client in clients.values()]
+    assert given[0] == given[1] == given[2]
+    keys = [(row[7], row[1], row[0]) for row in given[0]]
+    assert len(keys) == EVENTS and keys == sorted(keys)
+    assert sorted(int(str(row[6])) for row in given[0]) == list(range(EVENTS))
+
+
+@pytest.mark.parametrize("entry", ["n1", "n2", "n3"])
+def test_shapes_of_queries(clients: dict[str, Client], entry: str) -> None:
+    client = clients[entry]
+    assert client("SELECT count(*), count(DISTINCT partition) FROM TOPIC t") == [(EVENTS, PARTITIONS)]
+    rows = client(
+        "SELECT (after->>'$')::INT AS n FROM TOPIC t WHERE (after->>'$')::INT % 10 = 0 "
+        "ORDER BY n DESC LIMIT 3"
+    )
+    assert rows == [(110,), (100,), (90,)]
+    joined = client(
+        "SELECT n.name FROM TOPIC t AS e JOIN names n ON n.id = (e.after->>'$')::INT ORDER BY n.id"
+    )
+    assert joined == [(f"name {i}",) for i in range(5)]
+    some = client("SELECT DISTINCT partition FROM TOPIC t PARTITION (1, 5, 6) ORDER BY 1")
+    assert some == [(1,), (5,), (6,)]
+    chosen = client("SELECT DISTINCT partition FROM TOPIC t WHERE partition IN (2, 3) ORDER BY 1")
+    assert chosen == [(2,), (3,)]
+    assert client("SELECT * FROM TOPIC t LIMIT 0") == []
+    half = client("SELECT commit_time FROM TOPIC t LIMIT 60")[-1][0]
+    later = client("SELECT count(*) FROM TOPIC t WHERE commit_time > $1", half)
+    assert isinstance(later[0][0], int) and 0 < later[0][0] < EVENTS
+    lsn, partition = client("SELECT lsn, partition FROM TOPIC t LIMIT 1")[0]
+    after = json.dumps({str(partition): lsn})
+    assert len(client(f"SELECT * FROM TOPIC t AFTER '{after}'")) == EVENTS - 1
+    assert len(client(f"SELECT * FROM TOPIC t PARTITION {partition} AFTER {lsn}")) < EVENTS
+    assert len(client("SELECT * FROM TOPIC t AFTER 0")) == EVENTS
+    with pytest.raises(InvalidParameterValue, match="AFTER wants a map"):
+        client("SELECT * FROM TOPIC t AFTER 7")
+    with pytest.raises(InvalidParameterValue, match="has no partition 12"):
+        client("SELECT * FROM TOPIC t PARTITION 12")
+    for unsupported in ("CONSUMER GROUP g MEMBER 'm'", "LIMIT 2 TRANSACTIONS"):
+        with pytest.raises(NotSupported, match="other nodes have some of its partitions"):
+            client(f"SELECT * FROM TOPIC t {unsupported}")
+
+
+QUERIES = [
+    "SELECT * FROM TOPIC t CONSUMER GROUP g LIMIT 7",
+    "SELECT after FROM TOPIC t CONSUMER GROUP g LIMIT 7",
+    "SELECT after FROM (SELECT * FROM TOPIC t CONSUMER GROUP g) q LIMIT 7",
+    "SELECT upper(after::VARCHAR) FROM TOPIC t CONSUMER GROUP g LIMIT 7",
+    "SELECT after FROM TOPIC t CONSUMER GROUP g ORDER BY lsn LIMIT 7",
+]
+
+
+@pytest.mark.parametrize("query", QUERIES)
+def test_each_event_is_processed_once_by_polls_on_all_nodes(
+    clients: dict[str, Client], query: str
+) -> None:
+    column = 6 if query.startswith("SELECT *") else 0
+    seen: list[int] = []
+    turn = 0
+    while True:
+        client = clients[f"n{turn % 3 + 1}"]
+        rows = client(query)
+        client("COMMIT OFFSETS ON t CONSUMER GROUP g")
+        if not rows:
+            break
+        seen += [int(str(row[column])) for row in rows]
+        turn += 1
+    assert sorted(seen) == list(range(EVENTS)) and turn == -(-EVENTS // 7)
+
+
+def test_an_aggregate_covers_all_that_it_read(clients: dict[str, Client]) -> None:
+    client = clients["n2"]
+    assert client("SELECT count(*) FROM TOPIC t CONSUMER GROUP g") == [(EVENTS,)]
+    client("COMMIT OFFSETS ON t CONSUMER GROUP g")
+    assert clients["n3"]("SELECT count(*) FROM TOPIC t CONSUMER GROUP g") == [(0,)]
+    rows = clients["n1"]("SHOW OFFSETS ON t CONSUMER GROUP g")
+    assert [row[0] for row in rows] == list(range(PARTITIONS))
+    assert {row[3] for row in rows} == {0} and [row[1] for row in rows] == [row[2] for row in rows]
+
+
+def test_partitions_are_shown_by_their_owners(clients: dict[str, Client]) -> None:
+    shown = [client("SHOW PARTITIONS ON t") for client in clients.values()]
+    assert shown[0] == shown[1] == shown[2]
+    assert [row[0] for row in shown[0]] == list(range(PARTITIONS))
+    assert sum(int(str(row[3])) for row in shown[0]) == EVENTS
+    assert [row[8] for row in shown[0]] == [f"n{p % 3 + 1}" for p in range(PARTITIONS)]
+
+
+def test_a_commit_by_numbers(clients: dict[str, Client]) -> None:
+    client = clients["n1"]
+    ends: dict[int, int] = {}
+    for lsn, partition in client("SELECT lsn, partition FROM TOPIC t"):
+        assert isinstance(lsn, int) and isinstance(partition, int)
+        ends[partition] = lsn
+    client(f"COMMIT OFFSET PARTITION 4 AT {ends[4]} ON t CONSUMER GROUP g")
+    clients["n3"](f"COMMIT OFFSETS AT '{json.dumps(ends)}' ON t CONSUMER GROUP g")
+    assert clients["n2"]("SELECT count(*) FROM TOPIC t CONSUMER GROUP g") == [(0,)]
+    with pytest.raises(InvalidParameterValue):
+        client("COMMIT OFFSET PARTITION 4 AT 0 ON t CONSUMER GROUP g")
+    with pytest.raises(WrongState):
+        client("COMMIT OFFSETS ON t CONSUMER GROUP g")
+
+
+def test_a_commit_names_what_stands(cluster: Cluster, clients: dict[str, Client]) -> None:
+    client = clients["n1"]
+    client("SELECT * FROM TOPIC t CONSUMER GROUP g")
+    cluster.away.add("n3")
+    with pytest.raises(CannotConnect, match='partitions 2, 5, 8 and 11 on node "n3"') as raised:
+        client("COMMIT OFFSETS ON t CONSUMER GROUP g")
+    assert raised.value.detail is not None
+    assert "Partitions 0, 1, 3, 4, 6, 7, 9 and 10 are committed." in raised.value.detail
+    with pytest.raises(CannotConnect, match='partitions 2, 5, 8 and 11 on node "n3"'):
+        client("SELECT * FROM TOPIC t CONSUMER GROUP g")
+    assert client("SELECT count(*) FROM TOPIC t PARTITION (0, 1) CONSUMER GROUP g") == [(0,)]
+    cluster.away.clear()
+    left = client("SELECT DISTINCT partition FROM TOPIC t CONSUMER GROUP g ORDER BY 1")
+    assert left == [(2,), (5,), (8,), (11,)]
+
+
+def test_seek_moves_every_owners_part(clients: dict[str, Client]) -> None:
+    client = clients["n2"]
+    client("SELECT * FROM TOPIC t CONSUMER GROUP g")
+    client("COMMIT OFFSETS ON t CONSUMER GROUP g")
+    rows = client("ALTER CONSUMER GROUP g ON t SEEK TO EARLIEST")
+    assert [row[0] for row in rows] == list(range(PARTITIONS))
+    assert sum(int(str(row[3])) for row in rows) == EVENTS
+    assert clients["n1"]("SELECT count(*) FROM TOPIC t CONSUMER GROUP g") == [(EVENTS,)]
+    client("ALTER CONSUMER GROUP g ON t SEEK TO LATEST")
+    one = client("ALTER CONSUMER GROUP g ON t SEEK TO PARTITION 3 EARLIEST")
+    assert [row[0] for row in one] == [3]
+    assert clients["n1"]("SELECT DISTINCT partition FROM TOPIC t CONSUMER GROUP g") == [(3,)]
+    client("""ALTER CONSUMER GROUP g ON t SEEK TO AFTER '{"3": 0, "4": 0}'""")
+    left = clients["n3"]("SELECT DISTINCT partition FROM TOPIC t CONSUMER GROUP g ORDER BY 1")
+    assert left == [(3,), (4,)]
+    with pytest.raises(InvalidParameterValue, match="wants a map"):
+        client("ALTER CONSUMER GROUP g ON t SEEK TO AFTER 5")
+
+
+def test_a_seek_elsewhere_voids_what_was_read(clients: dict[str, Client]) -> None:
+    client = clients["n1"]
+    client("SELECT * FROM TOPIC t CONSUMER GROUP g")
+    clients["n2"]("ALTER CONSUMER GROUP g ON t SEEK TO PARTITION 1 EARLIEST")
+    with pytest.raises(DucktailError) as raised:
+        client("COMMIT OFFSETS ON t CONSUMER GROUP g")
+    assert raised.value.sqlstate == "55000"
+
+
+def test_a_transaction_commits_its_own_partitions_only(clients: dict[str, Client]) -> None:
+    client = clients["n1"]
+    client("BEGIN")
+    client("SELECT * FROM TOPIC t PARTITION (0, 3) CONSUMER GROUP g")
+    client("COMMIT OFFSETS ON t CONSUMER GROUP g")
+    client("COMMIT")
+    left = client("SELECT DISTINCT partition FROM TOPIC t PARTITION (0, 1, 3) CONSUMER GROUP g")
+    assert left == [(1,)]
+    client("BEGIN")
+    client("SELECT * FROM TOPIC t CONSUMER GROUP g")
+    with pytest.raises(NotSupported, match="a transaction block cannot commit the offset"):
+        client("COMMIT OFFSETS ON t CONSUMER GROUP g")
+    client("ROLLBACK")
+
+
+def test_a_gap_is_its_owners(cluster: Cluster, clients: dict[str, Client]) -> None:
+    client = clients["n1"]
+    there = cluster.databases["n2"]
+    (topic,) = there.catalog.streams.values()
+    last = there.buffers.of(topic).end_lsn
+    there.retention.trim(topic, last)
+    with pytest.raises(Gap):
+        client("SELECT * FROM TOPIC t CONSUMER GROUP g")
+    assert client("SELECT count(*) FROM TOPIC t PARTITION (0, 2) CONSUMER GROUP g")
+    client("ALTER CONSUMER GROUP g ON t SET (on_gap = 'earliest')")
+    client.notices.clear()
+    assert client("SELECT * FROM TOPIC t CONSUMER GROUP g")
+    assert len([notice for notice in client.notices if "retention" in notice or "trimmed" in notice]) == 4
+
+
+@pytest.mark.parametrize("entry", ["n1", "n2", "n3"])
+def test_a_wait_ends_with_the_first_event_of_any_owner(clients: dict[str, Client], entry: str) -> None:
+    client = clients[entry]
+    assert len(client("SELECT * FROM TOPIC t CONSUMER GROUP g WAIT '20 s'")) == EVENTS
+    client("COMMIT OFFSETS ON t CONSUMER GROUP g")
+    assert client("SELECT * FROM TOPIC t CONSUMER GROUP g WAIT '20 ms'") == []
+    with pytest.raises(NotSupported, match="FOR n is not supported"):
+        client("SELECT * FROM TOPIC t WAIT '20 ms' FOR 2")
+
+
+def test_events_are_set_aside_at_their_owner(clients: dict[str, Client]) -> None:
+    client = clients["n1"]
+    lsn = client("SELECT lsn FROM TOPIC t PARTITION 1 LIMIT 1")[0][0]
+    client(f"ALTER CONSUMER GROUP g ON t PARK PARTITION 1 AT {lsn} REASON 'bad'")
+    assert [row[:3] for row in clients["n3"]("SHOW PARKED ON t CONSUMER GROUP g")] == [(1, lsn, "parked")]
+    assert client("SELECT count(*) FROM TOPIC t CONSUMER GROUP g") == [(EVENTS - 1,)]
+    client("COMMIT OFFSETS ON t CONSUMER GROUP g")
+    client("ALTER CONSUMER GROUP g ON t RELEASE PARTITION 1")
+    assert client("SELECT partition, lsn FROM TOPIC t CONSUMER GROUP g") == [(1, lsn)]
+    client("COMMIT OFFSETS ON t CONSUMER GROUP g")
+    assert client("SELECT partition, lsn FROM TOPIC t CONSUMER GROUP g") == []
+    with pytest.raises(NotSupported, match="bookmarks are not supported"):
+        client("CREATE BOOKMARK b ON t")
