@@ -265,6 +265,15 @@ class Session:
         """
         return (yield from self.calls.run(lambda: self._execute(statement, parameters)))
 
+    def sent_inline(self, parameters: Sequence[object]) -> bool:
+        """Whether what another node sends with FORWARD takes no DuckDB work: it is known here, and inline."""
+        request = serving.ready_request(parameters)
+        if request is None or self.cursors.has_open_result or self.access.limited or self.guard.running:
+            return False
+        key = (request.text, serving.oids_of(request), self.database.catalog.version, (0, 0))
+        known = self._statements.get(key)
+        return known is not None and known.away is None and known.part is None and known.inline
+
     def many(self, statement: Statement) -> Waiting[Many | None]:
         """What runs many executions of a statement at once; None where nothing does."""
         if statement.away is not None:

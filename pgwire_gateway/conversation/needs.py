@@ -190,6 +190,9 @@ class Session(Protocol):
     def execute(self, statement: Any, parameters: Sequence[object] = ()) -> Waiting[Any]:
         """Run it."""
 
+    def sent_inline(self, parameters: Sequence[object]) -> bool:
+        """Whether what another node sends with FORWARD takes no DuckDB work."""
+
     def many(self, statement: Any) -> Waiting[Many | None]:
         """What runs many executions of a statement at once; None where nothing does."""
 

@@ -106,7 +106,7 @@ class Work:
         if statement.classified.kind is Kind.DEALLOCATE and statement.classified.name in self.prepared:
             del self.prepared[statement.classified.name]
             return Command("DEALLOCATE")
-        if not is_inline(statement):
+        if not (is_inline(statement) or self._sent_inline(statement, parameters)):
             yield Need.WORKER
         self.channel.check_cancelled()
         self.session.first_rows = rows
@@ -120,6 +120,10 @@ class Work:
             result = Command(result.tag)
         self._take_news()
         return result
+
+    def _sent_inline(self, statement: Statement, parameters: Sequence[object]) -> bool:
+        """Whether another node sends a statement that takes no worker thread."""
+        return statement.classified.kind is Kind.FORWARD and self.session.sent_inline(parameters)
 
     def describe(self, source: Source, columns: Sequence[Column], formats: Sequence[int]) -> None:
         """Send RowDescription."""

@@ -45,8 +45,7 @@ def forward_with(runners: dict[Kind, Runner], told_at: Told) -> Runner:
     """
 
     def statement_of(session: Context, request: Request) -> Waiting[Statement]:
-        oids = tuple(pg_type(type_).oid if type_ else 0 for type_ in request.types)
-        inner = yield from session.parse(request.text, oids)
+        inner = yield from session.parse(request.text, oids_of(request))
         if inner.classified.error is not None:
             raise inner.classified.error
         if inner.classified.kind not in _SENT:
@@ -72,6 +71,9 @@ def forward_with(runners: dict[Kind, Runner], told_at: Told) -> Runner:
         session.portals.add(name, portal)
         portal.result = result
         session.kept(result)
+        if inner.inline and not result.inline and request.rows != 0:
+            # It may be the event loop that runs this: the rows are not in memory, or many, and are fetched.
+            return [head, Tail(None, more=True).encode()]
         return [head, *_taken(session, name, portal, request.rows)]
 
     def describe(session: Context, request: Request) -> Waiting[list[bytes]]:
@@ -97,6 +99,17 @@ def forward_with(runners: dict[Kind, Runner], told_at: Told) -> Runner:
         return Result(FRAME, ReadySource([FrameBatch(frames)]), lambda rows: f"FORWARD {rows}")
 
     return run
+
+
+def ready_request(parameters: Sequence[object]) -> Request | None:
+    """The request, where it only runs a statement, with the settings that the session has."""
+    request = _request(parameters)
+    return request if request.op == "execute" and not (request.settings or request.arrow) else None
+
+
+def oids_of(request: Request) -> tuple[int, ...]:
+    """PostgreSQL's types of a statement's parameters, 0 where one is open."""
+    return tuple(pg_type(type_).oid if type_ else 0 for type_ in request.types)
 
 
 def spared(session: Context, parameters: Sequence[object]) -> Result | None:
