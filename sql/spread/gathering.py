@@ -22,7 +22,6 @@ from ...engine.errors import (
     NotSupported,
     OutOfMemory,
     ProtocolViolation,
-    QueryCanceled,
 )
 from ...engine.event_rows import EVENT_SCHEMA, event_batch, time_us
 from ...engine.log import EVENT_COLUMNS
@@ -236,16 +235,6 @@ def remote_text(owners: Owners, share: st.Scan, limit: int | None) -> str:
 
 def read_there(session: Context, node: str, text: str) -> Waiting[Taking]:
     """The events of another owner."""
-    try:
-        return (yield from _taken(session, node, text))
-    except QueryCanceled:
-        if session.guard.cancelled:
-            raise
-        # What ended a WAIT there, as events came elsewhere, may come late and end this instead.
-        return (yield from _taken(session, node, text))
-
-
-def _taken(session: Context, node: str, text: str) -> Waiting[Taking]:
     taking = Taking()
     yield from peers(session).ask(node, text, (), taking.take, again=True)
     return taking
