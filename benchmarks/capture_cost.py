@@ -82,8 +82,7 @@ BULK_INSERT = "INSERT INTO orders SELECT * FROM source{condition}"
 BULK_UPDATE = "UPDATE orders SET price = price * 2, note = 'changed'{condition}"
 BULK_DELETE = "DELETE FROM orders{condition}"
 VALUES = (
-    "INSERT INTO orders "
-    "VALUES ($1, 7, 'item', 3, 12.5, 'EUR', TIMESTAMP '2024-01-01', true, 'city', 'note')"
+    "INSERT INTO orders VALUES ($1, 7, 'item', 3, 12.5, 'EUR', TIMESTAMP '2024-01-01', true, 'city', 'note')"
 )
 ONE_ROW = {
     "insert": VALUES,
@@ -224,9 +223,7 @@ def postgres_runner(connection: psycopg.Connection) -> Run:
     return execute
 
 
-def timed(
-    runner: Run, text: str, runs: Sequence[Sequence[object]], wait: Callable[[], None] | None
-) -> float:
+def timed(runner: Run, text: str, runs: Sequence[Sequence[object]], wait: Callable[[], None] | None) -> float:
     """Seconds of a statement run with each of these parameters, and of what is waited for then."""
     start = time.perf_counter()
     for parameters in runs:

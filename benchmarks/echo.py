@@ -1,6 +1,6 @@
 """A server that answers the same bytes to whatever comes: what Python's asyncio can do at most.
 
-    python echo.py FILE    prints the port; FILE holds the answer
+python echo.py FILE    prints the port; FILE holds the answer
 """
 
 from __future__ import annotations

@@ -106,9 +106,7 @@ def small() -> dict[str, Callable[[], Requests]]:
         "SHOW": lambda: itertools.repeat(query("SHOW TimeZone")),
         "BEGIN, ROLLBACK": lambda: itertools.cycle([query("BEGIN"), query("ROLLBACK")]),
         "point query, prepared": lambda: (point(n * 7919 % ROWS) for n in numbers()),
-        "point query, text": lambda: (
-            query(POINT.replace("$1", str(n * 7919 % ROWS))) for n in numbers()
-        ),
+        "point query, text": lambda: (query(POINT.replace("$1", str(n * 7919 % ROWS))) for n in numbers()),
     }
 
 
@@ -190,9 +188,7 @@ def echo(answer: bytes, directory: Path) -> Iterator[int]:
 
 def executemany(conninfo: str, rows: int, first: int) -> float:
     """Seconds of psycopg's executemany, with its commit."""
-    batch = [
-        (first + n, n % 10007, f"item {n % 997}", Decimal(n % 100000) / 100) for n in range(rows)
-    ]
+    batch = [(first + n, n % 10007, f"item {n % 997}", Decimal(n % 100000) / 100) for n in range(rows)]
     with psycopg.connect(conninfo) as connection:
         began = time.perf_counter()
         connection.cursor().executemany(INSERT, batch)

@@ -65,11 +65,16 @@ INSERTED = 10_000
 CHOICES = ("reads", "writes", "batches")
 # The same rows for every way of writing them.
 ROWS = (
-    "id", "CAST(id % 1000 AS INT) AS customer", "concat('item ', id % 50) AS item",
-    "CAST(id % 7 AS INT) AS quantity", "CAST(id % 1000 / 100 AS DECIMAL(12, 2)) AS price",
+    "id",
+    "CAST(id % 1000 AS INT) AS customer",
+    "concat('item ', id % 50) AS item",
+    "CAST(id % 7 AS INT) AS quantity",
+    "CAST(id % 1000 / 100 AS DECIMAL(12, 2)) AS price",
     "'EUR' AS currency",
-    "TIMESTAMP_NTZ '2024-01-01 00:00:00' AS placed", "id % 2 = 0 AS shipped",
-    "concat('city ', id % 97) AS city", "concat('note of order ', id) AS note",
+    "TIMESTAMP_NTZ '2024-01-01 00:00:00' AS placed",
+    "id % 2 = 0 AS shipped",
+    "concat('city ', id % 97) AS city",
+    "concat('note of order ', id) AS note",
 )
 # What Spark tells of a micro-batch's time.
 PARTS = ("triggerExecution", "latestOffset", "queryPlanning", "addBatch", "walCommit", "commitOffsets")
@@ -280,9 +285,7 @@ def reads(stack: ExitStack, directory: Path, events: int, turns: int) -> dict[st
                 seconds = timed(sinks(frame, directory / "out")[sink])
             rates.setdefault(COLD, {}).setdefault(sink, []).append(events / seconds)
             print(f"{COLD:36} {sink:8} {events / seconds:>10,.0f}/s", flush=True)
-    found = {
-        name: {sink: spread(rate) for sink, rate in of_way.items()} for name, of_way in rates.items()
-    }
+    found = {name: {sink: spread(rate) for sink, rate in of_way.items()} for name, of_way in rates.items()}
     version = psycopg.connect(peer).info.parameter_status("server_version")
     return {"events": events, "turns": turns, "peer": f"PostgreSQL {version}", "rates": found}
 

@@ -144,4 +144,3 @@ def _change(
             database.catalog.bookmarks[key] = bookmark
 
     transaction.on_commit.append(follow)
-

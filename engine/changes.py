@@ -144,9 +144,7 @@ class ChangesQuery:
         besides = "" if again is None else self._parked().sql(again.where)
         return self._page(projection, self.sql(where), names, starts, limit, besides)
 
-    def typed_sql(
-        self, where: str, starts: Sequence[int], limit: int, again: Again | None = None
-    ) -> str:
+    def typed_sql(self, where: str, starts: Sequence[int], limit: int, again: Again | None = None) -> str:
         """The same, typed, as Arrow carries the values; with the hidden column."""
         hidden = (
             f", (2 * l.lsn + CASE WHEN l.event_op = 'update' AND NOT l.after_side THEN 0 ELSE 1 END)"

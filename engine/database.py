@@ -176,9 +176,7 @@ class Database:
         )
         file.connection.create_function(
             schema.PARTITION_FUNCTION,
-            PartitionOf(
-                lambda: self.catalog, lambda: self.rights, partial(file.cursor, utc=True)
-            ),
+            PartitionOf(lambda: self.catalog, lambda: self.rights, partial(file.cursor, utc=True)),
             ["VARCHAR", "VARCHAR", "VARCHAR[]", "VARCHAR[]", "VARCHAR"],
             "VARCHAR",
             null_handling=FunctionNullHandling.SPECIAL,

@@ -235,9 +235,7 @@ def lag_events(
     return int(_ask_log(database, stream, number, lsn, partition.last_lsn, "count(*)"))
 
 
-def position_of(
-    database: LiveSource, stream: Stream, number: int, buffer: StreamBuffer, lsn: int
-) -> int:
+def position_of(database: LiveSource, stream: Stream, number: int, buffer: StreamBuffer, lsn: int) -> int:
     """How many of a partition's events are at or before `lsn`: exact, from the log where it must be."""
     partition = buffer.partitions[number]
     with buffer.mutex:

@@ -165,8 +165,7 @@ def release(
     released = len(parked.of(RELEASED))
     for head in heads:
         transaction.cursor.execute(
-            f"UPDATE {TABLE} SET state = '{RELEASED}' WHERE group_id = {group.group_id} "
-            f"AND lsn = {head.lsn}"
+            f"UPDATE {TABLE} SET state = '{RELEASED}' WHERE group_id = {group.group_id} AND lsn = {head.lsn}"
         ).fetchall()
         released += 1
         if head.by_key:
@@ -365,6 +364,4 @@ def _key(key: str | None) -> str:
 
 
 def _parked_already(group: Group, lsn: int, detail: str | None = None) -> DuplicateObject:
-    return DuplicateObject(
-        f'LSN {lsn} is parked already for consumer group "{group.name}"', detail=detail
-    )
+    return DuplicateObject(f'LSN {lsn} is parked already for consumer group "{group.name}"', detail=detail)

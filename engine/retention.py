@@ -326,9 +326,7 @@ class Retention:
         query = event_query(self._database.catalog, cut.stream)
         window = f"lsn > {cut.after_lsn} AND lsn <= {cut.edges.through_lsn}"
         events = query.sql(window, query.last_of_transaction(window))
-        return list(
-            kept_behind_sql(groups, self._database.parked, events, query.log, query.parked().log)
-        )
+        return list(kept_behind_sql(groups, self._database.parked, events, query.log, query.parked().log))
 
     def _drop_copies(self) -> None:
         """Delete the copies of parked events that no group has any more."""

@@ -380,9 +380,7 @@ class Scan:
         ends = f"(l.lsn IN ({', '.join(last)}))" if last else "false"
         return Again(f"lsn IN ({', '.join(map(str, lsns))})", ends)
 
-    def _window_sql(
-        self, low: int, high: int, limit: int, *, typed: bool, again: Again | None = None
-    ) -> str:
+    def _window_sql(self, low: int, high: int, limit: int, *, typed: bool, again: Again | None = None) -> str:
         where = f"lsn > {low} AND lsn <= {high}{self._excluded(low, high)}"
         again = again or self._again(max(low, self._given_lsn), high)
         # tx_last wants the window's last transaction whole.

@@ -55,9 +55,7 @@ class Settings:
     message_bytes_max: int = _setting(
         64 * MIB, 64 << 10, (1 << 30) - 1, "longest query, parameter list or piece of COPY data"
     )
-    long_polls_max: int = _setting(
-        5_000, 1, 1_000_000, "reads that may wait for events (WAIT) at once"
-    )
+    long_polls_max: int = _setting(5_000, 1, 1_000_000, "reads that may wait for events (WAIT) at once")
     statements_max: int = _setting(10_000, 1, 1_000_000, "prepared statements that a session keeps")
     portals_max: int = _setting(1_000, 1, 100_000, "cursors and portals that a session keeps")
     worker_threads: int = _setting(16, 1, 1_000, "threads that run DuckDB calls for the gateway")

@@ -25,9 +25,7 @@ PAGE_ROWS, PAGE_ROWS_MAX = 256, 8192
 WINDOW_TRANSACTIONS = 1024
 
 
-def end_in_buffer(
-    buffer: StreamBuffer, after: Mapping[int, int], through_lsn: int, count: int
-) -> int | None:
+def end_in_buffer(buffer: StreamBuffer, after: Mapping[int, int], through_lsn: int, count: int) -> int | None:
     """LSN of the last buffered event of the `count`-th transaction after a position.
 
     Args:
@@ -123,9 +121,7 @@ def end_in_log(
     return through_lsn
 
 
-def _end_of_window(
-    cursor: duckdb.DuckDBPyConnection, low: int, through_lsn: int, transactions: int
-) -> int:
+def _end_of_window(cursor: duckdb.DuckDBPyConnection, low: int, through_lsn: int, transactions: int) -> int:
     """The last LSN of so many transactions behind one LSN."""
     row = ask_maybe(
         cursor,

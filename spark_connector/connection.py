@@ -170,7 +170,7 @@ def _key(options: Options) -> tuple[Any, ...]:
 
 
 def _not_connected(error: psycopg.Error, options: Options) -> ConnectorError:
-    where = f'{options["host"]}:{options["port"]}'
+    where = f"{options['host']}:{options['port']}"
     said = " ".join(str(error).split())
     refusal = next(one for one in _REFUSALS if re.search(one.pattern, said))
     message = f"cannot connect to the gateway at {where} ({refusal.told}): {said}"

@@ -150,9 +150,7 @@ class Rows:
         wanted: Spark's schema.
     """
 
-    def __init__(
-        self, options: Options, wanted: StructType, task: Task
-    ) -> None:
+    def __init__(self, options: Options, wanted: StructType, task: Task) -> None:
         self._options = options
         relation = self._relation = task.relation
         self._wanted = wanted
@@ -263,7 +261,5 @@ def split(tasks: Sequence[Task], least: int | None) -> list[Task]:
         width = task.through - task.after
         count = min(pieces, width)
         edges = [task.after + width * number // count for number in range(count + 1)]
-        found += [
-            replace(task, after=low, through=high) for low, high in pairwise(edges)
-        ]
+        found += [replace(task, after=low, through=high) for low, high in pairwise(edges)]
     return found

@@ -269,9 +269,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         found = dict(self._rows(connection, query, state))
         return {number: max(lsn, found.get(number, 0)) for number, lsn in begun.items()}
 
-    def _nth(
-        self, connection: Connection, state: StreamState, begun: Lsns, through: int, most: int
-    ) -> int:
+    def _nth(self, connection: Connection, state: StreamState, begun: Lsns, through: int, most: int) -> int:
         """The LSN of the event so many behind the batch's beginning, `through` where there are fewer."""
         low, width = min(begun.values()), REACH * most
         while True:
@@ -290,9 +288,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         rows = self._rows(connection, query, state)
         return rows[0][0] if rows else None
 
-    def _rows(
-        self, connection: Connection, query: sql.Composed, state: StreamState
-    ) -> list[tuple[Any, ...]]:
+    def _rows(self, connection: Connection, query: sql.Composed, state: StreamState) -> list[tuple[Any, ...]]:
         try:
             return connection.execute(query).fetchall()
         except psycopg.Error as error:

@@ -39,6 +39,7 @@ BUILT_IN = {
     "TYPE": ("type", "duckdb_types() WHERE internal AND lower(type_name)"),
 }
 
+
 def run(session: Context, statement: Statement, parameters: tuple[object, ...]) -> Waiting[Result]:
     """Run a DDL statement that reads no stream."""
     return (yield from define(session, statement.classified, parameters))

@@ -347,13 +347,9 @@ def _of_topics(plain: Handler, spread: Handler, *helps: Handler) -> Handler:
 _DESCRIBE, _DESCRIBE_GROUP = stream_statements.describe_stream, group_statements.describe_group
 HANDLERS: dict[type, Handler] = {
     st.CreateStream: stream_statements.create_stream,
-    st.CreateTopic: _everywhere(
-        stream_statements.create_topic, spread_definitions.create_topic, _DESCRIBE
-    ),
+    st.CreateTopic: _everywhere(stream_statements.create_topic, spread_definitions.create_topic, _DESCRIBE),
     st.SetStream: _of_topics(stream_statements.set_stream, spread_definitions.set_topic, _DESCRIBE),
-    st.RenameStream: _of_topics(
-        stream_statements.rename_stream, spread_definitions.rename_topic, _DESCRIBE
-    ),
+    st.RenameStream: _of_topics(stream_statements.rename_stream, spread_definitions.rename_topic, _DESCRIBE),
     st.CommentOnStream: stream_statements.comment_on_stream,
     st.DropStream: _of_topics(
         stream_statements.drop_stream, spread_definitions.drop_topic, _DESCRIBE, stream_statements.show

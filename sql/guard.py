@@ -106,9 +106,7 @@ class Guard:
                 if self.warned is not None:
                     wait = work.throw(self.warned)
                 elif self.cancelled or (
-                    deadline is not None
-                    and self._clock.monotonic_s() >= deadline
-                    and not wait.future.done()
+                    deadline is not None and self._clock.monotonic_s() >= deadline and not wait.future.done()
                 ):
                     wait = work.throw(self.cancel_error())
                 else:

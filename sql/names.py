@@ -117,11 +117,15 @@ class Names:
 
         Behind the path DuckDB looks into its default schema, whether it stands there or not.
         """
-        rows = self._cursor().execute(
-            "SELECT lower(table_schema) FROM information_schema.tables "
-            "WHERE table_catalog = $1 AND lower(table_name) = lower($2)",
-            [self._database.catalog_name, name],
-        ).fetchall()
+        rows = (
+            self._cursor()
+            .execute(
+                "SELECT lower(table_schema) FROM information_schema.tables "
+                "WHERE table_catalog = $1 AND lower(table_name) = lower($2)",
+                [self._database.catalog_name, name],
+            )
+            .fetchall()
+        )
         there = {row[0] for row in rows}
         places = (*self.path, DEFAULT_SCHEMA)
         return next((schema for schema in places if schema.lower() in there), self.path[0])
@@ -130,11 +134,15 @@ class Names:
         """Whether a table or view of this name can be seen without a schema."""
         if name.lower() in self.temporary:
             return True
-        rows = self._cursor().execute(
-            "SELECT lower(table_schema) FROM information_schema.tables "
-            "WHERE table_catalog = $1 AND lower(table_name) = lower($2)",
-            [self._database.catalog_name, name],
-        ).fetchall()
+        rows = (
+            self._cursor()
+            .execute(
+                "SELECT lower(table_schema) FROM information_schema.tables "
+                "WHERE table_catalog = $1 AND lower(table_name) = lower($2)",
+                [self._database.catalog_name, name],
+            )
+            .fetchall()
+        )
         path = {DEFAULT_SCHEMA, *(schema.lower() for schema in self.path)}
         return any(row[0] in path and self.sees((row[0], name.lower())) for row in rows)
 

@@ -46,9 +46,7 @@ def pruning(facts: Sequence[Fact], partitions: int, parameters: Values) -> Pruni
     return Pruning(frozenset(chosen), low, high)
 
 
-def within_times(
-    session: Context, facts: Sequence[Fact], narrowed: Pruning, parameters: Values
-) -> Pruning:
+def within_times(session: Context, facts: Sequence[Fact], narrowed: Pruning, parameters: Values) -> Pruning:
     """The same with what WHERE says of the commit time: commit times rise with the LSNs."""
     low, high = narrowed.from_lsn, narrowed.to_lsn
     for fact in facts:

@@ -261,9 +261,7 @@ def _submit(session: Context, group: Group, commit: Commit, seeks: int | None) -
     done.result()
 
 
-def _keep(
-    session: Context, transaction: Transaction, group: Group, commit: Commit, *, covers: bool
-) -> None:
+def _keep(session: Context, transaction: Transaction, group: Group, commit: Commit, *, covers: bool) -> None:
     """Note in the transaction which committed LSNs its COMMIT is to move, from where, and for whom."""
     standing = session.database.offsets.positions(group.group_id)
     read = transaction.first_reads.get(group.group_id, {})

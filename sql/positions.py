@@ -76,9 +76,7 @@ class Positions:
             self._of_transaction[key, member] = reader
         return reader
 
-    def set(
-        self, reader: Reader, lsns: Mapping[int, int], again: Mapping[int, frozenset[int]]
-    ) -> None:
+    def set(self, reader: Reader, lsns: Mapping[int, int], again: Mapping[int, frozenset[int]]) -> None:
         """A read has given everything up to `lsns` in the partitions that it scanned.
 
         Args:

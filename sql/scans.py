@@ -125,9 +125,7 @@ def _kept_shapes(session: Context, statement: Statement, query: Query) -> tuple[
     return kept
 
 
-def bound_shapes(
-    session: Context, statement: Statement, query: Query, parameters: Values
-) -> list[Shape]:
+def bound_shapes(session: Context, statement: Statement, query: Query, parameters: Values) -> list[Shape]:
     """The shape of each scan, with these parameters."""
     unlimited(query)
     return [shape.bound(found, parameters) for found in _kept_shapes(session, statement, query)]

@@ -80,7 +80,7 @@ def _annotation(name: str, values: tuple[str, ...]) -> str:
         if not isinstance(found, dict):
             raise InvalidParameterValue(
                 f'setting "{name}" wants a JSON object, not "{text[:100]}"',
-                hint="Such as '{\"job\": \"import 7\"}'.",
+                hint='Such as \'{"job": "import 7"}\'.',
             )
         # What another reader of JSON might refuse (NaN, half a surrogate) must not get into events.
         kept = json.dumps(found, ensure_ascii=False, allow_nan=False, separators=(",", ":"))

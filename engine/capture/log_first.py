@@ -124,9 +124,7 @@ def nulls(shape: TableShape) -> str:
     return ",".join(["NULL"] * len(shape.stored))
 
 
-def apply_update(
-    table: CapturedTable, places: Iterable[int], group: int = 0, groups: int = 1
-) -> str:
+def apply_update(table: CapturedTable, places: Iterable[int], group: int = 0, groups: int = 1) -> str:
     """Set the touched rows to what the log says; a split update's row id is on its insert.
 
     Args:

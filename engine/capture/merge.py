@@ -113,9 +113,7 @@ def _spelled_out(merge: Merge, clause: MergeClause, shape: TableShape) -> MergeC
     return replace(clause, columns=columns, values=values)
 
 
-def _may_log_first(
-    dml: Dml, merge: Merge, shape: TableShape, macros: NamesInUse, views: NamesInUse
-) -> bool:
+def _may_log_first(dml: Dml, merge: Merge, shape: TableShape, macros: NamesInUse, views: NamesInUse) -> bool:
     """Whether the statement's values are surely the same when worked out twice (shape B)."""
     if dml.with_text or dml.has_subquery or not merge.plain_source:
         return False

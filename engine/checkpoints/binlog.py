@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from ..errors import InvalidParameterValue
-from .position import UINT64_MAX, Position, Reader
+from .position import UINT64_MAX, Position, Reader, is_whole
 
 # The longest name of a file on the systems that these servers run on.
 FILE_CHARS_MAX = 255
@@ -40,9 +40,9 @@ class BinlogPosition(Position):
     def __post_init__(self) -> None:
         if not self.base or _unfit(self.base) or len(self.base) > FILE_CHARS_MAX:
             raise InvalidParameterValue(f'"{self.base}" is no name of binary log files')
-        if not 0 <= self.file_number <= FILE_NUMBER_MAX:
+        if not is_whole(self.file_number, 0, FILE_NUMBER_MAX):
             raise InvalidParameterValue(f"{self.file_number} is no number of a binary log file")
-        if not 0 <= self.offset <= UINT64_MAX:
+        if not is_whole(self.offset, 0, UINT64_MAX):
             raise InvalidParameterValue(f"{self.offset} is no place in a binary log file")
 
     @classmethod

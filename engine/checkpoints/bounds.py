@@ -34,7 +34,9 @@ def check_key(key: str) -> str:
         InvalidParameterValue: 22023, it is empty, too long, or could lead out of a directory.
     """
     wrong = None
-    if not key:
+    if not isinstance(key, str):
+        wrong = "It is no text."
+    elif not key:
         wrong = "It is empty."
     elif key.startswith("."):
         wrong = 'It begins with ".".'
@@ -43,7 +45,7 @@ def check_key(key: str) -> str:
     elif len(key.encode()) > KEY_BYTES_MAX:
         wrong = f"It has more than {KEY_BYTES_MAX} bytes."
     if wrong is not None:
-        raise InvalidParameterValue(f"invalid checkpoint key: {key[:100]!r}", detail=wrong)
+        raise InvalidParameterValue(f"invalid checkpoint key: {key!r:.100}", detail=wrong)
     return key
 
 

@@ -8,13 +8,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from ..errors import InvalidParameterValue
+from ..errors import InvalidParameterValue, ProgramLimitExceeded
 from .binlog import BinlogPosition
 from .bounds import NAME_BYTES_MAX, TIME_US_MAX, check_number, check_text, metadata_of
 from .gtid import MariadbGtids, MysqlGtids
 from .kinds import CustomPosition
 from .lsn import PartitionLsns, PostgresLsn
-from .position import Position
+from .position import POSITION_CHARS_MAX, Position
 
 # Source type -> the types of position that it has.
 SOURCES: dict[str, tuple[type[Position], ...]] = {
@@ -38,6 +38,7 @@ class Checkpoint:
 
     Raises:
         InvalidParameterValue: 22023, another source type, or one that has no such positions.
+        ProgramLimitExceeded: 54000, the position's text is longer than what is read back.
     """
 
     source_type: str
@@ -57,6 +58,10 @@ class Checkpoint:
             raise InvalidParameterValue(
                 f'a source of type "{self.source_type}" has no positions of type "{self.position.kind}"',
                 hint=f"Its positions are of type {kinds}.",
+            )
+        if len(str(self.position)) > POSITION_CHARS_MAX:
+            raise ProgramLimitExceeded(
+                f"the text of a checkpoint's position is longer than {POSITION_CHARS_MAX} characters"
             )
         check_number("the time", self.at_us, TIME_US_MAX)
         if self.transaction_id is not None:

@@ -13,6 +13,7 @@ Source: docs/design/checkpoints.md, "In files".
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import re
@@ -35,6 +36,8 @@ TEMPORARY = ".partial"
 # As wide as the highest sequence, so that names are in the order of their numbers.
 _DIGITS = len(str(INT64_MAX))
 _NAME = re.compile(rf"([0-9]{{{_DIGITS}}})\.json")
+# What a process has run out of says nothing of the file: it may be read another time.
+_RUN_OUT = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
 _LEFT = re.compile(_NAME.pattern + re.escape(TEMPORARY))
 
 
@@ -129,6 +132,8 @@ class _Files:
         try:
             data = self._disk.read(path, FILE_BYTES_MAX)
         except OSError as error:
+            if error.errno in _RUN_OUT:
+                raise
             raise damaged(f"Its file cannot be read: {error}.") from error
         if data is not None and len(data) > FILE_BYTES_MAX:
             raise damaged(f"Its file has more than {FILE_BYTES_MAX} bytes.")

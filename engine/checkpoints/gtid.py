@@ -16,7 +16,7 @@ from types import MappingProxyType
 from typing import ClassVar
 
 from ..errors import InvalidParameterValue
-from .position import UINT32_MAX, UINT64_MAX, Position, Reader, order_of
+from .position import UINT32_MAX, UINT64_MAX, Position, Reader, is_whole, order_of
 
 # MySQL's GNO_END.
 NUMBER_MAX = (1 << 63) - 2
@@ -109,7 +109,7 @@ def _joined(intervals: Iterable[Interval]) -> tuple[Interval, ...]:
     """Intervals in order, those that touch each other made one."""
     found: list[Interval] = []
     for first, last in sorted(intervals):
-        if not 1 <= first <= last <= NUMBER_MAX:
+        if not (is_whole(first, 1, NUMBER_MAX) and is_whole(last, first, NUMBER_MAX)):
             raise InvalidParameterValue(f"{first}-{last} is no interval of transaction numbers")
         if found and first <= found[-1][1] + 1:
             found[-1] = (found[-1][0], max(last, found[-1][1]))
@@ -202,7 +202,8 @@ class MariadbGtids(Position):
 
     def __post_init__(self) -> None:
         for domain, (server, number) in self.domains.items():
-            if not (0 <= domain <= UINT32_MAX and 0 <= server <= UINT32_MAX and 0 <= number <= UINT64_MAX):
+            fits = is_whole(domain, 0, UINT32_MAX) and is_whole(server, 0, UINT32_MAX)
+            if not fits or not is_whole(number, 0, UINT64_MAX):
                 raise InvalidParameterValue(f"{domain}-{server}-{number} is no MariaDB GTID")
         object.__setattr__(self, "domains", MappingProxyType(dict(sorted(self.domains.items()))))
 

@@ -13,7 +13,7 @@ from types import MappingProxyType
 from typing import ClassVar
 
 from ..errors import InvalidParameterValue
-from .position import UINT32_MAX, UINT64_MAX, Position, Reader, order_of
+from .position import UINT32_MAX, UINT64_MAX, Position, Reader, is_whole, order_of
 
 LSN_MAX = (1 << 63) - 1
 # Nine digits are more partitions than any stream has, and never a number that overflows.
@@ -39,7 +39,7 @@ class PostgresLsn(Position):
     number: int
 
     def __post_init__(self) -> None:
-        if not 0 <= self.number <= UINT64_MAX:
+        if not is_whole(self.number, 0, UINT64_MAX):
             raise InvalidParameterValue(f"{self.number} is no PostgreSQL LSN: it is not from 0 to 2^64 - 1")
 
     @classmethod
@@ -84,10 +84,10 @@ class PartitionLsns(Position):
 
     def __post_init__(self) -> None:
         for partition, lsn in self.lsns.items():
-            if not 0 <= partition <= PARTITION_MAX:
-                raise InvalidParameterValue(f"{partition} is no partition")
-            if not 0 <= lsn <= LSN_MAX:
-                raise InvalidParameterValue(f"{lsn} is no LSN: it is not from 0 to 2^63 - 1")
+            if not is_whole(partition, 0, PARTITION_MAX):
+                raise InvalidParameterValue(f"{partition!r} is no partition")
+            if not is_whole(lsn, 0, LSN_MAX):
+                raise InvalidParameterValue(f"{lsn!r} is no LSN: it is not from 0 to 2^63 - 1")
         object.__setattr__(self, "lsns", MappingProxyType(dict(sorted(self.lsns.items()))))
 
     @classmethod

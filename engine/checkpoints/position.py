@@ -67,6 +67,11 @@ class Position(ABC):
         return self.compare(other)
 
 
+def is_whole(value: object, least: int, most: int) -> bool:
+    """Whether a value is a whole number in a range; True and 1.0 are none, as their texts are others."""
+    return isinstance(value, int) and not isinstance(value, bool) and least <= value <= most
+
+
 def order_of(at_least_left: bool, at_least_right: bool) -> int | None:
     """The order of two values of which is known whether each has all that the other has."""
     if at_least_left and at_least_right:

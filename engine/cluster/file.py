@@ -346,9 +346,7 @@ def render(file: ClusterFile) -> str:
         lines += ["", f"[nodes.{_key(node.name)}]", *_node_lines(node, file.defaults)]
     for rule in file.rules:
         names = sorted(set(rule.owners))
-        owned = ", ".join(
-            f'{_key(name)} = "{ranges_text(rule.partitions_of(name))}"' for name in names
-        )
+        owned = ", ".join(f'{_key(name)} = "{ranges_text(rule.partitions_of(name))}"' for name in names)
         lines += ["", "[[topics]]", f"name = {_text(rule.name)}", f"partitions = {{ {owned} }}"]
     return "\n".join(lines) + "\n"
 

@@ -108,9 +108,7 @@ def balanced(rules: Sequence[Rule], nodes: Collection[str]) -> tuple[Rule, ...]:
     return tuple(done[rule.name.lower()] for rule in rules)
 
 
-def _extras(
-    sizes: Sequence[int], held: Sequence[Mapping[str, int]], names: Sequence[str]
-) -> list[set[str]]:
+def _extras(sizes: Sequence[int], held: Sequence[Mapping[str, int]], names: Sequence[str]) -> list[set[str]]:
     """Which nodes get one place more, of each rule."""
     saves = [
         {name for name in names if of[name] > size // len(names)}
@@ -163,9 +161,7 @@ def _best_chain(
     return None if best is None else best[1]
 
 
-def _cheapest(
-    chosen: Sequence[set[str]], saves: Sequence[set[str]], source: str, target: str
-) -> int | None:
+def _cheapest(chosen: Sequence[set[str]], saves: Sequence[set[str]], source: str, target: str) -> int | None:
     """The rule of which `source` gives its unit to `target` at the least cost; None: of no rule."""
     best: tuple[int, int] | None = None
     for rule, more in enumerate(chosen):

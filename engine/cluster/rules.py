@@ -73,8 +73,10 @@ def read_ranges(text: str) -> list[int]:
         if last < first:
             raise ValueError(f"a range that goes down: {part.strip()!r}")
         if last >= PARTITIONS_MAX:
-            raise ValueError(f"a topic has at most {PARTITIONS_MAX} partitions, 0 to {PARTITIONS_MAX - 1}: "
-                             f"{part.strip()!r}")
+            raise ValueError(
+                f"a topic has at most {PARTITIONS_MAX} partitions, 0 to {PARTITIONS_MAX - 1}: "
+                f"{part.strip()!r}"
+            )
         numbers.extend(range(first, last + 1))
     return numbers
 

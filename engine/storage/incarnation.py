@@ -57,9 +57,7 @@ def raise_incarnation(cursor: duckdb.DuckDBPyConnection, *, at_least: int = 0, t
             ("txid", str(txid)),
         ):
             cursor.execute(f"INSERT INTO {SCHEMA}.meta VALUES ('{name}', '{value}')").fetchall()
-        cursor.execute(
-            f"UPDATE {SCHEMA}.meta SET value = '{raised}' WHERE name = 'incarnation'"
-        ).fetchall()
+        cursor.execute(f"UPDATE {SCHEMA}.meta SET value = '{raised}' WHERE name = 'incarnation'").fetchall()
     return int(raised)
 
 

@@ -209,9 +209,7 @@ FORMS: dict[int, BinaryForm] = {
     pgtypes.UUID: BinaryForm(av.raw_objects, uuid_binary),
     pgtypes.VARBIT: BinaryForm(av.raw_objects, bits_binary),
     **dict.fromkeys((pgtypes.OID, pgtypes.XID), BinaryForm(av.raw_objects, _packed("!I"))),
-    **dict.fromkeys(
-        (pgtypes.NAME, pgtypes.VARCHAR, pgtypes.BPCHAR), BinaryForm(av.raw_objects, text_binary)
-    ),
+    **dict.fromkeys((pgtypes.NAME, pgtypes.VARCHAR, pgtypes.BPCHAR), BinaryForm(av.raw_objects, text_binary)),
     # One byte, always.
     pgtypes.CHAR: BinaryForm(av.raw_objects, lambda value: text_binary(value)[:1] or b"\0"),
     pgtypes.INT2VECTOR: BinaryForm(av.raw_objects, _vector(pgtypes.INT2, "!ih")),

@@ -127,9 +127,7 @@ def encode(
     return joined[0] if len(joined) == 1 else b"".join(joined)
 
 
-def encode_texts(
-    columns: Sequence[Sequence[bytes | None] | pa.Array], form: CopyForm
-) -> bytes | memoryview:
+def encode_texts(columns: Sequence[Sequence[bytes | None] | pa.Array], form: CopyForm) -> bytes | memoryview:
     """Rows whose fields are texts already, column by column, in the text or the csv format."""
     texts = [column if isinstance(column, pa.Array) else pa.array(column, pa.binary()) for column in columns]
     return _joined(texts, form, len(texts[0])).data

@@ -257,9 +257,7 @@ def _is_small(batch: pa.RecordBatch) -> bool:
     return bool(batch.num_rows <= SMALL_ROWS_MAX)
 
 
-def _small(
-    batch: pa.RecordBatch, plan: Plan, timezone: str, kind: bytes = DATA_ROW
-) -> list[bytes]:
+def _small(batch: pa.RecordBatch, plan: Plan, timezone: str, kind: bytes = DATA_ROW) -> list[bytes]:
     count = len(plan.columns)
     if not count:
         return [HEAD.pack(kind, HEAD.size - 1, 0)] * batch.num_rows

@@ -150,9 +150,7 @@ def _encoded(row: Row, encoders: tuple[Encoder, ...]) -> bytes:
 
 
 @lru_cache(TYPES_CACHED)
-def _encoders(
-    types: tuple[str, ...], formats: tuple[int, ...], timezone: str
-) -> tuple[Encoder, ...]:
+def _encoders(types: tuple[str, ...], formats: tuple[int, ...], timezone: str) -> tuple[Encoder, ...]:
     return tuple(_encoder(type_, format_, timezone) for type_, format_ in plan_of(types, formats).columns)
 
 

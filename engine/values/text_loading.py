@@ -192,9 +192,7 @@ def column_loader(duckdb_type: str, timezone: str | None, *, binary: bool = Fals
         return ColumnLoader(pa.string(), utf8 if binary else str)
     if arrow is not None:
         number = type_.name in INTEGER_RANGES and not binary
-        return ColumnLoader(
-            arrow, read, is_number=number, fixed=_FIXED.get(type_.name) if binary else None
-        )
+        return ColumnLoader(arrow, read, is_number=number, fixed=_FIXED.get(type_.name) if binary else None)
     if type_.name in ("LIST", "ARRAY"):
         return _list_loader(type_, read)
     first = "::JSON" if type_.name in _JSON_FIRST else ""

@@ -60,6 +60,7 @@ RESERVED = """
 
 ENCODINGS = {0: "SQL_ASCII", 6: "UTF8", 8: "LATIN1"}
 
+
 def _map(pairs: dict[int, str] | dict[str, str], default: str, key: str) -> str:
     """SQL of a look into a constant table."""
     entries = ", ".join(f"{literal(k) if isinstance(k, str) else k}: {v}" for k, v in pairs.items())
@@ -308,9 +309,7 @@ def _lookup_macros() -> dict[str, str]:
         if name != "regtype_out"
     }  # fmt: skip
     with_pretty = ("pg_get_viewdef", "pg_get_constraintdef")
-    found |= {
-        f"{name}(z_o, z_p)": _lookup(*ROW_FUNCTIONS[name], "z_o") for name in with_pretty
-    }
+    found |= {f"{name}(z_o, z_p)": _lookup(*ROW_FUNCTIONS[name], "z_o") for name in with_pretty}
     namespace = _lookup("pg_namespace", "oid", "nspname", "z_o")
     key = f"list_extract({_lookup('pg_index', 'indexrelid', '__keys', 'z_o')}, z_k)"
     definition = _lookup("pg_index", "indexrelid", "__definition", "z_o")
@@ -337,8 +336,7 @@ def _lookup_macros() -> dict[str, str]:
         "to_regnamespace(z_w)": _lookup("pg_namespace", "nspname", "oid", f"{HOME}.unquoted(z_w)"),
         "regnamespace_in(z_w)": f"coalesce({MARK}to_regnamespace(z_w), TRY_CAST(z_w AS BIGINT), "
         "error('schema \"' || z_w || '\" does not exist'))",
-        "regnamespace_out(z_o)": f"coalesce({HOME}.quote_ident({namespace}), "
-        "if(z_o = 0, '-', z_o::VARCHAR))",
+        "regnamespace_out(z_o)": f"coalesce({HOME}.quote_ident({namespace}), if(z_o = 0, '-', z_o::VARCHAR))",
         "to_regrole(z_w)": _lookup("pg_roles", "rolname", "oid", f"{HOME}.unquoted(z_w)"),
         "regrole_in(z_w)": f"coalesce({MARK}to_regrole(z_w), TRY_CAST(z_w AS BIGINT), "
         "error('role \"' || z_w || '\" does not exist'))",
@@ -375,9 +373,7 @@ def _text_macros() -> dict[str, str]:
 
 
 # Functions of many rows, which the rewriter turns into queries.
-ROWS = frozenset(
-    {"pg_partition_ancestors", "pg_get_keywords", "_pg_expandarray", "pg_listening_channels"}
-)
+ROWS = frozenset({"pg_partition_ancestors", "pg_get_keywords", "_pg_expandarray", "pg_listening_channels"})
 
 
 def names() -> frozenset[str]:

@@ -140,9 +140,7 @@ KEY_COLUMN_USAGE = [
 ]  # fmt: skip
 
 CONSTRAINT_COLUMN_USAGE = [
-    Branch(
-        f"(SELECT *, unnest(keys) AS part FROM {_UNIQUE})", {**_OF_KEY, "column_name": "part"}
-    ),
+    Branch(f"(SELECT *, unnest(keys) AS part FROM {_UNIQUE})", {**_OF_KEY, "column_name": "part"}),
     Branch(
         f"(SELECT *, unnest(if(constraint_type = 'CHECK', names, referenced_names)) AS part FROM {_CHECKS})",
         {**_OF_CHECK, "table_name": "coalesce(referenced_table, table_name)", "column_name": "part"},

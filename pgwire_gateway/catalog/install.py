@@ -67,4 +67,3 @@ def _macro_statements(macros: dict[str, str]) -> Iterator[str]:
         forms.setdefault(name, []).append(f"({parameters} AS ({body})")
     for name, found in forms.items():
         yield f"CREATE MACRO {HOME}.{name}{', '.join(found)}"
-

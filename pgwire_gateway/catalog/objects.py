@@ -42,8 +42,7 @@ def base_views() -> dict[str, str]:
     """The base views by name, each after those that it uses."""
     here = f"database_name IN ({SERVED}, 'temp')"
     shown = (
-        f"{here} AND schema_name <> {literal(OUR_SCHEMA)} "
-        f"AND NOT starts_with({{}}, {literal(OUR_PREFIX)})"
+        f"{here} AND schema_name <> {literal(OUR_SCHEMA)} AND NOT starts_with({{}}, {literal(OUR_PREFIX)})"
     )
     relations = [_tables(shown), _views(here)]
     keys = [_indexes(shown), _unique_constraints(shown)]

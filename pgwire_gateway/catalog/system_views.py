@@ -44,6 +44,7 @@ PG_CLASS_OID, PG_NAMESPACE_OID, PG_TYPE_OID, PG_PROC_OID = 1259, 2615, 1247, 125
 INT8_OID, ANY_OID = 20, 2276
 SQL_LANGUAGE_OID, INTERNAL_LANGUAGE_OID = 14, 12
 
+
 @dataclass(frozen=True, slots=True)
 class Branch:
     """Rows of a relation.
@@ -305,9 +306,7 @@ _INDEX_DEFINITION = (
     f"{HOME}.quote_ident(schema_name) || '.' || {HOME}.quote_ident(table_name) || "
     f"' USING {INDEX_METHOD} (' || array_to_string({_KEYS}, ', ') || ')'"
 )
-_ATTNUM = (
-    f"coalesce(list_position(l.names, if(place_in_list IS NULL, {HOME}.unquoted(z_part), z_part)), 0)"
-)
+_ATTNUM = f"coalesce(list_position(l.names, if(place_in_list IS NULL, {HOME}.unquoted(z_part), z_part)), 0)"
 
 INDEXES = [
     Branch(

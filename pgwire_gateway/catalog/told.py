@@ -28,8 +28,7 @@ SCALARS = {
     f"OR {_in(SCHEMAS, 'lower(z_schema)')}",
     "told(z_database, z_schema, z_name)": f"NOT {_LIMITED} OR {_EVERYBODYS} OR {_in(SEEN, _NAME)} "
     f"OR {_in(WHOLE, 'lower(z_schema)')} OR {_in(WHOLE, repr('*'))}",
-    "told_text(z_database, z_schema, z_name)": f"NOT {_LIMITED} OR {_EVERYBODYS} "
-    f"OR {_in(OWNED, _NAME)}",
+    "told_text(z_database, z_schema, z_name)": f"NOT {_LIMITED} OR {_EVERYBODYS} OR {_in(OWNED, _NAME)}",
 }
 
 

@@ -273,9 +273,7 @@ _ENCODERS: dict[type, Callable[[Any], bytes]] = {
     ParameterDescription: _parameter_description,
     CopyInResponse: lambda m: _copy_begins(b"G", m),
     CopyOutResponse: lambda m: _copy_begins(b"H", m),
-    NotificationResponse: lambda m: _message(
-        b"A", _INT32.pack(m.pid), _text(m.channel), _text(m.payload)
-    ),
+    NotificationResponse: lambda m: _message(b"A", _INT32.pack(m.pid), _text(m.channel), _text(m.payload)),
     CommandComplete: lambda m: _message(b"C", _text(m.tag)),
     ErrorResponse: lambda m: _message(b"E", *_report(m.report)),
     NoticeResponse: lambda m: _message(b"N", *_report(m.report)),

@@ -142,9 +142,7 @@ class Channel:
         if self._pending or not self._receiver.empty:
             raise Fatal(ProtocolViolation("received unencrypted data after SSL request"))
 
-    def next(
-        self, need: Need = Need.INPUT, while_idle: Callable[[], None] = lambda: None
-    ) -> Steps[Message]:
+    def next(self, need: Need = Need.INPUT, while_idle: Callable[[], None] = lambda: None) -> Steps[Message]:
         """The next message.
 
         Args:

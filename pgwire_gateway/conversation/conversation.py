@@ -116,9 +116,9 @@ class Conversation:
                 case Startup():
                     yield from self._open(message)
                     return True
-                case SslRequest() | GssEncRequest() if not self.channel.secured and type(
-                    message
-                ) not in asked:
+                case SslRequest() | GssEncRequest() if (
+                    not self.channel.secured and type(message) not in asked
+                ):
                     asked.add(type(message))
                     yield from self._answer_encryption(message)
                 case _:

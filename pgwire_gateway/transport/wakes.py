@@ -24,9 +24,7 @@ class Wakes:
         self._settled: deque[tuple[asyncio.Future[Any], object, BaseException | None]] = deque()
         self._told = False
 
-    def settle(
-        self, waiter: asyncio.Future[Any], value: object, error: BaseException | None = None
-    ) -> None:
+    def settle(self, waiter: asyncio.Future[Any], value: object, error: BaseException | None = None) -> None:
         """Give a future its value, or its error, on its loop; one that has been settled keeps what it has."""
         self._settled.append((waiter, value, error))
         # Who finds it told is seen: `_come` takes that back before it looks.

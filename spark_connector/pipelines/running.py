@@ -123,5 +123,3 @@ def _cause(error: Exception) -> str:
     if ours:
         return ours[-1].partition("errors.")[2].partition(": ")[2]
     return lines[0] if lines else type(error).__name__
-
-

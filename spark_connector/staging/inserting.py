@@ -34,5 +34,3 @@ def _nested_types(connection: Connection, target: Target) -> dict[str, str]:
     described = connection.execute(sql.SQL("DESCRIBE {}").format(target.named)).fetchall()
     types = {str(row[0]).lower(): str(row[1]) for row in described}
     return {column.name: types[column.target.lower()] for column in nested}
-
-

@@ -81,9 +81,7 @@ def copy(
         raise told from error
 
 
-def _refuse_outside(
-    session: Context, classified: Classified, facts: CopyFacts, parameters: Values
-) -> None:
+def _refuse_outside(session: Context, classified: Classified, facts: CopyFacts, parameters: Values) -> None:
     """Refuse a file's name that leads out, or to the database's own files (engine/storage/reach.py).
 
     Raises:
@@ -167,9 +165,7 @@ def _from_file(
             return Result.command(f"COPY {count}")
 
 
-def _plain(
-    session: Context, classified: Classified, key: Key, parameters: Values
-) -> Waiting[int | None]:
+def _plain(session: Context, classified: Classified, key: Key, parameters: Values) -> Waiting[int | None]:
     """COPY into a table without a stream; None where it has just got one."""
     if session.block.begun:
         session.block.touched()
@@ -225,5 +221,3 @@ def _told(session: Context, error: duckdb.Error, text: str) -> DucktailError:
     found = placed(session, error, text)
     found.message = found.message.replace(TWIN, "the table")
     return found
-
-

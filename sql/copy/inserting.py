@@ -66,9 +66,7 @@ class Inserting:
         # The rows' columns are called as the table's, as DuckDB's errors name them.
         self._names = list(names)
         listed = ",".join(map(ident, names))
-        values = ",".join(
-            loader.cast(ident(name)) for name, loader in zip(names, loaders, strict=True)
-        )
+        values = ",".join(loader.cast(ident(name)) for name, loader in zip(names, loaders, strict=True))
         self._insert = classify(f"INSERT INTO {target} ({listed}) SELECT {values} FROM {ROWS}")
         # How many rows there are by now.
         self.count = 0

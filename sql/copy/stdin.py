@@ -57,16 +57,20 @@ def columns_of(session: Context, facts: CopyFacts) -> tuple[str, ...]:
         return facts.columns
     schema, name = target(session, facts)
     in_temporary = schema == TEMPORARY
-    rows = binding_cursor(session).execute(
-        "SELECT column_name FROM information_schema.columns WHERE table_catalog = $1 "
-        "AND lower(table_schema) = $2 AND lower(table_name) = $3 AND is_generated <> 'ALWAYS' "
-        "ORDER BY ordinal_position",
-        [
-            TEMPORARY if in_temporary else session.database.catalog_name,
-            "main" if in_temporary else schema,
-            name,
-        ],
-    ).fetchall()
+    rows = (
+        binding_cursor(session)
+        .execute(
+            "SELECT column_name FROM information_schema.columns WHERE table_catalog = $1 "
+            "AND lower(table_schema) = $2 AND lower(table_name) = $3 AND is_generated <> 'ALWAYS' "
+            "ORDER BY ordinal_position",
+            [
+                TEMPORARY if in_temporary else session.database.catalog_name,
+                "main" if in_temporary else schema,
+                name,
+            ],
+        )
+        .fetchall()
+    )
     return tuple(row[0] for row in rows)
 
 

@@ -336,5 +336,3 @@ def _escape(found: re.Match[bytes]) -> bytes:
     if hexadecimal is not None:
         return bytes([int(hexadecimal, 16)])
     return _LETTERS.get(letter, letter)
-
-

@@ -18,6 +18,7 @@ from __future__ import annotations
 import os
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import ExitStack
 from types import TracebackType
 from typing import Protocol
 
@@ -273,9 +274,7 @@ class Connection:
         """Another connection to the same database, with a session of its own."""
         self.check_open()
         opened.join_again(self._shared)
-        return Connection(
-            self._shared, self._user, self._application_name, self._autocommit, self._gateway
-        )
+        return Connection(self._shared, self._user, self._application_name, self._autocommit, self._gateway)
 
     def serve(self, port: int = DEFAULT_PORT, host: str = "127.0.0.1") -> Server:
         """Serve this database over the Postgres wire, from a thread of this process.
@@ -300,12 +299,12 @@ class Connection:
         if self._closed:
             return
         self._closed = True
-        try:
-            with translated():
-                self._streams.end(AdminShutdown("the connection is being closed"))
-                run(self._session.close())
-        finally:
-            opened.leave(self._shared)
+        if not opened.is_ours(self._shared):
+            return
+        with translated(), ExitStack() as last_first:  # Each step, whatever the one before it has raised.
+            last_first.callback(opened.leave, self._shared)
+            last_first.callback(lambda: run(self._session.close()))
+            last_first.callback(self._streams.end, AdminShutdown("the connection is being closed"))
 
     def run_text(self, text: str, parameters: Sequence[object]) -> Result:
         """Run the statements of `text`; the last one's result. For cursors.

@@ -12,6 +12,7 @@ import difflib
 import os
 import threading
 from collections.abc import Iterable, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
@@ -53,6 +54,7 @@ class Opened:
 
 _lock = threading.Lock()
 _opened: dict[str, Opened] = {}  # guarded by _lock
+_not_ours: list[Opened] = []  # of the process from which this one was forked off
 
 
 def join(path: str | os.PathLike[str], settings: Settings) -> Opened:
@@ -90,10 +92,17 @@ def join_again(opened: Opened) -> None:
 def leave(opened: Opened) -> None:
     """A connection is closed; the last one closes the database."""
     with _lock:
+        if opened in _not_ours:
+            return
         opened.holders -= 1
         if opened.holders == 0:
             del _opened[opened.key]
             _close(opened)
+
+
+def is_ours(opened: Opened) -> bool:
+    """Whether this process has opened it, and not the one from which it was forked off."""
+    return opened not in _not_ours
 
 
 def settings_named(
@@ -116,10 +125,25 @@ def settings_named(
 
 
 def _close(opened: Opened) -> None:
-    opened.following.close()
-    for server in opened.servers:
-        server.stop()
-    opened.database.close()
+    with ExitStack() as last_first:  # Each step, whatever the one before it has raised.
+        last_first.callback(opened.database.close)
+        for server in opened.servers:
+            last_first.callback(server.stop)
+        last_first.callback(opened.following.close)
+
+
+def _forked() -> None:
+    """In a process that was forked off: the databases are its parent's, which goes on with them.
+
+    DuckDB's threads are not there, so closing one would wait for ever, or write into a file that the parent
+    writes as well. They are held until the process ends.
+    """
+    _not_ours.extend(_opened.values())
+    _opened.clear()
+
+
+os.register_at_fork(before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_lock.release)
+os.register_at_fork(after_in_child=_forked)
 
 
 @atexit.register

@@ -11,7 +11,9 @@ from functools import partial
 from types import TracebackType
 
 from ...engine.checkpoints.backend import KEEP
+from ...engine.checkpoints.bounds import NAME_BYTES_MAX, check_text
 from ...engine.checkpoints.duckdb_backend import DuckdbBackend
+from ...engine.checkpoints.lsn import PartitionLsns
 from ...engine.checkpoints.of_stream import checkpoints_of, checkpoints_of_jobs
 from ...engine.checkpoints.state import CheckpointState
 from ...engine.database import Database
@@ -22,7 +24,7 @@ from ...engine.quoting import ident
 from ...engine.streams import Group, Stream
 from ...engine.waiting import run
 from ..following.feed import Feed, GroupFeed, Reads, StreamFeed, position_text, within
-from ..following.follower import Bounds, Follower
+from ..following.follower import Bounds, Follower, end_all
 from ..following.following import Following, Key
 from ..following.stored import ConsumerStore, position_of
 from ..notices import Notice
@@ -181,8 +183,7 @@ class StreamManager:
         with self._mutex:
             self._closed = self._closed or AdminShutdown("the stream manager is closed")
             followers = [follower for _, follower in self._followed.values()]
-        for follower in followers:
-            follower.end(error)
+        end_all(followers, error)
 
     def __enter__(self) -> StreamManager:
         return self
@@ -205,6 +206,7 @@ class StreamManager:
     ) -> tuple[Follower, Callable[[], None]]:
         """A follow begins: its follower, and what is to be called when it is over."""
         self._check_open()
+        check_text("the consumer's name", consumer_id, NAME_BYTES_MAX)
         member_of = None if group is None else self._group(stream, group)
         if member_of is not None and after is not None:
             raise InvalidParameterValue(
@@ -274,6 +276,8 @@ class StreamManager:
             raise self._closed
 
     def _found(self, name: str) -> Stream:
+        if not isinstance(name, str):
+            raise InvalidParameterValue(f"a stream's name is a text, not {name!r}")
         reader = Reader(name, tokenize(name))
         parts = reader.qualified()
         if not reader.at_end:
@@ -298,7 +302,9 @@ class StreamManager:
         """A position that a program gives, held against the stream."""
         if isinstance(position, int):
             position = dict.fromkeys(range(stream.partitions), position)
-        lsns = dict(position)
+        if not isinstance(position, Mapping):
+            raise InvalidParameterValue(f"a position is an LSN, or one for each partition, not {position!r}")
+        lsns = dict(PartitionLsns(position).lsns)
         run(self._database.commits.wait_readable())
         check_lsns(self._database, stream, lsns)
         missing = set(range(stream.partitions)) - lsns.keys()

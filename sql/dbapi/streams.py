@@ -61,6 +61,7 @@ class ReplicationStream:
         self._stream = stream
         self._mutex = threading.Lock()
         self._follower: Follower | None = None
+        self._stopped = object()  # another one after each `stop`
 
     @property
     def name(self) -> str:
@@ -108,9 +109,13 @@ class ReplicationStream:
         with translated():
             bounds = Bounds(batch_size, buffer_size, buffer_bytes, checkpoint_every)
             begin = partial(self._begin, self, self._stream, consumer_id, group, after, bounds)
-        return self._batches(begin)
+        return self._batches(begin, self._stopped)
 
-    def _batches(self, begin: Callable[[], tuple[Follower, Callable[[], None]]]) -> Generator[Batch]:
+    def _batches(
+        self, begin: Callable[[], tuple[Follower, Callable[[], None]]], stopped: object
+    ) -> Generator[Batch]:
+        if self._stopped is not stopped:
+            return
         with translated():
             with self._mutex:
                 if self._follower is not None:
@@ -121,6 +126,8 @@ class ReplicationStream:
                 follower, ended = begin()
                 self._follower = follower
             try:
+                if self._stopped is not stopped:
+                    follower.stop(None)
                 yield from follower.batches()
             finally:
                 self._follower = None
@@ -146,7 +153,11 @@ class ReplicationStream:
             self._followed().resume()
 
     def stop(self) -> None:
-        """End the follow: a program that waits for a batch gets the end of its loop, at once."""
+        """End the follow: a program that waits for a batch gets the end of its loop, at once.
+
+        So does one that has called `follow` and has not asked for its first batch yet.
+        """
+        self._stopped = object()
         follower = self._follower
         if follower is not None:
             follower.stop(None)

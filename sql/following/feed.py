@@ -111,8 +111,25 @@ class Reads:
         stream = self.stream()
         return f"{ident(stream.schema)}.{ident(stream.name)}"
 
-    def events(self, text: str, parameters: Sequence[object]) -> Waiting[list[Event]]:
-        """The events that a plain read gives."""
+    def events(self, text: Callable[[str], str], parameters: Sequence[object]) -> Waiting[list[Event]]:
+        """The events that a plain read gives.
+
+        Args:
+            text: makes the statement with the stream's name.
+        """
+        while True:
+            name = self.stream_sql()
+            try:
+                found = yield from self._read(text(name), parameters)
+            except UndefinedObject:
+                if self.stream_sql() == name:
+                    raise
+                continue  # It was given another name in the meantime.
+            if self.stream_sql() == name:
+                return found
+            # Another stream may have had the name when the statement was run.
+
+    def _read(self, text: str, parameters: Sequence[object]) -> Waiting[list[Event]]:
         statement = yield from self.session.parse(text)
         result = yield from self.session.execute(statement, parameters)
         found: list[Event] = []
@@ -123,7 +140,6 @@ class Reads:
         finally:
             result.close()
         self._tell(self.session.take_notices())
-        self.stream()  # Another one that had got the name would have been read.
         return found
 
     def command(self, text: str, parameters: Sequence[object] = ()) -> None:
@@ -185,8 +201,7 @@ class StreamFeed:
     def read(self, count: int) -> Waiting[list[Event]]:
         """See Feed."""
         while True:
-            text = f"SELECT * FROM STREAM {self._reads.stream_sql()} AFTER $1 WAIT '{WAIT}' LIMIT $2"
-            found = yield from self._reads.events(text, (position_text(self._after), count))
+            found = yield from self._reads.events(_after, (position_text(self._after), count))
             if found:
                 self._after = self.advance(self._after, found)
                 return found
@@ -238,18 +253,20 @@ class GroupFeed:
         """See Feed. What is given and not committed comes again, and is passed over."""
         while True:
             self._forget_lost()
-            text = (
-                f"SELECT * FROM STREAM {self._reads.stream_sql()} CONSUMER GROUP {ident(self._group)} "
-                f"MEMBER $1 WAIT '{WAIT}' FOR $2 LIMIT $3"
-            )
             left = len(self._given)
-            found = yield from self._reads.events(text, (self._member, left + 1, left + count))
+            found = yield from self._reads.events(self._behind, (self._member, left + 1, left + count))
             new = [event for event in found if event.lsn not in self._given]
             if new:
                 standing = self._standing()
                 self._again = self._again or any(event.lsn <= standing[event.partition] for event in new)
                 self._given.update((event.lsn, event.partition) for event in new)
                 return new
+
+    def _behind(self, stream: str) -> str:
+        return (
+            f"SELECT * FROM STREAM {stream} CONSUMER GROUP {ident(self._group)} "
+            f"MEMBER $1 WAIT '{WAIT}' FOR $2 LIMIT $3"
+        )
 
     def advance(self, position: Mapping[int, int], events: Sequence[Event]) -> Positions:
         """See Feed. Each partition goes on from its own committed LSN."""
@@ -288,8 +305,14 @@ class GroupFeed:
             self._given = {lsn: p for lsn, p in self._given.items() if owners[p] == self._member}
 
     def _standing(self) -> dict[int, int]:
-        """Partition -> the group's committed LSN."""
+        """Partition -> the group's committed LSN.
+
+        Raises:
+            UndefinedObject: 42704, the group has been dropped.
+        """
         positions = self._reads.database.offsets.positions(self._group_id)
+        if not positions:
+            raise UndefinedObject(f'consumer group "{self._group}" does not exist', detail="It was dropped.")
         return {partition: place.lsn for partition, place in positions.items()}
 
     def cancel(self) -> None:
@@ -308,6 +331,10 @@ class GroupFeed:
             pass  # There is nothing left to leave.
         finally:
             self._commits.close()
+
+
+def _after(stream: str) -> str:
+    return f"SELECT * FROM STREAM {stream} AFTER $1 WAIT '{WAIT}' LIMIT $2"
 
 
 def position_text(position: Mapping[int, int]) -> str:

@@ -17,18 +17,19 @@ Waiting is a wait on a future or on the condition here: nothing is asked again a
 
 from __future__ import annotations
 
+import os
 import threading
 from collections import deque
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Iterable, Mapping
 from concurrent.futures import Future, InvalidStateError
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from typing import TypeVar
 
 import duckdb
 
 from ...engine.duckdb_errors import translated
-from ...engine.errors import DucktailError, InvalidParameterValue
+from ...engine.errors import DucktailError, InvalidParameterValue, UndefinedObject, WrongState
 from ...engine.events import Event
 from ...engine.waiting import Wait, Waiting, block
 from .batch import Batch
@@ -109,6 +110,7 @@ class Follower:
         self._stream = stream
         self._feed = feed
         self._bounds = bounds
+        self._process = os.getpid()
         self._condition = threading.Condition()  # guards all below
         self._events: deque[Event] = deque()
         self._bytes = 0
@@ -144,6 +146,8 @@ class Follower:
 
     def _next(self) -> tuple[Event, ...] | None:
         """The events of the next batch; None where there are to be no more."""
+        if self._process != os.getpid():
+            raise WrongState("a follow is of the process that began it, and not of one that it has forked")
         while True:
             with self._condition:
                 self._condition.wait_for(self._may_give, self._rest_s())
@@ -234,9 +238,12 @@ class Follower:
             self._condition.notify_all()
 
     def stop(self, error: DucktailError | None) -> None:
-        """Give no more batches: a program that waits for one gets the end, or the error, at once."""
+        """Give no more batches: a program that waits for one gets the end, or the error, at once.
+
+        An error that the reader has met already stays, but nobody who asks for the end is told of it.
+        """
         with self._condition:
-            if not self._ending:
+            if error is None or not self._ending:
                 self._ending, self._error = True, error
                 self._events.clear()
             waiting = self._waiting
@@ -245,7 +252,12 @@ class Follower:
             _finish(waiting)
 
     def end(self, error: DucktailError | None) -> None:
-        """Stop, store what is done, and free the feed; a second time does nothing."""
+        """Stop, store what is done, and free the feed; a second time does nothing.
+
+        Neither does it in a process that was forked off: the database is not its own.
+        """
+        if self._process != os.getpid():
+            return
         self.stop(error)
         self._feed.cancel()
         if self._thread is not None and self._thread is not threading.current_thread():
@@ -256,6 +268,8 @@ class Follower:
             try:
                 if self._bounds.checkpoint_every is not None:
                     self.store()
+            except UndefinedObject:
+                pass  # It was dropped, and its checkpoints with it.
             finally:
                 self._freed = True
                 self._feed.close()
@@ -346,6 +360,17 @@ class Follower:
             return not self._ending
 
 
+def end_all(followers: Iterable[Follower], error: DucktailError | None) -> None:
+    """End several: each of them, whatever the end of another one raises.
+
+    Raises:
+        DucktailError: what is done of one could not be stored.
+    """
+    with ExitStack() as each:
+        for follower in followers:
+            each.callback(follower.end, error)
+
+
 def bytes_of(event: Event) -> int:
     """About what an event takes, bytes."""
     texts = (event.key, event.before, event.after, event.headers)
@@ -355,4 +380,3 @@ def bytes_of(event: Event) -> int:
 def _finish(future: Future[None]) -> None:
     with suppress(InvalidStateError):
         future.set_result(None)
-

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from ...engine.errors import AdminShutdown, ObjectInUse
-from .follower import Follower
+from .follower import Follower, end_all
 
 # A consumer: of a stream, of a group (0 without one), by its name.
 Key = tuple[int, int, str]
@@ -61,5 +61,4 @@ class Following:
         with self._mutex:
             self._closed = True
             followers = [follower for follower in self._followers.values() if follower is not None]
-        for follower in followers:
-            follower.end(AdminShutdown("the database is being closed"))
+        end_all(followers, AdminShutdown("the database is being closed"))

@@ -33,7 +33,6 @@ class Later:
     position: int | None = None
 
 
-
 # Statements that are later as a whole.
 _STATEMENTS: dict[type[Statement], Later] = {
     ResyncStream: Later("ALTER STREAM ... RESYNC", "Make a new stream with snapshot = 'initial'."),

@@ -301,9 +301,7 @@ def _stored_there(
             f'the events for node "{node}" are more than {SHARE_BYTES_MAX} bytes',
             hint="Publish them in several statements.",
         )
-    part = Part(
-        owners.epoch, producer=identity.producer, sequence=identity.sequence, told=told, events=True
-    )
+    part = Part(owners.epoch, producer=identity.producer, sequence=identity.sequence, told=told, events=True)
     text = part.text(f"PUBLISH TO {ident(topic.schema)}.{ident(topic.name)} VALUES ($1)")
     parameters = (data.to_pybytes(),)
     clock = session.database.clock
@@ -373,9 +371,7 @@ def _done(count: int, parts: Sequence[tuple[str, bool, list[Row]]] | None) -> Do
     if parts is None:
         return Done(count)
     whole = len(_NAMES)
-    rows = [
-        row if len(row) == whole else (*row, node, local) for node, local, rows in parts for row in rows
-    ]
+    rows = [row if len(row) == whole else (*row, node, local) for node, local, rows in parts for row in rows]
     columns = list(zip(*rows, strict=True)) or [()] * len(_NAMES)
     types = (pa.int32(), pa.int64(), pa.string(), pa.bool_())
     table = pa.table({n: pa.array(c, t) for n, c, t in zip(_NAMES, columns, types, strict=True)})
@@ -410,4 +406,3 @@ def store_share(session: Context, part: Part, topic: Stream, parameters: Sequenc
         return _done(published.events, [(placement.local.name, True, _located(published))])
     table = pa.table({"partition": pa.array([published.events], pa.int32())})
     return Done(published.events, ("events",), ("INTEGER",), table)
-

@@ -171,8 +171,7 @@ def ask_all(
 ) -> Waiting[dict[str, list[Row] | Exception]]:
     """What several nodes answer, each to its own text, all at once."""
     works = [
-        ask_rows(session, node, text, parameters, again=again)
-        for node, (text, parameters) in asked.items()
+        ask_rows(session, node, text, parameters, again=again) for node, (text, parameters) in asked.items()
     ]
     outcomes = yield from all_of(works, session.database.clock.monotonic_s)
     return dict(zip(asked, outcomes, strict=True))

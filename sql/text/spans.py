@@ -75,7 +75,9 @@ def limit_span(tokens: Sequence[Token], point: int) -> tuple[int, int] | None:
     own = [
         (place, token)
         for place, token in enumerate(inside)
-        if token.depth == depth and token.kind in _AFTER_ORDER and place
+        if token.depth == depth
+        and token.kind in _AFTER_ORDER
+        and place
         and inside[place - 1].kind not in ("AS", ".")
     ]
     limits = [(place, token) for place, token in own if token.kind != "OFFSET"]

@@ -72,13 +72,15 @@ SEEN = {
 }  # fmt: skip
 # Where plain statements are simple queries, each of a batch is a transaction of its own, and nothing
 # tells the server of setMaxRows.
-PLAIN = {"failed batch": "23505 1", "transaction": "505 10 true",
-         "fetch size": SEEN["fetch size"].removesuffix("7") + "1000"}
+PLAIN = {
+    "failed batch": "23505 1",
+    "transaction": "505 10 true",
+    "fetch size": SEEN["fetch size"].removesuffix("7") + "1000",
+}
 # The driver cannot write bytes into a simple query, nor ask what one has that lacks its values: it
 # leaves them out, here as with PostgreSQL.
 UNTOLD = (
-    "ERROR org.postgresql.util.PSQLException: "
-    "ERROR: values were not provided for the following parameters: 1"
+    "ERROR org.postgresql.util.PSQLException: ERROR: values were not provided for the following parameters: 1"
 )
 # Its numbers stand in the text as numeric, of which DuckDB makes 18 digits.
 DIGITS = (

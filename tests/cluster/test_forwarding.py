@@ -72,7 +72,7 @@ READS = [
     "SELECT * FROM STREAM s",
     "SELECT * FROM STREAM s PARTITION 1",
     "SELECT lsn, after FROM STREAM s PARTITION (0, 2) AFTER 5 LIMIT 4",
-    "SELECT * FROM STREAM s AFTER '{\"0\": 7, \"1\": 3}' LIMIT 10",
+    'SELECT * FROM STREAM s AFTER \'{"0": 7, "1": 3}\' LIMIT 10',
     "SELECT * FROM STREAM s ENVELOPE CHANGES LIMIT 31",
     "SELECT op, count(*) FROM STREAM s GROUP BY op ORDER BY ALL",
     "SELECT t.x, e.lsn FROM STREAM s e JOIN t ON t.id = CAST(e.after->>'id' AS INTEGER) ORDER BY e.lsn",

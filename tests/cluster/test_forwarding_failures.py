@@ -61,9 +61,7 @@ def test_an_owner_that_is_killed_and_comes_back(cluster: ClusterProcesses) -> No
         # A name that n1 may have is not said to be nowhere.
         sqlstate, words = failure(entry, "SELECT * FROM STREAM elsewhere")
         assert sqlstate == "08001" and "elsewhere" in words
-        counted = entry.execute(
-            "SELECT * FROM ducktail.nodes WHERE node = 'n1'"
-        ).fetchone()
+        counted = entry.execute("SELECT * FROM ducktail.nodes WHERE node = 'n1'").fetchone()
         assert counted is not None
         cluster["n1"].start()
         # What was read before is not committed by a session that has not read it.

@@ -48,7 +48,7 @@ def test_a_node_acts_for_its_end_user(node: ServerProcess) -> None:
             peer.execute("CREATE USER x PASSWORD 'x'")
         rows = root.execute("SELECT user_name, node, trace FROM ducktail.sessions ORDER BY ALL").fetchall()
         assert rows == [("ann", "n2", "t-7"), ("root", None, None)]
-    assert any('node=n2 trace=t-7' in line for line in node.lines)
+    assert any("node=n2 trace=t-7" in line for line in node.lines)
 
 
 def test_it_is_told_which_node_it_has_reached(node: ServerProcess) -> None:

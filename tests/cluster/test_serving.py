@@ -34,7 +34,7 @@ def test_an_older_file_is_refused_at_the_next_start(tmp_path: Path) -> None:
     ("options", "told"),
     [
         (("--node", "n1"), "--cluster and --node go together"),
-        (("--node", "n7", "--cluster", "cluster.toml"), r'node .*n7.* is not in it; Its nodes: n1\.'),
+        (("--node", "n7", "--cluster", "cluster.toml"), r"node .*n7.* is not in it; Its nodes: n1\."),
         (("--node", "n1", "--cluster", "none.toml"), "cannot read cluster file"),
     ],
 )

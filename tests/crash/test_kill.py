@@ -95,7 +95,6 @@ class Load:
             except psycopg.OperationalError:
                 return
 
-
     def move(self, server: ServerProcess, started: threading.Barrier) -> None:
         """Move events to a table of their own with their offsets, until the server is gone."""
         with server.connect() as connection:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import stat
@@ -183,6 +184,19 @@ def test_a_full_disk_is_told_and_leaves_nothing(tmp_path: Path, backend: FileBac
     assert full.latest("s") == state(4)
     backend.save(state(5))
     assert full.latest("s") == state(5)
+
+
+def test_running_out_of_descriptors_is_no_damage(tmp_path: Path, backend: FileBackend) -> None:
+    class Out(SystemDisk):
+        """A disk of a process that has too many files open."""
+
+        def read(self, path: Path, bytes_max: int) -> bytes | None:
+            raise OSError(errno.EMFILE, "Too many open files")
+
+    out = FileBackend(tmp_path / "checkpoints", disk=Out())
+    for call in (lambda: out.latest("s"), lambda: out.save(state(5)), lambda: out.load("s", 4)):
+        with raises("58030"):
+            call()
 
 
 def test_a_directory_that_cannot_be_is_told(tmp_path: Path) -> None:

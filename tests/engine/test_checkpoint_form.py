@@ -22,6 +22,7 @@ from ducktail.engine.checkpoints.bounds import (
     VALUE_BYTES_MAX,
 )
 from ducktail.engine.checkpoints.checkpoint import Checkpoint
+from ducktail.engine.checkpoints.gtid import MysqlGtids
 from ducktail.engine.checkpoints.json_form import from_json, to_json
 from ducktail.engine.checkpoints.kinds import CustomPosition
 from ducktail.engine.checkpoints.lsn import PartitionLsns, PostgresLsn
@@ -214,6 +215,13 @@ def test_a_checkpoint_has_its_sources_positions() -> None:
     with raises("22023") as found:
         Checkpoint("mysql", PostgresLsn(1), 0)
     assert found.value.hint is not None and "mysql_gtid" in found.value.hint
+
+
+def test_a_position_that_could_not_be_read_back_is_refused() -> None:
+    uuid = "3e11fa47-71ca-11e1-9e33-c80aa9429562"
+    holes = MysqlGtids({(uuid, ""): tuple((number, number) for number in range(1, 400_000, 2))})
+    with raises("54000"):
+        Checkpoint("mysql", holes, 1)
 
 
 def test_age_and_order_of_a_checkpoint() -> None:

@@ -44,7 +44,7 @@ def trim(client: Client, through_lsn: int) -> None:
 
 def test_retention_takes_nothing_of_a_parked_key(client: Client) -> None:
     client("alter consumer group g on s park partition 0 at 2")
-    client("set ducktail.annotation = '{\"who\": \"me\"}'")
+    client('set ducktail.annotation = \'{"who": "me"}\'')
     for value in (1, 2):
         client(f"update t set v = {value}")
     assert client(READ) == [(lsn,) for lsn in (1, 3, 4, 5, 7, 8, 9, 11, 12)]

@@ -231,6 +231,15 @@ def test_a_set_contains_a_set() -> None:
         lambda: BinlogPosition("b", 1, 2**64),
         lambda: PartitionLsns({-1: 4}),
         lambda: PartitionLsns({0: 2**63}),
+        lambda: PartitionLsns({0: 1.5}),  # type: ignore[dict-item]
+        lambda: PartitionLsns({0: True}),
+        lambda: PartitionLsns({True: 1}),
+        lambda: PartitionLsns({"0": 1}),  # type: ignore[dict-item]
+        lambda: PostgresLsn(1.5),  # type: ignore[arg-type]
+        lambda: PostgresLsn("1"),  # type: ignore[arg-type]
+        lambda: MysqlGtids({(A, ""): ((1.5, 2),)}),  # type: ignore[dict-item]
+        lambda: MariadbGtids({0: (1, 2.5)}),  # type: ignore[dict-item]
+        lambda: BinlogPosition("b", 1.0, 4),  # type: ignore[arg-type]
     ],
 )
 def test_a_position_that_cannot_be_is_not_made(make: Callable[[], Position]) -> None:

@@ -41,7 +41,7 @@ SOURCES = [
     "kinds (t, id)",
     "kinds (t)",
     "(SELECT id, t FROM kinds WHERE id < 0)",
-    "(SELECT 'it''s -- no comment' AS \"odd, \"\"name\"\"\", 1 AS \"tab\tname\")",
+    '(SELECT \'it\'\'s -- no comment\' AS "odd, ""name""", 1 AS "tab\tname")',
     "(SELECT * FROM (VALUES (1, 'a'), (2, NULL)) AS v(a, b))",
     "(SELECT i::integer AS i, i * 2.5 AS n, 'x' || i AS t FROM generate_series(1, 300) AS g(i) ORDER BY i)",
 ]

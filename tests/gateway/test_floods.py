@@ -71,9 +71,7 @@ def neighbour(shared: ServerProcess) -> Iterator[Neighbour]:
 
 
 @pytest.mark.parametrize("name", FLOODS)
-def test_flood(
-    shared: ServerProcess, shared_raw: Callable[[], Any], neighbour: Neighbour, name: str
-) -> None:
+def test_flood(shared: ServerProcess, shared_raw: Callable[[], Any], neighbour: Neighbour, name: str) -> None:
     client = shared_raw()
     client.enter()
     before = memory(shared)

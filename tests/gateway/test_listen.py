@@ -111,7 +111,7 @@ def test_unlisten_and_what_is_not_committed(con: Connection, listener: Connectio
     con.execute("NOTIFY third, 'nobody'")
     listener.execute('LISTEN "Fourth"')
     con.execute("NOTIFY fourth, 'another'")
-    con.execute('NOTIFY "Fourth", \'mine\'')
+    con.execute("NOTIFY \"Fourth\", 'mine'")
     assert heard(listener) == [("Fourth", "mine")]
 
 

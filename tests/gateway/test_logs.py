@@ -132,7 +132,7 @@ def test_a_line_as_text_and_as_json() -> None:
     end = 'x\n"y"\x1b[2J'
     made = record("it is so", user="ann", peer="127.0.0.1", odd="a b", none=None, count=3, end=end)
     assert TextFormatter().format(made) == (
-        "2026-01-01T00:00:00.250Z INFO ducktail.x: it is so user=ann peer=127.0.0.1 odd=\"a b\" count=3 "
+        '2026-01-01T00:00:00.250Z INFO ducktail.x: it is so user=ann peer=127.0.0.1 odd="a b" count=3 '
         'end="x\\n\\"y\\"\\u001b[2J"'
     )
     assert json.loads(JsonFormatter().format(made)) == {

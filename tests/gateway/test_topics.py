@@ -85,9 +85,7 @@ def test_a_batch_of_named_publications_repeats_none(client: Connection) -> None:
     rows = [(f"{n}", "p", n) for n in range(20)]
     for _ in range(2):
         cursor = client.cursor()
-        cursor.executemany(
-            "PUBLISH TO named %s WITH (producer = %s, sequence = %s)", rows, returning=True
-        )
+        cursor.executemany("PUBLISH TO named %s WITH (producer = %s, sequence = %s)", rows, returning=True)
         lsns = [cursor.fetchall()]
         while cursor.nextset():
             lsns.append(cursor.fetchall())
@@ -106,9 +104,10 @@ def test_copy_fills_a_topic(client: Connection) -> None:
     assert events(client, "copied") == [
         ('"k"', '"hello"', None), ('"k"', None, None), (None, '{"a": 1}', None), ('"y"', '"x"', '{"h": 1}'),
     ]  # fmt: skip
-    with pytest.raises(psycopg.errors.InvalidParameterValue), client.cursor().copy(
-        "COPY copied (payload, headers) FROM STDIN"
-    ) as copy:
+    with (
+        pytest.raises(psycopg.errors.InvalidParameterValue),
+        client.cursor().copy("COPY copied (payload, headers) FROM STDIN") as copy,
+    ):
         copy.write_row(("x", "[]"))
     assert len(events(client, "copied")) == 4
 

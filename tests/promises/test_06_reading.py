@@ -265,9 +265,7 @@ def test_a_cancelled_read_loses_nothing(client: Client, connect: Callable[..., C
         "select lsn + 1 from stream s consumer group g limit 20000",
     ],
 )
-def test_a_read_whose_stream_is_dropped_meanwhile_says_so(
-    connect: Callable[..., Client], query: str
-) -> None:
+def test_a_read_whose_stream_is_dropped_meanwhile_says_so(connect: Callable[..., Client], query: str) -> None:
     reader, other = connect(), connect()
     reader("create table t (id int primary key)")
     reader("create stream s on t")

@@ -346,9 +346,7 @@ class Streams(RuleBasedStateMachine):
             f"when x is not distinct from ({literal})::{table.kind} then {i}"
             for i, literal in enumerate(table.literals)
         )
-        return Counter(
-            client(f"select id, v, s, case when x is null then null {x} end from {table.name}")
-        )
+        return Counter(client(f"select id, v, s, case when x is null then null {x} end from {table.name}"))
 
     # Streams.
 
@@ -623,9 +621,7 @@ class Streams(RuleBasedStateMachine):
         told = None if old is None or before is None else _part(old, before)
         return op, told, None if new is None else _part(new, stream.columns)
 
-    def _partition_values(
-        self, stream: Stream, event: dict[str, Any], base: list[dict[str, Any]]
-    ) -> object:
+    def _partition_values(self, stream: Stream, event: dict[str, Any], base: list[dict[str, Any]]) -> object:
         whole = next(e for e in base if e["lsn"] == event["lsn"])
         _, old, new = self._change(stream.table, whole, (0, 1, 2, 3))
         row = new if new is not None else old

@@ -100,7 +100,7 @@ def test_at_load(read: Read, silent: tuple[str, int]) -> None:
         ({"stream": "items_stream", "database": "other"}, "option database.*3D000"),
         ({"stream": "items_stream", "password": "no"}, "options user, password: not let in.*28P01"),
         ({"stream": "items_stream", "maxEvents": "1"}, "unknown option maxEvents"),
-        ({"table": "nope"}, "reading table \"nope\" failed \\(option table\\)"),
+        ({"table": "nope"}, 'reading table "nope" failed \\(option table\\)'),
         ({}, "option stream or table is missing"),
         ({"stream": "items_stream", "startingOffsets": "earliest"}, "startingOffsets does not apply to read"),
     ]:

@@ -184,7 +184,7 @@ def test_the_group_follows_the_checkpoint(db: Connection, reader: Made) -> None:
     assert reader(consumerGroup="spark").initialOffset() == end
     assert reader(consumerGroup="spark", startingOffsets="group").initialOffset() == end
     behind = reader(consumerGroup="spark", startingOffsets="earliest")
-    with pytest.raises(ConnectorError, match="option consumerGroup: group \"spark\" has committed LSN"):
+    with pytest.raises(ConnectorError, match='option consumerGroup: group "spark" has committed LSN'):
         behind.latestOffset(behind.initialOffset(), ReadAllAvailable())
 
 
@@ -246,7 +246,7 @@ def test_offsets_of_another_stream(db: Connection, reader: Made) -> None:
         reader(stream="other").latestOffset(end, ReadAllAvailable())
     db.execute("DROP STREAM other")
     db.execute("DROP STREAM orders_stream")
-    with pytest.raises(ConnectorError, match="option stream: stream \"orders_stream\" does not exist"):
+    with pytest.raises(ConnectorError, match='option stream: stream "orders_stream" does not exist'):
         one.latestOffset(end, ReadAllAvailable())
     db.execute("CREATE STREAM orders_stream ON orders WITH (partitions = 2)")
     task = one.partitions(start, end)[0]  # Planned by what latestOffset has seen: the task finds it out.

@@ -51,9 +51,9 @@ def test_a_batch_that_comes_again_is_passed_over(server: ServerProcess) -> None:
     for number, again in ((0, False), (0, True), (1, False), (0, True)):
         mark = staging.Batch("query-1", number)
         ids = (number * 10, number * 10 + 1)
-        stages = [
-            staging.stage(given, target, iter([batch(one)]), staging.owner_of(mark)) for one in ids
-        ] + [staging.stage(given, target, iter([]), staging.owner_of(mark))]
+        stages = [staging.stage(given, target, iter([batch(one)]), staging.owner_of(mark)) for one in ids] + [
+            staging.stage(given, target, iter([]), staging.owner_of(mark))
+        ]
         assert [staged.rows for staged in stages] == [1, 1, 0]
         assert staging.publish(given, target, stages, mark) is not again
     # Another query's batch 0 is not the same.

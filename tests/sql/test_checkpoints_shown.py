@@ -12,8 +12,7 @@ from ducktail.engine.checkpoints.state import CheckpointState
 from ducktail.engine.live import live_rows
 
 SHOWN = (
-    "SELECT stream_name, consumer_name, group_name, position, sequence, event_count "
-    "FROM ducktail.checkpoints"
+    "SELECT stream_name, consumer_name, group_name, position, sequence, event_count FROM ducktail.checkpoints"
 )
 
 

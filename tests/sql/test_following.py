@@ -8,9 +8,11 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -18,8 +20,12 @@ from hands import DAY_US, Hands
 
 import ducktail
 from ducktail.engine.database import Database
+from ducktail.engine.errors import IoError
+from ducktail.engine.events import Event
 from ducktail.engine.settings import Settings
+from ducktail.engine.waiting import Waiting
 from ducktail.sql.dbapi.stream_manager import StreamManager
+from ducktail.sql.following.follower import Bounds, Done, Follower
 from ducktail.sql.following.following import Following
 
 PATIENCE_S = 20.0
@@ -461,3 +467,174 @@ def test_arrow_of_no_events() -> None:
     from ducktail.engine.events import arrow_of
 
     assert isinstance(arrow_of([]), pa.RecordBatch)
+
+
+def test_a_stop_before_the_first_batch_is_one(con: ducktail.Connection) -> None:
+    put(con, 0, 10)
+    stream = con.streams.open("s")
+    follow = stream.follow("c")
+    stream.stop()
+    assert list(follow) == [] and con.streams.count == 0
+    assert len(next(stream.follow("c"))) == 10
+
+
+@pytest.mark.parametrize("paused", [True, False])
+def test_a_stop_behind_an_error_that_the_reader_has_met_is_the_end(
+    con: ducktail.Connection, paused: bool
+) -> None:
+    put(con, 0, 500)
+    stream = con.streams.open("s")
+    follow = stream.follow("c", batch_size=10)
+    next(follow)
+    con.execute("DROP STREAM s")
+    follower = stream._follower
+    assert follower is not None
+    until(lambda: follower._error is not None)
+    if paused:
+        stream.pause()
+    stream.stop()
+    assert list(follow) == []
+
+
+@pytest.mark.parametrize("group", [None, "g"])
+def test_what_was_dropped_does_not_keep_a_connection_from_closing(
+    con: ducktail.Connection, group: str | None
+) -> None:
+    con.execute("CREATE CONSUMER GROUP g ON s")
+    put(con, 0, 20)
+    follow = con.streams.open("s").follow("c", group, batch_size=10)
+    next(follow), next(follow)
+    con.execute("DROP STREAM s CASCADE")
+    con.close()
+    with pytest.raises(ducktail.Error):
+        next(follow)
+
+
+class Full:
+    """A feed whose checkpoints cannot be stored."""
+
+    ahead = False
+
+    def __init__(self) -> None:
+        self.position = {0: 0}
+        self.closed = False
+
+    def read(self, count: int) -> Waiting[list[Event]]:
+        at = datetime(2026, 1, 1, tzinfo=UTC)
+        return [Event(1, 0, "insert", "t", None, None, "{}", at, 1, 1, True, 1, None)]
+        yield
+
+    def advance(self, position: Mapping[int, int], events: Sequence[Event]) -> dict[int, int]:
+        return {0: events[-1].lsn}
+
+    def commit(self, position: Mapping[int, int], event_count: int, watermark_us: int) -> bool:
+        raise IoError("the disk is full")
+
+    def cancel(self) -> None:
+        """Nothing waits."""
+
+    def close(self) -> None:
+        self.closed = True
+
+
+def test_what_cannot_be_stored_keeps_nothing_open(tmp_path: Path) -> None:
+    con = ducktail.connect(tmp_path / "d.duckdb")
+    shared = con._shared
+    feeds = [Full(), Full()]
+    follows = []
+    for number, feed in enumerate(feeds):
+        follower = Follower("s", feed, Bounds(), 0)
+        follows.append(follower.batches())
+        follower._is_done(Done(1, next(follows[-1]).position, 1, 1))
+        shared.following.enter((number, 0, "c"), "s")
+        shared.following.began((number, 0, "c"), follower)
+    with pytest.raises(ducktail.OperationalError):
+        con.close()
+    assert all(feed.closed for feed in feeds) and shared.database._closed
+    ducktail.connect(tmp_path / "d.duckdb").close()
+
+
+@pytest.mark.parametrize("group", [None, "g"])
+def test_a_name_that_another_stream_has_got_is_not_read(con: ducktail.Connection, group: str | None) -> None:
+    con.execute("CREATE CONSUMER GROUP g ON s")
+    program = Program(con.streams.open("s"), "c", group=group)
+    until(lambda: program.stream.active)
+    for number in range(5):
+        con.execute(f"ALTER STREAM {'s' if number == 0 else f's{number}'} RENAME TO s{number + 1}")
+        con.execute(f"CREATE TABLE o{number} (id INT PRIMARY KEY)")
+        con.execute(f"CREATE STREAM {'s' if number == 0 else f's{number}'} ON o{number}")
+        con.execute(f"INSERT INTO o{number} VALUES (1)")
+        put(con, number, number + 1)
+        until(lambda number=number: len(program.lsns) > number)  # type: ignore[misc]
+    program.stream.stop()
+    program.ended()
+    assert program.error is None and len(program.lsns) == 5
+
+
+BAD_POSITIONS = [{0: 1.5}, {0: True}, {"0": 1}, -1, {0: -1}, 1.5, "5", b"5", 2**64, {0: 2**64}, {4: 1}, {}]
+
+
+@pytest.mark.parametrize("position", BAD_POSITIONS, ids=repr)
+def test_bad_positions(con: ducktail.Connection, position: Any) -> None:
+    put(con, 0, 10)
+    if isinstance(position, dict) and position and 4 not in position:
+        position = dict.fromkeys(range(1, 4), 1) | position
+    with pytest.raises(ducktail.DataError) as found:
+        con.streams.set_checkpoint("s", "c", position)
+    assert found.value.sqlstate == "22023"
+    with pytest.raises(ducktail.DataError) as found:
+        next(con.streams.open("s").follow("c", after=position))
+    assert found.value.sqlstate == "22023"
+    assert con.streams.get_checkpoint("s", "c") is None
+
+
+@pytest.mark.parametrize(
+    "name", [None, 5, b"x", "", "a\0b", "\ud800", "n" * 1001], ids=lambda name: repr(name)[:9]
+)
+@pytest.mark.parametrize("group", [None, "g"])
+def test_names_of_consumers_are_texts(con: ducktail.Connection, name: Any, group: str | None) -> None:
+    con.execute("CREATE CONSUMER GROUP g ON s")
+    put(con, 0, 10)
+    with pytest.raises(ducktail.Error) as found:
+        next(con.streams.open("s").follow(name, group))
+    assert found.value.sqlstate in ("22023", "54000")
+
+
+@pytest.mark.parametrize("name", [None, 5])
+def test_names_of_streams_are_texts(con: ducktail.Connection, name: Any) -> None:
+    with pytest.raises(ducktail.DataError):
+        con.streams.open(name)
+
+
+FORK = """
+import gc, os, sys
+import ducktail
+con = ducktail.connect(sys.argv[1])
+con.execute("CREATE TABLE o (id INT PRIMARY KEY)")
+con.execute("CREATE STREAM s ON o")
+con.execute("INSERT INTO o SELECT range FROM range(500)")
+follow = con.streams.open("s").follow("c")
+next(follow), next(follow)
+child = os.fork()
+if not child:
+    try:
+        next(follow)
+    except ducktail.OperationalError as error:
+        assert error.sqlstate == "55000", error
+    con.close()
+    del follow, con
+    gc.collect()
+    sys.exit(0)
+assert os.waitpid(child, 0)[1] == 0
+assert next(follow).first_lsn == 201
+follow.close()
+assert con.streams.get_checkpoint("s", "c").event_count == 200
+con.close()
+assert ducktail.connect(sys.argv[1]).streams.get_checkpoint("s", "c").event_count == 200
+"""
+
+
+def test_a_process_that_is_forked_off_leaves_the_database_alone(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", FORK, str(tmp_path / "d.duckdb")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr

@@ -1,6 +1,6 @@
 """Builds the wheel from a copy of the tree, so that nothing left over from another build gets in.
 
-    python tests/support/build_wheel.py DIRECTORY     # prints the wheel's path
+python tests/support/build_wheel.py DIRECTORY     # prints the wheel's path
 """
 
 from __future__ import annotations

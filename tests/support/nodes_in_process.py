@@ -151,5 +151,3 @@ def nodes_in_process() -> Iterator[Cluster]:
     finally:
         for database in cluster.databases.values():
             database.close()
-
-

@@ -67,9 +67,7 @@ def random_state(rng: random.Random) -> CheckpointState:
         "operator_states": {
             random_text(rng): rng.randbytes(rng.choice([0, 1, 40])) for _ in range(rng.randrange(4))
         },
-        "source_offsets": {
-            random_text(rng): random_number(rng, UINT64_MAX) for _ in range(rng.randrange(4))
-        },
+        "source_offsets": {random_text(rng): random_number(rng, UINT64_MAX) for _ in range(rng.randrange(4))},
         "watermark_ns": rng.choice([None, -1, 0, -(2**63), 2**63 - 1]),
         "event_count": random_number(rng, 2**63 - 1),
         "metadata": random_metadata(rng),

@@ -418,9 +418,7 @@ def swap_keys(draw: st.DrawFn, table: Table) -> Statement:
     text = f"update {table.name} set id = case id when {a} then {b} else {a} end where id in ({a}, {b})"
     return Statement(
         text,
-        lambda rows: _updated(
-            rows, lambda r: r[0] in (a, b), lambda r: (b if r[0] == a else a, *r[1:])
-        ),
+        lambda rows: _updated(rows, lambda r: r[0] in (a, b), lambda r: (b if r[0] == a else a, *r[1:])),
     )
 
 

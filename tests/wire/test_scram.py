@@ -25,9 +25,7 @@ SALT = base64.b64decode("W22ZaJ0SNY7soEsUEjb6gQ==")
 CLIENT_NONCE, SERVER_NONCE = "rOprNGfwEbeRWgbNEkqO", "%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0"
 FIRST = f"n,,n=user,r={CLIENT_NONCE}".encode()
 ANSWER = f"r={CLIENT_NONCE}{SERVER_NONCE},s=W22ZaJ0SNY7soEsUEjb6gQ==,i=4096".encode()
-FINAL = (
-    f"c=biws,r={CLIENT_NONCE}{SERVER_NONCE},p=dHzbZapWIk4jUhN+Ute9ytag9zjfMHgsqmmiz7AndVQ=".encode()
-)
+FINAL = f"c=biws,r={CLIENT_NONCE}{SERVER_NONCE},p=dHzbZapWIk4jUhN+Ute9ytag9zjfMHgsqmmiz7AndVQ=".encode()
 PROOF = b"v=6rriTRBi23WpRR/wtup+mMhUZUn/dB5nLTJRsjl95G4="
 VERIFIER = make_verifier("pencil", SALT)
 END_POINT = hashlib.sha256(b"a certificate").digest()
@@ -265,9 +263,7 @@ def test_a_conversation_refuses_everybody_else(talk: Talk, written: Any, read_fi
     assert talk.over and talk.host.passed == [] and talk.host.refusals == ["28P01"]
 
 
-def test_a_user_who_is_not_there_is_told_the_same(
-    read_answers: Any, written: Any, read_fields: Any
-) -> None:
+def test_a_user_who_is_not_there_is_told_the_same(read_answers: Any, written: Any, read_fields: Any) -> None:
     talk = Talk(Door(None, VERIFIER, known=False, nonce=SERVER_NONCE), read_answers)
     talk.say(written.startup())
     talk.say(sasl_first(written, PLAIN, FIRST))
