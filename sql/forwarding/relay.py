@@ -48,6 +48,7 @@ _READING = (
     st.ShowReadPosition,
     st.DescribeStream,
     st.DescribeGroup,
+    st.ShowCreateStream,
     sto.ShowBookmarks,
     sto.ShowCheckpoints,
 )

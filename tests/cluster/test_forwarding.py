@@ -89,6 +89,8 @@ READS = [
     "SHOW CONSUMER GROUPS ON s",
     "SHOW BOOKMARKS ON s",
     "DESCRIBE STREAM s",
+    "SHOW CREATE STREAM s",
+    "SHOW CHECKPOINTS ON s",
     "DESCRIBE CONSUMER GROUP g ON s",
     "EXPLAIN SELECT lsn FROM STREAM s",
     # Errors, as the owner tells them.
