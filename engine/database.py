@@ -19,7 +19,6 @@ Source: docs/design/engine.md.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import closing, suppress
 from functools import partial
@@ -29,6 +28,7 @@ import duckdb
 from duckdb.func import FunctionNullHandling
 
 from .buffers import Buffers
+from .checkpoints.saved import Saved
 from .clock import Clock, SystemClock
 from .cluster.identities import Identities
 from .cluster.membership import Membership
@@ -91,7 +91,7 @@ class Database:
         self.generation = 0
         self.side: SideFile | None = None
         self._stands = False
-        self.checkpoint_mutex = threading.Lock()  # who saves checkpoints in the database's own table
+        self.checkpoints = Saved()  # in the database's own table
         self._openers: list[Callable[[Database], None]] = []
         self._reopener = Reopener(self._let_go, self._come_back, clock, has_file=file.path != MEMORY)
         self._closed = False

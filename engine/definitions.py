@@ -550,7 +550,7 @@ def _drop_locked(
             database.parked.put(group_id, NOTHING)
 
     # Nobody saves a checkpoint meanwhile: it would stay, or the two would meet in a row.
-    with database.checkpoint_mutex:
+    with database.checkpoints.mutex:
         run_numbered(database, session_id, cursor, statements, show, changes)
 
 

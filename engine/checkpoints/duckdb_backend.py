@@ -13,7 +13,6 @@ Source: docs/design/checkpoints.md, "In DuckDB".
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -25,9 +24,10 @@ from ..errors import DataCorrupted, InternalError, IoError, UndefinedObject
 from ..quoting import literal
 from ..storage.schema import SCHEMA
 from ..whole import whole
-from .backend import KEEP, Report, report_to_log
+from .backend import KEEP, Report, check_forward, report_to_log
 from .binary_form import from_bytes, to_bytes
 from .kept import KeptBackend, Place, check_place, damaged_at
+from .saved import UNPRUNED_MAX, Key, Saved
 from .state import CheckpointState
 
 TABLE = f"{SCHEMA}.checkpoint_states"
@@ -58,7 +58,7 @@ class DuckdbBackend(KeptBackend):
 
     Args:
         cursors: makes a cursor on which nothing is under way; it is closed after each call.
-        mutex: one for the database: two transactions that touch one row fail in DuckDB.
+        saved: one for the database.
         stands: whether the scope's stream and group are there; asked under the mutex before a state is
             written, but not within a transaction, which may have made them itself.
 
@@ -72,7 +72,7 @@ class DuckdbBackend(KeptBackend):
     def __init__(
         self,
         cursors: Cursors,
-        mutex: threading.Lock,
+        saved: Saved,
         scope: Scope = Scope(),
         *,
         keep: int = KEEP,
@@ -83,7 +83,7 @@ class DuckdbBackend(KeptBackend):
     ) -> None:
         super().__init__(keep, report)
         self._cursors = cursors
-        self._mutex = mutex
+        self._saved = saved
         self._scope = scope
         self._stands = stands
         self._has_fallen = has_fallen
@@ -93,7 +93,7 @@ class DuckdbBackend(KeptBackend):
         """The same within the transaction that is open on a cursor; used by that transaction's thread."""
         return DuckdbBackend(
             self._cursors,
-            self._mutex,
+            self._saved,
             self._scope,
             keep=self._keep,
             report=self._report,
@@ -113,11 +113,58 @@ class DuckdbBackend(KeptBackend):
             with self._reading() as place:
                 yield place
             return
-        with self._mutex, self._cursor() as cursor:
-            if not self._stands():
-                raise UndefinedObject("the stream or the group of these checkpoints has been dropped")
+        with self._alone() as cursor:
+            self._saved.forget()
             with whole(cursor):
                 yield _Rows(cursor, self._scope)
+
+    @contextmanager
+    def _alone(self) -> Iterator[duckdb.DuckDBPyConnection]:
+        """A cursor while nobody else of the process saves."""
+        with self._saved.mutex, self._cursor() as cursor:
+            if not self._stands():
+                raise UndefinedObject("the stream or the group of these checkpoints has been dropped")
+            yield cursor
+
+    def save(self, state: CheckpointState, *, rewind: bool = False) -> None:
+        """Keep a state; one INSERT where it goes forward from what this process has saved last."""
+        key = self._key(state.stream)
+        self._change(state.stream)
+        if self._transaction is not None:
+            super().save(state, rewind=rewind)
+            return
+        with self._alone() as cursor:
+            place, known, unpruned = _Rows(cursor, self._scope), self._saved.take(key), 0
+            if (
+                known is not None
+                and not rewind
+                and known.unpruned < UNPRUNED_MAX
+                and state.sequence > known.newest.sequence
+            ):
+                check_forward(state, [known.newest.sequence], known.newest, None)
+                place.add(state)
+                is_newest, unpruned = True, known.unpruned + 1
+            else:
+                with whole(cursor):
+                    is_newest = self._save(place, state, rewind=rewind)
+            if is_newest:
+                self._saved.put(key, state, place.added_bytes, unpruned)
+
+    def delete(self, stream: str, sequence: int) -> bool:
+        """Take one away; False where it was not there."""
+        self._change(stream)
+        return super().delete(stream, sequence)
+
+    def _remove(self, stream: str, before: int | None) -> int:
+        self._change(stream)
+        return super()._remove(stream, before)
+
+    def _change(self, stream: str) -> None:
+        if self._transaction is not None:
+            self._saved.touched(self._key(stream))
+
+    def _key(self, stream: str) -> Key:
+        return self._scope.stream_id, self._scope.group_id, stream
 
     @contextmanager
     def _cursor(self) -> Iterator[duckdb.DuckDBPyConnection]:
@@ -144,6 +191,7 @@ class _Rows:
     def __init__(self, cursor: duckdb.DuckDBPyConnection, scope: Scope) -> None:
         self._cursor = cursor
         self._scope = scope
+        self.added_bytes = 0  # the form of the state that was written last
 
     def streams(self) -> Sequence[str]:
         sql = f"SELECT DISTINCT key FROM {TABLE} WHERE {self._scope.sql}"
@@ -164,8 +212,13 @@ class _Rows:
             raise damaged_at(stream, sequence, damage) from damage
 
     def put(self, state: CheckpointState, gone: Sequence[int]) -> None:
-        form = to_bytes(state)
         self.remove(state.stream, [state.sequence, *gone])
+        self.add(state)
+
+    def add(self, state: CheckpointState) -> None:
+        """A row more."""
+        form = to_bytes(state)
+        self.added_bytes = len(form)
         position = None if state.checkpoint is None else state.checkpoint.position
         self._cursor.execute(
             f"INSERT INTO {TABLE} (stream_id, group_id, key, sequence, created_at, position_type, position, "

@@ -64,22 +64,27 @@ class KeptBackend(ABC):
 
         With `rewind`, what has a higher sequence is taken away once the state is there, highest first.
         """
-        stream, sequence = state.stream, state.sequence
         with self._writing() as place:
-            stored = place.sequences(stream)
-            if not rewind:
-                present = self._intact(place, stream, [sequence] if sequence in stored else ())
-                newest = self._intact(place, stream, reversed(stored))
-                check_forward(state, stored, next(newest, None), next(present, None))
-            gone = [one for one in reversed(stored) if rewind and one > sequence]
-            kept = sorted({*stored, sequence} - set(gone))
-            place.put(state, gone + kept[: -self._keep])
+            self._save(place, state, rewind=rewind)
+
+    def _save(self, place: Place, state: CheckpointState, *, rewind: bool) -> bool:
+        """See `save`; whether it is the newest now."""
+        stream, sequence = state.stream, state.sequence
+        stored = place.sequences(stream)
+        if not rewind:
+            present = self._intact(place, stream, [sequence] if sequence in stored else ())
+            newest = self._intact(place, stream, reversed(stored))
+            check_forward(state, stored, next(newest, None), next(present, None))
+        gone = [one for one in reversed(stored) if rewind and one > sequence]
+        kept = sorted({*stored, sequence} - set(gone))
+        place.put(state, gone + [one for one in kept[: -self._keep] if one != sequence])
+        return kept[-1] == sequence
 
     def load(self, stream: str, sequence: int) -> CheckpointState | None:
         """One state; None where there is none."""
         check_key(stream)
         with self._reading() as place:
-            return place.read(stream, sequence)
+            return place.read(stream, sequence) if sequence in self._kept(place, stream) else None
 
     def latest(self, stream: str) -> CheckpointState | None:
         """The newest that is intact."""
@@ -91,13 +96,13 @@ class KeptBackend(ABC):
         """The sequences that are there, lowest first, damaged ones among them."""
         check_key(stream)
         with self._reading() as place:
-            return place.sequences(stream)
+            return self._kept(place, stream)
 
     def all(self, stream: str) -> Sequence[CheckpointState]:
         """All that are intact, lowest sequence first."""
         check_key(stream)
         with self._reading() as place:
-            return [*self._intact(place, stream, place.sequences(stream))]
+            return [*self._intact(place, stream, self._kept(place, stream))]
 
     def streams(self) -> Sequence[str]:
         """The keys of which there are checkpoints, in order."""
@@ -109,13 +114,19 @@ class KeptBackend(ABC):
         if stream is not None:
             check_key(stream)
         with self._reading() as place:
-            return sum(len(place.sequences(one)) for one in (place.streams() if stream is None else [stream]))
+            streams = place.streams() if stream is None else [stream]
+            return sum(len(self._kept(place, one)) for one in streams)
 
     def delete(self, stream: str, sequence: int) -> bool:
         """Take one away; False where it was not there."""
         check_key(stream)
         with self._writing() as place:
-            return bool(place.remove(stream, [sequence]))
+            stored = place.sequences(stream)
+            if sequence not in stored[-self._keep :]:
+                return False
+            # What is too old must not come back into the place of what goes.
+            place.remove(stream, [*stored[: -self._keep], sequence])
+            return True
 
     def delete_before(self, stream: str, sequence: int) -> int:
         """Take away those with a lower sequence; how many they were."""
@@ -128,8 +139,16 @@ class KeptBackend(ABC):
     def _remove(self, stream: str, before: int | None) -> int:
         check_key(stream)
         with self._writing() as place:
-            gone = [one for one in place.sequences(stream) if before is None or one < before]
-            return place.remove(stream, gone) if gone else 0
+            stored = place.sequences(stream)
+            gone = [one for one in stored if before is None or one < before]
+            beyond = set(stored[: -self._keep])
+            if gone:
+                place.remove(stream, gone)
+            return sum(one not in beyond for one in gone)
+
+    def _kept(self, place: Place, stream: str) -> Sequence[int]:
+        """The newest `keep`: a place may take what is older away some saves later."""
+        return place.sequences(stream)[-self._keep :]
 
     def _intact(self, place: Place, stream: str, sequences: Iterable[int]) -> Iterator[CheckpointState]:
         """Those that can be read, one in memory at a time; the others are reported."""

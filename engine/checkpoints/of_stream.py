@@ -29,7 +29,7 @@ def checkpoints_of(
 
     return DuckdbBackend(
         database.cursor,
-        database.checkpoint_mutex,
+        database.checkpoints,
         Scope(stream.stream_id, 0 if group is None else group.group_id),
         keep=keep,
         report=report,
@@ -44,7 +44,7 @@ def checkpoints_of_jobs(
     """Where jobs that are on no stream of the database keep their checkpoints."""
     return DuckdbBackend(
         database.cursor,
-        database.checkpoint_mutex,
+        database.checkpoints,
         keep=keep,
         report=report,
         has_fallen=database.has_fallen,

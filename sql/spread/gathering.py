@@ -91,9 +91,7 @@ class GatheredScan:
         """The next events, at most `limit`."""
         events = self._gathered.events.slice(self._at, min(limit, READ_ROWS))
         self._at += events.num_rows
-        rows, lsns, partitions = (
-            events.column(name).to_pylist() for name in ("row", "lsn", "partition")
-        )
+        rows, lsns, partitions = (events.column(name).to_pylist() for name in ("row", "lsn", "partition"))
         return Hot(lsns, partitions, rows, self.exhausted)
 
     def batches(self, limit: int | None = None) -> Iterator[pa.RecordBatch]:

@@ -50,6 +50,7 @@ def make(
     if request.param == "duckdb":
         with database.cursor() as cursor:
             cursor.execute(f"DELETE FROM {TABLE}").fetchall()
+        database.checkpoints.forget()
         yield partial(checkpoints_of_jobs, database, report=damage.append)
     elif request.param == "memory":
         first = MemoryBackend(report=damage.append)

@@ -99,9 +99,7 @@ QUERIES = [
 
 
 @pytest.mark.parametrize("query", QUERIES)
-def test_each_event_is_processed_once_by_polls_on_all_nodes(
-    clients: dict[str, Client], query: str
-) -> None:
+def test_each_event_is_processed_once_by_polls_on_all_nodes(clients: dict[str, Client], query: str) -> None:
     column = 6 if query.startswith("SELECT *") else 0
     seen: list[int] = []
     turn = 0
