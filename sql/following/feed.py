@@ -33,6 +33,9 @@ from ..session import Session
 # Each look of a read that waits; the longest that WAIT takes.
 WAIT = "24 hours"
 
+# What an event takes beside its texts: a tuple of thirteen, numbers, a time.
+EVENT_BYTES = 400
+
 Positions = dict[int, int]
 T = TypeVar("T")
 
@@ -48,8 +51,12 @@ class Feed(Protocol):
     ahead: bool
     position: Positions
 
-    def read(self, count: int) -> Waiting[list[Event]]:
+    def read(self, count: int, bytes_max: int) -> Waiting[list[Event]]:
         """The next events, at least one and at most `count`; waits for them.
+
+        Args:
+            bytes_max: about how many bytes they may take; the last one may go beyond. A group's read takes
+                all that the statement gives, as a commit may cover what was read and not given.
 
         Raises:
             Gap: 72000, the next one has been trimmed.
@@ -111,16 +118,19 @@ class Reads:
         stream = self.stream()
         return f"{ident(stream.schema)}.{ident(stream.name)}"
 
-    def events(self, text: Callable[[str], str], parameters: Sequence[object]) -> Waiting[list[Event]]:
+    def events(
+        self, text: Callable[[str], str], parameters: Sequence[object], bytes_max: int | None = None
+    ) -> Waiting[list[Event]]:
         """The events that a plain read gives.
 
         Args:
             text: makes the statement with the stream's name.
+            bytes_max: the rest is left where it is once those that are taken have so many.
         """
         while True:
             name = self.stream_sql()
             try:
-                found = yield from self._read(text(name), parameters)
+                found = yield from self._read(text(name), parameters, bytes_max)
             except UndefinedObject:
                 if self.stream_sql() == name:
                     raise
@@ -129,14 +139,17 @@ class Reads:
                 return found
             # Another stream may have had the name when the statement was run.
 
-    def _read(self, text: str, parameters: Sequence[object]) -> Waiting[list[Event]]:
+    def _read(self, text: str, parameters: Sequence[object], bytes_max: int | None) -> Waiting[list[Event]]:
         statement = yield from self.session.parse(text)
         result = yield from self.session.execute(statement, parameters)
         found: list[Event] = []
         try:
-            while (batch := result.fetch(None)) is not None:
+            while (bytes_max is None or bytes_max > 0) and (batch := result.fetch(None)) is not None:
                 assert isinstance(batch, EventBatch), "a plain read gives ready rows"
-                found += events_of(batch.rows)
+                rows: Sequence[bytes] = batch.rows
+                if bytes_max is not None:
+                    rows, bytes_max = _fitting(rows, bytes_max)
+                found += events_of(rows)
         finally:
             result.close()
         self._tell(self.session.take_notices())
@@ -198,10 +211,10 @@ class StreamFeed:
         self._asked = asked
         self._after = dict(position)
 
-    def read(self, count: int) -> Waiting[list[Event]]:
+    def read(self, count: int, bytes_max: int) -> Waiting[list[Event]]:
         """See Feed."""
         while True:
-            found = yield from self._reads.events(_after, (position_text(self._after), count))
+            found = yield from self._reads.events(_after, (position_text(self._after), count), bytes_max)
             if found:
                 self._after = self.advance(self._after, found)
                 return found
@@ -249,7 +262,7 @@ class GroupFeed:
         self._given: dict[int, int] = {}  # LSN -> partition of what is given and not committed
         self._again = False  # some of that is at or before the committed LSN: released events
 
-    def read(self, count: int) -> Waiting[list[Event]]:
+    def read(self, count: int, bytes_max: int) -> Waiting[list[Event]]:
         """See Feed. What is given and not committed comes again, and is passed over."""
         while True:
             self._forget_lost()
@@ -331,6 +344,15 @@ class GroupFeed:
             pass  # There is nothing left to leave.
         finally:
             self._commits.close()
+
+
+def _fitting(rows: Sequence[bytes], bytes_max: int) -> tuple[Sequence[bytes], int]:
+    """The first rows, up to the one that fills a bound, and what is left of the bound."""
+    for place, row in enumerate(rows):
+        bytes_max -= len(row) + EVENT_BYTES
+        if bytes_max <= 0:
+            return rows[: place + 1], 0
+    return rows, bytes_max
 
 
 def _after(stream: str) -> str:

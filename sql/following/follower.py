@@ -8,7 +8,8 @@ The rules that it keeps:
   is done is stored. Batches have at most `checkpoint_every` events. So no more than that many come again.
 - A program that waits with something done for `REST_S` has it stored; so has one whose follow ends.
 - What is read and not given yet stays within the bounds of the buffer: the reader waits, and the events stay
-  in the database. One read may go beyond the bound of bytes, by what its events differ from those before.
+  in the database. One event may go beyond the bound of bytes; of a group, one read, by what its events
+  differ from those before.
 - Whatever ends a follow but `stop` and the program itself is an error, after the events that came before it.
 
 The reader is a thread where the feed may run ahead of what is done; else the program's thread reads.
@@ -33,7 +34,7 @@ from ...engine.errors import DucktailError, InvalidParameterValue, UndefinedObje
 from ...engine.events import Event
 from ...engine.waiting import Wait, Waiting, block
 from .batch import Batch
-from .feed import Feed
+from .feed import EVENT_BYTES, Feed
 
 T = TypeVar("T")
 
@@ -47,8 +48,6 @@ BYTES_MAX = 1 << 40
 REST_S = 1.0
 # A first read, which does not know how large the events are.
 FIRST_READ = 100
-# What an event takes beside its texts: a tuple of thirteen, numbers, a time.
-EVENT_BYTES = 400
 
 
 @dataclass(frozen=True, slots=True)
@@ -283,9 +282,9 @@ class Follower:
                 self._condition.wait_for(self._has_room)
                 if self._ending:
                     return
-                count = self._room()
+                read = self._feed.read(*self._room())
             try:
-                found = self._driven(self._feed.read(count))
+                found = self._driven(read)
             except (DucktailError, duckdb.Error, OSError) as error:
                 told = error if isinstance(error, DucktailError) else translated(error)
                 self._fail(told)
@@ -296,7 +295,7 @@ class Follower:
 
     def _read_here(self) -> None:
         """Read on the program's own thread: what was given is done, as far as it is to be."""
-        found = self._driven(self._feed.read(self._room()))
+        found = self._driven(self._feed.read(*self._room()))
         if found is not None:
             self._put(found)
 
@@ -306,10 +305,11 @@ class Follower:
         free = 2 * len(self._events) <= bounds.buffer_size and 2 * self._bytes <= bounds.buffer_bytes
         return free or self._ending
 
-    def _room(self) -> int:
-        """How many events there is room for."""
+    def _room(self) -> tuple[int, int]:
+        """How many events there is room for, and how many bytes."""
         bounds = self._bounds
-        return max(1, min(bounds.buffer_size - len(self._events), self._read_max))
+        count = max(1, min(bounds.buffer_size - len(self._events), self._read_max))
+        return count, max(1, bounds.buffer_bytes - self._bytes)
 
     def _put(self, found: list[Event]) -> None:
         size = sum(map(bytes_of, found))

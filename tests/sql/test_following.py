@@ -340,6 +340,21 @@ def test_the_buffer_holds_the_reader_back(con: ducktail.Connection) -> None:
     large.close()
 
 
+def test_large_events_stay_within_the_bound_of_bytes(con: ducktail.Connection) -> None:
+    con.execute("INSERT INTO t SELECT i, 'v' FROM range(0, 200) r(i)")
+    con.execute("INSERT INTO t SELECT i, repeat('x', 1000000) FROM range(200, 240) r(i)")
+    stream = con.streams.open("s")
+    follow = stream.follow("c", batch_size=10, buffer_bytes=1 << 20)
+    found = [event.lsn for event in next(follow)]
+    follower = stream._follower
+    assert follower is not None
+    while len(found) < 240:
+        until(lambda: follower._waiting is not None or not follower._has_room())
+        assert follower._bytes <= 3 << 20
+        found += [event.lsn for event in next(follow)]
+    assert found == [*range(1, 241)]
+
+
 def test_members_of_a_group_share_it(con: ducktail.Connection) -> None:
     con.execute("CREATE CONSUMER GROUP g ON s")
     programs = [Program(con.streams.open("s"), name, group="g") for name in ("a", "b")]
@@ -519,7 +534,7 @@ class Full:
         self.position = {0: 0}
         self.closed = False
 
-    def read(self, count: int) -> Waiting[list[Event]]:
+    def read(self, count: int, bytes_max: int) -> Waiting[list[Event]]:
         at = datetime(2026, 1, 1, tzinfo=UTC)
         return [Event(1, 0, "insert", "t", None, None, "{}", at, 1, 1, True, 1, None)]
         yield
