@@ -14,10 +14,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from ..clock import Clock
-from ..errors import InvalidParameterValue
+from ..errors import InvalidParameterValue, ProgramLimitExceeded
 from .backend import Backend
 from .bounds import INT64_MAX, check_key
 from .checkpoint import Checkpoint
+from .position import is_whole
 from .state import CheckpointState
 
 EVERY_EVENTS = 1000
@@ -90,8 +91,8 @@ class CheckpointManager:
             InvalidParameterValue: 22023, a bad key, fewer than no events, or a state that would go back.
             IoError: 58030, it could not be saved: it is due again with the next event.
         """
-        if events < 0:
-            raise InvalidParameterValue(f'"{stream}" cannot have processed {events} events')
+        if not is_whole(events, 0, INT64_MAX):
+            raise InvalidParameterValue(f'"{stream}" cannot have processed {events!r} events')
         job = self._job(stream)
         with job.mutex:
             self._know(stream, job)
@@ -162,7 +163,12 @@ class CheckpointManager:
 
     def _take(self, stream: str, job: _Job) -> CheckpointState:
         found = self._snapshot(stream)
-        assert job.sequence is not None and job.sequence < INT64_MAX
+        assert job.sequence is not None, "it is known before one is taken"
+        if job.sequence == INT64_MAX:
+            raise ProgramLimitExceeded(
+                f'the checkpoints of "{stream}" have come to their last number',
+                hint="Clear them, and save the newest state under a lower number.",
+            )
         state = CheckpointState(
             stream,
             job.sequence + 1,

@@ -19,6 +19,7 @@ from ducktail.engine.checkpoints.lsn import PostgresLsn
 from ducktail.engine.checkpoints.manager import CheckpointManager, Snapshot
 from ducktail.engine.checkpoints.memory_backend import MemoryBackend
 from ducktail.engine.checkpoints.state import CheckpointState
+from ducktail.engine.clock import SystemClock
 
 
 @dataclass
@@ -206,3 +207,19 @@ def test_the_program_on_the_page_runs(tmp_path: Path) -> None:
         [row] = names["con"].execute("SHOW CHECKPOINTS").fetchall()
         assert (row[2], row[4], row[5]) == ("payments", "postgres_lsn", "0/9C4")
         names["con"].close()
+
+
+@pytest.mark.parametrize("events", [-1, 1.5, True, None])
+def test_events_are_counted_whole(events: Any) -> None:
+    manager = CheckpointManager(MemoryBackend(), lambda stream: Snapshot(), SystemClock(), every_events=1)
+    with raises("22023"):
+        manager.processed("s", events)
+    assert manager.processed("s") is not None
+
+
+def test_the_last_number_is_told() -> None:
+    backend = MemoryBackend()
+    backend.save(CheckpointState("s", 2**63 - 1, 1))
+    manager = CheckpointManager(backend, lambda stream: Snapshot(), SystemClock())
+    with raises("54000"):
+        manager.take("s")
