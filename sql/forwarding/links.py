@@ -14,7 +14,7 @@ from dataclasses import replace
 
 from ...engine.cluster import membership
 from ...engine.cluster.node import Node
-from ...engine.errors import ConnectionLost, DucktailError
+from ...engine.errors import CannotConnect, ConnectionLost, DucktailError
 from ...engine.waiting import Wait, Waiting
 from ..context import Context
 from ..remote import Key, Link, Remote, Reply
@@ -78,10 +78,14 @@ class Links:
         try:
             try:
                 reply = yield from self._asked(session, node, request)
-            except ConnectionLost:
+            except ConnectionLost as lost:
                 if fresh or not again:
                     raise
-                reply = yield from self._asked(session, node, request)
+                try:
+                    reply = yield from self._asked(session, node, request)
+                except CannotConnect:
+                    # What was sent first may be done, or be done yet: that is not to be told as not begun.
+                    raise lost from None
         except DucktailError as error:
             if error.sqlstate.startswith("08"):
                 cluster.count(membership.FAILED, node.name, error.sqlstate)

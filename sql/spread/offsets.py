@@ -65,7 +65,9 @@ def run(
     works = [
         _own(session, share, here)
         if node == owners.local
-        else ask_rows(session, node, share.part.text(render_statement(share.statement)), again=True)
+        else ask_rows(
+            session, node, share.part.text(render_statement(share.statement)), again=_again(share)
+        )
         for node, share in shares.items()
     ]
     outcomes = yield from all_of(works, session.database.clock.monotonic_s)
@@ -91,6 +93,12 @@ def run(
         detail=" ".join(told),
         hint=error.hint,
     ) from error
+
+
+def _again(share: Share) -> bool:
+    """Whether a share may be sent twice: not where a second one would be refused because of the first."""
+    # A new connection knows no read position.
+    return share.part.through is None and not isinstance(share.statement, st.Park | st.Release)
 
 
 def _own(session: Context, share: Share, here: Here) -> Waiting[list[Row]]:

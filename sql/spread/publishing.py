@@ -318,6 +318,11 @@ def _stored_there(
                 raise lost from error
             never: Future[None] = Future()
             yield Wait(never, PAUSE_S)
+        except DucktailError as error:
+            if lost is None:
+                raise
+            # Of what was sent first it says nothing: that may be stored.
+            raise lost from error
         else:
             session.database.cluster.count(PUBLISHED_REMOTELY, node, by=share.num_rows)
             return [(row[0], row[1]) for row in rows] if told else rows

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -137,3 +138,25 @@ def test_an_owner_that_is_away_is_told(tmp_path: Path) -> None:
             assert raised.value.sqlstate in ("08001", "08006"), text
         own = session.execute("SELECT count(*) FROM TOPIC t PARTITION (0, 1, 2, 3)").fetchone()
         assert own is not None and own[0] > 0
+
+
+def test_a_commit_whose_owner_stands_still_may_be_done(tmp_path: Path) -> None:
+    with ClusterProcesses(tmp_path, 3, SPREAD) as nodes, nodes["n1"].connect() as session:
+        session.execute("CREATE TOPIC t WITH (partitions = 12)")
+        session.execute("CREATE CONSUMER GROUP g ON t")
+        session.execute("INSERT INTO t (key, payload) SELECT i, i FROM range(100) r(i)")
+        rows = session.execute("SELECT partition, lsn FROM TOPIC t CONSUMER GROUP g").fetchall()
+        ends = {str(p): max(lsn for q, lsn in rows if q == p) for p in (1, 9)}
+        nodes["n3"].process.send_signal(signal.SIGSTOP)
+        try:
+            with pytest.raises(psycopg.OperationalError) as raised:
+                session.execute(f"COMMIT OFFSETS AT '{json.dumps(ends)}' ON t CONSUMER GROUP g")
+        finally:
+            nodes["n3"].process.send_signal(signal.SIGCONT)
+        detail = raised.value.diag.message_detail or ""
+        assert raised.value.sqlstate == "08006"
+        assert "Partitions 1 are committed." in detail and "Partitions 9 may be committed, or not." in detail
+        # n3 has found the commit in its socket.
+        show = "SHOW OFFSETS ON t CONSUMER GROUP g"
+        while dict(row[:2] for row in session.execute(show).fetchall())[9] != ends["9"]:
+            pass

@@ -33,6 +33,12 @@ STATEMENT_S = 60.0
 # How long after a trouble of its node a connection may still be told that it is broken.
 AFTER_S = 10.0
 
+# How an error tells what stands.
+_STORED = r"The events of partitions? ([\d, and]+) are stored\."
+_NOT_STORED = r"Those of partitions? ([\d, and]+) are not\."
+_COMMITTED = r"Partitions ([\d, and]+) are committed\."
+_NOT_COMMITTED = r"Partitions ([\d, and]+) are not committed\."
+
 AWAY: set[str | None] = {None, "08001", "08006"}
 EXPECTED: Mapping[str, set[str | None]] = {
     "insert": {None},  # It is said on the table's own node.
@@ -236,12 +242,13 @@ class Publisher(Client):
 
 def _note_told(attempt: Attempt, failed: Failed) -> None:
     """What an error says of partitions."""
-    for pattern, told in (
-        (r"The events of partitions? ([\d, and]+) are stored\.", attempt.stored),
-        (r"Those of partitions? ([\d, and]+) are not\.", attempt.lost),
-    ):
-        if match := re.search(pattern, failed.detail):
-            told.update(map(int, re.findall(r"\d+", match[1])))
+    attempt.stored |= _partitions_told(failed, _STORED)
+    attempt.lost |= _partitions_told(failed, _NOT_STORED)
+
+
+def _partitions_told(failed: Failed, pattern: str) -> set[int]:
+    match = re.search(pattern, failed.detail)
+    return set(map(int, re.findall(r"\d+", match[1]))) if match else set()
 
 
 class Inserter(Client):
@@ -337,13 +344,20 @@ class Reader(Client):
             text = f"COMMIT OFFSETS {on}"
         try:
             self.run("commit", text)
-        except Failed:
+        except Failed as failed:
+            done, not_done = _partitions_told(failed, _COMMITTED), _partitions_told(failed, _NOT_COMMITTED)
             for partition, lsn in ends.items():
-                self._maybe[partition].add(lsn)
+                if partition in done:
+                    self._is_at(partition, lsn)
+                elif partition not in not_done:
+                    self._maybe[partition].add(lsn)
             raise
         for partition, lsn in ends.items():
-            self._at[partition] = lsn
-            self._maybe[partition] = {one for one in self._maybe[partition] if one > lsn}
+            self._is_at(partition, lsn)
+
+    def _is_at(self, partition: int, lsn: int) -> None:
+        self._at[partition] = lsn
+        self._maybe[partition] = {one for one in self._maybe[partition] if one > lsn}
 
 
 class Member(Client):
