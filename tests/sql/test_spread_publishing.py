@@ -141,6 +141,22 @@ def test_an_owner_that_is_away_is_told_with_what_stands(
     assert lost.value.detail is not None and "2, 5, 8 and 11 are is unknown." in lost.value.detail
 
 
+def test_what_was_sent_and_then_refused_may_be_stored(
+    cluster: Cluster, clients: dict[str, Client]
+) -> None:
+    cluster.deaf["n3"] = 1
+
+    def newer() -> None:
+        local = cluster.databases["n3"].placement.local
+        cluster.databases["n3"].install_placement(RoundRobin(local, 2))
+
+    cluster.on_loss = newer
+    with pytest.raises(ConnectionLost) as lost:
+        clients["n1"]("INSERT INTO t (payload, key) SELECT i, i FROM range(100) r(i)")
+    assert lost.value.detail is not None and "2, 5, 8 and 11 are is unknown." in lost.value.detail
+    assert {node for node, *_ in stored(cluster)} == {"n1", "n2", "n3"}
+
+
 def test_a_transaction_publishes_to_its_own_partitions_only(
     cluster: Cluster, clients: dict[str, Client]
 ) -> None:

@@ -55,11 +55,13 @@ class Cluster:
     Args:
         away: nodes that cannot be reached.
         deaf: nodes that do what they are asked, and whose answer is lost; how often still.
+        on_loss: what happens when an answer is lost.
     """
 
     databases: dict[str, Database] = field(default_factory=dict)
     away: set[str] = field(default_factory=set)
     deaf: dict[str, int] = field(default_factory=dict)
+    on_loss: Callable[[], None] = lambda: None
 
     def client(self, node: str) -> Client:
         """A client's session on a node."""
@@ -107,6 +109,7 @@ class OthersInProcess:
             self._notices(notice)
         if self._cluster.deaf.get(node, 0):
             self._cluster.deaf[node] -= 1
+            self._cluster.on_loss()
             raise ConnectionLost(f'node "{node}" was lost on the way')
         return result.tag or ""
 
