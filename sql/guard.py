@@ -47,6 +47,7 @@ class Guard:
         self._busy = threading.Lock()
         self._cancel_lock = threading.Lock()
         self._waiting: Future[None] | None = None
+        self._deadline: float | None = None
         self._closed: DucktailError | None = None
 
     # The call.
@@ -98,11 +99,12 @@ class Guard:
         Args:
             limit_ms: the statement's time-out; 0 is none.
         """
-        deadline = self._clock.monotonic_s() + limit_ms / 1000 if limit_ms else None
+        self.limit(limit_ms)
         try:
             wait = next(work)
             while True:
-                yield from self._one_wait(wait, deadline)
+                yield from self._one_wait(wait, self._deadline)
+                deadline = self._deadline
                 if self.warned is not None:
                     wait = work.throw(self.warned)
                 elif self.cancelled or (
@@ -117,6 +119,10 @@ class Guard:
         except GeneratorExit:
             work.close()
             raise
+
+    def limit(self, limit_ms: int) -> None:
+        """The statement's time-out from now on; 0 is none."""
+        self._deadline = self._clock.monotonic_s() + limit_ms / 1000 if limit_ms else None
 
     def _one_wait(self, wait: Wait, deadline: float | None) -> Generator[Wait, bool, None]:
         """Wait on a future of the session's own: it ends with the other, or with a cancel."""

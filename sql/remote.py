@@ -57,8 +57,8 @@ class Link(Protocol):
         where the connection broke or the peer fell silent.
         """
 
-    def cancel(self) -> None:
-        """End what the peer is doing for this link; harmless where it does nothing."""
+    def cancel(self, reply: Future[Reply]) -> None:
+        """End the request that this reply is to; harmless where it has been answered."""
 
     def release(self) -> None:
         """Its session is over: the connection goes back to the pool, or ends."""

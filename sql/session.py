@@ -130,7 +130,7 @@ class Session:
         self.on_ended: Callable[[DucktailError], None] | None = None
         # Told when another session has cancelled this one: ends what its client is being answered as well.
         self.on_cancelled: Callable[[], None] = lambda: None
-        self._statements: dict[tuple[str, tuple[int, ...], int, tuple[int, int]], Statement] = {}
+        self._statements: dict[tuple[object, ...], Statement] = {}
         self._dresses: list[Callable[[Session], None]] = []
         self._freed = False
         self.cursors = Cursors(database)
@@ -229,11 +229,11 @@ class Session:
         return found
 
     @property
-    def _known(self) -> tuple[int, int]:
-        """Of which directory and placement it is where a statement runs."""
+    def _known(self) -> tuple[object, ...]:
+        """Of which directory, placement and search path it is where a statement runs."""
         if self.links is None:
             return 0, 0
-        return self.links.remote.version, self.database.cluster.placement.epoch
+        return self.links.remote.version, self.database.cluster.placement.epoch, self.names.path
 
     def _prepared(self, text: str, oids: tuple[int, ...]) -> Waiting[Statement]:
         """A statement that was not prepared before; the other nodes may have to be asked first."""
@@ -315,7 +315,10 @@ class Session:
             self.cursors.settle()
         self._catch_up()
         if statement.away is not None:
-            return self._arriving((yield from relay.execute(self, statement, tuple(parameters))))
+            here = yield from relay.here_now(self, statement)
+            if here is None:
+                return self._arriving((yield from relay.execute(self, statement, tuple(parameters))))
+            statement, kind = here, here.classified.kind
         with told_at(statement.published):
             # Of what waits first it is asked again when it has waited (polling.py).
             permission.check(self, statement, parameters, permission.How(runs=not statement.waits))

@@ -109,6 +109,20 @@ def restore_values(session: Context, values: Mapping[str, str]) -> None:
                 apply_value(session, key, value, local=False)
 
 
+def carried(session: Context, name: str, value: str) -> str:
+    """Another node's setting as it is set here: of its search path what is a schema here."""
+    if name not in PATHS or value == "main":
+        return value
+    rows = session.meta.execute(
+        "SELECT lower(schema_name) FROM duckdb_schemas() WHERE database_name = $1",
+        [session.database.catalog_name],
+    ).fetchall()
+    schemas = {schema for (schema,) in rows}
+    names = [part.rpartition(".")[2].strip('"') for part in _path(value)]
+    seen = [name for name in names if name.lower() in schemas and session.access.sees_schema(name)]
+    return ",".join(map(ident, seen)) or "main"
+
+
 def _path(value: str) -> tuple[str, ...]:
     return tuple(part.strip().strip('"') for part in value.split(",") if part.strip())
 

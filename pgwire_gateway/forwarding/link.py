@@ -22,7 +22,7 @@ import psycopg
 from psycopg import pq
 
 from ...engine.cluster.node import Node
-from ...engine.errors import ConnectionLost, DucktailError
+from ...engine.errors import ConnectionLost, DucktailError, QueryCanceled
 from ...sql.notices import NOTICES_MAX, Notice
 from ...sql.remote import Reply
 from .told import as_error
@@ -36,6 +36,8 @@ SILENT_S, PROBE_S = 5.0, 5.0
 # What is said to a peer to see whether it answers at all: PostgreSQL's SSLRequest, whose answer is one byte.
 SSL_REQUEST = struct.pack(">II", 8, 80877103)
 CANCEL_S = 5.0
+# After how long a cancel is said again, at first, and at most.
+CANCEL_AGAIN_S, CANCEL_AGAIN_MAX_S = 0.05, 1.0
 
 
 @dataclass(slots=True)
@@ -80,6 +82,7 @@ class PeerLink:
         self._writing = False
         # Until a cancel has been dealt with by the peer: it must not end the request after the one it is for.
         self._cancelling = False
+        self._settled = asyncio.Event()
         self._probing: asyncio.TimerHandle | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._libpq.nonblocking = 1
@@ -95,9 +98,9 @@ class PeerLink:
         self._on_loop(self._queue, Asked(request, future))
         return future
 
-    def cancel(self) -> None:
+    def cancel(self, reply: Future[Reply]) -> None:
         """See Link."""
-        self._on_loop(self._cancel)
+        self._on_loop(self._cancel, reply)
 
     def release(self) -> None:
         """See Link."""
@@ -178,6 +181,7 @@ class PeerLink:
         at, results = self._at, self._results
         assert at is not None, "what is answered was asked"
         self._at, self._results = None, []
+        self._settled.set()
         self._still()
         failed = next((r for r in results if r.status == pq.ExecStatus.FATAL_ERROR), None)
         if failed is not None:
@@ -205,14 +209,28 @@ class PeerLink:
                 Notice(severity.decode(), sqlstate, error.message, error.detail, error.hint)
             )
 
-    def _cancel(self) -> None:
-        if self._at is not None and not (self.lost or self._cancelling):
+    def _cancel(self, reply: Future[Reply]) -> None:
+        for asked in self._asked:
+            if asked.future is reply:
+                # It was not sent yet: an earlier one is being cancelled, say.
+                self._asked.remove(asked)
+                self._settle(asked, QueryCanceled("canceling statement due to user request"))
+                return
+        at = self._at
+        if at is not None and at.future is reply and not (self.lost or self._cancelling):
             self._cancelling = True
+            self._settled.clear()
             self._spawn(self._cancelled())
 
     async def _cancelled(self) -> None:
+        again_s = CANCEL_AGAIN_S
         try:
-            await self._connection.cancel_safe(timeout=CANCEL_S)
+            # It may come before the peer has begun with the request, and end nothing.
+            while not (self._settled.is_set() or self.lost):
+                await self._connection.cancel_safe(timeout=CANCEL_S)
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(self._settled.wait(), again_s)
+                again_s = min(2 * again_s, CANCEL_AGAIN_MAX_S)
         except psycopg.Error as error:
             # Nobody knows what it does now: it ends with its connection.
             self._lose(_words(error))
@@ -262,6 +280,7 @@ class PeerLink:
         if self.lost:
             return
         self.lost = True
+        self._settled.set()
         self._still()
         self._loop.remove_reader(self._socket)
         if self._writing:

@@ -149,7 +149,9 @@ class Peers:
         wiped = link.ask(Request("wipe").encode())
 
         def done(future: Future[Reply]) -> None:
-            if future.exception() is not None or self._closed or link.lost:
+            # Many sessions may have ended at once, and each link found room before it was wiped.
+            full = len(idle) >= IDLE_MAX
+            if future.exception() is not None or self._closed or link.lost or full:
                 link.close()
                 return
             idle.append(link)

@@ -113,8 +113,10 @@ class Links:
         try:
             yield Wait(future)
         except BaseException:
-            # A cancel, a time-out or the session's end: the peer is to stop as well.
-            link.cancel()
+            # A cancel, a time-out or the session's end: the peer is to stop as well. It may have taken the
+            # settings, or not.
+            sent.clear()
+            link.cancel(future)
             raise
         try:
             reply = future.result()

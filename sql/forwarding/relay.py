@@ -9,6 +9,7 @@ would have to be atomic with the block's own writes is refused. Source: docs/des
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ...engine.cluster.membership import ROUTED
@@ -28,10 +29,11 @@ from ..context import Context
 from ..language import statements as st
 from ..language import statements_other as sto
 from ..language.parse import Query
-from ..results import Batch, Result
+from ..results import Batch, Result, ResultColumn
 from ..shape.shape import shapes_of
 from ..statement import Description, Statement
 from ..text.classified import Classified, Kind
+from ..text.classify import classify
 from . import routing
 from .frames import batch_of, head_of, tail_of
 from .links import Links
@@ -60,10 +62,12 @@ class Away:
 
     Args:
         streams: those that it names, as they are written.
+        catalog: the version of this node's catalog that does not have them.
     """
 
     node: Node
     streams: tuple[str, ...]
+    catalog: int
 
 
 def away(session: Context, classified: Classified, node: object) -> Away | None:
@@ -75,7 +79,28 @@ def away(session: Context, classified: Classified, node: object) -> Away | None:
     there = routing.home(session, classified, node)
     if there is None:
         return None
-    return Away(there, tuple(str(name) for name in routing.names(session, classified, node)))
+    names = tuple(str(name) for name in routing.names(session, classified, node))
+    return Away(there, names, session.database.catalog.version)
+
+
+def here_now(session: Context, statement: Statement) -> Waiting[Statement | None]:
+    """A prepared statement as it runs here, where this node has got what it names since; else None.
+
+    Raises:
+        NotSupported: 0A000, its rows are of other types than its client was told.
+    """
+    away = statement.away
+    assert isinstance(away, Away)
+    if away.catalog == session.database.catalog.version:
+        return None
+    oids = tuple(pg_type(type_).oid if type_ else 0 for type_ in statement.parameter_types_given)
+    again = yield from session.parse(statement.text, oids)
+    if again.away is not None:
+        return None
+    if statement.described is not None and _oids(statement.described) != _oids(again.columns):
+        statement.forget()
+        raise NotSupported("cached plan must not change result type", hint="Prepare the statement again.")
+    return again.as_arrow() if statement.arrow else again
 
 
 def describes_itself(statement: Statement) -> bool:
@@ -139,14 +164,14 @@ def _check_types(statement: Statement, result: Result) -> None:
     Raises:
         NotSupported: 0A000.
     """
-    told, given = (
-        None if columns is None else [pg_type(column.type).oid for column in columns]
-        for columns in (statement.described, result.columns)
-    )
-    if statement.described is not None and told != given:
+    if statement.described is not None and _oids(statement.described) != _oids(result.columns):
         result.close()
         statement.forget()
         raise NotSupported("cached plan must not change result type", hint="Prepare the statement again.")
+
+
+def _oids(columns: Sequence[ResultColumn] | None) -> list[int] | None:
+    return None if columns is None else [pg_type(column.type).oid for column in columns]
 
 
 def describe(session: Context, statement: Statement) -> Waiting[Description]:
@@ -181,6 +206,8 @@ def _links(session: Context) -> Links:
 def _reads(statement: Statement) -> bool:
     """Whether it changes nothing at the owner but what its session there has read."""
     classified, node = statement.classified, statement.node
+    if classified.kind is Kind.EXPLAIN and classified.explain is not None:
+        return classify(classified.explain.inner).kind is Kind.READ
     if isinstance(node, Query):
         return classified.kind is Kind.READ and not classified.cte_writes
     return isinstance(node, _READING)

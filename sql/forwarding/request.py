@@ -22,7 +22,10 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any
 
+from duckdb import Value
+
 from ...engine.errors import NotSupported, ProtocolViolation
+from ...engine.values.temporal_text import typed
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +83,8 @@ _WRITTEN: dict[type, tuple[str, Callable[[Any], Any]]] = {
     datetime.time: ("time", datetime.time.isoformat),
     datetime.timedelta: ("interval", lambda value: [value.days, value.seconds, value.microseconds]),
     uuid.UUID: ("uuid", str),
+    # What Python has no value for: intervals with months, infinity, years before 1.
+    Value: ("typed", lambda value: [_plain(value.object), str(value.type)]),
     list: ("list", lambda value: [_plain(item) for item in value]),
     tuple: ("tuple", lambda value: [_plain(item) for item in value]),
     dict: ("dict", lambda value: [[_plain(key), _plain(item)] for key, item in value.items()]),
@@ -92,6 +97,7 @@ _READ: dict[str, Callable[[Any], object]] = {
     "time": datetime.time.fromisoformat,
     "interval": lambda value: datetime.timedelta(*value),
     "uuid": uuid.UUID,
+    "typed": lambda value: typed(_value(value[0]), value[1]),
     "float": float,
     "list": lambda value: [_value(item) for item in value],
     "tuple": lambda value: tuple(_value(item) for item in value),

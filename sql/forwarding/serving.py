@@ -19,7 +19,7 @@ from ..context import Context, Runner
 from ..language.publishing import Published
 from ..portals import Portal
 from ..results import ReadySource, Result, ResultColumn
-from ..settings_statements import set_variable
+from ..settings_statements import carried, set_variable
 from ..spread.shares import own_share
 from ..statement import Statement
 from ..text.classified import Kind
@@ -94,7 +94,10 @@ def forward_with(runners: dict[Kind, Runner], told_at: Told) -> Runner:
         # At most one hop: what is not here is not looked for elsewhere.
         session.links = None
         for name, value in request.settings.items():
-            set_variable(session, name, (value,), local=False)
+            set_variable(session, name, (carried(session, name, value),), local=False)
+        if request.settings:
+            # The statement is measured by the time-out that came with it, not by that of the one before.
+            session.guard.limit(session.variables.milliseconds("statement_timeout"))
         frames = yield from operation(session, request)
         return Result(FRAME, ReadySource([FrameBatch(frames)]), lambda rows: f"FORWARD {rows}")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import re
 import subprocess
 import threading
@@ -295,3 +296,74 @@ def test_pgjdbc_sees_the_same(cluster: ClusterProcesses, tmp_path: Path) -> None
     assert lines == ["same"] * 3 * len(JDBC_READS)
     there, here = positions.split("} ")
     assert there + "}" == here
+
+
+def test_a_setting_that_was_sent_with_a_statement_that_timed_out_does_not_stay(
+    owner: Connection, entry: Connection
+) -> None:
+    wait = "SELECT * FROM STREAM s AFTER 1000 WAIT '600 ms'"
+    entry.execute("SELECT count(*) FROM STREAM s")
+    entry.execute("SET statement_timeout = '100ms'")
+    assert answer(entry, wait)[0] == "57014"
+    entry.execute("SET statement_timeout = 0")
+    assert answer(entry, wait) == answer(owner, wait)
+
+
+def test_parameters_that_python_has_no_value_for(owner: Connection, entry: Connection) -> None:
+    for value, type_ in (
+        ("1 year 2 mons 3 days 04:05:06", "interval"),
+        ("infinity", "timestamptz"),
+        ("0044-03-15 BC", "date"),
+    ):
+        text = f"SELECT lsn, (%s::{type_})::VARCHAR AS v FROM STREAM s LIMIT 1"
+        assert answer(entry, text, value) == answer(owner, text, value)
+    text = "SELECT lsn, %s AS v FROM STREAM s LIMIT 1"
+    value = datetime.timedelta(days=3, seconds=1)
+    assert answer(entry, text, value) == answer(owner, text, value)
+
+
+def test_schemas_of_the_search_path_that_the_owner_has_not(owner: Connection, entry: Connection) -> None:
+    entry.execute("CREATE SCHEMA IF NOT EXISTS only_here")
+    entry.execute("SET search_path = 'only_here'")
+    assert answer(entry, "SELECT count(*) FROM STREAM main.s") == answer(
+        owner, "SELECT count(*) FROM STREAM main.s"
+    )
+    assert answer(entry, "SELECT count(*) FROM STREAM s")[0] == "42704"
+    entry.execute("SET search_path = only_here, main")
+    assert answer(entry, "SELECT count(*) FROM STREAM s") == answer(owner, "SELECT count(*) FROM STREAM s")
+
+
+def test_what_was_prepared_is_of_this_nodes_own_stream_once_it_has_one(
+    cluster: ClusterProcesses, entry: Connection
+) -> None:
+    with cluster["n1"].connect() as other:
+        other.execute("CREATE TABLE u (i INTEGER PRIMARY KEY)")
+        other.execute("CREATE STREAM twice ON u")
+        other.execute("INSERT INTO u VALUES (1)")
+    entry.execute("CREATE TABLE mine (i INTEGER PRIMARY KEY)")
+    text = "SELECT count(*) FROM STREAM twice"
+    counts = []
+    for change in ("CREATE TABLE aside (i INTEGER)", "CREATE STREAM twice ON mine", "DROP STREAM twice"):
+        counts.append(entry.execute(text, prepare=True).fetchone())
+        entry.execute(change)
+    counts.append(entry.execute(text, prepare=True).fetchone())
+    assert counts == [(1,), (1,), (0,), (1,)]
+
+
+def test_explain_in_a_transaction_block(entry: Connection) -> None:
+    with entry.transaction():
+        assert entry.execute("EXPLAIN SELECT lsn FROM STREAM s").fetchall()
+
+
+def test_links_that_wait_for_a_session_are_few(cluster: ClusterProcesses, owner: Connection) -> None:
+    sessions = [cluster["n2"].connect(application_name="many") for _ in range(20)]
+    for session in sessions:
+        session.execute("SELECT count(*) FROM STREAM s")
+    for session in sessions:
+        session.close()
+    # All ended at once; 8 may stay of this user, besides those of other tests and of the directory.
+    count = 20
+    while count > 8:
+        (count,) = owner.execute(
+            "SELECT count(*) FROM ducktail.sessions WHERE application_name = 'many'"
+        ).fetchone() or (0,)
