@@ -364,6 +364,8 @@ def describe_group(session: Context, asked: st.DescribeGroup, parameters: Values
     )
     assert row is not None
     rows = list(zip([*names, "trimmed_unread"], row, strict=True))
+    if session.part is not None:
+        rows.append(("session_timeout_ms", str(group.session_timeout_ms)))
     if stream.topic and session.database.cluster.placement.epoch:
         rows.append(("identity", session.database.identities.of(group.group_id)))
     return text_rows(DESCRIBE_COLUMNS, rows, "DESCRIBE CONSUMER GROUP")

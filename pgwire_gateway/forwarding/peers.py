@@ -208,7 +208,8 @@ class Peers:
                 raise WrongState(
                     f'stream "{name}" is on several nodes',
                     detail=f"It is on nodes {', '.join(node.name for node in nodes)}.",
-                    hint="Connect to one of them and rename its stream.",
+                    hint="Connect to one of them and rename its stream. A node that has joined since gets a "
+                    "topic with CREATE TOPIC IF NOT EXISTS.",
                 )
             if nodes:
                 found[key] = nodes[0]

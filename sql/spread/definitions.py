@@ -108,7 +108,14 @@ def _look(session: Context, thing: Thing) -> Waiting[dict[str, Facts | None]]:
             message = f'{thing.kind.word} "{thing.name}" is unchanged: {outcome}'
             raise named(outcome, message, "The definition stands on all nodes: all of them must be there.")
         else:
-            found[node] = {str(name): None if v is None else str(v) for name, v in outcome}
+            facts: Facts = {str(name): None if v is None else str(v) for name, v in outcome}
+            found[node] = facts
+            if "identity" not in facts:
+                # Only topics and their groups have one.
+                raise DuplicateObject(
+                    f'"{thing.place[1]}" is a stream on a table on node "{node}", and no topic',
+                    hint="A topic is on all nodes: it wants a name that no node has.",
+                )
     return found
 
 
@@ -392,8 +399,22 @@ def create_group(
         uid = str(uuid.uuid4()) if known is None else known["identity"]
         part = Part(session.database.cluster.placement.epoch, uid=uid)
         statement = replace(made, stream=whole, group=name, start=start, if_not_exists=False)
+        if known is not None:
+            statement = replace(statement, start=_start_there(known, start), options=_options_there(known))
         yield from _do(session, thing, statement, part, nodes, plain)
     return Result.command("CREATE CONSUMER GROUP")
+
+
+def _start_there(known: Facts, asked: st.Place) -> st.Place:
+    """The start of a group that other nodes have; one at a time is that of the statement."""
+    kind = str(known["start"])
+    return st.Place(kind) if kind in ("earliest", "latest") else asked
+
+
+def _options_there(known: Facts) -> Options:
+    """The options of a group that other nodes have."""
+    timeout = Option("session_timeout", int(known["session_timeout_ms"] or 0))
+    return Options((*(Option(name, known[name]) for name in ("on_gap", "on_park")), timeout))
 
 
 def set_group(

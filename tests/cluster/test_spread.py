@@ -160,3 +160,40 @@ def test_a_commit_whose_owner_stands_still_may_be_done(tmp_path: Path) -> None:
         show = "SHOW OFFSETS ON t CONSUMER GROUP g"
         while dict(row[:2] for row in session.execute(show).fetchall())[9] != ends["9"]:
             pass
+
+
+def test_a_topic_wants_a_name_that_no_other_node_has_for_a_stream(cluster: ClusterProcesses) -> None:
+    with cluster["n1"].connect() as first, cluster["n2"].connect() as second:
+        first.execute("CREATE TABLE of_first (i INTEGER PRIMARY KEY)")
+        first.execute("CREATE STREAM taken ON of_first")
+        with pytest.raises(psycopg.errors.DuplicateObject, match='on node "n1"'):
+            second.execute("CREATE TOPIC taken")
+
+
+def test_a_node_that_joins_gets_the_definitions_that_there_are(tmp_path: Path) -> None:
+    alone = '[[topics]]\nname = "*"\npartitions = { n1 = "0-3" }\n'
+    both = '[[topics]]\nname = "*"\npartitions = { n1 = "0-1", n2 = "2-3" }\n'
+    with ClusterProcesses(tmp_path, 2, both, start=False) as cluster:
+        whole = cluster.text(epoch=2)
+        n2 = whole[whole.index("[nodes.n2]") : whole.index("[[topics]]")]
+        cluster.file("n1").write_text(cluster.text(topics=alone).replace(n2, ""))
+        cluster.file("n2").write_text(whole)
+        cluster.start("n1")
+        with cluster["n1"].connect() as first:
+            first.execute("CREATE TOPIC t WITH (partitions = 4)")
+            options = "on_gap = 'earliest', session_timeout = '7 s'"
+            first.execute(f"CREATE CONSUMER GROUP g ON t START LATEST WITH ({options})")
+            cluster.start("n2")
+            first.execute("INSTALL PLACEMENT '" + whole.replace("'", "''") + "'")
+            with cluster["n2"].connect() as second:
+                with pytest.raises(psycopg.Error):
+                    second.execute("SELECT * FROM TOPIC t")
+                second.execute("CREATE TOPIC IF NOT EXISTS t")
+                second.execute("CREATE CONSUMER GROUP IF NOT EXISTS g ON t")
+                told = [
+                    dict(session.execute("DESCRIBE CONSUMER GROUP g ON t").fetchall())
+                    for session in (first, second)
+                ]
+                for name in ("identity", "start", "on_gap", "on_park", "session_timeout"):
+                    assert told[0][name] == told[1][name], name
+                assert second.execute("SELECT * FROM TOPIC t CONSUMER GROUP g").fetchall() == []
