@@ -12,12 +12,11 @@ import psycopg
 import pyarrow as pa
 from psycopg import sql
 
-from .. import sink_columns
-from ..arrow_copy import schema
 from ..connection import Connection, connect, failure, lent, retrying
 from ..errors import ConnectorError
 from ..options import Options
 from .batch_marks import Batch, make_schema
+from .forms import Form, form_of
 from .target import Column, Target
 
 PREFIX = "stage_"
@@ -47,14 +46,14 @@ def stage(options: Options, target: Target, batches: Iterator[pa.RecordBatch], o
     """
     kept: list[pa.Buffer] | None = []
     size = rows = 0
-    wanted: pa.Schema | None = None
+    form: Form | None = None
     tried = False
     table = f"{PREFIX}{int(time.time())}_{owner}{uuid.uuid4().hex}"
     first = next((batch for batch in batches if batch.num_rows), None)
     if first is None:
         return Stage(None)
 
-    def messages(wanted: pa.Schema) -> Iterator[pa.Buffer]:
+    def messages(form: Form) -> Iterator[pa.Buffer]:
         """What was taken before, and then the rest, which is kept while it is small."""
         nonlocal kept, size, rows, first
         yield from list(kept or ())
@@ -62,11 +61,7 @@ def stage(options: Options, target: Target, batches: Iterator[pa.RecordBatch], o
             batch, first = (first if first is not None else next(batches, None)), None
             if batch is None:
                 return
-            prepared = sink_columns.prepared(batch, target.names, wanted)
-            sent = [part.serialize() for part in sink_columns.cut(prepared)]
-            if not rows:
-                # The stream begins with its schema.
-                sent.insert(0, prepared.schema.serialize())
+            sent = list(form.messages(batch, first=not rows))
             rows += batch.num_rows
             size += sum(map(len, sent))
             if kept is not None and size <= KEPT_BYTES_MAX:
@@ -76,20 +71,19 @@ def stage(options: Options, target: Target, batches: Iterator[pa.RecordBatch], o
             yield from sent
 
     def send() -> None:
-        nonlocal wanted, tried
+        nonlocal form, tried
         name = sql.Identifier(target.schema, table)
         again, tried = tried, True
         try:
             with lent(options) as connection:
                 _make_stage(connection, target, name, again=again)
-                if wanted is None:
-                    every = sql.SQL("SELECT * FROM {}").format(name)
-                    wanted = schema(connection, every, f"writing to {target}", target.kind)
-                copy = sql.SQL("COPY {} FROM STDIN (FORMAT arrow)").format(name)
+                if form is None:
+                    form = form_of(connection, name, target)
+                copy = sql.SQL("COPY {} FROM STDIN (FORMAT {})").format(name, sql.SQL(form.name))
                 with connection.cursor().copy(copy) as sending:
-                    for message in messages(wanted):
+                    for message in messages(form):
                         sending.write(memoryview(message))
-                    sending.write(sink_columns.END)
+                    sending.write(form.end)
         except psycopg.Error as error:
             failed = failure(error, f"writing to {target}", target.kind)
             if kept is None:

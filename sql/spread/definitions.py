@@ -19,6 +19,7 @@ from ...engine.errors import (
     InvalidParameterValue,
     NotSupported,
     UndefinedObject,
+    WrongObjectType,
     WrongState,
 )
 from ...engine.streams import DEFAULT_PARTITIONS_WITH_KEY
@@ -83,11 +84,15 @@ def _refuse_block(session: Context, what: str) -> None:
         )
 
 
-def _look(session: Context, thing: Thing) -> Waiting[dict[str, Facts | None]]:
+def _look(session: Context, thing: Thing, *, makes: bool = False) -> Waiting[dict[str, Facts | None]]:
     """Node -> the definition that it has; None where it has none.
 
+    Args:
+        makes: it is to be made, and not there.
+
     Raises:
-        DucktailError: a node cannot be asked; nothing has been changed.
+        WrongObjectType: 42809 (DuplicateObject, 42710, where it is to be made), the name is that of a stream
+            on a table. DucktailError: a node cannot be asked; nothing has been changed.
     """
     part = Part(session.database.cluster.placement.epoch)
     nodes = other_nodes(session)
@@ -108,15 +113,21 @@ def _look(session: Context, thing: Thing) -> Waiting[dict[str, Facts | None]]:
             message = f'{thing.kind.word} "{thing.name}" is unchanged: {outcome}'
             raise named(outcome, message, "The definition stands on all nodes: all of them must be there.")
         else:
-            facts: Facts = {str(name): None if v is None else str(v) for name, v in outcome}
-            found[node] = facts
-            if "identity" not in facts:
-                # Only topics and their groups have one.
-                raise DuplicateObject(
-                    f'"{thing.place[1]}" is a stream on a table on node "{node}", and no topic',
-                    hint="A topic is on all nodes: it wants a name that no node has.",
-                )
+            found[node] = {str(name): None if v is None else str(v) for name, v in outcome}
+    for node, facts in found.items():
+        # Only what belongs to topics has an identity of the cluster.
+        if facts is not None and "identity" not in facts:
+            raise _on_a_table(thing, node, makes=makes)
     return found
+
+
+def _on_a_table(thing: Thing, node: str, *, makes: bool) -> DucktailError:
+    name = thing.place[1]
+    detail = f'It is a stream on a table of node "{node}".'
+    if makes:
+        hint = "A topic is on all nodes: it wants a name that no node has."
+        return DuplicateObject(f'stream "{name}" already exists', detail=detail, hint=hint)
+    return WrongObjectType(f'"{name}" is not a topic', detail=detail)
 
 
 def _agreed(thing: Thing, found: Mapping[str, Facts | None]) -> Facts | None:
@@ -207,7 +218,7 @@ def create_topic(
     partitions = made.options.integer("partitions") or DEFAULT_PARTITIONS_WITH_KEY
     owners_of(session, *thing.place, partitions)
     statement = replace(made, name=whole)
-    found = yield from _look(session, thing)
+    found = yield from _look(session, thing, makes=True)
     nodes = yield from _missing(session, thing, found, made.if_not_exists)
     if nodes:
         known = _agreed(thing, found)

@@ -53,6 +53,19 @@ def test_a_topic_is_defined_on_every_node(entry: Connection) -> None:
         entry.execute(f"DROP TOPIC {name}")
 
 
+def test_a_stream_of_another_node_is_no_topic(cluster: ClusterProcesses, entry: Connection) -> None:
+    with cluster["n1"].connect() as owner:
+        owner.execute("CREATE TABLE IF NOT EXISTS orders (id INTEGER PRIMARY KEY)")
+        owner.execute("CREATE STREAM IF NOT EXISTS orders_stream ON orders")
+    for statement, error in (
+        ("CREATE TOPIC orders_stream", psycopg.errors.DuplicateObject),
+        ("CREATE TOPIC IF NOT EXISTS orders_stream", psycopg.errors.DuplicateObject),
+        ("DROP TOPIC orders_stream", psycopg.errors.WrongObjectType),
+    ):
+        with pytest.raises(error, match="orders_stream"):
+            entry.execute(statement)
+
+
 def test_each_event_is_stored_by_its_owner(entry: Connection) -> None:
     rows = entry.execute("PUBLISH TO t KEY q.payload SELECT i FROM range(40) r(i)").fetchall()
     assert len(rows) == 40 and {row[2] for row in rows} == set(NODES)
@@ -166,7 +179,7 @@ def test_a_topic_wants_a_name_that_no_other_node_has_for_a_stream(cluster: Clust
     with cluster["n1"].connect() as first, cluster["n2"].connect() as second:
         first.execute("CREATE TABLE of_first (i INTEGER PRIMARY KEY)")
         first.execute("CREATE STREAM taken ON of_first")
-        with pytest.raises(psycopg.errors.DuplicateObject, match='on node "n1"'):
+        with pytest.raises(psycopg.errors.DuplicateObject, match='of node "n1"'):
             second.execute("CREATE TOPIC taken")
 
 

@@ -122,6 +122,8 @@ def config(tmp_path: Path, server: ServerProcess, name: str, text: str) -> Path:
     return path
 
 
+# Three runs of the command, each with a JVM of its own: 43 s on an idle machine.
+@pytest.mark.timeout(3 * LAST_S)
 def test_mirror_once_and_again(server: ServerProcess, tmp_path: Path) -> None:
     path = config(
         tmp_path, server, "copy",
