@@ -212,8 +212,10 @@ class Connection(asyncio.BufferedProtocol):
         if self.busy:
             self._channel.cancel()
             _settle(self._input, None)
-            if self._pressing is None:
-                self._press(CANCEL_AGAIN_S)
+            if self._pressing is not None:
+                # It may be of an earlier cancel, with a long time to go.
+                self._pressing.cancel()
+            self._press(CANCEL_AGAIN_S)
 
     def news(self) -> None:
         """The session listens to something, and it has come."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import functools
 import os
 import threading
 import time
@@ -90,6 +91,28 @@ def test_a_cancel_ends_it(con: Connection, shared: ServerProcess) -> None:
     con.execute("SELECT pg_terminate_backend(%s)", [reader.con.info.backend_pid])
     assert reader.ended() == "57P01"
     assert waiting(con) == 0
+
+
+def test_a_cancel_is_as_quick_as_the_one_before(con: Connection, shared: ServerProcess) -> None:
+    # One that comes while an earlier one is still being repeated is not put off until then.
+    with shared.connect() as reader:
+        for _ in range(16):
+            told: list[str | None] = []
+            work = functools.partial(_told, reader, told)
+            thread = threading.Thread(target=work, daemon=True)
+            thread.start()
+            while thread.is_alive():
+                reader.cancel_safe()
+                thread.join(0.001)
+            assert told == ["57014"]
+
+
+def _told(reader: Connection, told: list[str | None]) -> None:
+    """Read, and note how that fails."""
+    try:
+        reader.execute(READ)
+    except psycopg.Error as error:
+        told.append(error.sqlstate)
 
 
 def test_the_statements_time_out_ends_it(con: Connection, shared: ServerProcess) -> None:
