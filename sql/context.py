@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 import duckdb
 import pyarrow as pa
@@ -19,6 +19,7 @@ from ..engine.database import Database
 from ..engine.waiting import Waiting
 from .block import Block
 from .cursors import Cursors
+from .forwarding.links import Links
 from .frames import Frames
 from .guard import Guard
 from .listening import Listening
@@ -32,9 +33,6 @@ from .spread.part import Part
 from .spread.peers import Peers
 from .statement import Statement
 from .variables import Variables
-
-if TYPE_CHECKING:
-    from .forwarding.links import Links
 
 
 @dataclass(frozen=True, slots=True)

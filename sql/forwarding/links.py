@@ -11,14 +11,15 @@ import itertools
 from collections.abc import Iterable, Mapping
 from concurrent.futures import Future
 from dataclasses import replace
+from typing import Protocol
 
 from ...engine.cluster import membership
 from ...engine.cluster.node import Node
 from ...engine.errors import CannotConnect, ConnectionLost, DucktailError
 from ...engine.waiting import Wait, Waiting
-from ..context import Context
+from ..notices import Notices
 from ..remote import Key, Link, Remote, Reply
-from ..variables import ANNOTATION, DEFAULT_READ_ONLY, TRACE
+from ..variables import ANNOTATION, DEFAULT_READ_ONLY, TRACE, Variables
 from .request import Request
 
 # Settings that go along: those by which an answer, or how long it is waited for, would be another.
@@ -34,6 +35,16 @@ CARRIED = (
     ANNOTATION,
     TRACE,
 )
+
+
+class Asking(Protocol):
+    """What the links need of the session whose they are."""
+
+    variables: Variables
+    notices: Notices
+
+    def changed(self, key: str, value: str, *, report: bool, local: bool) -> None:
+        """A setting has a new value."""
 
 
 class Links:
@@ -61,7 +72,7 @@ class Links:
         """A number for an answer, not used again in this session."""
         return next(self._numbers)
 
-    def ask(self, session: Context, node: Node, request: Request, *, again: bool = False) -> Waiting[Reply]:
+    def ask(self, session: Asking, node: Node, request: Request, *, again: bool = False) -> Waiting[Reply]:
         """Ask a node something.
 
         Args:
@@ -101,7 +112,7 @@ class Links:
             )
         return reply
 
-    def _asked(self, session: Context, node: Node, request: Request) -> Waiting[Reply]:
+    def _asked(self, session: Asking, node: Node, request: Request) -> Waiting[Reply]:
         if not session.variables[TRACE]:
             # So that what it does is found in the other node's logs.
             session.changed(TRACE, self._trace, report=False, local=False)
