@@ -82,33 +82,12 @@ def all_of(works: Sequence[Waiting[T]], now_s: Callable[[], float]) -> Waiting[l
         What each has come to, in their order: its result, or the exception that it ended with.
     """
     outcomes: dict[int, T | Exception] = {}
-    waits: dict[int, tuple[Wait, float | None]] = {}
 
-    def step(place: int, done: bool | None) -> None:
-        try:
-            work = works[place]
-            wait = next(work) if done is None else work.send(done)
-        except StopIteration as stop:
-            outcomes[place] = stop.value
-        except Exception as error:
-            outcomes[place] = error
-        else:
-            waits[place] = wait, None if wait.timeout_s is None else now_s() + wait.timeout_s
+    def note(place: int, outcome: T | Exception) -> bool:
+        outcomes[place] = outcome
+        return False
 
-    try:
-        for place in range(len(works)):
-            step(place, None)
-        while waits:
-            ends = [end for _, end in waits.values() if end is not None]
-            left = max(0.0, min(ends) - now_s()) if ends else None
-            yield Wait(first_of([wait.future for wait, _ in waits.values()]), left)
-            for place, (wait, end) in list(waits.items()):
-                if wait.future.done() or (end is not None and end <= now_s()):
-                    del waits[place]
-                    step(place, wait.future.done())
-    finally:
-        for place in waits:
-            works[place].close()
+    yield from _together(works, now_s, note)
     return [outcomes[place] for place in range(len(works))]
 
 
@@ -121,6 +100,26 @@ def first_true(works: Sequence[Waiting[bool]], now_s: Callable[[], float]) -> Wa
     Returns:
         Whether one did.
     """
+
+    def is_true(_: int, outcome: bool | Exception) -> bool:
+        if isinstance(outcome, Exception):
+            raise outcome
+        return bool(outcome)
+
+    return (yield from _together(works, now_s, is_true))
+
+
+def _together(
+    works: Sequence[Waiting[T]], now_s: Callable[[], float], ended: Callable[[int, T | Exception], bool]
+) -> Waiting[bool]:
+    """Do several pieces of work at once, until all of them have ended or one is enough.
+
+    Args:
+        ended: is given each one's place and outcome; whether the others are to be given up.
+
+    Returns:
+        Whether they were.
+    """
     waits: dict[int, tuple[Wait, float | None]] = {}
 
     def step(place: int, done: bool | None) -> bool:
@@ -128,7 +127,9 @@ def first_true(works: Sequence[Waiting[bool]], now_s: Callable[[], float]) -> Wa
             work = works[place]
             wait = next(work) if done is None else work.send(done)
         except StopIteration as stop:
-            return bool(stop.value)
+            return ended(place, stop.value)
+        except Exception as error:
+            return ended(place, error)
         waits[place] = wait, None if wait.timeout_s is None else now_s() + wait.timeout_s
         return False
 

@@ -117,34 +117,24 @@ class Names:
 
         Behind the path DuckDB looks into its default schema, whether it stands there or not.
         """
-        rows = (
-            self._cursor()
-            .execute(
-                "SELECT lower(table_schema) FROM information_schema.tables "
-                "WHERE table_catalog = $1 AND lower(table_name) = lower($2)",
-                [self._database.catalog_name, name],
-            )
-            .fetchall()
-        )
-        there = {row[0] for row in rows}
+        there = self._schemas_with(name)
         places = (*self.path, DEFAULT_SCHEMA)
         return next((schema for schema in places if schema.lower() in there), self.path[0])
+
+    def _schemas_with(self, name: str) -> set[str]:
+        """In small letters, the schemas that have a table or view of this name."""
+        sql = (
+            "SELECT lower(table_schema) FROM information_schema.tables "
+            "WHERE table_catalog = $1 AND lower(table_name) = lower($2)"
+        )
+        return {row[0] for row in self._cursor().execute(sql, [self._database.catalog_name, name]).fetchall()}
 
     def is_table(self, name: str) -> bool:
         """Whether a table or view of this name can be seen without a schema."""
         if name.lower() in self.temporary:
             return True
-        rows = (
-            self._cursor()
-            .execute(
-                "SELECT lower(table_schema) FROM information_schema.tables "
-                "WHERE table_catalog = $1 AND lower(table_name) = lower($2)",
-                [self._database.catalog_name, name],
-            )
-            .fetchall()
-        )
         path = {DEFAULT_SCHEMA, *(schema.lower() for schema in self.path)}
-        return any(row[0] in path and self.sees((row[0], name.lower())) for row in rows)
+        return any(self.sees((schema, name.lower())) for schema in self._schemas_with(name) & path)
 
     def made_key(self, parts: tuple[str, ...]) -> tuple[str, str]:
         """(schema, name) in small letters of something that is to be made, or of a kind without a path."""

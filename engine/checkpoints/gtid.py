@@ -74,13 +74,8 @@ class MysqlGtids(Position):
                 tag = _tagged(reader, found, uuid, tag)
             while reader.take(":"):
                 tag = _tagged(reader, found, uuid, tag)
-            reader.skip(_BLANK)
-            if reader.ended:
+            if not _another(reader, "a server's uuid or an interval is expected"):
                 break
-            reader.expect(",")
-            reader.skip(_BLANK)
-            if reader.ended:
-                raise reader.wrong("a server's uuid or an interval is expected")
         return cls({source: tuple(intervals) for source, intervals in found.items()})
 
     def __str__(self) -> str:
@@ -103,6 +98,22 @@ class MysqlGtids(Position):
     def compare(self, other: MysqlGtids) -> int | None:
         """Which of the two sets contains the other."""
         return order_of(other in self, self in other)
+
+
+def _another(reader: Reader, expected: str) -> bool:
+    """Whether the text goes on with a comma and another member.
+
+    Args:
+        expected: what is told where nothing follows the comma.
+    """
+    reader.skip(_BLANK)
+    if reader.ended:
+        return False
+    reader.expect(",")
+    reader.skip(_BLANK)
+    if reader.ended:
+        raise reader.wrong(expected)
+    return True
 
 
 def _joined(intervals: Iterable[Interval]) -> tuple[Interval, ...]:
@@ -222,13 +233,8 @@ class MariadbGtids(Position):
             if domain in domains:
                 raise reader.wrong(f"domain {domain} stands there twice", begin)
             domains[domain] = (server, reader.number("a transaction's number", 0, UINT64_MAX))
-            reader.skip(_BLANK)
-            if reader.ended:
+            if not _another(reader, "a domain is expected"):
                 break
-            reader.expect(",")
-            reader.skip(_BLANK)
-            if reader.ended:
-                raise reader.wrong("a domain is expected")
         return cls(domains)
 
     def __str__(self) -> str:

@@ -219,7 +219,7 @@ def create_topic(
     owners_of(session, *thing.place, partitions)
     statement = replace(made, name=whole)
     found = yield from _look(session, thing, makes=True)
-    nodes = yield from _missing(session, thing, found, made.if_not_exists)
+    nodes = _missing(session, thing, found, made.if_not_exists)
     if nodes:
         known = _agreed(thing, found)
         if known is not None:
@@ -232,7 +232,7 @@ def create_topic(
 
 def _missing(
     session: Context, thing: Thing, found: Mapping[str, Facts | None], if_not_exists: bool
-) -> Waiting[list[str]]:
+) -> list[str]:
     """The nodes that lack a definition.
 
     Raises:
@@ -245,7 +245,6 @@ def _missing(
             raise DuplicateObject(f'{thing.kind.word} "{thing.name}" already exists')
         session.notices.add(f'{thing.kind.word} "{thing.name}" already exists, skipping', sqlstate="42710")
     return missing
-    yield
 
 
 def _as_there(made: st.CreateTopic, thing: Thing, known: Facts) -> Options:
@@ -279,11 +278,20 @@ def set_topic(
     _refuse_block(session, "ALTER TOPIC")
     stream = session.names.stream(asked.name.parts, asked.name.position, "topic")
     thing, whole = _topic(session, (stream.schema, stream.name), look)
+    yield from _change(session, thing, replace(asked, name=whole), plain)
+    return Result.command("ALTER TOPIC")
+
+
+def _change(session: Context, thing: Thing, statement: st.Statement, plain: Plain) -> Waiting[None]:
+    """Change a definition on every node; all of them have it.
+
+    Raises:
+        WrongState: 55000, they do not, or not the same one.
+    """
     found = yield from _look(session, thing)
     _check_everywhere(thing, found)
     part = Part(session.database.cluster.placement.epoch)
-    yield from _do(session, thing, replace(asked, name=whole), part, list(found), plain)
-    return Result.command("ALTER TOPIC")
+    yield from _do(session, thing, statement, part, list(found), plain)
 
 
 def _check_everywhere(thing: Thing, found: Mapping[str, Facts | None]) -> None:
@@ -318,10 +326,7 @@ def rename_topic(
             f'topic "{stream.name}" cannot be called "{asked.new}": that name has other owners',
             hint="Events do not move with a name: write the new name into cluster.toml with the same owners.",
         )
-    found = yield from _look(session, thing)
-    _check_everywhere(thing, found)
-    part = Part(session.database.cluster.placement.epoch)
-    yield from _do(session, thing, replace(asked, name=whole), part, list(found), plain)
+    yield from _change(session, thing, replace(asked, name=whole), plain)
     return Result.command("ALTER TOPIC")
 
 
@@ -404,7 +409,7 @@ def create_group(
         assert start.value is not None
         start = st.Place("timestamp", str(value_of(start.value, parameters)))
     found = yield from _look(session, thing)
-    nodes = yield from _missing(session, thing, found, made.if_not_exists)
+    nodes = _missing(session, thing, found, made.if_not_exists)
     if nodes:
         known = _agreed(thing, found)
         uid = str(uuid.uuid4()) if known is None else known["identity"]
@@ -437,11 +442,7 @@ def set_group(
         return (yield from plain(session, asked, parameters))
     thing, whole = group
     _refuse_block(session, "ALTER CONSUMER GROUP on a topic")
-    found = yield from _look(session, thing)
-    _check_everywhere(thing, found)
-    part = Part(session.database.cluster.placement.epoch)
-    statement = replace(asked, stream=whole, group=name)
-    yield from _do(session, thing, statement, part, list(found), plain)
+    yield from _change(session, thing, replace(asked, stream=whole, group=name), plain)
     return Result.command("ALTER CONSUMER GROUP")
 
 
