@@ -78,12 +78,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     # Spark's calls.
 
     def initialOffset(self) -> Offset:
-        """Where a query without a checkpoint begins.
-
-        Raises:
-            ConnectorError: at once, also for what could be tried again: nobody has been served yet.
-        """
-        return self._once(self._initial)
+        """Where a query without a checkpoint begins."""
+        return self._retried(self._initial)
 
     def getDefaultReadLimit(self) -> ReadLimit:
         """maxEventsPerTrigger."""

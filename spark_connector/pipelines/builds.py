@@ -19,7 +19,7 @@ from .config import Config, take_sink_options
 from .dead_letter import Rules, dead_letters
 from .dedupe import dedupe
 from .mirror import SCD_TYPES, mirror
-from .running import Build, read
+from .running import Build, asked, read
 from .staged_frames import batch_of, write_once
 from .target_delta import DeltaPlace
 from .target_parquet import ParquetPlace
@@ -65,18 +65,22 @@ def _primary_key(config: Config) -> Sequence[str]:
     stream = config.stream
     if stream is None:
         raise OptionError("source.stream is missing")
-    try:
-        with connect(config.connection) as connection:
-            found = connection.execute(
-                "SELECT table_name FROM ducktail.streams WHERE lower(stream_name) = lower(%s) "
-                "AND lower(schema_name) = lower(coalesce(%s, current_schema()))",
-                (stream.name, stream.schema),
-            ).fetchone()
-            if found is None or found[0] is None:
-                raise OptionError(f'there is no stream "{stream}" on a table (option stream)')
-            keys = staging.key_columns(connection, Name.parse(str(found[0])))
-    except psycopg.Error as error:
-        raise failure(error, f'looking at stream "{stream}"', "stream") from None
+
+    def look() -> Sequence[str]:
+        try:
+            with connect(config.connection) as connection:
+                found = connection.execute(
+                    "SELECT table_name FROM ducktail.streams WHERE lower(stream_name) = lower(%s) "
+                    "AND lower(schema_name) = lower(coalesce(%s, current_schema()))",
+                    (stream.name, stream.schema),
+                ).fetchone()
+                if found is None or found[0] is None:
+                    raise OptionError(f'there is no stream "{stream}" on a table (option stream)')
+                return staging.key_columns(connection, Name.parse(str(found[0])))
+        except psycopg.Error as error:
+            raise failure(error, f'looking at stream "{stream}"', "stream") from None
+
+    keys = asked(config.name, look, config.connection)
     if not keys:
         raise OptionError(f'the table of stream "{stream}" has no primary key: name its key (target.key)')
     return keys

@@ -6,11 +6,13 @@ import os
 import signal
 import sys
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
-from ..data_source import register
+from ..connection import retrying
+from ..data_source import DucktailSource, register
 from ..errors import ConnectorError
 from ..java import ensure_java
+from ..options import Options, Use, parse
 from .config import Config
 
 if TYPE_CHECKING:
@@ -23,6 +25,7 @@ MASTER = "local[*,4]"
 LOOK_S = 1
 # Makes the query of a pipeline: what it writes, without checkpoint, trigger and name.
 Build = Callable[["SparkSession", Config], "DataStreamWriter"]
+T = TypeVar("T")
 
 
 def session(config: Config, master: str | None) -> SparkSession:
@@ -53,12 +56,41 @@ def session(config: Config, master: str | None) -> SparkSession:
 def read(spark: SparkSession, config: Config, **defaults: str) -> DataFrame:
     """The pipeline's source as a streaming data frame.
 
+    A pipeline may start beside its gateway: the columns are asked for here, and not by Spark's `load()`,
+    which asks once.
+
     Args:
         defaults: options that hold where the file has no others.
+
+    Raises:
+        ConnectorError: as of the source's `schema`, after retryTimeout where it may pass.
     """
     given = {key.lower(): value for key, value in config.source.items()}
     chosen = {key: value for key, value in defaults.items() if key.lower() not in given}
-    return spark.readStream.format("ducktail").options(**config.source, **chosen).load()
+    options = {**config.source, **chosen}
+    schema = asked(config.name, DucktailSource(options).schema, parse(options, Use.READ_STREAM))
+    return spark.readStream.format("ducktail").schema(schema).options(**options).load()
+
+
+def asked(name: str, work: Callable[[], T], options: Options) -> T:
+    """What `work` returns, which asks the gateway before the query `name` begins; who waits is told why.
+
+    Raises:
+        ConnectorError: one that is not retryable, or the last one when retryTimeout is over.
+    """
+    told = False
+
+    def look() -> T:
+        nonlocal told
+        try:
+            return work()
+        except ConnectorError as error:
+            if error.retryable and not told:
+                told = True
+                print(f"{name}: {error}; trying again", file=sys.stderr, flush=True)
+            raise
+
+    return retrying(look, options["retryTimeout"])
 
 
 def run(build: Build, config: Config, master: str | None = None, *, once: bool = False) -> int:

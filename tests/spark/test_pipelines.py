@@ -129,6 +129,7 @@ def test_mirror_once_and_again(server: ServerProcess, tmp_path: Path) -> None:
         tmp_path, server, "copy",
         '[source]\nstream = "orders_stream"\n[target]\nkind = "table"\ntable = "orders_copy"\n',
     )  # fmt: skip
+    rows = "SELECT * FROM orders{} ORDER BY id"
     with server.connect() as look:
         look.execute("CREATE TABLE orders (id INTEGER PRIMARY KEY, st VARCHAR, amount DECIMAL(10,2))")
         look.execute("CREATE STREAM orders_stream ON orders WITH (partitions = 2)")
@@ -137,7 +138,6 @@ def test_mirror_once_and_again(server: ServerProcess, tmp_path: Path) -> None:
         look.execute("DELETE FROM orders WHERE id >= 90")
         said = ran("mirror", path)
         assert "copy: finished" in said and "0 events behind" in said
-        rows = "SELECT * FROM orders{} ORDER BY id"
         assert look.execute(rows.format("_copy")).fetchall() == look.execute(rows.format("")).fetchall()
         [(status, batch, events, offsets)] = look.execute(
             "SELECT status, batch_id, events, offsets FROM ducktail.pipelines WHERE pipeline_name = 'copy'"
@@ -147,7 +147,16 @@ def test_mirror_once_and_again(server: ServerProcess, tmp_path: Path) -> None:
         lag = "SELECT sum(lag_events) FROM ducktail.offsets WHERE group_name = 'copy'"
         assert look.execute(lag).fetchone() == (0,)
         look.execute("INSERT INTO orders VALUES (1000, 'late', 1)")
-        ran("mirror", path)
+    # It may be there before its gateway.
+    server._options = ("--port", str(server.port))
+    server.stop()
+    process = started("mirror", path, "--once")
+    assert process.stdout is not None
+    assert any("options host, port: nobody answers" in line for line in process.stdout)
+    server.start()
+    said, _ = process.communicate(timeout=LAST_S)
+    assert process.returncode == 0, said
+    with server.connect() as look:
         assert look.execute(rows.format("_copy")).fetchall() == look.execute(rows.format("")).fetchall()
         [(later, events)] = look.execute("SELECT batch_id, events FROM ducktail.pipelines").fetchall()
         assert later > batch and events == 211

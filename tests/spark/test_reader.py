@@ -355,7 +355,7 @@ def test_more_tasks_than_partitions(db: Connection, reader: Made) -> None:
 
 
 def test_a_gateway_that_comes_back(serve: Callable[..., ServerProcess]) -> None:
-    """The query's next call, and a task, go on where they were once the gateway is there again."""
+    """A query's first call, its next one, and a task go on once the gateway is there again."""
     server = serve()
     with server.connect() as connection:
         connection.execute("CREATE TABLE orders (id INTEGER PRIMARY KEY, amount DECIMAL(10, 2))")
@@ -370,6 +370,9 @@ def test_a_gateway_that_comes_back(serve: Callable[..., ServerProcess]) -> None:
     server._options = ("--port", str(server.port))
     again = threading.Thread(target=server.start)
     again.start()
+    first = DucktailSource(options).streamReader(schema)
+    assert first.initialOffset() == start
+    first.stop()
     end = one.latestOffset(start, ReadAllAvailable())
     again.join()
     [task] = one.partitions(start, end)
