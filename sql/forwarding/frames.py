@@ -21,6 +21,7 @@ import sys
 from array import array
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import pyarrow as pa
@@ -34,6 +35,8 @@ HEAD, EVENTS, ROWS, FACTS, TAIL = b"H", b"E", b"A", b"F", b"T"
 _LENGTH = struct.Struct("<I")
 _ROW_HEAD = struct.Struct(">I")
 UTC = "UTC"
+# Heads that are kept as they were read: of the statements that are repeated now, and short.
+KEPT_MAX, KEPT_BYTES_MAX = 128, 4096
 
 assert sys.byteorder == "little", "frames are written in the machine's own order"
 
@@ -104,11 +107,15 @@ def _events_frame(batch: EventBatch) -> bytes:
 
 
 def head_of(frame: bytes) -> Head:
-    """A head.
+    """A head: the same one for the same frame, so that what is made of its columns can be kept with them.
 
     Raises:
         ProtocolViolation: 08P01, the frame is none.
     """
+    return _kept_head(frame) if len(frame) <= KEPT_BYTES_MAX else _head(frame)
+
+
+def _head(frame: bytes) -> Head:
     found = _object(frame, HEAD)
     columns, schema = found["columns"], found.get("schema")
     return Head(
@@ -116,6 +123,9 @@ def head_of(frame: bytes) -> Head:
         None if schema is None else pa.ipc.read_schema(pa.py_buffer(base64.b64decode(schema))),
         tuple(found.get("parameters", ())),
     )
+
+
+_kept_head = lru_cache(KEPT_MAX)(_head)
 
 
 def tail_of(frame: bytes) -> Tail:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from functools import lru_cache
 
 from ...engine.errors import ActiveTransaction, NotSupported, ProtocolViolation
 from ...engine.values.pgtypes import pg_type
@@ -30,6 +31,8 @@ AS_IT_IS = nullcontext()
 FRAME = (ResultColumn("frame", "BLOB"),)
 # A reply takes no more rows once it has so many bytes: much against a round trip, little to be held twice.
 REPLY_BYTES = 1024 * 1024
+# Requests that are kept as they were read: of the sessions that are at it now, and short.
+KEPT_MAX, KEPT_BYTES_MAX = 64, 4096
 # What may be sent to another node; the rest is about the session itself.
 _SENT = frozenset({Kind.READ, Kind.DML, Kind.OURS, Kind.EXPLAIN})
 
@@ -126,7 +129,11 @@ def _request(parameters: Sequence[object]) -> Request:
     data = parameters[0] if parameters else None
     if not isinstance(data, bytes):
         raise ProtocolViolation("malformed request of another node")
-    return Request.decode(data)
+    return _kept_request(data) if len(data) <= KEPT_BYTES_MAX else Request.decode(data)
+
+
+# It is looked at where the statement is planned, where it is run, and before both.
+_kept_request = lru_cache(KEPT_MAX)(Request.decode)
 
 
 def _portal(request: Request) -> str:

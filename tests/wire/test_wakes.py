@@ -38,16 +38,24 @@ def test_what_many_threads_settle_all_comes() -> None:
     asyncio.run(main())
 
 
-def test_an_error_is_one_and_the_first_value_stays() -> None:
+@pytest.mark.parametrize("on_loop", [False, True])
+def test_an_error_is_one_and_the_first_value_stays(on_loop: bool) -> None:
     """A wait that has been given up takes no second answer."""
+
+    def settle(wakes: Wakes, kept: asyncio.Future[str], failed: asyncio.Future[str]) -> None:
+        wakes.settle(kept, "second")
+        wakes.settle(failed, None, ValueError("it failed"))
 
     async def main() -> None:
         loop = asyncio.get_running_loop()
         wakes = Wakes(loop)
         failed, kept = loop.create_future(), loop.create_future()
         kept.set_result("first")
-        wakes.settle(kept, "second")
-        wakes.settle(failed, None, ValueError("it failed"))
+        if on_loop:
+            settle(wakes, kept, failed)
+            assert failed.done(), "nobody has to wake this loop"
+        else:
+            await asyncio.to_thread(settle, wakes, kept, failed)
         with pytest.raises(ValueError, match="it failed"):
             await failed
         assert kept.result() == "first"
@@ -60,5 +68,7 @@ def test_a_closed_loop_is_told_nothing() -> None:
     loop = asyncio.new_event_loop()
     wakes, waiter = Wakes(loop), loop.create_future()
     loop.close()
-    wakes.settle(waiter, True)
+    late = threading.Thread(target=wakes.settle, args=(waiter, True))
+    late.start()
+    late.join()
     assert not waiter.done()
