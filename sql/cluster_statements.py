@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..engine.cluster.joining import install
-from ..engine.waiting import Waiting
+from ..engine.waiting import Wait, Waiting
 from .context import Context
 from .language.statements_other import InstallPlacement
 from .results import Result
@@ -16,5 +16,9 @@ def install_placement(session: Context, asked: InstallPlacement, parameters: Val
     session.access.require_superuser("install a placement")
     no_transaction(session, "INSTALL PLACEMENT")
     done = yield from install(session.database, text(asked.text, parameters))
+    if session.learner is not None and session.database.cluster.lacks:
+        yield Wait(learning := session.learner.learn())
+        for told in learning.result().told():
+            session.notices.add(told, severity="WARNING", sqlstate="01000")
     node = session.database.placement.local.name
     return text_rows(INSTALLED_COLUMNS, [[node, done.epoch, done.moves, done.new]], "INSTALL PLACEMENT")

@@ -29,6 +29,7 @@ from .portals import Portals
 from .positions import Positions
 from .results import Result
 from .rights.access import Access
+from .spread.learned import Learner
 from .spread.part import Part
 from .spread.peers import Peers
 from .statement import Statement
@@ -73,6 +74,8 @@ class Context(Protocol):
     listening: Listening
     # To the other nodes of a cluster; None where there are none, or none may be asked.
     links: Links | None
+    # Has the node learn what others have; None where it is of no cluster.
+    learner: Learner | None
     # How many rows the client of the present statement takes at first; None for all of them.
     first_rows: int | None
     # The node that the client is; None where it is none.

@@ -37,7 +37,15 @@ from .running import text_rows
 from .spread import offsets
 from .spread.part import Part
 from .spread.shares import Row, own_partitions, rows_of, spread
-from .stream_statements import DESCRIBE_COLUMNS, SEEK_COLUMNS, Values, number, text, value_of
+from .stream_statements import (
+    DESCRIBE_COLUMNS,
+    SEEK_COLUMNS,
+    Values,
+    number,
+    owner_of_made,
+    text,
+    value_of,
+)
 
 
 def create_group(session: Context, made: st.CreateGroup, parameters: Values) -> Waiting[Result]:
@@ -70,7 +78,7 @@ def create_group(session: Context, made: st.CreateGroup, parameters: Values) -> 
 
 def _owned(session: Context, transaction: Transaction, stream: Stream, name: str) -> None:
     """A group belongs to who made it."""
-    item, owner = rights.group_item(stream.schema, stream.name, name), session.access.owner
+    item, owner = rights.group_item(stream.schema, stream.name, name), owner_of_made(session)
     if owner is not None:
         rights_changes.add(session.database, transaction, rights_changes.PutOwner(item, owner))
 
@@ -366,6 +374,8 @@ def describe_group(session: Context, asked: st.DescribeGroup, parameters: Values
     rows = list(zip([*names, "trimmed_unread"], row, strict=True))
     if session.part is not None:
         rows.append(("session_timeout_ms", str(group.session_timeout_ms)))
+        item = rights.group_item(stream.schema, stream.name, group.name)
+        rows.append(("owner", session.database.rights.owners.get(item)))
     if stream.topic and session.database.cluster.placement.epoch:
         rows.append(("identity", session.database.identities.of(group.group_id)))
     return text_rows(DESCRIBE_COLUMNS, rows, "DESCRIBE CONSUMER GROUP")

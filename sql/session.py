@@ -28,10 +28,11 @@ from ..engine.errors import (
     AdminShutdown,
     DucktailError,
     ProgramLimitExceeded,
+    UndefinedObject,
 )
 from ..engine.notifications import Notification
 from ..engine.sessions import IDLE, SessionEntry
-from ..engine.waiting import Waiting
+from ..engine.waiting import Wait, Waiting
 from . import cursor_statements, read_only, topics
 from .block import Block
 from .calls import Calls
@@ -52,6 +53,7 @@ from .results import CopyIn, ReadySource, Result
 from .rights import permission, visible
 from .rights.access import Access
 from .settings_statements import renew_values, restore_values, set_variable
+from .spread.learned import Learner, still_missing
 from .spread.part import Part
 from .spread.peers import Peers
 from .spread.shares import own_share
@@ -126,6 +128,7 @@ class Session:
         self.listening = Listening(database.notifications, self._overrun)
         self.waited: Waited | None = None
         self.links: Links | None = None
+        self.learner: Learner | None = None
         self.first_rows: int | None = None
         self.on_ended: Callable[[DucktailError], None] | None = None
         # Told when another session has cancelled this one: ends what its client is being answered as well.
@@ -249,7 +252,19 @@ class Session:
     def _prepared_after(self, text: str, oids: tuple[int, ...], keys: frozenset[Key]) -> Waiting[Statement]:
         """The same, once the other nodes have been asked for these streams."""
         assert self.links is not None, "who asks has links"
+        if self.learner is not None and self.database.cluster.lacks:
+            # It may be a topic, which stands on every node, but not here yet.
+            yield Wait(learning := self.learner.learn())
+            learning.result()
+            try:
+                with self.looking():
+                    return prepare(self, text, oids)
+            except routing.Ask as ask:
+                keys = ask.keys
         found = yield from self.links.look_up(keys)
+        if not found and self.learner is not None and self.database.cluster.lacks:
+            name = ".".join(min(keys))
+            raise still_missing(self.database.cluster, UndefinedObject(f'"{name}" does not exist'))
         self.links.absent = keys - found.keys()
         try:
             with self.looking():

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
-from ..engine import alterations, definitions, topic_definitions
+from ..engine import alterations, definitions, rights, topic_definitions
 from ..engine.asking import ask_maybe
 from ..engine.errors import (
     ActiveTransaction,
@@ -146,9 +146,15 @@ def create_topic(session: Context, made: st.CreateTopic, parameters: Values) -> 
         session.cursor,
         spec,
         session.block.lock_timeout_ms,
-        session.access.owner,
+        owner_of_made(session),
     )
     return Result.command("CREATE TOPIC")
+
+
+def owner_of_made(session: Context) -> str | None:
+    """Whose a topic or a group is that a session makes: its user's, or what another node has told."""
+    told = None if session.part is None else session.part.owner
+    return told or session.access.owner
 
 
 def _spec(made: st.CreateStream, schema: str, name: str, key: tuple[str, ...]) -> definitions.StreamSpec:
@@ -551,6 +557,8 @@ def describe_stream(session: Context, asked: st.DescribeStream, parameters: Valu
     if session.part is not None:
         kept_us = stream.retention_us
         rows.append(["retention_us", None if kept_us is None else str(kept_us)])
+        item = rights.relation(stream.schema, stream.name)
+        rows.append(["owner", session.database.rights.owners.get(item)])
     if stream.topic and session.database.cluster.placement.epoch:
         rows.append(["identity", session.database.identities.of(stream.stream_id)])
     return text_rows(DESCRIBE_COLUMNS, rows, "DESCRIBE STREAM")

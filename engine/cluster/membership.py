@@ -68,6 +68,9 @@ class Membership:
         # How many connections this node has to a peer, by its name; whoever opens them says.
         self.connections: Callable[[str], int] = lambda peer: 0
         self._counts: Counter[tuple[str, str, str]] = Counter()
+        # Under which epoch the others were asked for definitions, and what was wrong then.
+        self._learnt = 0
+        self._lacking: tuple[str, ...] = ()
 
     @property
     def placement(self) -> Placement:
@@ -95,6 +98,29 @@ class Membership:
 
     def _heard_epoch(self) -> int:
         return max(list(self._heard.values()), default=0)
+
+    # Definitions.
+
+    @property
+    def lacks(self) -> bool:
+        """Whether other nodes may have definitions that this one has not: not all have been asked yet."""
+        placement = self._placement
+        if not placement.epoch or all(node.name != placement.local.name for node in placement.nodes):
+            return False
+        return self._learnt != placement.epoch or bool(self._lacking)
+
+    @property
+    def lacking(self) -> tuple[str, ...]:
+        """What was wrong when the others were asked last, a sentence each."""
+        return self._lacking
+
+    def learnt(self, epoch: int, lacking: tuple[str, ...] = ()) -> None:
+        """The others have been asked under a placement of this epoch, and what they have is here.
+
+        Args:
+            lacking: why something may be missing even so, a sentence each.
+        """
+        self._learnt, self._lacking = epoch, lacking
 
     # Peers.
 

@@ -1,5 +1,6 @@
 """The connections of this node to the others of its cluster, and which of them has what."""
 
+from .learner import Learner
 from .peers import Peers
 
-__all__ = ["Peers"]
+__all__ = ["Learner", "Peers"]

@@ -208,8 +208,7 @@ class Peers:
                 raise WrongState(
                     f'stream "{name}" is on several nodes',
                     detail=f"It is on nodes {', '.join(node.name for node in nodes)}.",
-                    hint="Connect to one of them and rename its stream. A node that has joined since gets a "
-                    "topic with CREATE TOPIC IF NOT EXISTS.",
+                    hint="Connect to one of them and rename its stream.",
                 )
             if nodes:
                 found[key] = nodes[0]

@@ -35,7 +35,7 @@ from .. import catalog
 from ..codec import Limits
 from ..conversation import Conversation, Door, Ended, Entry
 from ..conversation.startup import LONG_KEY_BYTES
-from ..forwarding import Peers
+from ..forwarding import Learner, Peers
 from .connection import INBOX_BYTES, Connection
 from .doors import check_listener, door_for, for_peer, is_loopback
 from .journal import Journal
@@ -134,6 +134,7 @@ class Server:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._wakes: Wakes | None = None
         self._peers: Peers | None = None
+        self._learner: Learner | None = None
         self._server: asyncio.Server | None = None
         self._inbox = memoryview(bytearray(INBOX_BYTES))
         self._connections: set[Connection] = set()
@@ -174,6 +175,7 @@ class Server:
         self._loop = asyncio.get_running_loop()
         self._wakes = Wakes(self._loop)
         self._peers = Peers(self._loop, self.database.cluster)
+        self._learner = Learner(self.database, self._peers, self._workers, lambda: self._trace_of("learning"))
         await self._loop.run_in_executor(self._workers, self.database.at_opening, catalog.install)
         self._server = await self._loop.create_server(self._connect, sock=self._listener)
         self.database.announce(" ".join(map(str, self.address)))
@@ -201,6 +203,8 @@ class Server:
         try:
             if reload(self.database):
                 log.info("the cluster file has been read again: epoch %d", cluster.placement.epoch)
+                if cluster.lacks and self._learner is not None:
+                    self._learner.learn()
         except DucktailError as error:
             log.error("%s; the placement of epoch %d stays", error.message, cluster.placement.epoch)
         except Exception:
@@ -313,7 +317,9 @@ class Server:
             raise
         if entry.peer is None and self._peers is not None and self.database.placement.epoch:
             # A node's own sessions ask no further node.
-            session.links = Links(self._peers, account, self._trace_of(session))
+            session.links = Links(self._peers, account, self._trace_of(session.id))
+        if self.database.placement.epoch:
+            session.learner = self._learner
         session.on_ended = guest.ended
         session.on_cancelled = guest.cancelled
         session.listening.on_news = guest.news
@@ -329,8 +335,8 @@ class Server:
         )  # fmt: skip
         return session
 
-    def _trace_of(self, session: Session) -> str:
-        return f"{self.database.placement.local.name}-{self._run}-{session.id}"
+    def _trace_of(self, session: object) -> str:
+        return f"{self.database.placement.local.name}-{self._run}-{session}"
 
     def leave(self, guest: Guest, connection: Connection) -> None:
         """A connection is over."""

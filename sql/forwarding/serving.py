@@ -13,7 +13,13 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import lru_cache
 
-from ...engine.errors import ActiveTransaction, NotSupported, ProtocolViolation
+from ...engine.errors import (
+    ActiveTransaction,
+    NotSupported,
+    ProtocolViolation,
+    UndefinedObject,
+    UndefinedTable,
+)
 from ...engine.values.pgtypes import pg_type
 from ...engine.waiting import Waiting
 from ..context import Context, Runner
@@ -21,6 +27,9 @@ from ..language.publishing import Published
 from ..portals import Portal
 from ..results import ReadySource, Result, ResultColumn
 from ..settings_statements import carried, set_variable
+from ..spread.learned import still_missing
+from ..spread.learning import made_good
+from ..spread.part import split
 from ..spread.shares import own_share
 from ..statement import Statement
 from ..text.classified import Kind
@@ -57,6 +66,18 @@ def forward_with(runners: dict[Kind, Runner], told_at: Told) -> Runner:
 
     def execute(session: Context, request: Request) -> Waiting[list[bytes]]:
         """Run a statement, and give what it answers at first."""
+        try:
+            return (yield from executed(session, request))
+        except (UndefinedObject, UndefinedTable) as error:
+            if split(request.text)[0] is None:
+                raise
+            yield from made_good(session, error)
+        try:
+            return (yield from executed(session, request))
+        except (UndefinedObject, UndefinedTable) as error:
+            raise still_missing(session.database.cluster, error) from error
+
+    def executed(session: Context, request: Request) -> Waiting[list[bytes]]:
         inner = yield from statement_of(session, request)
         values = tuple(request.values)
         share = AS_IT_IS if inner.part is None else own_share(session, inner.part)
@@ -190,10 +211,11 @@ def _void(session: Context, request: Request) -> Waiting[list[bytes]]:
 
 
 def _where(session: Context, request: Request) -> Waiting[list[bytes]]:
-    """Which of some streams are here."""
+    """Which of some streams are here; topics are on every node, or it is about to learn of them."""
     streams = session.database.catalog.streams
     keys = [tuple(key) for key in request.more["keys"]]
-    return [facts_frame([key for key in keys if key in streams and session.access.sees(key)])]
+    here = [key for key in keys if (stream := streams.get(key)) is not None and not stream.topic]
+    return [facts_frame([key for key in here if session.access.sees(key)])]
     yield
 
 

@@ -259,6 +259,11 @@ def _as_there(made: st.CreateTopic, thing: Thing, known: Facts) -> Options:
             f'topic "{thing.name}" already exists',
             detail=f"It has {known['partitions']} partitions, and not {asked}.",
         )
+    return topic_options(known)
+
+
+def topic_options(known: Facts) -> Options:
+    """The options by which a topic is made as another node has it."""
     given = [Option(name, int(known[name] or 0)) for name in ("partitions", "buffer_bytes")]
     given.append(Option("retention", _retention_ms(known)))
     if known["retention_bytes"] is not None:
@@ -416,7 +421,7 @@ def create_group(
         part = Part(session.database.cluster.placement.epoch, uid=uid)
         statement = replace(made, stream=whole, group=name, start=start, if_not_exists=False)
         if known is not None:
-            statement = replace(statement, start=_start_there(known, start), options=_options_there(known))
+            statement = replace(statement, start=_start_there(known, start), options=group_options(known))
         yield from _do(session, thing, statement, part, nodes, plain)
     return Result.command("CREATE CONSUMER GROUP")
 
@@ -427,8 +432,8 @@ def _start_there(known: Facts, asked: st.Place) -> st.Place:
     return st.Place(kind) if kind in ("earliest", "latest") else asked
 
 
-def _options_there(known: Facts) -> Options:
-    """The options of a group that other nodes have."""
+def group_options(known: Facts) -> Options:
+    """The options by which a group is made as another node has it."""
     timeout = Option("session_timeout", int(known["session_timeout_ms"] or 0))
     return Options((*(Option(name, known[name]) for name in ("on_gap", "on_park")), timeout))
 

@@ -196,17 +196,31 @@ def test_a_node_that_joins_gets_the_definitions_that_there_are(tmp_path: Path) -
             first.execute("CREATE TOPIC t WITH (partitions = 4)")
             options = "on_gap = 'earliest', session_timeout = '7 s'"
             first.execute(f"CREATE CONSUMER GROUP g ON t START LATEST WITH ({options})")
+            first.execute("PUBLISH TO t SELECT i FROM range(8) r(i)")
             cluster.start("n2")
+            # Nobody has told it yet: it asks when it is asked, and is told that it is ahead.
+            with cluster["n2"].connect() as second, pytest.raises(psycopg.errors.SerializationFailure):
+                second.execute("SELECT * FROM TOPIC t")
             first.execute("INSTALL PLACEMENT '" + whole.replace("'", "''") + "'")
+            # As the owner of some partitions, and as the node of a client.
+            text = "SELECT partition FROM TOPIC t CONSUMER GROUP g"
+            assert first.execute(text).fetchall() == [(0,), (0,), (1,), (1,)]
             with cluster["n2"].connect() as second:
-                with pytest.raises(psycopg.Error):
-                    second.execute("SELECT * FROM TOPIC t")
-                second.execute("CREATE TOPIC IF NOT EXISTS t")
-                second.execute("CREATE CONSUMER GROUP IF NOT EXISTS g ON t")
+                assert second.execute(text).fetchall() == [(0,), (0,), (1,), (1,)]
                 told = [
                     dict(session.execute("DESCRIBE CONSUMER GROUP g ON t").fetchall())
                     for session in (first, second)
                 ]
                 for name in ("identity", "start", "on_gap", "on_park", "session_timeout"):
                     assert told[0][name] == told[1][name], name
-                assert second.execute("SELECT * FROM TOPIC t CONSUMER GROUP g").fetchall() == []
+                # One that has gone and comes back lacks what was made meanwhile.
+                cluster.file("n2").write_text(cluster.text(epoch=4))
+                smaller = cluster.text(epoch=3, topics=alone).replace(n2, "")
+                first.execute("INSTALL PLACEMENT '" + smaller.replace("'", "''") + "'")
+                first.execute("CREATE TOPIC later WITH (partitions = 4)")
+                with pytest.raises(psycopg.Error, match="n1"):
+                    second.execute("SELECT * FROM TOPIC later")
+                for session in (first, second):
+                    session.execute("INSTALL PLACEMENT '" + cluster.text(epoch=4).replace("'", "''") + "'")
+                shown = second.execute("SHOW TOPICS").fetchall()
+                assert {row[1] for row in shown} == {"later", "t"}
