@@ -43,6 +43,10 @@ class Settings:
         10_000, 100, 3_600_000, "how often events that are no longer retained are let go of"
     )
     max_connections: int = _setting(100, 1, 10_000, "sessions at once")
+    peer_connections_reserved: int = _setting(
+        20, 0, 10_000, "of max_connections, those that only other nodes of the cluster get; half at most"
+    )
+    peer_connections_max: int = _setting(40, 1, 10_000, "sessions that one other node may have here at once")
     connections_starting_max: int = _setting(
         100, 1, 10_000, "connections beside max_connections, whose clients are not let in yet"
     )

@@ -25,7 +25,6 @@ from ...engine.errors import (
     DucktailError,
     InvalidAuthorization,
     IoError,
-    TooManyConnections,
     UndefinedDatabase,
 )
 from ...engine.waiting import run
@@ -36,6 +35,7 @@ from ..codec import Limits
 from ..conversation import Conversation, Door, Ended, Entry
 from ..conversation.startup import LONG_KEY_BYTES
 from ..forwarding import Learner, Peers
+from .admission import Admission
 from .connection import INBOX_BYTES, Connection
 from .doors import check_listener, door_for, for_peer, is_loopback
 from .journal import Journal
@@ -146,7 +146,7 @@ class Server:
         self._run = secrets.token_hex(4)
         # Sessions are opened on worker threads.
         self._mutex = threading.Lock()
-        self._opened = 0
+        self._admission = Admission(bounds)
         self._guests: dict[int, Guest] = {}
 
     @property
@@ -263,7 +263,7 @@ class Server:
             settings.authentication_timeout_ms / 1000,
         )
         guest.connection = connection
-        if len(self._connections) - self._opened >= settings.connections_starting_max:
+        if len(self._connections) - self._admission.count >= settings.connections_starting_max:
             # Nobody has been promised an answer yet, and a flood is not worth one.
             self._loop.call_soon(connection.abort)
         self._connections.add(connection)
@@ -293,9 +293,9 @@ class Server:
         with self._mutex:
             if self._draining:
                 raise CannotConnectNow("the database system is shutting down")
-            if self._opened >= self.database.settings.max_connections:
-                raise TooManyConnections("sorry, too many clients already")
-            self._opened += 1
+        node, placement = None if entry.peer is None else entry.peer.node, self.database.placement
+        others = {one.name for one in placement.nodes if one.name != placement.local.name}
+        self._admission.enter(node, others)
         try:
             session = Session(
                 self.database,
@@ -312,8 +312,7 @@ class Server:
                 run(session.close())
                 raise
         except BaseException:
-            with self._mutex:
-                self._opened -= 1
+            self._admission.leave(node)
             raise
         if entry.peer is None and self._peers is not None and self.database.placement.epoch:
             # A node's own sessions ask no further node.
@@ -342,8 +341,8 @@ class Server:
         """A connection is over."""
         session = connection.conversation.session
         if session is not None:
+            self._admission.leave(None if session.peer is None else session.peer.node)
             with self._mutex:
-                self._opened -= 1
                 self._guests.pop(session.id, None)
             lasted_s = self.now_s() - guest.opened_s
             self.journal.session_closed(session.id, lasted_s, connection.conversation.error)

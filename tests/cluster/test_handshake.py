@@ -26,7 +26,8 @@ def options(node: str = "n2", cluster: str = "shop", epoch: int = 3, end_user: s
 def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
     """Node n1 of two, by a placement of epoch 3; n2 does not run. It has users."""
     folder, user = tmp_path_factory.mktemp("c"), 'defaults = { user = "peer" }'
-    with ClusterProcesses(folder, 2, ALL, user, start=False) as all_:
+    few = ("--peer-connections-max", "3")
+    with ClusterProcesses(folder, 2, ALL, user, start=False, options=few) as all_:
         all_.file("n1").write_text(all_.text(epoch=3))
         server = all_.start("n1")
         with server.connect() as first:
@@ -80,6 +81,15 @@ def test_who_is_refused(node: ServerProcess, said: str, told: str) -> None:
         come(node, said)
     if "over" in told:
         assert epoch_told(str(caught.value)) == 3
+
+
+def test_one_node_does_not_take_all_connections(node: ServerProcess) -> None:
+    peers: list[psycopg.Connection[Any]] = []
+    with pytest.raises(psycopg.OperationalError, match='node "n2" has 3 connections here already'):
+        while len(peers) < 4:
+            peers.append(come(node, options()))
+    for peer in peers:
+        peer.close()
 
 
 def test_a_server_without_a_cluster_is_no_node(tmp_path: Path) -> None:
