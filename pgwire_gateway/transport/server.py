@@ -296,6 +296,7 @@ class Server:
         node, placement = None if entry.peer is None else entry.peer.node, self.database.placement
         others = {one.name for one in placement.nodes if one.name != placement.local.name}
         self._admission.enter(node, others)
+        guest.node = node
         try:
             session = Session(
                 self.database,
@@ -329,7 +330,7 @@ class Server:
         self.journal.session_opened(
             session.id, session.user, entry.application_name, guest.connection.peer,
             tls=guest.connection.conversation.channel.secured,
-            node=None if entry.peer is None else entry.peer.node,
+            node=node,
             trace=session.entry.trace,
         )  # fmt: skip
         return session
@@ -341,7 +342,7 @@ class Server:
         """A connection is over."""
         session = connection.conversation.session
         if session is not None:
-            self._admission.leave(None if session.peer is None else session.peer.node)
+            self._admission.leave(guest.node)
             with self._mutex:
                 self._guests.pop(session.id, None)
             lasted_s = self.now_s() - guest.opened_s
@@ -381,6 +382,8 @@ class Guest:
         self.secret = secret
         self.connection: Connection | None = None
         self.opened_s = 0.0
+        # The node that it is; None: a client.
+        self.node: str | None = None
         self._server = server
         # See Host: a method of the clock's own, as each message asks it.
         self.now_s = server.database.clock.monotonic_s
