@@ -23,7 +23,7 @@ pytestmark = pytest.mark.slow
 Connection = psycopg.Connection[Any]
 Read = Callable[..., Any]
 # An error that comes later than this is a retry too many.
-SOON_S = 20.0
+SOON_S = 60.0
 
 
 @pytest.fixture(scope="module")
