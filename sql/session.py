@@ -22,7 +22,7 @@ import duckdb
 import pyarrow as pa
 
 from ..engine.asking import ask_maybe
-from ..engine.cluster.peer import CLUSTER, EPOCH, NODE, Peer
+from ..engine.cluster.peer import CLUSTER, DIGEST, EPOCH, NODE, Peer
 from ..engine.database import Database
 from ..engine.errors import (
     AdminShutdown,
@@ -477,7 +477,8 @@ class Session:
         reported = self.variables.reported()
         if self.peer is not None:
             ours = self.database.placement
-            reported |= {NODE: ours.local.name, CLUSTER: ours.cluster, EPOCH: str(ours.epoch)}
+            reported |= {NODE: ours.local.name, CLUSTER: ours.cluster}
+            reported |= {EPOCH: str(ours.epoch), DIGEST: ours.digest}
         return reported
 
     def trace(self) -> str:

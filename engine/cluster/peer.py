@@ -3,6 +3,8 @@
     ducktail.node, ducktail.cluster, ducktail.epoch    who it is, and by which placement it comes
     ducktail.end_user                                  for whom; without it, for the user who connects
 
+The node that is reached says the first three as parameters, and `ducktail.digest` of what its placement says.
+
 Source: docs/cluster.md, "Between nodes".
 """
 
@@ -17,6 +19,7 @@ from ..errors import InvalidParameterValue, SerializationFailure
 NODE, CLUSTER, EPOCH, END_USER = (
     "ducktail.node", "ducktail.cluster", "ducktail.epoch", "ducktail.end_user",
 )  # fmt: skip
+DIGEST = "ducktail.digest"
 PEER_SETTINGS = (NODE, CLUSTER, EPOCH, END_USER)
 _OURS = re.compile(r"placement of epoch (\d+)")
 

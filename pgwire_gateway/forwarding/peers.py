@@ -20,13 +20,14 @@ from psycopg.abc import PQGen
 
 from ...engine.cluster.membership import Membership
 from ...engine.cluster.node import Node
-from ...engine.cluster.peer import EPOCH, NODE, Peer, epoch_told
+from ...engine.cluster.peer import DIGEST, EPOCH, NODE, Peer, epoch_told
 from ...engine.cluster.placement import Placement
 from ...engine.errors import (
     CannotConnect,
     ConnectionLost,
     ConnectionRefused,
     DucktailError,
+    InvalidParameterValue,
     SerializationFailure,
     WrongState,
 )
@@ -107,18 +108,19 @@ class Peers:
             autocommit=True,
         )
         try:
-            self._check_reached(node, connection)
+            self._check_reached(node, connection, placement)
             await connection.wait(_prepared(connection.pgconn))
         except BaseException:
             await connection.close()
             raise
         return connection
 
-    def _check_reached(self, node: Node, connection: Connection) -> None:
-        """Is it the node that was meant? It tells its name, and the epoch of its placement.
+    def _check_reached(self, node: Node, connection: Connection, placement: Placement) -> None:
+        """Is it the node that was meant? It tells its name, and which placement it has.
 
         Raises:
-            ConnectionRefused: 08004, another node is there.
+            ConnectionRefused: 08004, another node is there. InvalidParameterValue: 22023, its placement of
+                the same epoch says something else.
         """
         name = connection.info.parameter_status(NODE)
         if name != node.name:
@@ -127,7 +129,15 @@ class Peers:
                 detail=f'There is node "{name}".',
                 hint="Look at host and port of the nodes in cluster.toml.",
             )
-        self.cluster.heard(int(connection.info.parameter_status(EPOCH) or 0), name)
+        epoch = int(connection.info.parameter_status(EPOCH) or 0)
+        self.cluster.heard(epoch, name)
+        digest = connection.info.parameter_status(DIGEST)
+        if epoch == placement.epoch and digest not in (None, placement.digest):
+            raise InvalidParameterValue(
+                f'nodes "{placement.local.name}" and "{name}" have two placements of epoch {epoch}',
+                detail="Their copies of cluster.toml differ.",
+                hint="Raise the epoch of the right one, and `ducktail cluster apply` it.",
+            )
 
     def _refused(self, node: Node, error: psycopg.Error) -> DucktailError:
         """Why a node has not let this one in: libpq has the words of that, not its SQLSTATE."""

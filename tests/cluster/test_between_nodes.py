@@ -67,6 +67,11 @@ def test_another_node_than_the_one_that_was_meant_is_08004(tmp_path: Path) -> No
                 client.execute("SELECT * FROM STREAM nowhere")
             assert caught.value.sqlstate == "08004"
             assert "is not at 127.0.0.1:" in str(caught.value)
+        # The others have the right file, and n1 has another of the same epoch.
+        with cluster["n2"].connect() as client:
+            with pytest.raises(psycopg.errors.InvalidParameterValue) as differ:
+                client.execute("SELECT * FROM STREAM nowhere")
+            assert 'nodes "n2" and "n1" have two placements of epoch 1' in str(differ.value)
 
 
 def test_each_node_knows_the_epoch_of_those_it_has_talked_to(tmp_path: Path) -> None:

@@ -56,6 +56,7 @@ def test_it_is_told_which_node_it_has_reached(node: ServerProcess) -> None:
     with come(node, options()) as peer:
         told = [peer.info.parameter_status(f"ducktail.{name}") for name in ("node", "cluster", "epoch")]
         assert told == ["n1", "shop", "3"]
+        assert len(peer.info.parameter_status("ducktail.digest") or "") == 64
 
 
 def test_a_superuser_may_speak_for_others_and_nobody_else(node: ServerProcess) -> None:
