@@ -9,7 +9,13 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 
-from ..engine.errors import DucktailError, NotSupported, SyntaxError_, UndefinedParameter
+from ..engine.errors import (
+    DucktailError,
+    InsufficientPrivilege,
+    NotSupported,
+    SyntaxError_,
+    UndefinedParameter,
+)
 from ..engine.values import pgtypes
 from ..engine.waiting import Waiting
 from . import (
@@ -74,7 +80,7 @@ def prepare(session: Context, text: str, oids: tuple[int, ...]) -> Statement:
 
     Raises:
         SyntaxError_: 42601, with the position. NotSupported: 0A000, not in this version.
-        InsufficientPrivilege: 42501, it names a file that is out of reach.
+        InsufficientPrivilege: 42501, it names a file that is out of reach, or is what only nodes send.
     """
     refuse_passwords(text)
     part: Part | None = None
@@ -85,6 +91,10 @@ def prepare(session: Context, text: str, oids: tuple[int, ...]) -> Statement:
         classified, node = _read(session, text)
     except SyntaxError_ as error:
         raise without_password(text, error) from None
+    if classified.kind is Kind.FORWARD and session.peer is None:
+        raise InsufficientPrivilege(
+            "permission denied to run FORWARD", detail="Nodes of a cluster send it to each other."
+        )
     away = _away(session, classified, node)
     if isinstance(node, sto.Publish) and away is None:
         insert, published = as_insert(text, node)

@@ -84,6 +84,17 @@ def test_who_is_refused(node: ServerProcess, said: str, told: str) -> None:
         assert epoch_told(str(caught.value)) == 3
 
 
+def test_what_only_nodes_say(node: ServerProcess) -> None:
+    where = '{"op": "where", "more": {"keys": []}}'
+    with come(node, options()) as peer, come(node, "", "root", "r") as root:
+        assert len(peer.execute("FORWARD %s", (where.encode(),)).fetchall()) == 1
+        with pytest.raises(psycopg.errors.InsufficientPrivilege, match="FORWARD"):
+            root.execute("FORWARD %s", (where.encode(),))
+        with pytest.raises(psycopg.errors.SyntaxError):
+            root.execute("PART '{\"epoch\": 3}' SHOW TOPICS")
+        assert peer.execute("PART '{\"epoch\": 3}' SHOW TOPICS").fetchall() == []
+
+
 def test_one_node_does_not_take_all_connections(node: ServerProcess) -> None:
     peers: list[psycopg.Connection[Any]] = []
     with pytest.raises(psycopg.OperationalError, match='node "n2" has 3 connections here already'):
