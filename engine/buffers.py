@@ -16,6 +16,7 @@ import duckdb
 from .budget import hold
 from .buffer import StreamBuffer
 from .changes import ChangesQuery
+from .checking import unlike_error
 from .clock import Clock
 from .duckdb_errors import translated
 from .errors import DucktailError, UndefinedObject
@@ -45,6 +46,7 @@ class Buffers:
         bytes_max: what all buffers together may take.
         cursor: makes a cursor of the engine's own, in UTC.
         damage: stream id -> why its log is not to be read.
+        unlike: table id -> what CHECK STREAM has found of a table that does not agree with its log.
         has_fallen: whether DuckDB has given the database up; asks it.
         notifications, polls: told of what has become readable.
         queries: of small rounds' events.
@@ -57,6 +59,7 @@ class Buffers:
         clock: Clock,
         cursor: Callable[[], duckdb.DuckDBPyConnection],
         damage: Mapping[int, DucktailError],
+        unlike: Mapping[int, str],
         has_fallen: Callable[[], bool],
         notifications: Notifications,
         polls: Polls,
@@ -68,6 +71,7 @@ class Buffers:
         self._clock = clock
         self._new_cursor = cursor
         self._damage = damage
+        self._unlike = unlike
         self._has_fallen = has_fallen
         self._notifications = notifications
         self._polls = polls
@@ -127,9 +131,13 @@ class Buffers:
         """Begin a scan of a stream; with `changes`, of its events as ENVELOPE CHANGES has them.
 
         Raises:
-            Gap: 72000, what it begins with has been trimmed.
+            Gap: 72000, what it begins with has been trimmed. WrongState: 55000, CHECK STREAM has found
+            that its table was written past ducktail.
         """
         query = event_query(self._catalog, stream)
+        if self.is_unlike(stream):
+            assert isinstance(query, EventQuery), "a topic has no table"
+            raise unlike_error(stream, query.captured, self._unlike[stream.table_id])
         if not changes:
             return self._scan(query, stream, bounds)
         assert isinstance(query, EventQuery), "a topic has no ENVELOPE CHANGES"
@@ -145,6 +153,10 @@ class Buffers:
             lambda: self._catalog.stream_by_id(stream.stream_id) is not None,
             self._clock,
         )
+
+    def is_unlike(self, stream: Stream) -> bool:
+        """Whether reads of the stream fail until RESYNC has mended it."""
+        return stream.table_id in self._unlike
 
     # What the publisher runs.
 

@@ -27,6 +27,7 @@ from pathlib import Path
 import duckdb
 from duckdb.func import FunctionNullHandling
 
+from . import row_sums
 from .buffers import Buffers
 from .checkpoints.saved import Saved
 from .clock import Clock, SystemClock
@@ -193,6 +194,7 @@ class Database:
             clock,
             utc_cursor,
             self.damage,
+            self.unlike,
             self.has_fallen,
             self.notifications,
             self.polls,
@@ -375,6 +377,8 @@ class Database:
         catalog.version = self.catalog.version + 1
         self.catalog = catalog
         self.rights = read_rights(cursor, getattr(self, "rights", None))
+        row_sums.take_missing(cursor, catalog, counters.lsn)
+        self.unlike = row_sums.marks(cursor)
         self.damage = opening.find_damage(cursor, catalog, counters.lsn, accept_loss=accept_loss)
         cursor.close()
         return counters

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 
 import duckdb
 
-from . import rights, rights_changes
+from . import rights, rights_changes, row_sums
 from .asking import ask_maybe
 from .capture import capture
 from .changes import clashing, view_statements
@@ -284,7 +284,7 @@ def _create_locked(
     changes = [rights_changes.Forget(item) if owner is None else rights_changes.PutOwner(item, owner)]
     try:
         cursor.execute("BEGIN")
-        captured = known or _new_table(cursor, shape)
+        captured = known or _new_table(cursor, shape, base_lsn)
         stream = replace(
             _stream_of(spec, captured.shape, captured.table_id, new_id(cursor)),
             created_lsn=base_lsn,
@@ -329,7 +329,7 @@ def new_id(cursor: duckdb.DuckDBPyConnection) -> int:
     return int(row[0])
 
 
-def _new_table(cursor: duckdb.DuckDBPyConnection, shape: TableShape) -> Captured:
+def _new_table(cursor: duckdb.DuckDBPyConnection, shape: TableShape, base_lsn: int) -> Captured:
     table_id, version = new_id(cursor), 1
     log = log_name(table_id, version)
     cursor.execute(create_log_sql(log, shape))
@@ -338,7 +338,10 @@ def _new_table(cursor: duckdb.DuckDBPyConnection, shape: TableShape) -> Captured
         f"{literal(shape.name)}, {version})"
     )
     table = capture.CapturedTable(shape, log, frozenset(shape.primary_key))
-    return Captured(table_id, version, table)
+    captured = Captured(table_id, version, table)
+    for statement in row_sums.take_statements(captured, base_lsn, row_sums.CREATED):
+        cursor.execute(statement).fetchall()
+    return captured
 
 
 def _list(names: tuple[str, ...] | list[str]) -> str:
@@ -521,6 +524,7 @@ def _drop_locked(
     if last:
         statements += [
             f"DELETE FROM ducktail.table_catalog WHERE table_id = {source.table_id}",
+            row_sums.drop_statement(source.table_id),
             f"DROP TABLE {source.log}",
             f"DROP TABLE IF EXISTS {side_log(source.log)}",
         ]
@@ -539,6 +543,8 @@ def _drop_locked(
                 database.topics.dropped(stream)
             database.catalog.version += 1
             database.snapshots.stream_dropped(source.table_id, last=last)
+            if last:
+                database.unlike.pop(source.table_id, None)
         # Before its members go, which would wake their reads without the reason.
         for stream in streams:
             database.polls.stream_dropped(stream)

@@ -38,8 +38,9 @@ from .logs import facts
 from .offsets import Offsets
 from .parked import Parked, kept_behind_sql
 from .publisher import Publisher
+from .row_sums import fold_statement
 from .storage.schema import SCHEMA
-from .streams import Catalog, Source, Stream
+from .streams import Captured, Catalog, Source, Stream
 from .tally import Tally
 from .transactions import Transactions
 from .waiting import run
@@ -381,7 +382,9 @@ class Retention:
             with self._locked():
                 if not self._streams(table_id):
                     return  # Its last stream is dropped, and the log with it.
-                self._transaction([f"DELETE FROM {log} WHERE lsn >= {first} AND lsn <= {through}"])
+                source = self._source(table_id)
+                kept = [fold_statement(source, through)] if isinstance(source, Captured) else []
+                self._transaction([*kept, f"DELETE FROM {log} WHERE lsn >= {first} AND lsn <= {through}"])
 
     def _first_behind(self, table_id: int) -> tuple[str, int, int] | None:
         """The log, and the next range of its LSNs that nobody retains."""

@@ -20,6 +20,7 @@ from ..engine.values import pgtypes
 from ..engine.waiting import Waiting
 from . import (
     bookmark_statements,
+    check_statements,
     cluster_statements,
     cursor_statements,
     few_rows,
@@ -384,6 +385,8 @@ HANDLERS: dict[type, Handler] = {
     st.DescribeStream: stream_statements.describe_stream,
     st.ShowCreateStream: show_create.show_create,
     st.ShowChanges: show_changes.show_changes,
+    st.CheckStream: check_statements.check_stream,
+    st.ResyncStream: check_statements.resync_stream,
     st.CommitOffset: offset_statements.commit_offset,
     st.CommitOffsets: offset_statements.commit_offsets,
     sto.CreateBookmark: bookmark_statements.create_bookmark,

@@ -347,8 +347,10 @@ def _is_there(
     buffer = database.buffers.of(stream)
     while True:
         readable_lsn = database.publisher.published_lsn
-        if buffer.failure is not None or (narrowed.to_lsn is not None and narrowed.to_lsn <= readable_lsn):
-            return True  # The read tells why; or what is still to come is outside.
+        if buffer.failure is not None or database.buffers.is_unlike(stream):
+            return True  # The read tells why.
+        if narrowed.to_lsn is not None and narrowed.to_lsn <= readable_lsn:
+            return True  # What is still to come is outside.
         begins = beginning(
             session, stream, waiter.shape.scan, parameters, narrowed, group, partitions, readable_lsn
         )

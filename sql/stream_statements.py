@@ -8,6 +8,7 @@ import pyarrow as pa
 
 from ..engine import alterations, definitions, rights, topic_definitions
 from ..engine.asking import ask_maybe
+from ..engine.checking import UNLIKE_COLUMNS
 from ..engine.errors import (
     ActiveTransaction,
     DucktailError,
@@ -443,6 +444,7 @@ def shown_columns(statement: st.Statement) -> tuple[ResultColumn, ...] | None:
         st.DescribeStream: DESCRIBE_COLUMNS,
         st.ShowCreateStream: CREATE_COLUMNS,
         st.ShowChanges: EVENT_COLUMNS,
+        st.CheckStream: UNLIKE_COLUMNS,
         st.DescribeGroup: DESCRIBE_COLUMNS,
         st.SeekGroup: SEEK_COLUMNS,
         sto.InstallPlacement: INSTALLED_COLUMNS,

@@ -41,6 +41,8 @@ HEADINGS = {
     "DescribeStream": "DESCRIBE STREAM",
     "ShowCreateStream": "SHOW CREATE STREAM",
     "ShowChanges": "SHOW CHANGES",
+    "CheckStream": "CHECK STREAM",
+    "ResyncStream": "ALTER STREAM ... RESYNC",
     "CreateGroup": "CREATE CONSUMER GROUP",
     "SeekGroup": "ALTER CONSUMER GROUP ... SEEK",
     "SetGroup": "ALTER CONSUMER GROUP ... SET",
@@ -72,8 +74,6 @@ NOT_YET = {
     "Listen": "LISTEN",
     "Notify": "NOTIFY",
     "Unlisten": "UNLISTEN",
-    "ResyncStream": "RESYNC",
-    "CheckStream": "CHECK STREAM",
 }
 PROMISES = 14
 

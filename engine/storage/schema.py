@@ -22,6 +22,7 @@
     owner_catalog   who made a thing
     grant_catalog   a privilege that a user was given on a thing
     commits         one row a captured transaction: txid, first and last LSN, commit time, annotation
+    row_sums        what the rows of a captured table add up to as of an LSN (see `row_sums.py`)
     log_T_V         the log of captured table T, schema version V (see `log.py`)
     topic_S         the log of topic S (see `topic_rows.py`)
 
@@ -92,6 +93,9 @@ CREATE TABLE IF NOT EXISTS {SCHEMA}.offset_log (
 CREATE TABLE IF NOT EXISTS {SCHEMA}.commits (
     txid BIGINT, first_lsn BIGINT, last_lsn BIGINT, commit_time TIMESTAMP WITH TIME ZONE,
     annotation VARCHAR);
+CREATE TABLE IF NOT EXISTS {SCHEMA}.row_sums (
+    table_id INTEGER, lsn BIGINT, row_count BIGINT, hash_sum HUGEINT, taken_lsn BIGINT, reason VARCHAR,
+    taken_at TIMESTAMP WITH TIME ZONE, duckdb_version VARCHAR, differs VARCHAR);
 CREATE TABLE IF NOT EXISTS {SCHEMA}.{USERS} (user_name VARCHAR, verifier VARCHAR, superuser BOOLEAN);
 CREATE TABLE IF NOT EXISTS {SCHEMA}.owner_catalog (
     kind VARCHAR, schema_name VARCHAR, object_name VARCHAR, part VARCHAR, owner VARCHAR);

@@ -13,11 +13,9 @@ from ...engine.errors import NotSupported
 from .options import RULES, Options
 from .parse import Query
 from .statements import (
-    CheckStream,
     CreateGroup,
     CreateStream,
     CreateTopic,
-    ResyncStream,
     SetGroup,
     SetStream,
     Statement,
@@ -31,13 +29,6 @@ class Later:
     what: str
     hint: str | None = None
     position: int | None = None
-
-
-# Statements that are later as a whole.
-_STATEMENTS: dict[type[Statement], Later] = {
-    ResyncStream: Later("ALTER STREAM ... RESYNC", "Make a new stream with snapshot = 'initial'."),
-    CheckStream: Later("CHECK STREAM"),
-}
 
 
 def _options(options: Options) -> Iterator[Later]:
@@ -79,10 +70,7 @@ def later_parts(parsed: Statement | Query) -> Iterator[Later]:
     """All that a statement or query has of what is not supported yet."""
     if isinstance(parsed, Query):
         return
-    whole = _STATEMENTS.get(type(parsed))
-    if whole is not None:
-        yield whole
-    elif type(parsed) in _PARTS:
+    if type(parsed) in _PARTS:
         yield from _PARTS[type(parsed)](parsed)
 
 

@@ -413,9 +413,16 @@ def _create_topic(session: Context, node: st.CreateTopic) -> None:
 
 
 def _own_stream(
-    session: Context, node: st.SetStream | st.RenameStream | st.CommentOnStream | st.DropStream
+    session: Context,
+    node: st.SetStream
+    | st.RenameStream
+    | st.CommentOnStream
+    | st.DropStream
+    | st.CheckStream
+    | st.ResyncStream,
 ) -> None:
-    stream = session.names.find_stream(node.name.parts)
+    name = node.stream if isinstance(node, st.CheckStream) else node.name
+    stream = session.names.find_stream(name.parts)
     if stream is not None and not session.access.owns(relation(*stream.key)):
         raise InsufficientPrivilege(f'must be owner of {stream.kind} "{stream.name}"')
 
@@ -431,6 +438,8 @@ _OURS: dict[type, Callable[..., None]] = {
     st.SetStream: _own_stream,
     st.RenameStream: _own_stream,
     st.CommentOnStream: _own_stream,
+    st.CheckStream: _own_stream,
+    st.ResyncStream: _own_stream,
     st.DropStream: _own_stream,
     st.CreateGroup: _consume,
     st.DropGroup: _by_itself,

@@ -307,7 +307,6 @@ def test_errors_have_their_class_their_place_and_a_way_out(
 LATER = [
     "CREATE STREAM s ON a, b",
     "CREATE STREAM s ON t WITH (minimal_changes = 'none')",
-    "CHECK STREAM s",
     "CREATE CONSUMER GROUP g ON s START SNAPSHOT",
     "CREATE CONSUMER GROUP g ON s WITH (on_gap = 'snapshot')",
 ]

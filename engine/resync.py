@@ -1,0 +1,198 @@
+"""Holding streams against their tables, and mending them: CHECK STREAM and ALTER STREAM ... RESYNC.
+
+RESYNC puts the difference between what the log says and the table into the log, as events of all streams of
+the table, in one transaction under the writer lock. What the log says is the old side:
+
+- of a key with retained events, the row that the last of them left. A row that is another becomes an
+  update, one that is gone a delete, one that should not be there an insert.
+- of the other keys nothing is known but what their rows add up to. Where that does not fit, each of their
+  rows that the table has is given again, as `op` = snapshot to all streams of the table: whoever keeps a copy
+  puts them in place of his own. A row that is gone cannot be named, and so keeps standing in such a copy; a
+  stream that retains an event of each key (snapshot = 'initial' and retention = 'none') has no such rows.
+
+The table's sum is taken anew in the same transaction. Source: docs/checks.md.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import dataclass
+
+import duckdb
+
+from . import row_sums
+from .asking import ask
+from .capture.description import filled
+from .capture.rows import images, partition_hash
+from .checking import LAST, Look, difference, last_images_sql, look, look_within, same_key
+from .database import Database
+from .definitions import commit_sql, run_numbered
+from .difference import table_rows
+from .duckdb_errors import translated
+from .errors import NotSupported, UndefinedObject
+from .filters import plain_division
+from .publisher import Note
+from .row_sums import NOTHING
+from .streams import Captured, Stream
+from .waiting import Waiting
+
+
+@dataclass(frozen=True, slots=True)
+class Mended:
+    """What RESYNC has put into the log.
+
+    Args:
+        events: of rows that are known to differ.
+        again: rows without retained events that were given again.
+        gone: so many of those, at least, are gone and cannot be named.
+    """
+
+    events: int
+    again: int
+    gone: int
+
+
+def check_stream(
+    database: Database, session_id: int, cursor: duckdb.DuckDBPyConnection, stream: Stream, timeout_ms: int
+) -> Waiting[Look]:
+    """Hold a stream's table against its log; what is found is kept, and told to who reads.
+
+    Raises:
+        LockNotAvailable: 55P03, it was found and cannot be kept now. UndefinedObject: 42704, it was dropped.
+    """
+    captured = database.catalog.table_by_id(stream.table_id)
+    try:
+        found = look(cursor, captured, stream)
+    except duckdb.Error as error:
+        raise translated(error) from error
+    if not found.agrees:
+        yield from _keep(database, session_id, cursor, stream, found, timeout_ms)
+    return found
+
+
+def _keep(
+    database: Database,
+    session_id: int,
+    cursor: duckdb.DuckDBPyConnection,
+    stream: Stream,
+    found: Look,
+    timeout_ms: int,
+) -> Waiting[None]:
+    """Keep what was found, unless it was mended meanwhile."""
+    yield from database.transactions.lock_writer(session_id, timeout_ms)
+    try:
+        captured = database.catalog.table_by_id(stream.table_id)
+        kept = row_sums.read_kept(cursor, captured.table_id)
+        if kept is None or found.kept is None or kept.taken_lsn != found.kept.taken_lsn:
+            return
+
+        def show() -> None:
+            database.unlike[captured.table_id] = found.summary
+            for one in captured.streams:
+                database.polls.look_again(one.stream_id)
+
+        mark = row_sums.mark_statement(captured.table_id, found.summary)
+        run_numbered(database, session_id, cursor, [mark], show)
+    finally:
+        database.transactions.writer_lock.release(session_id)
+
+
+def resync_stream(
+    database: Database, session_id: int, cursor: duckdb.DuckDBPyConnection, stream: Stream, timeout_ms: int
+) -> Waiting[Mended]:
+    """Put what differs between a stream's table and its log into the log; the session is in no transaction.
+
+    Raises:
+        NotSupported: 0A000, the table has no primary key. LockNotAvailable: 55P03. UndefinedObject: 42704,
+        somebody else has dropped the stream.
+    """
+    yield from database.transactions.lock_writer(session_id, timeout_ms)
+    try:
+        yield from database.commits.wait_readable()
+        present = database.catalog.stream_by_id(stream.stream_id)
+        if present is None:
+            raise UndefinedObject(f'stream "{stream.name}" does not exist')
+        captured = database.catalog.table_by_id(present.table_id)
+        if not captured.shape.primary_key:
+            raise NotSupported(
+                f'stream "{present.name}" cannot be mended: table "{captured.shape.name}" has no primary key',
+                detail="Which of its rows differ cannot be told.",
+                hint="DROP STREAM and CREATE STREAM ... WITH (snapshot = 'initial').",
+            )
+        with plain_division(cursor):
+            return _mend(database, session_id, cursor, captured, present)
+    finally:
+        database.transactions.writer_lock.release(session_id)
+
+
+def _mend(
+    database: Database,
+    session_id: int,
+    cursor: duckdb.DuckDBPyConnection,
+    captured: Captured,
+    stream: Stream,
+) -> Mended:
+    commits = database.commits
+    base_lsn, txid, now_us = commits.last_lsn, commits.last_txid + 1, commits.now_us()
+    try:
+        cursor.execute("BEGIN")
+        found = look_within(cursor, captured, stream)
+        if "columns" in found.counts:
+            raise NotSupported(
+                f'stream "{stream.name}" cannot be mended: its table has got other columns',
+                detail=f"As CHECK STREAM says, {found.told[0].detail}.",
+                hint="DROP STREAM and CREATE STREAM ... WITH (snapshot = 'initial').",
+            )
+        mended = _write_events(cursor, captured, stream, found, base_lsn, txid)
+        events = mended.events + mended.again
+        for statement in row_sums.take_statements(captured, base_lsn + events, row_sums.RESYNCED):
+            cursor.execute(statement).fetchall()
+        cursor.execute(commit_sql(txid, base_lsn, events, now_us)).fetchall()
+        drop_temporary(cursor)
+        numbers = (txid, base_lsn + events, now_us)
+        lsns = (base_lsn + 1, base_lsn + events)
+
+        def show() -> None:
+            database.unlike.pop(captured.table_id, None)
+            if events:
+                database.publisher.put(Note(txid, *lsns, now_us, {captured.table_id: lsns}))
+
+        commits.commit_own(cursor, database.sessions.shield(session_id), numbers, show)
+    except BaseException as error:
+        with suppress(duckdb.Error):
+            cursor.execute("ROLLBACK")
+        if isinstance(error, duckdb.Error):
+            raise translated(error) from error
+        raise
+    return mended
+
+
+def _write_events(
+    cursor: duckdb.DuckDBPyConnection,
+    captured: Captured,
+    stream: Stream,
+    found: Look,
+    base_lsn: int,
+    txid: int,
+) -> Mended:
+    """Write the events of what differs, and then the rows that are given again."""
+    sql = difference(captured, stream).log_sql(captured.table)
+    events = int(ask(cursor, filled(sql, base_lsn, txid))[0])
+    if found.unknown is None or found.unknown == NOTHING:
+        return Mended(events, 0, 0)
+    shape = captured.shape
+    columns = images("n", shape)
+    again = (
+        f"WITH {LAST} AS MATERIALIZED ({last_images_sql(captured, stream)}) "
+        f"INSERT INTO {captured.log} (lsn,txid,op,key_hash,{columns}) "
+        f"SELECT {base_lsn + events}+row_number() OVER (),{txid},'s',{partition_hash('n', shape)},{columns} "
+        f"FROM (SELECT n.* FROM ({table_rows(shape)}) AS n "
+        f"ANTI JOIN {LAST} AS l ON {same_key('n', 'l', shape)})"
+    )
+    return Mended(events, int(ask(cursor, again)[0]), max(0, -found.unknown.rows))
+
+
+def drop_temporary(cursor: duckdb.DuckDBPyConnection) -> None:
+    """The temporary tables of a look go before its transaction is committed."""
+    for name in ("found", "broken"):
+        cursor.execute(f"DROP TABLE IF EXISTS temp.main.__ducktail_{name}").fetchall()

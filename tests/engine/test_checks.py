@@ -1,0 +1,223 @@
+"""CHECK STREAM and RESYNC: a table edited while ducktail was absent, and a copy made of its events."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import duckdb
+import pytest
+from hands import HOUR_US, Hands
+from local_client import Client, raises
+
+from ducktail.engine import row_sums
+from ducktail.engine.database import Database
+from ducktail.engine.settings import Settings
+
+QUIET = Settings(retention_interval_ms=3_600_000)
+TABLE = (
+    "id int primary key, v text collate nocase, f double, l int[], s struct(a int, b text), b blob, "
+    "i interval"
+)
+ROW = "{0}, 'v{0}', 'nan'::double, [{0}, null], {{'a': {0}, 'b': null}}, '\\xAA'::blob, interval '1 month'"
+
+# Ten ways, with what CHECK says of each: the kind and the row's number.
+EDITS = (
+    ("update t set f = 1.5 where id = 1", [("changed", 1)]),
+    # The column takes them for one text; they are two.
+    ("update t set v = 'V2' where id = 2", [("changed", 2)]),
+    ("update t set l = [3] where id = 3", [("changed", 3)]),
+    ("update t set b = null where id = 4", [("changed", 4)]),
+    ("delete from t where id = 5", [("missing", 5)]),
+    # A row that no event names: what all of them add up to tells, once for the two.
+    ("insert into t values (" + ROW.format(106) + ")", [("unknown", None)]),
+    ("update t set id = 107 where id = 7", [("missing", 7)]),
+    ("insert into t values (" + ROW.format(50) + ")", [("unexpected", 50)]),
+    (
+        "update t set v = case id when 8 then 'v9' else 'v8' end where id in (8, 9)",
+        [("changed", 8), ("changed", 9)],
+    ),
+    # A captured write goes over it before anybody looks.
+    ("update t set f = 2.5 where id = 11", [("overwritten", 11)]),
+)
+# It compares equal, which is no difference: what CHECK cannot find.
+EQUAL = "update t set i = interval '30 days' where id = 10"
+
+
+class Base:
+    """A database that is served, or written by plain DuckDB."""
+
+    def __init__(self, path: Path, clock: Hands) -> None:
+        self._path, self._clock = path, clock
+        self._open()
+
+    def _open(self) -> None:
+        self.database = Database.open(str(self._path), QUIET, self._clock)
+        self.client = Client(self.database)
+
+    def close(self) -> None:
+        self.client.close()
+        self.database.close()
+
+    def behind(self, *texts: str) -> None:
+        """Write while ducktail is absent."""
+        self.close()
+        with duckdb.connect(str(self._path)) as plain:
+            for text in texts:
+                plain.execute(text)
+        self._open()
+
+    def __call__(self, text: str) -> list[tuple[object, ...]]:
+        return self.client(text)
+
+    def refuses(self, state: str, text: str) -> None:
+        """It is answered with an error of this SQLSTATE."""
+        with raises(state):
+            self(text)
+
+    def found(self, stream: str = "s") -> list[tuple[str, object]]:
+        """What CHECK STREAM says: kind and number of the row."""
+        return [
+            (str(row[0]), None if row[1] is None else json.loads(str(row[1]))["id"])
+            for row in self(f"check stream {stream}")
+        ]
+
+    def copy_is_equal(self) -> bool:
+        """Whether a copy made of the events is the table."""
+        rows: dict[str, str] = {}
+        for op, key, after in self("select op, key, after from stream s"):
+            if op == "delete":
+                del rows[str(key)]
+            else:
+                rows[str(key)] = str(after)
+        self("create stream again on t with (snapshot = 'initial', partitions = 1)")
+        present = {str(text) for (text,) in self("select after from stream again where op = 'snapshot'")}
+        self("drop stream again")
+        return present == set(rows.values())
+
+
+@pytest.fixture
+def base(tmp_path: Path) -> Iterator[Base]:
+    """A table with rows 1 to 12, of which each has an event, and 50, which was deleted."""
+    base = Base(tmp_path / "b.duckdb", Hands())
+    base(f"create table t ({TABLE})")
+    base("create stream s on t with (retention = '1 hour')")
+    for number in (*range(1, 13), 50):
+        base(f"insert into t values ({ROW.format(number)})")
+    base("delete from t where id = 50")
+    yield base
+    base.close()
+
+
+def test_ten_ways_past_ducktail_and_back(base: Base) -> None:
+    assert base.found() == []
+    base.behind(*(text for text, _ in EDITS))
+    base("update t set v = 'over' where id = 11")
+    assert set(base.found()) == {one for _, told in EDITS for one in told}
+    base.refuses("55000", "select * from stream s")
+    base.refuses("55000", "select * from stream s wait '10 s'")
+    base.refuses("55000", "select * from stream s envelope changes")
+    base.refuses("55000", "show changes for t")
+    base("alter stream s resync")
+    assert base.copy_is_equal()
+    assert base.found() == []
+
+
+def test_what_compares_equal_is_not_found(base: Base) -> None:
+    base.behind(EQUAL)
+    assert base.found() == []
+
+
+def test_what_was_found_stays_known(base: Base) -> None:
+    base("create stream other on t (id)")
+    base("create consumer group g on s")
+    base.behind("delete from t where id = 3")
+    # Nobody has looked: readers are given what is there.
+    assert len(base("select * from stream s")) == 14
+    assert base.found("other") == [("missing", 3)]
+    base.behind()
+    base.refuses("55000", "select * from stream s consumer group g")
+    base.refuses("55000", "select * from stream other")
+    base("insert into t values (" + ROW.format(60) + ")")
+    assert base.found() == [("missing", 3)]
+    base("alter stream other resync")
+    assert base("select op, key from stream s after 15") == [("delete", '{"id":3}')]
+    assert base("select op, key from stream other") == [("insert", '{"id":60}'), ("delete", '{"id":3}')]
+    base.behind()
+    assert base.copy_is_equal()
+    assert base.found("other") == []
+
+
+def test_rows_without_retained_events(base: Base) -> None:
+    clock = base.database.clock
+    assert isinstance(clock, Hands)
+    base("update t set v = 'kept' where id <= 2")
+    clock.us += 2 * HOUR_US
+    base("update t set v = 'newest' where id <= 1")
+    base.database.retention.look()
+    assert len(base("select * from stream s")) == 1
+    # The sum has taken in what retention has deleted.
+    assert base.found() == []
+    base.behind()
+    assert base.found() == []
+    base.behind("update t set f = 7 where id = 4", "delete from t where id in (5, 6)")
+    assert base.found() == [("unknown", None)]
+    assert "2 fewer rows" in str(base("check stream s")[0][5])
+    base.client.session.notices.take()
+    base("alter stream s resync")
+    told = [notice.message for notice in base.client.session.notices.take()]
+    assert told[1:] == [
+        "9 rows without retained events are given again, as snapshot events",
+        "at least 2 rows without retained events are gone and cannot be named",
+    ]
+    assert [op for (op,) in base("select op from stream s")] == ["update", *["snapshot"] * 9]
+    assert base.found() == []
+
+
+def test_a_sum_that_another_duckdb_took_or_none(base: Base) -> None:
+    base.behind(
+        "update ducktail.row_sums set duckdb_version = 'v0', hash_sum = 7", "delete from t where id = 3"
+    )
+    assert base.found() == [("missing", 3)]
+    told = base.client.session.notices.take()[0]
+    assert "another version of DuckDB" in str(told.detail)
+    base("alter stream s resync")
+    base.behind("delete from ducktail.row_sums")
+    assert base.found() == []
+    assert "first opened" in str(base.client.session.notices.take()[0].detail)
+
+
+def test_columns_that_were_changed(base: Base) -> None:
+    base.behind("alter table t add column more int")
+    assert base.found() == [("columns", None)]
+    base.refuses("0A000", "alter stream s resync")
+
+
+def test_without_a_primary_key(tmp_path: Path) -> None:
+    base = Base(tmp_path / "n.duckdb", Hands())
+    base("create table t (v int)")
+    base("insert into t values (1), (1)")
+    base("create stream s on t")
+    base("insert into t values (2), (null)")
+    base("update t set v = 3 where v = 1")
+    assert base.found() == []
+    base.behind("insert into t values (5)")
+    assert base.found() == [("unknown", None)]
+    base.refuses("0A000", "alter stream s resync")
+    base.refuses("55000", "select * from stream s")
+    base("drop stream s")
+    base("create stream s on t")
+    assert base("select * from stream s") == []
+    assert base.database.unlike == {}
+    base.close()
+
+
+def test_the_kept_sum_is_the_tables(base: Base) -> None:
+    captured = next(iter(base.database.catalog.tables.values()))
+    cursor = base.database.cursor()
+    kept = row_sums.read_kept(cursor, captured.table_id)
+    assert kept is not None and kept.sum == row_sums.NOTHING
+    present = row_sums.table_sum(cursor, captured.shape)
+    assert present.rows == 12
+    assert row_sums.change(cursor, captured, kept.lsn) == present
