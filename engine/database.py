@@ -27,6 +27,7 @@ from pathlib import Path
 import duckdb
 from duckdb.func import FunctionNullHandling
 
+from .assigned import Assigned
 from . import row_sums
 from .buffers import Buffers
 from .checkpoints.saved import Saved
@@ -38,7 +39,7 @@ from .commits import Commits, prepare_line
 from .duckdb_errors import translated
 from .errors import DucktailError, IoError
 from .live import LastRead, live_rows
-from .members import Members
+from .member_epochs import MemberEpochs
 from .notifications import Notifications
 from .offsets import Offsets
 from .parked import Parked
@@ -84,11 +85,12 @@ class Database:
         self.spill = SpillSpace(file.path, settings.spool_bytes_max)
         self.cluster = Membership(lambda: self.cursor())
         self.last_reads: dict[tuple[int, int], LastRead] = {}  # by group id and partition
-        self.members = Members(clock)
+        self.members = Assigned(clock)
         self.polls = Polls(settings.long_polls_max, clock)
         self.members.on_change = self.polls.member_changed
         self.members.on_leave = self.polls.member_left
-        self.members.committed = self._committed_group
+        for members in (self.members, self.members.coordinated):
+            members.committed = self._committed_group
         self.generation = 0
         self.side: SideFile | None = None
         self._stands = False
@@ -206,6 +208,7 @@ class Database:
         with closing(utc_cursor()) as cursor_once:
             self.parked = Parked(cursor_once)
             self.identities = Identities(cursor_once)
+        self.member_epochs = MemberEpochs(utc_cursor())
         self.publisher = Publisher(
             self.buffers.publish, counters.lsn, self.polls.is_awaited, self.buffers.is_light
         )

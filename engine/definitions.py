@@ -504,7 +504,7 @@ def _drop_locked(
     group_ids = [group.group_id for group in groups]
     ids, numbers = ", ".join(map(str, group_ids)), ", ".join(str(stream.stream_id) for stream in streams)
     of_streams = ("stream_catalog", "stream_edges", "bookmark_catalog", "checkpoint_states")
-    of_groups = ("group_catalog", "offset_log", "passed_positions", "parked_events")
+    of_groups = ("group_catalog", "offset_log", "passed_positions", "parked_events", "member_epochs")
     statements = [
         *(f"DELETE FROM ducktail.{name} WHERE stream_id IN ({numbers})" for name in of_streams),
         *(

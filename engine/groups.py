@@ -112,7 +112,7 @@ def drop_group(database: Database, transaction: Transaction, group: Group) -> No
     """
     assert transaction.has_writer_lock, "a group ends at one place of the commit order"
     _write_row(transaction, group, f"DELETE FROM ducktail.group_catalog WHERE group_id = {group.group_id}")
-    for table in ("offset_log", "passed_positions", "parked_events", "checkpoint_states"):
+    for table in ("offset_log", "passed_positions", "parked_events", "checkpoint_states", "member_epochs"):
         transaction.cursor.execute(
             f"DELETE FROM ducktail.{table} WHERE group_id = {group.group_id}"
         ).fetchall()

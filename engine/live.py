@@ -17,6 +17,7 @@ import duckdb
 
 from . import pipelines as reported
 from .asking import ask_maybe
+from .assigned import Assigned
 from .buffer import PartitionBuffer, StreamBuffer
 from .buffers import Buffers
 from .checkpoints.shown import PIPELINE, checkpoints
@@ -26,7 +27,6 @@ from .cluster.membership import Membership
 from .cluster.placement import Placement
 from .errors import WrongState
 from .log import EVENT_NAMES, event_query, shown_name
-from .members import Members
 from .offsets import Offsets, Position
 from .parked import BEHIND, NOTHING, PARKED, RELEASED, Parked, ParkedEvent
 from .polls import Polls
@@ -61,7 +61,7 @@ class LiveSource(Protocol):
     buffers: Buffers
     offsets: Offsets
     last_reads: dict[tuple[int, int], LastRead]
-    members: Members
+    members: Assigned
     parked: Parked
     sessions: Sessions
     polls: Polls

@@ -12,12 +12,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
+from .assigned import Assigned
 from .buffer import PartitionBuffer, StreamBuffer
 from .buffers import Buffers
 from .cluster.membership import Membership
 from .commits import Commits
 from .errors import DucktailError
-from .members import Members
 from .offsets import Offsets
 from .polls import Polls
 from .retention import Retention
@@ -33,7 +33,7 @@ class Measured(Protocol):
     catalog: Catalog
     buffers: Buffers
     commits: Commits
-    members: Members
+    members: Assigned
     offsets: Offsets
     polls: Polls
     retention: Retention

@@ -52,7 +52,7 @@ NOBODY: Set[tuple[int, str]] = frozenset()
 
 
 @dataclass(slots=True)
-class _Shared:
+class Shared:
     """A group that has, or had, members: `owners` and `epochs` are by partition.
 
     Args:
@@ -60,6 +60,7 @@ class _Shared:
         pins: partition -> how many commits of it are under way.
         lowered_s: when `session_timeout` was lowered, by the clock that never goes back: nobody's silence
             counts from earlier.
+        elsewhere: another node says who has what (see `assigned.py`).
     """
 
     group: Group
@@ -70,6 +71,7 @@ class _Shared:
     moving: dict[int, str] = field(default_factory=dict)
     pins: Counter[int] = field(default_factory=Counter)
     lowered_s: float = -math.inf
+    elsewhere: bool = False
 
     def ends_s(self, member: Member) -> float:
         """When a member's time is out, if it is not heard from any more."""
@@ -86,7 +88,7 @@ class Members:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._mutex = threading.Lock()  # guards all below
-        self._groups: dict[int, _Shared] = {}
+        self._groups: dict[int, Shared] = {}
         self._positions = ReadPositions()
         self._changed: list[tuple[int, str]] = []
         # Groups that are gone; whoever has begun before that still asks of one.
@@ -230,7 +232,7 @@ class Members:
             WrongState: 55000.
         """
         with self._touched(group, partitions) as shared:
-            _check_none(shared)
+            check_no_members(shared)
 
     def begin_commit(
         self,
@@ -265,7 +267,7 @@ class Members:
                 lsns, began, again = position.lsns, position.began, position.again
             claims = {p: Claim(name, since.get(p, shared.epochs[p])) for p in lsns}
             for partition, claim in claims.items():
-                _check_claim(shared, partition, claim)
+                check_claim(shared, partition, claim)
             epochs = {partition: claim.epoch for partition, claim in claims.items()}
             hold = self._open(group.group_id, member, epochs, self._positions.begin())
             return Commit(lsns, began, claims, hold, again)
@@ -292,10 +294,7 @@ class Members:
             self._expire(shared)
             self._settle(shared)
             for partition, claim in claims.items():
-                if claim.member is None:
-                    _check_none(shared)
-                else:
-                    _check_claim(shared, partition, claim)
+                self._check(shared, partition, claim)
             for partition in claims:
                 shared.pins[partition] += 1
             changed = self._take_changed()
@@ -309,14 +308,28 @@ class Members:
                 return
             for partition in pin.claims:
                 shared.pins[partition] -= 1
-            for partition, lsn in (committed or {}).items():
-                claim = pin.claims.get(partition)
-                member = None if claim is None else shared.members.get(claim.member or "")
-                if member is None or shared.owners[partition] != member.name:
-                    continue
-                member.last_commit_us = self._clock.now_us()
-                if partition in member.given and member.given[partition][0] <= lsn:
-                    del member.given[partition]
+            self._committed(shared, pin.claims, committed or {})
+
+    def _committed(self, shared: Shared, claims: Mapping[int, Claim], lsns: Mapping[int, int]) -> None:
+        for partition, lsn in lsns.items():
+            claim = claims.get(partition)
+            member = None if claim is None else shared.members.get(claim.member or "")
+            if member is None or shared.owners[partition] != member.name:
+                continue
+            member.last_commit_us = self._clock.now_us()
+            if partition in member.given and member.given[partition][0] <= lsn:
+                del member.given[partition]
+
+    def _check(self, shared: Shared, partition: int, claim: Claim) -> None:
+        """Hold a claim against who has what now.
+
+        Raises:
+            SerializationFailure: 40001. WrongState: 55000.
+        """
+        if claim.member is None:
+            check_no_members(shared)
+        else:
+            check_claim(shared, partition, claim)
 
     # Leaving, and groups that end.
 
@@ -387,7 +400,7 @@ class Members:
             return max(0.0, min(map(shared.ends_s, shared.members.values())) - self._clock.monotonic_s())
 
     @staticmethod
-    def _shown(shared: _Shared, member: Member) -> Shown:
+    def _shown(shared: Shared, member: Member) -> Shown:
         owned = shared.owned(member.name)
         state = STABLE
         if any(partition in shared.moving for partition in owned):
@@ -409,7 +422,7 @@ class Members:
     # What all of it is made of. Under the mutex.
 
     @contextmanager
-    def _touched(self, group: Group, partitions: int) -> Iterator[_Shared]:
+    def _touched(self, group: Group, partitions: int) -> Iterator[Shared]:
         """A group, made if it was not there, without those whose time is out."""
         changed: Set[tuple[int, str]] = NOBODY
         try:
@@ -419,7 +432,7 @@ class Members:
                     epoch = self._clock.now_us() // 1000
                     # What a transaction has changed and not committed is its own.
                     known = self.committed(group) or group
-                    shared = _Shared(known, epoch, [None] * partitions, [epoch] * partitions)
+                    shared = Shared(known, epoch, [None] * partitions, [epoch] * partitions)
                     if group.group_id not in self._forgotten:
                         self._groups[group.group_id] = shared
                 self._expire(shared)
@@ -433,7 +446,7 @@ class Members:
             self._tell(changed)
 
     @contextmanager
-    def _settled(self, group_id: int) -> Iterator[_Shared | None]:
+    def _settled(self, group_id: int) -> Iterator[Shared | None]:
         """A group, if it is there; what may be handed over afterwards is."""
         with self._mutex:
             shared = self._groups.get(group_id)
@@ -443,7 +456,7 @@ class Members:
             changed = self._take_changed()
         self._tell(changed)
 
-    def _live(self, hold: Hold) -> _Shared | None:
+    def _live(self, hold: Hold) -> Shared | None:
         """The group of a hold, where its member still is one."""
         shared = self._groups.get(hold.group_id)
         if shared is None or shared.members.get(hold.member.name) is not hold.member:
@@ -454,7 +467,7 @@ class Members:
         member.open.update(epochs.keys())
         return Hold(group_id, member, epochs, read)
 
-    def _join(self, shared: _Shared, name: str, user: str) -> Member:
+    def _join(self, shared: Shared, name: str, user: str) -> Member:
         if len(shared.members) >= MEMBERS_MAX:
             raise ProgramLimitExceeded(
                 f'consumer group "{shared.group.name}" has {MEMBERS_MAX} members, and takes no more',
@@ -470,14 +483,14 @@ class Members:
         member.user = user
         member.heard_us, member.heard_s = self._clock.now_us(), self._clock.monotonic_s()
 
-    def _expire(self, shared: _Shared) -> None:
+    def _expire(self, shared: Shared) -> None:
         """Take out those that have not been heard from for too long."""
         if not shared.members:
             return
         now_s = self._clock.monotonic_s()
         self._remove(shared, {n for n, member in shared.members.items() if shared.ends_s(member) <= now_s})
 
-    def _remove(self, shared: _Shared, names: Set[str]) -> None:
+    def _remove(self, shared: Shared, names: Set[str]) -> None:
         if not names:
             return
         for name in names:
@@ -488,13 +501,13 @@ class Members:
         self._plan(shared)
 
     @staticmethod
-    def _plan(shared: _Shared) -> None:
+    def _plan(shared: Shared) -> None:
         """Members have come or gone: who is to have what."""
         owners = {p: owner for p, owner in enumerate(shared.owners) if owner is not None}
         target = assign(len(shared.owners), owners, shared.members)
         shared.moving = {p: name for p, name in target.items() if owners.get(p) != name}
 
-    def _settle(self, shared: _Shared) -> None:
+    def _settle(self, shared: Shared) -> None:
         """Hand over what nobody holds. All that is handed over at once is so under one epoch."""
         if not shared.moving:
             return
@@ -544,7 +557,12 @@ def _check_name(name: str) -> None:
         )
 
 
-def _check_none(shared: _Shared) -> None:
+def check_no_members(shared: Shared) -> None:
+    """What is committed without MEMBER is refused while the group has some.
+
+    Raises:
+        WrongState: 55000.
+    """
     if shared.members:
         raise WrongState(
             f'consumer group "{shared.group.name}" has members, and only they commit',
@@ -553,7 +571,7 @@ def _check_none(shared: _Shared) -> None:
         )
 
 
-def _check_claim(shared: _Shared, partition: int, claim: Claim) -> None:
+def check_claim(shared: Shared, partition: int, claim: Claim) -> None:
     """A partition must be the claim's, and have been since.
 
     Raises:
@@ -574,7 +592,7 @@ def _check_claim(shared: _Shared, partition: int, claim: Claim) -> None:
     )
 
 
-def _gone(shared: _Shared, name: str) -> SerializationFailure:
+def _gone(shared: Shared, name: str) -> SerializationFailure:
     seconds = shared.group.session_timeout_ms / 1000
     return SerializationFailure(
         f'{literal(name)} is not a member of consumer group "{shared.group.name}"',

@@ -7,9 +7,10 @@ session can import the runners.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from concurrent.futures import Future
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import duckdb
 import pyarrow as pa
@@ -29,6 +30,7 @@ from .portals import Portals
 from .positions import Positions
 from .results import Result
 from .rights.access import Access
+from .spread.holds import Holds
 from .spread.learned import Learner
 from .spread.part import Part
 from .spread.peers import Peers
@@ -86,6 +88,10 @@ class Context(Protocol):
     part: Part | None
     # Where the rows of a COPY to a topic that other nodes have a share of are kept to its end; else None.
     collected: list[pa.Table] | None
+    # What members hold by reads and commits of other nodes that are under way in this session.
+    holds: Holds
+    # What other nodes were told and have not answered yet.
+    told: list[Future[Any]]
 
     @property
     def cursor(self) -> duckdb.DuckDBPyConnection:

@@ -23,7 +23,6 @@ from ..engine.errors import (
 )
 from ..engine.moving import lock_group
 from ..engine.places import Place, lsns_at
-from ..engine.quoting import literal
 from ..engine.storage.schema import LIVE_VIEWS
 from ..engine.streams import DEFAULT_SESSION_TIMEOUT_MS, Group, Stream
 from ..engine.transaction import Transaction
@@ -160,21 +159,6 @@ def drop_group(session: Context, dropped: st.DropGroup, parameters: Values) -> W
         return Result.command("DROP CONSUMER GROUP")
     yield from _on_locked_group(session, stream, name, drop)
     return Result.command("DROP CONSUMER GROUP")
-
-
-def leave_group(session: Context, asked: st.LeaveGroup, parameters: Values) -> Waiting[Result]:
-    """LEAVE CONSUMER GROUP: what the member has goes to others, in a transaction at its COMMIT."""
-    stream = session.names.stream(asked.stream.parts, asked.stream.position)
-    group = session.access.group(stream, text(asked.group, parameters), session.block.transaction)
-    name, members = text(asked.member, parameters), session.database.members
-    if not members.has(group, stream.partitions, name):
-        session.notices.add(f'{literal(name)} is not a member of consumer group "{group.name}", skipping')
-    elif session.block.begun:
-        session.block.opened().leaving.append((group.group_id, name))
-    else:
-        members.remove(group.group_id, name)
-    return Result.command("LEAVE CONSUMER GROUP")
-    yield
 
 
 def _there_is(session: Context, stream: Stream, name: str) -> bool:

@@ -13,13 +13,14 @@ from concurrent.futures import Future
 from dataclasses import replace
 from functools import partial
 
-from ..engine.errors import SerializationFailure, WrongState
+from ..engine.errors import DucktailError, SerializationFailure, WrongState
 from ..engine.member import Claim, Commit, Hold
 from ..engine.moving import lock_group
 from ..engine.offsets import Request, going_back, moved_by_seek
 from ..engine.parked import RELEASED, released_through
 from ..engine.parking import cover, covered_meanwhile, parked_of
 from ..engine.places import check_commit, check_lsns
+from ..engine.read_positions import ReadPosition
 from ..engine.streams import Group, Stream
 from ..engine.transaction import PendingOffset, Transaction
 from ..engine.waiting import Wait, Waiting
@@ -27,9 +28,11 @@ from .context import Context
 from .language import statements as st
 from .language.position_text import parse_positions
 from .results import Result
+from .spread import fencing
 from .spread import offsets as spread_offsets
-from .spread.gathering import no_members
-from .spread.shares import Owners, Row, check_owned, spread
+from .spread.membership import Home
+from .spread.part import Part
+from .spread.shares import Row, check_owned, listed, own_partitions, own_share, spread
 from .stream_statements import Values, number, text
 
 
@@ -55,6 +58,8 @@ def is_inline(session: Context, node: object) -> bool:
     """
     if not isinstance(node, st.CommitOffset | st.CommitOffsets) or session.database.parked.released:
         return False
+    if session.database.cluster.placement.epoch:
+        return False  # Its own share of a topic may have to be written with the epochs of a member.
     return not session.block.begun and len(node.stream.parts) == 1
 
 
@@ -66,20 +71,37 @@ def _commit(
 ) -> Waiting[None]:
     stream = session.names.stream(asked.stream.parts, asked.stream.position)
     group = session.access.group(stream, text(asked.group, parameters), session.block.transaction)
+    member = None if asked.member is None else text(asked.member, parameters)
     owners = spread(session, stream)
-    if owners is not None:
-        shares = _shares(session, asked, stream, group, lsns, owners)
-        if shares is not None:
-            here = partial(_commit_here, session)
-            yield from spread_offsets.run(session, stream, owners, shares, here, "committed")
-            return
+    if owners is None:
+        yield from _commit_own(session, stream, group, member, lsns)
+        return
+    home = Home(session, stream, group, owners)
+    if lsns is not None:
+        spread_offsets.check_partitions(stream, lsns)
+    if session.block.begun:
+        part = yield from _part_of_block(session, home, member, lsns)
+        with own_share(session, part):
+            yield from _commit_own(session, stream, group, member, lsns)
+    elif member is None:
+        yield from _commit_unassigned(session, home, lsns)
+    else:
+        yield from _commit_as_member(session, home, member, lsns)
+
+
+def _commit_own(
+    session: Context, stream: Stream, group: Group, member: str | None, lsns: dict[int, int] | None
+) -> Waiting[None]:
+    """A commit of this node's own partitions."""
+    part = session.part
+    if part is not None and member is not None:
+        yield from fencing.take_over(session, part, stream, group, member)
     if lsns is not None:
         check_owned(session, stream, list(lsns))
         # What was committed before this statement is readable, so it may be committed.
         yield from session.database.commits.wait_readable()
         check_lsns(session.database, stream, lsns)
     seeks = session.database.offsets.seeks(group.group_id)
-    member = None if asked.member is None else text(asked.member, parameters)
     commit = _begin(session, stream, group, member, lsns, seeks)
     try:
         covered = _covered(session, group, member, commit)
@@ -108,26 +130,91 @@ def _commit(
             session.database.members.end(commit.hold)
 
 
-def _shares(
-    session: Context,
-    asked: st.CommitOffset | st.CommitOffsets,
-    stream: Stream,
-    group: Group,
-    lsns: dict[int, int] | None,
-    owners: Owners,
-) -> dict[str, spread_offsets.Share] | None:
-    """The owners' shares of a commit on a topic that other nodes have partitions of.
+# On a topic that is spread over nodes.
+
+
+def _own_position(session: Context, home: Home) -> Mapping[int, int]:
+    """The session's read position, of all owners' partitions.
 
     Raises:
-        WrongState: 55000, nothing has been read. NotSupported: 0A000.
+        WrongState: 55000, nothing has been read.
     """
-    if asked.member is not None:
-        raise no_members(stream.name)
-    position: Mapping[int, int] | None = lsns
+    seeks = session.database.offsets.seeks(home.group.group_id)
+    key = (home.stream.stream_id, home.group.group_id)
+    return session.positions.get(key, home.group.name, seeks).lsns
+
+
+def _part_of_block(
+    session: Context, home: Home, member: str | None, lsns: dict[int, int] | None
+) -> Waiting[Part]:
+    """By what right a transaction commits this node's own partitions.
+
+    Raises:
+        NotSupported: 0A000, others are committed as well. DucktailError: as of the commit itself.
+    """
+    group_id, position = home.group.group_id, lsns
+    if member is None:
+        found = _own_position(session, home) if position is None else position
+        spread_offsets.check_own(session, home, [p for p, lsn in found.items() if lsn or lsns is not None])
+        asks = bool(session.database.member_epochs.of(group_id))
+        return Part(home.owners.epoch, nobody=(yield from home.nobody()) if asks else 0)
     if position is None:
-        seeks = session.database.offsets.seeks(group.group_id)
-        position = session.positions.get((stream.stream_id, group.group_id), group.name, seeks).lsns
-    return spread_offsets.commit_shares(session, stream, owners, group.name, position, read=lsns is None)
+        key = (home.stream.stream_id, group_id)
+        seeks = session.database.offsets.seeks(group_id)
+        mine = session.positions.of_transaction(key, member, home.group.name, seeks)
+        if mine is not None:
+            position = {partition: lsn for partition, lsn in mine.lsns.items() if lsn}
+    claimed = yield from home.commit(member, position)
+    # The home holds nothing for it: what the transaction has read it holds by that.
+    yield from home.committed(claimed, {})
+    spread_offsets.check_own(session, home, list(claimed.lsns))
+    epochs = {str(p): epoch for p, epoch in claimed.epochs.items()}
+    through = {str(p): lsn for p, lsn in claimed.lsns.items()} if position is None else None
+    return Part(home.owners.epoch, epochs=epochs, through=through)
+
+
+def _commit_unassigned(session: Context, home: Home, lsns: dict[int, int] | None) -> Waiting[None]:
+    """A commit without MEMBER; where an owner knows of members, the home is asked whether there are any."""
+    position = _own_position(session, home) if lsns is None else lsns
+    here, nobody = partial(_commit_here, session), 0
+    committed: list[int] = []
+    while True:
+        left = {partition: lsn for partition, lsn in position.items() if partition not in committed}
+        facts = Part(home.owners.epoch, nobody=nobody)
+        shares = spread_offsets.commit_shares(home, left, facts, read=lsns is None)
+        try:
+            yield from spread_offsets.run(
+                session, home.stream, home.owners, shares, here, "committed", committed
+            )
+            return
+        except SerializationFailure:
+            if nobody:
+                raise
+            try:
+                nobody = yield from home.nobody()
+            except DucktailError as error:
+                if committed:
+                    error.detail = f"Partitions {listed(sorted(committed))} are committed."
+                raise
+
+
+def _commit_as_member(
+    session: Context, home: Home, member: str, lsns: dict[int, int] | None
+) -> Waiting[None]:
+    """A member's commit: the home lets it pass, and is told what of it is durable."""
+    claimed = yield from home.commit(member, lsns)
+    here = partial(_commit_here, session)
+    committed: list[int] = []
+    try:
+        facts = Part(home.owners.epoch, epochs={str(p): epoch for p, epoch in claimed.epochs.items()})
+        shares = spread_offsets.commit_shares(home, claimed.lsns, facts, read=lsns is None, member=member)
+        yield from spread_offsets.run(session, home.stream, home.owners, shares, here, "committed", committed)
+    except BaseException:
+        home.tell(
+            {"do": "committed", "hold": claimed.number, "lsns": {p: claimed.lsns[p] for p in committed}}
+        )
+        raise
+    yield from home.committed(claimed, claimed.lsns)
 
 
 def _commit_here(session: Context, asked: st.Statement) -> Waiting[list[Row]]:
@@ -207,39 +294,59 @@ def _begin(
         WrongState: 55000, nothing has been read; or the group has members, and this is none of theirs.
         SerializationFailure: 40001, by a member that is none, or does not have all of it.
     """
-    members = session.database.members
+    members, part = session.database.members, session.part
     if member is not None:
-        read: dict[int, int] = {}
-        if session.block.begun:
-            read = session.block.opened().epochs.get((group.group_id, member), {})
+        # Of a share, the epochs that its member has come with; what a transaction has read counts by its own.
+        since = {} if part is None else part.assigned
         mine = None
-        if lsns is None and session.block.begun:
-            key = (stream.stream_id, group.group_id)
-            mine = session.positions.of_transaction(key, member, group.name, seeks)
+        if session.block.begun:
+            since |= session.block.opened().epochs.get((group.group_id, member), {})
+            if lsns is None:
+                key = (stream.stream_id, group.group_id)
+                mine = session.positions.of_transaction(key, member, group.name, seeks)
+        if part is not None and lsns is None and mine is None:
+            mine = _through(session, group, members.position(group, stream.partitions, member, seeks))
         if mine is not None:
-            lsns = mine.lsns
-        commit = members.begin_commit(group, stream.partitions, member, session.user, lsns, seeks, read)
+            lsns = {p: lsn for p, lsn in mine.lsns.items() if part is None or p in since}
+        commit = members.begin_commit(group, stream.partitions, member, session.user, lsns, seeks, since)
         return commit if mine is None else replace(commit, began=mine.began, again=mine.again)
-    members.check_none(group, stream.partitions)
+    if part is None:
+        members.check_none(group, stream.partitions)
+    position = None
     if lsns is None:
-        position = session.positions.get((stream.stream_id, group.group_id), group.name, seeks)
-        if session.part is not None and session.part.through is not None:
-            # Of what was read here the client of another node has been given this much.
-            through = {int(partition): lsn for partition, lsn in session.part.through.items()}
-            standing = session.database.offsets.positions(group.group_id)
-            found = {
-                # What another reader has committed since stands.
-                p: max(standing[p].lsn, min(lsn, position.lsns[p]))
-                for p, lsn in through.items()
-                if p in position.lsns
-            }
-            if len(found) < len(through):
-                raise WrongState("what was read of the group on this node is not known any more")
-            kept = {p: replace(position.given[p], lsn=lsn) for p, lsn in found.items()}
-            position = replace(position, given=kept)
-        claims = dict.fromkeys(position.lsns, Claim(None))
-        return Commit(position.lsns, position.began, claims, again=position.again)
-    return Commit(lsns, {}, dict.fromkeys(lsns, Claim(None)))
+        own = session.positions.get((stream.stream_id, group.group_id), group.name, seeks)
+        position = _through(session, group, own)
+        lsns = position.lsns
+    nobody = 0
+    if part is not None:
+        nobody = part.nobody
+        lsns = {p: lsn for p, lsn in lsns.items() if p in own_partitions(session, stream, [p])}
+        fencing.begin_unassigned(session, part, stream, group, lsns)
+    claims = dict.fromkeys(lsns, Claim(None, nobody))
+    if position is None:
+        return Commit(lsns, {}, claims)
+    return Commit(lsns, position.began, claims, again=position.again)
+
+
+def _through(session: Context, group: Group, position: ReadPosition) -> ReadPosition:
+    """What of a read position here the client of another node has been given.
+
+    Raises:
+        WrongState: 55000, some of it is not known here any more.
+    """
+    if session.part is None or session.part.through is None:
+        return position
+    through = {int(partition): lsn for partition, lsn in session.part.through.items()}
+    standing = session.database.offsets.positions(group.group_id)
+    found = {
+        # What another reader has committed since stands.
+        p: max(standing[p].lsn, min(lsn, position.lsns[p]))
+        for p, lsn in through.items()
+        if p in position.lsns
+    }
+    if len(found) < len(through):
+        raise WrongState("what was read of the group on this node is not known any more")
+    return replace(position, given={p: replace(position.given[p], lsn=lsn) for p, lsn in found.items()})
 
 
 def _submit(session: Context, group: Group, commit: Commit, seeks: int | None) -> Waiting[None]:

@@ -13,7 +13,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ..engine.asking import ask
-from ..engine.errors import InvalidParameterValue
+from ..engine.assigned import epoch_told
+from ..engine.errors import InvalidParameterValue, SerializationFailure
 from ..engine.live import LastRead
 from ..engine.member import Hold
 from ..engine.parked import RELEASED, Aside
@@ -27,11 +28,13 @@ from .language import statements as st
 from .language.position_text import parse_after
 from .offset_statements import committed_lsns, keep_in_transaction
 from .positions import Reader
-from .spread import gathering
+from .spread import fencing, gathering
 from .spread.gathering import Gathered, GatheredScan
+from .spread.membership import Home, MemberRead
 from .spread.part import Part
 from .spread.shares import Owners, check_owned, own_share, spread
 from .stream_statements import Values, number, text, value_of
+from .tracking import Tracker
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +71,7 @@ class Opened:
     ends: Mapping[int, int]
     first: Scan | GatheredScan
     reader: Reader | None = None
-    hold: Hold | None = None
+    hold: Hold | MemberRead | None = None
     changes: bool = False
     gathered: Gathered | None = None
 
@@ -97,16 +100,23 @@ def open_scan(
     """
     owners = spread(session, stream)
     if owners is not None:
-        gathering.refuse(stream.name, wanted, transactions=transactions is not None)
-        return (yield from _gathered(session, stream, wanted, parameters, pruning, owners, limit))
+        gathering.refuse(stream.name, transactions=transactions is not None)
+        asked = _Asked(wanted, parameters, pruning, gives, limit)
+        return (yield from _gathered(session, stream, owners, asked))
     group = group_of(session, stream, wanted, parameters)
     through_lsn = yield from _end_lsn(session)
     partitions = partitions_of(stream, wanted, parameters, pruning)
     check_owned(session, stream, partitions)
     hold = None
     if group is not None and wanted.member is not None:
-        member = text(wanted.member, parameters)
-        hold = _member_reads(session, stream, group, member, partitions, gives=gives)
+        member, part = text(wanted.member, parameters), session.part
+        if part is None:
+            hold = _member_reads(session, stream, group, member, partitions, gives=gives)
+        else:
+            hold = yield from fencing.begin_read(session, part, stream, group, member)
+        session.positions.holding(hold)
+        if session.block.begun:
+            keep_in_transaction(session, session.block.opened(), hold)
         # In those that are its own, whoever had them before has committed what he could.
         partitions = [partition for partition in partitions if partition in hold.epochs]
     begun = _Begun(group, hold, partitions, through_lsn, transactions)
@@ -117,62 +127,114 @@ def open_scan(
         raise
 
 
-def _gathered(
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """What is asked of a scan: see `open_scan`."""
+
+    wanted: st.Scan
+    parameters: Values
+    pruning: Pruning
+    gives: bool
+    limit: int | None
+
+
+def _gathered(session: Context, stream: Stream, owners: Owners, asked: _Asked) -> Waiting[Opened]:
+    """A scan of partitions of several nodes: what their owners give now."""
+    group = group_of(session, stream, asked.wanted, asked.parameters)
+    partitions = partitions_of(stream, asked.wanted, asked.parameters, asked.pruning)
+    if group is None or asked.wanted.member is None:
+        return (yield from _gather(session, stream, owners, asked, group, partitions, None))
+    member = text(asked.wanted.member, asked.parameters)
+    home, waited = Home(session, stream, group, owners), session.waited
+    joins = waited is None or (group.group_id, member) not in waited.left
+    for last in (False, True):
+        read = yield from home.read(member, partitions, gives=asked.gives, joins=joins)
+        session.positions.holding(read)
+        if session.block.begun:
+            session.positions.keep(read)
+        try:
+            own = [partition for partition in partitions if partition in read.epochs]
+            return (yield from _gather(session, stream, owners, asked, group, own, read))
+        except BaseException as error:
+            read.void("the latest read failed or was cancelled")
+            session.positions.ended(read)
+            later = epoch_told(error) if isinstance(error, SerializationFailure) else None
+            if later is None or last:
+                raise
+            yield from home.passed(later)
+    raise AssertionError("the last one returns or raises")
+
+
+def _gather(
     session: Context,
     stream: Stream,
-    wanted: st.Scan,
-    parameters: Values,
-    pruning: Pruning,
     owners: Owners,
-    limit: int | None,
+    asked: _Asked,
+    group: Group | None,
+    partitions: list[int],
+    read: MemberRead | None,
 ) -> Waiting[Opened]:
-    """A scan of partitions of several nodes: what their owners give now."""
-    group = group_of(session, stream, wanted, parameters)
-    partitions = partitions_of(stream, wanted, parameters, pruning)
-    parsed = None if wanted.after is None else parsed_after(stream, wanted.after, parameters)
+    wanted = asked.wanted
+    parsed = None if wanted.after is None else parsed_after(stream, wanted.after, asked.parameters)
     after = gathering.after_of(stream.name, owners, partitions, parsed)
-    whole = replace(wanted, stream=st.Name((stream.schema, stream.name)), topic=True)
-    shares = gathering.by_owner(owners, partitions) if limit != 0 else {}
+    whole = replace(
+        wanted,
+        stream=st.Name((stream.schema, stream.name)),
+        topic=True,
+        group=None if group is None else group.name,
+        member=None if read is None else read.name,
+    )
+    shares = gathering.by_owner(owners, partitions) if asked.limit != 0 else {}
     works: dict[str, Waiting[gathering.Taking]] = {}
     # Where other nodes' partitions began is asked by none but their owners.
     committed = dict.fromkeys(partitions, 0)
     for node, own in shares.items():
-        share = gathering.share_of(whole, None if group is None else group.name, own, after)
+        share = gathering.share_of(whole, own, after)
+        epochs = None if read is None else {str(partition): read.epochs[partition] for partition in own}
+        part = Part(owners.epoch, epochs=epochs)
         if node == owners.local:
-            works[node] = _own_part(session, stream, share, owners.epoch, limit, committed)
+            works[node] = _own_part(session, stream, share, part, asked.limit, committed)
         else:
-            works[node] = gathering.read_there(session, node, gathering.remote_text(owners, share, limit))
-    found = yield from gathering.gather(session, stream.name, shares, works, limit)
+            sql = part.text(gathering.share_sql(share, asked.limit))
+            works[node] = gathering.read_there(session, node, sql)
+    found = yield from gathering.gather(session, stream.name, shares, works, asked.limit)
     reader = None
     if group is not None:
         key = (stream.stream_id, group.group_id)
         seeks = session.database.offsets.seeks(group.group_id)
-        reader = session.positions.reader(key, None, committed, seeks, transaction=session.block.begun)
+        reader = session.positions.reader(key, read, committed, seeks, transaction=session.block.begun)
         if wanted.after is not None:
             session.positions.void(reader, "the latest read of the group began elsewhere, with AFTER")
             reader = None
     scan = gathering.GatheredScan(found)
-    return Opened(stream, ScanRange({}, 0), committed, found.ends(), scan, reader, gathered=found)
+    return Opened(stream, ScanRange({}, 0), committed, found.ends(), scan, reader, read, gathered=found)
 
 
 def _own_part(
     session: Context,
     stream: Stream,
     share: st.Scan,
-    epoch: int,
+    part: Part,
     limit: int | None,
     committed: dict[int, int],
 ) -> Waiting[gathering.Taking]:
     """What this node's own partitions give to a gathering scan."""
-    with own_share(session, Part(epoch)):
+    with own_share(session, part):
         opened = yield from open_scan(session, stream, share, (), Pruning(), gives=True)
     committed.update(opened.committed)
+    # A member has a read position here as it has at other owners; without one the gathering scan's is all.
+    tracker = Tracker(session, opened, moves=share.member is not None)
     session.guard.interrupts.add(opened.first.interrupt)
     try:
-        return gathering.read_here(opened.first, limit)
+        taking = gathering.read_here(opened.first, limit, tracker.given)
+        if opened.first.exhausted:
+            tracker.complete()
+        else:
+            tracker.stopped()
+        return taking
     finally:
         session.guard.interrupts.discard(opened.first.interrupt)
-        session.positions.ended(opened.hold)
+        tracker.ended()
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,13 +255,9 @@ def _member_reads(
     members = session.database.members
     waited = session.waited
     joins = waited is None or (group.group_id, member) not in waited.left
-    hold = members.begin_read(
+    return members.begin_read(
         group, stream.partitions, member, session.user, partitions, gives=gives, joins=joins
     )
-    session.positions.holding(hold)
-    if session.block.begun:
-        keep_in_transaction(session, session.block.opened(), hold)
-    return hold
 
 
 def _opened(

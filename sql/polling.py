@@ -25,31 +25,34 @@ from datetime import timedelta
 from numbers import Number
 
 from ..engine.buffer import PartitionBuffer
-from ..engine.errors import (
-    ActiveTransaction,
-    CannotConnect,
-    ConnectionLost,
-    InvalidParameterValue,
-    NotSupported,
-)
+from ..engine.errors import ActiveTransaction, InvalidParameterValue
 from ..engine.live import position_of
 from ..engine.parking import passed_over
 from ..engine.polls import Poll
 from ..engine.scan import gone
 from ..engine.streams import Group, Stream
 from ..engine.values.temporal_text import interval_parts
-from ..engine.waiting import Wait, Waiting, first_of, first_true
+from ..engine.waiting import Wait, Waiting, first_of
 from .context import Context, Waited
 from .language import statements as st
 from .language.parse import Query
-from .language.render import render_scan
 from .narrowing import pruning, within_times
-from .opening import Beginning, Pruning, aside_of, beginning, group_of, parsed_after, partitions_of
+from .opening import (
+    Beginning,
+    Pruning,
+    aside_of,
+    beginning,
+    group_of,
+    open_scan,
+    parsed_after,
+    partitions_of,
+)
 from .scans import bound_shapes, stream_of
 from .shape.shape import Shape
 from .spread import gathering
-from .spread.part import Part
-from .spread.shares import ask_rows, own_share, spread
+from .spread.awaiting import Awaited
+from .spread.membership import Home
+from .spread.shares import spread
 from .statement import Statement
 from .stream_statements import Values, number, text, value_of
 from .text.units import parse_interval_ms
@@ -112,83 +115,91 @@ def wait(session: Context, statement: Statement, parameters: Values) -> Waiting[
         return None
     _check_first(session)
     began_s = database.clock.monotonic_s()
-    if database.cluster.placement.epoch and any(spread(session, waiter.stream) for waiter in waiters):
-        yield from _wait_everywhere(session, waiters, parameters, began_s)
-        return None
-    # What is committed is there to be read; it is not waited for.
-    yield from database.publisher.wait_published(database.commits.last_lsn)
     try:
-        yield from _wait(session, waiters, parameters, began_s)
+        left = yield from _wait_all(session, waiters, parameters, began_s)
     finally:
         for waiter in waiters:
             database.polls.leave(waiter.poll)
-    left = [waiter.poll for waiter in waiters if waiter.poll.left]
     return Waited(
         database.publisher.published_lsn,
         {waiter.shape.scan.stream.parts: waiter.stream.stream_id for waiter in waiters},
-        frozenset((p.group_id, p.member) for p in left if p.group_id is not None and p.member is not None),
+        left,
     )
 
 
-def _wait_everywhere(
+def _wait_all(
     session: Context, waiters: list[Waiter], parameters: Values, began_s: float
-) -> Waiting[None]:
+) -> Waiting[frozenset[tuple[int, str]]]:
+    """Wait until each scan has enough events, or its time is up.
+
+    Returns:
+        Group ids and members that have been taken out meanwhile.
+    """
+    database = session.database
+    gathers = [w for w in waiters if database.cluster.placement.epoch and spread(session, w.stream)]
+    own = [waiter for waiter in waiters if waiter not in gathers]
+    left: set[tuple[int, str]] = set()
+    if own:
+        # What is committed is there to be read; it is not waited for.
+        yield from database.publisher.wait_published(database.commits.last_lsn)
+        yield from _wait(session, own, parameters, began_s)
+        polls = [waiter.poll for waiter in own if waiter.poll.left]
+        left |= {(p.group_id, p.member) for p in polls if p.group_id is not None and p.member is not None}
+    # One after the other takes as long as all at once: each is over at its own time, or has its events then.
+    for waiter in sorted(gathers, key=lambda waiter: waiter.poll.member is not None):
+        gone = yield from _wait_everywhere(session, waiter, parameters, began_s)
+        if gone is not None:
+            left.add(gone)
+    return frozenset(left)
+
+
+def _wait_everywhere(
+    session: Context, waiter: Waiter, parameters: Values, began_s: float
+) -> Waiting[tuple[int, str] | None]:
     """Wait for events of a topic that other nodes have partitions of: at all owners at once.
 
+    Returns:
+        Group id and name of its member, where that has been taken out meanwhile.
+
     Raises:
-        NotSupported: 0A000, other scans wait as well, or for more than one event.
         CannotConnect: 08001, ConnectionLost: 08006, an owner is away. DucktailError: an owner's own.
     """
-    (waiter, *others), clock = waiters, session.database.clock
-    stream, scan = waiter.stream, waiter.shape.scan
+    stream, scan, member = waiter.stream, waiter.shape.scan, waiter.poll.member
     owners = spread(session, stream)
-    if others or owners is None or waiter.poll.events > 1:
-        what = "WAIT of several scans" if others else "WAIT ... FOR n"
-        raise NotSupported(
-            f"{what} is not supported where other nodes have some of a topic's partitions",
-            hint="Wait for one event of one topic, and read with a LIMIT.",
-        )
-    gathering.refuse(stream.name, scan, transactions=waiter.shape.transactions is not None)
+    assert owners is not None
     group = group_of(session, stream, scan, parameters)
     partitions = partitions_of(stream, scan, parameters, waiter.pruned)
     parsed = None if scan.after is None else parsed_after(stream, scan.after, parameters)
     after = gathering.after_of(stream.name, owners, partitions, parsed)
-    whole = replace(scan, stream=st.Name((stream.schema, stream.name)), topic=True)
-    works: list[Waiting[bool]] = []
-    for node, own in gathering.by_owner(owners, partitions).items():
-        share = gathering.share_of(whole, None if group is None else group.name, own, after)
-        if node == owners.local:
-            shape = replace(waiter.shape, scan=share, facts=())
-            here = Waiter(shape, waiter.ms, waiter.poll, Pruning())
-            works.append(_wait_here(session, here, Part(owners.epoch), began_s))
-        else:
-            asked = replace(share, wait=f"{waiter.ms} ms")
-            text = Part(owners.epoch).text(f"SELECT lsn FROM {render_scan(asked)} LIMIT 1")
-            works.append(_wait_there(session, stream, node, own, text))
-    yield from first_true(works, clock.monotonic_s)
+    name = st.Name((stream.schema, stream.name))
+    group_name = None if group is None else group.name
+    whole = replace(scan, stream=name, topic=True, group=group_name, member=None)
+
+    def here(share: st.Scan, ms: int, events: int) -> Waiting[int]:
+        return _wait_here(session, waiter, share, ms, events)
+
+    awaited = Awaited(session, stream, owners, whole, after, waiter.poll.events, here)
+    ends_s = began_s + waiter.ms / 1000
+    if group is None or member is None:
+        yield from awaited.wait(partitions, ends_s)
+    elif (yield from awaited.wait_as(Home(session, stream, group, owners), member, partitions, ends_s)):
+        return group.group_id, member
+    return None
 
 
-def _wait_here(session: Context, waiter: Waiter, part: Part, began_s: float) -> Waiting[bool]:
-    """Wait for events of this node's own partitions; whether there are some."""
+def _wait_here(session: Context, waiter: Waiter, share: st.Scan, ms: int, events: int) -> Waiting[int]:
+    """Wait for events of this node's own partitions; how many there are, up to as many."""
     database = session.database
-    with own_share(session, part):
-        yield from database.publisher.wait_published(database.commits.last_lsn)
-        try:
-            yield from _wait(session, [waiter], (), began_s)
-        finally:
-            database.polls.leave(waiter.poll)
-    return database.clock.monotonic_s() - began_s < waiter.ms / 1000
-
-
-def _wait_there(
-    session: Context, stream: Stream, node: str, partitions: list[int], text: str
-) -> Waiting[bool]:
-    """Wait for events of another node's partitions; whether there are some."""
+    poll = Poll(session.id, waiter.stream, None, events)
+    here = Waiter(replace(waiter.shape, scan=share, facts=()), ms, poll, Pruning())
+    yield from database.publisher.wait_published(database.commits.last_lsn)
     try:
-        rows = yield from ask_rows(session, node, text, again=True)
-    except (CannotConnect, ConnectionLost) as error:
-        raise gathering.away(stream.name, node, partitions, error) from error
-    return bool(rows)
+        if ms:
+            yield from _wait(session, [here], (), database.clock.monotonic_s())
+    finally:
+        database.polls.leave(poll)
+    opened = yield from open_scan(session, waiter.stream, share, (), Pruning(), gives=True)
+    return gathering.read_here(opened.first, events, lambda lsns, partitions: None).rows
 
 
 def _waiters(session: Context, statement: Statement, query: Query, parameters: Values) -> Iterator[Waiter]:

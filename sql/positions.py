@@ -9,13 +9,38 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Protocol, TypeVar
 
-from ..engine.member import Hold, Member
+from ..engine.member import Hold
 from ..engine.members import Members
 from ..engine.offsets import moved_by_seek
 from ..engine.read_positions import MOVED, ReadPosition, ReadPositions
 
 Key = tuple[int, int]  # stream id, group id
+
+
+ROLLED_BACK = "the transaction that read was rolled back"
+H = TypeVar("H", "Hold", "Elsewhere")
+
+
+class Elsewhere(Protocol):
+    """What a member holds at another node while it reads; that node has its read position."""
+
+    @property
+    def name(self) -> str:
+        """The member's."""
+
+    def set(self, lsns: Mapping[int, int]) -> None:
+        """The read has given everything up to these."""
+
+    def gave(self, lsns: Mapping[int, int]) -> None:
+        """It has given events up to these, or fewer, and leaves no position."""
+
+    def void(self, reason: str) -> None:
+        """It leaves none, because of `reason`."""
+
+    def end(self) -> None:
+        """It is over; a second time does nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,14 +56,14 @@ class Reader:
 
     key: Key
     read: int
-    hold: Hold | None
+    hold: Hold | Elsewhere | None
     committed: Mapping[int, int]
     seeks: int
 
     @property
-    def member(self) -> Member | None:
+    def member(self) -> object:
         """Who reads."""
-        return None if self.hold is None else self.hold.member
+        return self.hold.member if isinstance(self.hold, Hold) else self.hold
 
 
 class Positions:
@@ -53,22 +78,34 @@ class Positions:
         self._own = ReadPositions()
         # By group and member. A transaction's reads count as one: they stand, or none does.
         self._of_transaction: dict[tuple[Key, str | None], Reader] = {}
-        self._holds: set[Hold] = set()
+        self._holds: set[Hold | Elsewhere] = set()
+        # Reads whose members hold at other nodes what the open transaction has read.
+        self._kept: list[Elsewhere] = []
         # What the open transaction moves by SEEK.
         self._moved: set[Key] = set()
 
     # Reads.
 
-    def holding(self, hold: Hold) -> Hold:
+    def holding(self, hold: H) -> H:
         """A member's read begins, and ends with the session at the latest."""
         self._holds.add(hold)
         return hold
 
+    def keep(self, hold: Elsewhere) -> None:
+        """What the open transaction reads stays the member's until its end."""
+        self._kept.append(hold)
+
     def reader(
-        self, key: Key, hold: Hold | None, committed: Mapping[int, int], seeks: int, *, transaction: bool
+        self,
+        key: Key,
+        hold: Hold | Elsewhere | None,
+        committed: Mapping[int, int],
+        seeks: int,
+        *,
+        transaction: bool,
     ) -> Reader:
         """A read begins; its committed LSNs are known."""
-        member = None if hold is None else hold.member.name
+        member = name_of(hold)
         earlier = self._of_transaction.get((key, member))
         number = self._own.begin() if earlier is None else earlier.read
         reader = Reader(key, number, hold, committed, seeks)
@@ -85,8 +122,11 @@ class Positions:
         if reader.hold is None:
             self._own.set(reader.key, reader.read, lsns, reader.committed, reader.seeks, again)
         else:
-            self._members.set_position(reader.hold, lsns, reader.committed, reader.seeks, again)
-            own = (reader.key, reader.hold.member.name)
+            if isinstance(reader.hold, Hold):
+                self._members.set_position(reader.hold, lsns, reader.committed, reader.seeks, again)
+            else:
+                reader.hold.set(lsns)
+            own = (reader.key, name_of(reader.hold))
             if own in self._of_transaction:
                 # Another connection of the member may read meanwhile: this transaction's data is not of that.
                 self._own.set(own, reader.read, lsns, reader.committed, reader.seeks, again)
@@ -96,21 +136,29 @@ class Positions:
         if reader.hold is None:
             self._own.void(reader.key, reason, reader.read)
         else:
-            self._members.void(reader.hold, reason)
-            own = (reader.key, reader.hold.member.name)
+            if isinstance(reader.hold, Hold):
+                self._members.void(reader.hold, reason)
+            else:
+                reader.hold.void(reason)
+            own = (reader.key, name_of(reader.hold))
             if own in self._of_transaction:
                 self._own.void(own, reason, reader.read)
 
     def gave(self, reader: Reader, lsns: Mapping[int, int]) -> None:
         """A read that leaves no position has given events up to `lsns`, or fewer."""
-        if reader.hold is not None:
+        if isinstance(reader.hold, Hold):
             self._members.gave(reader.hold, lsns, reader.committed)
+        elif reader.hold is not None:
+            reader.hold.gave(lsns)
 
-    def ended(self, hold: Hold | None) -> None:
+    def ended(self, hold: Hold | Elsewhere | None) -> None:
         """A member's read is over."""
-        if hold is not None:
+        if isinstance(hold, Hold):
             self._holds.discard(hold)
             self._members.end(hold)
+        elif hold is not None and hold not in self._kept:
+            self._holds.discard(hold)
+            hold.end()
 
     # The session's own.
 
@@ -159,18 +207,23 @@ class Positions:
         """SEEK has moved the group in this session's transaction: what was read after it stands."""
         self._own.seeked(key, seeks)
         for (of, member), reader in self._of_transaction.items():
-            if of == key and reader.hold is not None:
+            if of == key and isinstance(reader.hold, Hold):
                 self._members.seeked(reader.hold, self._own.partitions((key, member)), seeks)
 
     def transaction_ended(self, *, committed: bool) -> None:
         """Reads of a transaction that was rolled back have given nothing."""
         readers, self._of_transaction = list(self._of_transaction.values()), {}
+        kept, self._kept = self._kept, []
         self._moved.clear()
         for reader in readers:
             if not committed:
-                self.void(reader, "the transaction that read was rolled back")
+                self.void(reader, ROLLED_BACK)
             if reader.hold is not None:
-                self._own.forget((reader.key, reader.hold.member.name))
+                self._own.forget((reader.key, name_of(reader.hold)))
+        for hold in kept:
+            if not committed:
+                hold.void(ROLLED_BACK)
+            self.ended(hold)
 
     def clear(self) -> None:
         """Forget the session's own."""
@@ -180,5 +233,11 @@ class Positions:
 
     def close(self) -> None:
         """The session ends, and with it whatever reads are still open."""
+        self._kept.clear()
         for hold in list(self._holds):
             self.ended(hold)
+
+
+def name_of(hold: Hold | Elsewhere | None) -> str | None:
+    """The member whose read it is; None where it is nobody's."""
+    return hold.member.name if isinstance(hold, Hold) else None if hold is None else hold.name

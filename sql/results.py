@@ -359,6 +359,8 @@ class Result:
         self._guard: Guard | None = None
         # How its rows are waited for, where they come from another node.
         self._arrive: Callable[[int | None], Waiting[None]] | None = None
+        # What is waited for once it has ended, before its client is told of the end.
+        self._settle: Callable[[], Waiting[None]] | None = None
         self._rest: Batch | None = None
         self._ended = False
         self._lost: DucktailError | None = None
@@ -397,6 +399,20 @@ class Result:
     def bind_arrival(self, arrive: Callable[[int | None], Waiting[None]]) -> None:
         """Its rows come from another node."""
         self._arrive = arrive
+
+    @property
+    def settles(self) -> bool:
+        """Whether something is waited for behind its last row: `settled`."""
+        return self._settle is not None
+
+    def settled(self) -> Waiting[None]:
+        """Wait until its end is known where it has to be."""
+        if self._settle is not None:
+            yield from self._settle()
+
+    def bind_settling(self, settle: Callable[[], Waiting[None]]) -> None:
+        """Its end has to be known elsewhere before its client is told of it."""
+        self._settle = settle
 
     def fetch(self, max_rows: int | None) -> Batch | None:
         """The next rows, at most `max_rows` (and at most a batch); None when there are no more.

@@ -46,6 +46,7 @@ from .shape import shape
 from .shape.columns import outputs_of_scan
 from .shape.shape import Cut, Kind, Shape, Unit, shapes_of
 from .spread.gathering import GatheredScan
+from .spread.membership import MemberRead, settled
 from .spread.shares import spread
 from .statement import Statement, check_described
 from .stream_statements import Values, number
@@ -256,6 +257,7 @@ def run_query(session: Context, statement: Statement, parameters: Values) -> Wai
         on_fail=lambda: reading.failed(session),
         on_suspend=None if rowwise is None else rowwise.tracker.stopped,
     )
+    _settle(session, made, [read.opened for read in reading.reads])
     schema = result.arrow_schema
     made.arrow_schema = schema if schema is None or hidden is None else schema.remove(hidden)
     return made
@@ -360,7 +362,7 @@ def _run_plain(
         assert isinstance(batch, EventBatch)
         tracker.given(batch.lsns[batch.whole], batch.partitions[batch.whole])
 
-    return Result(
+    made = Result(
         columns,
         source,
         select_tag,
@@ -369,6 +371,14 @@ def _run_plain(
         on_fail=tracker.failed,
         on_suspend=tracker.stopped,
     )
+    _settle(session, made, [opened])
+    return made
+
+
+def _settle(session: Context, result: Result, opened: Sequence[Opened]) -> None:
+    """Where a member's read position is at another node, that knows it before the answer's end is told."""
+    if any(isinstance(one.hold, MemberRead) for one in opened):
+        result.bind_settling(lambda: settled(session))
 
 
 def _tracker(session: Context, opened: Opened, found: Shape) -> Tracker:

@@ -14,9 +14,10 @@ Source: docs/design/sql.md, "Session".
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
 from contextlib import contextmanager
 from functools import partial
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import duckdb
 import pyarrow as pa
@@ -53,6 +54,7 @@ from .results import CopyIn, ReadySource, Result
 from .rights import permission, visible
 from .rights.access import Access
 from .settings_statements import renew_values, restore_values, set_variable
+from .spread.holds import Holds
 from .spread.learned import Learner, still_missing
 from .spread.part import Part
 from .spread.peers import Peers
@@ -122,6 +124,8 @@ class Session:
             }
         )
         self.positions = Positions(database.members)
+        self.holds = Holds(database.members.coordinated)
+        self.told: list[Future[Any]] = []
         self.notices = Notices()
         self.prepared: dict[str, Statement] = {}
         self.portals = Portals(bounds.portals_max, database.clock.now_us)
@@ -446,6 +450,7 @@ class Session:
                     self.block.rollback()
             self.database.sessions.unregister(self.id)
             self.positions.close()
+            self.holds.close()
             self.listening.close()
             if self.links is not None:
                 self.links.close()

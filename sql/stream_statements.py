@@ -31,7 +31,6 @@ from .context import Context
 from .language import statements as st
 from .language import statements_other as sto
 from .language.options import Options
-from .language.position_text import format_positions
 from .language.render import render_statement
 from .names import TEMPORARY
 from .results import Result, ResultColumn, table_result
@@ -484,7 +483,7 @@ def show(session: Context, asked: st.Statement, parameters: Values) -> Waiting[R
     return table_result(columns, table, lambda _: shown.tag)
 
 
-ARROW_TYPES = {**EVENT_TYPES_OF_ARROW, "DOUBLE": pa.float64()}
+ARROW_TYPES = {**EVENT_TYPES_OF_ARROW, "DOUBLE": pa.float64(), "INTEGER[]": pa.list_(pa.int32())}
 # What each owner shows of its own partitions.
 GATHERED = (st.ShowPartitions, st.ShowOffsets, st.ShowParked)
 
@@ -522,21 +521,6 @@ def _shown_by_all(session: Context, asked: st.Statement, stream: Stream, owners:
 def _stream_of(session: Context, asked: st.Statement) -> Stream | None:
     name: st.Name | None = getattr(asked, "stream", None)
     return None if name is None else session.names.stream(name.parts, name.position)
-
-
-def show_read_position(session: Context, asked: st.ShowReadPosition, parameters: Values) -> Waiting[Result]:
-    """SHOW READ POSITION: what COMMIT OFFSETS would commit, as the map that its AT takes."""
-    stream = session.names.stream(asked.stream.parts, asked.stream.position)
-    name = text(asked.group, parameters)
-    group = session.access.group(stream, name, session.block.transaction)
-    seeks = session.database.offsets.seeks(group.group_id)
-    if asked.member is None:
-        position = session.positions.get((stream.stream_id, group.group_id), group.name, seeks)
-    else:
-        member = text(asked.member, parameters)
-        position = session.database.members.position(group, stream.partitions, member, seeks)
-    return text_rows(POSITION_COLUMNS, [[format_positions(position.lsns)]], "SHOW READ POSITION")
-    yield
 
 
 def describe_stream(session: Context, asked: st.DescribeStream, parameters: Values) -> Waiting[Result]:

@@ -17,6 +17,8 @@
     checkpoint_states  states from which consumers and jobs go on, of a stream by its id, 0 for none (see
                     `checkpoints/duckdb_backend.py`); `state` has all of one, the columns what is shown
     cluster_identities  which definition of the cluster a topic or a group is (see `cluster/identities.py`)
+    member_epochs   under which epoch a member has come with a partition of a spread topic (see
+                    `member_epochs.py`)
     offset_log      commits of offsets, appended: what `offsets.Move.entry` says; the highest seq counts
     __ducktail_users  a user, with what his password is held against (see `rights.py`); nobody reads it by SQL
     owner_catalog   who made a thing
@@ -103,6 +105,7 @@ CREATE TABLE IF NOT EXISTS {SCHEMA}.grant_catalog (
     user_name VARCHAR, privilege VARCHAR,
     kind VARCHAR, schema_name VARCHAR, object_name VARCHAR, part VARCHAR);
 CREATE TABLE IF NOT EXISTS {SCHEMA}.cluster_identities (object_id INTEGER, uid VARCHAR);
+CREATE TABLE IF NOT EXISTS {SCHEMA}.member_epochs (group_id INTEGER, partition INTEGER, epoch BIGINT);
 CREATE SEQUENCE IF NOT EXISTS {SCHEMA}.object_id;
 """
 

@@ -72,6 +72,8 @@ def send_rows(channel: Channel, result: Result, copy: CopyOut, timezone: str) ->
         yield Need.WORKER
         batch = result.fetch(wanted)
         if batch is None:
+            if result.settles:
+                yield from result.settled()
             break
         channel.check_cancelled()
         for rows in encoded(batch, lambda part: part.copy_rows(types, copy.form, timezone)):

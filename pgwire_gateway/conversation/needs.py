@@ -138,6 +138,13 @@ class Result(Protocol):
     def arrive(self, max_rows: int | None) -> Waiting[None]:
         """Wait until the next rows are there."""
 
+    @property
+    def settles(self) -> bool:
+        """Behind its last row something is waited for: `settled`."""
+
+    def settled(self) -> Waiting[None]:
+        """Wait until its end is known where it has to be."""
+
     def fetch(self, max_rows: int | None) -> Batch | None:
         """The next batch, of at most `max_rows` rows; None when there are no more."""
 

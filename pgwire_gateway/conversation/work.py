@@ -156,6 +156,8 @@ class Work:
                 yield Need.WORKER
             batch = result.fetch(wanted)
             if batch is None:
+                if result.settles:
+                    yield from result.settled()
                 self._take_news()
                 return True
             self.channel.check_cancelled()

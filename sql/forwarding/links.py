@@ -157,11 +157,10 @@ class Links:
             self._sent[node.name] = {}
         return link
 
-    def later(self, node: Node, request: Request) -> None:
-        """Tell a node something whose answer nobody waits for."""
+    def later(self, node: Node, request: Request) -> Future[Reply] | None:
+        """Tell a node something whose answer nobody needs; None where there is no link to it."""
         link = self._links.get(node.name)
-        if link is not None and not link.lost:
-            link.ask(request.encode())
+        return None if link is None or link.lost else link.ask(request.encode())
 
     def look_up(self, keys: Iterable[Key]) -> Waiting[Mapping[Key, Node]]:
         """Ask which nodes have some streams.

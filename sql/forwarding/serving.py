@@ -198,6 +198,7 @@ def _close(session: Context, request: Request) -> Waiting[list[bytes]]:
 def _wipe(session: Context, request: Request) -> Waiting[list[bytes]]:
     """The entry node's session is over, and another one may come."""
     session.positions.clear()
+    session.holds.close()
     session.portals.clear()
     return []
     yield

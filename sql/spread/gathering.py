@@ -8,7 +8,7 @@ Source: docs/design/cluster.md, "Reading".
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
@@ -33,7 +33,6 @@ from ..language import statements as st
 from ..language.position_text import format_positions
 from ..language.render import render_scan
 from ..results import Batch, EventBatch
-from .part import Part
 from .shares import Owners, listed, peers
 
 # What one read may gather: it is held in memory, as it is put in order.
@@ -156,14 +155,12 @@ class Taking:
         self.tables.append(pa.Table.from_arrays(arrays, schema=_SCHEMA))
 
 
-def refuse(stream_name: str, wanted: st.Scan, *, transactions: bool) -> None:
+def refuse(stream_name: str, *, transactions: bool) -> None:
     """Refuse what a read of several nodes' partitions cannot have.
 
     Raises:
         NotSupported: 0A000.
     """
-    if wanted.member is not None:
-        raise no_members(stream_name)
     if transactions:
         raise NotSupported(
             f'LIMIT n TRANSACTIONS is not supported on topic "{stream_name}": other nodes have some of its '
@@ -172,23 +169,13 @@ def refuse(stream_name: str, wanted: st.Scan, *, transactions: bool) -> None:
         )
 
 
-def no_members(topic_name: str) -> NotSupported:
-    """What is answered to MEMBER."""
-    return NotSupported(
-        f'MEMBER is not supported on topic "{topic_name}": other nodes have some of its partitions',
-        hint="Share them out by hand: each reader names its own with PARTITION and commits them.",
-    )
-
-
-def share_of(
-    wanted: st.Scan, group: str | None, partitions: Sequence[int], after: Mapping[int, int] | None
-) -> st.Scan:
+def share_of(wanted: st.Scan, partitions: Sequence[int], after: Mapping[int, int] | None) -> st.Scan:
     """A scan's share of some partitions; its values stand in it as they are."""
     at = None
     if after is not None:
         # AFTER 0 is what is retained, in each partition that has it.
         at = format_positions({partition: after.get(partition, 0) for partition in partitions})
-    return replace(wanted, partitions=tuple(partitions), group=group, after=at, wait=None, wait_for=None)
+    return replace(wanted, partitions=tuple(partitions), after=at, wait=None, wait_for=None)
 
 
 def after_of(
@@ -225,10 +212,10 @@ def by_owner(owners: Owners, partitions: Sequence[int]) -> dict[str, list[int]]:
     return found
 
 
-def remote_text(owners: Owners, share: st.Scan, limit: int | None) -> str:
+def share_sql(share: st.Scan, limit: int | None) -> str:
     """The statement by which an owner reads its share."""
     bound = "" if limit is None else f" LIMIT {limit}"
-    return Part(owners.epoch).text(f"SELECT * FROM {render_scan(share)}{bound}")
+    return f"SELECT * FROM {render_scan(share)}{bound}"
 
 
 def read_there(session: Context, node: str, text: str) -> Waiting[Taking]:
@@ -238,14 +225,21 @@ def read_there(session: Context, node: str, text: str) -> Waiting[Taking]:
     return taking
 
 
-def read_here(scan: Scan | GatheredScan, limit: int | None) -> Taking:
-    """The events of this node's own partitions."""
+def read_here(
+    scan: Scan | GatheredScan, limit: int | None, given: Callable[[Sequence[int], Sequence[int]], None]
+) -> Taking:
+    """The events of this node's own partitions.
+
+    Args:
+        given: told the LSNs and partitions of what is taken.
+    """
     taking = Taking()
     try:
         while not scan.exhausted and (limit is None or taking.rows < limit):
             size = READ_ROWS if limit is None else min(READ_ROWS, limit - taking.rows)
             found = scan.read(size)
             taking.put(found.rows, found.lsns, found.partitions)
+            given(found.lsns, found.partitions)
     finally:
         scan.close()
     return taking

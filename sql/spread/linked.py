@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from typing import Any
 
 from ...engine.errors import CannotConnect, ConnectionLost, WrongState
 from ...engine.waiting import Waiting
@@ -53,3 +55,10 @@ class LinkedPeers:
             if f'"{node}"' not in error.message:
                 error.message = f'node "{node}": {error.message}'
             raise
+
+    def later(self, node: str, text: str) -> Future[Any] | None:
+        """See Peers."""
+        there = next((one for one in self._session.database.placement.nodes if one.name == node), None)
+        if there is None:
+            return None
+        return self._links.later(there, Request("execute", text, portal=self._links.number()))

@@ -7,7 +7,7 @@ Source: docs/design/cluster.md, "Commits".
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ...engine.errors import (
@@ -23,6 +23,7 @@ from ..language import statements as st
 from ..language.position_text import format_positions, parse_after
 from ..language.render import render_statement
 from .gathering import bare_number, by_owner
+from .membership import Home
 from .part import Part
 from .shares import Owners, Row, ask_rows, listed, own_share
 
@@ -48,13 +49,20 @@ def name_of(topic: Stream) -> st.Name:
 
 
 def run(
-    session: Context, topic: Stream, owners: Owners, shares: Mapping[str, Share], here: Here, done: str
+    session: Context,
+    topic: Stream,
+    owners: Owners,
+    shares: Mapping[str, Share],
+    here: Here,
+    done: str,
+    standing: list[int] | None = None,
 ) -> Waiting[dict[str, list[Row]]]:
     """Have every owner do its share.
 
     Args:
         here: does this node's own.
         done: what its partitions are when it is done: "committed".
+        standing: gets the partitions for which it is done, also where others have failed.
 
     Returns:
         Node -> the rows that it has answered.
@@ -65,14 +73,14 @@ def run(
     works = [
         _own(session, share, here)
         if node == owners.local
-        else ask_rows(
-            session, node, share.part.text(render_statement(share.statement)), again=_again(share)
-        )
+        else ask_rows(session, node, share.part.text(render_statement(share.statement)), again=_again(share))
         for node, share in shares.items()
     ]
     outcomes = yield from all_of(works, session.database.clock.monotonic_s)
     found = dict(zip(shares, outcomes, strict=True))
     failed = {node: e for node, e in found.items() if isinstance(e, Exception)}
+    if standing is not None:
+        standing += [p for node, share in shares.items() if node not in failed for p in share.partitions]
     if not failed:
         return {node: rows for node, rows in found.items() if isinstance(rows, list)}
     node, error = next(iter(failed.items()))
@@ -85,6 +93,8 @@ def run(
         (f"may be {done}, or not", [n for n, e in failed.items() if isinstance(e, ConnectionLost)]),
     ):
         partitions = sorted(p for name in some for p in shares[name].partitions)
+        if standing is not None and words == f"are {done}":
+            partitions = sorted(standing)
         if partitions:
             told.append(f"Partitions {listed(partitions)} {words}.")
     raise type(error)(
@@ -106,46 +116,54 @@ def _own(session: Context, share: Share, here: Here) -> Waiting[list[Row]]:
         return (yield from here(share.statement))
 
 
-def commit_shares(
-    session: Context,
-    topic: Stream,
-    owners: Owners,
-    group: str,
-    lsns: Mapping[int, int],
-    *,
-    read: bool,
-) -> dict[str, Share] | None:
-    """The owners' shares of a commit; None where a transaction commits this node's own partitions only.
-
-    Args:
-        read: it is of the read position.
+def check_partitions(topic: Stream, partitions: Iterable[int]) -> None:
+    """Refuse partitions that are not there.
 
     Raises:
-        NotSupported: 0A000, in a transaction block. InvalidParameterValue: 22023, no such partition.
+        InvalidParameterValue: 22023.
     """
-    for partition in lsns:
+    for partition in partitions:
         if not 0 <= partition < topic.partitions:
             raise InvalidParameterValue(
                 f'stream "{topic.name}" has no partition {partition}',
                 detail=f"Its partitions are 0 to {topic.partitions - 1}.",
             )
+
+
+def check_own(session: Context, home: Home, partitions: Sequence[int]) -> None:
+    """Refuse a transaction block's commit on other nodes.
+
+    Raises:
+        NotSupported: 0A000.
+    """
+    own = by_owner(home.owners, sorted(partitions))
+    refuse_block(session, home.stream, home.owners, own, "commit the offset")
+
+
+def commit_shares(
+    home: Home, lsns: Mapping[int, int], facts: Part, *, read: bool, member: str | None = None
+) -> dict[str, Share]:
+    """The owners' shares of a commit.
+
+    Args:
+        facts: by what right it is one.
+        read: it is of the read position.
+    """
     if read:
         # Nothing was given of those partitions.
         lsns = {partition: lsn for partition, lsn in lsns.items() if lsn}
-    own = by_owner(owners, sorted(lsns))
-    if session.block.begun:
-        refuse_block(session, topic, owners, own, "commit the offset")
-        return None
     shares = {}
-    for node, partitions in own.items():
+    for node, partitions in by_owner(home.owners, sorted(lsns)).items():
         part_lsns = {partition: lsns[partition] for partition in partitions}
+        part = facts
+        if facts.epochs is not None:
+            epochs = {str(p): facts.epochs[str(p)] for p in partitions}
+            part = replace(facts, epochs=epochs)
+        at = None if read else format_positions(part_lsns)
         if read:
-            through = {str(partition): lsn for partition, lsn in part_lsns.items()}
-            statement = st.CommitOffsets(name_of(topic), group)
-            shares[node] = Share(statement, Part(owners.epoch, through=through), partitions)
-        else:
-            statement = st.CommitOffsets(name_of(topic), group, format_positions(part_lsns))
-            shares[node] = Share(statement, Part(owners.epoch), partitions)
+            part = replace(part, through={str(partition): lsn for partition, lsn in part_lsns.items()})
+        statement = st.CommitOffsets(name_of(home.stream), home.group.name, at, member)
+        shares[node] = Share(statement, part, partitions)
     return shares
 
 

@@ -11,6 +11,7 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from typing import Any
 
 from ...engine.errors import ProtocolViolation, SerializationFailure
 from ...engine.quoting import literal
@@ -29,6 +30,9 @@ class Part:
         producer, sequence: whose publication a share of events is, and its number there.
         told: the places of its events are asked for.
         through: what is committed is the session's read position, no further than this.
+        epochs: partition -> the epoch under which it is the member's that reads or commits.
+        nobody: an epoch of the group's home under which it has no members.
+        asked: what is asked of the home about members (membership.py).
     """
 
     epoch: int
@@ -39,10 +43,22 @@ class Part:
     told: bool = False
     events: bool = False
     through: Mapping[str, int] | None = None
+    epochs: Mapping[str, int] | None = None
+    nobody: int = 0
+    asked: Mapping[str, Any] | None = None
+
+    @property
+    def assigned(self) -> dict[int, int]:
+        """Partition -> epoch."""
+        return {int(partition): epoch for partition, epoch in (self.epochs or {}).items()}
 
     def text(self, statement: str) -> str:
         """A share of a statement as it is sent."""
-        return f"PART {literal(json.dumps(asdict(self)))} {statement}"
+        return f"PART {literal(json.dumps(self._facts()))} {statement}"
+
+    def _facts(self) -> dict[str, Any]:
+        """Those that say something."""
+        return {name: value for name, value in asdict(self).items() if value not in (None, False, 0)}
 
     def check(self, epoch: int, node: str) -> None:
         """Refuse a share of another placement than the one in force here.

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from concurrent.futures import Future
+from typing import Any, Protocol
 
 from ...engine.waiting import Waiting
 from ..results import Batch
@@ -35,4 +36,11 @@ class Peers(Protocol):
             CannotConnect: 08001, the node cannot be reached. ConnectionLost: 08006, it was lost on the way:
                 the outcome is unknown. ConnectionRefused: 08004, it is another cluster's.
             DucktailError: the node's own error.
+        """
+
+    def later(self, node: str, text: str) -> Future[Any] | None:
+        """Have a statement run there whose answer nobody wants, after those that were asked before.
+
+        Returns:
+            What is done once it has been answered, or has failed; None where there is no session.
         """

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from concurrent.futures import Future
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 
 from ducktail.engine.cluster.node import Node
 from ducktail.engine.cluster.peer import Peer
 from ducktail.engine.cluster.placement import Placement
 from ducktail.engine.database import Database
-from ducktail.engine.errors import CannotConnect, ConnectionLost
+from ducktail.engine.errors import CannotConnect, ConnectionLost, DucktailError
 from ducktail.engine.waiting import Waiting, run
 from ducktail.sql.notices import Notice
 from ducktail.sql.results import Batch
@@ -112,6 +113,12 @@ class OthersInProcess:
             self._cluster.on_loss()
             raise ConnectionLost(f'node "{node}" was lost on the way')
         return result.tag or ""
+
+    def later(self, node: str, text: str) -> Future[object] | None:
+        """See Peers."""
+        with suppress(DucktailError):
+            run(self.ask(node, text))
+        return None
 
     def close(self) -> None:
         """End them all."""

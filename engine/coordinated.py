@@ -1,0 +1,59 @@
+"""Members of groups on topics that are spread over nodes, at the topic's home: who is to have what.
+
+The rules are those of `members.py`. What differs is that nothing is read or committed here: reads and
+commits are told from outside, before and after. While one is under way its member holds the partitions, for
+`session_timeout` at most: a node that tells of nothing any more keeps nobody waiting. That a member whose
+time is out commits nothing, the owners of the partitions see to, by the epochs that are given out here
+(`assigned.py`). Source: docs/design/cluster.md, "Members".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from .member import Commit, Shown
+from .members import Members, check_no_members
+from .streams import Group
+
+
+class Coordinated(Members):
+    """See the head of the file; safe to use from several threads."""
+
+    def is_committed(self, group_id: int, commit: Commit, lsns: Mapping[int, int]) -> None:
+        """A commit is over, and this much of it is durable: its member holds that no more."""
+        with self._settled(group_id) as shared:
+            if shared is not None and commit.hold is not None and self._live(commit.hold) is not None:
+                self._committed(shared, commit.claims, lsns)
+
+    def nobody(self, group: Group, partitions: int) -> int:
+        """That the group has no members: whoever becomes one gets partitions under a higher epoch than this.
+
+        Raises:
+            WrongState: 55000, it has some.
+        """
+        with self._touched(group, partitions) as shared:
+            check_no_members(shared)
+            return shared.epoch
+
+    def passed(self, group: Group, partitions: int, epoch: int) -> None:
+        """An owner knows of a later epoch than this node has given out: all partitions get a later one still.
+
+        So it is where another node was the home before, or this node's clock was set back between two starts.
+        """
+        with self._touched(group, partitions) as shared:
+            if epoch < shared.epoch:
+                return
+            shared.epoch = epoch + 1
+            for partition, owner in enumerate(shared.owners):
+                shared.epochs[partition] = shared.epoch
+                if owner is not None:
+                    member = shared.members[owner]
+                    member.epoch = shared.epoch
+                    member.given.pop(partition, None)
+                    self._positions.lose((group.group_id, owner), partition)
+
+    def everybody(self, group: Group, partitions: int) -> tuple[list[Shown], list[str | None]]:
+        """The members of a group, by name, and who has each partition."""
+        with self._touched(group, partitions) as shared:
+            members = [self._shown(shared, shared.members[name]) for name in sorted(shared.members)]
+            return members, list(shared.owners)

@@ -1,0 +1,119 @@
+"""WAIT on a topic that other nodes have partitions of: its owners wait, and this node counts what they have.
+
+For one event the first owner that has one is enough. For n of them each owner waits for its part of those
+that are missing: once all are there, one owner at least has its part; then it is counted again.
+
+A member that waits asks its topic's home now and then, by which it is heard from and learns which partitions
+it has. Source: docs/sql.md, "WAIT".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, replace
+
+from ...engine.errors import CannotConnect, ConnectionLost
+from ...engine.streams import Stream
+from ...engine.waiting import Wait, Waiting, all_of, first_true
+from ..context import Context
+from ..language import statements as st
+from ..language.render import render_scan
+from . import gathering
+from .membership import Home
+from .part import Part
+from .shares import Owners, ask_rows, own_share
+
+# How often a member that waits asks the home: a partition that comes to it or leaves it is known then.
+LOOK_MS = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Awaited:
+    """What is waited for.
+
+    Args:
+        scan: the whole of it; its values stand in it as they are.
+        after: partition -> LSN, where it does not begin at the group's committed ones.
+        events: how many end the wait.
+        here: waits so many milliseconds for so many events of this node's own share, and counts them.
+    """
+
+    session: Context
+    stream: Stream
+    owners: Owners
+    scan: st.Scan
+    after: Mapping[int, int] | None
+    events: int
+    here: Callable[[st.Scan, int, int], Waiting[int]]
+
+    def wait(self, partitions: Sequence[int], ends_s: float) -> Waiting[bool]:
+        """Wait until enough events are there, or the time is up; whether they are.
+
+        Raises:
+            CannotConnect: 08001, ConnectionLost: 08006, an owner is away. DucktailError: an owner's own.
+        """
+        own, clock = gathering.by_owner(self.owners, partitions), self.session.database.clock
+        if not own:
+            return False
+        counts = dict.fromkeys(own, 0)
+        while True:
+            if self.events > 1:
+                works = [self._count(node, some, 0, self.events) for node, some in own.items()]
+                found = yield from all_of(works, clock.monotonic_s)
+                for node, count in zip(own, found, strict=True):
+                    if isinstance(count, Exception):
+                        raise count
+                    counts[node] = count
+            missing = self.events - sum(counts.values())
+            left_ms = round((ends_s - clock.monotonic_s()) * 1000)
+            if missing <= 0 or left_ms <= 0:
+                return missing <= 0
+            each = -(-missing // len(own))
+            has = [self._has(node, some, left_ms, counts[node] + each) for node, some in own.items()]
+            if not (yield from first_true(has, clock.monotonic_s)):
+                return False
+            if self.events == 1:
+                return True
+
+    def wait_as(self, home: Home, member: str, wanted: Sequence[int], ends_s: float) -> Waiting[bool]:
+        """The same for a member, of the partitions that it has; what is taken from it ends the wait.
+
+        Returns:
+            Whether it has been taken out of the group.
+        """
+        clock, owned, joins = self.session.database.clock, frozenset[int](), True
+        while (left_s := ends_s - clock.monotonic_s()) > 0:
+            look = yield from home.look(member, wanted, joins=joins)
+            if look.left or not owned <= look.partitions:
+                return look.left
+            owned, joins = look.partitions, False
+            timeout_s = home.group.session_timeout_ms / 1000
+            slice_s = min(left_s, LOOK_MS / 1000, timeout_s / 3)
+            if owned:
+                if (yield from self.wait(sorted(owned), clock.monotonic_s() + slice_s)):
+                    break
+            else:
+                never: Future[None] = Future()
+                yield Wait(never, slice_s)
+        return False
+
+    def _has(self, node: str, partitions: Sequence[int], ms: int, events: int) -> Waiting[bool]:
+        """Wait at an owner for so many events; whether they have come."""
+        return (yield from self._count(node, partitions, ms, events)) >= events
+
+    def _count(self, node: str, partitions: Sequence[int], ms: int, events: int) -> Waiting[int]:
+        """Wait at an owner, 0 ms where it is only to count; how many events it has, up to as many."""
+        share = gathering.share_of(self.scan, partitions, self.after)
+        part = Part(self.owners.epoch)
+        if node == self.owners.local:
+            with own_share(self.session, part):
+                return (yield from self.here(share, ms, events))
+        if ms:
+            share = replace(share, wait=f"{ms} ms", wait_for=events)
+        sql = f"SELECT count(*) FROM (SELECT lsn FROM {render_scan(share)} LIMIT {events})"
+        try:
+            rows = yield from ask_rows(self.session, node, part.text(sql), again=True)
+        except (CannotConnect, ConnectionLost) as error:
+            raise gathering.away(self.stream.name, node, partitions, error) from error
+        return int(str(rows[0][0]))

@@ -1,0 +1,358 @@
+"""Members of groups on topics that are spread over nodes: what is asked of the topic's home, and its answers.
+
+The home says who is a member and has which partitions, by the rules of one node (`engine/coordinated.py`). It
+is told of a read before and after it, of a commit before and after it; the owners of the partitions are read
+and committed by the node that was asked, with the epochs that the home has given out (`fencing.py`).
+
+A question to another node is SHOW MEMBERS as a share, with what is asked among its facts, and its answer one
+value of JSON. Source: docs/design/cluster.md, "Members".
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from ...engine.errors import (
+    CannotConnect,
+    ConnectionLost,
+    DucktailError,
+    ProtocolViolation,
+    SerializationFailure,
+)
+from ...engine.member import Shown
+from ...engine.quoting import ident
+from ...engine.streams import Group, Stream
+from ...engine.waiting import Wait, Waiting
+from ..context import Context
+from ..results import Result, ResultColumn, table_result
+from .gathering import away
+from .part import Part
+from .shares import Owners, Row, ask_rows, own_share, peers
+
+ANSWER = (ResultColumn("answer", "VARCHAR"),)
+Facts = Mapping[str, Any]
+Lsns = Mapping[int, int]
+
+
+# What the home does.
+
+
+def answer(session: Context, stream: Stream, group: Group) -> Result:
+    """Answer what another node asks of the home."""
+    assert session.part is not None and session.part.asked is not None
+    found = json.dumps(do(session, stream, group, session.part.asked))
+    table = pa.table({"answer": [found]})
+    return table_result(ANSWER, table, lambda _: "SHOW MEMBERS")
+
+
+def do(session: Context, stream: Stream, group: Group, asked: Facts) -> dict[str, Any]:
+    """The same as values.
+
+    Raises:
+        SerializationFailure: 40001, this node is not the topic's home.
+    """
+    placement = session.database.cluster.placement
+    home = placement.home(stream.schema, stream.name).name
+    if home != placement.local.name:
+        raise SerializationFailure(
+            f'node "{placement.local.name}" is not the home of topic "{stream.name}"',
+            detail=f'Node "{home}" is.',
+        )
+    # What a transaction of this session has changed of the group is its own.
+    return _DOING[asked["do"]](session, stream, group, asked)
+
+
+def _read(session: Context, stream: Stream, group: Group, asked: Facts) -> dict[str, Any]:
+    hold = session.database.members.coordinated.begin_read(
+        group,
+        stream.partitions,
+        asked["member"],
+        session.user,
+        asked["wanted"],
+        gives=asked["gives"],
+        joins=asked["joins"],
+    )
+    return {"hold": session.holds.add(hold), "epochs": hold.epochs}
+
+
+def _look(session: Context, stream: Stream, group: Group, asked: Facts) -> dict[str, Any]:
+    """A member that waits is heard from, and holds nothing."""
+    members, name = session.database.members.coordinated, asked["member"]
+    there = members.has(group, stream.partitions, name)
+    hold = members.begin_read(
+        group, stream.partitions, name, session.user, asked["wanted"], gives=True, joins=asked["joins"]
+    )
+    members.end(hold)
+    return {"epochs": hold.epochs, "left": not there and not asked["joins"]}
+
+
+def _told(session: Context, stream: Stream, group: Group, asked: Facts) -> dict[str, Any]:
+    """What has become of a read, as far as it is known."""
+    members, found = session.database.members.coordinated, session.holds.get(asked["hold"])
+    if found is not None:
+        hold, _ = found
+        lsns = _numbered(asked.get("lsns", {}))
+        began = dict.fromkeys(lsns, 0)
+        if "void" in asked:
+            members.void(hold, asked["void"])
+        elif asked.get("position"):
+            members.set_position(hold, lsns, began, 0, {})
+        elif lsns:
+            members.gave(hold, lsns, began)
+        if asked.get("over"):
+            session.holds.end(asked["hold"])
+    return {}
+
+
+def _commit(session: Context, stream: Stream, group: Group, asked: Facts) -> dict[str, Any]:
+    members, count = session.database.members.coordinated, stream.partitions
+    lsns = None if asked["lsns"] is None else _numbered(asked["lsns"])
+    commit = members.begin_commit(group, count, asked["member"], session.user, lsns, 0, {})
+    assert commit.hold is not None
+    epochs = {partition: claim.epoch for partition, claim in commit.claims.items()}
+    return {"hold": session.holds.add(commit.hold, commit), "lsns": dict(commit.lsns), "epochs": epochs}
+
+
+def _committed(session: Context, stream: Stream, group: Group, asked: Facts) -> dict[str, Any]:
+    found = session.holds.get(asked["hold"])
+    if found is not None and found[1] is not None:
+        session.database.members.coordinated.is_committed(group.group_id, found[1], _numbered(asked["lsns"]))
+    session.holds.end(asked["hold"])
+    return {}
+
+
+def _nobody(session: Context, stream: Stream, group: Group, asked: Facts) -> dict[str, Any]:
+    return {"epoch": session.database.members.coordinated.nobody(group, stream.partitions)}
+
+
+def _passed(session: Context, stream: Stream, group: Group, asked: Facts) -> dict[str, Any]:
+    session.database.members.coordinated.passed(group, stream.partitions, asked["epoch"])
+    return {}
+
+
+def _leave(session: Context, stream: Stream, group: Group, asked: Facts) -> dict[str, Any]:
+    members, name = session.database.members.coordinated, asked["member"]
+    there = members.has(group, stream.partitions, name)
+    if there:
+        members.remove(group.group_id, name)
+    return {"there": there}
+
+
+def _everybody(session: Context, stream: Stream, group: Group, asked: Facts) -> dict[str, Any]:
+    members, owners = session.database.members.coordinated.everybody(group, stream.partitions)
+    return {"members": [asdict(member) for member in members], "owners": owners}
+
+
+def _position(session: Context, stream: Stream, group: Group, asked: Facts) -> dict[str, Any]:
+    members = session.database.members.coordinated
+    return {"lsns": members.position(group, stream.partitions, asked["member"], 0).lsns}
+
+
+_DOING: dict[str, Callable[[Context, Stream, Group, Facts], dict[str, Any]]] = {
+    "read": _read,
+    "look": _look,
+    "told": _told,
+    "commit": _commit,
+    "committed": _committed,
+    "nobody": _nobody,
+    "passed": _passed,
+    "leave": _leave,
+    "everybody": _everybody,
+    "position": _position,
+}
+
+
+def _numbered(lsns: Mapping[Any, int]) -> dict[int, int]:
+    """JSON's names of members are texts."""
+    return {int(partition): lsn for partition, lsn in lsns.items()}
+
+
+# What is asked of it.
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """What a member that waits has.
+
+    Args:
+        left: it has been taken out of the group.
+    """
+
+    partitions: frozenset[int]
+    left: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Claimed:
+    """A commit that the home lets pass.
+
+    Args:
+        number: of what the member holds for it.
+        epochs: partition -> the epoch under which it is the member's.
+    """
+
+    number: int
+    lsns: Lsns
+    epochs: Lsns
+
+
+@dataclass(frozen=True, slots=True)
+class Home:
+    """The home of a spread topic, asked about one of its groups."""
+
+    session: Context
+    stream: Stream
+    group: Group
+    owners: Owners
+
+    @property
+    def here(self) -> bool:
+        """Whether it is this node."""
+        return self.owners.home == self.owners.local
+
+    def read(self, member: str, wanted: Sequence[int], *, gives: bool, joins: bool) -> Waiting[MemberRead]:
+        """A member reads."""
+        facts = {"do": "read", "member": member, "wanted": list(wanted), "gives": gives, "joins": joins}
+        found = yield from self._ask(facts)
+        return MemberRead(self, member, found["hold"], _numbered(found["epochs"]))
+
+    def look(self, member: str, wanted: Sequence[int], *, joins: bool) -> Waiting[Look]:
+        """A member waits."""
+        facts = {"do": "look", "member": member, "wanted": list(wanted), "joins": joins}
+        found = yield from self._ask(facts)
+        return Look(frozenset(_numbered(found["epochs"])), found["left"])
+
+    def commit(self, member: str, lsns: Lsns | None) -> Waiting[Claimed]:
+        """A member commits these, or its read position (None).
+
+        Raises:
+            SerializationFailure: 40001, it is no member, or has not all of it. WrongState: 55000.
+        """
+        found = yield from self._ask({"do": "commit", "member": member, "lsns": lsns})
+        return Claimed(found["hold"], _numbered(found["lsns"]), _numbered(found["epochs"]))
+
+    def committed(self, claimed: Claimed, lsns: Lsns) -> Waiting[None]:
+        """This much of a commit is durable; of the rest it is not known, or it is not."""
+        # The commit stands, whatever has become of the home; where that is away, it knows of no read either.
+        with suppress(CannotConnect, ConnectionLost):
+            yield from self._ask({"do": "committed", "hold": claimed.number, "lsns": lsns})
+
+    def nobody(self) -> Waiting[int]:
+        """The epoch under which the group has no members.
+
+        Raises:
+            WrongState: 55000, it has some.
+        """
+        return int((yield from self._ask({"do": "nobody"}))["epoch"])
+
+    def passed(self, epoch: int) -> Waiting[None]:
+        """An owner knows of a later epoch."""
+        yield from self._ask({"do": "passed", "epoch": epoch})
+
+    def leave(self, member: str) -> Waiting[bool]:
+        """A member leaves; whether it was one."""
+        return bool((yield from self._ask({"do": "leave", "member": member}))["there"])
+
+    def everybody(self) -> Waiting[tuple[list[Shown], list[str | None]]]:
+        """The members, and who has each partition."""
+        found = yield from self._ask({"do": "everybody"})
+        members = [Shown(**{**one, "partitions": tuple(one["partitions"])}) for one in found["members"]]
+        return members, found["owners"]
+
+    def position(self, member: str) -> Waiting[Lsns]:
+        """A member's read position.
+
+        Raises:
+            WrongState: 55000, there is none.
+        """
+        return _numbered((yield from self._ask({"do": "position", "member": member}))["lsns"])
+
+    def tell(self, facts: dict[str, Any]) -> None:
+        """Tell it something, without waiting for its answer; what is asked afterwards comes after it."""
+        if self.here:
+            do(self.session, self.stream, self.group, facts)
+        else:
+            future = peers(self.session).later(self.owners.home, self._text(facts))
+            if future is not None:
+                self.session.told.append(future)
+
+    def _ask(self, facts: dict[str, Any]) -> Waiting[Any]:
+        if self.here:
+            with own_share(self.session, Part(self.owners.epoch)):
+                return do(self.session, self.stream, self.group, facts)
+        try:
+            rows: list[Row] = yield from ask_rows(
+                self.session, self.owners.home, self._text(facts), again=True
+            )
+        except (CannotConnect, ConnectionLost) as error:
+            raise _home_away(self.stream, self.owners, error) from error
+        if not rows:
+            raise ProtocolViolation("the home of a topic has not answered")
+        return json.loads(str(rows[0][0]))
+
+    def _text(self, facts: dict[str, Any]) -> str:
+        on = f"{ident(self.stream.schema)}.{ident(self.stream.name)} CONSUMER GROUP {ident(self.group.name)}"
+        return Part(self.owners.epoch, asked=facts).text(f"SHOW MEMBERS ON {on}")
+
+
+def _home_away(stream: Stream, owners: Owners, error: DucktailError) -> DucktailError:
+    found = away(stream.name, owners.home, owners.partitions[owners.home], error)
+    found.detail = "The topic's home says which partitions are whose member's." + (
+        f" {error.detail}" if error.detail else ""
+    )
+    return found
+
+
+@dataclass(slots=True, eq=False)
+class MemberRead:
+    """A member's read of partitions of several nodes, under way.
+
+    Args:
+        name: the member's.
+        number: of what it holds at the home.
+        epochs: partition -> the epoch under which it is the member's.
+    """
+
+    home: Home
+    name: str
+    number: int
+    epochs: Lsns
+    over: bool = False
+
+    def set(self, lsns: Lsns) -> None:
+        """It has given everything up to these: the member's read position."""
+        self._tell({"lsns": lsns, "position": True})
+
+    def gave(self, lsns: Lsns) -> None:
+        """It has given events up to these, or fewer, and leaves no position."""
+        self._tell({"lsns": lsns})
+
+    def void(self, reason: str) -> None:
+        """It leaves no position."""
+        self._tell({"void": reason})
+
+    def end(self) -> None:
+        """It is over; a second time does nothing."""
+        if not self.over:
+            self._tell({"over": True})
+            self.over = True
+
+    def _tell(self, facts: dict[str, Any]) -> None:
+        if not self.over:
+            self.home.tell({"do": "told", "hold": self.number, **facts})
+
+
+def settled(session: Context) -> Waiting[None]:
+    """Wait until homes know what they were told: so that another connection may go on from there."""
+    told: list[Future[Any]] = session.told
+    while told:
+        future = told.pop(0)
+        if not future.done():
+            yield Wait(future)
