@@ -255,6 +255,11 @@ class Command:
     row_count: int = 0
     inline: bool = True
     elsewhere: bool = False
+    settles: bool = False
+
+    def settled(self) -> Waiting[None]:
+        """Nothing is waited for."""
+        yield from ()
 
     def arrive(self, max_rows: int | None) -> Waiting[None]:
         """No rows."""

@@ -131,6 +131,38 @@ def of(session: Connection, key: int) -> int:
     return int(row[0])
 
 
+def test_members_on_all_nodes_share_a_topic(cluster: ClusterProcesses) -> None:
+    with (
+        cluster["n1"].connect() as first,
+        cluster["n2"].connect() as second,
+        cluster["n3"].connect() as third,
+    ):
+        first.execute("CREATE TOPIC shared WITH (partitions = 12)")
+        first.execute("CREATE CONSUMER GROUP g ON shared")
+        second.execute("INSERT INTO shared (key, payload) SELECT i, i FROM range(300) r(i)")
+        seen: list[int] = []
+        entries = [first, second, third]
+        for turn in range(60):
+            as_member = f"CONSUMER GROUP g MEMBER 'm{turn % 3}'"
+            poll = f"SELECT after, partition FROM TOPIC shared {as_member} WAIT '50 ms' FOR 2 LIMIT 20"
+            # Another connection, at another node, commits what this one has read.
+            rows = entries[turn % 2].execute(poll).fetchall()
+            entries[(turn + 1) % 3].execute(f"COMMIT OFFSETS ON shared {as_member}")
+            seen += [int(row[0]) for row in rows]
+            if len(seen) == 300:
+                break
+        assert sorted(seen) == list(range(300))
+        show = "SELECT member_name, partitions FROM ducktail.members WHERE stream_name = 'shared'"
+        shares = dict(first.execute(show).fetchall())
+        assert sorted(map(len, shares.values())) == [4, 4, 4]
+        for entry in entries:
+            rows = entry.execute("SHOW MEMBERS ON shared CONSUMER GROUP g").fetchall()
+            assert {row[0]: row[2] for row in rows} == shares
+        third.execute("LEAVE CONSUMER GROUP g ON shared MEMBER 'm0'")
+        with pytest.raises(psycopg.errors.SerializationFailure, match="not a member"):
+            second.execute("COMMIT OFFSETS ON shared CONSUMER GROUP g MEMBER 'm0'")
+
+
 def test_an_owner_that_is_away_is_told(tmp_path: Path) -> None:
     with ClusterProcesses(tmp_path, 3, SPREAD) as nodes, nodes["n1"].connect() as session:
         session.execute("CREATE TOPIC t WITH (partitions = 12)")
