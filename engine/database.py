@@ -27,8 +27,8 @@ from pathlib import Path
 import duckdb
 from duckdb.func import FunctionNullHandling
 
-from .assigned import Assigned
 from . import row_sums
+from .assigned import Assigned
 from .buffers import Buffers
 from .checkpoints.saved import Saved
 from .clock import Clock, SystemClock
