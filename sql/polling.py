@@ -139,9 +139,9 @@ def _wait_all(
     gathers = [w for w in waiters if database.cluster.placement.epoch and spread(session, w.stream)]
     own = [waiter for waiter in waiters if waiter not in gathers]
     left: set[tuple[int, str]] = set()
+    # What is committed is there to be read; it is not waited for.
+    yield from database.publisher.wait_published(database.commits.last_lsn)
     if own:
-        # What is committed is there to be read; it is not waited for.
-        yield from database.publisher.wait_published(database.commits.last_lsn)
         yield from _wait(session, own, parameters, began_s)
         polls = [waiter.poll for waiter in own if waiter.poll.left]
         left |= {(p.group_id, p.member) for p in polls if p.group_id is not None and p.member is not None}
