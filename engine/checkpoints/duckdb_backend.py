@@ -13,6 +13,7 @@ Source: docs/design/checkpoints.md, "In DuckDB".
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -22,10 +23,11 @@ import duckdb
 from ..duckdb_errors import translated
 from ..errors import DataCorrupted, InternalError, IoError, UndefinedObject
 from ..quoting import literal
-from ..storage.schema import SCHEMA
+from ..storage.schema import CHECKPOINT_SLOTS, SCHEMA
 from ..whole import whole
 from .backend import KEEP, Report, check_forward, report_to_log
 from .binary_form import from_bytes, to_bytes
+from .bounds import check_key
 from .kept import KeptBackend, Place, check_place, damaged_at
 from .saved import UNPRUNED_MAX, Key, Saved
 from .state import CheckpointState
@@ -109,6 +111,7 @@ class DuckdbBackend(KeptBackend):
 
     @contextmanager
     def _writing(self) -> Iterator[Place]:
+        # Within a transaction `_change` has seen to it that no other one changes the same.
         if self._transaction is not None:
             with self._reading() as place:
                 yield place
@@ -160,8 +163,16 @@ class DuckdbBackend(KeptBackend):
         return super()._remove(stream, before)
 
     def _change(self, stream: str) -> None:
-        if self._transaction is not None:
-            self._saved.touched(self._key(stream))
+        """Within a transaction, meet others that change this key's: two new rows would not."""
+        if self._transaction is None:
+            return
+        check_key(stream)
+        self._saved.touched(self._key(stream))
+        with self._cursor() as cursor:
+            cursor.execute(
+                f"UPDATE {SCHEMA}.checkpoint_turns SET turn = turn + 1 "
+                f"WHERE slot = {slot_of(self._key(stream))}"
+            ).fetchall()
 
     def _key(self, stream: str) -> Key:
         return self._scope.stream_id, self._scope.group_id, stream
@@ -183,6 +194,11 @@ class DuckdbBackend(KeptBackend):
         finally:
             if own is not None:
                 own.close()
+
+
+def slot_of(key: Key) -> int:
+    """Which row is touched for a key. Two keys of one are taken for the same, which an attempt more mends."""
+    return zlib.crc32(repr(key).encode()) % CHECKPOINT_SLOTS
 
 
 class _Rows:

@@ -16,6 +16,7 @@
     pipeline_reports  what pipelines have reported, the newest of each (see `pipelines.py`)
     checkpoint_states  states from which consumers and jobs go on, of a stream by its id, 0 for none (see
                     `checkpoints/duckdb_backend.py`); `state` has all of one, the columns what is shown
+    checkpoint_turns  rows that transactions touch which change checkpoints of one key, so that they meet
     cluster_identities  which definition of the cluster a topic or a group is (see `cluster/identities.py`)
     member_epochs   under which epoch a member has come with a partition of a spread topic (see
                     `member_epochs.py`)
@@ -52,6 +53,8 @@ SCHEMA = "ducktail"
 # anybody's, so that a text which has it can be refused.
 USERS = "__ducktail_users"
 FORMAT_VERSION = 3
+# Few keys share one, and they are soon written.
+CHECKPOINT_SLOTS = 256
 # In the order in which they are written.
 COMMIT_COLUMNS = "(txid, first_lsn, last_lsn, commit_time, annotation)"
 
@@ -90,6 +93,8 @@ CREATE TABLE IF NOT EXISTS {SCHEMA}.pipeline_reports (
 CREATE TABLE IF NOT EXISTS {SCHEMA}.checkpoint_states (
     stream_id INTEGER, group_id INTEGER, key VARCHAR, sequence BIGINT, created_at TIMESTAMP WITH TIME ZONE,
     position_type VARCHAR, position VARCHAR, watermark_ns BIGINT, event_count BIGINT, state BLOB);
+CREATE TABLE IF NOT EXISTS {SCHEMA}.checkpoint_turns AS
+    SELECT slot::INTEGER AS slot, 0::BIGINT AS turn FROM range({CHECKPOINT_SLOTS}) AS r(slot);
 CREATE TABLE IF NOT EXISTS {SCHEMA}.offset_log (
     seq BIGINT, group_id INTEGER, entry VARCHAR);
 CREATE TABLE IF NOT EXISTS {SCHEMA}.commits (

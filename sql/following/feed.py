@@ -16,7 +16,7 @@ another one has its name by now.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Protocol, TypeVar
 
@@ -56,7 +56,8 @@ class Feed(Protocol):
 
         Args:
             bytes_max: about how many bytes they may take; the last one may go beyond. A group's read takes
-                all that the statement gives, as a commit may cover what was read and not given.
+                all that the statement gives while events of it are set aside, as a commit covers those
+                released ones that were read and not given.
 
         Raises:
             Gap: 72000, the next one has been trimmed.
@@ -119,18 +120,23 @@ class Reads:
         return f"{ident(stream.schema)}.{ident(stream.name)}"
 
     def events(
-        self, text: Callable[[str], str], parameters: Sequence[object], bytes_max: int | None = None
+        self,
+        text: Callable[[str], str],
+        parameters: Sequence[object],
+        bytes_max: int | None = None,
+        given: Collection[int] = (),
     ) -> Waiting[list[Event]]:
         """The events that a plain read gives.
 
         Args:
             text: makes the statement with the stream's name.
             bytes_max: the rest is left where it is once those that are taken have so many.
+            given: LSNs of events that are passed over.
         """
         while True:
             name = self.stream_sql()
             try:
-                found = yield from self._read(text(name), parameters, bytes_max)
+                found = yield from self._read(text(name), parameters, bytes_max, given)
             except UndefinedObject:
                 if self.stream_sql() == name:
                     raise
@@ -139,7 +145,9 @@ class Reads:
                 return found
             # Another stream may have had the name when the statement was run.
 
-    def _read(self, text: str, parameters: Sequence[object], bytes_max: int | None) -> Waiting[list[Event]]:
+    def _read(
+        self, text: str, parameters: Sequence[object], bytes_max: int | None, given: Collection[int]
+    ) -> Waiting[list[Event]]:
         statement = yield from self.session.parse(text)
         result = yield from self.session.execute(statement, parameters)
         found: list[Event] = []
@@ -147,6 +155,9 @@ class Reads:
             while (bytes_max is None or bytes_max > 0) and (batch := result.fetch(None)) is not None:
                 assert isinstance(batch, EventBatch), "a plain read gives ready rows"
                 rows: Sequence[bytes] = batch.rows
+                if given:
+                    # Before they are taken apart: a program that commits late has many of them.
+                    rows = [row for row, lsn in zip(rows, batch.lsns, strict=True) if lsn not in given]
                 if bytes_max is not None:
                     rows, bytes_max = _fitting(rows, bytes_max)
                 found += events_of(rows)
@@ -267,13 +278,16 @@ class GroupFeed:
         while True:
             self._forget_lost()
             left = len(self._given)
-            found = yield from self._reads.events(self._behind, (self._member, left + 1, left + count))
-            new = [event for event in found if event.lsn not in self._given]
-            if new:
+            aside = self._reads.database.parked.get(self._group_id) is not None
+            most = None if aside else bytes_max
+            found = yield from self._reads.events(
+                self._behind, (self._member, left + 1, left + count), most, self._given
+            )
+            if found:
                 standing = self._standing()
-                self._again = self._again or any(event.lsn <= standing[event.partition] for event in new)
-                self._given.update((event.lsn, event.partition) for event in new)
-                return new
+                self._again = self._again or any(event.lsn <= standing[event.partition] for event in found)
+                self._given.update((event.lsn, event.partition) for event in found)
+                return found
 
     def _behind(self, stream: str) -> str:
         return (

@@ -8,8 +8,8 @@ The rules that it keeps:
   is done is stored. Batches have at most `checkpoint_every` events. So no more than that many come again.
 - A program that waits with something done for `REST_S` has it stored; so has one whose follow ends.
 - What is read and not given yet stays within the bounds of the buffer: the reader waits, and the events stay
-  in the database. One event may go beyond the bound of bytes; of a group, one read, by what its events
-  differ from those before.
+  in the database. One event may go beyond the bound of bytes; of a group that has events set aside, one
+  read, by what its events differ from those before.
 - Whatever ends a follow but `stop` and the program itself is an error, after the events that came before it.
 
 The reader is a thread where the feed may run ahead of what is done; else the program's thread reads.

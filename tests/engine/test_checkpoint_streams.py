@@ -144,6 +144,31 @@ def test_two_transactions_that_save_the_same_fail_at_once(database: Database) ->
     assert backend.list("c") == [1]
 
 
+@pytest.mark.parametrize("before", [False, True])
+def test_two_transactions_that_save_new_sequences_of_one_key(database: Database, before: bool) -> None:
+    backend = checkpoints_of(database, stream_of(database))
+    if before:
+        backend.save(state(1))
+    with database.cursor() as first, database.cursor() as second:
+        for cursor in (first, second):
+            cursor.execute("BEGIN")
+        backend.within(first).save(state(2))
+        with raises("40001"):
+            backend.within(second).save(state(3))
+        second.execute("ROLLBACK")
+        first.execute("COMMIT")
+        # And one whose snapshot is older than what was committed.
+        for cursor in (first, second):
+            cursor.execute("BEGIN")
+            cursor.execute("SELECT 1 FROM ducktail.meta").fetchall()
+        backend.within(first).save(state(4))
+        first.execute("COMMIT")
+        with raises("40001"):
+            backend.within(second).save(state(3))
+        second.execute("ROLLBACK")
+    assert backend.list("c") == [1, 2, 4][not before :]
+
+
 def test_a_damaged_row_is_reported_and_passed_over(database: Database) -> None:
     told: list[DataCorrupted] = []
     backend = checkpoints_of(database, stream_of(database), report=told.append)

@@ -340,16 +340,19 @@ def test_the_buffer_holds_the_reader_back(con: ducktail.Connection) -> None:
     large.close()
 
 
-def test_large_events_stay_within_the_bound_of_bytes(con: ducktail.Connection) -> None:
+@pytest.mark.parametrize("group", [None, "g"])
+def test_large_events_stay_within_the_bound_of_bytes(con: ducktail.Connection, group: str | None) -> None:
+    con.execute("CREATE CONSUMER GROUP g ON s")
     con.execute("INSERT INTO t SELECT i, 'v' FROM range(0, 200) r(i)")
     con.execute("INSERT INTO t SELECT i, repeat('x', 1000000) FROM range(200, 240) r(i)")
     stream = con.streams.open("s")
-    follow = stream.follow("c", batch_size=10, buffer_bytes=1 << 20)
+    follow = stream.follow("c", group=group, batch_size=10, buffer_bytes=1 << 20)
     found = [event.lsn for event in next(follow)]
     follower = stream._follower
     assert follower is not None
     while len(found) < 240:
-        until(lambda: follower._waiting is not None or not follower._has_room())
+        # Of a group the program's own thread reads.
+        until(lambda: group or follower._waiting is not None or not follower._has_room())
         assert follower._bytes <= 3 << 20
         found += [event.lsn for event in next(follow)]
     assert found == [*range(1, 241)]
