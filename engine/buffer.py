@@ -203,6 +203,7 @@ class StreamBuffer:
         self.feeding = threading.Lock()
         self.making_changes = threading.Lock()
         self.changes: StreamBuffer | None = None
+        self.table_version = 1  # of `changes`: the version of the table that has their columns
         self.read_s = 0.0  # when `changes` was read last: a monotonic clock's seconds
         self.partitions = [PartitionBuffer() for _ in range(partitions)]
         self.bytes_max = bytes_max

@@ -20,7 +20,7 @@ from .checking import unlike_error
 from .clock import Clock
 from .duckdb_errors import translated
 from .errors import DucktailError, UndefinedObject
-from .log import EventQuery, Events, event_query
+from .log import Events, event_query, newest_query
 from .logs import without_values
 from .notifications import Notifications
 from .polls import Polls
@@ -136,11 +136,10 @@ class Buffers:
         """
         query = event_query(self._catalog, stream)
         if self.is_unlike(stream):
-            assert isinstance(query, EventQuery), "a topic has no table"
-            raise unlike_error(stream, query.captured, self._unlike[stream.table_id])
+            captured = self._catalog.table_by_id(stream.table_id)
+            raise unlike_error(stream, captured, self._unlike[stream.table_id])
         if not changes:
             return self._scan(query, stream, bounds)
-        assert isinstance(query, EventQuery), "a topic has no ENVELOPE CHANGES"
         self.hold()  # The last such scan may have made rows.
         return self._scan(ChangesQuery(query), stream, bounds)
 
@@ -167,7 +166,7 @@ class Buffers:
             return False
         with self._catalog.mutex:
             streams = [s for s in self._catalog.streams.values() if s.table_id in note.tables]
-            queries = [event_query(self._catalog, stream) for stream in streams]
+            queries = [newest_query(self._catalog, stream) for stream in streams]
         for query in queries:
             buffer = self._by_stream.get(query.stream.stream_id)
             if buffer is None or buffer.failure is not None or buffer.changes is not None:

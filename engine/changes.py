@@ -16,9 +16,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from .log import Again, Commit, EventQuery, Events, Layout
+from .log import Again, Commit, EventQuery, Events, Layout, LogEvents, query_over
 from .quoting import ident, literal
-from .streams import CHANGES_SUFFIX, Captured, Source, Stream
+from .streams import CHANGES_SUFFIX, Captured, Stream
 from .table import Column
 from .values import datarow
 from .values.carrying import carried
@@ -52,10 +52,18 @@ def view_statements(events: Events) -> list[str]:
     schema = ident(stream.schema)
     statements = [events.view_sql(f"{schema}.{ident(stream.name)}")]
     if stream.changes_view:
-        assert isinstance(events, EventQuery), "a topic has no ENVELOPE CHANGES"
         statements.append(ChangesQuery(events).view_sql(f"{schema}.{ident(view_name(stream))}"))
     if stream.comment is not None:
         statements.append(comment_sql(stream, stream.comment))
+    return statements
+
+
+def views_anew(captured: Captured) -> list[str]:
+    """What makes the views of all of a table's streams again, as the table is now."""
+    statements = []
+    for stream in captured.streams:
+        statements += [f"DROP VIEW IF EXISTS {ident(stream.schema)}.{ident(view)}" for view in stream.views]
+        statements += view_statements(query_over(captured, stream))
     return statements
 
 
@@ -69,10 +77,16 @@ def comment_sql(stream: Stream, comment: str | None) -> str:
 class ChangesQuery:
     """The SELECT of one stream's changes, to be narrowed to a range of LSNs.
 
-    Its stream carries no column of one of our names (`clashing`).
+    Its stream carries no column of one of our names (`clashing`). Changes of all versions of the table have
+    the columns of its present one. What is no change of a row, as a schema event is none, is no row here.
+
+    Args:
+        events: those of the stream, on a table.
+        shown: those of the version whose columns are shown; None is the newest one of `events`.
     """
 
-    events: EventQuery
+    events: Events
+    shown: EventQuery | None = None
 
     @property
     def stream(self) -> Stream:
@@ -81,18 +95,23 @@ class ChangesQuery:
 
     @property
     def captured(self) -> Captured:
-        """The stream's table."""
-        return self.events.captured
+        """The stream's table, in the version whose columns are shown."""
+        return self._shown.captured
 
     @property
-    def source(self) -> Source:
-        """What has the log."""
-        return self.events.source
+    def _shown(self) -> EventQuery:
+        shown = self.shown or self.events.parts[-1]
+        assert isinstance(shown, EventQuery), "a topic has no ENVELOPE CHANGES"
+        return shown
+
+    def between(self, first_lsn: int, last_lsn: int) -> ChangesQuery:
+        """The same of the logs alone that may have LSNs of this range, both ends included."""
+        return ChangesQuery(self.events.between(first_lsn, last_lsn), self._shown)
 
     @property
     def columns(self) -> tuple[tuple[str, str], ...]:
         """Name and type of each column: the table's that the stream carries, then ours."""
-        return (*((column.name, column.type) for _, column in self._placed()), *CHANGE_COLUMNS)
+        return (*((column.name, column.type) for column in self._carried()), *CHANGE_COLUMNS)
 
     @property
     def layout(self) -> Layout:
@@ -110,24 +129,33 @@ class ChangesQuery:
                 `commits`.
             extra: more columns, on `l`.
         """
+        queries = [self._part_sql(part, where, commit, extra) for part in self.events.parts]
+        return queries[0] if len(queries) == 1 else f"SELECT * FROM ({' UNION ALL '.join(queries)})"
+
+    def _part_sql(self, part: LogEvents, where: str, commit: Commit | None, extra: str) -> str:
+        """Those of one version."""
+        assert isinstance(part, EventQuery)
         commit_time = f"make_timestamptz({commit.commit_us})" if commit else "c.commit_time"
         change = (
             "CASE WHEN l.event_op <> 'update' THEN l.event_op WHEN l.after_side "
             "THEN 'update_postimage' ELSE 'update_preimage' END"
         )
         values = (
-            *(f"{self._value(place, column)} AS {ident(column.name)}" for place, column in self._placed()),
+            *(f"{self._value(part, column)} AS {ident(column.name)}" for column in self._carried()),
             f"{change} AS _change_type",
             "l.txid AS _commit_version",
             f"{commit_time} AS _commit_timestamp",
             "l.lsn AS _lsn",
-            f"{self.events.partition_sql()} AS _partition",
+            f"{part.partition_sql()} AS _partition",
         )
+        rows = part.rows(where)
+        if part.has_schema_events:
+            rows = f"SELECT * FROM ({rows}) WHERE event_op <> 'schema'"
         query = (
             f"SELECT {', '.join(values)}{extra} FROM (SELECT *, unnest({self._sides()}) AS after_side "
-            f"FROM ({self.events.rows(where)})) AS l"
+            f"FROM ({rows})) AS l"
         )
-        return query if commit else f"{query} JOIN {self.events.commits} AS c ON c.txid = l.txid"
+        return query if commit else f"{query} JOIN {part.commits} AS c ON c.txid = l.txid"
 
     def wire_sql(self, where: str, commit: Commit | None = None) -> str:
         """The same with columns c0, c1, .. as `datarow` encodes them, in order."""
@@ -141,7 +169,7 @@ class ChangesQuery:
         """The first rows, for the wire, after an LSN of each partition's own, in order."""
         names = self._numbered()
         projection = datarow.select_text(self.layout.types) or ", ".join(names)
-        besides = "" if again is None else self._parked().sql(again.where)
+        besides = "" if again is None else self._given(again).sql(again.where)
         return self._page(projection, self.sql(where), names, starts, limit, besides)
 
     def typed_sql(self, where: str, starts: Sequence[int], limit: int, again: Again | None = None) -> str:
@@ -156,11 +184,11 @@ class ChangesQuery:
             for name, carrier in zip(names, self._carriers(), strict=False)
         ]
         projection = ", ".join([*items, HIDDEN_PLACE])
-        besides = "" if again is None else self._parked().sql(again.where, None, hidden)
+        besides = "" if again is None else self._given(again).sql(again.where, None, hidden)
         return self._page(projection, self.sql(where, None, hidden), names, starts, limit, besides)
 
-    def _parked(self) -> ChangesQuery:
-        return ChangesQuery(self.events.parked())
+    def _given(self, again: Again) -> ChangesQuery:
+        return ChangesQuery(again.events, self._shown)
 
     def relation_sql(self, relation: str, *, hidden: bool) -> str:
         """What reads rows of `typed_sql` under the table's names and types."""
@@ -216,13 +244,16 @@ class ChangesQuery:
             f"ORDER BY r.{lsn}, r.{change_type} DESC"
         )
 
-    def _placed(self) -> list[tuple[int, Column]]:
+    def _carried(self) -> list[Column]:
+        """The columns that are shown."""
         carried_names = set(self.stream.columns)
-        stored = self.captured.shape.stored
-        return [(place, c) for place, c in enumerate(stored, 1) if c.name in carried_names]
+        return [column for column in self.captured.shape.stored if column.name in carried_names]
 
-    def _value(self, place: int, column: Column) -> str:
-        if self.stream.before == "full" or column.name in self.captured.shape.primary_key:
+    def _value(self, part: EventQuery, column: Column) -> str:
+        """A column that is shown, from the log row of one version."""
+        shape = part.captured.shape
+        place = shape.place(column.name) + 1
+        if self.stream.before == "full" or column.name in shape.primary_key:
             return f"CASE WHEN l.after_side THEN l.n{place} ELSE l.o{place} END"
         return f"CASE WHEN l.after_side THEN l.n{place} END"
 

@@ -27,7 +27,7 @@ from .asking import ask
 from .capture.rows import stored_names
 from .difference import Difference, comparable, table_rows
 from .errors import WrongState
-from .log import shown_name
+from .quoting import shown_name
 from .row_sums import NOTHING, KeptSum, Sum
 from .streams import Captured, Stream
 from .table import RESERVED_PREFIX, TableShape
@@ -165,8 +165,8 @@ def last_images_sql(captured: Captured, stream: Stream) -> str:
     keys = [f"k{number}" for number in range(1, len(captured.shape.primary_key) + 1)]
     mine = f"stream_id IS NULL OR stream_id={stream.stream_id}"
     return (
-        f"SELECT * FROM {captured.log} WHERE lsn IN (SELECT max(lsn) FROM (SELECT lsn,"
-        f"{_keys_sql(captured.shape)} FROM {captured.log} WHERE {mine}) GROUP BY {','.join(keys)})"
+        f"SELECT * FROM {captured.logged} WHERE lsn IN (SELECT max(lsn) FROM (SELECT lsn,"
+        f"{_keys_sql(captured.shape)} FROM {captured.logged} WHERE {mine}) GROUP BY {','.join(keys)})"
     )
 
 
@@ -247,12 +247,12 @@ def _broken_sql(captured: Captured, after_lsn: int) -> str:
         f"{comparable(f'({x})', column.type)} IS DISTINCT FROM {comparable(f'p.n{i}', column.type)}"
         for i, (x, column) in enumerate(zip(stood, shape.stored, strict=True), start=1)
     )
-    had, left = "(e.op<>'i')", "(p.op<>'d')"
+    had, left, log = "(e.op<>'i')", "(p.op<>'d')", captured.logged
     return (
         f"SELECT e.lsn,{had} AS had,{left} AS left_row,{columns} FROM (SELECT lsn,"
         f"lag(lsn) OVER (PARTITION BY {keys} ORDER BY lsn) AS before_lsn FROM "
-        f"(SELECT lsn,{_keys_sql(shape)} FROM {captured.log})) AS c JOIN {captured.log} AS e ON e.lsn=c.lsn "
-        f"JOIN {captured.log} AS p ON p.lsn=c.before_lsn "
+        f"(SELECT lsn,{_keys_sql(shape)} FROM {log})) AS c JOIN {log} AS e ON e.lsn=c.lsn "
+        f"JOIN {log} AS p ON p.lsn=c.before_lsn "
         f"WHERE c.lsn>{after_lsn} AND ({had}<>{left} OR {had} AND ({differs}))"
     )
 

@@ -31,7 +31,7 @@ from .errors import (
 )
 from .filters import check_filter, plain_division
 from .live import lag_events
-from .log import EventQuery, create_log_sql, log_name, side_log, snapshot_sql
+from .log import create_log_sql, log_name, query_over, side_log, snapshot_sql
 from .offsets import insert_sql
 from .parked import NOTHING
 from .publisher import Note
@@ -182,7 +182,7 @@ def create_stream(
         if not (yield Wait(future, timeout_ms / 1000)):
             raise LockNotAvailable(f'table "{shape.name}" is getting another stream')
     try:
-        yield from _wait_for_writers(database, session_id, key, timeout_ms)
+        yield from wait_for_writers(database, session_id, key, timeout_ms)
         yield from database.transactions.lock_writer(session_id, timeout_ms)
         try:
             with plain_division(cursor):
@@ -193,16 +193,21 @@ def create_stream(
         database.transactions.gate.unmark(key)
 
 
-def _wait_for_writers(
+def wait_for_writers(
     database: Database, session_id: int, key: tuple[str, ...], timeout_ms: int
 ) -> Waiting[None]:
+    """Wait for the open transactions that have written a table without a stream.
+
+    Raises:
+        LockNotAvailable: 55P03, one did not end in time.
+    """
     for writer, future in database.transactions.gate.writers(key):
         if writer == session_id:
             continue
         if not (yield Wait(future, timeout_ms / 1000)):
             raise LockNotAvailable(
                 f'table "{key[-1]}" has uncommitted writes of session {writer}',
-                detail="A stream begins between transactions: it waits for those that have written "
+                detail="What is captured begins between transactions: it waits for those that have written "
                 f"the table, and this one has not ended within {timeout_ms} ms.",
                 hint="SELECT * FROM ducktail.sessions shows it; lock_timeout is how long to wait.",
             )
@@ -292,7 +297,7 @@ def _create_locked(
             created_at_us=now_us,
         )
         cursor.execute(insert_stream_sql(stream))
-        for statement in view_statements(EventQuery(stream, captured)):
+        for statement in view_statements(query_over(captured, stream)):
             cursor.execute(statement)
         for statement in rights_changes.statements_of(changes):
             cursor.execute(statement)
@@ -525,8 +530,9 @@ def _drop_locked(
         statements += [
             f"DELETE FROM ducktail.table_catalog WHERE table_id = {source.table_id}",
             row_sums.drop_statement(source.table_id),
-            f"DROP TABLE {source.log}",
-            f"DROP TABLE IF EXISTS {side_log(source.log)}",
+            f"DELETE FROM ducktail.schema_catalog WHERE table_id = {source.table_id}",
+            *(f"DROP TABLE {log}" for log in source.logs),
+            *(f"DROP TABLE IF EXISTS {side_log(log)}" for log in source.logs),
         ]
     named = [(stream.schema, stream.name) for stream in streams]
     if drop_table_sql is not None:
@@ -560,11 +566,14 @@ def _drop_locked(
         run_numbered(database, session_id, cursor, statements, show, changes)
 
 
-def commit_sql(txid: int, base_lsn: int, events: int, commit_us: int) -> str:
+def commit_sql(
+    txid: int, base_lsn: int, events: int, commit_us: int, annotation: str | None = None
+) -> str:
     """A transaction's line in `commits`; one without events, as a definition is, takes no LSN."""
     return (
         f"INSERT INTO ducktail.commits {COMMIT_COLUMNS} VALUES ({txid}, {base_lsn + 1}, "
-        f"{base_lsn + events}, make_timestamptz({commit_us}), NULL)"
+        f"{base_lsn + events}, make_timestamptz({commit_us}), "
+        f"{'NULL' if annotation is None else literal(annotation)})"
     )
 
 

@@ -26,11 +26,12 @@ from .cluster import rows as cluster_rows
 from .cluster.membership import Membership
 from .cluster.placement import Placement
 from .errors import WrongState
-from .log import EVENT_NAMES, event_query, shown_name
+from .log import EVENT_NAMES, event_query
 from .offsets import Offsets, Position
 from .parked import BEHIND, NOTHING, PARKED, RELEASED, Parked, ParkedEvent
 from .polls import Polls
 from .publisher import Publisher
+from .quoting import shown_name
 from .rights import Rights, bookmark_item, group_item, pipeline_item, relation
 from .schema_versions import schema_versions
 from .sessions import Sessions
@@ -270,7 +271,7 @@ def _ask_log(
 ) -> int:
     """One aggregate over a partition's events after `lsn`, up to the last one, from the log."""
     where = f"lsn > {lsn} AND lsn <= {last_lsn}"
-    sql = event_query(database.catalog, stream).sql(where, "false")
+    sql = event_query(database.catalog, stream).between(lsn + 1, last_lsn).sql(where, "false")
     cursor = database.cursor(utc=True)
     try:
         row = ask_maybe(cursor, f"SELECT {aggregate} FROM ({sql}) WHERE partition = {number}")
@@ -420,7 +421,7 @@ def _parked(
     events: list[ParkedEvent],
 ) -> Iterator[Row]:
     """A group's rows of ducktail.parked, with what the copies of the events say."""
-    query = event_query(database.catalog, stream)
+    query = event_query(database.catalog, stream).holding([event.lsn for event in events])
     lsns = ", ".join(str(event.lsn) for event in events)
     columns = "lsn, op, before::VARCHAR, after::VARCHAR, epoch_us(commit_time), txid"
     copies = query.parked().sql(f"lsn IN ({lsns})", "false")
@@ -466,7 +467,7 @@ def _behind(
     buffer = database.buffers.of(stream)
     low = max(event.lsn, buffer.partitions[event.partition].trimmed_through_lsn)
     window = f"lsn > {low} AND lsn <= {buffer.end_lsn}"
-    events = event_query(database.catalog, stream).sql(window, "false")
+    events = event_query(database.catalog, stream).between(low + 1, buffer.end_lsn).sql(window, "false")
     row = cursor.execute(
         f"SELECT (SELECT count(*) FROM ({events}) WHERE {behind} AND key::VARCHAR = $1) + "
         f"(SELECT count(*) FROM ducktail.parked_events WHERE group_id = {group.group_id} "

@@ -5,6 +5,10 @@ The log holds each change once, typed and flat, however many streams are on the 
     lsn, txid, op ('i','u','d','s'), stream_id (of an initial snapshot's row), rid, key_hash,
     key_change (pair number of an update that was split), o1..on the old row, n1..nn the new one
 
+A table has a log for each version of its columns, and each owns a range of LSNs (`schema_changes.py`). The
+first rows of every version but the first are its schema events: op 'x', one a partition, whose number is
+the row's key_hash.
+
 A stream is a cursor over it. Everything that a stream adds (operations, filter, columns, before,
 partition, JSON) is worked out by one SELECT, built here: the publisher runs it for what has just
 been committed, a cold read for a range, and the stream's own view for all. So hot, cold and view
@@ -13,14 +17,14 @@ give the same bytes. Source: docs/design/engine.md, "The log".
 
 from __future__ import annotations
 
-import re
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple, Self
 
 from .partitioning import hash_sql
-from .quoting import ident, literal
+from .quoting import ident, literal, shown_name
+from .schema_json import schema_json, shown_table
 from .storage.schema import SCHEMA
 from .streams import Captured, Catalog, Source, Stream, TopicLog
 from .table import Column, TableShape
@@ -85,12 +89,6 @@ NO_COMMIT = Commit(0, 0)
 ANNOTATION = "annotation"
 
 HIDDEN = "__ducktail_"
-PLAIN_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-
-
-def shown_name(name: str) -> str:
-    """A name as a user would write it: quoted only where it must be."""
-    return name if PLAIN_NAME.fullmatch(name) else ident(name)
 
 
 def log_name(table_id: int, version: int) -> str:
@@ -98,11 +96,14 @@ def log_name(table_id: int, version: int) -> str:
     return f"{SCHEMA}.{ident(f'log_{table_id}_{version}')}"
 
 
+def bare_name(log: str) -> str:
+    """The name of a log as DuckDB's catalog has it."""
+    return log.partition(".")[2].strip('"')
+
+
 def side_log(log: str) -> str:
     """The qualified, quoted name of the table of parked copies of a log's rows."""
-    schema, _, name = log.partition(".")
-    plain = name.strip('"')
-    return f"{schema}.{ident('parked_' + plain.removeprefix('log_'))}"
+    return f"{SCHEMA}.{ident('parked_' + bare_name(log).removeprefix('log_'))}"
 
 
 def create_log_sql(name: str, shape: TableShape) -> str:
@@ -137,10 +138,12 @@ class Again:
     """Parked events that a page has besides its own: predicates on the copies' rows.
 
     Args:
+        events: the SELECT of the copies' events.
         where: which they are.
         last: SQL boolean that is true on those which are their transaction's last.
     """
 
+    events: Events
     where: str
     last: str
 
@@ -150,12 +153,106 @@ class Events(ABC):
     """The SELECT of one stream's events, to be narrowed to a range of LSNs.
 
     `sql(where, last)` gives its text; `where` is a predicate on the log's columns, and `last`
-    says how tx_last is told: from the transaction's end in this stream (a query of its own), or
-    from a list of LSNs that the caller knows.
+    says how tx_last is told. `whole_sql` tells it from the transaction's end in this stream (a query of its
+    own).
     """
 
     stream: Stream
     copies: bool = field(default=False, kw_only=True)
+
+    @property
+    @abstractmethod
+    def parts(self) -> tuple[LogEvents, ...]:
+        """The same of each log that is read, oldest first; never empty."""
+
+    @property
+    @abstractmethod
+    def lsns(self) -> str:
+        """What can be selected from for the LSNs of all log rows: a table, or a query in brackets."""
+
+    @abstractmethod
+    def between(self, first_lsn: int, last_lsn: int) -> Events:
+        """The same of the logs alone that may have LSNs of this range, both ends included."""
+
+    @abstractmethod
+    def holding(self, lsns: Collection[int]) -> Events:
+        """The same of the logs alone that may have one of these LSNs."""
+
+    @abstractmethod
+    def parked(self) -> Self:
+        """The same over the copies of log rows that groups have parked."""
+
+    @abstractmethod
+    def sql(
+        self, where: str, last: str, commit: Commit | None = None, txids: tuple[int, int] | None = None
+    ) -> str:
+        """The events of the log rows that satisfy `where`, in no particular order.
+
+        Args:
+            where: predicate on the log's columns (lsn, txid).
+            last: SQL boolean on l.lsn and l.txid that is true on a transaction's last event.
+            commit: of all rows, where they are of one transaction that the caller knows; None asks
+                `commits`.
+            txids: the first and the last transaction that is looked for there, where that is known.
+        """
+
+    @abstractmethod
+    def whole_sql(self, where: str, whole: str) -> str:
+        """The same, tx_last told from the rows of `whole`, in which the last transaction is whole."""
+
+    @property
+    def source(self) -> Source:
+        """What has the log that is written."""
+        return self.parts[-1].source
+
+    @property
+    def commits(self) -> str:
+        """The table of the transactions' lines."""
+        return f"{SCHEMA}.{'parked_commits' if self.copies else 'commits'}"
+
+    @property
+    def layout(self) -> Layout:
+        """The columns of an event."""
+        return EVENT_LAYOUT
+
+    def page_sql(
+        self, where: str, whole: str, starts: Sequence[int], limit: int, again: Again | None = None
+    ) -> str:
+        """The first events after an LSN of each partition's own, in LSN order.
+
+        Args:
+            where: predicate on the log's columns.
+            whole: the same, so wide that the last transaction of `where` is whole: for tx_last.
+            starts: the LSN after which each partition is read, partition 0 first.
+            limit: most rows.
+            again: parked events that are given as well, wherever they stand.
+        """
+        if len(set(starts)) == 1:
+            after = f"lsn > {starts[0]}"
+        else:
+            after = f"lsn > [{', '.join(map(str, starts))}][partition + 1]"
+        sql = self.whole_sql(where, whole)
+        if again is not None:
+            given = again.events.sql(again.where, again.last)
+            sql, after = f"SELECT * FROM ({sql}) WHERE {after} UNION ALL {given}", "true"
+        return f"SELECT * FROM ({sql}) WHERE {after} ORDER BY lsn LIMIT {limit}"
+
+    def view_sql(self, name: str, *, replaces: bool = False) -> str:
+        """CREATE VIEW of all retained events under the stream's own name."""
+        edge, create = self.edge_sql(), "CREATE OR REPLACE VIEW" if replaces else "CREATE VIEW"
+        return f"{create} {name} AS {self.whole_sql(edge, edge)}"
+
+    def edge_sql(self) -> str:
+        """SQL boolean on a log row: the stream still retains it."""
+        return (
+            f"lsn > coalesce((SELECT max(trimmed_through_lsn) FROM {SCHEMA}.stream_edges "
+            f"WHERE stream_id = {self.stream.stream_id}), 0)"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class LogEvents(Events):
+    """The same of one log."""
 
     @property
     @abstractmethod
@@ -174,9 +271,10 @@ class Events(ABC):
             annotation: SQL of the transaction's; None where it surely has none.
         """
 
-    def parked(self) -> Self:
-        """The same over the copies of log rows that groups have parked."""
-        return replace(self, copies=True)
+    @property
+    def parts(self) -> tuple[LogEvents, ...]:
+        """See Events."""
+        return (self,)
 
     @property
     def log(self) -> str:
@@ -184,27 +282,37 @@ class Events(ABC):
         return side_log(self.source.log) if self.copies else self.source.log
 
     @property
-    def commits(self) -> str:
-        """The table of the transactions' lines."""
-        return f"{SCHEMA}.{'parked_commits' if self.copies else 'commits'}"
+    def lsns(self) -> str:
+        """See Events."""
+        return self.log
 
-    @property
-    def layout(self) -> Layout:
-        """The columns of an event."""
-        return EVENT_LAYOUT
+    def between(self, first_lsn: int, last_lsn: int) -> Events:
+        """See Events."""
+        return self
 
-    def sql(self, where: str, last: str, commit: Commit | None = None) -> str:
-        """The events of the log rows that satisfy `where`, in no particular order.
+    def holding(self, lsns: Collection[int]) -> Events:
+        """See Events."""
+        return self
 
-        Args:
-            where: predicate on the log's columns (lsn, txid).
-            last: SQL boolean on l.lsn and l.txid that is true on a transaction's last event.
-            commit: of all rows, where they are of one transaction that the caller knows; None asks
-                `commits`.
-        """
+    def parked(self) -> Self:
+        """See Events."""
+        return replace(self, copies=True)
+
+    def sql(
+        self, where: str, last: str, commit: Commit | None = None, txids: tuple[int, int] | None = None
+    ) -> str:
+        """See Events."""
         annotation = _annotation_sql(commit)
         query = f"SELECT {_head(self._values(annotation), last, commit)} FROM ({self.rows(where)}) AS l"
-        return query if commit else f"{query} JOIN {self.commits} AS c ON c.txid = l.txid"
+        if commit is not None:
+            return query
+        looked_for = "" if txids is None else f" AND c.txid BETWEEN {txids[0]} AND {txids[1]}"
+        return f"{query} JOIN {self.commits} AS c ON c.txid = l.txid{looked_for}"
+
+    def whole_sql(self, where: str, whole: str) -> str:
+        """See Events."""
+        ends = f"SELECT max(lsn) FROM ({self.rows(whole)}) GROUP BY txid"
+        return self.sql(where, f"(l.lsn IN ({ends}))")
 
     def rows_sql(self, where: str, annotation: str | None, *, inserts: bool) -> str:
         """ROW_NAMES of the events of one transaction, in no particular order.
@@ -216,45 +324,6 @@ class Events(ABC):
         """
         head = _head(self._values(annotation), "", NO_COMMIT, ROW_NAMES)
         return f"SELECT {head} FROM ({self.rows(where)}) AS l"
-
-    def page_sql(
-        self, where: str, whole: str, starts: Sequence[int], limit: int, again: Again | None = None
-    ) -> str:
-        """The first events after an LSN of each partition's own, in LSN order.
-
-        Args:
-            where: predicate on the log's columns.
-            whole: the same, so wide that the last transaction of `where` is whole: for tx_last.
-            starts: the LSN after which each partition is read, partition 0 first.
-            limit: most rows.
-            again: parked events that are given as well, wherever they stand.
-        """
-        if len(set(starts)) == 1:
-            after = f"lsn > {starts[0]}"
-        else:
-            after = f"lsn > [{', '.join(map(str, starts))}][partition + 1]"
-        sql = self.sql(where, self.last_of_transaction(whole))
-        if again is not None:
-            given = self.parked().sql(again.where, again.last)
-            sql, after = f"SELECT * FROM ({sql}) WHERE {after} UNION ALL {given}", "true"
-        return f"SELECT * FROM ({sql}) WHERE {after} ORDER BY lsn LIMIT {limit}"
-
-    def last_of_transaction(self, where: str) -> str:
-        """SQL boolean: the row is its transaction's last event here, told from the rows of `where`."""
-        ends = f"SELECT max(lsn) FROM ({self.rows(where)}) GROUP BY txid"
-        return f"(l.lsn IN ({ends}))"
-
-    def view_sql(self, name: str, *, replaces: bool = False) -> str:
-        """CREATE VIEW of all retained events under the stream's own name."""
-        edge, create = self.edge_sql(), "CREATE OR REPLACE VIEW" if replaces else "CREATE VIEW"
-        return f"{create} {name} AS {self.sql(edge, self.last_of_transaction(edge))}"
-
-    def edge_sql(self) -> str:
-        """SQL boolean on a log row: the stream still retains it."""
-        return (
-            f"lsn > coalesce((SELECT max(trimmed_through_lsn) FROM {SCHEMA}.stream_edges "
-            f"WHERE stream_id = {self.stream.stream_id}), 0)"
-        )
 
 
 def _annotation_sql(commit: Commit | None) -> str | None:
@@ -281,22 +350,27 @@ def _head(
 
 
 @dataclass(frozen=True, slots=True)
-class EventQuery(Events):
-    """The events of a stream on a table."""
+class EventQuery(LogEvents):
+    """The events of a stream on a table, in one version of the table."""
 
     captured: Captured
 
     @property
     def source(self) -> Source:
-        """The captured table."""
+        """The captured table, as it is in this version."""
         return self.captured
+
+    @property
+    def has_schema_events(self) -> bool:
+        """Whether the log begins with the events that say how the table became so."""
+        return self.captured.version > 1
 
     def _values(self, annotation: str | None) -> Mapping[str, str]:
         shape = self.captured.shape
         return {
             "partition": self.partition_sql(),
             "op": "l.event_op",
-            "table_name": literal(f"{shown_name(shape.schema)}.{shown_name(shape.name)}"),
+            "table_name": literal(shown_table(shape)),
             "key": self._key(),
             "before": self._before(),
             "after": self._after(),
@@ -335,24 +409,27 @@ class EventQuery(Events):
         # A row of another stream's initial snapshot is passed over; what is older than this
         # stream is the older streams' alone.
         stream = self.stream
-        return (
+        mine = (
             f"({where}) AND lsn > {stream.created_lsn} "
             f"AND (stream_id IS NULL OR stream_id = {stream.stream_id})"
         )
+        # There are as many of these as the table's widest stream has partitions.
+        return f"{mine} AND (op <> 'x' OR key_hash < {stream.partitions})" if self.has_schema_events else mine
 
     def rows(self, where: str) -> str:
         """The log rows that are events of the stream, with `event_op` worked out."""
         stream = self.stream
         base = f"SELECT * FROM {self.log} WHERE {self._mine(where)}"
         if stream.filter is None:
+            schema = "WHEN 'x' THEN 'schema' " if self.has_schema_events else ""
             op = (
                 "CASE op WHEN 'i' THEN 'insert' WHEN 'u' THEN 'update' WHEN 'd' THEN 'delete' "
-                "ELSE 'snapshot' END"
+                f"{schema}ELSE 'snapshot' END"
             )
             rows = f"SELECT *, {op} AS event_op FROM ({base})"
         else:
             rows = self._filtered(base)
-        shown = [*sorted(stream.operations), "snapshot"]
+        shown = [*sorted(stream.operations), "snapshot", *(["schema"] if self.has_schema_events else [])]
         if stream.shows_all:
             return rows
         wanted = ", ".join(literal(op) for op in shown)
@@ -381,8 +458,9 @@ class EventQuery(Events):
         after = f"SELECT {keep}, {predicate} AS {HIDDEN}after FROM ({after}) AS {name}"
         before = f"SELECT {keep}, {HIDDEN}after, {old} FROM ({after})"
         before = f"SELECT {keep}, {HIDDEN}after, {predicate} AS {HIDDEN}before FROM ({before}) AS {name}"
+        schema = "WHEN 'x' THEN 'schema' " if self.has_schema_events else ""
         op = (
-            "CASE op WHEN 'i' THEN CASE WHEN a THEN 'insert' END "
+            f"CASE op {schema}WHEN 'i' THEN CASE WHEN a THEN 'insert' END "
             "WHEN 's' THEN CASE WHEN a THEN 'snapshot' END "
             "WHEN 'd' THEN CASE WHEN b THEN 'delete' END "
             "ELSE CASE WHEN a AND b THEN 'update' WHEN a THEN 'insert' WHEN b THEN 'delete' END END"
@@ -398,10 +476,12 @@ class EventQuery(Events):
         if stream.partitions == 1:
             return "0::INTEGER"
         if stream.partition_by == shape.primary_key:
+            # A schema event's own partition stands there, and is less than their number.
             return f"(l.key_hash % {stream.partitions})::INTEGER"
         old = hash_sql([(f"l.o{p}", c.type) for p, c in self._placed(stream.partition_by)])
         new = hash_sql([(f"l.n{p}", c.type) for p, c in self._placed(stream.partition_by)])
-        return f"((CASE WHEN l.op = 'd' THEN {old} ELSE {new} END) % {stream.partitions})::INTEGER"
+        schema = "WHEN l.op = 'x' THEN l.key_hash " if self.has_schema_events else ""
+        return f"((CASE {schema}WHEN l.op = 'd' THEN {old} ELSE {new} END) % {stream.partitions})::INTEGER"
 
     def _placed(self, names: Sequence[str]) -> list[tuple[int, Column]]:
         """The places in the log of these columns, in the order of `names`."""
@@ -418,9 +498,10 @@ class EventQuery(Events):
             return "NULL::JSON"
         placed = self._placed(key)
         # One object over CASE-picked values: half the text of two objects under one CASE.
-        return object_sql(
+        image = object_sql(
             [(c.name, f"(CASE WHEN l.op = 'd' THEN l.o{p} ELSE l.n{p} END)", c.type) for p, c in placed]
         )
+        return f"CASE WHEN l.op <> 'x' THEN {image} END" if self.has_schema_events else image
 
     def _before(self) -> str:
         stream, shape = self.stream, self.captured.shape
@@ -432,7 +513,10 @@ class EventQuery(Events):
 
     def _after(self) -> str:
         image = self._image("n", self.stream.columns)
-        return f"CASE WHEN l.event_op <> 'delete' THEN {image} END"
+        if not self.has_schema_events:
+            return f"CASE WHEN l.event_op <> 'delete' THEN {image} END"
+        schema = literal(schema_json(self.captured.shape, self.stream.columns))
+        return f"CASE l.event_op WHEN 'schema' THEN {schema}::JSON WHEN 'delete' THEN NULL ELSE {image} END"
 
 
 def _table_headers(annotation: str | None) -> str:
@@ -453,7 +537,7 @@ def _topic_headers(annotation: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class TopicQuery(Events):
+class TopicQuery(LogEvents):
     """The events of a topic, which its log holds ready but for what `commits` adds."""
 
     @property
@@ -479,12 +563,89 @@ class TopicQuery(Events):
         }
 
 
+@dataclass(frozen=True, slots=True)
+class VersionsQuery(Events):
+    """The events of a stream on a table that has several versions, each with a log of its own.
+
+    No transaction has events in two of them.
+
+    Args:
+        versions: the query of each, oldest first.
+    """
+
+    versions: tuple[EventQuery, ...]
+
+    @property
+    def parts(self) -> tuple[LogEvents, ...]:
+        """See Events."""
+        return self.versions
+
+    @property
+    def lsns(self) -> str:
+        """See Events."""
+        return f"({' UNION ALL '.join(f'SELECT lsn FROM {part.log}' for part in self.versions)})"
+
+    def between(self, first_lsn: int, last_lsn: int) -> Events:
+        """See Events."""
+        ends = [*(part.captured.first_lsn - 1 for part in self.versions[1:]), None]
+        return self._of(
+            [
+                part
+                for part, end in zip(self.versions, ends, strict=True)
+                if part.captured.first_lsn <= last_lsn and (end is None or first_lsn <= end)
+            ]
+        )
+
+    def holding(self, lsns: Collection[int]) -> Events:
+        """See Events."""
+        found = [self.between(lsn, lsn) for lsn in lsns]
+        return self._of([part for part in self.versions if part in found])
+
+    def _of(self, versions: Sequence[EventQuery]) -> Events:
+        """Of some of the versions; of none, where the newest answers as well as any, of that one."""
+        if len(versions) > 1:
+            return replace(self, versions=tuple(versions))
+        return versions[0] if versions else self.versions[-1]
+
+    def parked(self) -> Self:
+        """See Events."""
+        return replace(self, copies=True, versions=tuple(part.parked() for part in self.versions))
+
+    def sql(
+        self, where: str, last: str, commit: Commit | None = None, txids: tuple[int, int] | None = None
+    ) -> str:
+        """See Events."""
+        return _all(part.sql(where, last, commit, txids) for part in self.versions)
+
+    def whole_sql(self, where: str, whole: str) -> str:
+        """See Events."""
+        return _all(part.whole_sql(where, whole) for part in self.versions)
+
+
+def _all(queries: Iterable[str]) -> str:
+    # A query of its own: what is put behind it is of all of them.
+    return f"SELECT * FROM ({' UNION ALL '.join(queries)})"
+
+
 def query_over(source: Source, stream: Stream) -> Events:
     """The SELECT of the events of a stream over this."""
-    return TopicQuery(stream) if isinstance(source, TopicLog) else EventQuery(stream, source)
+    if isinstance(source, TopicLog):
+        return TopicQuery(stream)
+    ends = [*(version.first_lsn - 1 for version in source.versions[1:]), None]
+    queries = tuple(
+        EventQuery(stream, source.only(version))
+        for version, end in zip(source.versions, ends, strict=True)
+        if end is None or end > stream.created_lsn
+    )
+    return queries[0] if len(queries) == 1 else VersionsQuery(stream, queries)
 
 
 def event_query(catalog: Catalog, stream: Stream) -> Events:
     """The SELECT of a stream's events."""
     with catalog.mutex:
         return query_over(catalog.source_of(stream), stream)
+
+
+def newest_query(catalog: Catalog, stream: Stream) -> LogEvents:
+    """The same of the log that is written."""
+    return event_query(catalog, stream).parts[-1]

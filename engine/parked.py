@@ -182,13 +182,13 @@ def behind_sql(keys: Iterable[tuple[int, int, str]]) -> str:
 
 
 def kept_behind_sql(
-    groups: Collection[Group], parked: Parked, events: str, log: str, side: str
+    groups: Collection[Group], parked: Parked, events: str, logs: Collection[tuple[str, str]]
 ) -> Iterator[str]:
     """The statements that keep what is about to be trimmed behind parked keys, with its copies.
 
     Args:
         events: the SELECT of the events that go, with tx_last.
-        log, side: the table's log, and its parked twin.
+        logs: each log that has some of them, and its parked twin.
     """
     for group in groups:
         found = parked.get(group.group_id)
@@ -202,7 +202,8 @@ def kept_behind_sql(
             f"SELECT {group.group_id}, partition, lsn, '{BEHIND}', key::VARCHAR, false, tx_last "
             f"FROM ({events}) WHERE ({behind}) AND lsn NOT IN ({known})"
         )
-        yield from copies_sql(log, side, known)
+        for log, side in logs:
+            yield from copies_sql(log, side, known)
 
 
 def copies_sql(log: str, side: str, lsns: str) -> Iterator[str]:
@@ -212,6 +213,7 @@ def copies_sql(log: str, side: str, lsns: str) -> Iterator[str]:
         lsns: a query of their LSNs.
     """
     new = f"lsn IN ({lsns}) AND lsn NOT IN (SELECT lsn FROM {side})"
+    yield f"CREATE TABLE IF NOT EXISTS {side} AS SELECT * FROM {log} LIMIT 0"
     yield f"INSERT INTO {side} SELECT * FROM {log} WHERE {new}"
     yield (
         f"INSERT INTO {SCHEMA}.parked_commits SELECT txid, first_lsn, last_lsn, commit_time, annotation "

@@ -209,7 +209,7 @@ def _release_behind(
     )
     count = 0 if row is None else int(row[0])
     window = f"lsn > {max(head.lsn, edge)} AND lsn <= {end_lsn}"
-    events = query.sql(window, query.last_of_transaction(window))
+    events = query.between(max(head.lsn, edge) + 1, end_lsn).whole_sql(window, window)
     found = _ask_all(
         database,
         f"SELECT lsn, tx_last FROM ({events}) WHERE {behind} AND key::VARCHAR = {_key(head.key)} "
@@ -262,7 +262,8 @@ def passed_over(
     behind = behind_sql(key for key in aside.keys if key[0] == partition and key[1] < high)
     if not behind:
         return len(heads)
-    events = event_query(database.catalog, stream).sql(f"lsn > {low} AND lsn <= {high}", "false")
+    query = event_query(database.catalog, stream).between(low + 1, high)
+    events = query.sql(f"lsn > {low} AND lsn <= {high}", "false")
     parked = f"lsn IN ({', '.join(map(str, heads)) or 'NULL'})"
     [(count,)] = _ask_all(
         database,
@@ -308,16 +309,16 @@ def _copy(transaction: Transaction, query: Events, lsns: Collection[int]) -> Non
     """
     if not lsns:
         return
-    log, side = query.log, query.parked().log
-    cursor = transaction.cursor
-    cursor.execute(f"CREATE TABLE IF NOT EXISTS {side} AS SELECT * FROM {log} LIMIT 0").fetchall()
+    cursor, parts = transaction.cursor, query.holding(lsns).parts
     listed = ", ".join(map(str, lsns))
     wanted = f"SELECT unnest([{listed}]::BIGINT[])"
-    for statement in copies_sql(log, side, wanted):
-        cursor.execute(statement).fetchall()
+    for part in parts:
+        for statement in copies_sql(part.log, part.parked().log, wanted):
+            cursor.execute(statement).fetchall()
+    copies = " UNION ALL ".join(f"SELECT lsn, txid FROM {part.parked().log}" for part in parts)
     row = ask_maybe(
         cursor,
-        f"SELECT count(*) FROM {side} AS l JOIN {SCHEMA}.parked_commits AS c ON c.txid = l.txid "
+        f"SELECT count(*) FROM ({copies}) AS l JOIN {SCHEMA}.parked_commits AS c ON c.txid = l.txid "
         f"WHERE l.lsn IN ({wanted})",
     )
     if row is None or int(row[0]) != len(set(lsns)):
@@ -337,7 +338,7 @@ def _event(
     """
     bound = f"(SELECT {{0}} FROM {SCHEMA}.commits WHERE {lsn} BETWEEN first_lsn AND last_lsn)"
     whole = f"lsn BETWEEN {bound.format('max(first_lsn)')} AND {bound.format('max(last_lsn)')}"
-    events = query.sql(f"lsn = {lsn}", query.last_of_transaction(whole))
+    events = query.between(lsn, lsn).whole_sql(f"lsn = {lsn}", whole)
     rows = _ask_all(database, f"SELECT partition, key::VARCHAR, tx_last FROM ({events})")
     trimmed = database.buffers.of(stream).partitions[partition].trimmed_through_lsn
     if rows and rows[0][0] == partition and lsn > trimmed:

@@ -147,7 +147,7 @@ def in_order(
     event has, as a raised incarnation leaves a trillion of them, are passed over.
 
     Args:
-        log: where the events come from.
+        log: what is selected from for the LSNs of the log's rows.
         sql: makes the query's text from a first and a last LSN.
     """
     start: int | None = first
@@ -195,6 +195,7 @@ def _publish(
         len(mine) == 1 and table_id in mine[0].inserts,
     )
     commit_us = mine[-1].commit_us
+    every, query = query, query.between(written.first_lsn, written.last_lsn)
     if written.lsns * EVENT_BYTES_MIN > buffer.bytes_max:
         counted = _counted(cursor, query, written)
         events = sum(added.total for added in counted.values())
@@ -214,8 +215,7 @@ def _publish(
         buffer.append(gathered.additions, commit_us, gathered.size)
     changes = buffer.changes
     if changes is not None:
-        assert isinstance(query, EventQuery), "a topic has no ENVELOPE CHANGES"
-        _publish_changes(cursor, ChangesQuery(query), buffer, changes, written)
+        _publish_changes(cursor, ChangesQuery(every), buffer, changes, written)
     return None
 
 
@@ -230,6 +230,7 @@ def ready_of(query: Events, notes: Sequence[Note]) -> list[Ready] | None:
 def _ready(cursor: duckdb.DuckDBPyConnection, query: Events, note: Note, queries: ReadyQueries) -> Ready:
     table_id = query.source.table_id
     span = Written(*note.tables[table_id], table_id in note.inserts)
+    (query,) = query.between(span.first_lsn, span.last_lsn).parts
     return queries.ready(cursor, query, span, Commit(note.first_lsn, note.commit_us, note.annotation))
 
 
@@ -268,10 +269,7 @@ class _Written:
         if self.inserts and isinstance(query, EventQuery) and query.stream.shows_all:
             assert self.commit is not None, "of one transaction"
             return query.inserts_sql(where, "NULL::BOOLEAN", self.commit)
-        sql = query.sql(where, "NULL::BOOLEAN", self.commit)
-        if self.commit is None:
-            sql += f" AND c.txid BETWEEN {self.txids[0]} AND {self.txids[1]}"
-        return sql
+        return query.sql(where, "NULL::BOOLEAN", self.commit, self.txids)
 
 
 def _gathered(
@@ -283,8 +281,7 @@ def _gathered(
 ) -> Gathered:
     gathered = Gathered(buffer.bytes_max)
     first = max(written.first_lsn, after_lsn + 1)
-    log = query.source.log
-    parts = in_order(cursor, log, partial(written.events_sql, query), first, written.last_lsn)
+    parts = in_order(cursor, query.lsns, partial(written.events_sql, query), first, written.last_lsn)
     for batch in with_last(parts):
         gathered.add(batch)
         # Old and new events together keep to the bound, in this round too.
@@ -323,8 +320,9 @@ def _publish_changes(
     written: _Written,
 ) -> None:
     """The same events once more, as rows of ENVELOPE CHANGES."""
-    if written.lsns > CHANGES_LSNS_MAX:
-        # They would push out all that is there: the next hot read makes the rows that it wants.
+    if written.lsns > CHANGES_LSNS_MAX or changes.table_version != query.captured.version:
+        # They would push out all that is there, or have other columns than that: the next hot read makes the
+        # rows that it wants.
         buffer.drop_changes()
         return
     try:
@@ -348,7 +346,7 @@ def gather_changes(
     """The changes from one LSN to another, both included, as rows for a buffer."""
     gathered = Gathered(bytes_max, query.layout)
     where = f"lsn BETWEEN {lsns[0]} AND {lsns[1]}"
-    for batch in arrow_batches(cursor, query.wire_sql(where, commit), BATCH_ROWS):
+    for batch in arrow_batches(cursor, query.between(*lsns).wire_sql(where, commit), BATCH_ROWS):
         if batch.num_rows:
             gathered.add(batch)
     return gathered
@@ -374,6 +372,7 @@ def _refill_changes(
     cursor: duckdb.DuckDBPyConnection, query: ChangesQuery, buffer: StreamBuffer, after_lsn: int
 ) -> None:
     changes = StreamBuffer(len(buffer.partitions), buffer.bytes_max // 2)
+    changes.table_version = query.captured.version
     with changes.mutex:
         for partition in changes.partitions:
             partition.unbuffered_through_lsn = after_lsn
@@ -410,10 +409,9 @@ def refill(
     gathered = Gathered(bytes_max)
 
     def part(first: int, last: int) -> str:
-        return query.sql(f"lsn BETWEEN {first} AND {last}", "NULL::BOOLEAN")
+        return query.between(first, last).sql(f"lsn BETWEEN {first} AND {last}", "NULL::BOOLEAN")
 
-    log = query.source.log
-    for batch in with_last(in_order(cursor, log, part, max(edge, tail_after) + 1, through_lsn)):
+    for batch in with_last(in_order(cursor, query.lsns, part, max(edge, tail_after) + 1, through_lsn)):
         gathered.add(batch)
     with buffer.mutex:
         buffer.edge_lsn = edge

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import re
+
+PLAIN_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
 
 def ident(name: str) -> str:
     """Quote a name as an SQL identifier, whatever characters it has.
@@ -19,3 +23,8 @@ def literal(text: str) -> str:
     "'it''s'"
     """
     return "'" + text.replace("'", "''") + "'"
+
+
+def shown_name(name: str) -> str:
+    """A name as a user would write it: quoted only where it must be."""
+    return name if PLAIN_NAME.fullmatch(name) else ident(name)

@@ -19,7 +19,17 @@ from weakref import WeakKeyDictionary
 
 import duckdb
 
-from .log import COMMIT_NAMES, EVENT_NAMES, EVENT_TYPES, ROW_NAMES, Commit, EventQuery, Events, event_query
+from .log import (
+    COMMIT_NAMES,
+    EVENT_NAMES,
+    EVENT_TYPES,
+    ROW_NAMES,
+    Commit,
+    EventQuery,
+    Events,
+    LogEvents,
+    newest_query,
+)
 from .quoting import literal
 from .streams import Catalog
 from .values import plain_rows
@@ -82,7 +92,7 @@ class ReadyQueries:
     )
 
     def ready(
-        self, cursor: duckdb.DuckDBPyConnection, query: Events, written: Written, commit: Commit
+        self, cursor: duckdb.DuckDBPyConnection, query: LogEvents, written: Written, commit: Commit
     ) -> Ready:
         """A stream's events of one transaction, which the cursor sees.
 
@@ -154,7 +164,7 @@ class ReadyMaker:
             streams = [s for s in self.catalog.streams.values() if s.table_id in written]
             if len(streams) > READY_STREAMS_MAX:
                 return {}
-            queries = [event_query(self.catalog, stream) for stream in streams]
+            queries = [newest_query(self.catalog, stream) for stream in streams]
         if not all(map(_is_same_anywhere, queries)):
             return {}
         return {

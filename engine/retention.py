@@ -6,7 +6,8 @@ transactions of its own:
 
 1. The edges move. What goes is counted first, without any lock; under the writer lock only the few
    rows that say so are written, and the buffers follow.
-2. The log loses what is behind the edges of all of its table's streams, `STEP_LSNS` at a time.
+2. The log loses what is behind the edges of all of its table's streams, `STEP_LSNS` at a time. The log of an
+   earlier version of the table that has lost all is dropped.
 3. `commits` loses the rows that no log needs any more, but for the last one (counters come from it).
 
 A pass that is killed anywhere leaves edges that are true and rows behind them that nobody reads; the
@@ -20,7 +21,7 @@ import logging
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import duckdb
@@ -28,19 +29,20 @@ import duckdb
 from .asking import ask, ask_maybe
 from .buffer import StreamBuffer
 from .buffers import Buffers
+from .changes import views_anew
 from .clock import Clock
 from .commits import Commits
 from .duckdb_errors import translated
 from .edges import BY_BYTES, BY_TIME, Edge, Edges, read_edges
 from .errors import LockNotAvailable
-from .log import event_query
+from .log import bare_name, event_query, side_log
 from .logs import facts
 from .offsets import Offsets
 from .parked import Parked, kept_behind_sql
 from .publisher import Publisher
 from .row_sums import fold_statement
 from .storage.schema import SCHEMA
-from .streams import Captured, Catalog, Source, Stream
+from .streams import Captured, Catalog, Source, Stream, TableVersion
 from .tally import Tally
 from .transactions import Transactions
 from .waiting import run
@@ -168,6 +170,8 @@ class Retention:
                         failure = failure or error  # One log that is damaged keeps no other from being cut.
                 self._cut_commits()
                 self._drop_copies()
+                for source in self._sources():
+                    self._drop_emptied(source.table_id)
                 if failure is not None:
                     raise failure
             except duckdb.Error as error:
@@ -188,6 +192,7 @@ class Retention:
             try:
                 self._move_edges(stream.table_id, {stream.stream_id: Goal(through_lsn, reason)})
                 self._cut_log(stream.table_id)
+                self._drop_emptied(stream.table_id)
                 self._cut_commits()
             except duckdb.Error as error:
                 raise translated(error) from error
@@ -257,6 +262,7 @@ class Retention:
         # The buffers must hold what is counted before they let go of it.
         run(self._database.publisher.wait_published(through_lsn))
         query = event_query(self._database.catalog, stream)
+        query = query.between(before.through_lsn + 1, through_lsn)
         going = query.sql(f"lsn > {before.through_lsn} AND lsn <= {through_lsn}", "false")
         partitions = dict(before.partitions)
         for number, last, count in self._cursor.execute(
@@ -324,10 +330,13 @@ class Retention:
         """What keeps the events that stand behind parked keys of groups."""
         with self._database.catalog.mutex:
             groups = self._database.catalog.groups_of(cut.stream.stream_id)
-        query = event_query(self._database.catalog, cut.stream)
         window = f"lsn > {cut.after_lsn} AND lsn <= {cut.edges.through_lsn}"
-        events = query.sql(window, query.last_of_transaction(window))
-        return list(kept_behind_sql(groups, self._database.parked, events, query.log, query.parked().log))
+        query = event_query(self._database.catalog, cut.stream).between(
+            cut.after_lsn + 1, cut.edges.through_lsn
+        )
+        events = query.whole_sql(window, window)
+        logs = [(part.log, part.parked().log) for part in query.parts]
+        return list(kept_behind_sql(groups, self._database.parked, events, logs))
 
     def _drop_copies(self) -> None:
         """Delete the copies of parked events that no group has any more."""
@@ -360,7 +369,8 @@ class Retention:
         after, width = buffer.edge_lsn, WINDOW_LSNS
         while (missing := _without_first(buffer)) and after < buffer.end_lsn:
             window = f"lsn > {after} AND lsn <= {after + width}"
-            sql = event_query(self._database.catalog, stream).sql(window, "false")
+            query = event_query(self._database.catalog, stream).between(after + 1, after + width)
+            sql = query.sql(window, "false")
             found = self._cursor.execute(
                 f"SELECT partition, min(lsn) FROM ({sql}) GROUP BY partition"
             ).fetchall()
@@ -392,13 +402,62 @@ class Retention:
         if source is None:
             return None
         edge = min(self._edge(stream) for stream in source.streams)
-        log = source.log
-        # Rows are in LSN order; this only says where a step begins and ends.
-        row = ask_maybe(self._cursor, f"SELECT lsn FROM {log} LIMIT 1")
-        if row is None or int(row[0]) > edge:
-            return None
-        first = int(row[0])
-        return log, first, min(edge, first + STEP_LSNS - 1)
+        for log in source.logs:
+            # Rows are in LSN order; this only says where a step begins and ends.
+            row = ask_maybe(self._cursor, f"SELECT lsn FROM {log} LIMIT 1")
+            if row is not None and int(row[0]) <= edge:
+                return log, int(row[0]), min(edge, int(row[0]) + STEP_LSNS - 1)
+        return None
+
+    def _drop_emptied(self, table_id: int) -> None:
+        """Drop the logs of earlier versions of a table of which nothing is kept any more."""
+        while not self._stop.is_set():
+            source = self._source(table_id)
+            if not isinstance(source, Captured):
+                return
+            emptied = next((version for version in source.older if self._is_empty(version)), None)
+            if emptied is None:
+                return
+            with self._locked():
+                present = self._source(table_id)
+                # A stream may have been made or dropped, the table altered; a PARK copies under the lock too.
+                if not isinstance(present, Captured) or emptied not in present.older:
+                    return
+                if not self._is_empty(emptied):
+                    return
+                self._drop_version(present, emptied)
+
+    def _is_empty(self, version: TableVersion) -> bool:
+        """Whether an earlier version's log has no rows, nor copies of parked ones."""
+        log = version.table.log
+        side = side_log(log)
+        there = ask(
+            self._cursor,
+            "SELECT count(*) FROM duckdb_tables() WHERE database_name = current_database() "
+            f"AND schema_name = '{SCHEMA}' AND table_name = '{bare_name(side)}'",
+        )
+        copies = f" + (SELECT count(*) FROM {side})" if there[0] else ""
+        return not ask(self._cursor, f"SELECT (SELECT count(*) FROM {log}){copies}")[0]
+
+    def _drop_version(self, captured: Captured, version: TableVersion) -> None:
+        """Drop a version's log, under the writer lock, and make the views without it."""
+        log, catalog = version.table.log, self._database.catalog
+        after = replace(captured, older=tuple(v for v in captured.older if v.version != version.version))
+        # Who makes buffers anew from the logs must not have it in mind.
+        with self._database.buffers.edges_lock:
+            self._transaction(
+                [
+                    *views_anew(after),
+                    f"DELETE FROM {SCHEMA}.schema_catalog WHERE table_id = {captured.table_id} "
+                    f"AND version = {version.version}",
+                    f"DROP TABLE {log}",
+                    f"DROP TABLE IF EXISTS {side_log(log)}",
+                ]
+            )
+            with catalog.mutex:
+                catalog.put_table(captured, after)
+        about = facts(table=after.shown_name, version=version.version)
+        logger.info("the log of an earlier version is dropped", extra=about)
 
     def _edge(self, stream: Stream) -> int:
         buffer = self._database.buffers.get(stream.stream_id)

@@ -92,7 +92,7 @@ def change_sql(captured: Captured, after_lsn: str, through_lsn: str) -> str:
     taken = f"coalesce(sum({old}) FILTER (WHERE op IN ('d','u')),0)"
     return (
         f"SELECT (count(*) FILTER (WHERE op='i'))-(count(*) FILTER (WHERE op='d')) AS row_count,"
-        f"({added}-{taken})::HUGEINT AS hash_sum FROM {captured.log} "
+        f"({added}-{taken})::HUGEINT AS hash_sum FROM {captured.logged} "
         f"WHERE lsn>{after_lsn} AND lsn<={through_lsn} AND op IN ('i','u','d')"
     )
 

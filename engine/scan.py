@@ -125,15 +125,20 @@ class Scan:
         return ends
 
     @property
+    def _events(self) -> Events:
+        return self._query.events if isinstance(self._query, ChangesQuery) else self._query
+
+    @property
     def hot(self) -> bool:
         """Whether the next events are in the buffers, as far as can be told without the log."""
         buffer = self._buffer
         if self._aside is not None:
             return False
         if isinstance(self._query, ChangesQuery):
-            if buffer.changes is None:
+            changes = buffer.changes
+            if changes is None or changes.table_version != self._query.captured.version:
                 return False
-            buffer = buffer.changes
+            buffer = changes
         return buffer.holds(self._after)
 
     def read(self, limit: int) -> Hot:
@@ -178,10 +183,9 @@ class Scan:
             end = end_in_buffer(self._buffer, self._after, self.through_lsn, count)
         if end is None:
             try:
-                events = self._query.events if isinstance(self._query, ChangesQuery) else self._query
                 aside = None if self._aside is None else (self._excluded, self._again)
                 end = end_in_log(
-                    self._ready(typed=False), events, self._starts(), self.through_lsn, count, aside
+                    self._ready(typed=False), self._events, self._starts(), self.through_lsn, count, aside
                 )
             except duckdb.Error as error:
                 raise self._told(error) from error
@@ -195,10 +199,15 @@ class Scan:
             return self._buffer.read(self._after, self.through_lsn, limit)
         if self._buffer.failure is not None:
             raise self._buffer.failure
+        version = self._query.captured.version
+        changes = self._buffer.changes
+        if changes is not None and changes.table_version < version:
+            # They have the columns of before a schema change.
+            self._buffer.drop_changes()
         if self._buffer.changes is None and self._buffer.holds(self._after):
             self._make_changes(self._query)
         changes = self._buffer.changes
-        if changes is None:
+        if changes is None or changes.table_version != version:
             return None
         self._buffer.read_s = self._clock.monotonic_s()
         return changes.read(self._after, self.through_lsn, limit)
@@ -275,24 +284,29 @@ class Scan:
         try:
             cursor.execute("BEGIN")
             try:
-                self._check_edges(cursor)
-                return self._log_batch(cursor, limit, typed=typed)
+                edge = self._check_edges(cursor)
+                return self._log_batch(cursor, limit, edge, typed=typed)
             finally:
                 cursor.execute("COMMIT")
         except duckdb.Error as error:
             raise self._told(error) from error
 
-    def _check_edges(self, cursor: duckdb.DuckDBPyConnection) -> None:
+    def _check_edges(self, cursor: duckdb.DuckDBPyConnection) -> int:
         """Nothing that is still to come may be behind an edge.
 
         A read from the start that has given nothing yet begins at the edge instead.
+
+        Returns:
+            The stream's own edge: no event up to there is still to come in any partition.
         """
-        for number, edge in read_edges(cursor, self._query.stream.stream_id).partitions.items():
+        edges = read_edges(cursor, self._query.stream.stream_id)
+        for number, edge in edges.partitions.items():
             if number not in self._after or self._after[number] >= edge.through_lsn:
                 continue
             if self._has_given or number not in self._from_start:
                 raise self._passed(number, edge).error()
             self._after[number] = edge.through_lsn
+        return edges.through_lsn
 
     def _passed(self, number: int, edge: Edge) -> Gone:
         """The edge has passed a scan that is under way: where it began is known, not how far it came."""
@@ -310,10 +324,11 @@ class Scan:
         )
 
     def _log_batch(
-        self, cursor: duckdb.DuckDBPyConnection, limit: int, *, typed: bool
+        self, cursor: duckdb.DuckDBPyConnection, limit: int, edge: int, *, typed: bool
     ) -> tuple[pa.RecordBatch, bool]:
         """Events of a window of log rows; windows without an event of ours are passed over."""
-        low = min(self._after.values())
+        # The log of a version that lies behind the edge may be gone.
+        low = max(min(self._after.values()), min(edge, self.through_lsn))
         again = self._again(self._given_lsn, min(low, self.through_lsn), limit + 2)
         if again is not None:
             # Parked events before all others: nothing of the log has to be looked through for them.
@@ -325,10 +340,10 @@ class Scan:
                 )
             return as_batch(table.slice(0, self._whole(table, limit))), False
         rows = min(max(2 * limit, WINDOW_ROWS_MIN), BATCH_ROWS)
-        log = self._query.source.log
         while True:
             # All the rest of a long log must not be looked at for each batch of it.
             reach = min(low + REACH * rows, self.through_lsn)
+            log = self._events.between(low + 1, reach).lsns
             row = ask_maybe(
                 cursor,
                 f"SELECT lsn FROM {log} WHERE lsn > {low} AND lsn <= {reach} "
@@ -342,6 +357,7 @@ class Scan:
                 batch = as_batch(table.slice(0, count))
                 return batch, count == table.num_rows and high >= self.through_lsn
             # LSNs that no event has may be many: an incarnation passes over a trillion of them.
+            log = self._events.between(high + 1, self.through_lsn).lsns
             (first,) = ask(cursor, f"SELECT min(lsn) FROM {log} WHERE lsn > {high}")
             low = self.through_lsn if first is None else min(int(first) - 1, self.through_lsn)
 
@@ -363,8 +379,7 @@ class Scan:
             parts.append(f" AND lsn NOT IN ({', '.join(inside)})")
         behind = behind_sql(key for key in aside.keys if key[1] < high)
         if behind:
-            events = self._query.events if isinstance(self._query, ChangesQuery) else self._query
-            window = events.sql(f"lsn > {low} AND lsn <= {high}", "false")
+            window = self._events.between(low + 1, high).sql(f"lsn > {low} AND lsn <= {high}", "false")
             parts.append(f" AND lsn NOT IN (SELECT lsn FROM ({window}) WHERE {behind})")
         return "".join(parts)
 
@@ -378,7 +393,8 @@ class Scan:
             return None
         last = [str(lsn) for lsn in lsns if aside.released[lsn].tx_last]
         ends = f"(l.lsn IN ({', '.join(last)}))" if last else "false"
-        return Again(f"lsn IN ({', '.join(map(str, lsns))})", ends)
+        copies = self._events.holding(lsns).parked()
+        return Again(copies, f"lsn IN ({', '.join(map(str, lsns))})", ends)
 
     def _window_sql(self, low: int, high: int, limit: int, *, typed: bool, again: Again | None = None) -> str:
         where = f"lsn > {low} AND lsn <= {high}{self._excluded(low, high)}"
@@ -388,10 +404,10 @@ class Scan:
             f"lsn > {low} AND lsn <= coalesce((SELECT max(last_lsn) FROM {SCHEMA}.commits "
             f"WHERE {high} BETWEEN first_lsn AND last_lsn), {high})"
         )
-        starts = self._starts()
-        if typed and isinstance(self._query, ChangesQuery):
-            return self._query.typed_sql(where, starts, limit, again)
-        return self._query.page_sql(where, whole, starts, limit, again)
+        starts, query = self._starts(), self._query.between(low + 1, high)
+        if typed and isinstance(query, ChangesQuery):
+            return query.typed_sql(where, starts, limit, again)
+        return query.page_sql(where, whole, starts, limit, again)
 
     def _starts(self) -> list[int]:
         """The LSN after which each partition is read, the scan's end for those that are not."""

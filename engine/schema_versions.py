@@ -1,7 +1,7 @@
 """ducktail.schema_versions: which columns the events of a stream have, by their schema_version.
 
-A captured table has one version until its columns can change while it has a stream.
-Source: docs/design/schema_changes.md.
+A captured table has a version for each change of its columns, from the oldest one that its log still has.
+Source: docs/schema_changes.md.
 """
 
 from __future__ import annotations
@@ -11,7 +11,9 @@ from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from typing import Any, Protocol
 
-from .log import shown_name
+from .log import EventQuery, query_over
+from .quoting import shown_name
+from .schema_json import columns_told, shown_table
 from .streams import Captured, Catalog, Stream
 
 
@@ -28,21 +30,24 @@ def schema_versions(database: HasCatalog) -> Iterator[dict[str, Any]]:
             (captured, stream) for captured in database.catalog.tables.values() for stream in captured.streams
         ]
     for captured, stream in sorted(found, key=lambda item: item[1].key):
-        shape = captured.shape
-        yield {
-            "schema_name": stream.schema,
-            "stream_name": stream.name,
-            "table_name": f"{shown_name(shape.schema)}.{shown_name(shape.name)}",
-            "schema_version": captured.version,
-            "since_lsn": stream.created_lsn + 1,
-            "since": datetime.fromtimestamp(stream.created_at_us / 1_000_000, UTC).isoformat(),
-            "primary_key": ", ".join(map(shown_name, shape.primary_key)) or None,
-            "columns": json.dumps(
-                [
-                    {"name": column.name, "type": column.type, "not_null": column.not_null}
-                    for column in shape.stored
-                    if column.name in stream.columns
-                ],
-                ensure_ascii=False,
-            ),
-        }
+        for part in query_over(captured, stream).parts:
+            assert isinstance(part, EventQuery)
+            yield _row(part.captured, stream)
+
+
+def _row(captured: Captured, stream: Stream) -> dict[str, Any]:
+    """One version, which the stream has events of or may get some of."""
+    shape = captured.shape
+    # It is the stream's from when both were there.
+    newer = captured.first_lsn > stream.created_lsn
+    since_us = captured.since_us if newer else stream.created_at_us
+    return {
+        "schema_name": stream.schema,
+        "stream_name": stream.name,
+        "table_name": shown_table(shape),
+        "schema_version": captured.version,
+        "since_lsn": captured.first_lsn if newer else stream.created_lsn + 1,
+        "since": datetime.fromtimestamp(since_us / 1_000_000, UTC).isoformat(),
+        "primary_key": ", ".join(map(shown_name, shape.primary_key)) or None,
+        "columns": json.dumps(columns_told(shape, stream.columns), ensure_ascii=False),
+    }

@@ -171,13 +171,40 @@ class Bookmark:
 
 
 @dataclass(frozen=True, slots=True)
+class TableVersion:
+    """An earlier version of a captured table, of whose events some may be retained.
+
+    Args:
+        version: from 1 on.
+        first_lsn: the LSNs from here to the next version's first one are its; 0 of version 1.
+        since_us: when the table became so, microseconds since 1970; 0 of version 1.
+        table: as it was, with its own log.
+    """
+
+    version: int
+    first_lsn: int
+    since_us: int
+    table: CapturedTable
+
+
+@dataclass(frozen=True, slots=True)
 class Captured:
-    """A captured table with its log and the streams over it."""
+    """A captured table with its log and the streams over it.
+
+    Args:
+        version, first_lsn, since_us, table: of its present version, the only one that is written.
+        older: its earlier versions, oldest first: those whose logs are still there.
+        changed_counter: the commit counter of the change that made the present version.
+    """
 
     table_id: int
     version: int
     table: CapturedTable
     streams: tuple[Stream, ...] = ()
+    first_lsn: int = 0
+    since_us: int = 0
+    older: tuple[TableVersion, ...] = ()
+    changed_counter: int = 0
 
     @property
     def shape(self) -> TableShape:
@@ -186,8 +213,40 @@ class Captured:
 
     @property
     def log(self) -> str:
-        """The log's qualified, quoted name."""
+        """The qualified, quoted name of the log that is written."""
         return self.table.log
+
+    @property
+    def logs(self) -> tuple[str, ...]:
+        """The logs of all versions, oldest first."""
+        return (*(version.table.log for version in self.older), self.log)
+
+    @property
+    def logged(self) -> str:
+        """What can be selected from for all log rows that are of rows of the table: a log, or a query.
+
+        All versions have columns of the same types in the same places.
+        """
+        if self.version == 1:
+            return self.log
+        rows = [f"SELECT * FROM {log} WHERE op <> 'x'" for log in self.logs]
+        return f"({' UNION ALL '.join(rows)})"
+
+    @property
+    def versions(self) -> tuple[TableVersion, ...]:
+        """All versions, oldest first; the last one is the present one."""
+        return (*self.older, TableVersion(self.version, self.first_lsn, self.since_us, self.table))
+
+    def only(self, version: TableVersion) -> Captured:
+        """The table as it was, or is, in one of its versions, with that one's log alone."""
+        return replace(
+            self,
+            version=version.version,
+            first_lsn=version.first_lsn,
+            since_us=version.since_us,
+            table=version.table,
+            older=(),
+        )
 
     @property
     def shown_name(self) -> str:
@@ -225,6 +284,11 @@ class TopicLog:
     def log(self) -> str:
         """The log's qualified, quoted name."""
         return f"ducktail.topic_{self.topic.table_id}"
+
+    @property
+    def logs(self) -> tuple[str, ...]:
+        """The same, as a captured table has several."""
+        return (self.log,)
 
     @property
     def shown_name(self) -> str:
@@ -300,6 +364,12 @@ class Catalog:
         known = self.tables.get(captured.key, captured)
         self.tables[captured.key] = known.with_streams((*known.streams, stream))
         self.streams[stream.key] = stream
+
+    def put_table(self, before: Captured, after: Captured) -> None:
+        """Show a captured table as it is now: another version, or another name."""
+        assert before.table_id == after.table_id
+        del self.tables[before.key]
+        self.tables[after.key] = after
 
     def put_topic(self, topic: Stream) -> None:
         """Add a topic."""

@@ -160,6 +160,11 @@ class Transactions:
         captured = self.catalog.tables.get(key)
         assert transaction.snapshot_counter is not None
         if captured is not None:
+            if transaction.snapshot_counter < captured.changed_counter:
+                raise SerializationFailure(
+                    f'table "{captured.shape.name}" was altered after this transaction began to read',
+                    hint="Roll back and try again.",
+                )
             newest = max(stream.created_counter for stream in captured.streams)
             if transaction.snapshot_counter < newest:
                 raise SerializationFailure(

@@ -102,12 +102,12 @@ def end_in_log(
     while low < through_lsn or (first and aside is not None):
         high = _end_of_window(cursor, low, through_lsn, width)
         after = f"[{', '.join(map(str, starts))}][partition + 1]"
-        window = f"lsn > {low} AND lsn <= {high}"
-        events = query.sql(window if aside is None else window + aside[0](low, high), "false")
+        window = f"lsn > {low} AND lsn <= {high}" + ("" if aside is None else aside[0](low, high))
+        events = query.between(low + 1, high).sql(window, "false")
         events = f"SELECT lsn, txid FROM ({events}) WHERE lsn > {after}"
         again = None if aside is None else aside[1](-1 if first else low, high)
         if again is not None:
-            events += f" UNION ALL SELECT lsn, txid FROM ({query.parked().sql(again.where, 'false')})"
+            events += f" UNION ALL SELECT lsn, txid FROM ({again.events.sql(again.where, 'false')})"
         first = False
         row = ask_maybe(
             cursor,

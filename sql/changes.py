@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from ..engine.changes import ChangesQuery, clashing
 from ..engine.errors import NotSupported
-from ..engine.log import EventQuery, event_query
+from ..engine.log import event_query
 from ..engine.quoting import ident
 from .context import Context
 from .language import statements as st
@@ -45,9 +45,7 @@ def changes_of(session: Context, scan: st.Scan) -> ChangesQuery | None:
             "ON t (column, ...).",
             position=scan.stream.position,
         )
-    query = event_query(session.database.catalog, stream)
-    assert isinstance(query, EventQuery)
-    return ChangesQuery(query)
+    return ChangesQuery(event_query(session.database.catalog, stream))
 
 
 def columns_of(session: Context, scans: Sequence[st.Scan]) -> tuple[tuple[str, ...] | None, ...]:

@@ -1,6 +1,6 @@
 """CREATE, ALTER, DROP and COMMENT of what is DuckDB's own, guarded for what is ours.
 
-A captured table keeps its columns and its rows' identity as long as it has a stream, a stream's
+A captured table changes only in ways that its streams can tell (`engine/schema_changes.py`), a stream's
 view belongs to its stream, and schema `ducktail` to ducktail. DDL on a table counts as writing it:
 a CREATE STREAM there waits for it. Source: docs/sql.md, "Data definition".
 """
@@ -11,7 +11,7 @@ from contextlib import suppress
 
 import duckdb
 
-from ..engine import definitions
+from ..engine import definitions, schema_changes
 from ..engine.asking import ask
 from ..engine.duckdb_errors import translated
 from ..engine.errors import (
@@ -33,6 +33,8 @@ from .statement import Statement
 from .stream_statements import no_transaction
 from .text.classified import Classified, DdlFacts, Name
 
+# What ALTER TABLE may do to a table with streams (`classify_ddl`).
+ALTERED = frozenset({"RENAME TO", "SET NOT NULL", "DROP NOT NULL", "SET DEFAULT", "DROP DEFAULT"})
 # What is made by name and stands before DuckDB's own of that name: what that is, and where it is listed.
 BUILT_IN = {
     "MACRO": ("function", "duckdb_functions() WHERE internal AND lower(function_name)"),
@@ -52,6 +54,9 @@ def define(session: Context, classified: Classified, parameters: tuple[object, .
     captured = _captured_to_drop(session, facts)
     if captured is not None:
         return (yield from _drop_captured(session, captured))
+    altered = _captured_to_alter(session, facts)
+    if altered is not None:
+        return (yield from _alter_captured(session, classified, altered))
     keys = _guard(session, facts)
     if classified.may_write:
         keys += refuse_captured(session, classified.text) if classified.cte_writes else []
@@ -88,6 +93,33 @@ def define(session: Context, classified: Classified, parameters: tuple[object, .
 def drops_captured(session: Context, facts: DdlFacts) -> bool:
     """Whether it is the DROP TABLE ... CASCADE of a captured table: a transaction of its own."""
     return _captured_to_drop(session, facts) is not None
+
+
+def alters_captured(session: Context, facts: DdlFacts) -> bool:
+    """Whether it is an ALTER TABLE that makes a captured table's next version: a transaction of its own."""
+    return _captured_to_alter(session, facts) is not None
+
+
+def _captured_to_alter(session: Context, facts: DdlFacts) -> Key | None:
+    """The captured table that an ALTER TABLE changes in a way that its streams can tell.
+
+    Inside a transaction block that is not supported.
+    """
+    if facts.verb != "ALTER" or facts.action not in ALTERED or facts.table is None or session.block.begun:
+        return None
+    key = session.names.table_key(facts.table)
+    return key if key in session.database.catalog.tables else None
+
+
+def _alter_captured(session: Context, classified: Classified, key: Key) -> Waiting[Result]:
+    """ALTER TABLE of a table with streams: each of them gets an event of it in each partition."""
+    facts = classified.ddl
+    assert facts is not None
+    asked = schema_changes.Alteration(classified.text, facts.renamed, session.variables.annotation)
+    yield from schema_changes.alter_table(
+        session.database, session.id, session.cursor, key, asked, session.block.lock_timeout_ms
+    )
+    return Result.command("ALTER TABLE")
 
 
 def _captured_to_drop(session: Context, facts: DdlFacts) -> Captured | None:
@@ -273,6 +305,8 @@ def _refuse_captured_ddl(facts: DdlFacts, key: Key) -> None:
             f'cannot drop table "{key[-1]}" because it has streams',
             hint="DROP TABLE ... CASCADE drops them with it; SHOW STREAMS lists them.",
         )
+    if facts.verb == "ALTER":
+        raise schema_changes.not_supported(key[-1])
     raise NotSupported(
         f'{facts.verb} TABLE of table "{key[-1]}" is not supported while it has a stream',
         hint="DROP STREAM first, change the table, and make the stream again.",

@@ -23,7 +23,7 @@ from ..duckdb_errors import translated
 from ..edges import read_edges
 from ..errors import DataCorrupted
 from ..quoting import ident, literal
-from ..streams import Catalog, Source, Stream
+from ..streams import Captured, Catalog, Source, Stream
 from .incarnation import BITS
 from .schema import SCHEMA
 
@@ -67,15 +67,16 @@ def audit(cursor: duckdb.DuckDBPyConnection, catalog: Catalog) -> list[Finding]:
     """
     tables = {source.table_id: source for source in catalog.sources}
     findings: list[Finding] = []
-    logs: dict[int, str] = {}
+    logs: dict[str, int] = {}
     for table_id, source in tables.items():
         damage = _unreadable(cursor, source)
         if damage is None:
-            logs[table_id] = source.log
+            logs.update(dict.fromkeys(source.logs, table_id))
         else:
             findings.append(damage)
     findings += _commits(cursor, frozenset(tables))
     findings += _unknown_rows(cursor, logs)
+    findings += _beyond_versions(cursor, [s for s in tables.values() if s.log in logs])
     if not findings:
         findings += _missing_rows(cursor, tables, logs)
     findings += _orphans(cursor, frozenset(tables))
@@ -111,8 +112,9 @@ def complete_from(cursor: duckdb.DuckDBPyConnection, sources: Iterable[Source]) 
 
 def _unreadable(cursor: duckdb.DuckDBPyConnection, source: Source) -> Finding | None:
     try:
-        cursor.execute(f"SELECT * FROM {source.log} LIMIT 0").fetchall()
-        cursor.execute(f"SELECT min(lsn), max(lsn), count(*) FROM {source.log}").fetchall()
+        for log in source.logs:
+            cursor.execute(f"SELECT * FROM {log} LIMIT 0").fetchall()
+            cursor.execute(f"SELECT min(lsn), max(lsn), count(*) FROM {log}").fetchall()
     except duckdb.Error as error:
         text = f"the log of {source.shown_name} cannot be read: {translated(error).message}"
         return Finding(text, frozenset({source.table_id}))
@@ -151,11 +153,11 @@ def _commits(cursor: duckdb.DuckDBPyConnection, tables: frozenset[int]) -> list[
     ]
 
 
-def _unknown_rows(cursor: duckdb.DuckDBPyConnection, logs: Mapping[int, str]) -> list[Finding]:
+def _unknown_rows(cursor: duckdb.DuckDBPyConnection, logs: Mapping[str, int]) -> list[Finding]:
     """Rows behind the last commit: no commit has ever said that they are there."""
     (last_lsn,) = ask(cursor, f"SELECT coalesce(max(last_lsn), 0) FROM {SCHEMA}.commits")
     findings = []
-    for table_id, log in logs.items():
+    for log, table_id in logs.items():
         (lsn,) = ask(cursor, f"SELECT coalesce(max(lsn), 0) FROM {log}")
         if lsn > last_lsn:
             text = f"{log} has LSN {lsn}, and the last commit ends with {last_lsn}"
@@ -163,8 +165,24 @@ def _unknown_rows(cursor: duckdb.DuckDBPyConnection, logs: Mapping[int, str]) ->
     return findings
 
 
+def _beyond_versions(cursor: duckdb.DuckDBPyConnection, sources: Iterable[Source]) -> list[Finding]:
+    """Rows of a log that are not of its version of the table: each version has its own range of LSNs."""
+    findings = []
+    for source in sources:
+        if not isinstance(source, Captured) or source.version == 1:
+            continue
+        ends = [*(version.first_lsn - 1 for version in source.versions[1:]), None]
+        for version, end in zip(source.versions, ends, strict=True):
+            log = version.table.log
+            low, high = ask(cursor, f"SELECT min(lsn), max(lsn) FROM {log}")
+            if low is not None and (low < version.first_lsn or (end is not None and high > end)):
+                text = f"{log} has LSN {low} to {high}, which are not all of version {version.version}"
+                findings.append(Finding(text, frozenset({source.table_id}), low - 1))
+    return findings
+
+
 def _missing_rows(
-    cursor: duckdb.DuckDBPyConnection, tables: Mapping[int, Source], logs: Mapping[int, str]
+    cursor: duckdb.DuckDBPyConnection, tables: Mapping[int, Source], logs: Mapping[str, int]
 ) -> list[Finding]:
     """LSNs that a commit has, and no log."""
     (unserved,) = ask(
@@ -179,10 +197,10 @@ def _missing_rows(
         f"SELECT coalesce(sum(last_lsn - greatest(first_lsn - 1, {after})), 0)::BIGINT "
         f"FROM {SCHEMA}.commits WHERE last_lsn > {after}",
     )
-    logged = sum(ask(cursor, f"SELECT count(*) FROM {log} WHERE lsn > {after}")[0] for log in logs.values())
+    logged = sum(ask(cursor, f"SELECT count(*) FROM {log} WHERE lsn > {after}")[0] for log in logs)
     if committed == logged:
         return []
-    rows = " UNION ALL ".join(f"SELECT lsn, txid, {n} AS log FROM {log}" for n, log in logs.items())
+    rows = " UNION ALL ".join(f"SELECT lsn, txid, {n} AS log FROM {log}" for log, n in logs.items())
     rows = rows or "SELECT NULL::BIGINT AS lsn, NULL::BIGINT AS txid, 0 AS log WHERE false"
     places = cursor.execute(
         f"SELECT c.first_lsn, c.last_lsn, coalesce(l.n, 0), l.logs FROM {SCHEMA}.commits AS c LEFT JOIN "

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import duckdb
 
@@ -17,7 +17,8 @@ from ..changes import ChangesQuery, clashing, view_name
 from ..errors import DucktailError
 from ..log import EventQuery, event_query, log_name
 from ..quoting import ident
-from ..streams import Bookmark, Captured, Catalog, Group, Stream
+from ..schema_json import shape_of
+from ..streams import Bookmark, Captured, Catalog, Group, Stream, TableVersion
 from ..table import read_shape
 from ..whole import whole
 
@@ -61,7 +62,15 @@ def read_catalog(cursor: duckdb.DuckDBPyConnection) -> Catalog:
             logger.error('streams of table "%s.%s" are not served: %s', schema_name, table_name, error)
             continue
         table = CapturedTable(shape, log_name(table_id, version), frozenset(shape.primary_key))
-        captured = Captured(table_id, version, table)
+        *older, present = _read_versions(cursor, table_id, TableVersion(version, 0, 0, table))
+        captured = Captured(
+            table_id,
+            version,
+            table,
+            first_lsn=present.first_lsn,
+            since_us=present.since_us,
+            older=tuple(older),
+        )
         stored = tuple(column.name for column in shape.stored)
         for stream in _read_streams(cursor, f"table_id = {table_id}", stored):
             catalog.put_stream(captured, stream)
@@ -77,6 +86,25 @@ def read_catalog(cursor: duckdb.DuckDBPyConnection) -> Catalog:
     for bookmark in _read_bookmarks(cursor):
         catalog.bookmarks[bookmark.key] = bookmark
     return catalog
+
+
+def _read_versions(
+    cursor: duckdb.DuckDBPyConnection, table_id: int, present: TableVersion
+) -> list[TableVersion]:
+    """The versions of a captured table, oldest first, the present one last: that is read from the table."""
+    rows = cursor.execute(
+        "SELECT version, first_lsn, epoch_us(since), shape FROM ducktail.schema_catalog "
+        f"WHERE table_id = {table_id} ORDER BY version"
+    ).fetchall()
+    found = []
+    for version, first_lsn, since_us, text in rows:
+        if version == present.version:
+            present = replace(present, first_lsn=first_lsn, since_us=since_us)
+            continue
+        shape = shape_of(text)
+        table = CapturedTable(shape, log_name(table_id, version), frozenset(shape.primary_key))
+        found.append(TableVersion(version, first_lsn, since_us, table))
+    return [*found, present]
 
 
 def _read_bookmarks(cursor: duckdb.DuckDBPyConnection) -> list[Bookmark]:

@@ -4,6 +4,8 @@
                     raised incarnations, 'dropped' is the last LSN before the latest DROP STREAM,
                     'accepted' the last one before the latest damage that was accepted
     table_catalog   a captured table: id, schema, name, version of its log
+    schema_catalog  a version of a captured table that has been altered: its first LSN, since when, and its
+                    shape as JSON (see `schema_json.py`); those whose logs are gone are not kept
     stream_catalog  a stream: everything of `Stream`
     stream_edges    where a stream's retained events begin, a row a partition that has lost some;
                     partition -1 is the stream's own pointer into the log
@@ -63,6 +65,8 @@ CREATE SCHEMA IF NOT EXISTS {SCHEMA};
 CREATE TABLE IF NOT EXISTS {SCHEMA}.meta (name VARCHAR, value VARCHAR);
 CREATE TABLE IF NOT EXISTS {SCHEMA}.table_catalog (
     table_id INTEGER, schema_name VARCHAR, table_name VARCHAR, version INTEGER);
+CREATE TABLE IF NOT EXISTS {SCHEMA}.schema_catalog (
+    table_id INTEGER, version INTEGER, first_lsn BIGINT, since TIMESTAMP WITH TIME ZONE, shape VARCHAR);
 CREATE TABLE IF NOT EXISTS {SCHEMA}.stream_catalog (
     stream_id INTEGER, schema_name VARCHAR, stream_name VARCHAR, table_id INTEGER,
     operations VARCHAR[], columns VARCHAR[], filter VARCHAR, partitions INTEGER,

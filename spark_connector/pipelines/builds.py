@@ -146,7 +146,8 @@ def _events(spark: SparkSession, config: Config, schema: str | None) -> DataFram
     if schema is None:
         return events
     row = f.from_json(f.col("after").cast("string"), schema)
-    return events.withColumn("_row", row).select(
+    # What says that the table has changed is no row of it.
+    return events.where("op <> 'schema'").withColumn("_row", row).select(
         "_row.*", f.col("lsn").alias("_lsn"), f.col("commit_time").alias("_commit_timestamp"), "key", "op"
     )
 

@@ -61,6 +61,8 @@ def _judged(events: DataFrame, rules: Rules) -> DataFrame:
     else:
         if PAYLOAD not in events.columns:
             raise OptionError('the events have no column "after": a schema is for envelope json')
+        if "op" in events.columns:
+            events = events.where("op <> 'schema'")  # What says that the table has changed is no row of it.
         text = f.col(PAYLOAD).cast("string")
         options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _CORRUPT}
         row = f.from_json(text, f"{rules.schema}, {_CORRUPT} STRING", options)

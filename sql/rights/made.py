@@ -21,7 +21,7 @@ from ...engine.errors import (
 )
 from ...engine.waiting import Waiting
 from ..context import Context, Runner
-from ..ddl import drops_captured
+from ..ddl import alters_captured, drops_captured
 from ..names import OURS, TEMPORARY, Key
 from ..results import Result
 from ..running import atomically
@@ -255,7 +255,7 @@ def owning(plain: Runner) -> Runner:
         if skips(session, facts):
             return Result.command(f"{facts.verb} {facts.object_type}")
         changes = () if drops_captured(session, facts) else _changes(session, statement.classified)
-        if not changes:
+        if not changes or alters_captured(session, facts):
             return (yield from plain(session, statement, parameters))
 
         def whole() -> Waiting[Result]:

@@ -60,6 +60,9 @@ class DdlFacts:
         names: what is made, changed or dropped; for COMMENT ON COLUMN with the column last.
         table: the table that it changes: the table itself, or the one that an index is on.
         as_select: CREATE TABLE ... AS a query; `query_offset` is where that query begins.
+        action: what ALTER TABLE does: a word or more in capitals, as "SET NOT NULL" or "RENAME TO"; "" where
+            it is nothing that we know of.
+        renamed: the new name, of ALTER TABLE ... RENAME TO.
     """
 
     verb: str
@@ -73,6 +76,8 @@ class DdlFacts:
     cascade: bool = False
     as_select: bool = False
     query_offset: int | None = None
+    action: str = ""
+    renamed: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

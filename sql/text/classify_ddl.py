@@ -133,8 +133,29 @@ def alter(reader: Reader) -> Classified:
         return object_type
     if_exists = reader.accept("IF", "EXISTS")
     name = reader.qualified()
-    table = name if object_type == "TABLE" else None
-    return _ddl(reader, DdlFacts("ALTER", object_type, (name,), table, if_exists=if_exists))
+    if object_type != "TABLE":
+        return _ddl(reader, DdlFacts("ALTER", object_type, (name,), None, if_exists=if_exists))
+    action, renamed = _action(reader)
+    facts = DdlFacts(
+        "ALTER", object_type, (name,), name, if_exists=if_exists, action=action, renamed=renamed
+    )
+    return _ddl(reader, facts)
+
+
+# What ALTER [COLUMN] c may go on with.
+_OF_COLUMN = (("SET", "NOT", "NULL"), ("DROP", "NOT", "NULL"), ("SET", "DEFAULT"), ("DROP", "DEFAULT"))
+
+
+def _action(reader: Reader) -> tuple[str, str | None]:
+    """What ALTER TABLE t does, and the table's new name."""
+    if reader.accept("RENAME", "TO"):
+        return "RENAME TO", None if reader.at_end else reader.qualified()[-1]
+    if not reader.accept("ALTER"):
+        return "", None
+    reader.accept("COLUMN")
+    if not reader.at_end:
+        reader.qualified()
+    return next((" ".join(words) for words in _OF_COLUMN if reader.accept(*words)), ""), None
 
 
 def drop(reader: Reader) -> Classified:

@@ -1,4 +1,4 @@
-"""Random schemas, statements, sessions, streams, groups, retention and restarts against a plain model.
+"""Random tables, statements, changes, sessions, streams, groups, retention and restarts against a model.
 
 After each step: the model's rows are the table, the events that came are those that the model says (so
 that the stream folds to the table, both ways), every other stream is its view of them, hot reads and
@@ -92,6 +92,7 @@ class Stream:
     columns: tuple[int, ...] = (0, 1, 2, 3)
     before: str = "full"
     partition_by: tuple[str, ...] | None = None
+    count: int = 1  # of its partitions
     events: list[tuple[int, int]] = field(default_factory=list)  # (lsn, partition)
     seen_lsn: int = 0
     edge_lsn: int = 0
@@ -100,6 +101,8 @@ class Stream:
     def shows(self, change: Change) -> Change | None:
         """The change as this stream has it."""
         op, old, new = change
+        if op == "schema":
+            return change
         if self.where is not None:
             after = new is not None and self.where(new)
             before = old is not None and self.where(old)
@@ -136,6 +139,7 @@ class Streams(RuleBasedStateMachine):
         self.ends: list[int] = []  # the last LSN of each transaction
         self.numbers = 0
         self.x_json: dict[str, list[str]] = {}
+        self.defaults: set[str] = set()  # tables whose column v has one
 
     @initialize(
         kinds=st.tuples(st.sampled_from(sorted(TYPES)), st.sampled_from(sorted(TYPES))),
@@ -149,7 +153,7 @@ class Streams(RuleBasedStateMachine):
             self.rows[table.name] = Counter()
             self.reader(table.ddl)
             self.reader(f"create stream all{number} on {table.name}")
-            self.streams[f"all{number}"] = Stream(f"all{number}", table)
+            self.streams[f"all{number}"] = Stream(f"all{number}", table, count=8 if table.key else 1)
             self.x_json[table.name] = [_image(literal, kind) for literal in table.literals]
 
     def open(self) -> None:
@@ -348,6 +352,38 @@ class Streams(RuleBasedStateMachine):
         )
         return Counter(client(f"select id, v, s, case when x is null then null {x} end from {table.name}"))
 
+    # Changes of a table, which leave its rows and what may be written as they are.
+
+    @rule(data=st.data(), session=WRITERS, table=TABLES)
+    def alter(self, data: st.DataObject, session: int, table: int) -> None:
+        at, known = self.sessions[session], self.tables[table]
+        # Each version that is retained makes the views slower, and this asks them at every step.
+        if at.in_block or len(self.database.catalog.tables["main", known.name].older) > 2:
+            return
+        name, has_null = known.name, any(row[1] is None for row in self.rows[known.name])
+        kind = data.draw(st.sampled_from(["default", "not null", "rename"]))
+        if kind == "default":
+            drops = name in self.defaults
+            done = self._alter(at, known, f"{name} alter v {'drop default' if drops else 'set default null'}")
+            self.defaults ^= {name} if done else set()
+        elif kind == "rename":
+            if self._alter(at, known, f"{name} rename to other"):
+                assert self._alter(at, known, f"other rename to {name}")
+        elif self._alter(at, known, f"{name} alter v set not null", "23502" if has_null else "ok"):
+            assert self._alter(at, known, f"{name} alter v drop not null")
+
+    def _alter(self, session: Session, table: Table, text: str, wanted: str = "ok") -> bool:
+        state = _state(session.client, f"alter table {text}")
+        if any(other.holds_lock for other in self.sessions):
+            wanted = "55P03"
+        assert state == wanted, (state, text)
+        if state != "ok":
+            return False
+        widest = max(stream.count for stream in self.streams.values() if stream.table is table)
+        self.commits.append({table.name: set()})
+        self.pending.append([(table, [("schema", None, None)] * widest)])
+        return True
+
     # Streams.
 
     @precondition(lambda self: len(self.streams) < 2 + STREAMS_MAX)
@@ -362,11 +398,12 @@ class Streams(RuleBasedStateMachine):
         if columns is not None:
             stream.columns = tuple(sorted(columns | set(table.key)))
         stream.ops = frozenset(ops)
-        options = [f"partitions = {data.draw(st.sampled_from([1, 3, 8]))}"] if table.key else []
+        stream.count = data.draw(st.sampled_from([1, 3, 8])) if table.key else 1
+        options = [f"partitions = {stream.count}"] if table.key else []
         by = data.draw(st.one_of(st.none(), st.sampled_from(["v", "s"])))
         if by is not None:
             options = [f"partition_by = '{by}'", "partitions = 4"]
-            stream.partition_by = (by,)
+            stream.partition_by, stream.count = (by,), 4
         if table.key:
             stream.before = data.draw(st.sampled_from(["full", "key", "none"]))
             options.append(f"before = '{stream.before}'")
@@ -558,7 +595,14 @@ class Streams(RuleBasedStateMachine):
     ) -> None:
         """Its events are those of its statements, one after the other, dense and numbered."""
         first = found[0][1]["lsn"]
-        self.ends.append(first + len(found) - 1)
+        if wanted[0][1][0][0] == "schema":
+            # Its own partitions' events are the first ones; there may be wider streams than this.
+            [(table, changes)] = wanted
+            self.ends.append(first + len(changes) - 1)
+            count = next(s.count for s in self.streams.values() if s.table is table and "all" in s.name)
+            wanted = [(table, changes[:count])]
+        else:
+            self.ends.append(first + len(found) - 1)
         assert [event["lsn"] for _, event in found] == list(range(first, first + len(found)))
         assert [event["tx_seq"] for _, event in found] == list(range(len(found)))
         assert len({event["commit_time"] for _, event in found}) == 1
@@ -576,6 +620,11 @@ class Streams(RuleBasedStateMachine):
 
     def _change(self, table: Table, event: dict[str, Any], columns: tuple[int, ...]) -> Change:
         op = event["op"]
+        if op == "schema":
+            assert event["key"] is event["before"] is None
+            names = [column["name"] for column in json.loads(event["after"])["columns"]]
+            assert names == [COLUMNS[i] for i in columns]
+            return "schema", None, None
         return (
             op,
             self._image(table, event["before"], columns),
@@ -600,22 +649,33 @@ class Streams(RuleBasedStateMachine):
                 events = base
             else:
                 events = self._events(stream)
-                shown = [(e["lsn"], stream.shows(self._change(table, e, (0, 1, 2, 3)))) for e in base]
-                wanted = [(lsn, self._carried(stream, change)) for lsn, change in shown if change]
+                wanted = [shown for event in base for shown in self._shown(stream, event)]
                 assert [(e["lsn"], self._told(stream, e)) for e in events] == wanted
             for event in events:
                 stream.events.append((event["lsn"], event["partition"]))
+                if event["op"] == "schema":
+                    continue
                 values = self._partition_values(stream, event, base)
                 known = stream.partitions.setdefault(values, event["partition"])
                 assert known == event["partition"], "a partition of given values never changes"
             if base:
                 stream.seen_lsn = max(e["lsn"] for e in base)
-        newest = max(stream.seen_lsn for stream in self.streams.values())
+        newest = max([*(stream.seen_lsn for stream in self.streams.values()), *self.ends[-1:]])
         for stream in self.streams.values():
             stream.seen_lsn = newest
 
+    def _shown(self, stream: Stream, event: dict[str, Any]) -> list[tuple[int, Change]]:
+        """What a stream has of an event of the stream that has all of the table's, by LSN."""
+        change = stream.shows(self._change(stream.table, event, (0, 1, 2, 3)))
+        if event["op"] != "schema":
+            return [] if change is None else [(event["lsn"], self._carried(stream, change))]
+        numbers = range(stream.count) if event["partition"] == 0 else ()
+        return [(event["lsn"] + number, ("schema", None, None)) for number in numbers]
+
     def _told(self, stream: Stream, event: dict[str, Any]) -> Change:
         """An event of a stream, the images as it carries them."""
+        if event["op"] == "schema":
+            return self._change(stream.table, event, stream.columns)
         before = {"full": stream.columns, "key": stream.table.key, "none": ()}[stream.before]
         old = self._image(stream.table, event["before"], tuple(before))
         return event["op"], old, self._image(stream.table, event["after"], stream.columns)

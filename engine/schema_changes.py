@@ -1,0 +1,240 @@
+"""ALTER TABLE of a captured table: the change, its events and the next version's log in one transaction.
+
+A table's versions divide the LSNs: a version owns those from its first one, which is its schema event's, to
+the one before the next version's, and has a log of its own. Only the newest one's log is written. What reads
+a range of LSNs asks the versions that the range meets, each by its own SELECT (`log.VersionsQuery`).
+
+The first rows of a new version's log say how the table became so: one for each partition of the table's
+widest stream, and a stream takes as many of them as it has partitions.
+
+What is allowed is judged by what has become of the table: its shape before and after the statement. So no
+spelling of ALTER TABLE can change more than this file knows of. Source: docs/design/schema_changes.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass, replace
+
+import duckdb
+
+from .asking import ask_maybe
+from .capture.capture import CapturedTable
+from .changes import views_anew
+from .database import Database
+from .definitions import commit_sql, wait_for_writers
+from .duckdb_errors import translated
+from .errors import DependentObjects, LockNotAvailable, NotSupported
+from .filters import plain_division
+from .log import create_log_sql, log_name
+from .publisher import Note
+from .quoting import literal
+from .rights import relation
+from .rights_changes import Rename, after, statements_of
+from .schema_json import shape_json
+from .streams import Captured, TableVersion, fold
+from .table import TableShape, read_shape
+from .waiting import Wait, Waiting
+
+
+@dataclass(frozen=True, slots=True)
+class Alteration:
+    """What a user asks for.
+
+    Args:
+        text: his statement.
+        renamed: the table's new name, where it is to get one.
+        annotation: of the session, a JSON object as text, or None.
+    """
+
+    text: str
+    renamed: str | None
+    annotation: str | None
+
+
+def not_supported(name: str) -> NotSupported:
+    """The error of a change that a captured table cannot take."""
+    return NotSupported(
+        f'ALTER TABLE of table "{name}" is not supported while it has a stream',
+        detail="SET and DROP NOT NULL, SET and DROP DEFAULT and RENAME TO are, outside of transactions.",
+        hint="DROP STREAM first, change the table, and make the stream again.",
+    )
+
+
+def alter_table(
+    database: Database,
+    session_id: int,
+    cursor: duckdb.DuckDBPyConnection,
+    key: tuple[str, ...],
+    asked: Alteration,
+    timeout_ms: int,
+) -> Waiting[None]:
+    """Change a captured table; the session is in no transaction.
+
+    Args:
+        key: schema and name in small letters.
+
+    Raises:
+        NotSupported: 0A000, the columns of its events would be others. DependentObjects: 2BP01, an index or
+        something else depends on the table. LockNotAvailable: 55P03; or its last stream was dropped while
+        this waited. DucktailError: what DuckDB said.
+    """
+    if asked.renamed is None:
+        yield from _alter(database, session_id, cursor, key, asked, timeout_ms)
+        return
+    # Who has planned a write of a table of the new name, which is none of ours, must not meet this one.
+    gate, renamed = database.transactions.gate, fold(key[0], asked.renamed)
+    while (future := gate.mark(session_id, renamed)) is not None:
+        if not (yield Wait(future, timeout_ms / 1000)):
+            raise LockNotAvailable(f'table "{asked.renamed}" is getting a stream')
+    try:
+        yield from wait_for_writers(database, session_id, renamed, timeout_ms)
+        yield from _alter(database, session_id, cursor, key, asked, timeout_ms)
+    finally:
+        gate.unmark(renamed)
+
+
+def _alter(
+    database: Database,
+    session_id: int,
+    cursor: duckdb.DuckDBPyConnection,
+    key: tuple[str, ...],
+    asked: Alteration,
+    timeout_ms: int,
+) -> Waiting[None]:
+    yield from database.transactions.lock_writer(session_id, timeout_ms)
+    try:
+        yield from database.commits.wait_readable()
+        captured = database.catalog.tables.get(key)
+        if captured is None:
+            raise LockNotAvailable(f'table "{key[-1]}" has just lost its streams', hint="Try again.")
+        with plain_division(cursor) as whole:
+            _alter_locked(database, session_id, cursor, captured, asked, whole)
+    finally:
+        database.transactions.writer_lock.release(session_id)
+
+
+def _alter_locked(
+    database: Database,
+    session_id: int,
+    cursor: duckdb.DuckDBPyConnection,
+    captured: Captured,
+    asked: Alteration,
+    whole: bool,
+) -> None:
+    """Under the writer lock: all of it, or nothing."""
+    shield = database.sessions.shield(session_id)
+    try:
+        cursor.execute("BEGIN")
+        if whole:  # What `/` means in the user's own text.
+            ask_maybe(cursor, "SET SESSION integer_division = true")
+        cursor.execute(asked.text).fetchall()
+        if whole:
+            ask_maybe(cursor, "SET SESSION integer_division = false")
+        shape = read_shape(cursor, captured.shape.schema, asked.renamed or captured.shape.name)
+        if _told(shape) == _told(captured.shape):
+            cursor.execute("COMMIT")  # As nothing has changed, nothing is to be told.
+            return
+        _check(captured.shape, shape)
+        change = _Change(database, captured, shape, asked)
+        for statement in change.statements():
+            cursor.execute(statement).fetchall()
+        database.commits.commit_own(cursor, shield, change.numbers, change.show)
+    except BaseException as error:
+        with suppress(duckdb.Error):
+            cursor.execute("ROLLBACK")
+        if isinstance(error, duckdb.DependencyException):
+            raise DependentObjects(
+                f'cannot alter table "{captured.shape.name}" because something depends on it',
+                detail=translated(error).message,
+                hint="Where it is an index: DROP INDEX, alter the table, and CREATE INDEX again.",
+            ) from error
+        if isinstance(error, duckdb.Error):
+            raise translated(error, asked.text) from error
+        raise
+
+
+def _told(shape: TableShape) -> TableShape:
+    """A shape without what no event and no capture depends on: what is unique is looked at apart."""
+    return replace(shape, unique=(), unique_expressions=False)
+
+
+def _check(before: TableShape, now: TableShape) -> None:
+    """Raise NotSupported (0A000) where the columns of events are others."""
+
+    def columns(shape: TableShape) -> tuple[object, ...]:
+        stored = tuple((column.name, column.type) for column in shape.stored)
+        return stored, shape.generated, shape.column_order, shape.primary_key
+
+    if columns(before) != columns(now):
+        raise not_supported(before.name)
+
+
+class _Change:
+    """A table's next version: what is written of it, and what memory makes of that."""
+
+    def __init__(self, database: Database, captured: Captured, shape: TableShape, asked: Alteration) -> None:
+        commits = database.commits
+        self._database = database
+        self._before = captured
+        self._annotation = asked.annotation
+        self._partitions = max(stream.partitions for stream in captured.streams)
+        self._base_lsn, self._txid, self._now_us = commits.last_lsn, commits.last_txid + 1, commits.now_us()
+        version = captured.version + 1
+        table = CapturedTable(shape, log_name(captured.table_id, version), captured.table.split_on)
+        self._after = Captured(
+            captured.table_id,
+            version,
+            table,
+            captured.streams,
+            first_lsn=self._base_lsn + 1,
+            since_us=self._now_us,
+            older=captured.versions,
+            changed_counter=database.snapshots.next_counter,
+        )
+        old, new = captured.key, self._after.key
+        self._rights = [] if old == new else [Rename(relation(*old), relation(*new))]
+
+    @property
+    def numbers(self) -> tuple[int, int, int]:
+        """Its txid, the last LSN with it, and its commit time."""
+        return self._txid, self._base_lsn + self._partitions, self._now_us
+
+    def statements(self) -> Iterator[str]:
+        """What is written beside the user's own statement; the line in `commits` last."""
+        before, now = self._before, self._after
+        yield create_log_sql(now.log, now.shape)
+        yield (
+            f"INSERT INTO {now.log} (lsn, txid, op, key_hash) "
+            f"SELECT {now.first_lsn} + i, {self._txid}, 'x', i FROM range({self._partitions}) AS r(i)"
+        )
+        if not before.first_lsn:  # The first change of the table.
+            yield self._row(before.versions[-1])
+        yield self._row(now.versions[-1])
+        yield (
+            f"UPDATE ducktail.table_catalog SET version = {now.version}, "
+            f"table_name = {literal(now.shape.name)} WHERE table_id = {now.table_id}"
+        )
+        yield from views_anew(now)
+        yield from statements_of(self._rights)
+        yield commit_sql(self._txid, self._base_lsn, self._partitions, self._now_us, self._annotation)
+
+    def _row(self, version: TableVersion) -> str:
+        return (
+            f"INSERT INTO ducktail.schema_catalog VALUES ({self._after.table_id}, {version.version}, "
+            f"{version.first_lsn}, make_timestamptz({version.since_us}), "
+            f"{literal(shape_json(version.table.shape))})"
+        )
+
+    def show(self) -> None:
+        """DuckDB has committed: memory follows."""
+        database, now = self._database, self._after
+        database.rights = after(database.rights, self._rights)
+        with database.catalog.mutex:
+            database.catalog.put_table(self._before, now)
+            database.catalog.version += 1
+            database.snapshots.table_altered()
+        lsns = (now.first_lsn, self._base_lsn + self._partitions)
+        tables = {now.table_id: lsns}
+        database.publisher.put(Note(self._txid, *lsns, self._now_us, tables, self._annotation))

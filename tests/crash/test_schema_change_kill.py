@@ -1,0 +1,81 @@
+"""An ALTER TABLE of a captured table killed (-9) between its statements: it is there whole, or not at all.
+
+DUCKTAIL_SCHEMA_KILLS (default 2) is at how many of them, `all` at each.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from local_client import Client
+
+from ducktail.engine.database import Database
+from ducktail.engine.settings import Settings
+
+HERE = Path(__file__).resolve().parent
+KILLS = os.environ.get("DUCKTAIL_SCHEMA_KILLS", "2")
+QUIET = Settings(retention_interval_ms=3_600_000)
+
+
+def make(path: Path) -> None:
+    """A table with two streams, altered before, and with events of both versions."""
+    database = Database.open(str(path), QUIET)
+    client = Client(database)
+    client("create table t (id int primary key, v int)")
+    client("create stream wide on t with (partitions = 3)")
+    client("create stream narrow on t (id) with (partitions = 1)")
+    client("insert into t values (1, 1)")
+    client("alter table t alter v set default 5")
+    client("insert into t (id) values (2)")
+    client("checkpoint")
+    client.close()
+    database.close()
+
+
+def check(path: Path, *, done: bool) -> None:
+    """The database is as before the change or as after it, and goes on from there."""
+    database = Database.open(str(path), QUIET)
+    client = Client(database)
+    assert not database.damage
+    version, table = (3, "u") if done else (2, "t")
+    events = client("select lsn, op, table_name, schema_version from stream wide")
+    assert events == client("select lsn, op, table_name, schema_version from wide order by lsn")
+    wanted = [(1, "insert", "main.t", 1), *((lsn, "schema", "main.t", 2) for lsn in (2, 3, 4))]
+    wanted.append((5, "insert", "main.t", 2))
+    if done:
+        wanted += [(lsn, "schema", "main.u", 3) for lsn in (6, 7, 8)]
+    assert events == wanted
+    client(f"insert into {table} (id) values (3)")
+    [last] = client("select lsn, schema_version from stream narrow where op = 'insert' and lsn > 5")
+    assert last == (9 if done else 6, version)
+    assert client("select id, v from wide_changes order by _lsn") == [(1, 1), (2, 5), (3, 5)]
+    client(f"alter table {table} alter v drop default")
+    assert client("select max(schema_version) from ducktail.schema_versions") == [(version + 1,)]
+    client.close()
+    database.close()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_a_change_killed_between_its_statements(tmp_path: Path) -> None:
+    made = tmp_path / "made.duckdb"
+    make(made)
+    ran = subprocess.run(
+        [
+            *(sys.executable, str(HERE / "schema_change_child.py"), str(made), str(tmp_path)),
+            *("ALTER TABLE t RENAME TO u", KILLS),
+        ],
+        capture_output=True,
+        text=True,
+        timeout=200,
+        env={**os.environ, "PYTHONPATH": str(HERE.parent / "support")},
+    )
+    assert ran.returncode == 0, ran.stderr
+    check(tmp_path / "0.duckdb", done=True)
+    for number in range(1, int(ran.stdout) + 1):
+        check(tmp_path / f"{number}.duckdb", done=False)

@@ -1,0 +1,262 @@
+"""Versions of a captured table: hot, cold and view over them, restarts, retention, parking, damage."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from hands import DAY_US, HOUR_US, Hands
+from local_client import Client, raises
+
+from ducktail.engine.database import Database
+from ducktail.engine.settings import Settings
+from ducktail.engine.storage.audit import audit
+
+QUIET = Settings(retention_interval_ms=3_600_000)
+# What changes a table and changes it back, in turns.
+TURNS = (
+    "alter table t alter v set default 1",
+    "alter table t alter v set not null",
+    "alter table t rename to u",
+    "alter table u rename to t",
+    "alter table t alter v drop not null",
+    "alter table t alter v drop default",
+)
+LOGS = "SELECT table_name FROM duckdb_tables() WHERE table_name SIMILAR TO '(log|parked)_[0-9]+_[0-9]+'"
+
+
+@pytest.fixture
+def clock() -> Hands:
+    """The test's clock."""
+    return Hands()
+
+
+@pytest.fixture
+def reopen(tmp_path: Path, clock: Hands) -> Iterator[Callable[[], Client]]:
+    """Opens the test's file (again); a session on it."""
+    opened: list[tuple[Database, Client]] = []
+
+    def close() -> None:
+        for database, client in opened:
+            client.close()
+            database.close()
+        opened.clear()
+
+    def again() -> Client:
+        close()
+        database = Database.open(str(tmp_path / "versions.duckdb"), QUIET, clock)
+        opened.append((database, Client(database)))
+        return opened[0][1]
+
+    yield again
+    close()
+
+
+@pytest.fixture
+def client(reopen: Callable[[], Client]) -> Client:
+    """A session on a database with a captured table."""
+    client = reopen()
+    client("create table t (id int primary key, v int)")
+    client("create stream s on t with (partitions = 2, retention = '2 hours')")
+    return client
+
+
+def logs(client: Client) -> list[str]:
+    """The logs that are there, and the side logs."""
+    return sorted(name for (name,) in client.session.database.cursor().execute(LOGS).fetchall())
+
+
+def views_of(client: Client, stream: str = "s") -> tuple[list[tuple[object, ...]], list[tuple[object, ...]]]:
+    """All events of a stream and all changes: scan and view have the same, and so has the log."""
+    database = client.session.database
+    events = client(f"select * from stream {stream}")
+    changes = client(f"select * from stream {stream} envelope changes")
+    assert events == client(f"select * from {stream} order by lsn")
+    columns = "order by _lsn, _change_type desc"
+    assert changes == client(f"select * from {stream}_changes {columns}")
+    [buffer] = [database.buffers[s.stream_id] for s in database.catalog.streams.values() if s.name == stream]
+    with buffer.mutex:
+        buffer._clear()  # What is in memory goes: the log is read.
+    buffer.drop_changes()
+    assert events == client(f"select * from stream {stream}")
+    assert changes == client(f"select * from stream {stream} envelope changes")
+    return events, changes
+
+
+def test_many_versions_are_one_stream(client: Client, reopen: Callable[[], Client]) -> None:
+    for turn, ddl in enumerate(TURNS):
+        table = ddl.split()[2]
+        client(f"insert into {table} select {turn} * 10 + i, 5 from range(3) r(i)")
+        client(f"update {table} set v = {turn} where id = {turn} * 10")
+        client(ddl)
+    events, changes = views_of(client)
+    lsns = [row[0] for row in events]
+    assert lsns == list(range(1, 6 * 6 + 1)), "dense over all versions"
+    assert sorted({row[11] for row in events}) == list(range(1, 8))
+    # As many as there are partitions, in the order of those, before all else of their version.
+    told = [(row[11], row[1]) for row in events if row[2] == "schema"]
+    assert told == [(version, number) for version in range(2, 8) for number in (0, 1)]
+    assert [row[0] for row in changes].count(None) == 0
+    assert len(changes) == 6 * 5
+    client = reopen()
+    assert views_of(client) == (events, changes)
+    versions = "select schema_version, since_lsn, columns from ducktail.schema_versions order by 1"
+    before = client(versions)
+    assert len(before) == 7
+    assert client.session.database.catalog.tables["main", "t"].versions[0].first_lsn == 0
+    client = reopen()
+    assert client(versions) == before
+    client("alter table t alter v set default 3")
+    client("insert into t (id) values (-1)")
+    assert views_of(client)[1][-1][:2] == (-1, 3)
+
+
+def test_emptied_versions_are_dropped(
+    client: Client, clock: Hands, reopen: Callable[[], Client]
+) -> None:
+    client("create stream short on t with (partitions = 1, retention = '1 hour')")
+    client("create consumer group g on s")
+    for turn, ddl in enumerate(TURNS[:4]):
+        client(f"insert into {ddl.split()[2]} values ({turn}, 0)")
+        client(ddl)
+    assert len(logs(client)) == 5
+    clock.us += HOUR_US + HOUR_US // 2
+    client("insert into t values (10, 0)")
+    client.session.database.retention.look()
+    assert len(logs(client)) == 5, "the other stream still has them"
+    assert client("select op, schema_version from stream short") == [("insert", 5)]
+    clock.us += HOUR_US
+    client.session.database.retention.look()
+    assert len(logs(client)) == 1
+    assert client("select schema_version from ducktail.schema_versions where stream_name = 's'") == [(5,)]
+    events, _ = views_of(client)
+    assert [(row[2], row[11]) for row in events] == [("insert", 5)]
+    with raises("72000"):
+        client("select * from stream s consumer group g")
+    client = reopen()
+    assert views_of(client)[0] == events
+    assert not audit(client.session.database.cursor(), client.session.database.catalog)
+    client("alter table t alter v set default 3")
+    assert len(logs(client)) == 2
+    assert views_of(client)[0][-1][11] == 6
+
+
+def test_a_scan_under_way_outlives_a_version(client: Client, clock: Hands) -> None:
+    client("insert into t select i, 0 from range(3000) r(i)")
+    client("alter table t alter v set default 1")
+    client("insert into t select i, 0 from range(3000, 6000) r(i)")
+    [buffer] = list(client.session.database.buffers)
+    with buffer.mutex:
+        buffer._clear()
+    client("begin")
+    client("declare c cursor for select lsn from stream s")
+    first = client("fetch 10 from c")
+    client.session.database.retention.trim(
+        client.session.database.catalog.streams["main", "s"], 3000
+    )
+    assert len(logs(client)) == 1
+    assert first == [(lsn,) for lsn in range(1, 11)]
+    with raises("72000"):
+        client("fetch 5000 from c")
+    client("rollback")
+    assert client("select min(lsn), count(*) from stream s") == [(3001, 3002)]
+
+
+def test_parked_events_of_several_versions(client: Client, clock: Hands) -> None:
+    client("create consumer group g on s with (on_park = 'key')")
+    client("insert into t values (1, 1)")
+    client("alter table t alter v set default 1")
+    client("update t set v = 2")
+    client("alter table t alter v drop default")
+    client("update t set v = 3")
+    place, lsns = client("select partition, lsn from stream s where op <> 'schema'")[0][0], [1, 4, 7]
+    assert [lsn for (lsn,) in client("select lsn from stream s where op <> 'schema'")] == lsns
+    client(f"alter consumer group g on s park partition {place} at 1")
+    assert client("select lsn, behind from ducktail.parked") == [(1, 2)]
+    read = "select lsn from stream s consumer group g where op <> 'schema'"
+    assert client(read) == []
+    schema = client("select lsn, op from stream s consumer group g")
+    assert schema == [(lsn, "schema") for lsn in (2, 3, 5, 6)], "what has no key stands behind none"
+    client("commit offsets on s consumer group g")
+    clock.us += DAY_US
+    client("insert into t values (2, 2)")
+    client.session.database.retention.look()
+    # What is parked keeps its version; the log itself is empty.
+    assert len([name for name in logs(client) if name.startswith("log")]) == 3
+    assert client("select lsn, behind, after::varchar from ducktail.parked") == [(1, 2, '{"id":1,"v":1}')]
+    client(f"alter consumer group g on s release partition {place}")
+    given = client("select lsn, after::varchar, schema_version from stream s consumer group g where lsn < 8")
+    assert given == [(1, '{"id":1,"v":1}', 1), (4, '{"id":1,"v":2}', 2), (7, '{"id":1,"v":3}', 3)]
+    typed = client("select _lsn, v from stream s consumer group g envelope changes where _lsn < 8")
+    assert typed == [(1, 1), (4, 1), (4, 2), (7, 2), (7, 3)]
+    client("select * from stream s consumer group g")
+    client("commit offsets on s consumer group g")
+    client.session.database.retention.look()
+    assert len(logs(client)) == 2, "the present version's, with its side log"
+
+
+def test_schema_events_that_retention_passes(client: Client, clock: Hands) -> None:
+    """Also of a stream that is wider than another, and where nothing else was ever written."""
+    client("create stream wide on t with (partitions = 5, retention = '1 hour')")
+    client("alter table t alter v set default 1")
+    client("alter table t alter v set default 2")
+    assert client("select count(*), max(lsn) from stream wide") == [(10, 10)]
+    assert client("select count(*), max(lsn) from stream s") == [(4, 7)]
+    client.session.database.retention.look()
+    assert len(logs(client)) == 2, "the first version's log has never had anything"
+    clock.us += HOUR_US + 1
+    client("insert into t values (1, 1)")
+    client.session.database.retention.look()
+    assert client("select count(*) from stream wide") == [(1,)]
+    assert client("select count(*) from stream s") == [(5,)]
+    trimmed = "select sum(trimmed_events), sum(events) from ducktail.partitions where stream_name = 'wide'"
+    assert client(trimmed) == [(10, 1)]
+
+
+def test_a_log_with_another_versions_row_is_damage(client: Client) -> None:
+    client("insert into t values (1, 1)")
+    client("alter table t alter v set default 1")
+    client("insert into t values (2, 2)")
+    database = client.session.database
+    old, new = logs(client)
+    cursor = database.cursor()
+    assert not audit(cursor, database.catalog)
+    cursor.execute(f"INSERT INTO ducktail.{old} SELECT * FROM ducktail.{new} WHERE op = 'i'")
+    cursor.execute(f"DELETE FROM ducktail.{new} WHERE op = 'i'")
+    [found] = audit(cursor, database.catalog)
+    assert "are not all of version 1" in found.text
+
+
+def test_a_write_and_a_change_beside_each_other(client: Client) -> None:
+    other = Client(client.session.database, lock_timeout="1")
+    client("begin")
+    client("insert into t values (1, 1)")
+    with raises("55P03"):
+        other("alter table t alter v set default 1")
+    client("commit")
+    other("alter table t alter v set default 1")
+    assert client("select count(*), max(schema_version) from stream s") == [(3, 2)]
+    other.close()
+
+
+def test_checks_and_sums_go_on_over_versions(client: Client, clock: Hands) -> None:
+    client("insert into t select i, i from range(6) r(i)")
+    client("alter table t alter v set default 1")
+    client("update t set v = 9 where id = 1")
+    client("alter table t alter v set not null")
+    client("delete from t where id = 2")
+    assert client("check stream s") == []
+    clock.us += DAY_US
+    client("insert into t values (7, 7)")
+    client.session.database.retention.look()
+    assert len(logs(client)) == 1
+    assert client("check stream s") == [], "the rows of the logs that are gone are in the kept sum"
+    client("alter table t alter v drop not null")
+    client("update t set v = 8 where id = 7")
+    client.session.database.cursor().execute("update t set v = 100 where id in (0, 7)")
+    found = client("check stream s")
+    assert len(found) == 2, "one has retained events, of the other is known that it differs"
+    client("alter stream s resync")
+    assert client("check stream s") == []
+    assert client("select max(schema_version) from stream s") == [(4,)]
