@@ -62,6 +62,7 @@ from .rights.telling import without_password
 from .running import bound_with_types
 from .scan_relation import HIDDEN_LSN
 from .spread import definitions as spread_definitions
+from .spread import listing as spread_listing
 from .spread.part import Part, split
 from .spread.shares import in_cluster
 from .statement import Description, Statement
@@ -271,7 +272,7 @@ def _described_ours(session: Context, statement: Statement) -> Description:
     found = tuple(
         (given[n - 1] if n <= len(given) else "") or types.get(n, "VARCHAR") for n in range(1, count + 1)
     )
-    return Description(found, stream_statements.shown_columns(statement.node))
+    return Description(found, stream_statements.shown_columns(statement.node, session))
 
 
 def _described_setting(session: Context, statement: Statement) -> Description:
@@ -345,12 +346,11 @@ def _everywhere(plain: Handler, spread: Handler, *helps: Handler) -> Handler:
     return run
 
 
-def _of_topics(plain: Handler, spread: Handler, *helps: Handler) -> Handler:
-    """The same of a statement that may name a stream on a table, which is one node's."""
-    everywhere = _everywhere(plain, spread, *helps)
+def _of_topics(plain: Handler, of_topic: Handler) -> Handler:
+    """The handler of a statement that says whether it means a topic or a stream on a table."""
 
     def run(session: Context, node: st.Statement, parameters: tuple[object, ...]) -> Waiting[Result]:
-        chosen = everywhere if getattr(node, "topic", False) else plain
+        chosen = of_topic if getattr(node, "topic", False) else plain
         return (yield from chosen(session, node, parameters))
 
     return run
@@ -358,13 +358,22 @@ def _of_topics(plain: Handler, spread: Handler, *helps: Handler) -> Handler:
 
 _DESCRIBE, _DESCRIBE_GROUP = stream_statements.describe_stream, group_statements.describe_group
 HANDLERS: dict[type, Handler] = {
-    st.CreateStream: stream_statements.create_stream,
+    st.CreateStream: _everywhere(stream_statements.create_stream, spread_listing.create_stream),
     st.CreateTopic: _everywhere(stream_statements.create_topic, spread_definitions.create_topic, _DESCRIBE),
-    st.SetStream: _of_topics(stream_statements.set_stream, spread_definitions.set_topic, _DESCRIBE),
-    st.RenameStream: _of_topics(stream_statements.rename_stream, spread_definitions.rename_topic, _DESCRIBE),
+    st.SetStream: _of_topics(
+        stream_statements.set_stream,
+        _everywhere(stream_statements.set_stream, spread_definitions.set_topic, _DESCRIBE),
+    ),
+    st.RenameStream: _of_topics(
+        _everywhere(stream_statements.rename_stream, spread_listing.rename_stream),
+        _everywhere(stream_statements.rename_stream, spread_definitions.rename_topic, _DESCRIBE),
+    ),
     st.CommentOnStream: stream_statements.comment_on_stream,
     st.DropStream: _of_topics(
-        stream_statements.drop_stream, spread_definitions.drop_topic, _DESCRIBE, stream_statements.show
+        stream_statements.drop_stream,
+        _everywhere(
+            stream_statements.drop_stream, spread_definitions.drop_topic, _DESCRIBE, stream_statements.show
+        ),
     ),
     st.CreateGroup: _everywhere(
         group_statements.create_group, spread_definitions.create_group, _DESCRIBE_GROUP

@@ -8,6 +8,8 @@ from ..engine.waiting import Waiting
 from .context import Context
 from .language import statements_other as st
 from .results import Result
+from .spread.listing import check_heard
+from .spread.shares import in_cluster
 
 # PostgreSQL's bounds of a NOTIFY.
 CHANNEL_BYTES_MAX = 63
@@ -29,16 +31,22 @@ def _channel(name: str) -> str:
 
 
 def listen(session: Context, node: st.Listen, parameters: tuple[object, ...]) -> Waiting[Result]:
-    """LISTEN channel; a stream's name is the stream."""
+    """LISTEN channel; a stream's name is the stream.
+
+    Raises:
+        InvalidParameterValue: 22023, the name is too long. NotSupported: 0A000, in process, or a stream of
+            another node.
+    """
     _wants_wire(session, "LISTEN")
     channel = _channel(node.channel)
+    if in_cluster(session):
+        yield from check_heard(session, channel)
     stream = session.names.find_stream((channel,))
     number = None if stream is None else stream.stream_id
     session.listening.do(
         lambda hub, listener: hub.listen(listener, channel, number), later=session.block.begun
     )
     return Result.command("LISTEN")
-    yield
 
 
 def unlisten(session: Context, node: st.Unlisten, parameters: tuple[object, ...]) -> Waiting[Result]:

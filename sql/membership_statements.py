@@ -106,7 +106,7 @@ def show_members(session: Context, asked: st.ShowMembers, parameters: Values) ->
         )
         for member in members
     ]
-    columns = shown_columns(asked)
+    columns = shown_columns(asked, session)
     assert columns is not None
     return _table(columns, rows, "SHOW MEMBERS")
 

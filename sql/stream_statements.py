@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
@@ -37,8 +38,9 @@ from .results import Result, ResultColumn, table_result
 from .running import text_rows
 from .show_create import CREATE_COLUMNS
 from .spread.gathering import away
+from .spread.listing import everywhere
 from .spread.part import Part
-from .spread.shares import Owners, Row, ask_all, own_share, rows_of, spread
+from .spread.shares import Owners, Row, ask_all, in_cluster, own_share, rows_of, spread
 
 Values = tuple[object, ...]
 
@@ -432,12 +434,13 @@ def _shown(statement: st.Statement) -> Shown | None:
     return SHOWN.get(type(statement))
 
 
-def shown_columns(statement: st.Statement) -> tuple[ResultColumn, ...] | None:
+def shown_columns(statement: st.Statement, session: Context) -> tuple[ResultColumn, ...] | None:
     """The columns that one of our statements answers with, None without rows."""
     shown = _shown(statement)
     if shown is not None:
         types = dict(LIVE_VIEWS[shown.view])
-        return tuple(ResultColumn(name, types[name]) for name in shown.columns)
+        named = tuple(ResultColumn(name, types[name]) for name in shown.columns)
+        return (*named, ResultColumn("node", "VARCHAR")) if _of_all_nodes(session, statement) else named
     own: dict[type, tuple[tuple[str, str], ...]] = {
         st.ShowReadPosition: POSITION_COLUMNS,
         st.DescribeStream: DESCRIBE_COLUMNS,
@@ -455,8 +458,11 @@ def shown_columns(statement: st.Statement) -> tuple[ResultColumn, ...] | None:
 def show(session: Context, asked: st.Statement, parameters: Values) -> Waiting[Result]:
     """SHOW STREAMS, TOPICS, PARTITIONS, GROUPS, OFFSETS, MEMBERS, PARKED, BOOKMARKS, CHECKPOINTS, NODES,
     PLACEMENT: rows of the views."""
-    shown = _shown(asked)
-    assert shown is not None
+    shown, columns = _shown(asked), shown_columns(asked, session)
+    assert shown is not None and columns is not None
+    if _of_all_nodes(session, asked):
+        rows = yield from everywhere(session, asked, lambda: _own_rows(session, asked))
+        return table_result(columns, _table(columns, rows), lambda _: shown.tag)
     where = [shown.where] if shown.where else []
     values: list[object] = []
     stream = _stream_of(session, asked)
@@ -478,9 +484,24 @@ def show(session: Context, asked: st.Statement, parameters: Values) -> Waiting[R
     condition = f" WHERE {' AND '.join(where)}" if where else ""
     sql = f"SELECT {', '.join(shown.columns)} FROM ducktail.{shown.view}{condition}"
     table = session.meta.sql(sql, params=values or None).to_arrow_table()
-    columns = shown_columns(asked)
-    assert columns is not None
     return table_result(columns, table, lambda _: shown.tag)
+
+
+def _of_all_nodes(session: Context, asked: st.Statement) -> bool:
+    """Whether it lists what all nodes of the cluster have."""
+    listing = isinstance(asked, st.ShowStreams) or (isinstance(asked, st.ShowGroups) and asked.stream is None)
+    return listing and in_cluster(session)
+
+
+def _own_rows(session: Context, asked: st.Statement) -> Waiting[list[Row]]:
+    return rows_of((yield from show(session, asked, ())))
+
+
+def _table(columns: Sequence[ResultColumn], rows: Sequence[Row]) -> pa.Table:
+    """Rows of several nodes as one table."""
+    values = list(zip(*rows, strict=True)) or [()] * len(columns)
+    arrays = [pa.array(list(v), ARROW_TYPES[c.type]) for c, v in zip(columns, values, strict=True)]
+    return pa.Table.from_arrays(arrays, [column.name for column in columns])
 
 
 ARROW_TYPES = {**EVENT_TYPES_OF_ARROW, "DOUBLE": pa.float64(), "INTEGER[]": pa.list_(pa.int32())}
@@ -490,8 +511,7 @@ GATHERED = (st.ShowPartitions, st.ShowOffsets, st.ShowParked)
 
 def _shown_by_all(session: Context, asked: st.Statement, stream: Stream, owners: Owners) -> Waiting[Result]:
     """What the owners of a topic's partitions show of them, in their order."""
-    shown = _shown(asked)
-    columns = shown_columns(asked)
+    shown, columns = _shown(asked), shown_columns(asked, session)
     assert shown is not None and columns is not None
     whole = replace(asked, stream=st.Name((stream.schema, stream.name)))  # type: ignore[call-arg]
     if isinstance(whole, st.ShowOffsets | st.ShowParked):
@@ -512,10 +532,7 @@ def _shown_by_all(session: Context, asked: st.Statement, stream: Stream, owners:
             raise answer
         rows += [row for row in answer if row[place] in own]
     rows.sort(key=lambda row: int(str(row[place])))
-    values = list(zip(*rows, strict=True)) or [()] * len(columns)
-    arrays = [pa.array(list(v), ARROW_TYPES[c.type]) for c, v in zip(columns, values, strict=True)]
-    table = pa.Table.from_arrays(arrays, [column.name for column in columns])
-    return table_result(columns, table, lambda _: shown.tag)
+    return table_result(columns, _table(columns, rows), lambda _: shown.tag)
 
 
 def _stream_of(session: Context, asked: st.Statement) -> Stream | None:

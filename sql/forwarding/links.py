@@ -72,12 +72,21 @@ class Links:
         """A number for an answer, not used again in this session."""
         return next(self._numbers)
 
-    def ask(self, session: Asking, node: Node, request: Request, *, again: bool = False) -> Waiting[Reply]:
+    def ask(
+        self,
+        session: Asking,
+        node: Node,
+        request: Request,
+        *,
+        again: bool = False,
+        changes: bool = False,
+    ) -> Waiting[Reply]:
         """Ask a node something.
 
         Args:
             again: it may be sent once more where a connection that was there already is found broken: it
-                changes nothing, or carries a sequence of its own.
+                changes nothing, or the same twice.
+            changes: it changes something: where it is sent twice and refused then, it may be done.
 
         Raises:
             CannotConnect: 08001. ConnectionRefused: 08004. ConnectionLost: 08006, and whether it was done
@@ -97,6 +106,11 @@ class Links:
                 except CannotConnect:
                     # What was sent first may be done, or be done yet: that is not to be told as not begun.
                     raise lost from None
+                except DucktailError as error:
+                    if changes:
+                        # It may be refused because the first one was done.
+                        raise lost from error
+                    raise
         except DucktailError as error:
             if error.sqlstate.startswith("08"):
                 cluster.count(membership.FAILED, node.name, error.sqlstate)

@@ -348,7 +348,8 @@ def drop_topic(
     if not dropped.cascade:
         yield from _check_all_read(session, thing, whole, nodes, show)
     part = Part(session.database.cluster.placement.epoch)
-    statement = replace(dropped, name=whole, cascade=True, if_exists=True)
+    # Each node looks once more as it drops its own, under its writer lock: what is published meanwhile stays.
+    statement = replace(dropped, name=whole, if_exists=True)
     yield from _do(session, thing, statement, part, nodes, plain)
     return Result.command("DROP TOPIC")
 

@@ -30,6 +30,7 @@ class LinkedPeers:
         take: Callable[[Batch], None] | None = None,
         *,
         again: bool = False,
+        changes: bool = False,
     ) -> Waiting[str]:
         """See Peers."""
         there = next((one for one in self._session.database.placement.nodes if one.name == node), None)
@@ -38,7 +39,7 @@ class LinkedPeers:
         number = self._links.number()
         request = Request("execute", text, (), parameters, portal=number)
         try:
-            reply = yield from self._links.ask(self._session, there, request, again=again)
+            reply = yield from self._links.ask(self._session, there, request, again=again, changes=changes)
             head_of(reply.frames[0])
             frames = reply.frames[1:]
             while True:

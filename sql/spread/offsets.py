@@ -73,7 +73,13 @@ def run(
     works = [
         _own(session, share, here)
         if node == owners.local
-        else ask_rows(session, node, share.part.text(render_statement(share.statement)), again=_again(share))
+        else ask_rows(
+            session,
+            node,
+            share.part.text(render_statement(share.statement)),
+            again=_again(share),
+            changes=not getattr(share.statement, "dry_run", False),
+        )
         for node, share in shares.items()
     ]
     outcomes = yield from all_of(works, session.database.clock.monotonic_s)

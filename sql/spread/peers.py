@@ -21,6 +21,7 @@ class Peers(Protocol):
         take: Callable[[Batch], None] | None = None,
         *,
         again: bool = False,
+        changes: bool = False,
     ) -> Waiting[str]:
         """Run a statement there.
 
@@ -28,6 +29,7 @@ class Peers(Protocol):
             take: is given the rows, batch by batch.
             again: it may be sent once more where a connection is found broken: it changes nothing, or
                 the same twice.
+            changes: it changes something: refused at the second time, it may be done.
 
         Returns:
             Its command tag.

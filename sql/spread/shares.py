@@ -142,7 +142,13 @@ def own_share(session: Context, part: Part) -> Iterator[None]:
 
 
 def ask_rows(
-    session: Context, node: str, text: str, parameters: Sequence[object] = (), *, again: bool = False
+    session: Context,
+    node: str,
+    text: str,
+    parameters: Sequence[object] = (),
+    *,
+    again: bool = False,
+    changes: bool = False,
 ) -> Waiting[list[Row]]:
     """The rows that another node answers; they are few.
 
@@ -151,9 +157,10 @@ def ask_rows(
     """
     rows: list[Row] = []
 
-    yield from peers(session).ask(
-        node, text, parameters, lambda batch: rows.extend(_rows(batch)), again=again
-    )
+    def take(batch: Batch) -> None:
+        rows.extend(_rows(batch))
+
+    yield from peers(session).ask(node, text, parameters, take, again=again, changes=changes)
     return rows
 
 

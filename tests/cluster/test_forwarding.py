@@ -343,9 +343,12 @@ def test_what_was_prepared_is_of_this_nodes_own_stream_once_it_has_one(
     entry.execute("CREATE TABLE mine (i INTEGER PRIMARY KEY)")
     text = "SELECT count(*) FROM STREAM twice"
     counts = []
-    for change in ("CREATE TABLE aside (i INTEGER)", "CREATE STREAM twice ON mine", "DROP STREAM twice"):
-        counts.append(entry.execute(text, prepare=True).fetchone())
-        entry.execute(change)
+    # As only a node can that has come by a name meanwhile.
+    said = "-c ducktail.node=n1 -c ducktail.cluster=shop -c ducktail.epoch=1"
+    with cluster["n2"].connect(options=said) as here:
+        for change in ("CREATE TABLE aside (i INTEGER)", "CREATE STREAM twice ON mine", "DROP STREAM twice"):
+            counts.append(entry.execute(text, prepare=True).fetchone())
+            here.execute(change)
     counts.append(entry.execute(text, prepare=True).fetchone())
     assert counts == [(1,), (1,), (0,), (1,)]
 

@@ -121,7 +121,12 @@ def test_a_stream_that_moves_is_found_again(cluster: ClusterProcesses) -> None:
         assert failure(entry, READ)[0] == "42704"
         owner.execute("ALTER STREAM gone RENAME TO s")
         assert len(entry.execute(READ).fetchall()) == 5
-        # A stream here goes before one elsewhere.
+        # A stream here goes before one elsewhere; it is made while the other node cannot be asked.
         entry.execute("CREATE TABLE t (id INTEGER PRIMARY KEY)")
+        assert failure(entry, "CREATE STREAM s ON t")[0] == "42710"
+        cluster["n1"].kill()
+        told: list[str] = []
+        entry.add_notice_handler(lambda notice: told.append(str(notice.message_primary)))
         entry.execute("CREATE STREAM s ON t")
+        assert 'whether node "n1" has a stream "s"' in told[0]
         assert failure(entry, READ)[0] == "42704"

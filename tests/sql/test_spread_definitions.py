@@ -155,6 +155,57 @@ def test_a_topic_with_unread_events_is_kept(cluster: Cluster, clients: dict[str,
     clients["n3"]("DROP TOPIC t CASCADE")
 
 
+def test_lists_are_of_all_nodes_that_answer(cluster: Cluster, clients: dict[str, Client]) -> None:
+    clients["n1"]("CREATE TOPIC t WITH (partitions = 3)")
+    clients["n1"]("CREATE CONSUMER GROUP g ON t")
+    clients["n2"]("CREATE TABLE orders (id INTEGER PRIMARY KEY)")
+    clients["n2"]("CREATE STREAM s ON orders WITH (partitions = 1)")
+    clients["n1"]("PUBLISH TO t SELECT i FROM range(6) r(i)")
+    for client in clients.values():
+        assert [(row[1], row[-1]) for row in client("SHOW STREAMS")] == [("s", "n2")]
+        assert [(row[1], row[4], row[-1]) for row in client("SHOW TOPICS LIKE 't%'")] == [
+            ("t", 2, "n1"), ("t", 2, "n2"), ("t", 2, "n3")
+        ]  # fmt: skip
+        assert [(row[2], row[-1]) for row in client("SHOW CONSUMER GROUPS")] == [
+            ("g", "n1"), ("g", "n2"), ("g", "n3")
+        ]  # fmt: skip
+        assert client.notices == []
+    cluster.away.add("n2")
+    assert clients["n1"]("SHOW STREAMS") == []
+    assert clients["n1"].notices == ['what node "n2" has is not in the answer: node "n2" cannot be reached']
+
+
+def test_a_stream_wants_a_name_that_no_other_node_has(cluster: Cluster, clients: dict[str, Client]) -> None:
+    for client in (clients["n1"], clients["n2"]):
+        client("CREATE TABLE orders (id INTEGER PRIMARY KEY)")
+    clients["n2"]("CREATE STREAM s ON orders")
+    for text in ("CREATE STREAM s ON orders", "CREATE STREAM IF NOT EXISTS s ON orders"):
+        with pytest.raises(DuplicateObject) as told:
+            clients["n1"](text)
+        assert told.value.detail == 'It is on node "n2".'
+    clients["n1"]("CREATE STREAM u ON orders")
+    with pytest.raises(DuplicateObject):
+        clients["n1"]("ALTER STREAM u RENAME TO s")
+    clients["n1"]("ALTER STREAM u RENAME TO w")
+    clients["n2"]("CREATE STREAM IF NOT EXISTS s ON orders")
+    cluster.away.add("n2")
+    clients["n1"].notices.clear()
+    clients["n1"]("CREATE STREAM v ON orders")
+    assert any('cannot tell whether node "n2" has a stream "v"' in n for n in clients["n1"].notices)
+
+
+def test_listen_tells_of_whom_it_does_not_hear(clients: dict[str, Client]) -> None:
+    clients["n1"]("CREATE TOPIC t WITH (partitions = 6)")
+    clients["n1"]("CREATE TOPIC alone")
+    clients["n1"]("LISTEN t")
+    assert clients["n1"].notices == [
+        'of topic "t" only the partitions of this node are told: others are of nodes "n2" and "n3"'
+    ]
+    with pytest.raises(NotSupported, match='its partitions are of node "n3"'):
+        clients["n1"]("LISTEN alone")
+    clients["n3"]("LISTEN alone")
+
+
 def test_a_share_of_another_placement_is_refused(cluster: Cluster, clients: dict[str, Client]) -> None:
     clients["n1"](CREATE)
     there = cluster.databases["n3"]

@@ -92,6 +92,7 @@ class OthersInProcess:
         take: Callable[[Batch], None] | None = None,
         *,
         again: bool = False,
+        changes: bool = False,
     ) -> Waiting[str]:
         """See Peers."""
         if node in self._cluster.away:

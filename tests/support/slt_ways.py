@@ -187,6 +187,9 @@ class Forwarded(Wire):
         if session is entry and PUBLISHED.match(sql) and answer.columns == 4:
             # The last column says whether an event was stored on the node that was asked.
             return replace(answer, rows=tuple((*row[:3], "t") for row in answer.rows))
+        if LISTS.match(sql) and answer.columns:
+            # The last column says on which node it is.
+            return replace(answer, columns=answer.columns - 1, rows=tuple(row[:-1] for row in answer.rows))
         if session is entry and answer.sqlstate == "42704" and not in_block:
             # That a name is a table, and no stream, is told where the table is.
             return self._run(owner, sql, parameters)
@@ -206,6 +209,7 @@ class Forwarded(Wire):
 
 
 TOPIC = re.compile(r"\bCREATE\s+TOPIC\s+(?:IF\s+NOT\s+EXISTS\s+)?([\w.]+)", re.IGNORECASE)
+LISTS = re.compile(r"\s*SHOW\s+(?:(?:CHANGE\s+)?STREAMS|TOPICS|CONSUMER\s+GROUPS\s*$)", re.IGNORECASE)
 SETTING = re.compile(r"\s*(?:SET|RESET|CREATE\s+SCHEMA)\b", re.IGNORECASE)
 INSERTED = re.compile(r"\s*INSERT\s+INTO\s+([\w.]+)", re.IGNORECASE)
 PUBLISHED = re.compile(r"\s*PUBLISH\b", re.IGNORECASE)

@@ -1,0 +1,138 @@
+"""What is listed, or looked for by name, on all nodes: streams, topics and groups, and names that are taken.
+
+A node that is away is told in a WARNING with its name: what it has is not in the answer.
+Source: docs/design/cluster.md, "Lists".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ...engine.errors import DucktailError, DuplicateObject, NotSupported, UndefinedObject
+from ...engine.streams import fold
+from ...engine.waiting import Waiting
+from ..context import Context
+from ..language import statements as st
+from ..language.render import render_statement
+from ..results import Result
+from .part import Part
+from .shares import Row, ask_all, listed, other_nodes, own_share, owners_of
+
+Plain = Callable[..., Waiting[Result]]
+
+
+def everywhere(
+    session: Context, asked: st.Statement, own: Callable[[], Waiting[list[Row]]]
+) -> Waiting[list[Row]]:
+    """The rows of a SHOW of all nodes that answer, each with its node's name behind it; in order of names.
+
+    Args:
+        own: gives this node's.
+    """
+    placement = session.database.cluster.placement
+    part = Part(placement.epoch)
+    sql = part.text(render_statement(asked))
+    outcomes = yield from ask_all(session, dict.fromkeys(other_nodes(session), (sql, ())), again=True)
+    with own_share(session, part):
+        outcomes[placement.local.name] = yield from own()
+    rows: list[Row] = []
+    for node, outcome in outcomes.items():
+        if isinstance(outcome, DucktailError):
+            _warn(session, f'what node "{node}" has is not in the answer: {outcome}', outcome)
+        elif isinstance(outcome, Exception):
+            raise outcome
+        else:
+            rows += [(*row, node) for row in outcome]
+    return sorted(rows, key=lambda row: (*map(str, row[:2]), str(row[2]), str(row[-1])))
+
+
+def _check_name(session: Context, schema: str, name: str) -> Waiting[None]:
+    """A new stream on a table of this node wants a name that no other node has for one of its own.
+
+    Raises:
+        DuplicateObject: 42710. A node that cannot be asked is a WARNING: tables here are not to wait for it.
+    """
+    part = Part(session.database.cluster.placement.epoch)
+    sql = part.text(render_statement(st.DescribeStream(st.Name((schema, name)))))
+    outcomes = yield from ask_all(session, dict.fromkeys(other_nodes(session), (sql, ())), again=True)
+    for node, outcome in outcomes.items():
+        if isinstance(outcome, UndefinedObject):
+            continue
+        if isinstance(outcome, DucktailError):
+            message = f'cannot tell whether node "{node}" has a stream "{name}" as well: {outcome}'
+            _warn(session, message, outcome, "A name that two nodes have is 55000 when a third one uses it.")
+        elif isinstance(outcome, Exception):
+            raise outcome
+        else:
+            raise DuplicateObject(
+                f'stream "{name}" already exists',
+                detail=f'It is on node "{node}".',
+                hint="A stream is known to all nodes by its name.",
+            )
+
+
+def create_stream(
+    session: Context, made: st.CreateStream, parameters: tuple[object, ...], plain: Plain
+) -> Waiting[Result]:
+    """CREATE STREAM."""
+    if not session.block.begun and session.names.find_stream(made.name.parts) is None:
+        yield from _check_name(session, *session.names.new_name(made.name.parts))
+    return (yield from plain(session, made, parameters))
+
+
+def rename_stream(
+    session: Context, asked: st.RenameStream, parameters: tuple[object, ...], plain: Plain
+) -> Waiting[Result]:
+    """ALTER STREAM ... RENAME TO."""
+    stream = session.names.find_stream(asked.name.parts)
+    if not session.block.begun and stream is not None and stream.name.lower() != asked.new.lower():
+        yield from _check_name(session, stream.schema, asked.new)
+    return (yield from plain(session, asked, parameters))
+
+
+def check_heard(session: Context, channel: str) -> Waiting[None]:
+    """LISTEN hears of this node's own partitions: what it would not hear of is told.
+
+    Raises:
+        NotSupported: 0A000, the channel is a stream of another node, or a topic of which it has nothing.
+    """
+    hint = "Connect to that node, or read with WAIT."
+    stream = session.names.find_stream((channel,))
+    if stream is not None:
+        if not stream.topic:
+            return
+        owners = owners_of(session, stream.schema, stream.name, stream.partitions)
+        others = sorted(owners.remote)
+        if not others:
+            return
+        if owners.local not in owners.partitions:
+            raise NotSupported(
+                f'LISTEN to topic "{channel}" is not supported here: its partitions are of {_nodes(others)}',
+                hint=hint,
+            )
+        session.notices.add(
+            f'of topic "{channel}" only the partitions of this node are told: others are of {_nodes(others)}',
+            severity="WARNING",
+            sqlstate="01000",
+            hint=hint,
+        )
+        return
+    if session.links is None:
+        return
+    keys = [fold(schema, channel) for schema in session.names.path]
+    try:
+        found = yield from session.links.look_up(keys)
+    except DucktailError as error:
+        _warn(session, f'cannot tell whether "{channel}" is a stream of another node: {error}', error)
+        return
+    for node in found.values():
+        raise NotSupported(f'LISTEN to stream "{channel}" of node "{node.name}" is not supported', hint=hint)
+
+
+def _nodes(names: list[str]) -> str:
+    quoted = [f'"{name}"' for name in names]
+    return f"node{'s' if len(names) > 1 else ''} {listed(quoted)}"
+
+
+def _warn(session: Context, message: str, error: DucktailError, hint: str | None = None) -> None:
+    session.notices.add(message, severity="WARNING", sqlstate=error.sqlstate, detail=error.detail, hint=hint)
