@@ -1,16 +1,16 @@
 """Promises of a cluster whose nodes are killed, stopped and started again while clients go on.
 
 Writers publish to a topic that is spread over three server processes, and insert into a table on each of
-them; readers read and commit through any node, a topic's each their own partitions, of all owners. On an
-error a client does what a user would: it tries again, often on another node. What each was told is held
-against what is stored in the end:
+them; readers read and commit through any node, of the topic each its own partitions, and members of a group
+what is assigned to them, of all owners. On an error a client does what a user would: it tries again, often on
+another node. What each was told is held against what is stored in the end:
 
 - what was acknowledged is stored, once; so is what was repeated under one producer and sequence; what was
   not acknowledged is stored at most once an attempt, and is or is not where the error says so;
 - a group gets in each partition one event after the other, from where it has committed: none is left out;
 - an answer that is not cut by its LIMIT has all that was acknowledged before it was asked for, whichever
   owner is away: where one cannot be asked it is an error;
-- committed LSNs never go back;
+- committed LSNs never go back, and no two members commit the same event;
 - errors have the SQLSTATEs that they may have, nothing hangs, and nothing is left over on the nodes.
 """
 
@@ -53,6 +53,7 @@ def nodes(tmp_path: Path) -> Iterator[ClusterProcesses]:
         with started["n1"].connect() as session:
             session.execute(f"CREATE TOPIC t WITH (partitions = {TOPIC_PARTITIONS})")
             session.execute("CREATE CONSUMER GROUP g ON t")
+            session.execute("CREATE CONSUMER GROUP m ON t WITH (session_timeout = '3 s')")
         for name in NODES:
             with started[name].connect() as session:
                 session.execute(f"CREATE TABLE r_{name} (id BIGINT PRIMARY KEY)")
@@ -88,8 +89,8 @@ def begun(clients: Sequence[Client], world: World) -> list[threading.Thread]:
 
 def monitors(world: World, name: str) -> list[Monitor]:
     """One for each group."""
-    streams = ("t", *(f"s_{node}" for node in NODES))
-    return [Monitor(world, f"{name} of {stream}", stream, "g") for stream in streams]
+    groups = [("t", "g"), ("t", "m"), *((f"s_{node}", "g") for node in NODES)]
+    return [Monitor(world, f"{name} of {group} of {stream}", stream, group) for stream, group in groups]
 
 
 def run(world: World, writers: Sequence[Client], readers: Sequence[Client]) -> None:
@@ -134,12 +135,16 @@ def test_nodes_that_are_killed_and_stopped(nodes: ClusterProcesses) -> None:
         for name in ("n1", "n2")
     }
     members = [Member(world, f"m{number}", "STREAM s_n3", "g") for number in range(2)]
-    run(world, [*publishers, *inserters], [*topic_readers, *table_readers.values(), *members])
+    topic_members = [Member(world, f"t{number}", "TOPIC t", "m") for number in range(3)]
+    readers = [*topic_readers, *table_readers.values(), *members, *topic_members]
+    run(world, [*publishers, *inserters], readers)
     check_left_over(world)
     assert not world.fates.failed, world.fates.failed
     events = [stored(nodes, "n2", source) for source in ("TOPIC t", *(f"STREAM s_{name}" for name in NODES))]
     assert events[0] == stored(nodes, "n1", "TOPIC t")
     check_topic(world, publishers, topic_readers, events[0])
+    check_seen(world, "members of topic t", events[0], [member.seen for member in topic_members])
+    check_members(world, topic_members)
     for inserter, log in zip(inserters, events[1:], strict=True):
         stream = f"stream s_{inserter.node}"
         check_written(world, stream, inserter.attempts, log)

@@ -378,7 +378,7 @@ class Member(Client):
                     "read",
                     f"SELECT lsn, partition, after FROM {self.source} {member} WAIT '500 ms' LIMIT 100",
                 )
-                self.seen.update((partition, lsn, after["id"]) for lsn, partition, after in rows)
+                self.seen.update((p, lsn, x["id"] if isinstance(x, dict) else x) for lsn, p, x in rows)
                 if rows:
                     self.run("member commit", f"COMMIT OFFSETS ON {self.source.split()[1]} {member}")
                     self.committed.update((partition, lsn) for lsn, partition, _ in rows)
