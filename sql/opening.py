@@ -100,8 +100,7 @@ def open_scan(
     """
     owners = spread(session, stream)
     if owners is not None:
-        gathering.refuse(stream.name, transactions=transactions is not None)
-        asked = _Asked(wanted, parameters, pruning, gives, limit)
+        asked = _Asked(wanted, parameters, pruning, gives, limit, transactions)
         return (yield from _gathered(session, stream, owners, asked))
     group = group_of(session, stream, wanted, parameters)
     through_lsn = yield from _end_lsn(session)
@@ -136,6 +135,7 @@ class _Asked:
     pruning: Pruning
     gives: bool
     limit: int | None
+    transactions: int | None
 
 
 def _gathered(session: Context, stream: Stream, owners: Owners, asked: _Asked) -> Waiting[Opened]:
@@ -193,11 +193,11 @@ def _gather(
         epochs = None if read is None else {str(partition): read.epochs[partition] for partition in own}
         part = Part(owners.epoch, epochs=epochs)
         if node == owners.local:
-            works[node] = _own_part(session, stream, share, part, asked.limit, committed)
+            works[node] = _own_part(session, stream, share, part, asked, committed)
         else:
-            sql = part.text(gathering.share_sql(share, asked.limit))
+            sql = part.text(gathering.share_sql(share, asked.limit, asked.transactions))
             works[node] = gathering.read_there(session, node, sql)
-    found = yield from gathering.gather(session, stream.name, shares, works, asked.limit)
+    found = yield from gathering.gather(session, stream.name, shares, works, asked.limit, asked.transactions)
     reader = None
     if group is not None:
         key = (stream.stream_id, group.group_id)
@@ -215,18 +215,20 @@ def _own_part(
     stream: Stream,
     share: st.Scan,
     part: Part,
-    limit: int | None,
+    asked: _Asked,
     committed: dict[int, int],
 ) -> Waiting[gathering.Taking]:
     """What this node's own partitions give to a gathering scan."""
     with own_share(session, part):
-        opened = yield from open_scan(session, stream, share, (), Pruning(), gives=True)
+        opened = yield from open_scan(
+            session, stream, share, (), Pruning(), gives=True, transactions=asked.transactions
+        )
     committed.update(opened.committed)
     # A member has a read position here as it has at other owners; without one the gathering scan's is all.
     tracker = Tracker(session, opened, moves=share.member is not None)
     session.guard.interrupts.add(opened.first.interrupt)
     try:
-        taking = gathering.read_here(opened.first, limit, tracker.given)
+        taking = gathering.read_here(opened.first, asked.limit, tracker.given)
         if opened.first.exhausted:
             tracker.complete()
         else:

@@ -58,6 +58,8 @@ RETURNED = "lsn, partition, payload, key, headers"
 # Under which a statement keeps its plan, and its text in pieces.
 _PLAN = "publication"
 _CUT = "topic_insert"
+# The events of an INSERT that several nodes have stored, while RETURNING is worked out.
+_STORED = "__ducktail_stored"
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +150,18 @@ def run(
     owners = spread(session, topic)
     if owners is not None:
         rows = partial(_rows, session, statement, classified, parameters)
-        return (yield from publishing.publish(session, topic, owners, rows, named, told=told))
+        returning = classified.dml is not None and classified.dml.has_returning
+        if not returning or told:
+            return (yield from publishing.publish(session, topic, owners, rows, named, told=told))
+        events: list[pa.Table] = []
+
+        def kept(topic: Stream, transaction: Transaction) -> pa.Table:
+            events.append(rows(topic, transaction))
+            return events[0]
+
+        insert = query_of(session, classified)
+        done = yield from publishing.publish(session, topic, owners, kept, named, told=True)
+        return _returned_of_all(session, topic, insert, events[0], done)
     check_owned(session, topic)
 
     def work(transaction: Transaction) -> Waiting[Done]:
@@ -187,18 +200,9 @@ def _rows(
     topic: Stream,
     transaction: Transaction,
 ) -> pa.Table:
-    """The events of an INSERT into a topic that other nodes have a share of: partition hash and texts.
-
-    Raises:
-        NotSupported: 0A000, RETURNING.
-    """
+    """The events of an INSERT into a topic that other nodes have a share of: partition hash and texts."""
     types = _types(session, statement, parameters)
-    insert, alone = _alone(session, statement, classified, parameters, topic, types)
-    if insert.returning is not None:
-        raise NotSupported(
-            f'RETURNING of topic "{topic.name}" is not supported: other nodes have some of its partitions',
-            hint="PUBLISH answers partition, LSN and node of each event.",
-        )
+    _, alone = _alone(session, statement, classified, parameters, topic, types)
     if alone is not None:
         return alone.table()
     plan = _planned(session, statement, classified, parameters, types, topic, transaction)
@@ -217,16 +221,33 @@ def _places(published: Published) -> Done:
 def _returned(
     session: Context, topic: Stream, insert: TopicInsert, after: int, through: int, published: Published
 ) -> Done:
-    sql = _returning_sql(topic, insert, after, through)
+    return _selected(session, _returning_sql(topic, insert, after, through), published.events)
+
+
+def _returned_of_all(
+    session: Context, topic: Stream, insert: TopicInsert, events: pa.Table, done: Done
+) -> Done:
+    """What RETURNING says of events that several nodes have stored, in the order of the rows."""
+    assert done.table is not None and done.table.num_rows == events.num_rows, "each event has its place"
+    places = {name: done.table.column(name) for name in ("lsn", "partition")}
+    texts = {name: events.column(name) for name in ("payload", "key", "headers")}
+    session.cursor.register(_STORED, pa.table({**places, **texts}))
+    # Of the types that the log's columns have.
+    rows = f"SELECT lsn, partition, {', '.join(f'{name}::JSON AS {name}' for name in texts)} FROM {_STORED}"
+    try:
+        return _selected(session, f"SELECT {insert.returning} FROM ({rows}) AS {insert.relation}", done.count)
+    finally:
+        session.cursor.unregister(_STORED)
+
+
+def _selected(session: Context, sql: str, events: int) -> Done:
     types = bind(session.cursor, sql).types
     try:
         with lossless(session, types):
             columns, table = rows_of(session, sql, ())
     except duckdb.Error as error:
         raise translated(error) from error
-    return Done(
-        published.events, tuple(column.name for column in columns), tuple(c.type for c in columns), table
-    )
+    return Done(events, tuple(column.name for column in columns), tuple(c.type for c in columns), table)
 
 
 def _returning_sql(topic: Stream, insert: TopicInsert, after: int, through: int) -> str:

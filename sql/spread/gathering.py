@@ -19,7 +19,6 @@ from ...engine.errors import (
     ConnectionLost,
     DucktailError,
     InvalidParameterValue,
-    NotSupported,
     OutOfMemory,
     ProtocolViolation,
 )
@@ -39,10 +38,18 @@ from .shares import Owners, listed, peers
 GATHER_BYTES_MAX = 256 << 20
 READ_ROWS, BATCH_ROWS = 8192, 4096
 NUMBER = "number"
-_TIME = [name for name, _ in EVENT_COLUMNS].index("commit_time")
+_NAMES = [name for name, _ in EVENT_COLUMNS]
+_TIME, _TXID = _NAMES.index("commit_time"), _NAMES.index("txid")
 _SCHEMA = pa.schema(
-    [("row", pa.binary()), ("lsn", pa.int64()), ("partition", pa.int32()), ("time", pa.int64())]
+    [
+        ("row", pa.binary()),
+        ("lsn", pa.int64()),
+        ("partition", pa.int32()),
+        ("time", pa.int64()),
+        ("txid", pa.binary()),
+    ]
 )
+_EMPTY = _SCHEMA.append(pa.field("node", pa.string())).empty_table()
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,8 +149,11 @@ class Taking:
                 f"a read of several nodes' partitions gathers at most {GATHER_BYTES_MAX} bytes of one node",
                 hint="Read with a LIMIT, a group and its commits, or one PARTITION after the other.",
             )
-        split = columns_of(rows, len(EVENT_COLUMNS))[_TIME]
-        column = split if isinstance(split, pa.Array) else pa.array(split, pa.binary())
+        split = columns_of(rows, len(EVENT_COLUMNS))
+        column, txids = (
+            one if isinstance(one, pa.Array) else pa.array(one, pa.binary())
+            for one in (split[_TIME], split[_TXID])
+        )
         coded = column.dictionary_encode()
         times = pa.array([time_us(text) for text in coded.dictionary.to_pylist()], pa.int64())
         arrays = [
@@ -151,22 +161,9 @@ class Taking:
             pa.array(lsns, pa.int64()),
             pa.array(partitions, pa.int32()),
             times.take(coded.indices),
+            txids.cast(pa.binary()),
         ]
         self.tables.append(pa.Table.from_arrays(arrays, schema=_SCHEMA))
-
-
-def refuse(stream_name: str, *, transactions: bool) -> None:
-    """Refuse what a read of several nodes' partitions cannot have.
-
-    Raises:
-        NotSupported: 0A000.
-    """
-    if transactions:
-        raise NotSupported(
-            f'LIMIT n TRANSACTIONS is not supported on topic "{stream_name}": other nodes have some of its '
-            "partitions",
-            hint="It has no common order with those of other nodes: use LIMIT n, or one PARTITION.",
-        )
 
 
 def share_of(wanted: st.Scan, partitions: Sequence[int], after: Mapping[int, int] | None) -> st.Scan:
@@ -212,9 +209,11 @@ def by_owner(owners: Owners, partitions: Sequence[int]) -> dict[str, list[int]]:
     return found
 
 
-def share_sql(share: st.Scan, limit: int | None) -> str:
+def share_sql(share: st.Scan, limit: int | None, transactions: int | None) -> str:
     """The statement by which an owner reads its share."""
     bound = "" if limit is None else f" LIMIT {limit}"
+    if transactions is not None:
+        bound = f" LIMIT {transactions} TRANSACTIONS"
     return f"SELECT * FROM {render_scan(share)}{bound}"
 
 
@@ -251,8 +250,13 @@ def gather(
     shares: Mapping[str, Sequence[int]],
     works: Mapping[str, Waiting[Taking]],
     limit: int | None,
+    transactions: int | None = None,
 ) -> Waiting[Gathered]:
     """What several owners give, in one order.
+
+    Args:
+        limit: how many events each was asked for.
+        transactions: how many transactions it ends with; each owner was asked for as many of its own.
 
     Raises:
         CannotConnect: 08001, ConnectionLost: 08006, with node and partitions. DucktailError: an owner's own.
@@ -264,9 +268,17 @@ def gather(
             raise away(topic_name, node, shares[node], outcome) from outcome
         if isinstance(outcome, Exception):
             raise outcome
-        tables += outcome.tables
+        # A transaction is one owner's: the same number elsewhere is another one.
+        owner = pa.scalar(node, pa.string())
+        tables += [table.append_column("node", pa.repeat(owner, len(table))) for table in outcome.tables]
         whole = whole and (limit is None or outcome.rows < limit)
-    events = pa.concat_tables(tables) if tables else _SCHEMA.empty_table()
+    events = pa.concat_tables(tables) if tables else _EMPTY
+    if transactions is not None:
+        # The order of transactions is that of their commits; each is whole.
+        named = events.group_by(["time", "node", "txid"]).aggregate([])
+        order = [("time", "ascending"), ("node", "ascending")]
+        chosen = named.sort_by(order).slice(0, transactions).select(["node", "txid"])
+        events = events.join(chosen, ["node", "txid"], join_type="left semi")
     order = [("time", "ascending"), ("partition", "ascending"), ("lsn", "ascending")]
     return Gathered(events.sort_by(order).combine_chunks(), whole)
 

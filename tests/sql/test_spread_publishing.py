@@ -82,8 +82,13 @@ def test_an_insert_is_a_publish(cluster: Cluster, clients: dict[str, Client]) ->
     clients["n3"]("INSERT INTO t (payload, key) SELECT i, i FROM range(30) r(i)")
     clients["n3"]("INSERT INTO t (key, payload) VALUES ('k', '{\"a\": 1}')")
     assert len(stored(cluster)) == 31
-    with pytest.raises(NotSupported, match="RETURNING of topic"):
-        clients["n3"]("INSERT INTO t (payload) VALUES ('x') RETURNING lsn")
+    rows = clients["n3"](
+        "INSERT INTO t AS e (payload, key) SELECT i, i FROM range(30) r(i) "
+        "RETURNING lsn, e.partition AS p, key, payload, upper(payload::VARCHAR)"
+    )
+    assert [row[2:4] for row in rows] == [(str(i), str(i)) for i in range(30)]
+    assert {row[1:3] for row in rows} <= {row[1:3] for row in stored(cluster)}
+    assert clients["n1"]("INSERT INTO t (payload) VALUES ('x') RETURNING payload") == [('"x"',)]
 
 
 def test_copied_rows_are_shared_out_at_the_end(cluster: Cluster, clients: dict[str, Client]) -> None:

@@ -85,8 +85,6 @@ def test_shapes_of_queries(clients: dict[str, Client], entry: str) -> None:
         client("SELECT * FROM TOPIC t AFTER 7")
     with pytest.raises(InvalidParameterValue, match="has no partition 12"):
         client("SELECT * FROM TOPIC t PARTITION 12")
-    with pytest.raises(NotSupported, match="other nodes have some of its partitions"):
-        client("SELECT * FROM TOPIC t LIMIT 2 TRANSACTIONS")
 
 
 QUERIES = [
@@ -248,3 +246,26 @@ def test_events_are_set_aside_at_their_owner(clients: dict[str, Client]) -> None
     assert client("SELECT partition, lsn FROM TOPIC t CONSUMER GROUP g") == []
     with pytest.raises(NotSupported, match="bookmarks are not supported"):
         client("CREATE BOOKMARK b ON t")
+
+
+@pytest.mark.parametrize("entry", ["n1", "n2"])
+def test_transactions_are_read_whole(clients: dict[str, Client], entry: str) -> None:
+    client = clients[entry]
+    whole = client("SELECT partition, txid, commit_time FROM TOPIC t")
+    there = {(int(str(p)) % 3, txid): time for p, txid, time in whole}
+    in_order = sorted(there, key=lambda one: str(there[one]))
+    assert len(there) > 9
+    seen: list[tuple[object, ...]] = []
+    turns = 0
+    while rows := client(
+        "SELECT partition, txid, commit_time FROM TOPIC t CONSUMER GROUP g LIMIT 4 TRANSACTIONS"
+    ):
+        # The earliest come first, and each is whole.
+        expected = in_order[4 * turns : 4 * turns + 4]
+        assert {(int(str(p)) % 3, txid) for p, txid, _ in rows} == set(expected)
+        assert len(rows) == sum((int(str(p)) % 3, txid) in expected for p, txid, _ in whole)
+        seen += rows
+        client("COMMIT OFFSETS ON t CONSUMER GROUP g")
+        turns += 1
+    assert sorted(map(str, seen)) == sorted(map(str, whole))
+    assert client("SELECT * FROM TOPIC t LIMIT 0 TRANSACTIONS") == []
