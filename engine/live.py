@@ -23,7 +23,9 @@ from .buffers import Buffers
 from .checkpoints.shown import PIPELINE, checkpoints
 from .clock import Clock
 from .cluster import rows as cluster_rows
+from .cluster.identities import Identities
 from .cluster.membership import Membership
+from .cluster.node import Node
 from .cluster.placement import Placement
 from .errors import WrongState
 from .log import EVENT_NAMES, event_query
@@ -71,6 +73,7 @@ class LiveSource(Protocol):
     shown_settings: tuple[ShownSetting, ...]
     clock: Clock
     cluster: Membership
+    identities: Identities
 
     def cursor(self, *, utc: bool = False) -> duckdb.DuckDBPyConnection:
         """A cursor of the engine's own."""
@@ -172,6 +175,7 @@ def streams(database: LiveSource) -> Iterator[Row]:
             if waiting
             else 0.0,
             "comment": stream.comment,
+            "identity": database.identities.of(stream.stream_id),
         }
 
 
@@ -191,6 +195,7 @@ def partitions(database: LiveSource) -> Iterator[Row]:
     for stream, buffer in _streams(database):
         with buffer.mutex:
             for number, partition in enumerate(buffer.partitions):
+                owner = _owner(placement, stream, number)
                 yield {
                     "schema_name": stream.schema,
                     "stream_name": stream.name,
@@ -203,17 +208,20 @@ def partitions(database: LiveSource) -> Iterator[Row]:
                     "trimmed_events": partition.trimmed_events,
                     "trimmed_through_lsn": partition.trimmed_through_lsn or None,
                     "last_event_at": _time(partition.last_commit_us),
-                    "owner": _owner(placement, stream, number),
+                    "owner": None if owner is None else owner.name,
+                    "owner_host": None if owner is None else owner.host or None,
+                    "owner_port": None if owner is None else owner.port or None,
+                    "owner_local": None if owner is None else owner.name == placement.local.name,
                     "epoch": placement.epoch,
                 }
 
 
-def _owner(placement: Placement, stream: Stream, partition: int) -> str | None:
+def _owner(placement: Placement, stream: Stream, partition: int) -> Node | None:
     """The node that owns a partition, None where no node does; a stream on a table is where the table is."""
     if not stream.topic:
-        return placement.local.name
+        return placement.local
     try:
-        return placement.owner(stream.schema, stream.name, partition).name
+        return placement.owner(stream.schema, stream.name, partition)
     except WrongState:
         return None
 

@@ -10,11 +10,14 @@ from psycopg import sql
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
-from .connection import Connection, connect, failure
+from .connection import failure
 from .errors import OptionError
 from .options import Options
+from .owners import Connections
 from .relation import Relation, Rows, Task, split
 from .stream_state import StreamState, check_range, look_up
+
+Lsns = dict[int, int]
 
 _BOUNDS = (("startingLsn", "startingTimestamp"), ("endingLsn", "endingTimestamp"))
 
@@ -46,41 +49,47 @@ class BatchReader(DataSourceReader):
         options = self._options
         if options["table"] is not None:
             return [Task(Relation.of_table(options))]
-        with connect(options) as connection:
-            state = look_up(connection, options)
+        connections = Connections(options)
+        try:
+            state = look_up(connections.to(), options)
             relation = Relation.of(options, state)
-            after, through = self._range(connection, state)
-        tasks = []
-        for number, partition in enumerate(state.partitions):
-            # What is retained begins behind what is not, where the read has no beginning of its own.
-            begin = after if after else partition.trimmed_lsn
-            end = min(through, partition.last_lsn)
-            if end > begin:
-                tasks.append(Task(relation, state.identity, number, begin, end))
+            after, through = self._range(connections, state)
+        finally:
+            connections.close()
+        tasks = [
+            Task(relation, state.identity, number, after[number], through[number], owner=partition.owner)
+            for number, partition in enumerate(state.partitions)
+            if through[number] > after[number]
+        ]
         # Spark wants one task at least: it reads nothing.
         return split(tasks, options["minPartitions"]) or [Task(relation, state.identity)]
 
-    def _range(self, connection: Connection, state: StreamState) -> tuple[int, int]:
-        """LSNs: the read is after the first (0 is what is retained), through the second."""
+    def _range(self, connections: Connections, state: StreamState) -> tuple[Lsns, Lsns]:
+        """Partition -> LSN: the read is after the first, through the second."""
         options = self._options
-        after, through = 0, state.end_lsn
-        if options["startingLsn"] is not None:
-            after = options["startingLsn"] - 1
-        elif options["startingTimestamp"] is not None:
-            after = _lsn_at(connection, state, "<", options["startingTimestamp"])
-        if options["endingLsn"] is not None:
-            through = options["endingLsn"]
-        elif options["endingTimestamp"] is not None:
-            through = _lsn_at(connection, state, "<=", options["endingTimestamp"])
-        for name, lsn in (("startingLsn", after + 1), ("endingLsn", through)):
-            if options[name] is not None and lsn > state.end_lsn:
-                raise OptionError(
-                    f'option {name} cannot be {lsn}: stream "{state.name}" ends at LSN {state.end_lsn}'
-                )
-        if options["startingLsn"] is not None and options["endingLsn"] is not None and after >= through:
+        after = {number: partition.trimmed_lsn for number, partition in enumerate(state.partitions)}
+        through = {number: partition.last_lsn for number, partition in enumerate(state.partitions)}
+        first, last = options["startingLsn"], options["endingLsn"]
+        for name, lsn in (("startingLsn", first), ("endingLsn", last)):
+            if lsn is not None:
+                state.check_one_order(name, ": say a time (startingTimestamp, endingTimestamp)")
+                if lsn > state.end_lsn:
+                    raise OptionError(
+                        f'option {name} cannot be {lsn}: stream "{state.name}" ends at LSN {state.end_lsn}'
+                    )
+        if first is not None and last is not None and first > last:
             raise OptionError("option endingLsn is before startingLsn")
-        if options["startingLsn"] is not None and after:
-            check_range(connection, state, dict.fromkeys(range(len(state.partitions)), after), follows=False)
+        if first is not None and first > 1:
+            after = dict.fromkeys(after, first - 1)
+            check_range(connections.to(), state, after, follows=False)
+        elif options["startingTimestamp"] is not None:
+            found = _lsns_at(connections, state, "min", ">=", "startingTimestamp", options)
+            after = {number: found[number] - 1 if number in found else through[number] for number in through}
+        if last is not None:
+            through = {number: min(last, lsn) for number, lsn in through.items()}
+        elif options["endingTimestamp"] is not None:
+            through = _lsns_at(connections, state, "max", "<=", "endingTimestamp", options)
+            through = {number: through.get(number, 0) for number in after}
         return after, through
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -105,16 +114,23 @@ def check_what(options: Options) -> None:
         raise OptionError("option envelope is of a stream, and option table names a table")
 
 
-def _lsn_at(connection: Connection, state: StreamState, before: str, moment: str) -> int:
-    """The last LSN that was committed before a moment (or at it); 0 where none is retained."""
-    operator = sql.SQL("<") if before == "<" else sql.SQL("<=")
-    query = sql.SQL("SELECT coalesce(max(lsn), 0) FROM {} WHERE commit_time {} {}::TIMESTAMPTZ").format(
-        state.scan, operator, sql.Literal(moment)
-    )
-    name = "startingTimestamp" if before == "<" else "endingTimestamp"
-    try:
-        row = connection.execute(query).fetchone()
-    except psycopg.Error as error:
-        raise failure(error, f'looking up a moment of stream "{state.name}"', name) from None
-    assert row is not None
-    return int(row[0])
+def _lsns_at(
+    connections: Connections, state: StreamState, least: str, compared: str, name: str, options: Options
+) -> Lsns:
+    """Partition -> its first LSN (min) or last one (max) on one side of a moment, where it has one there.
+
+    Args:
+        compared: how the commit time is compared with the moment.
+        name: the option that says the moment.
+    """
+    found: Lsns = {}
+    for owner, numbers in state.by_owner.items():
+        query = sql.SQL(
+            "SELECT partition, {}(lsn) FROM {} WHERE commit_time {} {}::TIMESTAMPTZ GROUP BY partition"
+        ).format(sql.SQL(least), state.source(numbers), sql.SQL(compared), sql.Literal(options[name]))
+        try:
+            found |= dict(connections.to(owner).execute(query).fetchall())
+        except psycopg.Error as error:
+            doing = f'looking up a moment of stream "{state.name}"{owner}'
+            raise failure(error, doing, name) from None
+    return found

@@ -88,11 +88,12 @@ _REFUSALS = (
 )
 
 
-def connect(options: Options) -> Connection:
+def connect(options: Options, node: str = "") -> Connection:
     """A connection in autocommit mode, its session in UTC.
 
     Args:
         options: those of `options.py`; only the first group of the table is read.
+        node: the name of the node of a cluster that it is to; "" for the gateway that the user names.
 
     Raises:
         ConnectorError: it cannot be made; the message names the option.
@@ -116,16 +117,21 @@ def connect(options: Options) -> Connection:
             **_KEEPALIVES,
         )
     except psycopg.Error as error:
-        raise _not_connected(error, options) from None
+        raise _not_connected(error, options, node) from None
 
 
-# One idle connection of a Python worker, with what it was made from: Spark runs task after task in a worker,
-# and a new connection, whose statements the gateway has not seen yet, costs a small task half of its time.
+# The idle connections of a Python worker, with what they were made from: Spark runs task after task in a
+# worker, and a new connection, whose statements the gateway has not seen yet, costs a small task half of its
+# time. One a node, of the nodes that it has read from last.
 _idle: dict[tuple[Any, ...], Connection] = {}
+IDLE_MAX = 8
 
 
-def borrow(options: Options) -> Connection:
+def borrow(options: Options, node: str = "") -> Connection:
     """The worker's idle connection, if it still answers, or a new one; `give_back` or close it.
+
+    Args:
+        node: as `connect` takes it.
 
     Raises:
         ConnectorError: as `connect`.
@@ -137,15 +143,18 @@ def borrow(options: Options) -> Connection:
             return connection
         except psycopg.Error:
             connection.close()
-    return connect(options)
+    return connect(options, node)
 
 
 def give_back(connection: Connection, options: Options) -> None:
     """Keep a connection, on which nothing is under way, for the worker's next task."""
-    for other in _idle.values():
-        other.close()
-    _idle.clear()
-    _idle[_key(options)] = connection
+    key = _key(options)
+    same = _idle.pop(key, None)
+    if same is not None:
+        same.close()
+    _idle[key] = connection
+    while len(_idle) > IDLE_MAX:
+        _idle.pop(next(iter(_idle))).close()
 
 
 @contextlib.contextmanager
@@ -169,11 +178,12 @@ def _key(options: Options) -> tuple[Any, ...]:
     return (os.getpid(), *(options[name] for name in _MADE_FROM))
 
 
-def _not_connected(error: psycopg.Error, options: Options) -> ConnectorError:
+def _not_connected(error: psycopg.Error, options: Options, node: str) -> ConnectorError:
     where = f"{options['host']}:{options['port']}"
+    what = f'node "{node}" of the cluster' if node else "the gateway"
     said = " ".join(str(error).split())
     refusal = next(one for one in _REFUSALS if re.search(one.pattern, said))
-    message = f"cannot connect to the gateway at {where} ({refusal.told}): {said}"
+    message = f"cannot connect to {what} at {where} ({refusal.told}): {said}"
     return ConnectorError(message, refusal.sqlstate, refusal.retryable)
 
 

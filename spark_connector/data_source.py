@@ -54,6 +54,7 @@ class DucktailSource(DataSource):
         """
         from .batch_reader import check_what
         from .connection import connect
+        from .owners import GIVEN
         from .relation import Relation
         from .stream_state import look_up
 
@@ -62,7 +63,12 @@ class DucktailSource(DataSource):
         with connect(options) as connection:
             if options["table"] is not None:
                 return Relation.of_table(options).schema(connection)
-            return Relation.of(options, look_up(connection, options)).schema(connection)
+            state = look_up(connection, options)
+            relation, owner = Relation.of(options, state), state.partitions[0].owner
+            if owner == GIVEN:
+                return relation.schema(connection)
+        with connect(owner.options(options), owner.node) as there:
+            return relation.schema(there)
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Of a batch query."""

@@ -14,6 +14,7 @@ from typing import Any
 
 import psycopg
 from psycopg import sql
+from psycopg.rows import dict_row
 
 from .connection import Connection, failure
 from .errors import ConnectorError
@@ -42,19 +43,15 @@ class Following:
 
     def committed(self, connection: Connection, state: StreamState) -> dict[int, int] | None:
         """Its committed LSNs by partition; None where it is not there."""
-        query = sql.SQL(
-            "SELECT partition, committed_lsn FROM ducktail.offsets WHERE lower(group_name) = lower({}) "
-            "AND stream_name = {} AND schema_name = {} ORDER BY partition"
-        ).format(sql.Literal(self.name), sql.Literal(state.name), sql.Literal(state.schema))
-        return dict(self._run(connection, query, "looking up")) or None
+        query = sql.SQL("SHOW OFFSETS ON {} CONSUMER GROUP {}").format(state.scan, sql.Identifier(self.name))
+        rows = self._shown(connection, query)
+        return None if rows is None else {row["partition"]: row["committed_lsn"] for row in rows}
 
     def follows_gaps(self, connection: Connection, state: StreamState) -> bool:
         """Whether its on_gap lets a read go on where events have been trimmed."""
-        query = sql.SQL(
-            "SELECT on_gap FROM ducktail.consumer_groups WHERE lower(group_name) = lower({}) "
-            "AND stream_name = {} AND schema_name = {}"
-        ).format(sql.Literal(self.name), sql.Literal(state.name), sql.Literal(state.schema))
-        return self._run(connection, query, "looking up") == [("earliest",)]
+        query = sql.SQL("DESCRIBE CONSUMER GROUP {} ON {}").format(sql.Identifier(self.name), state.scan)
+        rows = self._shown(connection, query)
+        return rows is not None and {"property": "on_gap", "value": "earliest"} in rows
 
     def follow(self, connection: Connection, state: StreamState, offsets: Mapping[int, int]) -> None:
         """Commit what Spark has in its commit log.
@@ -83,6 +80,15 @@ class Following:
             )
             self._run(connection, text, "committing the offsets of")
         self._told = dict(offsets)
+
+    def _shown(self, connection: Connection, text: sql.Composed) -> list[dict[str, Any]] | None:
+        """The rows of a statement about it, by the names of their columns; None where there is no group."""
+        try:
+            return connection.cursor(row_factory=dict_row).execute(text).fetchall()
+        except psycopg.errors.UndefinedObject:
+            return None
+        except psycopg.Error as error:
+            raise failure(error, f'looking up consumer group "{self.name}"', _NAME) from None
 
     def _run(self, connection: Connection, text: sql.Composed, doing: str) -> list[tuple[Any, ...]]:
         try:

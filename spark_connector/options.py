@@ -296,6 +296,10 @@ class Options(Mapping[str, Any]):
     def __len__(self) -> int:
         return len(self._values)
 
+    def at(self, host: str, port: int) -> Options:
+        """The same, for another gateway."""
+        return Options({**self._values, "host": host, "port": port}, self.given)
+
     def is_given(self, name: str) -> bool:
         """Whether the user gave it, rather than its default."""
         return name.lower() in self.given

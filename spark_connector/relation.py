@@ -14,11 +14,12 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructType
 
 from .arrow_copy import batches, schema
-from .connection import Connection, borrow, give_back, retrying
+from .connection import Connection, borrow, give_back, lent, retrying
 from .errors import ConnectorError, OptionError
 from .options import Options
+from .owners import GIVEN, Owner
 from .spark_types import shaped, spark_schema, spark_type
-from .stream_state import StreamState, check_range, check_same, look_up
+from .stream_state import StreamState, check_range, check_same, look_up, topic_scan
 
 CHANGES, JSON = "changes", "json"
 CHANGES_SUFFIX = "_changes"
@@ -36,6 +37,7 @@ class Relation:
         option: that names it.
         lsn, partition: its columns of that meaning; "" for a table.
         tie: orders rows of one LSN; "" where there is one row an LSN.
+        scanned: it is read by TOPIC ... PARTITION, and not as a view.
     """
 
     name: tuple[str, ...]
@@ -44,6 +46,7 @@ class Relation:
     lsn: str = ""
     partition: str = ""
     tie: str = ""
+    scanned: bool = False
 
     @classmethod
     def of(cls, options: Options, state: StreamState) -> Relation:
@@ -54,7 +57,8 @@ class Relation:
         """
         what = f'stream "{state.name}"'
         if envelope(options, state) == JSON:
-            return cls((state.schema, state.name), what, "stream", "lsn", "partition")
+            name = (state.schema, state.name)
+            return cls(name, what, "stream", "lsn", "partition", scanned=state.placed)
         if state.table is None:
             raise OptionError(f'option envelope cannot be changes: "{state.name}" is a topic; take json')
         name = (state.schema, state.name + CHANGES_SUFFIX)
@@ -76,7 +80,7 @@ class Relation:
         Raises:
             ConnectorError: it is not there, or a column has a type that Spark has not.
         """
-        every = sql.SQL("SELECT * FROM {}").format(sql.Identifier(*self.name))
+        every = sql.SQL("SELECT * FROM {}").format(self._source(0))
         try:
             found = schema(connection, every, self.doing, self.option)
         except ConnectorError as error:
@@ -89,6 +93,10 @@ class Relation:
             ) from None
         return spark_schema(found, self.what)
 
+    def _source(self, partition: int) -> sql.Composable:
+        """What is read, for FROM."""
+        return topic_scan(self.name, [partition]) if self.scanned else sql.Identifier(*self.name)
+
     def query(self, wanted: StructType, task: Task) -> sql.Composed:
         """The rows of a task, in an order that is always the same."""
         columns = [sql.Identifier(field.name) for field in wanted]
@@ -96,8 +104,10 @@ class Relation:
         order: sql.Composable = sql.SQL("")
         if self.lsn:
             lsn = sql.Identifier(self.lsn)
+            if not self.scanned:
+                number = sql.Literal(task.partition)
+                conditions.append(sql.SQL("{} = {}").format(sql.Identifier(self.partition), number))
             conditions += [
-                sql.SQL("{} = {}").format(sql.Identifier(self.partition), sql.Literal(task.partition)),
                 sql.SQL("{} > {}").format(lsn, sql.Literal(task.after)),
                 sql.SQL("{} <= {}").format(lsn, sql.Literal(task.through)),
             ]
@@ -109,7 +119,7 @@ class Relation:
         if conditions:
             where = sql.SQL(" WHERE {}").format(sql.SQL(" AND ").join(conditions))
         listed = sql.SQL(", ").join(columns)
-        return sql.SQL("SELECT {} FROM {}{}{}").format(listed, sql.Identifier(*self.name), where, order)
+        return sql.SQL("SELECT {} FROM {}{}{}").format(listed, self._source(task.partition), where, order)
 
 
 @dataclass
@@ -122,6 +132,7 @@ class Task(InputPartition):
         partition: of the stream.
         after, through: LSNs: after the first, through the second.
         follows: the group's on_gap says that a read goes on behind a gap.
+        owner: where it is read.
     """
 
     relation: Relation
@@ -130,6 +141,7 @@ class Task(InputPartition):
     after: int = 0
     through: int = 0
     follows: bool = False
+    owner: Owner = GIVEN
 
 
 def envelope(options: Options, state: StreamState) -> str:
@@ -141,7 +153,8 @@ def envelope(options: Options, state: StreamState) -> str:
 class Rows:
     """The rows of one task, tried again on a new connection where the old one breaks.
 
-    The connection is the worker's own; it is given back once all is read and checked.
+    The connection is the worker's own; it is given back once all is read and checked. Where a node of a
+    cluster is away, the given gateway is asked who has the partition now.
 
     A task's rows come in one order, so a second try passes over those that Spark has already got. A
     table has no such order: its read is tried again only while nothing has been given.
@@ -158,6 +171,8 @@ class Rows:
         self._task = task
         self._query = relation.query(wanted, task)
         self._given = 0
+        self._owner = task.owner
+        self._moved = False
         self._connection: Connection | None = None
         self._source: Generator[pa.RecordBatch, None, None] | None = None
         self._skip = 0
@@ -187,17 +202,28 @@ class Rows:
             return None
         except ConnectorError as error:
             self._close()
+            self._moved = self._moved or bool(self._owner.node)
             if self._given and not self._relation.lsn:
                 error.retryable = False
             raise
 
     def _begun(self) -> Generator[pa.RecordBatch, None, None]:
         if self._source is None:
-            self._connection = borrow(self._options)
+            self._connection = self._connected()
             self._skip = self._given
             relation = self._relation
-            self._source = batches(self._connection, self._query, relation.doing, relation.option)
+            doing = f"{relation.doing}{self._owner}"
+            self._source = batches(self._connection, self._query, doing, relation.option)
         return self._source
+
+    def _connected(self) -> Connection:
+        """A connection to the partition's owner."""
+        if self._moved:
+            with lent(self._options) as given:
+                state = look_up(given, self._options)
+            check_same(state, self._task.identity, self._options["stream"])
+            self._owner, self._moved = state.partitions[self._task.partition].owner, False
+        return borrow(self._owner.options(self._options), self._owner.node)
 
     def _checked(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """The batch, if its columns are still those of the query's schema."""
@@ -218,15 +244,16 @@ class Rows:
             return
         try:
             if self._connection is None or self._connection.closed:
-                self._connection = borrow(self._options)
-            state = look_up(self._connection, self._options)
+                self._connection = self._connected()
+            state = look_up(self._connection, self._options, self._task.partition)
             check_same(state, self._task.identity, self._options["stream"])
             begun = {self._task.partition: self._task.after}
             check_range(self._connection, state, begun, follows=self._task.follows)
-            give_back(self._connection, self._options)
+            give_back(self._connection, self._owner.options(self._options))
             self._connection = None
         except ConnectorError:
             self._close()
+            self._moved = self._moved or bool(self._owner.node)
             raise
 
     def _close(self) -> None:

@@ -31,10 +31,11 @@ from pyspark.sql.streaming.datasource import (
 from pyspark.sql.types import StructType
 
 from .batch_reader import check_what
-from .connection import Connection, connect, failure, retrying
+from .connection import Connection, failure, retrying
 from .errors import ConnectorError, OptionError
 from .group import Following
 from .options import Options
+from .owners import Connections, Owner
 from .relation import Relation, Rows, Task, split
 from .stream_state import StreamState, check_range, check_same, look_up
 
@@ -67,13 +68,13 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         group = options["consumerGroup"]
         self._group = None if group is None else Following(group)
         self._target: Lsns | None = None
-        self._connection: Connection | None = None
+        self._connections = Connections(options)
         # As latestOffset has seen it last: for the progress, and for the plan of the batch that follows.
         self._seen: StreamState | None = None
         self._to_plan: StreamState | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_connection": None, "_seen": None, "_to_plan": None}
+        return {**self.__dict__, "_connections": Connections(self._options), "_seen": None, "_to_plan": None}
 
     # Spark's calls.
 
@@ -103,7 +104,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 ends = self._ends(state, begun)
             self._seen = self._to_plan = state
             if ends != begun and (most is not None or self._options["wholeTransactions"]):
-                ends = self._cut(connection, state, begun, ends, most)
+                ends = self._cut(state, begun, ends, most)
             return _offset(state, ends)
 
         return self._retried(latest)
@@ -144,7 +145,15 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             relation = Relation.of(self._options, state)
             follows = self._follows(connection, state)
             return [
-                Task(relation, state.identity, number, begun[number], ended[number], follows)
+                Task(
+                    relation,
+                    state.identity,
+                    number,
+                    begun[number],
+                    ended[number],
+                    follows,
+                    state.partitions[number].owner,
+                )
                 for number in sorted(ended)
                 if ended[number] > begun[number]
             ]
@@ -160,10 +169,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Nothing: `latestOffset` has followed this offset already, as its `start`."""
 
     def stop(self) -> None:
-        """Free the connection."""
-        connection, self._connection = self._connection, None
-        if connection is not None:
-            connection.close()
+        """Free the connections."""
+        self._connections.close()
 
     # What they are made of.
 
@@ -196,15 +203,15 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                     f'option startingOffsets: stream "{state.name}" has no partition {number}, its '
                     f"partitions are 0 to {len(state.partitions) - 1}"
                 )
-            if lsn > state.end_lsn:
+            if lsn > state.end_of(number):
                 raise self._past_end(state, number, lsn)
         return {**_earliest(state), **given}
 
     def _past_end(self, state: StreamState, number: int, lsn: int) -> OptionError:
         return OptionError(
             f'LSN {lsn} of partition {number} is past the end of stream "{state.name}", which is '
-            f"{state.end_lsn} (options startingOffsets, checkpointLocation): the database is another one, "
-            "or was restored from before it"
+            f"{state.end_of(number)} (options startingOffsets, checkpointLocation): the database is another "
+            "one, or was restored from before it"
         )
 
     def _state(self, connection: Connection, offset: Offset) -> StreamState:
@@ -241,61 +248,92 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         except psycopg.Error as error:
             raise failure(error, f'waiting for events of stream "{state.name}"', "stream") from None
 
-    def _cut(
-        self, connection: Connection, state: StreamState, begun: Lsns, ends: Lsns, most: int | None
+    def _cut(self, state: StreamState, begun: Lsns, ends: Lsns, most: int | None) -> Lsns:
+        """The batch's end for at most so many events.
+
+        They are the first ones in LSN order over all partitions; of a topic that is spread over nodes those
+        of each owner, who get fair shares of the number.
+        """
+        if self._options["wholeTransactions"]:
+            state.check_one_order("wholeTransactions", "")
+        owners = {
+            owner: new
+            for owner, numbers in state.by_owner.items()
+            if (new := [number for number in numbers if ends[number] > begun[number]])
+        }
+        shares: dict[Owner, int | None] = dict.fromkeys(owners, most)
+        if most is not None and len(owners) > 1:
+            found = []
+            for owner, numbers in owners.items():
+                last = max(ends[number] for number in numbers)
+                query = sql.SQL("SELECT min(commit_time), count(*) FROM (SELECT commit_time {} LIMIT {})")
+                events = query.format(_events(state, numbers, begun, last), sql.Literal(most))
+                ((first, count),) = self._rows(owner, events, state)
+                if count:
+                    found.append((first, owner, count))
+            found.sort(key=lambda one: (one[0], one[1].node))
+            shares = {**shared_out({owner: count for _, owner, count in found}, most)}
+        cut = dict(begun)
+        for owner, share in shares.items():
+            if share != 0:
+                cut |= self._cut_at(owner, owners[owner], state, begun, ends, share)
+        return cut
+
+    def _cut_at(
+        self, owner: Owner, numbers: list[int], state: StreamState, begun: Lsns, ends: Lsns, most: int | None
     ) -> Lsns:
-        """The batch's end for at most so many events, in LSN order over all partitions.
+        """The same in an owner's partitions.
 
         With wholeTransactions it is moved back to a transaction's last event, or on to the first one.
         """
-        through = max(ends.values())
+        end = through = max(ends[number] for number in numbers)
         if most is not None:
-            through = self._nth(connection, state, begun, through, most)
+            through = self._nth(owner, numbers, state, begun, through, most)
         if self._options["wholeTransactions"]:
-            events = _events(state, begun, through)
-            last = self._one(connection, sql.SQL("SELECT max(lsn) {} AND tx_last").format(events), state)
+            events = _events(state, numbers, begun, through)
+            last = self._one(owner, sql.SQL("SELECT max(lsn) {} AND tx_last").format(events), state)
             if last is None:
-                beyond = _events(state, begun, max(ends.values()))
-                last = self._one(connection, sql.SQL("SELECT min(lsn) {} AND tx_last").format(beyond), state)
+                beyond = _events(state, numbers, begun, end)
+                last = self._one(owner, sql.SQL("SELECT min(lsn) {} AND tx_last").format(beyond), state)
             # None: the only transaction there is has not all been published yet.
             through = 0 if last is None else last
         query = sql.SQL("SELECT partition, max(lsn) {} GROUP BY partition").format(
-            _events(state, begun, min(through, max(ends.values())))
+            _events(state, numbers, begun, min(through, end))
         )
-        found = dict(self._rows(connection, query, state))
-        return {number: max(lsn, found.get(number, 0)) for number, lsn in begun.items()}
+        found = dict(self._rows(owner, query, state))
+        return {number: max(begun[number], found.get(number, 0)) for number in numbers}
 
-    def _nth(self, connection: Connection, state: StreamState, begun: Lsns, through: int, most: int) -> int:
+    def _nth(
+        self, owner: Owner, numbers: list[int], state: StreamState, begun: Lsns, through: int, most: int
+    ) -> int:
         """The LSN of the event so many behind the batch's beginning, `through` where there are fewer."""
-        low, width = min(begun.values()), REACH * most
+        low, width = min(begun[number] for number in numbers), REACH * most
         while True:
             reach = min(low + width, through)
             query = sql.SQL("SELECT lsn {} ORDER BY lsn LIMIT 1 OFFSET {}").format(
-                _events(state, begun, reach), sql.Literal(most - 1)
+                _events(state, numbers, begun, reach), sql.Literal(most - 1)
             )
-            found = self._one(connection, query, state)
+            found = self._one(owner, query, state)
             if found is not None:
                 return found
             if reach == through:
                 return through
             width *= REACH
 
-    def _one(self, connection: Connection, query: sql.Composed, state: StreamState) -> int | None:
-        rows = self._rows(connection, query, state)
+    def _one(self, owner: Owner, query: sql.Composed, state: StreamState) -> int | None:
+        rows = self._rows(owner, query, state)
         return rows[0][0] if rows else None
 
-    def _rows(self, connection: Connection, query: sql.Composed, state: StreamState) -> list[tuple[Any, ...]]:
+    def _rows(self, owner: Owner, query: sql.Composed, state: StreamState) -> list[tuple[Any, ...]]:
         try:
-            return connection.execute(query).fetchall()
+            return self._connections.to(owner).execute(query).fetchall()
         except psycopg.Error as error:
-            raise failure(error, f'counting events of stream "{state.name}"', "stream") from None
+            raise failure(error, f'counting events of stream "{state.name}"{owner}', "stream") from None
 
     def _once(self, work: Callable[[Connection], T]) -> T:
-        """Do something on the driver's connection."""
+        """Do something on the driver's connection to the given gateway."""
         try:
-            if self._connection is None or self._connection.closed:
-                self._connection = connect(self._options)
-            return work(self._connection)
+            return work(self._connections.to())
         except ConnectorError:
             self.stop()
             raise
@@ -353,16 +391,29 @@ def _earliest(state: StreamState) -> Lsns:
 
 def _past(state: StreamState, lsns: Lsns) -> list[int]:
     """The partitions whose LSN is past the stream's end."""
-    return [number for number, lsn in lsns.items() if lsn > state.end_lsn]
+    return [number for number, lsn in lsns.items() if lsn > state.end_of(number)]
 
 
 def _position(lsns: Lsns) -> str:
     return json.dumps({str(number): lsn for number, lsn in lsns.items()})
 
 
-def _events(state: StreamState, begun: Lsns, through: int) -> sql.Composable:
-    """FROM and WHERE of the events behind an offset, through an LSN."""
+def _events(state: StreamState, numbers: Sequence[int], begun: Lsns, through: int) -> sql.Composable:
+    """FROM and WHERE of the events of an owner's partitions behind an offset, through an LSN."""
     starts = sql.SQL(", ").join(sql.Literal(begun[number]) for number in sorted(begun))
     return sql.SQL("FROM {} WHERE lsn > {} AND lsn <= {} AND lsn > [{}][partition + 1]").format(
-        state.scan, sql.Literal(min(begun.values())), sql.Literal(through), starts
+        state.source(numbers), sql.Literal(min(begun[n] for n in numbers)), sql.Literal(through), starts
     )
+
+
+def shared_out(counts: Mapping[Owner, int], most: int) -> dict[Owner, int]:
+    """Shares of a number of events for those who have so many, as even as can be; the first come first."""
+    shares = dict.fromkeys(counts, 0)
+    left = most
+    while left and (more := [owner for owner, count in counts.items() if shares[owner] < count]):
+        each = max(1, left // len(more))
+        for owner in more:
+            taken = min(each, counts[owner] - shares[owner], left)
+            shares[owner] += taken
+            left -= taken
+    return shares

@@ -1,24 +1,36 @@
-"""What the gateway says of a stream: which one it is, and how far its partitions reach.
+"""What the gateway says of a stream: which one it is, how far its partitions reach, and who has them.
 
 The rows of a stream are read from its views (`s`, and `s_changes` for the typed ones): one query of
-DuckDB's over the log, whose range of LSNs is a filter. A view gives what is retained and knows no gap; so
-whoever reads a range asks afterwards whether retention has passed its beginning meanwhile (`check_range`).
+DuckDB's over the log, whose range of LSNs is a filter. Those of a topic of a cluster are read by
+TOPIC ... PARTITION, as the view is about one node, and a partition may have come from another one with what
+it had there. Both give what is retained and know no gap; so whoever reads a range asks afterwards whether
+retention has passed its beginning meanwhile (`check_range`).
+
+In a cluster a stream on a table is on one node, and a topic's partitions may be on several. LSNs of two nodes
+have no common order: what compares those of several partitions is done for each owner (`by_owner`), or
+not at all.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import psycopg
 from psycopg import sql
+from psycopg.rows import dict_row
 
 from .connection import Connection, failure
-from .errors import ConnectorError
+from .errors import ConnectorError, OptionError
 from .names import Name
 from .options import Options
+from .owners import GIVEN, Owner
 
 GAP = "72000"
+# Schema, name, identity and table.
+Facts = tuple[str, str, str, str | None]
+# SQLSTATEs of a name that no node has.
+_NOWHERE = ("42704", "42P01", "3F000")
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,12 +40,12 @@ class PartitionState:
     Args:
         last_lsn: of its last event, 0 where it never had one.
         trimmed_lsn: up to which its events are no longer retained, 0 for none.
-        events: how many are retained.
+        owner: where it is read.
     """
 
     last_lsn: int
     trimmed_lsn: int
-    events: int
+    owner: Owner = GIVEN
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,65 +53,133 @@ class StreamState:
     """A stream as it is now.
 
     Args:
-        made_us: when it was made, microseconds from 1970: two streams of one name differ in it.
+        uid: the gateway's word for it, on every node: two streams of one name differ in it.
         table: the table that it is on; None for a topic.
         partitions: by number, without a hole.
+        placed: it is a topic of a cluster.
     """
 
     schema: str
     name: str
-    made_us: int
+    uid: str
     table: str | None
     partitions: tuple[PartitionState, ...]
+    placed: bool = False
 
     @property
     def identity(self) -> str:
         """What tells it from every other stream, also from one that is made again under its name."""
-        return f"{self.schema}.{self.name}@{self.made_us}"
+        return f"{self.schema}.{self.name}@{self.uid}"
 
     @property
     def end_lsn(self) -> int:
-        """Of its last event."""
+        """Of its last event; where it is in one order."""
         return max(partition.last_lsn for partition in self.partitions)
+
+    @property
+    def by_owner(self) -> dict[Owner, list[int]]:
+        """Owner -> its partitions. Their LSNs are in one order."""
+        found: dict[Owner, list[int]] = {}
+        for number, partition in enumerate(self.partitions):
+            found.setdefault(partition.owner, []).append(number)
+        return found
+
+    def end_of(self, number: int) -> int:
+        """Of the last event in the order in which a partition's LSNs are."""
+        owner = self.partitions[number].owner
+        return max(partition.last_lsn for partition in self.partitions if partition.owner == owner)
 
     @property
     def scan(self) -> sql.Composable:
         """Its name, for STREAM."""
         return sql.Identifier(self.schema, self.name)
 
+    def source(self, partitions: Sequence[int]) -> sql.Composable:
+        """What is read for the events of some partitions, in FROM, on their owner."""
+        if not self.placed:
+            return self.scan
+        return topic_scan((self.schema, self.name), partitions)
+
+    def check_one_order(self, option: str, instead: str) -> None:
+        """Refuse an option that speaks of one order of all events.
+
+        Raises:
+            OptionError: it is a topic whose partitions are on several nodes.
+        """
+        nodes = self.by_owner
+        if len(nodes) > 1:
+            raise OptionError(
+                f'option {option} cannot be of topic "{self.name}": its partitions are on {len(nodes)} nodes '
+                f"of a cluster, whose LSNs and transactions have no common order{instead}"
+            )
+
+
+def topic_scan(name: tuple[str, ...], partitions: Sequence[int]) -> sql.Composable:
+    """A topic's retained events in some partitions, for FROM."""
+    numbers = sql.SQL(", ").join(map(sql.Literal, partitions))
+    return sql.SQL("TOPIC {} PARTITION ({})").format(sql.Identifier(*name), numbers)
+
 
 _STATE = """
-    SELECT s.schema_name, s.stream_name, epoch_us(s.created_at), s.table_name,
-           p.partition, p.last_lsn, p.trimmed_through_lsn, p.events
+    SELECT s.schema_name, s.stream_name, s.identity, s.table_name,
+           p.last_lsn, p.trimmed_through_lsn, p.epoch, p.owner, coalesce(p.owner_local, false)
     FROM ducktail.streams AS s JOIN ducktail.partitions AS p USING (schema_name, stream_name)
     WHERE lower(stream_name) = lower(%s) AND lower(schema_name) = lower(%s)
     ORDER BY p.partition
 """
 
 
-def look_up(connection: Connection, options: Options) -> StreamState:
+def look_up(connection: Connection, options: Options, only: int | None = None) -> StreamState:
     """The stream that option stream names.
 
+    Args:
+        only: the one partition that is asked for; of the others nothing is known then.
+
     Raises:
-        ConnectorError: there is none, or none that the user may read.
+        ConnectorError: there is none, or none that the user may read; 08xxx, a node that has some of it
+            is away.
     """
     stream: Name = options["stream"]
     try:
         rows = connection.execute(_STATE, (stream.name, stream.schema or "main")).fetchall()
+        if rows and all(here for *_, here in (rows if only is None else rows[only : only + 1])):
+            partitions = tuple(_partition(last, trimmed) for *_, last, trimmed, _, _, _ in rows)
+            schema, name, uid, table, _, _, epoch, _, _ = rows[0]
+            return StreamState(schema, name, uid, table, partitions, placed=table is None and epoch > 0)
+        given = {owner for *_, owner, here in rows if here}
+        return _elsewhere(connection, stream, rows[0][:4] if rows else None, given)
     except psycopg.Error as error:
-        raise failure(error, f'looking up stream "{stream}"', "stream") from None
-    if not rows:
-        raise ConnectorError(
-            f'option stream: stream "{stream}" does not exist, or user "{options["user"]}" '
-            "has no right on it",
-            "42704",
-        )
-    schema, name, made_us, table = rows[0][:4]
-    partitions = tuple(
-        PartitionState(max(last or 0, trimmed or 0), trimmed or 0, events or 0)
-        for _, last, trimmed, events in (row[4:] for row in rows)
+        if error.sqlstate not in _NOWHERE:
+            raise failure(error, f'looking up stream "{stream}"', "stream") from None
+    raise ConnectorError(
+        f'option stream: stream "{stream}" does not exist, or user "{options["user"]}" has no right on it',
+        "42704",
     )
-    return StreamState(schema, name, made_us, table, partitions)
+
+
+def _elsewhere(connection: Connection, stream: Name, known: Facts | None, given: set[str]) -> StreamState:
+    """A stream that other nodes have, or have some of.
+
+    Args:
+        known: schema, name, identity and table, where the connection's node has them.
+        given: the name of the connection's node, if it has some of it.
+    """
+    name = sql.Identifier(stream.schema or "main", stream.name)
+    if known is None:
+        described = connection.execute(sql.SQL("DESCRIBE STREAM {}").format(name))
+        facts: dict[str, str] = dict(described.fetchall())
+        known = facts["schema_name"], facts["stream_name"], facts["identity"], facts["table_name"]
+    cursor = connection.cursor(row_factory=dict_row)
+    partitions = []
+    for shown in cursor.execute(sql.SQL("SHOW PARTITIONS ON {}").format(name)):
+        here = shown["owner"] in given
+        owner = GIVEN if here else Owner(shown["owner"], shown["owner_host"], shown["owner_port"])
+        partitions.append(_partition(shown["last_lsn"], shown["trimmed_through_lsn"], owner))
+    return StreamState(*known, tuple(partitions), placed=known[-1] is None)
+
+
+def _partition(last: int | None, trimmed: int | None, owner: Owner = GIVEN) -> PartitionState:
+    return PartitionState(max(last or 0, trimmed or 0), trimmed or 0, owner)
 
 
 def check_same(state: StreamState, identity: str, stream: Name) -> None:
@@ -143,7 +223,7 @@ def check_range(
         return
     number, lsn = min(lost.items())
     trimmed = state.partitions[number].trimmed_lsn
-    query = sql.SQL("SELECT lsn FROM STREAM {} PARTITION {} AFTER {} LIMIT 0").format(
+    query = sql.SQL("SELECT lsn FROM STREAM {} PARTITION {} AFTER {} LIMIT 1").format(
         state.scan, sql.Literal(number), sql.Literal(max(lsn, 1))
     )
     doing = f'reading partition {number} of stream "{state.name}"'

@@ -99,7 +99,7 @@ def open_scan(
         partition. Gap: 72000, what it begins with has been trimmed.
     """
     owners = spread(session, stream)
-    if owners is not None:
+    if owners is not None and not _is_own(stream, wanted, parameters, pruning, owners):
         asked = _Asked(wanted, parameters, pruning, gives, limit, transactions)
         return (yield from _gathered(session, stream, owners, asked))
     group = group_of(session, stream, wanted, parameters)
@@ -124,6 +124,14 @@ def open_scan(
     except BaseException:
         session.positions.ended(hold)
         raise
+
+
+def _is_own(stream: Stream, wanted: st.Scan, parameters: Values, pruning: Pruning, owners: Owners) -> bool:
+    """Whether a scan without a group is of this node's own partitions only: it is read as any other is."""
+    if wanted.group is not None:
+        return False
+    own = owners.partitions.get(owners.local, ())
+    return all(partition in own for partition in partitions_of(stream, wanted, parameters, pruning))
 
 
 @dataclass(frozen=True, slots=True)

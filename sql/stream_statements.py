@@ -302,6 +302,8 @@ SHOWN: dict[type, Shown] = {
             "trimmed_through_lsn",
             "owner",
             "epoch",
+            "owner_host",
+            "owner_port",
         ),
         "SHOW PARTITIONS",
     ),
@@ -562,6 +564,4 @@ def describe_stream(session: Context, asked: st.DescribeStream, parameters: Valu
         rows.append(["retention_us", None if kept_us is None else str(kept_us)])
         item = rights.relation(stream.schema, stream.name)
         rows.append(["owner", session.database.rights.owners.get(item)])
-    if stream.topic and session.database.cluster.placement.epoch:
-        rows.append(["identity", session.database.identities.of(stream.stream_id)])
     return text_rows(DESCRIBE_COLUMNS, rows, "DESCRIBE STREAM")

@@ -191,6 +191,7 @@ LIVE_VIEWS: dict[str, tuple[tuple[str, str], ...]] = {
         ("unpublished_events", "BIGINT"),
         ("unpublished_seconds", "DOUBLE"),
         ("comment", "VARCHAR"),
+        ("identity", "VARCHAR"),
     ),
     "schema_versions": (
         ("schema_name", "VARCHAR"),
@@ -215,6 +216,9 @@ LIVE_VIEWS: dict[str, tuple[tuple[str, str], ...]] = {
         ("trimmed_through_lsn", "BIGINT"),
         ("last_event_at", "TIMESTAMP WITH TIME ZONE"),
         ("owner", "VARCHAR"),
+        ("owner_host", "VARCHAR"),
+        ("owner_port", "INTEGER"),
+        ("owner_local", "BOOLEAN"),
         ("epoch", "BIGINT"),
     ),
     "consumer_groups": (

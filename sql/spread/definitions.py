@@ -115,8 +115,8 @@ def _look(session: Context, thing: Thing, *, makes: bool = False) -> Waiting[dic
         else:
             found[node] = {str(name): None if v is None else str(v) for name, v in outcome}
     for node, facts in found.items():
-        # Only what belongs to topics has an identity of the cluster.
-        if facts is not None and "identity" not in facts:
+        # Of groups only those of topics are told with an identity.
+        if facts is not None and (facts.get("table_name") is not None or "identity" not in facts):
             raise _on_a_table(thing, node, makes=makes)
     return found
 
