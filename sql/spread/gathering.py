@@ -18,9 +18,11 @@ from ...engine.errors import (
     CannotConnect,
     ConnectionLost,
     DucktailError,
+    InsufficientPrivilege,
     InvalidParameterValue,
     OutOfMemory,
     ProtocolViolation,
+    UndefinedObject,
 )
 from ...engine.event_rows import EVENT_SCHEMA, event_batch, time_us
 from ...engine.log import EVENT_COLUMNS
@@ -32,7 +34,7 @@ from ..language import statements as st
 from ..language.position_text import format_positions
 from ..language.render import render_scan
 from ..results import Batch, EventBatch
-from .shares import Owners, listed, peers
+from .shares import Owners, ask_there, listed
 
 # What one read may gather: it is held in memory, as it is put in order.
 GATHER_BYTES_MAX = 256 << 20
@@ -220,7 +222,7 @@ def share_sql(share: st.Scan, limit: int | None, transactions: int | None) -> st
 def read_there(session: Context, node: str, text: str) -> Waiting[Taking]:
     """The events of another owner."""
     taking = Taking()
-    yield from peers(session).ask(node, text, (), taking.take, again=True)
+    yield from ask_there(session, node, text, (), taking.take, again=True)
     return taking
 
 
@@ -244,6 +246,10 @@ def read_here(
     return taking
 
 
+# What is told with its node: that it is away, or has other rights.
+_TOLD = (CannotConnect, ConnectionLost, UndefinedObject, InsufficientPrivilege)
+
+
 def gather(
     session: Context,
     topic_name: str,
@@ -262,9 +268,10 @@ def gather(
         CannotConnect: 08001, ConnectionLost: 08006, with node and partitions. DucktailError: an owner's own.
     """
     outcomes = yield from all_of(list(works.values()), session.database.clock.monotonic_s)
+    local = session.database.cluster.placement.local.name
     tables, whole = [], True
     for node, outcome in zip(works, outcomes, strict=True):
-        if isinstance(outcome, (CannotConnect, ConnectionLost)):
+        if isinstance(outcome, _TOLD) and node != local:
             raise away(topic_name, node, shares[node], outcome) from outcome
         if isinstance(outcome, Exception):
             raise outcome
@@ -284,7 +291,7 @@ def gather(
 
 
 def away(topic_name: str, node: str, partitions: Sequence[int], error: DucktailError) -> DucktailError:
-    """An owner that cannot be reached, told with its partitions."""
+    """An owner's error, told with its partitions."""
     some = f"partition{'s' if len(partitions) > 1 else ''} {listed(partitions)}"
     message = f'topic "{topic_name}", {some} on node "{node}": {error.message}'
     return type(error)(message, detail=error.detail, hint=error.hint)

@@ -5,12 +5,12 @@ Source: docs/design/cluster.md, "Topics".
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
 from ...engine.cluster.membership import DELIVERED, ROUTED
-from ...engine.errors import DucktailError, SerializationFailure, WrongState
+from ...engine.errors import DucktailError, SerializationFailure, UndefinedObject, WrongState
 from ...engine.streams import Stream
 from ...engine.waiting import Waiting, all_of
 from ..context import Context
@@ -160,8 +160,33 @@ def ask_rows(
     def take(batch: Batch) -> None:
         rows.extend(_rows(batch))
 
-    yield from peers(session).ask(node, text, parameters, take, again=again, changes=changes)
+    yield from ask_there(session, node, text, parameters, take, again=again, changes=changes)
     return rows
+
+
+def ask_there(
+    session: Context,
+    node: str,
+    text: str,
+    parameters: Sequence[object],
+    take: Callable[[Batch], None],
+    *,
+    again: bool = False,
+    changes: bool = False,
+) -> Waiting[None]:
+    """Have another node do a share; see `Peers.ask`.
+
+    Raises:
+        DucktailError: as `Peers.ask`; without a position, which would be one in the share.
+    """
+    try:
+        yield from peers(session).ask(node, text, parameters, take, again=again, changes=changes)
+    except DucktailError as error:
+        error.position = None
+        if isinstance(error, UndefinedObject) and session.access.limited:
+            # What a user may not see is told as what is not there.
+            error.hint = f'Rights are each node\'s own: on node "{node}" a GRANT may be missing.'
+        raise
 
 
 def peers(session: Context) -> Peers:

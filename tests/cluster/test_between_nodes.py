@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from pathlib import Path
+from typing import Any
 
 import certificates
 import psycopg
@@ -12,6 +13,7 @@ from cluster_processes import ClusterProcesses
 
 from ducktail.__main__ import main
 
+Connection = psycopg.Connection[Any]
 ALL = '[[topics]]\nname = "*"\npartitions = { n1 = "0", n2 = "1" }\n'
 
 
@@ -39,6 +41,9 @@ def test_nodes_prove_to_each_other_who_they_are(tmp_path: Path, monkeypatch: pyt
             with n2.connect(**node) as here:
                 rows = here.execute("SELECT node, connected FROM ducktail.nodes ORDER BY ALL").fetchall()
                 assert rows == [("n1", True), ("n2", None)]
+        ann = n2.connect(user="ann", password="of ann")
+        with n1.connect(**node) as first, n2.connect(**node) as second, ann:
+            check_rights_on_topics(first, second, ann)
         opened = [line for line in n1.lines if "node=n2" in line]
         assert opened and all("tls=True" in line for line in opened)
 
@@ -52,6 +57,46 @@ def test_nodes_prove_to_each_other_who_they_are(tmp_path: Path, monkeypatch: pyt
                 ann.execute("SELECT count(*) FROM STREAM s")
             assert caught.value.sqlstate == "08001"
         assert main(["cluster", "apply", str(new)]) == 1
+
+
+def check_rights_on_topics(first: Connection, second: Connection, ann: Connection) -> None:
+    """Each owner looks at the user's rights by its own grants; `ann` is on the second node."""
+    first.execute("CREATE TOPIC news WITH (partitions = 4)")
+    first.execute("CREATE CONSUMER GROUP g ON news")
+    first.execute("PUBLISH TO news SELECT i FROM range(8) r(i)")
+    read, publish = "SELECT count(*) FROM TOPIC news", "PUBLISH TO news SELECT i FROM range(8) r(i)"
+    commit = "COMMIT OFFSETS AT '{\"0\": 1, \"1\": 1}' ON news CONSUMER GROUP g"
+    for text in (read, publish, commit, "DROP TOPIC news", "SHOW PARTITIONS ON news"):
+        with pytest.raises(psycopg.errors.UndefinedObject):
+            ann.execute(text)
+    # What it may here it may not there.
+    second.execute("GRANT SELECT, PUBLISH ON news TO ann")
+    for text in (read, publish):
+        with pytest.raises(psycopg.Error, match='on node "n1"') as told:
+            ann.execute(text)
+        assert "GRANT" in (told.value.diag.message_hint or "")
+    first.execute("GRANT SELECT ON news TO ann")
+    before = ann.execute(read).fetchone()
+    with pytest.raises(psycopg.errors.InsufficientPrivilege, match='on node "n1"'):
+        ann.execute(publish)
+    first.execute("GRANT PUBLISH ON news TO ann")
+    ann.execute(publish)
+    # What the second node stored of the one that the first refused stands, as the error has said.
+    assert before is not None and ann.execute(read).fetchone() == (before[0] + 4 + 8,)
+    with pytest.raises(psycopg.errors.UndefinedObject):
+        ann.execute(commit)
+    with pytest.raises(psycopg.errors.InsufficientPrivilege):
+        ann.execute("ALTER TOPIC news SET (retention = '1 day')")
+    # What is his own is his own on all nodes.
+    for session in (first, second):
+        session.execute("GRANT CREATE ON SCHEMA main TO ann")
+    ann.execute("CREATE TOPIC of_ann WITH (partitions = 4)")
+    ann.execute("CREATE CONSUMER GROUP g ON of_ann")
+    ann.execute("PUBLISH TO of_ann SELECT i FROM range(8) r(i)")
+    assert len(ann.execute("SELECT * FROM TOPIC of_ann CONSUMER GROUP g").fetchall()) == 8
+    ann.execute("COMMIT OFFSETS ON of_ann CONSUMER GROUP g")
+    assert {row[-1] for row in ann.execute("SHOW TOPICS LIKE 'of_ann'")} == {"n1", "n2"}
+    ann.execute("DROP TOPIC of_ann")
 
 
 def test_another_node_than_the_one_that_was_meant_is_08004(tmp_path: Path) -> None:
