@@ -23,6 +23,7 @@ from operator import itemgetter
 from .edges import Edge, Edges
 from .errors import DucktailError
 from .retained_bytes import RetainedBytes
+from .segments import Segment
 from .tally import Tally
 
 # What a buffered event costs beside its bytes: the object's head (33 bytes), its LSN (32), and its
@@ -110,6 +111,18 @@ class PartitionBuffer:
         self.events += added.total
         self.buffered_bytes += bytes_of(added.rows)
         self.last_lsn = added.last_lsn
+
+    def came(self, segment: Segment, first_lsn: int | None) -> None:
+        """The partition came from another node; what it had until then is in its segment.
+
+        Args:
+            first_lsn: the segment's first retained one.
+        """
+        if self.trimmed_through_lsn >= segment.base_lsn:
+            return  # Retention has passed all of it, and perhaps later events.
+        self.events, self.last_lsn = segment.events, segment.base_lsn
+        self.unbuffered_through_lsn = segment.base_lsn
+        self.first_lsn = first_lsn
 
     def fill(self, added: Addition) -> None:
         """Put its newest events, which it has counted already, into the empty buffer."""

@@ -121,6 +121,22 @@ class Buffers:
             buffer = self._by_stream[stream.stream_id] = self._refilled(stream, through_lsn, share)
             buffer.events_at_opening = sum(partition.events for partition in buffer.partitions)
 
+    def remake(self, stream: Stream, through_lsn: int) -> None:
+        """Make a stream's buffers again: partitions have come to it, or their beginning has gone.
+
+        Nothing is being published to it meanwhile.
+        """
+        with self.edges_lock:
+            before = self._by_stream[stream.stream_id]
+            cursor = self._new_cursor()
+            try:
+                made = self._refilled(stream, through_lsn, stream.buffer_bytes, cursor)
+            finally:
+                cursor.close()
+            made.given, made.events_at_opening = before.given, before.events_at_opening
+            self._by_stream[stream.stream_id] = made
+        self.hold()
+
     def hold(self) -> None:
         """Keep all buffers together within their bound."""
         buffers = list(self)
@@ -238,7 +254,13 @@ class Buffers:
                 self._by_stream[stream.stream_id] = made
         return None
 
-    def _refilled(self, stream: Stream, through_lsn: int, bytes_max: int) -> StreamBuffer:
+    def _refilled(
+        self,
+        stream: Stream,
+        through_lsn: int,
+        bytes_max: int,
+        cursor: duckdb.DuckDBPyConnection | None = None,
+    ) -> StreamBuffer:
         """A stream's buffers made from its log, up to so many bytes; where that fails, empty ones that
         say why."""
         buffer = self._new(stream)
@@ -247,7 +269,9 @@ class Buffers:
             return buffer
         try:
             query = event_query(self._catalog, stream)
-            refill(self._cursor, query, buffer, through_lsn, min(bytes_max, buffer.bytes_max))
+            segments = self._catalog.segments.of(stream.stream_id)
+            size = min(bytes_max, buffer.bytes_max)
+            refill(cursor or self._cursor, query, buffer, through_lsn, size, segments)
         except Exception as error:  # Whatever it is, its readers must be told, and nobody else's.
             buffer = self._new(stream)
             buffer.failure = translated(error)

@@ -21,6 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import closing, suppress
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -32,6 +33,8 @@ from .assigned import Assigned
 from .buffers import Buffers
 from .checkpoints.saved import Saved
 from .clock import Clock, SystemClock
+from .cluster.arrivals import Arrivals
+from .cluster.holds import Holds
 from .cluster.identities import Identities
 from .cluster.membership import Membership
 from .cluster.placement import Placement
@@ -49,15 +52,17 @@ from .publisher import Publisher
 from .ready import ReadyMaker, ReadyQueries
 from .retention import Retention
 from .rights_changes import read_rights
+from .segments import Segments
 from .sessions import Sessions, Watchdog
 from .settings import Settings, shown
 from .snapshots import Snapshots
 from .spill import SpillSpace
 from .storage import opening, schema
 from .storage.file import MEMORY, DuckdbFile, lock_down
+from .storage.incarnation import Hole
 from .storage.loading import Counters, make_changes_views, read_catalog, refresh_views
 from .storage.reopening import Reopener
-from .storage.side_file import SideFile
+from .storage.side_file import SideFile, side_path
 from .streams import Catalog, Group
 from .topics import Topics
 from .transactions import Transactions
@@ -84,6 +89,7 @@ class Database:
         self.notifications = Notifications()
         self.spill = SpillSpace(file.path, settings.spool_bytes_max)
         self.cluster = Membership(lambda: self.cursor())
+        self.arrivals = Arrivals()
         self.last_reads: dict[tuple[int, int], LastRead] = {}  # by group id and partition
         self.members = Assigned(clock)
         self.polls = Polls(settings.long_polls_max, clock)
@@ -208,6 +214,7 @@ class Database:
         with closing(utc_cursor()) as cursor_once:
             self.parked = Parked(cursor_once)
             self.identities = Identities(cursor_once)
+            self.holds = Holds(cursor_once)
         self.member_epochs = MemberEpochs(utc_cursor())
         self.publisher = Publisher(
             self.buffers.publish, counters.lsn, self.polls.is_awaited, self.buffers.is_light
@@ -378,6 +385,7 @@ class Database:
             catalog = read_catalog(cursor)
         refresh_views(cursor, catalog)
         catalog.version = self.catalog.version + 1
+        catalog.segments = Segments.read(cursor)
         self.catalog = catalog
         self.rights = read_rights(cursor, getattr(self, "rights", None))
         row_sums.take_missing(cursor, catalog, counters.lsn)
@@ -395,6 +403,18 @@ class Database:
         return live_rows(self, kind, account)
 
     # The side file.
+
+    def raised(self, incarnation: int, hole: Hole) -> None:
+        """The incarnation was raised while the database is open; under the writer lock."""
+        self.holes = tuple(sorted((*self.holes, hole), key=lambda one: one.after))
+        before = self.side
+        if before is None:
+            return
+        mark = replace(before.mark, lsn=hole.through)
+        made = SideFile.create(side_path(self.path), before.identity, incarnation, mark)
+        made.announce(before.address)
+        self.side = self.commits.side = made
+        before.close()
 
     def announce(self, address: str) -> None:
         """Say in the side file where this database is served; "" when it no longer is."""

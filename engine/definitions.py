@@ -54,6 +54,9 @@ from .streams import (
 from .table import TableShape, read_shape
 from .waiting import Wait, Waiting
 
+# Tables with rows of a topic by its number, in a cluster.
+OF_TOPICS = ("partition_holds", "segments", "segment_events", "segment_producers")
+
 
 @dataclass(frozen=True, slots=True)
 class StreamSpec:
@@ -508,7 +511,7 @@ def _drop_locked(
     assert last or drop_table_sql is None
     group_ids = [group.group_id for group in groups]
     ids, numbers = ", ".join(map(str, group_ids)), ", ".join(str(stream.stream_id) for stream in streams)
-    of_streams = ("stream_catalog", "stream_edges", "bookmark_catalog", "checkpoint_states")
+    of_streams = ("stream_catalog", "stream_edges", "bookmark_catalog", "checkpoint_states", *OF_TOPICS)
     of_groups = ("group_catalog", "offset_log", "passed_positions", "parked_events", "member_epochs")
     statements = [
         *(f"DELETE FROM ducktail.{name} WHERE stream_id IN ({numbers})" for name in of_streams),
@@ -547,6 +550,8 @@ def _drop_locked(
                 database.catalog.drop_stream(stream)
                 database.buffers.drop(stream)
                 database.topics.dropped(stream)
+                database.catalog.segments.drop(stream.stream_id)
+                database.holds.drop(stream.stream_id)
             database.catalog.version += 1
             database.snapshots.stream_dropped(source.table_id, last=last)
             if last:

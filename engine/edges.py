@@ -60,4 +60,5 @@ def read_edges(cursor: duckdb.DuckDBPyConnection, stream_id: int) -> Edges:
         f"FROM {SCHEMA}.stream_edges WHERE stream_id = {stream_id}"
     ).fetchall()
     partitions = {row[0]: Edge(*row[1:]) for row in rows if row[0] != WHOLE}
-    return Edges(max((row[1] for row in rows), default=0), partitions)
+    # A partition's edge may be an LSN of the node that it came from: it says nothing of the log here.
+    return Edges(next((row[1] for row in rows if row[0] == WHOLE), 0), partitions)

@@ -16,6 +16,7 @@ from typing import Any, Protocol
 import duckdb
 
 from . import pipelines as reported
+from . import segments
 from .asking import ask_maybe
 from .assigned import Assigned
 from .buffer import PartitionBuffer, StreamBuffer
@@ -241,7 +242,7 @@ def lag_events(
     before = partition.position_after(lsn)
     if before is not None:
         return partition.events - before
-    return int(_ask_log(database, stream, number, lsn, partition.last_lsn, "count(*)"))
+    return _count_after(database, stream, number, lsn, partition.last_lsn)
 
 
 def position_of(database: LiveSource, stream: Stream, number: int, buffer: StreamBuffer, lsn: int) -> int:
@@ -251,13 +252,37 @@ def position_of(database: LiveSource, stream: Stream, number: int, buffer: Strea
         before, events, last_lsn = partition.position_after(lsn), partition.events, partition.last_lsn
     if before is not None:
         return before
-    return events - int(_ask_log(database, stream, number, lsn, last_lsn, "count(*)"))
+    return events - _count_after(database, stream, number, lsn, last_lsn)
+
+
+def _count_after(database: LiveSource, stream: Stream, number: int, lsn: int, last_lsn: int) -> int:
+    """How many of a partition's events are after an LSN, up to the last one."""
+    moved = 0
+    segment = database.catalog.segments.of(stream.stream_id).get(number)
+    if segment is not None and lsn < segment.base_lsn:
+        cursor = database.cursor()
+        try:
+            moved = segments.count_after(cursor, stream.stream_id, number, lsn)
+        finally:
+            cursor.close()
+        lsn = segment.base_lsn
+    return moved + int(_ask_log(database, stream, number, lsn, last_lsn, "count(*)"))
 
 
 def _oldest_unread_s(
     database: LiveSource, stream: Stream, number: int, partition: PartitionBuffer, lsn: int
 ) -> float:
     """How long ago the first event after `lsn` was committed, in seconds."""
+    segment = database.catalog.segments.of(stream.stream_id).get(number)
+    if segment is not None and lsn < segment.base_lsn:
+        cursor = database.cursor()
+        try:
+            moved_us = segments.first_us(cursor, stream.stream_id, number, lsn)
+        finally:
+            cursor.close()
+        if moved_us is not None:
+            return max(0.0, (database.clock.now_us() - moved_us) / 1_000_000)
+        lsn = segment.base_lsn
     place = partition.after(lsn)
     if partition.complete_after(lsn) and place < len(partition.rows):
         text = datarow.fields(partition.rows[place])[COMMIT_TIME]

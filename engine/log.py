@@ -538,7 +538,14 @@ def _topic_headers(annotation: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class TopicQuery(LogEvents):
-    """The events of a topic, which its log holds ready but for what `commits` adds."""
+    """The events of a topic, which its log holds ready but for what `commits` adds.
+
+    Args:
+        bases: by partition, the LSN up to which rows of the log are passed over: its segment has the events
+            up to there (`segments.py`). Empty where no partition has come from another node.
+    """
+
+    bases: tuple[int, ...] = field(default=(), kw_only=True)
 
     @property
     def source(self) -> Source:
@@ -547,7 +554,8 @@ class TopicQuery(LogEvents):
 
     def rows(self, where: str) -> str:
         """The log rows."""
-        return f"SELECT * FROM {self.log} WHERE ({where})"
+        behind = f" AND lsn > [{', '.join(map(str, self.bases))}][partition + 1]" if self.bases else ""
+        return f"SELECT * FROM {self.log} WHERE ({where}){behind}"
 
     def _values(self, annotation: str | None) -> Mapping[str, str]:
         name = f"{shown_name(self.stream.schema)}.{shown_name(self.stream.name)}"
@@ -643,6 +651,8 @@ def query_over(source: Source, stream: Stream) -> Events:
 def event_query(catalog: Catalog, stream: Stream) -> Events:
     """The SELECT of a stream's events."""
     with catalog.mutex:
+        if stream.topic:
+            return TopicQuery(stream, bases=catalog.segments.bases(stream.stream_id, stream.partitions))
         return query_over(catalog.source_of(stream), stream)
 
 

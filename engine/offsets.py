@@ -26,7 +26,14 @@ import duckdb
 
 from .clock import Clock
 from .duckdb_errors import translated
-from .errors import AdminShutdown, DucktailError, InvalidParameterValue, UndefinedObject, WrongState
+from .errors import (
+    AdminShutdown,
+    DucktailError,
+    InvalidParameterValue,
+    SerializationFailure,
+    UndefinedObject,
+    WrongState,
+)
 from .quoting import literal
 from .storage.schema import SCHEMA
 
@@ -157,6 +164,7 @@ class Offsets:
         self._positions: dict[int, dict[int, Position]] = {DROPPED: {}}
         self._holders: dict[int, int] = {}  # group id -> session id, or COMMITTER
         self._waiters: dict[int, deque[tuple[int, Future[None]]]] = {}
+        self._away: set[tuple[int, int]] = set()  # see `seal`
         self._closing = False
         self._together = 1  # requests of the last batch
         self._wanted = 1  # with how many the committer goes on
@@ -217,6 +225,31 @@ class Offsets:
         with self._condition:
             found = self._passed.get((group_id, partition))
             return found[1] if found is not None and found[0] == lsn else None
+
+    def seal(self, group_ids: Iterable[int], partitions: Iterable[int]) -> None:
+        """No position of these groups moves in these partitions any more: another node has them.
+
+        What is being written is written when this returns.
+        """
+        with self._writing, self._condition:
+            self._away |= {(group_id, partition) for partition in partitions for group_id in group_ids}
+
+    def unseal(self, partitions: Iterable[int], group_ids: Iterable[int]) -> None:
+        """These partitions are this node's again."""
+        with self._condition:
+            self._away -= {(group_id, partition) for partition in partitions for group_id in group_ids}
+
+    def check_sealed(self, group_id: int, partitions: Iterable[int]) -> None:
+        """Refuse to move a group in a partition that another node has.
+
+        Raises:
+            SerializationFailure: 40001.
+        """
+        for partition in partitions:
+            if (group_id, partition) in self._away:
+                raise SerializationFailure(
+                    f"partition {partition} has moved to another node", hint="Try again: its owner answers."
+                )
 
     def move(self, group_id: int, lsns: Mapping[int, int], by: str) -> Move:
         """A commit with the next number; the caller holds the group until it is written."""
@@ -339,6 +372,7 @@ class Offsets:
             known = self._positions.get(request.group_id)
             if known is None:
                 raise UndefinedObject(f'consumer group "{request.group_name}" does not exist')
+            self.check_sealed(request.group_id, request.lsns)
             if request.seeks is not None and request.seeks != self._seeks.get(request.group_id, 0):
                 raise moved_by_seek(request.group_name)
             standing = {

@@ -18,10 +18,12 @@ class Placed:
     Args:
         relation: what is registered on the transaction's cursor: n (in order), partition, key, payload,
             headers.
+        but: the partitions whose events are left out.
     """
 
     topic: Stream
     relation: str
+    but: frozenset[int] = frozenset()
 
     def sql(self, base_lsn: int, txid: int, turn: int, producer: tuple[str, int] | None, told: bool) -> str:
         """The INSERT; arguments as of `topic_rows.Publication.sql`."""
@@ -30,6 +32,10 @@ class Placed:
         return (
             f"INSERT INTO {TopicLog(self.topic).log} "
             f"SELECT {base_lsn} + row_number() OVER (ORDER BY n), {txid}, partition, key::JSON, "
-            f"payload::JSON, headers::JSON, {name}, {sequence} FROM {ident(self.relation)} ORDER BY n"
-            f"{returning}"
+            f"payload::JSON, headers::JSON, {name}, {sequence} FROM {ident(self.relation)}{self._where} "
+            f"ORDER BY n{returning}"
         )
+
+    @property
+    def _where(self) -> str:
+        return f" WHERE partition NOT IN ({', '.join(map(str, self.but))})" if self.but else ""

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from . import segments
 from .asking import ask
 from .database import Database
 from .errors import InvalidParameterValue
@@ -61,13 +62,25 @@ def lsns_at(
     own = 0
     if transaction is not None and stream.table_id in transaction.tables:
         own = transaction.next_lsn
+    moved = _moved_before(database, stream, place.at_us) if before_lsn or kind == TIMESTAMP else {}
     with buffer.mutex:
         if kind == LATEST:
             return {n: max(own, p.last_lsn) for n, p in enumerate(buffer.partitions)}
         return {
-            n: max(p.trimmed_through_lsn, p.last_at(before_lsn) if before_lsn else 0)
+            n: max(p.trimmed_through_lsn, moved.get(n, p.last_at(before_lsn) if before_lsn else 0))
             for n, p in enumerate(buffer.partitions)
         }
+
+
+def _moved_before(database: Database, stream: Stream, at_us: int) -> dict[int, int]:
+    """Partition -> the last LSN before a time, of those whose segments have events from it on."""
+    if not database.catalog.segments.of(stream.stream_id):
+        return {}
+    cursor = database.cursor()
+    try:
+        return segments.last_before(cursor, stream.stream_id, at_us)
+    finally:
+        cursor.close()
 
 
 def last_lsn_before(database: Database, at_us: int) -> int:
@@ -84,12 +97,15 @@ def last_lsn_before(database: Database, at_us: int) -> int:
     return int(row[0])
 
 
-def check_no_hole(database: Database, lsn: int) -> None:
+def check_no_hole(database: Database, stream: Stream, partition: int, lsn: int) -> None:
     """Refuse a position of events that a restore or an accepted loss has taken away.
 
     Raises:
         InvalidParameterValue: 22023.
     """
+    segment = database.catalog.segments.of(stream.stream_id).get(partition)
+    if segment is not None and lsn <= segment.base_lsn:
+        return  # LSNs of another node, which has holes of its own.
     for hole in database.holes:
         if hole.has(lsn):
             raise InvalidParameterValue(
@@ -108,7 +124,7 @@ def check_lsns(database: Database, stream: Stream, lsns: Mapping[int, int]) -> N
     """
     end_lsn = database.buffers.of(stream).end_lsn
     for partition, lsn in lsns.items():
-        check_no_hole(database, lsn)
+        check_no_hole(database, stream, partition, lsn)
         if not 0 <= partition < stream.partitions:
             raise InvalidParameterValue(
                 f'stream "{stream.name}" has no partition {partition}',

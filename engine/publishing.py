@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -25,6 +25,7 @@ from .edges import read_edges
 from .log import EVENT_LAYOUT, EVENT_NAMES, EVENT_TYPES, NO_COMMIT, Commit, EventQuery, Events, Layout
 from .publisher import Note
 from .ready import READY_COMMITS_MAX, READY_EVENTS_MAX, Ready, ReadyQueries, Written
+from .segments import Segment, first_lsns
 from .storage.schema import SCHEMA
 from .values import datarow
 from .values.arrow_results import arrow_batches, arrow_table
@@ -398,10 +399,16 @@ def refill(
     buffer: StreamBuffer,
     through_lsn: int,
     bytes_max: int,
+    segments: Mapping[int, Segment],
 ) -> None:
-    """Make a stream's empty buffers from its log: the counts of all events, and `bytes_max` of its tail."""
+    """Make a stream's empty buffers from its log: the counts of all events, and `bytes_max` of its tail.
+
+    Args:
+        segments: what its partitions had before they came here.
+    """
     edges = read_edges(cursor, query.stream.stream_id)
     edge = edges.through_lsn
+    firsts = first_lsns(cursor, query.stream.stream_id) if segments else {}
     where = f"lsn > {edge} AND lsn <= {through_lsn}"
     counts, spread = _count(cursor, query, where, edge, through_lsn)
     events = sum(count for count, *_ in counts.values())
@@ -419,6 +426,8 @@ def refill(
             partition = buffer.partitions[number]
             partition.events, partition.last_lsn = gone.events, gone.through_lsn
             partition.trim(gone)
+        for number, segment in segments.items():
+            buffer.partitions[number].came(segment, firsts.get(number))
         for last, count in spread:
             buffer.retained_bytes.add(last, count * gathered.size // max(1, gathered.rows))
     for number, (count, first, last) in counts.items():

@@ -26,11 +26,13 @@ from typing import Protocol
 
 import duckdb
 
+from . import segments
 from .asking import ask, ask_maybe
 from .buffer import StreamBuffer
 from .buffers import Buffers
 from .changes import views_anew
 from .clock import Clock
+from .cluster.holds import HELD, Holds
 from .commits import Commits
 from .duckdb_errors import translated
 from .edges import BY_BYTES, BY_TIME, Edge, Edges, read_edges
@@ -70,6 +72,7 @@ class Retaining(Protocol):
     commits: Commits
     transactions: Transactions
     clock: Clock
+    holds: Holds
 
     def has_fallen(self) -> bool:
         """Whether DuckDB has given the database up."""
@@ -179,6 +182,9 @@ class Retention:
 
     def _look_at(self, source: Source) -> None:
         goals = {stream.stream_id: self._goal(stream) for stream in source.streams}
+        for stream in source.streams:
+            # After the goals: what is older than an event that goes, goes as well.
+            self._cut_segments(stream)
         self._move_edges(source.table_id, goals)
         self._cut_log(source.table_id)
 
@@ -265,11 +271,16 @@ class Retention:
         query = query.between(before.through_lsn + 1, through_lsn)
         going = query.sql(f"lsn > {before.through_lsn} AND lsn <= {through_lsn}", "false")
         partitions = dict(before.partitions)
+        came = self._database.catalog.segments.of(stream.stream_id)
         for number, last, count in self._cursor.execute(
             f"SELECT partition, max(lsn), count(*) FROM ({going}) GROUP BY partition"
         ).fetchall():
             known = partitions.get(number, Edge(0, 0, goal.reason))
-            partitions[number] = Edge(last, known.events + count, goal.reason)
+            segment = came.get(number)
+            gone = known.events
+            if segment is not None and known.through_lsn < segment.base_lsn:
+                gone = segment.events  # All that came before is behind it.
+            partitions[number] = Edge(last, gone + count, goal.reason)
         edges = Edges(through_lsn, partitions)
         events = sum(_lost(edges, number) - _lost(before, number) for number in partitions)
         passed = self._passed(stream, before, edges, going)
@@ -297,8 +308,8 @@ class Retention:
             for group_id, number, lsn, count in rows
         )
 
-    def _write_edges(self, cuts: Sequence[Cut]) -> None:
-        statements = []
+    def _write_edges(self, cuts: Sequence[Cut], more: Sequence[str] = ()) -> None:
+        statements = list(more)
         for cut in cuts:
             statements += self._kept_behind(cut)
             statements += cut.edges.rows(cut.stream.stream_id)
@@ -325,6 +336,65 @@ class Retention:
                 logger.info("events are no longer retained", extra=about)
             for passed in cut.passed:
                 self._database.offsets.passed(passed.group_id, passed.partition, passed.lsn, passed.position)
+
+    def _cut_segments(self, stream: Stream) -> None:
+        """Let go of the oldest events that partitions brought from other nodes."""
+        found = self._database.catalog.segments.of(stream.stream_id)
+        buffer = self._database.buffers.get(stream.stream_id)
+        if not found or buffer is None or (stream.retention_us is None and stream.retention_bytes is None):
+            return
+        now_us = self._database.clock.now_us()
+        before_us, reason = 0, BY_TIME
+        if stream.retention_us is not None:
+            before_us = now_us - stream.retention_us
+        if stream.retention_bytes is not None:
+            with buffer.mutex:
+                left = stream.retention_bytes - buffer.retained_bytes.total
+            bytes_us = segments.beyond(self._cursor, stream.stream_id, left)
+            if bytes_us > before_us:
+                before_us, reason = bytes_us, BY_BYTES
+        holds = self._database.holds
+        going = [
+            row
+            for row in segments.older(self._cursor, stream.stream_id, before_us)
+            # What is on its way here, or away, is not touched.
+            if holds.of(stream.stream_id, row[0]).state == HELD
+        ]
+        if not going:
+            return
+        before = read_edges(self._cursor, stream.stream_id)
+        partitions = dict(before.partitions)
+        passed = []
+        for number, last, count in going:
+            if last > _begins(before, number):
+                partitions[number] = Edge(last, _lost(before, number) + count, reason)
+                passed += self._passed_in_segment(stream, before, number, last)
+        edges = Edges(before.through_lsn, partitions)
+        events = sum(_lost(edges, number) - _lost(before, number) for number in partitions)
+        with self._locked():
+            if self._database.catalog.stream_by_id(stream.stream_id) is None:
+                return
+            self._write_edges(
+                [Cut(stream, edges, before.through_lsn, tuple(passed), events, reason)],
+                segments.cut_sql(stream.stream_id, going),
+            )
+        firsts = segments.first_lsns(self._cursor, stream.stream_id)
+        with buffer.mutex:
+            for number, first in firsts.items():
+                buffer.partitions[number].first_lsn = first
+
+    def _passed_in_segment(self, stream: Stream, before: Edges, number: int, through: int) -> list[Passed]:
+        """The groups whose committed LSN is among what goes of a segment."""
+        with self._database.catalog.mutex:
+            groups = self._database.catalog.groups_of(stream.stream_id)
+        found = []
+        for group in groups:
+            position = self._database.offsets.positions(group.group_id).get(number)
+            if position is not None and _begins(before, number) <= position.lsn < through:
+                count = segments.count_through(self._cursor, stream.stream_id, number, position.lsn)
+                place = _lost(before, number) + count
+                found.append(Passed(group.group_id, number, position.lsn, place))
+        return found
 
     def _kept_behind(self, cut: Cut) -> list[str]:
         """What keeps the events that stand behind parked keys of groups."""

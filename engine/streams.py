@@ -14,6 +14,7 @@ from functools import lru_cache
 from .capture.capture import CapturedTable
 from .errors import UndefinedObject
 from .quoting import ident
+from .segments import Segments
 from .table import TableShape
 
 PARTITIONS_MAX = 1024
@@ -314,6 +315,7 @@ class Catalog:
     groups: dict[tuple[int, str], Group] = field(default_factory=dict)
     bookmarks: dict[tuple[int, str], Bookmark] = field(default_factory=dict)
     version: int = 0
+    segments: Segments = field(default_factory=Segments, compare=False, repr=False)
     mutex: threading.RLock = field(default_factory=threading.RLock, compare=False, repr=False)
 
     def table_by_id(self, table_id: int) -> Captured:

@@ -11,7 +11,8 @@ import duckdb
 
 from . import rights, rights_changes
 from .changes import view_statements
-from .cluster import identities
+from .cluster import holds, identities
+from .cluster.holds import HELD, NONE, Hold
 from .database import Database
 from .definitions import check_names, check_no_stream, insert_stream_sql, new_id, run_numbered, show_stream
 from .log import TopicQuery
@@ -32,6 +33,7 @@ class TopicSpec:
 
     Args:
         uid: which definition of the cluster it is, where another node made it first.
+        fresh: of the cluster it is made new; else other nodes have it, and its events.
     """
 
     schema: str
@@ -41,6 +43,7 @@ class TopicSpec:
     retention_us: int | None = DEFAULT_RETENTION_US
     retention_bytes: int | None = None
     uid: str | None = None
+    fresh: bool = False
 
 
 def create_topic(
@@ -94,12 +97,26 @@ def create_topic(
         if spec.uid is not None:
             statements.append(identities.insert_sql(topic_id, spec.uid))
 
+        rows = _holds(database, topic, fresh=spec.fresh) if spec.uid is not None else {}
+        statements += holds.rows_sql(topic_id, rows)
+
         def show() -> None:
+            if rows:
+                database.holds.put(topic_id, rows)
             if spec.uid is not None:
                 database.identities.told(topic_id, spec.uid)
             show_stream(database, None, topic)
+            database.arrivals.hurry()
 
         run_numbered(database, session_id, cursor, statements, show, changes)
         return topic
     finally:
         database.transactions.writer_lock.release(session_id)
+
+
+def _holds(database: Database, topic: Stream, *, fresh: bool) -> dict[int, Hold]:
+    """What this node has of a topic that it is given in a cluster: of a new one what it owns."""
+    placement = database.cluster.placement
+    own = holds.owned(placement, topic) if fresh else []
+    held = Hold(HELD, placement.local.name, placement.epoch)
+    return {**holds.whole(topic, Hold(NONE)), **dict.fromkeys(own, held)}

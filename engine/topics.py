@@ -11,13 +11,15 @@ topic retains an event of his. Source: docs/topics.md, "Producers that repeat".
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 import duckdb
 import pyarrow as pa
 
+from . import segments
 from .buffers import Buffers
 from .cluster.placement import Placement
 from .duckdb_errors import translated
@@ -34,6 +36,9 @@ from .waiting import Waiting
 
 # Producers that are known of one topic: some 200 bytes each in memory.
 PRODUCERS_MAX = 100_000
+
+# How the names begin that nodes lend to statements which name no producer; a user's own have other names.
+LENT = "ducktail.lent."
 
 # What PUBLISH answers of each event.
 PLACE_COLUMNS = (("partition", "INTEGER"), ("lsn", "BIGINT"), ("node", "VARCHAR"), ("local", "BOOLEAN"))
@@ -120,11 +125,8 @@ class Topics:
             LockNotAvailable: 55P03. UndefinedObject: 42704, the topic has been dropped.
             SerializationFailure: 40001, the transaction's snapshot is older than the topic.
         """
-        placement = self._placement()
+        self.keep_epoch(transaction)
         yield from self._transactions.lock_for(transaction, timeout_ms)
-        if placement.epoch:
-            # The first one counts: nothing of an older one may stand beside it.
-            transaction.checks.setdefault("placement", partial(self._check_epoch, placement.epoch))
         present = self._catalog.stream_by_id(topic.stream_id)
         if present is None:
             raise UndefinedObject(f'topic "{topic.name}" does not exist')
@@ -138,6 +140,13 @@ class Topics:
                 hint="Roll back and try again.",
             )
         return present
+
+    def keep_epoch(self, transaction: Transaction) -> None:
+        """What a transaction does to topics stands only if this placement still is in force at its COMMIT."""
+        epoch = self._placement().epoch
+        if epoch:
+            # The first one counts: nothing of an older one may stand beside it.
+            transaction.checks.setdefault("placement", partial(self._check_epoch, epoch))
 
     def publish(
         self,
@@ -160,6 +169,9 @@ class Topics:
         """
         assert transaction.has_writer_lock
         topic = publication.topic
+        if named is not None and self._catalog.segments.of(topic.stream_id):
+            assert isinstance(publication, Placed), "whose partitions are known is asked of each"
+            return self._publish_moved(transaction, publication, named)
         if named is not None:
             known = self._repeated(transaction, topic, named)
             if known is not None:
@@ -192,6 +204,80 @@ class Topics:
         if named is not None and events:
             self._note(transaction, topic, named)
         return Published(events, base_lsn + 1 if events else None, places)
+
+    # Partitions that came from other nodes, with what their producers had published there.
+
+    def _publish_moved(self, transaction: Transaction, publication: Placed, named: Named) -> Published:
+        """Store what has not been published before, partition by partition; places are always told."""
+        topic, cursor = publication.topic, transaction.cursor
+        rows = cursor.execute(f"SELECT partition FROM {publication.relation} ORDER BY n").fetchall()
+        order = [partition for (partition,) in rows]
+        known = {p for p in set(order) if self._knows(transaction, topic, named, p)}
+        found: dict[int, deque[int]] = {}
+        for partition, lsn in self._places_of(topic, named, known):
+            found.setdefault(partition, deque()).append(lsn)
+        base_lsn = transaction.next_lsn
+        if known != set(order):
+            rest = replace(publication, but=frozenset(known))
+            sql = rest.sql(base_lsn, transaction.txid, 0, (named.producer, named.sequence), True)
+            stored = cursor.execute(sql).fetchall()
+            for partition, lsn in sorted(stored, key=lambda row: row[1]):
+                found.setdefault(partition, deque()).append(lsn)
+            transaction.captured(topic.table_id, len(stored), frozenset())
+            self._note(transaction, topic, named)
+        places = [(p, found[p].popleft()) for p in order if found.get(p)]
+        table = pa.table(
+            {
+                "partition": pa.array([p for p, _ in places], pa.int32()),
+                "lsn": pa.array([lsn for _, lsn in places], pa.int64()),
+            }
+        )
+        first = base_lsn + 1 if transaction.next_lsn > base_lsn else None
+        return Published(len(places), first, self._with_node(table), repeated=first is None)
+
+    def _knows(self, transaction: Transaction, topic: Stream, named: Named, partition: int) -> bool:
+        """Whether a publication, or a later one of its producer, has been here for a partition."""
+        own = transaction.producers.get((topic.stream_id, named.producer), 0)
+        if named.sequence <= own:
+            return True
+        segment = self._catalog.segments.of(topic.stream_id).get(partition)
+        last = self._last(topic, named.producer)
+        if last is not None:
+            # What was published here before the partition came had none of its events.
+            covers = segment is None or last.last_lsn > segment.since_lsn
+            if named.sequence < last.sequence or (covers and named.sequence == last.sequence):
+                return True
+        return segment is not None and named.sequence <= segment.producers.get(named.producer, 0)
+
+    def _places_of(self, topic: Stream, named: Named, partitions: set[int]) -> list[tuple[int, int]]:
+        """Where a publication's events of some partitions were stored, by LSN."""
+        if not partitions:
+            return []
+        where = (
+            f"producer = {literal(named.producer)} AND sequence = {named.sequence} "
+            f"AND partition IN ({', '.join(map(str, partitions))})"
+        )
+        cursor = self._cursor()
+        try:
+            return cursor.execute(
+                f"SELECT partition, lsn FROM {segments.EVENTS} "
+                f"WHERE stream_id = {topic.stream_id} AND {where} "
+                f"UNION SELECT partition, lsn FROM {TopicLog(topic).log} WHERE {where} ORDER BY lsn"
+            ).fetchall()
+        finally:
+            cursor.close()
+
+    def producers_of(self, topic: Stream, partition: int) -> dict[str, int]:
+        """The last sequences that were published to a partition, here and where it was before."""
+        segment = self._catalog.segments.of(topic.stream_id).get(partition)
+        found = {} if segment is None else dict(segment.producers)
+        state = self._states.get(topic.stream_id)
+        for name, last in list(state.producers.items()) if state is not None else ():
+            if name.startswith(LENT):
+                continue
+            if segment is None or last.last_lsn > segment.since_lsn:
+                found[name] = max(last.sequence, found.get(name, 0))
+        return found
 
     def _check_epoch(self, began: int) -> None:
         """What was published by a placement that is over does not stand: its partitions may be another's.

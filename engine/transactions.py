@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 import duckdb
 
@@ -242,6 +243,8 @@ class Transactions:
             raise
         # Offset commits are numbered in the order in which DuckDB commits them.
         with self.offsets.writing() if pending else nullcontext():
+            for group_id, lsns in pending:
+                transaction.checks[f"group {group_id}"] = partial(self.offsets.check_sealed, group_id, lsns)
             moves = [self.offsets.move(*move, transaction.committed_by) for move in pending]
             commit_us = self._commit_now(transaction, moves)
         self.commits.committed(transaction, moves, commit_us)

@@ -35,7 +35,7 @@ from .results import Result
 from .running import text_rows
 from .spread import offsets
 from .spread.part import Part
-from .spread.shares import Row, own_partitions, rows_of, spread
+from .spread.shares import Row, check_held, own_partitions, rows_of, spread
 from .stream_statements import (
     DESCRIBE_COLUMNS,
     SEEK_COLUMNS,
@@ -331,7 +331,9 @@ def _on_locked_group(
     """Change a group in a transaction that holds it and the writer lock."""
 
     def work(transaction: Transaction) -> Waiting[None]:
+        session.database.topics.keep_epoch(transaction)
         yield from _with_writer_lock(session, transaction)
+        check_held(session, stream)
         group = session.access.group(stream, name, transaction)
         yield from lock_group(session.database.offsets, transaction, group, session.block.lock_timeout_ms)
         do(transaction, group)

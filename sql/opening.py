@@ -118,7 +118,7 @@ def open_scan(
             keep_in_transaction(session, session.block.opened(), hold)
         # In those that are its own, whoever had them before has committed what he could.
         partitions = [partition for partition in partitions if partition in hold.epochs]
-    begun = _Begun(group, hold, partitions, through_lsn, transactions)
+    begun = _Begun(group, hold, partitions, through_lsn, transactions, limit)
     try:
         return _opened(session, stream, wanted, parameters, pruning, begun)
     except BaseException:
@@ -256,6 +256,7 @@ class _Begun:
     partitions: list[int]
     through_lsn: int
     transactions: int | None
+    limit: int | None
 
 
 def _member_reads(
@@ -278,7 +279,7 @@ def _opened(
     begins = beginning(
         session, stream, wanted, parameters, pruning, group, begun.partitions, begun.through_lsn
     )
-    bounds, committed, seeks = begins.bounds, begins.committed, begins.seeks
+    bounds, committed = begins.bounds, begins.committed
     if begins.past_gaps:
         bounds = _over_gaps(session, stream, bounds)
     if group is not None and wanted.after is None:
@@ -287,6 +288,9 @@ def _opened(
         if aside is not None:
             bounds = replace(bounds, aside=aside)
     changes = wanted.envelope != "json"
+    moved = moved_parts(session, stream, bounds)
+    if moved:
+        return _with_segments(session, stream, wanted, begun, replace(begins, bounds=bounds), moved)
     first = session.database.buffers.scan(stream, bounds, changes=changes)
     if begun.transactions is not None:
         session.guard.interrupts.add(first.interrupt)
@@ -296,17 +300,73 @@ def _opened(
             session.guard.interrupts.discard(first.interrupt)
             first.close()
         first = session.database.buffers.scan(stream, bounds, changes=changes)
-    reader = None
-    if group is not None:
-        key = (stream.stream_id, group.group_id)
-        reader = session.positions.reader(key, hold, committed, seeks, transaction=session.block.begun)
-        if wanted.after is None:
-            _note_read(session, group, hold, committed)
-        else:
-            # A look elsewhere, not the group's own way.
-            session.positions.void(reader, "the latest read of the group began elsewhere, with AFTER")
-            reader = None
+    reader = _reader(session, stream, wanted, begun, begins)
     return Opened(stream, bounds, committed, first.ends, first, reader, hold, changes)
+
+
+def _reader(
+    session: Context, stream: Stream, wanted: st.Scan, begun: _Begun, begins: Beginning
+) -> Reader | None:
+    """Whose read position a scan sets, if it does."""
+    if begun.group is None:
+        return None
+    key, in_block = (stream.stream_id, begun.group.group_id), session.block.begun
+    reader = session.positions.reader(
+        key, begun.hold, begins.committed, begins.seeks, transaction=in_block
+    )
+    if wanted.after is None:
+        _note_read(session, begun.group, begun.hold, begins.committed)
+        return reader
+    # A look elsewhere, not the group's own way.
+    session.positions.void(reader, "the latest read of the group began elsewhere, with AFTER")
+    return None
+
+
+def _with_segments(
+    session: Context,
+    stream: Stream,
+    wanted: st.Scan,
+    begun: _Begun,
+    begins: Beginning,
+    moved: Mapping[int, int],
+) -> Opened:
+    """A scan of partitions of which some begin in what they brought from another node.
+
+    LSNs of two nodes have no common order: it is gathered, as of partitions of several nodes.
+    """
+    bounds, buffer = begins.bounds, session.database.buffers.of(stream)
+    with buffer.mutex:
+        for number in moved.keys() - bounds.from_start:
+            partition, lsn = buffer.partitions[number], bounds.after[number]
+            if lsn < partition.trimmed_through_lsn:
+                raise gone(stream, partition, number, lsn, bounds).error()
+    behind = {number: max(lsn, moved.get(number, 0)) for number, lsn in bounds.after.items()}
+    scan = session.database.buffers.scan(stream, replace(bounds, after=behind))
+    session.guard.interrupts.add(scan.interrupt)
+    try:
+        # What of it is given counts, and not what is gathered.
+        here = gathering.read_here(scan, begun.limit, lambda lsns, partitions: None)
+    finally:
+        session.guard.interrupts.discard(scan.interrupt)
+    parts = {"": gathering.read_segments(session, stream, bounds, moved, begun.limit), "here": here}
+    found = gathering.merged(parts, begun.limit, begun.transactions)
+    reader = _reader(session, stream, wanted, begun, begins)
+    gathered = gathering.GatheredScan(found)
+    return Opened(
+        stream, ScanRange({}, 0), begins.committed, found.ends(), gathered, reader, begun.hold, gathered=found
+    )
+
+
+def moved_parts(session: Context, stream: Stream, bounds: ScanRange) -> dict[int, int]:
+    """Of the partitions whose scan begins in their segment: the LSN up to which that goes."""
+    segments = session.database.catalog.segments.of(stream.stream_id)
+    buffer = session.database.buffers.of(stream)
+    return {
+        number: segments[number].base_lsn
+        for number, lsn in bounds.after.items()
+        if number in segments
+        and max(lsn, buffer.partitions[number].trimmed_through_lsn) < segments[number].base_lsn
+    }
 
 
 @dataclass(frozen=True, slots=True)
@@ -342,8 +402,8 @@ def beginning(
     from_start: frozenset[int] = frozenset()
     if wanted.after is not None:
         after = _after(stream, wanted.after, parameters, partitions)
-        for lsn in after.values():
-            check_no_hole(session.database, lsn)
+        for partition, lsn in after.items():
+            check_no_hole(session.database, stream, partition, lsn)
         # AFTER 0 is what is retained; a map is exact in each partition that it names.
         from_start = frozenset(partition for partition, lsn in after.items() if lsn == 0)
     elif group is not None:

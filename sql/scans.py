@@ -147,7 +147,7 @@ def _open(
     limit: int | None = None,
 ) -> Waiting[Opened]:
     """Open a shape's scan of a stream, within what its WHERE says (`pruning`)."""
-    if spread(session, stream) is None:
+    if spread(session, stream) is None and not session.database.catalog.segments.of(stream.stream_id):
         # Of several nodes' events nobody knows here which LSN was committed when.
         narrowed = within_times(session, found.facts, narrowed or Pruning(), parameters)
     gives = found.kind is not Kind.UNCHANGED
@@ -190,9 +190,14 @@ def is_inline(session: Context, statement: Statement, query: Query) -> bool:
 
 
 def _gathers(session: Context, scan: st.Scan) -> bool:
-    """Whether a scan is of partitions of several nodes."""
+    """Whether a scan is of partitions of several nodes, or of some that came from one, or are to come."""
     stream = session.names.find_stream(scan.stream.parts)
-    return stream is not None and spread(session, stream) is not None
+    if stream is None:
+        return False
+    database = session.database
+    if database.catalog.segments.of(stream.stream_id) or database.holds.missing(database.placement, stream):
+        return True
+    return spread(session, stream) is not None
 
 
 def run_query(session: Context, statement: Statement, parameters: Values) -> Waiting[Result]:

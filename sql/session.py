@@ -54,6 +54,7 @@ from .results import CopyIn, ReadySource, Result
 from .rights import permission, visible
 from .rights.access import Access
 from .settings_statements import renew_values, restore_values, set_variable
+from .spread.arriving import arriving
 from .spread.holds import Holds
 from .spread.learned import Learner, still_missing
 from .spread.part import Part
@@ -342,6 +343,7 @@ class Session:
             # Of what waits first it is asked again when it has waited (polling.py).
             permission.check(self, statement, parameters, permission.How(runs=not statement.waits))
             read_only.check(self, statement)
+            yield from arriving(self, statement.classified, statement.node)
             result: Result = yield from RUNNERS[kind](self, statement, tuple(parameters))
         if not result.ended and result.columns is not None:
             self.cursors.giving(result)

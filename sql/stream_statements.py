@@ -40,7 +40,7 @@ from .show_create import CREATE_COLUMNS
 from .spread.gathering import away
 from .spread.listing import everywhere
 from .spread.part import Part
-from .spread.shares import Owners, Row, ask_all, in_cluster, own_share, rows_of, spread
+from .spread.shares import Owners, Row, ask_all, check_held, in_cluster, own_share, rows_of, spread
 
 Values = tuple[object, ...]
 
@@ -141,6 +141,7 @@ def create_topic(session: Context, made: st.CreateTopic, parameters: Values) -> 
         _retention_us(options) if "retention" in options else DEFAULT_RETENTION_US,
         options.integer("retention_bytes"),
         None if session.part is None else session.part.uid,
+        session.part is not None and session.part.fresh,
     )
     yield from topic_definitions.create_topic(
         session.database,
@@ -482,6 +483,8 @@ def show(session: Context, asked: st.Statement, parameters: Values) -> Waiting[R
     owners = None if stream is None else spread(session, stream)
     if stream is not None and owners is not None and isinstance(asked, GATHERED):
         return (yield from _shown_by_all(session, asked, stream, owners))
+    if stream is not None and isinstance(asked, GATHERED):
+        check_held(session, stream)
     yield from session.database.commits.wait_readable()
     condition = f" WHERE {' AND '.join(where)}" if where else ""
     sql = f"SELECT {', '.join(shown.columns)} FROM ducktail.{shown.view}{condition}"

@@ -40,7 +40,7 @@ from .results import ResultColumn
 from .running import UNTOLD, bound_with_types, lossless, placed, rows_of, with_casts
 from .spread import publishing
 from .spread.publishing import Done
-from .spread.shares import check_owned, spread
+from .spread.shares import check_owned, owners_of, spread
 from .statement import Description, Statement
 from .stream_statements import number, value_of
 from .text.classified import Classified
@@ -148,6 +148,9 @@ def run(
         return (yield from publishing.store_share(session, part, topic, parameters))
     named = _named(statement, parameters)
     owners = spread(session, topic)
+    if owners is None and named is not None and session.database.catalog.segments.of(topic.stream_id):
+        # Whether it was published before is told by partition, where some have come from other nodes.
+        owners = owners_of(session, topic.schema, topic.name, topic.partitions)
     if owners is not None:
         rows = partial(_rows, session, statement, classified, parameters)
         returning = classified.dml is not None and classified.dml.has_returning

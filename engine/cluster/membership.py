@@ -7,22 +7,27 @@ is refused, as a stale owner would answer for partitions that are another's. Sou
 
 from __future__ import annotations
 
+import json
 import threading
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 import duckdb
 
+from ..asking import ask_maybe
 from ..errors import ConnectionRefused, InvalidParameterValue, SerializationFailure, WrongState
 from ..quoting import literal
 from ..whole import whole
+from .node import Node
 from .peer import Peer, older_epoch
 from .placement import LocalPlacement, Placement
 from .source import ClusterSource
 
 # Facts in `ducktail.meta`.
 EPOCH, CLUSTER, DIGEST = "placement_epoch", "placement_cluster", "placement_digest"
+# All nodes that there ever were, a JSON list: those that have left may have what others have yet to take.
+NODES = "placement_nodes"
 
 # What a node counts since it was started. `forwarded`, `published_remotely` and `failed` are by peer.
 ROUTED, DELIVERED = "routed", "delivered_locally"
@@ -67,6 +72,9 @@ class Membership:
         self._heard: dict[str, int] = {}
         # How many connections this node has to a peer, by its name; whoever opens them says.
         self.connections: Callable[[str], int] = lambda peer: 0
+        # Those that were nodes before; and who is told of each placement that comes into force.
+        self.former: tuple[Node, ...] = ()
+        self.installed: Callable[[], None] = lambda: None
         self._counts: Counter[tuple[str, str, str]] = Counter()
         # Under which epoch the others were asked for definitions, and what was wrong then.
         self._learnt = 0
@@ -213,8 +221,12 @@ class Membership:
                 raise
             if new.epoch > seen.epoch:
                 self._remember(new)
+            self.former = tuple(
+                node for node in self._read_nodes() if all(one.name != node.name for one in new.nodes)
+            )
             old, self._placement = self._placement, new
             if old.epoch == new.epoch:
+                self.installed()
                 return Installed(new.epoch, new=False)
             self._counts[INSTALLED, "", ""] += 1
             moved = new.moves_from(old)
@@ -223,6 +235,7 @@ class Membership:
                 were, are = ({node.name for node in one.nodes} for one in (old, new))
                 self._counts[JOINED, "", ""] += len(are - were)
                 self._counts[LEFT, "", ""] += len(were - are)
+            self.installed()
             return Installed(new.epoch, True, moved)
 
     def check(self, new: Placement) -> None:
@@ -285,8 +298,18 @@ class Membership:
             cursor.close()
         return Seen(int(facts.get(EPOCH, 0)), facts.get(CLUSTER, ""), facts.get(DIGEST, ""))
 
+    def _read_nodes(self) -> tuple[Node, ...]:
+        cursor = self._cursor()
+        try:
+            row = ask_maybe(cursor, f"SELECT value FROM ducktail.meta WHERE name = {literal(NODES)}")
+        finally:
+            cursor.close()
+        return () if row is None else tuple(Node(**one) for one in json.loads(row[0]))
+
     def _remember(self, new: Placement) -> None:
-        facts = {EPOCH: str(new.epoch), CLUSTER: new.cluster, DIGEST: new.digest}
+        known = {node.name: node for node in (*self._read_nodes(), *new.nodes)}
+        nodes = json.dumps([asdict(node) for node in known.values()])
+        facts = {EPOCH: str(new.epoch), CLUSTER: new.cluster, DIGEST: new.digest, NODES: nodes}
         names = ", ".join(map(literal, facts))
         rows = ", ".join(f"({literal(name)}, {literal(value)})" for name, value in facts.items())
         cursor = self._cursor()

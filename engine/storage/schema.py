@@ -22,6 +22,10 @@
     cluster_identities  which definition of the cluster a topic or a group is (see `cluster/identities.py`)
     member_epochs   under which epoch a member has come with a partition of a spread topic (see
                     `member_epochs.py`)
+    partition_holds  whether this node has the log of a topic's partition (see `cluster/holds.py`)
+    segments        partitions of topics that came from another node: up to which LSN (see `segments.py`)
+    segment_events  their events up to there, as they are sent, with their producers
+    segment_producers  the last sequences that their producers had there
     offset_log      commits of offsets, appended: what `offsets.Move.entry` says; the highest seq counts
     __ducktail_users  a user, with what his password is held against (see `rights.py`); nobody reads it by SQL
     owner_catalog   who made a thing
@@ -115,6 +119,15 @@ CREATE TABLE IF NOT EXISTS {SCHEMA}.grant_catalog (
     kind VARCHAR, schema_name VARCHAR, object_name VARCHAR, part VARCHAR);
 CREATE TABLE IF NOT EXISTS {SCHEMA}.cluster_identities (object_id INTEGER, uid VARCHAR);
 CREATE TABLE IF NOT EXISTS {SCHEMA}.member_epochs (group_id INTEGER, partition INTEGER, epoch BIGINT);
+CREATE TABLE IF NOT EXISTS {SCHEMA}.partition_holds (
+    stream_id INTEGER, partition INTEGER, state VARCHAR, node VARCHAR, epoch BIGINT);
+CREATE TABLE IF NOT EXISTS {SCHEMA}.segments (
+    stream_id INTEGER, partition INTEGER, base_lsn BIGINT, since_lsn BIGINT, events BIGINT, node VARCHAR);
+CREATE TABLE IF NOT EXISTS {SCHEMA}.segment_events (
+    stream_id INTEGER, partition INTEGER, lsn BIGINT, commit_us BIGINT, event BLOB, producer VARCHAR,
+    sequence BIGINT);
+CREATE TABLE IF NOT EXISTS {SCHEMA}.segment_producers (
+    stream_id INTEGER, partition INTEGER, producer VARCHAR, sequence BIGINT);
 CREATE SEQUENCE IF NOT EXISTS {SCHEMA}.object_id;
 """
 

@@ -34,7 +34,7 @@ from .. import catalog
 from ..codec import Limits
 from ..conversation import Conversation, Door, Ended, Entry
 from ..conversation.startup import LONG_KEY_BYTES
-from ..forwarding import Learner, Peers
+from ..forwarding import Learner, Mover, Peers
 from .admission import Admission
 from .connection import INBOX_BYTES, Connection
 from .doors import check_listener, door_for, for_peer, is_loopback
@@ -135,6 +135,7 @@ class Server:
         self._wakes: Wakes | None = None
         self._peers: Peers | None = None
         self._learner: Learner | None = None
+        self._mover: Mover | None = None
         self._server: asyncio.Server | None = None
         self._inbox = memoryview(bytearray(INBOX_BYTES))
         self._connections: set[Connection] = set()
@@ -178,6 +179,8 @@ class Server:
         self._learner = Learner(self.database, self._peers, self._workers, lambda: self._trace_of("learning"))
         await self._loop.run_in_executor(self._workers, self.database.at_opening, catalog.install)
         self._server = await self._loop.create_server(self._connect, sock=self._listener)
+        self._mover = Mover(self.database, self._peers)
+        self._mover.start()
         self.database.announce(" ".join(map(str, self.address)))
         if self._watched is not None:
             # Not at the top: a server without that port does without prometheus_client.
@@ -230,6 +233,9 @@ class Server:
                     log.error("%d sessions did not end", len(self._connections))
         for connection in list(self._lingering):
             connection.hang_up()
+        if self._mover is not None:
+            # It waits for the loop.
+            await asyncio.to_thread(self._mover.close)
         if self._peers is not None:
             self._peers.close()
         await asyncio.sleep(0)  # The sockets are closed in the loop's next round.

@@ -27,12 +27,14 @@ from ..language.publishing import Published
 from ..portals import Portal
 from ..results import ReadySource, Result, ResultColumn
 from ..settings_statements import carried, set_variable
+from ..spread.arriving import arriving
 from ..spread.learned import still_missing
 from ..spread.learning import made_good
 from ..spread.part import split
 from ..spread.shares import own_share
 from ..statement import Statement
 from ..text.classified import Kind
+from . import moving
 from .frames import FrameBatch, Head, Tail, batch_frame, facts_frame
 from .request import Request
 
@@ -82,6 +84,7 @@ def forward_with(runners: dict[Kind, Runner], told_at: Told) -> Runner:
         values = tuple(request.values)
         share = AS_IT_IS if inner.part is None else own_share(session, inner.part)
         with told_at(inner.published), share:
+            yield from arriving(session, inner.classified, inner.node)
             result = yield from runners[inner.classified.kind](session, inner, values)
         if result.copy_in is not None:
             result.close()
@@ -223,6 +226,7 @@ def _where(session: Context, request: Request) -> Waiting[list[bytes]]:
 OPERATIONS: dict[str, Operation] = {
     "fetch": _fetch,
     "close": _close,
+    "hold": moving.hold,
     "void": _void,
     "where": _where,
     "wipe": _wipe,

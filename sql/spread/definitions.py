@@ -225,7 +225,7 @@ def create_topic(
         if known is not None:
             statement = replace(statement, options=_as_there(made, thing, known))
         uid = str(uuid.uuid4()) if known is None else known["identity"]
-        part = Part(session.database.cluster.placement.epoch, uid=uid)
+        part = Part(session.database.cluster.placement.epoch, uid=uid, fresh=known is None)
         yield from _do(session, thing, replace(statement, if_not_exists=False), part, nodes, plain)
     return Result.command("CREATE TOPIC")
 

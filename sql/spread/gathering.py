@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 
+from ...engine import segments
 from ...engine.buffer import Hot
 from ...engine.errors import (
     CannotConnect,
@@ -26,7 +27,8 @@ from ...engine.errors import (
 )
 from ...engine.event_rows import EVENT_SCHEMA, event_batch, time_us
 from ...engine.log import EVENT_COLUMNS
-from ...engine.scan import Scan
+from ...engine.scan import Scan, ScanRange
+from ...engine.streams import Stream
 from ...engine.values.datarow import columns as columns_of
 from ...engine.waiting import Waiting, all_of
 from ..context import Context
@@ -279,6 +281,20 @@ def gather(
         owner = pa.scalar(node, pa.string())
         tables += [table.append_column("node", pa.repeat(owner, len(table))) for table in outcome.tables]
         whole = whole and (limit is None or outcome.rows < limit)
+    return _ordered(tables, whole, transactions)
+
+
+def merged(parts: Mapping[str, Taking], limit: int | None, transactions: int | None) -> Gathered:
+    """What a topic's own log and its segments give, in one order; arguments as of `gather`."""
+    tables = [
+        table.append_column("node", pa.repeat(pa.scalar(name, pa.string()), len(table)))
+        for name, part in parts.items()
+        for table in part.tables
+    ]
+    return _ordered(tables, all(limit is None or part.rows < limit for part in parts.values()), transactions)
+
+
+def _ordered(tables: Sequence[pa.Table], whole: bool, transactions: int | None) -> Gathered:
     events = pa.concat_tables(tables) if tables else _EMPTY
     if transactions is not None:
         # The order of transactions is that of their commits; each is whole.
@@ -288,6 +304,23 @@ def gather(
         events = events.join(chosen, ["node", "txid"], join_type="left semi")
     order = [("time", "ascending"), ("partition", "ascending"), ("lsn", "ascending")]
     return Gathered(events.sort_by(order).combine_chunks(), whole)
+
+
+def read_segments(
+    session: Context, stream: Stream, bounds: ScanRange, moved: Mapping[int, int], limit: int | None
+) -> Taking:
+    """The events that partitions brought from other nodes."""
+    where = f" AND lsn >= {bounds.from_lsn}" if bounds.from_lsn else ""
+    if bounds.to_lsn is not None:
+        where += f" AND lsn <= {bounds.to_lsn}"
+    after = {number: bounds.after[number] for number in moved}
+    taking, cursor = Taking(), session.database.cursor()
+    try:
+        rows = segments.read_rows(cursor, stream.stream_id, after, limit, where)
+    finally:
+        cursor.close()
+    taking.put([row.event for row in rows], [row.lsn for row in rows], [row.partition for row in rows])
+    return taking
 
 
 def away(topic_name: str, node: str, partitions: Sequence[int], error: DucktailError) -> DucktailError:

@@ -27,6 +27,7 @@ class Part:
         epoch: of the placement by which the statement was shared out.
         uid: which definition of the cluster the topic or the group is, where it is made here.
         owner: whose it is, where that is not who makes it here.
+        fresh: no node has it yet.
         producer, sequence: whose publication a share of events is, and its number there.
         told: the places of its events are asked for.
         through: what is committed is the session's read position, no further than this.
@@ -38,6 +39,7 @@ class Part:
     epoch: int
     uid: str | None = None
     owner: str | None = None
+    fresh: bool = False
     producer: str | None = None
     sequence: int = 0
     told: bool = False

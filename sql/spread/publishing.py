@@ -35,12 +35,12 @@ from ...engine.partitioning import hash_of
 from ...engine.placed import Placed
 from ...engine.quoting import ident
 from ...engine.streams import Stream
-from ...engine.topics import PLACE_COLUMNS, Named, Published
+from ...engine.topics import LENT, PLACE_COLUMNS, Named, Published
 from ...engine.transaction import Transaction
 from ...engine.waiting import Wait, Waiting, all_of
 from ..context import Context
 from .part import Part
-from .shares import Owners, Row, ask_rows, listed
+from .shares import Owners, Row, ask_rows, check_held, listed
 
 # A share is one message between nodes, in a form that takes a third more: well below a message's bound.
 SHARE_BYTES_MAX = 32 << 20
@@ -53,8 +53,6 @@ ROWS_SQL = (
     "SELECT n, partition_hash::BIGINT AS partition_hash, key::VARCHAR AS key, payload::VARCHAR AS payload, "
     "headers::VARCHAR AS headers FROM ({}\n) ORDER BY n"
 )
-# How their names begin; a user's own producers have other names.
-LENT = "ducktail.lent."
 RELATION = "__ducktail_share"
 _NAMES, _TYPES = zip(*PLACE_COLUMNS, strict=True)
 
@@ -247,6 +245,7 @@ def _store(
     told: bool,
 ) -> Waiting[Published]:
     """Store this node's share in a transaction."""
+    check_held(session, topic, set(share.column("partition").to_pylist()))
     topics = session.database.topics
     present = yield from topics.enter(transaction, topic, session.block.lock_timeout_ms)
     transaction.annotate(session.variables.annotation)

@@ -5,7 +5,7 @@ Source: docs/design/cluster.md, "Topics".
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -85,6 +85,7 @@ def check_owned(session: Context, stream: Stream, partitions: Sequence[int] | No
     placement = session.database.cluster.placement
     if not placement.epoch or not stream.topic:
         return
+    check_held(session, stream, partitions)
     for partition in range(stream.partitions) if partitions is None else partitions:
         owner = placement.owner(stream.schema, stream.name, partition)
         if owner.name != placement.local.name:
@@ -94,13 +95,28 @@ def check_owned(session: Context, stream: Stream, partitions: Sequence[int] | No
             )
 
 
+def check_held(session: Context, stream: Stream, partitions: Iterable[int] | None = None) -> None:
+    """What is done here on a topic's partitions (None: all that this node owns) wants them to have come.
+
+    Raises:
+        SerializationFailure: 40001, one is on its way.
+    """
+    database = session.database
+    missing = database.holds.missing(database.cluster.placement, stream)
+    wanted = missing if partitions is None else [p for p in missing if p in partitions]
+    if wanted:
+        raise database.arrivals.error(stream, wanted[0], database.cluster.placement.local.name)
+
+
 def own_partitions(session: Context, stream: Stream, partitions: Sequence[int]) -> list[int]:
     """Those of a stream's partitions that are this node's."""
     placement = session.database.cluster.placement
     if not placement.epoch or not stream.topic:
         return list(partitions)
     here, key = placement.local.name, (stream.schema, stream.name)
-    return [partition for partition in partitions if placement.owner(*key, partition).name == here]
+    found = [partition for partition in partitions if placement.owner(*key, partition).name == here]
+    check_held(session, stream, found)
+    return found
 
 
 def owners_of(session: Context, schema: str, name: str, partitions: int) -> Owners:

@@ -137,9 +137,10 @@ def check_left_over(world: World) -> None:
         ends_s = time.monotonic() + GONE_S
         with world.nodes[name].connect() as session:
             while True:
-                rows = session.execute("SELECT node, state FROM ducktail.sessions").fetchall()
+                text = "SELECT node, state, application_name FROM ducktail.sessions"
+                rows = session.execute(text).fetchall()
                 users = [row for row in rows if row[0] is None]
-                peers = Counter(node for node, _ in rows if node is not None)
+                peers = Counter(node for node, *_ in rows if node is not None)
                 if len(users) == 1 and all(count <= IDLE_MAX for count in peers.values()):
                     break
                 if time.monotonic() > ends_s:

@@ -1,0 +1,201 @@
+"""A node gives partitions to their new owner: what it has of them, and that it does nothing more with them.
+
+Giving is durable before anything is told: whatever becomes of either node then, this one does not serve the
+partition, and answers the same to whoever asks for it later. Source: docs/design/cluster.md, "Moving".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from .. import segments
+from ..database import Database
+from ..errors import SerializationFailure, WrongState
+from ..event_rows import time_us
+from ..log import EVENT_COLUMNS
+from ..quoting import literal
+from ..scan import ScanRange
+from ..streams import Stream, TopicLog
+from ..topics import LENT
+from ..values.arrow_results import arrow_table
+from ..values.datarow import columns as columns_of
+from ..waiting import Waiting
+from ..whole import whole
+from .holds import GIVEN, HELD, Hold, rows_sql
+
+# Events of one piece: a piece is held in memory on both nodes.
+PIECE_ROWS, PIECE_BYTES = 4096, 8 << 20
+LOCK_MS = 10_000
+_TIME = [name for name, _ in EVENT_COLUMNS].index("commit_time")
+PIECE_SCHEMA = pa.schema(
+    [
+        ("lsn", pa.int64()),
+        ("commit_us", pa.int64()),
+        ("event", pa.binary()),
+        ("producer", pa.string()),
+        ("sequence", pa.int64()),
+    ]
+)
+
+
+def give(
+    database: Database, owner_id: int, stream: Stream, partitions: Sequence[int], node: str, *, force: bool
+) -> Waiting[dict[int, dict[str, Any]]]:
+    """Give partitions to a node, the same again where it asks again.
+
+    Args:
+        owner_id: under which number the writer lock is taken.
+        force: what was given to another node before has not been taken there.
+
+    Returns:
+        Partition -> the facts of it, as `taking.py` takes them.
+
+    Raises:
+        SerializationFailure: 40001, this node does not have one. WrongState: 55000, a group has parked
+            events in one.
+    """
+    epoch = database.cluster.placement.epoch
+    groups = database.catalog.groups_of(stream.stream_id)
+    yield from database.transactions.lock_writer(owner_id, LOCK_MS)
+    try:
+        for partition in partitions:
+            hold = database.holds.of(stream.stream_id, partition)
+            if not (hold.state == HELD or (hold.state == GIVEN and (hold.node == node or force))):
+                raise SerializationFailure(f"partition {partition} is not here to be given")
+        # Nothing of an older placement is written any more once the lock was free.
+        database.offsets.seal([group.group_id for group in groups], partitions)
+        check_nothing_parked(database, stream, partitions)
+        holds = dict.fromkeys(partitions, Hold(GIVEN, node, epoch))
+        cursor = database.cursor()
+        try:
+            with whole(cursor):
+                for statement in rows_sql(stream.stream_id, holds):
+                    cursor.execute(statement).fetchall()
+        finally:
+            cursor.close()
+        database.holds.put(stream.stream_id, holds)
+    finally:
+        database.transactions.writer_lock.release(owner_id)
+    yield from database.commits.wait_readable()
+    return {partition: _facts(database, stream, partition) for partition in partitions}
+
+
+def check_nothing_parked(database: Database, stream: Stream, partitions: Sequence[int]) -> None:
+    """Parked events do not move: their copies are in this node's log.
+
+    Raises:
+        WrongState: 55000.
+    """
+    for group in database.catalog.groups_of(stream.stream_id):
+        parked = database.parked.get(group.group_id)
+        for event in [] if parked is None else parked.events.values():
+            if event.partition in partitions:
+                raise WrongState(
+                    f'partition {event.partition} of topic "{stream.name}" has parked events of consumer '
+                    f'group "{group.name}", which cannot move',
+                    hint="RELEASE them, read them and commit, under the placement of before.",
+                )
+
+
+def _facts(database: Database, stream: Stream, partition: int) -> dict[str, Any]:
+    """What goes with a partition's events."""
+    buffer = database.buffers.of(stream)
+    if buffer.failure is not None:
+        raise buffer.failure
+    with buffer.mutex:
+        own = buffer.partitions[partition]
+        end, events = own.last_lsn, own.events
+        trimmed = [own.trimmed_through_lsn, own.trimmed_events, own.trimmed_by]
+    groups: dict[str, list[Any]] = {}
+    for group in database.catalog.groups_of(stream.stream_id):
+        position = database.offsets.positions(group.group_id).get(partition)
+        if position is None:
+            continue
+        passed = database.offsets.passed_position(group.group_id, partition, position.lsn)
+        fence = database.member_epochs.of(group.group_id).get(partition, 0)
+        told = [group.name, position.lsn, position.committed_at_us, position.committed_by, passed, fence]
+        groups[database.identities.of(group.group_id)] = told
+        # A position may be the LSN of another partition's event, behind the last one here.
+        end = max(end, position.lsn)
+    return {
+        "end": end,
+        "events": events,
+        "trimmed": trimmed,
+        "commit_us": database.commits.last_commit_us,
+        "groups": groups,
+        "producers": database.topics.producers_of(stream, partition),
+    }
+
+
+def piece(database: Database, stream: Stream, partition: int, after: int) -> pa.Table:
+    """The next events of a partition that was given, PIECE_SCHEMA; empty at its end."""
+    cursor = database.cursor()
+    try:
+        found = arrow_table(
+            cursor.execute(
+                f"SELECT lsn, commit_us, event, producer, sequence FROM {segments.EVENTS} "
+                f"WHERE stream_id = {stream.stream_id} AND partition = {partition} AND lsn > {after} "
+                f"ORDER BY lsn LIMIT {PIECE_ROWS}"
+            )
+        ).cast(PIECE_SCHEMA)
+        if not found.num_rows:
+            found = _of_log(database, stream, partition, after)
+        sizes, count = 0, 0
+        for event in found.column("event"):
+            sizes += len(event.as_py())
+            if count and sizes > PIECE_BYTES:
+                break
+            count += 1
+        return found.slice(0, count)
+    finally:
+        cursor.close()
+
+
+def _of_log(database: Database, stream: Stream, partition: int, after: int) -> pa.Table:
+    segment = database.catalog.segments.of(stream.stream_id).get(partition)
+    start = after if segment is None else max(after, segment.base_lsn)
+    bounds = ScanRange({partition: start}, database.commits.last_lsn, frozenset([partition]))
+    scan = database.buffers.scan(stream, bounds)
+    rows: list[bytes] = []
+    lsns: list[int] = []
+    try:
+        while not scan.exhausted and not rows:
+            found = scan.read(PIECE_ROWS)
+            rows, lsns = found.rows, found.lsns
+    finally:
+        scan.close()
+    if not rows:
+        return PIECE_SCHEMA.empty_table()
+    of = _producers(database, stream, partition, lsns[0], lsns[-1])
+    column = columns_of(rows, len(EVENT_COLUMNS))[_TIME]
+    texts = column.to_pylist() if isinstance(column, pa.Array) else list(column)
+    named = [of.get(lsn, (None, None)) for lsn in lsns]
+    return pa.table(
+        [
+            pa.array(lsns, pa.int64()),
+            pa.array([time_us(text) for text in texts], pa.int64()),
+            pa.array(rows, pa.binary()),
+            pa.array([name for name, _ in named], pa.string()),
+            pa.array([sequence for _, sequence in named], pa.int64()),
+        ],
+        schema=PIECE_SCHEMA,
+    )
+
+
+def _producers(
+    database: Database, stream: Stream, partition: int, first: int, last: int
+) -> Mapping[int, tuple[str, int]]:
+    """LSN -> whose event it is, of those that a user's producer has named."""
+    cursor = database.cursor()
+    try:
+        rows = cursor.execute(
+            f"SELECT lsn, producer, sequence FROM {TopicLog(stream).log} WHERE partition = {partition} "
+            f"AND lsn BETWEEN {first} AND {last} AND producer IS NOT NULL "
+            f"AND NOT starts_with(producer, {literal(LENT)})"
+        ).fetchall()
+    finally:
+        cursor.close()
+    return {lsn: (producer, sequence) for lsn, producer, sequence in rows}

@@ -1,0 +1,277 @@
+"""A thread that brings partitions to this node: those that its placement gives it and other nodes have.
+
+It looks whenever a placement comes into force, a topic is made, or a statement finds a partition missing. Of
+each topic it asks all other nodes, and those that were nodes before, what they have of its partitions; takes
+what is to be taken; and tells those who wait. What fails is tried again, with a pause.
+Source: docs/design/cluster.md, "Moving".
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from typing import Any
+
+from ...engine.cluster.holds import GIVEN, HELD, NONE, Hold
+from ...engine.cluster.node import Node
+from ...engine.cluster.taking import Came, Taker
+from ...engine.database import Database
+from ...engine.errors import CannotConnect, DucktailError, SerializationFailure
+from ...engine.logs import facts
+from ...engine.streams import Stream
+from ...sql.forwarding.frames import batch_of, facts_of
+from ...sql.forwarding.moving import GIVE, LOOK, PIECE
+from ...sql.forwarding.request import Request
+from ...sql.remote import Link, Remote
+
+logger = logging.getLogger(__name__)
+
+# How long after a try that failed the next one comes, unless somebody waits for it.
+PAUSE_S = (0.1, 2.0)
+# A node that is asked may wait for its writer lock.
+ANSWER_S = 30.0
+
+
+@dataclass(slots=True)
+class Looked:
+    """What the other nodes have of a topic's partitions.
+
+    Args:
+        holds: node -> partition -> its row.
+        away: node -> why it cannot be asked.
+        nodes: all that were asked.
+    """
+
+    holds: dict[str, Mapping[int, Hold]] = field(default_factory=dict)
+    away: dict[str, DucktailError] = field(default_factory=dict)
+    nodes: dict[str, Node] = field(default_factory=dict)
+
+
+class Mover:
+    """See the head of the file."""
+
+    def __init__(self, database: Database, remote: Remote) -> None:
+        self._database = database
+        self._remote = remote
+        self._owner_id = database.sessions.new_id()
+        self._wanted = threading.Event()
+        self._closed = threading.Event()
+        self._links: dict[str, Link] = {}
+        self._thread = threading.Thread(target=self._run, name="ducktail-mover", daemon=True)
+
+    def start(self) -> None:
+        """Begin to look."""
+        self._database.arrivals.hurry = self._database.cluster.installed = self._wanted.set
+        self._wanted.set()
+        self._thread.start()
+
+    def close(self) -> None:
+        """End the thread after the piece that it is at."""
+        self._database.arrivals.hurry = self._database.cluster.installed = lambda: None
+        self._closed.set()
+        self._wanted.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        pause_s: float | None = None
+        while not self._closed.is_set():
+            self._wanted.wait(pause_s)
+            self._wanted.clear()
+            failed = self._look()
+            pause_s = min(PAUSE_S[1], 2 * (pause_s or PAUSE_S[0] / 2)) if failed else None
+            if failed:
+                self._closed.wait(PAUSE_S[0])
+
+    def _look(self) -> bool:
+        """Take what is missing of each topic; whether some of it has not come."""
+        database, failed = self._database, False
+        placement = database.cluster.placement
+        with database.catalog.mutex:
+            streams = [stream for stream in database.catalog.streams.values() if stream.topic]
+        for stream in streams:
+            missing = database.holds.missing(placement, stream)
+            if self._closed.is_set() or not missing:
+                continue
+            try:
+                self._take(stream, missing)
+            except Exception as error:
+                failed = True
+                self._told(stream, error)
+            else:
+                left = database.holds.missing(database.cluster.placement, stream)
+                failed = failed or bool(left)
+                database.arrivals.tell(stream.stream_id, None)
+        self._release()
+        return failed
+
+    def _told(self, stream: Stream, error: Exception) -> None:
+        reason = f"{error.message}" if isinstance(error, DucktailError) else str(error)
+        if self._database.arrivals.reason(stream.stream_id) != reason and not self._closed.is_set():
+            about = facts(topic=f"{stream.schema}.{stream.name}", reason=reason)
+            if isinstance(error, DucktailError):
+                logger.warning("partitions have not come yet", extra=about)
+            else:
+                logger.exception("bringing partitions", extra=about)
+        # Two nodes whose placements differ for a moment are not stuck.
+        stuck = not isinstance(error, SerializationFailure)
+        self._database.arrivals.tell(stream.stream_id, reason, stuck=stuck)
+
+    def _take(self, stream: Stream, missing: Sequence[int]) -> None:
+        """Take partitions from where they are.
+
+        Raises:
+            DucktailError: some could not be; the others have come.
+        """
+        cluster = self._database.cluster
+        cluster.check_current()
+        epoch = cluster.placement.epoch
+        looked = self._asked(stream, missing)
+        own: list[int] = []
+        sources: dict[tuple[str, bool], list[int]] = {}
+        failure: DucktailError | None = None
+        for partition in missing:
+            try:
+                source, force = self._source(stream, partition, looked)
+            except DucktailError as error:
+                failure = error
+                continue
+            if source is None:
+                own.append(partition)
+            else:
+                sources.setdefault((source, force), []).append(partition)
+        taker = Taker(self._database, self._owner_id, stream, epoch)
+        try:
+            if own:
+                taker.own(own)
+            for (node, force), partitions in sources.items():
+                try:
+                    self._bring(taker, stream, looked.nodes[node], partitions, force=force)
+                except DucktailError as error:
+                    failure = error
+        finally:
+            taker.close()
+        if failure is not None:
+            raise failure
+
+    def _source(self, stream: Stream, partition: int, looked: Looked) -> tuple[str | None, bool]:
+        """The node that has a partition, None for this one or none; and whether it had given it to another.
+
+        Raises:
+            DucktailError: a node that may have it cannot be asked.
+        """
+        local = self._database.cluster.placement.local.name
+        rows = {node: holds[partition] for node, holds in looked.holds.items() if partition in holds}
+        rows[local] = self._database.holds.of(stream.stream_id, partition)
+        best = max(rows, key=lambda node: rows[node].rank)
+        row = rows[best]
+        if row.state == NONE:
+            for error in looked.away.values():
+                raise error
+            return None, False
+        if row.state == HELD or row.node == local:
+            return (None if best == local else best), False
+        if row.node not in rows:
+            # It may have taken it.
+            if row.node in looked.away:
+                raise looked.away[row.node]
+            if row.node not in looked.nodes:
+                raise CannotConnect(
+                    f'node "{row.node}" is not known any more',
+                    detail=f'Node "{best}" has given partition {partition} to it.',
+                )
+        return (None if best == local else best), row.state == GIVEN
+
+    def _asked(self, stream: Stream, partitions: Sequence[int]) -> Looked:
+        """Ask all other nodes, and those that they know to have been nodes."""
+        placement = self._database.cluster.placement
+        looked, asked = Looked(), {placement.local.name}
+        nodes = [*placement.nodes, *self._database.cluster.former]
+        while new := {node.name: node for node in nodes if node.name not in asked}:
+            asked |= new.keys()
+            looked.nodes |= new
+            nodes = []
+            more = {**self._about(stream), "act": LOOK, "partitions": list(partitions)}
+            for name, node in new.items():
+                try:
+                    told = facts_of(self._ask(node, more)[0])
+                except DucktailError as error:
+                    looked.away[name] = error
+                    continue
+                found = told["holds"] or {}
+                looked.holds[name] = {int(p): Hold(**row) for p, row in found.items()}
+                if told["holds"] is None:
+                    looked.holds[name] = dict.fromkeys(partitions, Hold(NONE))
+                nodes += [Node(**one) for one in told["former"]]
+        return looked
+
+    def _bring(
+        self, taker: Taker, stream: Stream, node: Node, partitions: Sequence[int], *, force: bool
+    ) -> None:
+        """Bring partitions from the node that has them."""
+        about = self._about(stream)
+        more = {**about, "act": GIVE, "partitions": list(partitions), "force": force}
+        given = facts_of(self._ask(node, more)[0])
+        came: dict[int, Came] = {}
+        for partition in partitions:
+            taker.clear(partition)
+            after = 0
+            while True:
+                if self._closed.is_set():
+                    raise CannotConnect("this node is shutting down")
+                more = {**about, "act": PIECE, "partition": partition, "after": after}
+                frames = self._ask(node, more)
+                tables = [batch_of(frame).record_batch() for frame in frames]
+                if not sum(batch.num_rows for batch in tables):
+                    break
+                for batch in tables:
+                    taker.put(partition, batch)
+                    after = max(after, batch.column("lsn")[-1].as_py())
+            came[partition] = Came(given[str(partition)], node.name, *taker.counted(partition))
+        taker.finish(came)
+        events = sum(one.count for one in came.values())
+        logger.info(
+            "partitions have come",
+            extra=facts(
+                topic=f"{stream.schema}.{stream.name}", node=node.name, events=events,
+                partitions=", ".join(map(str, partitions)),
+            ),
+        )  # fmt: skip
+
+    def _about(self, stream: Stream) -> dict[str, Any]:
+        return {
+            "stream": [stream.schema, stream.name],
+            "uid": self._database.identities.of(stream.stream_id),
+            "epoch": self._database.cluster.placement.epoch,
+        }
+
+    # Asking.
+
+    def _ask(self, node: Node, more: Mapping[str, Any]) -> Sequence[bytes]:
+        """The frames that a node answers.
+
+        Raises:
+            DucktailError: its own, or it cannot be asked.
+        """
+        link = self._links.get(node.name)
+        if link is None or link.lost or link.epoch != self._database.cluster.placement.epoch:
+            if link is not None:
+                link.release()
+            self._links.pop(node.name, None)
+            link = self._links[node.name] = _come(self._remote.link(node, None), node)
+        frames: Sequence[bytes] = _come(link.ask(Request("hold", more=more).encode()), node).frames
+        return frames
+
+    def _release(self) -> None:
+        for link in self._links.values():
+            link.release()
+        self._links.clear()
+
+
+def _come(future: Future[Any], node: Node) -> Any:
+    try:
+        return future.result(ANSWER_S)
+    except TimeoutError:
+        raise CannotConnect(f'node "{node.name}" does not answer') from None

@@ -1,0 +1,89 @@
+"""Partitions of a topic move between three server processes: with their events, groups and producers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import psycopg
+import pytest
+from cluster_processes import ClusterProcesses
+
+NODES = ("n1", "n2", "n3")
+FIRST = '[[topics]]\nname = "*"\npartitions = { n1 = "0-1", n2 = "2", n3 = "3-1023" }\n'
+Connection = psycopg.Connection[Any]
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClusterProcesses]:
+    with ClusterProcesses(tmp_path_factory.mktemp("c"), 3, FIRST) as nodes:
+        yield nodes
+
+
+class Mover:
+    """Brings placements into force, each with the next epoch."""
+
+    epoch = 1
+
+    def __init__(self, cluster: ClusterProcesses) -> None:
+        self.cluster = cluster
+
+    def move(self, owners: str, order: tuple[str, ...] = NODES) -> None:
+        Mover.epoch += 1
+        topics = f'[[topics]]\nname = "*"\npartitions = {{ {owners} }}\n'
+        text = self.cluster.text(Mover.epoch, topics)
+        for name in order:
+            with self.cluster[name].connect() as session:
+                session.execute(f"INSTALL PLACEMENT '{text.replace(chr(39), chr(39) * 2)}'")
+
+
+def events(cluster: ClusterProcesses, node: str, source: str) -> list[tuple[int, int, Any]]:
+    with cluster[node].connect() as session:
+        return session.execute(f"SELECT partition, lsn, after FROM {source}").fetchall()
+
+
+def test_a_partition_moves_on_and_back(cluster: ClusterProcesses) -> None:
+    mover = Mover(cluster)
+    with cluster["n2"].connect() as session:
+        session.execute("CREATE TOPIC t WITH (partitions = 4)")
+        session.execute("CREATE CONSUMER GROUP g ON t")
+        session.execute("CREATE CONSUMER GROUP unread ON t")
+        session.execute("INSERT INTO t (key, payload) SELECT i, i FROM range(100) r(i)")
+    stored = events(cluster, "n1", "TOPIC t")
+    assert len(stored) == 100
+    with cluster["n3"].connect() as session:
+        session.execute("SELECT * FROM TOPIC t CONSUMER GROUP g LIMIT 50").fetchall()
+        session.execute("COMMIT OFFSETS ON t CONSUMER GROUP g")
+        offsets = session.execute("SHOW OFFSETS ON t CONSUMER GROUP g").fetchall()
+    assert sum(row[3] for row in offsets) == 50
+    count = 100
+    for owners in (
+        'n1 = "0", n2 = "1-2", n3 = "3-1023"',
+        'n1 = "0", n2 = "2", n3 = "1, 3-1023"',
+        'n1 = "0-1", n2 = "2", n3 = "3-1023"',
+        'n2 = "0-1023"',
+        'n1 = "0-1023"',
+    ):
+        mover.move(owners)
+        for node in NODES:
+            assert events(cluster, node, "TOPIC t")[:count] == stored, (owners, node)
+        with cluster["n1"].connect() as session:
+            now = session.execute("SHOW OFFSETS ON t CONSUMER GROUP g").fetchall()
+            assert [row[:4] for row in now] == [row[:4] for row in offsets]
+            session.execute("INSERT INTO t (key, payload) SELECT i, i FROM range(20) r(i)")
+        stored = events(cluster, "n2", "TOPIC t")
+        count += 20
+        assert len(stored) == count
+        for partition in range(4):
+            lsns = [lsn for p, lsn, _ in stored if p == partition]
+            assert lsns == sorted(set(lsns))
+        with cluster["n3"].connect() as session:
+            offsets = session.execute("SHOW OFFSETS ON t CONSUMER GROUP g").fetchall()
+            assert sum(row[3] for row in offsets) == count - 50
+    with cluster["n3"].connect() as session:
+        seen = []
+        read = "SELECT partition, lsn, after FROM TOPIC t CONSUMER GROUP unread LIMIT 33"
+        while rows := session.execute(read).fetchall():
+            seen += rows
+            session.execute("COMMIT OFFSETS ON t CONSUMER GROUP unread")
+    assert sorted(seen) == sorted(stored)
