@@ -9,7 +9,7 @@ so that what retention takes away behind it is an exact count. Source: docs/grou
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from .asking import ask
 from .database import Database
@@ -62,19 +62,25 @@ def end_lsns(database: Database, stream: Stream) -> dict[int, int]:
 
 
 def create_bookmark(
-    database: Database, transaction: Transaction, stream: Stream, name: str, lsns: Mapping[int, int]
+    database: Database,
+    transaction: Transaction,
+    stream: Stream,
+    name: str,
+    lsns: Mapping[int, int],
+    own: Collection[int],
 ) -> None:
     """Make a bookmark within a transaction that holds the writer lock; it is there at COMMIT.
 
     Args:
         lsns: partition -> LSN, of every partition.
+        own: the partitions whose events are on this node; nothing is known here of the LSNs of others.
 
     Raises:
         DuplicateObject: 42710. InvalidParameterValue: 22023, partitions that are not there or not named,
         LSNs past the end. ProgramLimitExceeded: 54000, the stream has too many.
     """
     assert transaction.has_writer_lock, "what is made has a number"
-    check_lsns(database, stream, lsns)
+    check_lsns(database, stream, {n: lsn for n, lsn in lsns.items() if n in own or n >= stream.partitions})
     missing = sorted(set(range(stream.partitions)) - set(lsns))
     if missing:
         raise InvalidParameterValue(
@@ -91,7 +97,7 @@ def create_bookmark(
             f'stream "{stream.name}" has {BOOKMARKS_MAX} bookmarks, and can have no more',
             hint="DROP BOOKMARK those that are no longer needed.",
         )
-    positions = {number: _position(database, stream, number, lsn) for number, lsn in lsns.items()}
+    positions = {number: _position(database, stream, number, lsns[number]) for number in own}
     known = {number: position for number, position in positions.items() if position is not None}
     now_us = database.clock.now_us()
     bookmark = Bookmark(new_id(transaction.cursor), stream.stream_id, name, dict(lsns), known, now_us)

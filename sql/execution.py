@@ -401,7 +401,7 @@ HANDLERS: dict[type, Handler] = {
     st.CommitOffsets: offset_statements.commit_offsets,
     sto.CreateBookmark: bookmark_statements.create_bookmark,
     sto.DropBookmark: bookmark_statements.drop_bookmark,
-    sto.ShowBookmarks: stream_statements.show,
+    sto.ShowBookmarks: bookmark_statements.show_bookmarks,
     sto.ShowNodes: stream_statements.show,
     sto.ShowPlacement: stream_statements.show,
     sto.ShowCheckpoints: stream_statements.show,

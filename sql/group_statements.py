@@ -117,7 +117,11 @@ def _seek_place(
     if asked.to.kind != "bookmark":
         return _place(session, asked.to, parameters, partitions, asked.partition is not None)
     name = str(asked.to.value)
-    return Place("after", session.access.bookmark(stream, name, session.block.transaction).lsns)
+    lsns = session.access.bookmark(stream, name, session.block.transaction).lsns
+    if session.part is not None:
+        # Of other nodes' partitions nothing is known here.
+        lsns = {partition: lsns[partition] for partition in partitions}
+    return Place("after", lsns)
 
 
 def timestamp_us(session: Context, literal: str) -> int:

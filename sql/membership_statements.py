@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import pyarrow as pa
-
 from ..engine.errors import NotSupported
 from ..engine.quoting import literal
 from ..engine.streams import Group, Stream
@@ -17,12 +15,12 @@ from ..engine.waiting import Waiting
 from .context import Context
 from .language import statements as st
 from .language.position_text import format_positions
-from .results import Result, ResultColumn, table_result
+from .results import Result, ResultColumn
 from .running import text_rows
 from .spread import membership
 from .spread.membership import Home
 from .spread.shares import Row, rows_of, spread
-from .stream_statements import ARROW_TYPES, POSITION_COLUMNS, Values, show, shown_columns, text
+from .stream_statements import POSITION_COLUMNS, Values, few_rows, show, shown_columns, text
 
 
 def leave_group(session: Context, asked: st.LeaveGroup, parameters: Values) -> Waiting[Result]:
@@ -76,7 +74,7 @@ def show_offsets(session: Context, asked: st.ShowOffsets, parameters: Values) ->
     columns = shown.columns or ()
     place, partition = (_place(columns, name) for name in ("member", "partition"))
     rows = [(*row[:place], owners[int(str(row[partition]))], *row[place + 1 :]) for row in rows_of(shown)]
-    return _table(columns, rows, "SHOW OFFSETS")
+    return few_rows(columns, rows, "SHOW OFFSETS")
 
 
 def show_members(session: Context, asked: st.ShowMembers, parameters: Values) -> Waiting[Result]:
@@ -108,7 +106,7 @@ def show_members(session: Context, asked: st.ShowMembers, parameters: Values) ->
     ]
     columns = shown_columns(asked, session)
     assert columns is not None
-    return _table(columns, rows, "SHOW MEMBERS")
+    return few_rows(columns, rows, "SHOW MEMBERS")
 
 
 def _named(
@@ -127,10 +125,3 @@ def _home(session: Context, stream: Stream, group: Group) -> Home | None:
 
 def _place(columns: Sequence[ResultColumn], name: str) -> int:
     return [column.name for column in columns].index(name)
-
-
-def _table(columns: Sequence[ResultColumn], rows: Sequence[Row], tag: str) -> Result:
-    values = list(zip(*rows, strict=True)) or [()] * len(columns)
-    arrays = [pa.array(list(v), ARROW_TYPES[c.type]) for c, v in zip(columns, values, strict=True)]
-    table = pa.Table.from_arrays(arrays, [column.name for column in columns])
-    return table_result(columns, table, lambda _: tag)

@@ -502,6 +502,11 @@ def _own_rows(session: Context, asked: st.Statement) -> Waiting[list[Row]]:
     return rows_of((yield from show(session, asked, ())))
 
 
+def few_rows(columns: Sequence[ResultColumn], rows: Sequence[Row], tag: str) -> Result:
+    """A result of rows that came from several nodes; they are few."""
+    return table_result(columns, _table(columns, rows), lambda _: tag)
+
+
 def _table(columns: Sequence[ResultColumn], rows: Sequence[Row]) -> pa.Table:
     """Rows of several nodes as one table."""
     values = list(zip(*rows, strict=True)) or [()] * len(columns)

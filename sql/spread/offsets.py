@@ -191,14 +191,6 @@ def refuse_block(
         )
 
 
-def refuse_bookmark(topic: Stream) -> NotSupported:
-    """What is answered to bookmarks of partitions of several nodes."""
-    return NotSupported(
-        f'bookmarks are not supported on topic "{topic.name}": other nodes have some of its partitions',
-        hint="Keep the map of LSNs that SHOW OFFSETS shows, and SEEK TO AFTER it.",
-    )
-
-
 def seek_shares(
     session: Context, topic: Stream, owners: Owners, asked: st.SeekGroup, partition: int | None
 ) -> dict[str, Share] | None:
@@ -206,12 +198,10 @@ def seek_shares(
 
     Raises:
         InvalidParameterValue: 22023, one LSN for partitions of several nodes.
-        NotSupported: 0A000, in a transaction block, or to a bookmark.
+        NotSupported: 0A000, in a transaction block.
     """
     partitions = list(range(topic.partitions)) if partition is None else [partition]
     to = asked.to
-    if to.kind == "bookmark":
-        raise refuse_bookmark(topic)
     after: int | dict[int, int] | None = None
     if to.kind == "after":
         assert isinstance(to.value, int | str)

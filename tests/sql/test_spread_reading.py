@@ -12,9 +12,11 @@ from nodes_in_process import Client, Cluster, nodes_in_process
 from ducktail.engine.errors import (
     CannotConnect,
     DucktailError,
+    DuplicateObject,
     Gap,
     InvalidParameterValue,
     NotSupported,
+    UndefinedObject,
     WrongState,
 )
 
@@ -244,8 +246,6 @@ def test_events_are_set_aside_at_their_owner(clients: dict[str, Client]) -> None
     assert client("SELECT partition, lsn FROM TOPIC t CONSUMER GROUP g") == [(1, lsn)]
     client("COMMIT OFFSETS ON t CONSUMER GROUP g")
     assert client("SELECT partition, lsn FROM TOPIC t CONSUMER GROUP g") == []
-    with pytest.raises(NotSupported, match="bookmarks are not supported"):
-        client("CREATE BOOKMARK b ON t")
 
 
 @pytest.mark.parametrize("entry", ["n1", "n2"])
@@ -269,3 +269,43 @@ def test_transactions_are_read_whole(clients: dict[str, Client], entry: str) -> 
         turns += 1
     assert sorted(map(str, seen)) == sorted(map(str, whole))
     assert client("SELECT * FROM TOPIC t LIMIT 0 TRANSACTIONS") == []
+
+
+def test_bookmarks_of_all_owners(cluster: Cluster, clients: dict[str, Client]) -> None:
+    one, two, three = clients.values()
+    one("SELECT * FROM TOPIC t CONSUMER GROUP g LIMIT 50")
+    one("COMMIT OFFSETS ON t CONSUMER GROUP g")
+    two("CREATE BOOKMARK half ON t CONSUMER GROUP g")
+    three("CREATE BOOKMARK ends ON t")
+    one("INSERT INTO t (payload) SELECT 'later' FROM range(24)")
+    shown = [client("SHOW BOOKMARKS ON t") for client in (one, two, three)]
+    facts = [[row[2:6] for row in rows] for rows in shown]
+    assert facts[0] == facts[1] == facts[2]
+    assert [(row[0], *row[2:]) for row in facts[0]] == [("ends", True, 24), ("half", True, EVENTS - 50 + 24)]
+    two("ALTER CONSUMER GROUP g ON t SEEK TO BOOKMARK ends")
+    assert len(three("SELECT * FROM TOPIC t CONSUMER GROUP g")) == 24
+    three("ALTER CONSUMER GROUP g ON t SEEK TO BOOKMARK half")
+    assert len(one("SELECT * FROM TOPIC t CONSUMER GROUP g")) == EVENTS - 50 + 24
+    moved = one("ALTER CONSUMER GROUP g ON t SEEK TO PARTITION 4 BOOKMARK ends")
+    assert [row[0] for row in moved] == [4]
+    position = facts[0][0][1]
+    with pytest.raises(DuplicateObject):
+        one(f"CREATE BOOKMARK ends ON t AT '{position}'")
+    two("DROP BOOKMARK ends ON t")
+    one(f"CREATE BOOKMARK again ON t AT '{position}'")
+    assert next(row[2:4] for row in three("SHOW BOOKMARKS ON t")) == ("again", position)
+    for wrong in ('{"0": 1}', str(position).replace(": ", ": 99999")):
+        with pytest.raises(InvalidParameterValue):
+            one(f"CREATE BOOKMARK wrong ON t AT '{wrong}'")
+    cluster.away.add("n3")
+    with pytest.raises(CannotConnect):
+        one("DROP BOOKMARK again ON t")
+    cluster.away.clear()
+    three("DROP BOOKMARK again ON t")
+    with pytest.raises(UndefinedObject):
+        three("DROP BOOKMARK again ON t")
+    three("DROP BOOKMARK IF EXISTS again ON t")
+    two("BEGIN")
+    with pytest.raises(NotSupported):
+        two("CREATE BOOKMARK b ON t")
+    two("ROLLBACK")
