@@ -59,7 +59,9 @@ def is_inline(session: Context, node: object) -> bool:
     if not isinstance(node, st.CommitOffset | st.CommitOffsets) or session.database.parked.released:
         return False
     if session.database.cluster.placement.epoch:
-        return False  # Its own share of a topic may have to be written with the epochs of a member.
+        stream = session.names.find_stream(node.stream.parts)
+        if stream is None or stream.topic:
+            return False  # Its own share of a topic may have to be written with the epochs of a member.
     return not session.block.begun and len(node.stream.parts) == 1
 
 

@@ -276,12 +276,15 @@ class Home:
 
     def tell(self, facts: dict[str, Any]) -> None:
         """Tell it something, without waiting for its answer; what is asked afterwards comes after it."""
-        if self.here:
-            do(self.session, self.stream, self.group, facts)
-        else:
-            future = peers(self.session).later(self.owners.home, self._text(facts))
-            if future is not None:
-                self.session.told.append(future)
+        # A home that is none any more, or cannot be told, knows nothing of it: its members' time ends there.
+        with suppress(DucktailError):
+            if self.here:
+                do(self.session, self.stream, self.group, facts)
+            else:
+                future = peers(self.session).later(self.owners.home, self._text(facts))
+                told = self.session.told
+                # An answer that is taken in parts asks nobody to wait.
+                told[:] = [one for one in [*told, future] if one is not None and not one.done()]
 
     def _ask(self, facts: dict[str, Any]) -> Waiting[Any]:
         if self.here:

@@ -131,6 +131,30 @@ def of(session: Connection, key: int) -> int:
     return int(row[0])
 
 
+def test_the_rest_of_what_a_topic_can_do(cluster: ClusterProcesses, entry: Connection) -> None:
+    name = f"rest_on_{entry.info.port}"
+    entry.execute(f"CREATE TOPIC {name} WITH (partitions = 12)")
+    entry.execute(f"CREATE CONSUMER GROUP g ON {name}")
+    with entry.cursor() as cursor:
+        cursor.execute(
+            f"INSERT INTO {name} (key, payload) SELECT i, i FROM range(24) r(i) RETURNING partition, lsn, payload"
+        )
+        stored = cursor.fetchall()
+    assert [row[2] for row in stored] == list(range(24))
+    read = entry.execute(f"SELECT partition, lsn, after FROM TOPIC {name} WAIT '20 s' FOR 24").fetchall()
+    assert sorted(read) == sorted(stored)
+    entry.execute(f"CREATE BOOKMARK b ON {name}")
+    entry.execute(f"INSERT INTO {name} (payload) VALUES ('later')")
+    three = f"SELECT txid, tx_last FROM TOPIC {name} CONSUMER GROUP g LIMIT 3 TRANSACTIONS"
+    assert len(entry.execute(three).fetchall()) == 24
+    with cluster["n2"].connect() as other:
+        shown = other.execute(f"SHOW BOOKMARKS ON {name}").fetchall()
+        assert [(row[2], row[4], row[5]) for row in shown] == [("b", True, 1)]
+        other.execute(f"ALTER CONSUMER GROUP g ON {name} SEEK TO BOOKMARK b")
+    assert len(entry.execute(three).fetchall()) == 1
+    entry.execute(f"DROP BOOKMARK b ON {name}")
+
+
 def test_members_on_all_nodes_share_a_topic(cluster: ClusterProcesses) -> None:
     with (
         cluster["n1"].connect() as first,
