@@ -137,7 +137,8 @@ def test_the_rest_of_what_a_topic_can_do(cluster: ClusterProcesses, entry: Conne
     entry.execute(f"CREATE CONSUMER GROUP g ON {name}")
     with entry.cursor() as cursor:
         cursor.execute(
-            f"INSERT INTO {name} (key, payload) SELECT i, i FROM range(24) r(i) RETURNING partition, lsn, payload"
+            f"INSERT INTO {name} (key, payload) SELECT i, i FROM range(24) r(i) "
+            "RETURNING partition, lsn, payload"
         )
         stored = cursor.fetchall()
     assert [row[2] for row in stored] == list(range(24))
@@ -274,7 +275,7 @@ def test_a_node_that_joins_gets_the_definitions_that_there_are(tmp_path: Path) -
                 smaller = cluster.text(epoch=3, topics=alone).replace(n2, "")
                 first.execute("INSTALL PLACEMENT '" + smaller.replace("'", "''") + "'")
                 first.execute("CREATE TOPIC later WITH (partitions = 4)")
-                with pytest.raises(psycopg.Error, match="n1|over"):
+                with pytest.raises(psycopg.Error, match=r"n1|over"):
                     second.execute("SELECT * FROM TOPIC later")
                 for session in (first, second):
                     session.execute("INSTALL PLACEMENT '" + cluster.text(epoch=4).replace("'", "''") + "'")
