@@ -90,8 +90,8 @@ class ChangesQuery:
 
     @property
     def stream(self) -> Stream:
-        """Whose changes they are."""
-        return self.events.stream
+        """Whose changes they are, in the version whose columns are shown."""
+        return self._shown.stream
 
     @property
     def captured(self) -> Captured:
@@ -250,9 +250,12 @@ class ChangesQuery:
         return [column for column in self.captured.shape.stored if column.name in carried_names]
 
     def _value(self, part: EventQuery, column: Column) -> str:
-        """A column that is shown, from the log row of one version."""
-        shape = part.captured.shape
-        place = shape.place(column.name) + 1
+        """A column that is shown, from the log row of one version: NULL where it was not there."""
+        shape, ids = self.captured.shape, part.captured.present.ids
+        number = self.captured.present.ids[shape.place(column.name)]
+        if number not in ids:
+            return f"NULL::{column.type}"
+        place = ids.index(number) + 1
         if self.stream.before == "full" or column.name in shape.primary_key:
             return f"CASE WHEN l.after_side THEN l.n{place} ELSE l.o{place} END"
         return f"CASE WHEN l.after_side THEN l.n{place} END"

@@ -352,7 +352,8 @@ def _new_table(cursor: duckdb.DuckDBPyConnection, shape: TableShape, base_lsn: i
     return captured
 
 
-def _list(names: tuple[str, ...] | list[str]) -> str:
+def names_sql(names: tuple[str, ...] | list[str]) -> str:
+    """A list of names as SQL."""
     return f"[{', '.join(map(literal, names))}]::VARCHAR[]"
 
 
@@ -363,11 +364,11 @@ def insert_stream_sql(stream: Stream) -> str:
         literal(stream.schema),
         literal(stream.name),
         str(stream.table_id),
-        _list(sorted(stream.operations)),
-        _list(stream.columns),
+        names_sql(sorted(stream.operations)),
+        names_sql(stream.columns),
         "NULL" if stream.filter is None else literal(stream.filter),
         str(stream.partitions),
-        _list(stream.partition_by),
+        names_sql(stream.partition_by),
         literal(stream.snapshot),
         literal(stream.before),
         str(stream.buffer_bytes),

@@ -641,7 +641,7 @@ def query_over(source: Source, stream: Stream) -> Events:
         return TopicQuery(stream)
     ends = [*(version.first_lsn - 1 for version in source.versions[1:]), None]
     queries = tuple(
-        EventQuery(stream, source.only(version))
+        EventQuery(source.stream_in(stream, version), source.only(version))
         for version, end in zip(source.versions, ends, strict=True)
         if end is None or end > stream.created_lsn
     )

@@ -1,8 +1,8 @@
 """The row-hash sum of each captured table: what its rows must add up to, if nothing went past capture.
 
 The sum is taken of the table itself, once: when it gets its first stream, when a database of an older format
-is opened, when DuckDB hashes in another way than before, and when a stream is mended. From there on the log
-says what is added to it and what is taken away, so a commit writes nothing for it:
+is opened, when DuckDB hashes in another way than before, when it gets a column, and when a stream is mended.
+From there on the log says what is added to it and what is taken away, so a commit writes nothing for it:
 
     the table's sum as of a commit = the kept sum + hash of each new row - hash of each old row
                                      of the log's rows behind the kept sum's LSN, up to that commit
@@ -34,7 +34,7 @@ logger = logging.getLogger(__name__)
 
 _VERSION = literal(duckdb.__version__)
 # Why a sum was taken of the table.
-CREATED, OPENED, VERSION, RESYNCED = "created", "opened", "version", "resynced"
+CREATED, OPENED, VERSION, RESYNCED, ALTERED = "created", "opened", "version", "resynced", "altered"
 
 
 @dataclass(frozen=True, slots=True)

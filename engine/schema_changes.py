@@ -21,21 +21,26 @@ import duckdb
 
 from .asking import ask_maybe
 from .capture.capture import CapturedTable
-from .changes import views_anew
+from .changes import clashing, views_anew
 from .database import Database
-from .definitions import commit_sql, wait_for_writers
+from .definitions import commit_sql, names_sql, wait_for_writers
 from .duckdb_errors import translated
-from .errors import DependentObjects, LockNotAvailable, NotSupported
-from .filters import plain_division
+from .errors import DependentObjects, DucktailError, LockNotAvailable, NotSupported
+from .filters import check_filter, plain_division
 from .log import create_log_sql, log_name
 from .publisher import Note
 from .quoting import literal
 from .rights import relation
-from .rights_changes import Rename, after, statements_of
-from .schema_json import shape_json
-from .streams import Captured, TableVersion, fold
+from .rights_changes import Rename, statements_of
+from .rights_changes import after as rights_after
+from .row_sums import ALTERED, take_statements
+from .schema_json import version_json
+from .streams import Captured, Stream, TableVersion, fold
 from .table import TableShape, read_shape
 from .waiting import Wait, Waiting
+
+# Numbers of columns that were added begin here, above the places of all that a table can begin with.
+ADDED = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +62,8 @@ def not_supported(name: str) -> NotSupported:
     """The error of a change that a captured table cannot take."""
     return NotSupported(
         f'ALTER TABLE of table "{name}" is not supported while it has a stream',
-        detail="SET and DROP NOT NULL, SET and DROP DEFAULT and RENAME TO are, outside of transactions.",
+        detail="Outside of transactions ADD and RENAME COLUMN are, RENAME TO, and SET and DROP of NOT NULL "
+        "and DEFAULT.",
         hint="DROP STREAM first, change the table, and make the stream again.",
     )
 
@@ -136,8 +142,7 @@ def _alter_locked(
         if _told(shape) == _told(captured.shape):
             cursor.execute("COMMIT")  # As nothing has changed, nothing is to be told.
             return
-        _check(captured.shape, shape)
-        change = _Change(database, captured, shape, asked)
+        change = _Change(database, cursor, captured, shape, asked)
         for statement in change.statements():
             cursor.execute(statement).fetchall()
         database.commits.commit_own(cursor, shield, change.numbers, change.show)
@@ -160,22 +165,68 @@ def _told(shape: TableShape) -> TableShape:
     return replace(shape, unique=(), unique_expressions=False)
 
 
-def _check(before: TableShape, now: TableShape) -> None:
-    """Raise NotSupported (0A000) where the columns of events are others."""
+def _ids_now(before: Captured, now: TableShape) -> tuple[int, ...]:
+    """The numbers of the columns that a table has after a statement.
 
-    def columns(shape: TableShape) -> tuple[object, ...]:
-        stored = tuple((column.name, column.type) for column in shape.stored)
-        return stored, shape.generated, shape.column_order, shape.primary_key
+    Raises:
+        NotSupported: 0A000, they are others than a column more, or one that is called otherwise, could make.
+    """
+    was, ids = before.shape, before.present.ids
+    old = [(column.name, column.type) for column in was.stored]
+    new = [(column.name, column.type) for column in now.stored]
+    if was.generated != now.generated or [type_ for _, type_ in old] != [t for _, t in new[: len(old)]]:
+        raise not_supported(was.name)
+    renamed = {a: b for (a, _), (b, _) in zip(old, new, strict=False) if a != b}
+    added = len(new) - len(old)
+    key = tuple(renamed.get(name, name) for name in was.primary_key)
+    if added < 0 or len(renamed) + added > 1 or key != now.primary_key:
+        raise not_supported(was.name)
+    # No version adds two columns, so the number is no other column's, of any version.
+    return (*ids, ADDED + before.version + 1) if added else ids
 
-    if columns(before) != columns(now):
-        raise not_supported(before.name)
+
+def _streams_now(
+    cursor: duckdb.DuckDBPyConnection, before: Captured, now: Captured
+) -> tuple[Stream, ...]:
+    """The table's streams by the names that its columns have now.
+
+    Raises:
+        DependentObjects: 2BP01, a filter names what is called otherwise now.
+        NotSupported: 0A000, a new column has a name of ENVELOPE CHANGES.
+    """
+    streams = tuple(before.stream_in(stream, now.present) for stream in before.streams)
+    for stream in streams:
+        taken = clashing(stream.columns)
+        if stream.changes_view and taken is not None:
+            raise NotSupported(
+                f'a stream of table "{before.shape.name}" cannot carry a column "{taken}"',
+                hint="It is one of ENVELOPE CHANGES: call the column otherwise.",
+            )
+        if stream.filter is None:
+            continue
+        try:
+            check_filter(cursor, now.shape, stream.filter)
+        except DucktailError as error:
+            raise DependentObjects(
+                f'cannot alter table "{before.shape.name}" because the filter of a stream depends on it',
+                detail="A filter names columns, and may name the table: these keep their names.",
+                hint="SHOW STREAMS has the filters. DROP STREAM first, alter the table, and make it again.",
+            ) from error
+    return streams
 
 
 class _Change:
     """A table's next version: what is written of it, and what memory makes of that."""
 
-    def __init__(self, database: Database, captured: Captured, shape: TableShape, asked: Alteration) -> None:
-        commits = database.commits
+    def __init__(
+        self,
+        database: Database,
+        cursor: duckdb.DuckDBPyConnection,
+        captured: Captured,
+        shape: TableShape,
+        asked: Alteration,
+    ) -> None:
+        commits, ids = database.commits, _ids_now(captured, shape)
         self._database = database
         self._before = captured
         self._annotation = asked.annotation
@@ -183,16 +234,17 @@ class _Change:
         self._base_lsn, self._txid, self._now_us = commits.last_lsn, commits.last_txid + 1, commits.now_us()
         version = captured.version + 1
         table = CapturedTable(shape, log_name(captured.table_id, version), captured.table.split_on)
-        self._after = Captured(
+        after = Captured(
             captured.table_id,
             version,
             table,
-            captured.streams,
             first_lsn=self._base_lsn + 1,
             since_us=self._now_us,
             older=captured.versions,
             changed_counter=database.snapshots.next_counter,
+            column_ids=ids,
         )
+        self._after = after.with_streams(_streams_now(cursor, captured, after))
         old, new = captured.key, self._after.key
         self._rights = [] if old == new else [Rename(relation(*old), relation(*new))]
 
@@ -210,12 +262,22 @@ class _Change:
             f"SELECT {now.first_lsn} + i, {self._txid}, 'x', i FROM range({self._partitions}) AS r(i)"
         )
         if not before.first_lsn:  # The first change of the table.
-            yield self._row(before.versions[-1])
-        yield self._row(now.versions[-1])
+            yield self._row(before.present)
+        yield self._row(now.present)
         yield (
             f"UPDATE ducktail.table_catalog SET version = {now.version}, "
             f"table_name = {literal(now.shape.name)} WHERE table_id = {now.table_id}"
         )
+        for stream, was in zip(now.streams, before.streams, strict=True):
+            if stream != was:
+                yield (
+                    f"UPDATE ducktail.stream_catalog SET columns = {names_sql(stream.columns)}, "
+                    f"partition_by = {names_sql(stream.partition_by)} WHERE stream_id = {stream.stream_id}"
+                )
+        if before.present.stored != now.present.stored:
+            # Rows are hashed by other columns from here on.
+            differs = self._database.unlike.get(now.table_id)
+            yield from take_statements(now, self.numbers[1], ALTERED, differs)
         yield from views_anew(now)
         yield from statements_of(self._rights)
         yield commit_sql(self._txid, self._base_lsn, self._partitions, self._now_us, self._annotation)
@@ -224,13 +286,13 @@ class _Change:
         return (
             f"INSERT INTO ducktail.schema_catalog VALUES ({self._after.table_id}, {version.version}, "
             f"{version.first_lsn}, make_timestamptz({version.since_us}), "
-            f"{literal(shape_json(version.table.shape))})"
+            f"{literal(version_json(version.table.shape, version.ids))})"
         )
 
     def show(self) -> None:
         """DuckDB has committed: memory follows."""
         database, now = self._database, self._after
-        database.rights = after(database.rights, self._rights)
+        database.rights = rights_after(database.rights, self._rights)
         with database.catalog.mutex:
             database.catalog.put_table(self._before, now)
             database.catalog.version += 1

@@ -6,7 +6,7 @@ Source: docs/schema_changes.md; docs/design/schema_changes.md, "The shape".
 from __future__ import annotations
 
 import json
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -47,15 +47,15 @@ def schema_json(shape: TableShape, carried: Collection[str]) -> str:
     return json.dumps(told, ensure_ascii=False)
 
 
-def shape_json(shape: TableShape) -> str:
-    """A shape, to be kept."""
-    return json.dumps(asdict(shape), ensure_ascii=False)
+def version_json(shape: TableShape, ids: Sequence[int]) -> str:
+    """A version's shape with the numbers of its columns, to be kept."""
+    return json.dumps({**asdict(shape), "ids": ids}, ensure_ascii=False)
 
 
-def shape_of(text: str) -> TableShape:
-    """The shape that `shape_json` gave this text of."""
+def version_of(text: str) -> tuple[TableShape, tuple[int, ...]]:
+    """What `version_json` gave this text of."""
     kept = json.loads(text)
-    return TableShape(
+    shape = TableShape(
         schema=kept["schema"],
         name=kept["name"],
         stored=tuple(Column(**column) for column in kept["stored"]),
@@ -65,3 +65,4 @@ def shape_of(text: str) -> TableShape:
         unique=tuple(tuple(names) for names in kept["unique"]),
         unique_expressions=kept["unique_expressions"],
     )
+    return shape, tuple(kept["ids"])

@@ -32,7 +32,7 @@ def schema_versions(database: HasCatalog) -> Iterator[dict[str, Any]]:
     for captured, stream in sorted(found, key=lambda item: item[1].key):
         for part in query_over(captured, stream).parts:
             assert isinstance(part, EventQuery)
-            yield _row(part.captured, stream)
+            yield _row(part.captured, part.stream)
 
 
 def _row(captured: Captured, stream: Stream) -> dict[str, Any]:

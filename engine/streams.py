@@ -10,6 +10,7 @@ import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
+from itertools import takewhile
 
 from .capture.capture import CapturedTable
 from .errors import UndefinedObject
@@ -180,12 +181,25 @@ class TableVersion:
         first_lsn: the LSNs from here to the next version's first one are its; 0 of version 1.
         since_us: when the table became so, microseconds since 1970; 0 of version 1.
         table: as it was, with its own log.
+        ids: the number of each stored column, by its place: it stays the column's whatever that is called.
     """
 
     version: int
     first_lsn: int
     since_us: int
     table: CapturedTable
+    ids: tuple[int, ...]
+
+    @property
+    def names(self) -> dict[int, str]:
+        """The stored columns by their numbers."""
+        return dict(zip(self.ids, (column.name for column in self.table.shape.stored), strict=True))
+
+    @property
+    def stored(self) -> tuple[tuple[int, str], ...]:
+        """Number and type of each place of the log's images."""
+        types = (column.type for column in self.table.shape.stored)
+        return tuple(zip(self.ids, types, strict=True))
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,6 +210,8 @@ class Captured:
         version, first_lsn, since_us, table: of its present version, the only one that is written.
         older: its earlier versions, oldest first: those whose logs are still there.
         changed_counter: the commit counter of the change that made the present version.
+        column_ids: the numbers of the present version's columns; () of a table that was never altered, where
+            they are its places.
     """
 
     table_id: int
@@ -206,6 +222,7 @@ class Captured:
     since_us: int = 0
     older: tuple[TableVersion, ...] = ()
     changed_counter: int = 0
+    column_ids: tuple[int, ...] = ()
 
     @property
     def shape(self) -> TableShape:
@@ -224,19 +241,27 @@ class Captured:
 
     @property
     def logged(self) -> str:
-        """What can be selected from for all log rows that are of rows of the table: a log, or a query.
+        """What can be selected from for log rows that are of rows of the table: a log, or a query.
 
-        All versions have columns of the same types in the same places.
+        Those since the table has had its present columns, whatever they were called.
         """
         if self.version == 1:
             return self.log
-        rows = [f"SELECT * FROM {log} WHERE op <> 'x'" for log in self.logs]
+        versions = self.versions
+        same = takewhile(lambda version: version.stored == versions[-1].stored, reversed(versions))
+        rows = [f"SELECT * FROM {version.table.log} WHERE op <> 'x'" for version in same]
         return f"({' UNION ALL '.join(rows)})"
 
     @property
     def versions(self) -> tuple[TableVersion, ...]:
         """All versions, oldest first; the last one is the present one."""
-        return (*self.older, TableVersion(self.version, self.first_lsn, self.since_us, self.table))
+        return (*self.older, self.present)
+
+    @property
+    def present(self) -> TableVersion:
+        """The version that is written."""
+        ids = self.column_ids or tuple(range(1, len(self.shape.stored) + 1))
+        return TableVersion(self.version, self.first_lsn, self.since_us, self.table, ids)
 
     def only(self, version: TableVersion) -> Captured:
         """The table as it was, or is, in one of its versions, with that one's log alone."""
@@ -247,6 +272,23 @@ class Captured:
             since_us=version.since_us,
             table=version.table,
             older=(),
+            column_ids=version.ids,
+        )
+
+    def stream_in(self, stream: Stream, version: TableVersion) -> Stream:
+        """A stream over the table, by the names that its columns had in one of its versions.
+
+        A stream without a list of columns has all that were there.
+        """
+        now, then = self.present.names, version.names
+        if now == then:
+            return stream
+        ids = {name: number for number, name in now.items()}
+        carried = set(then) if stream.all_columns else {ids[name] for name in stream.columns}
+        return replace(
+            stream,
+            columns=tuple(name for number, name in then.items() if number in carried),
+            partition_by=tuple(then[ids[name]] for name in stream.partition_by),
         )
 
     @property
@@ -368,10 +410,11 @@ class Catalog:
         self.streams[stream.key] = stream
 
     def put_table(self, before: Captured, after: Captured) -> None:
-        """Show a captured table as it is now: another version, or another name."""
+        """Show a captured table as it is now, with its streams: another version, or another name."""
         assert before.table_id == after.table_id
         del self.tables[before.key]
         self.tables[after.key] = after
+        self.streams.update({stream.key: stream for stream in after.streams})
 
     def put_topic(self, topic: Stream) -> None:
         """Add a topic."""

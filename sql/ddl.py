@@ -34,7 +34,12 @@ from .stream_statements import no_transaction
 from .text.classified import Classified, DdlFacts, Name
 
 # What ALTER TABLE may do to a table with streams (`classify_ddl`).
-ALTERED = frozenset({"RENAME TO", "SET NOT NULL", "DROP NOT NULL", "SET DEFAULT", "DROP DEFAULT"})
+ALTERED = frozenset(
+    {
+        *("ADD COLUMN", "RENAME COLUMN", "RENAME TO"),
+        *("SET NOT NULL", "DROP NOT NULL", "SET DEFAULT", "DROP DEFAULT"),
+    }
+)
 # What is made by name and stands before DuckDB's own of that name: what that is, and where it is listed.
 BUILT_IN = {
     "MACRO": ("function", "duckdb_functions() WHERE internal AND lower(function_name)"),

@@ -17,7 +17,7 @@ from ..changes import ChangesQuery, clashing, view_name
 from ..errors import DucktailError
 from ..log import EventQuery, event_query, log_name
 from ..quoting import ident
-from ..schema_json import shape_of
+from ..schema_json import version_of
 from ..streams import Bookmark, Captured, Catalog, Group, Stream, TableVersion
 from ..table import read_shape
 from ..whole import whole
@@ -62,7 +62,7 @@ def read_catalog(cursor: duckdb.DuckDBPyConnection) -> Catalog:
             logger.error('streams of table "%s.%s" are not served: %s', schema_name, table_name, error)
             continue
         table = CapturedTable(shape, log_name(table_id, version), frozenset(shape.primary_key))
-        *older, present = _read_versions(cursor, table_id, TableVersion(version, 0, 0, table))
+        *older, present = _read_versions(cursor, table_id, _unaltered(version, table))
         captured = Captured(
             table_id,
             version,
@@ -70,6 +70,7 @@ def read_catalog(cursor: duckdb.DuckDBPyConnection) -> Catalog:
             first_lsn=present.first_lsn,
             since_us=present.since_us,
             older=tuple(older),
+            column_ids=present.ids,
         )
         stored = tuple(column.name for column in shape.stored)
         for stream in _read_streams(cursor, f"table_id = {table_id}", stored):
@@ -98,13 +99,17 @@ def _read_versions(
     ).fetchall()
     found = []
     for version, first_lsn, since_us, text in rows:
+        shape, ids = version_of(text)
         if version == present.version:
-            present = replace(present, first_lsn=first_lsn, since_us=since_us)
+            present = replace(present, first_lsn=first_lsn, since_us=since_us, ids=ids)
             continue
-        shape = shape_of(text)
         table = CapturedTable(shape, log_name(table_id, version), frozenset(shape.primary_key))
-        found.append(TableVersion(version, first_lsn, since_us, table))
+        found.append(TableVersion(version, first_lsn, since_us, table, ids))
     return [*found, present]
+
+
+def _unaltered(version: int, table: CapturedTable) -> TableVersion:
+    return TableVersion(version, 0, 0, table, tuple(range(1, len(table.shape.stored) + 1)))
 
 
 def _read_bookmarks(cursor: duckdb.DuckDBPyConnection) -> list[Bookmark]:

@@ -142,6 +142,8 @@ def alter(reader: Reader) -> Classified:
     return _ddl(reader, facts)
 
 
+# What ALTER TABLE t ADD may go on with, beside a column.
+_CONSTRAINTS = ("CONSTRAINT", "PRIMARY", "UNIQUE", "CHECK", "FOREIGN")
 # What ALTER [COLUMN] c may go on with.
 _OF_COLUMN = (("SET", "NOT", "NULL"), ("DROP", "NOT", "NULL"), ("SET", "DEFAULT"), ("DROP", "DEFAULT"))
 
@@ -150,6 +152,10 @@ def _action(reader: Reader) -> tuple[str, str | None]:
     """What ALTER TABLE t does, and the table's new name."""
     if reader.accept("RENAME", "TO"):
         return "RENAME TO", None if reader.at_end else reader.qualified()[-1]
+    if reader.accept("RENAME"):
+        return "RENAME COLUMN", None
+    if reader.accept("ADD"):
+        return ("" if reader.peek() in _CONSTRAINTS else "ADD COLUMN"), None
     if not reader.accept("ALTER"):
         return "", None
     reader.accept("COLUMN")

@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import json
+import os
+import random
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hands import DAY_US, HOUR_US, Hands
 from local_client import Client, raises
 
 from ducktail.engine.database import Database
+from ducktail.engine.rights import relation
 from ducktail.engine.settings import Settings
 from ducktail.engine.storage.audit import audit
 
 QUIET = Settings(retention_interval_ms=3_600_000)
+# Runs of random changes of a table's columns.
+SEEDS = int(os.environ.get("DUCKTAIL_SCHEMA_SEEDS", "1"))
 # What changes a table and changes it back, in turns.
 TURNS = (
     "alter table t alter v set default 1",
@@ -260,3 +267,113 @@ def test_checks_and_sums_go_on_over_versions(client: Client, clock: Hands) -> No
     client("alter stream s resync")
     assert client("check stream s") == []
     assert client("select max(schema_version) from stream s") == [(4,)]
+
+
+def test_rights_go_with_a_renamed_table(client: Client, reopen: Callable[[], Client]) -> None:
+    client("create user alice password 'secret' superuser")
+    client("create user bob password 'secret'")
+    client("grant select on t to bob")
+    client("alter table t rename to u")
+    for found in (client, reopen()):
+        rights = found.session.database.rights
+        assert rights.privileges("bob", relation("main", "u")) == {"select"}
+        assert not rights.privileges("bob", relation("main", "t"))
+
+
+class Model:
+    """A table whose columns come and are called otherwise, and every event that it must have had.
+
+    A row is a dict by column number; `names` are the columns as they are called now.
+    """
+
+    def __init__(self, client: Client, dice: random.Random) -> None:
+        self.client, self.dice = client, dice
+        self.names, self.rows = {0: "id", 1: "v"}, dict[int, dict[int, int | None]]()
+        self.version = 1
+        self.json: list[tuple[str, int, dict[str, Any] | None, dict[str, Any] | None]] = []
+        self.typed: list[tuple[dict[int, int | None], str]] = []
+
+    def step(self) -> None:
+        """One statement."""
+        dice, made = self.dice, self.dice.randrange(100)
+        acts = [self.insert, self.insert, self.update, self.delete, self.add, self.rename]
+        dice.choice(acts if self.rows else acts[:2])(made)
+
+    def _told(self, op: str, old: dict[int, int | None] | None, new: dict[int, int | None] | None) -> None:
+        images = [None if row is None else {self.names[i]: x for i, x in row.items()} for row in (old, new)]
+        self.json.append((op, self.version, images[0], images[1]))
+        if op == "update":
+            assert old is not None and new is not None
+            self.typed += [(old, "update_preimage"), (new, "update_postimage")]
+        else:
+            row = old if new is None else new
+            assert row is not None
+            self.typed.append((row, op))
+
+    def insert(self, made: int) -> None:
+        number = len(self.json) + 1
+        row: dict[int, int | None] = {i: made + i for i in self.names} | {0: number}
+        self.client(f"insert into t values ({', '.join(map(str, row.values()))})")
+        self.rows[number] = row
+        self._told("insert", None, row)
+
+    def update(self, made: int) -> None:
+        number, column = self.dice.choice(list(self.rows)), self.dice.choice([i for i in self.names if i])
+        old, new = self.rows[number], {**self.rows[number], column: made}
+        self.client(f"update t set {self.names[column]} = {made} where {self.names[0]} = {number}")
+        self.rows[number] = new
+        self._told("update", old, new)
+
+    def delete(self, _: int) -> None:
+        number = self.dice.choice(list(self.rows))
+        self.client(f"delete from t where {self.names[0]} = {number}")
+        self._told("delete", self.rows.pop(number), None)
+
+    def add(self, made: int) -> None:
+        number = len(self.names)
+        # Names of columns that were called otherwise since come again.
+        name = self.dice.choice([f"c{i}" for i in range(9) if f"c{i}" not in self.names.values()])
+        default = self.dice.choice([None, made])
+        self.client(f"alter table t add column {name} int" + (f" default {default}" if default else ""))
+        self.names[number] = name
+        self.rows = {key: {**row, number: default or None} for key, row in self.rows.items()}
+        self._altered()
+
+    def rename(self, _: int) -> None:
+        number = self.dice.choice(list(self.names))
+        name = self.dice.choice([f"c{i}" for i in range(9) if f"c{i}" not in self.names.values()])
+        self.client(f"alter table t rename column {self.names[number]} to {name}")
+        self.names[number] = name
+        self._altered()
+
+    def _altered(self) -> None:
+        self.version += 1
+        self.json += [("schema", self.version, None, {})] * 2
+
+    def check(self) -> None:
+        """Scan, view and log, in both envelopes."""
+        events, changes = views_of(self.client)
+        found = [
+            (row[2], row[11], *(None if x is None else json.loads(x) for x in (row[5], row[6])))
+            for row in events
+        ]
+        schemas = [row[3] for row in found if row[0] == "schema"]
+        assert [(*row[:3], {}) if row[0] == "schema" else row for row in found] == self.json
+        if schemas:
+            assert [c["name"] for c in schemas[-1]["columns"]] == list(self.names.values())
+        wanted = [(*(row.get(i) for i in self.names), change) for row, change in self.typed]
+        assert [row[: len(self.names) + 1] for row in changes] == wanted
+        assert self.client("check stream s") == []
+
+
+@pytest.mark.parametrize("seed", range(SEEDS))
+def test_random_columns(client: Client, reopen: Callable[[], Client], seed: int) -> None:
+    model = Model(client, random.Random(seed))
+    for _ in range(3):
+        for _ in range(8):
+            model.step()
+        model.check()
+    model.client = reopen()
+    model.check()
+    model.insert(7)
+    model.check()
