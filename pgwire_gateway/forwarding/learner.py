@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable
-from concurrent.futures import Executor, Future
+from concurrent.futures import Future, ThreadPoolExecutor
 
 from ...engine.database import Database
 from ...engine.waiting import run
@@ -27,17 +27,19 @@ log = logging.getLogger("ducktail.gateway")
 class Learner:
     """See the head of the file; may be used from any thread.
 
+    It has a thread of its own: two nodes that ask each other would wait for ever if the threads that answer
+    were those that wait.
+
     Args:
-        workers: run it.
         trace: by which it is found in the logs of the nodes that are asked.
     """
 
-    def __init__(self, database: Database, peers: Peers, workers: Executor, trace: Callable[[], str]) -> None:
+    def __init__(self, database: Database, peers: Peers, trace: Callable[[], str]) -> None:
         self._database = database
         self._peers = peers
-        self._workers = workers
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="ducktail-learner")
         self._trace = trace
-        self._mutex = threading.Lock()
+        self._mutex = threading.RLock()  # what is done at once is told at once
         self._running: Future[Learned] | None = None
 
     def learn(self) -> Future[Learned]:
@@ -45,9 +47,13 @@ class Learner:
         with self._mutex:
             running = self._running
             if running is None:
-                running = self._running = self._workers.submit(self._learn)
+                running = self._running = self._thread.submit(self._learn)
                 running.add_done_callback(self._done)
             return running
+
+    def close(self) -> None:
+        """Wait for what is under way: the links are closed, so it ends."""
+        self._thread.shutdown(wait=True)
 
     def _done(self, running: Future[Learned]) -> None:
         with self._mutex:

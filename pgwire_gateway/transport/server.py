@@ -176,7 +176,7 @@ class Server:
         self._loop = asyncio.get_running_loop()
         self._wakes = Wakes(self._loop)
         self._peers = Peers(self._loop, self.database.cluster)
-        self._learner = Learner(self.database, self._peers, self._workers, lambda: self._trace_of("learning"))
+        self._learner = Learner(self.database, self._peers, lambda: self._trace_of("learning"))
         await self._loop.run_in_executor(self._workers, self.database.at_opening, catalog.install)
         self._server = await self._loop.create_server(self._connect, sock=self._listener)
         self._mover = Mover(self.database, self._peers)
@@ -238,6 +238,8 @@ class Server:
             await asyncio.to_thread(self._mover.close)
         if self._peers is not None:
             self._peers.close()
+        if self._learner is not None:
+            await asyncio.to_thread(self._learner.close)
         await asyncio.sleep(0)  # The sockets are closed in the loop's next round.
         self._workers.shutdown(wait=not self._connections)
         if self._watch_port is not None:
