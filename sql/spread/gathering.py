@@ -53,7 +53,7 @@ _SCHEMA = pa.schema(
         ("txid", pa.binary()),
     ]
 )
-_EMPTY = _SCHEMA.append(pa.field("node", pa.string())).empty_table()
+_GATHERED = _SCHEMA.append(pa.field("node", pa.string()))
 
 
 @dataclass(frozen=True, slots=True)
@@ -295,7 +295,7 @@ def merged(parts: Mapping[str, Taking], limit: int | None, transactions: int | N
 
 
 def _ordered(tables: Sequence[pa.Table], whole: bool, transactions: int | None) -> Gathered:
-    events = pa.concat_tables(tables) if tables else _EMPTY
+    events = pa.concat_tables(tables) if tables else _GATHERED.empty_table()
     if transactions is not None:
         # The order of transactions is that of their commits; each is whole.
         named = events.group_by(["time", "node", "txid"]).aggregate([])
