@@ -92,7 +92,9 @@ def run(
     node, error = next(iter(failed.items()))
     if not isinstance(error, DucktailError):
         raise error
-    told = [] if error.detail is None else [error.detail]
+    # That is said of the one owner's share.
+    own = (error.detail or "").replace("Nothing was committed.", "").strip()
+    told = [own] if own else []
     for words, some in (
         (f"are {done}", [n for n in shares if n not in failed]),
         (f"are not {done}", [n for n, e in failed.items() if not isinstance(e, ConnectionLost)]),
