@@ -63,6 +63,7 @@ from .running import bound_with_types
 from .scan_relation import HIDDEN_LSN
 from .spread import definitions as spread_definitions
 from .spread import listing as spread_listing
+from .spread import plain_views
 from .spread.part import Part, split
 from .spread.shares import in_cluster
 from .statement import Description, Statement
@@ -457,6 +458,17 @@ def _files_checked(runner: Runner) -> Runner:
     return run
 
 
+def _of_one_node(runner: Runner) -> Runner:
+    """The runner, for what does not take a node's part of a topic for all of it."""
+
+    def run(session: Context, statement: Statement, parameters: tuple[object, ...]) -> Waiting[Result]:
+        if session.database.cluster.placement.epoch:
+            plain_views.refuse(session, statement, lambda query: scans.bindable(session, query))
+        return (yield from runner(session, statement, parameters))
+
+    return run
+
+
 def _waiting(runner: Runner) -> Runner:
     """The runner, behind the wait for events that the statement asks for."""
 
@@ -478,9 +490,11 @@ def _waiting(runner: Runner) -> Runner:
 RUNNERS: dict[Kind, Runner] = {
     Kind.EMPTY: _empty,
     Kind.OURS: _run_ours,
-    Kind.READ: _files_checked(_with_scans(staged.run_read, _waiting(scans.run_query))),
-    Kind.DML: _files_checked(_with_scans(staged.run_write, _waiting(scans.run_write))),
-    Kind.DDL: owning(_files_checked(_with_scans(staged.run_definition, _waiting(scans.run_definition)))),
+    Kind.READ: _files_checked(_of_one_node(_with_scans(staged.run_read, _waiting(scans.run_query)))),
+    Kind.DML: _files_checked(_of_one_node(_with_scans(staged.run_write, _waiting(scans.run_write)))),
+    Kind.DDL: owning(
+        _files_checked(_of_one_node(_with_scans(staged.run_definition, _waiting(scans.run_definition))))
+    ),
     Kind.TRANSACTION: transaction_statements.run,
     Kind.SETTING: settings_statements.run,
     Kind.EXPLAIN: _files_checked(prepared.explain),
@@ -510,4 +524,4 @@ INNER = {kind: _permitted(runner) for kind, runner in RUNNERS.items()}
 RUNNERS[Kind.EXECUTE] = prepared.execute_with(INNER)
 RUNNERS[Kind.CURSOR] = cursor_statements.run_with(INNER)
 RUNNERS[Kind.FORWARD] = serving.forward_with(INNER, told_at)
-RUNNERS[Kind.COPY] = _files_checked(copying.run_with(INNER, _waiting(scans.run_copy)))
+RUNNERS[Kind.COPY] = _files_checked(_of_one_node(copying.run_with(INNER, _waiting(scans.run_copy))))

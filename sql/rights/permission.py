@@ -273,7 +273,7 @@ def _ddl(session: Context, statement: Statement, parameters: Values, how: How) -
     assert facts is not None
     start, end = facts.query_offset, len(classified.text)
     if facts.verb == "CREATE" and facts.object_type == "VIEW":
-        start = _view_query(classified)
+        start = view_query(classified)
     elif facts.verb == "CREATE" and facts.object_type == "TYPE":
         start, end = _enum_query(classified)
     if start is None:
@@ -291,7 +291,8 @@ def _ddl(session: Context, statement: Statement, parameters: Values, how: How) -
         _hold_against_plan(session, text, parameters, reach, how)
 
 
-def _view_query(classified: Classified) -> int | None:
+def view_query(classified: Classified) -> int | None:
+    """Where the query of CREATE VIEW begins."""
     tokens = classified.tokens
     found = (at for at, token in enumerate(tokens[:-1]) if token.kind == "AS" and not token.depth)
     at = next(found, None)

@@ -21,6 +21,7 @@ from ducktail.spark_connector.owners import Owner
 from ducktail.spark_connector.stream_reader import shared_out
 
 SPREAD = '[[topics]]\nname = "*"\npartitions = { n1 = "0, 3", n2 = "1, 4", n3 = "2, 5-1023" }\n'
+MOVED = '[[topics]]\nname = "*"\npartitions = { n1 = "1, 2", n2 = "0, 4", n3 = "3, 5" }\n'
 Connection = psycopg.Connection[Any]
 
 
@@ -99,11 +100,29 @@ def test_micro_batches_follow_each_other_without_a_hole(cluster: ClusterProcesse
         one.latestOffset(end, ReadAllAvailable())
         offsets = session.execute("SHOW OFFSETS ON t CONSUMER GROUP g").fetchall()
         assert {str(row[0]): row[1] for row in offsets} == {k: v for k, v in end.items() if k != "stream"}
+        # Partitions move between two batches, and behind the back of one that is planned.
+        publish(session, 3000, 3040)
+        start, end = end, one.latestOffset(end, ReadAllAvailable())
+        tasks = one.partitions(start, end)
+        moved = cluster.text(2, MOVED)
+        for name in cluster.nodes:
+            with cluster[name].connect() as node:
+                node.execute("INSTALL PLACEMENT '" + moved.replace("'", "''") + "'")
+        rows = [row for task in tasks for batch in one.read(task) for row in batch.to_pylist()]
+        assert payloads(rows) == list(range(3000, 3040))
+        publish(session, 4000, 4040)
+        assert payloads(rows_of(one, start, end)) == list(range(3000, 3040))
+        start, end = end, one.latestOffset(end, ReadMaxRows(39))
+        assert len(rows_of(one, start, end)) == 39
+        start, end = end, one.latestOffset(end, ReadMaxRows(39))
+        assert len(rows_of(one, start, end)) == 1
+        assert len(read(cluster["n3"], stream="t")) == first + 100
+        one.latestOffset(end, ReadAllAvailable())
     # Another node knows the same stream and group, as after a restart of the query.
     with streaming(cluster["n3"], stream="t", consumerGroup="g", pollTimeout="10 ms") as other:
         assert other.initialOffset() == end == other.latestOffset(end, ReadAllAvailable())
-    position = json.dumps({"1": 1 << 40})
-    past = "LSN 1099511627776 of partition 1 is past the end"
+    position = json.dumps({"1": 1 << 60})
+    past = "LSN 1152921504606846976 of partition 1 is past the end"
     with (
         streaming(cluster["n1"], stream="t", startingOffsets=position) as other,
         pytest.raises(OptionError, match=past),

@@ -281,3 +281,24 @@ def test_a_node_that_joins_gets_the_definitions_that_there_are(tmp_path: Path) -
                     session.execute("INSTALL PLACEMENT '" + cluster.text(epoch=4).replace("'", "''") + "'")
                 shown = second.execute("SHOW TOPICS").fetchall()
                 assert {row[1] for row in shown} == {"later", "t"}
+
+
+def test_the_view_of_a_topic_is_no_part_of_it(cluster: ClusterProcesses, entry: Connection) -> None:
+    """Whoever forgets TOPIC is not told a node's part as the whole."""
+    for text in (
+        "SELECT * FROM t",
+        "SELECT count(*) FROM main.t AS x JOIN range(3) r(i) ON x.partition = r.i",
+        "SELECT * FROM TOPIC t WHERE lsn IN (SELECT lsn FROM t)",
+        "COPY t TO STDOUT",
+        "COPY (SELECT payload FROM (SELECT after AS payload FROM t)) TO STDOUT",
+        "CREATE TEMP TABLE x AS SELECT * FROM t",
+        "CREATE VIEW x AS SELECT * FROM t",
+        "INSERT INTO t (payload) SELECT after FROM t",
+    ):
+        with pytest.raises(psycopg.Error, match="only what this node has stored") as raised:
+            entry.execute(text)
+            pytest.fail(text)
+        assert raised.value.diag.message_hint == "SELECT ... FROM TOPIC t reads all of it.", text
+    # The name stands for other things too.
+    entry.execute("SELECT t.after, t FROM TOPIC t LIMIT 1").fetchall()
+    assert entry.execute("WITH t AS (SELECT 1 AS t) SELECT t FROM t").fetchall() == [(1,)]
