@@ -51,7 +51,7 @@ types: $(READY) ## mypy, strict, on the built wheel and the programs around it
 	cd build/types && MYPYPATH=.:../../docs/examples/flights:../../docs/examples/workers:../../docs/examples/following:../../docs:../../benchmarks \
 		../../$(BIN)/mypy --config-file ../../pyproject.toml --cache-dir ../../.mypy_cache \
 		--explicit-package-bases -p ducktail -p pyspark_ducktail -m demo -m spark_delays -m replay -m averages -m mirror -m totals -m at_least_once -m exactly_once \
-		-m generate -m stream_read -m capture_cost -m shared_log -m memory -m results_out -m small_statements -m echo -m groups -m spark -m forwarding
+		-m generate -m stream_read -m capture_cost -m refreshes -m shared_log -m memory -m results_out -m small_statements -m echo -m groups -m spark -m forwarding
 
 deps: spark ## the system programs that tests want, and Spark
 	@.ci/deps
@@ -64,6 +64,7 @@ spark: $(READY) ## Spark into .venv (450 MB the first time)
 bench: deps $(READY) ## ducktail beside PostgreSQL and Redis, same work, same run
 	$(BIN)/python benchmarks/stream_read.py $(ARGS)
 	$(BIN)/python benchmarks/capture_cost.py
+	$(BIN)/python benchmarks/refreshes.py
 	$(BIN)/python benchmarks/shared_log.py
 	$(BIN)/python benchmarks/results_out.py
 	$(BIN)/python benchmarks/small_statements.py

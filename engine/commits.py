@@ -102,17 +102,17 @@ class Commits:
                 self.captured += transaction.next_lsn - transaction.base_lsn
                 self.last_lsn, self.last_txid = transaction.next_lsn, transaction.txid
                 self.last_commit_us = commit_us
-            if transaction.events:
+            if transaction.tables:
                 self.snapshots.committed(transaction)
             for act in transaction.on_commit:
                 act()
         if moves:
             self.offsets.applied(moves)
         if transaction.events:
-            tables = {t: (w.first_lsn, w.last_lsn) for t, w in transaction.tables.items()}
+            tables = {t: (w.first_lsn, w.last_lsn) for t, w in transaction.written.items()}
             first = transaction.base_lsn + 1
             last, annotation = transaction.next_lsn, transaction.annotation
-            inserts = frozenset(t for t, w in transaction.tables.items() if w.inserts)
+            inserts = frozenset(t for t, w in transaction.written.items() if w.inserts)
             ready = transaction.ready
             note = Note(transaction.txid, first, last, commit_us, tables, annotation, inserts, ready)
             self.publisher.put(note)

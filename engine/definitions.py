@@ -79,6 +79,7 @@ class StreamSpec:
     partition_by: tuple[str, ...] | None = None
     snapshot: str = "none"
     before: str = "full"
+    minimal_changes: str = "replace"
     buffer_bytes: int = DEFAULT_BUFFER_BYTES
     retention_us: int | None = DEFAULT_RETENTION_US
     retention_bytes: int | None = None
@@ -151,6 +152,7 @@ def _stream_of(spec: StreamSpec, shape: TableShape, table_id: int, stream_id: in
         partition_by=partition_by,
         snapshot=spec.snapshot,
         before=spec.before,
+        minimal_changes=spec.minimal_changes,
         buffer_bytes=spec.buffer_bytes,
         created_lsn=0,
         retention_us=spec.retention_us,
@@ -378,11 +380,13 @@ def insert_stream_sql(stream: Stream) -> str:
         _or_null(stream.retention_bytes),
         str(stream.changes_view),
         str(stream.all_columns),
+        literal(stream.minimal_changes),
     )
     return (
         "INSERT INTO ducktail.stream_catalog (stream_id, schema_name, stream_name, table_id, operations, "
         "columns, filter, partitions, partition_by, snapshot, before, buffer_bytes, created_lsn, "
-        f"created_at, retention_us, retention_bytes, changes_view, all_columns) VALUES ({', '.join(values)})"
+        "created_at, retention_us, retention_bytes, changes_view, all_columns, minimal_changes) "
+        f"VALUES ({', '.join(values)})"
     )
 
 

@@ -13,11 +13,12 @@ Source: docs/checks.md.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from .capture.description import CapturedTable
 from .capture.log_first import key_changes, log_from_stage
-from .capture.rows import stored_names
+from .capture.rows import images, stored_names
 from .table import TableShape
 
 # The sorts of a differing row, in the order of their events; `c` is an update that is split into two.
@@ -33,12 +34,14 @@ class Difference:
         old: a SELECT of `rid` and the old rows as o1, o2, ...; each key once.
         new: a SELECT of the new rows as n1, n2, ...; each key once.
         with_text: `name AS (...)`, common table expressions that `old` and `new` name, or ''.
+        whole: every old row is a delete and every new one an insert, also where they are equal.
     """
 
     shape: TableShape
     old: str
     new: str
     with_text: str = ""
+    whole: bool = False
 
     def __post_init__(self) -> None:
         assert self.shape.primary_key, "rows are told apart by their primary key"
@@ -49,6 +52,12 @@ class Difference:
 
     def _select(self) -> str:
         places = range(1, len(self.shape.stored) + 1)
+        if self.whole:
+            none = ",".join("NULL" for _ in places)
+            gone = f"SELECT rid,{images('o', self.shape)},{none} FROM ({self.old})"
+            names = f"rid,{images('o', self.shape)},{images('n', self.shape)}"
+            come = f"SELECT NULL,{none},{images('n', self.shape)} FROM ({self.new})"
+            return f"SELECT * FROM ({gone} UNION ALL {come}) AS w({names})"
         columns = ",".join([*(f"o.o{i}" for i in places), *(f"n.n{i}" for i in places)])
         keys = " AND ".join(
             f"{self._comparable('o.o', i)}={self._comparable('n.n', i)}" for i in self._key_places()
@@ -74,13 +83,18 @@ class Difference:
         absent = f"WHEN o{self._key} IS NULL THEN 'i' WHEN n{self._key} IS NULL THEN 'd'"
         return f"CASE {absent} {changed}ELSE 'u' END"
 
-    def log_sql(self, table: CapturedTable) -> str:
-        """The INSERT of the difference's events into the table's log: deletes, updates, inserts."""
+    def log_sql(self, table: CapturedTable, inexact: Sequence[int] = ()) -> str:
+        """The INSERT of the difference's events into the table's log: deletes, updates, inserts.
+
+        Args:
+            inexact: places of columns that keep their old value where the new one compares equal, as the
+                table does.
+        """
         key = set(self.shape.primary_key)
         split = [i for i, c in enumerate(self.shape.stored) if c.name in table.split_on and c.name not in key]
         sorts = SORTS if split else SORTS.replace("c", "")
         with_text = f"WITH {self.with_text}" if self.with_text else ""
-        return log_from_stage(table, with_text, self._select(), self.sort_sql(split), sorts, ())
+        return log_from_stage(table, with_text, self._select(), self.sort_sql(split), sorts, inexact)
 
     @property
     def _key(self) -> int:

@@ -163,6 +163,7 @@ def streams(database: LiveSource) -> Iterator[Row]:
             "partition_by": _names(stream.partition_by) or None,
             "snapshot": None if stream.topic else stream.snapshot,
             "before": None if stream.topic else stream.before,
+            "minimal_changes": None if stream.topic else stream.minimal_changes,
             "buffer_bytes": stream.buffer_bytes,
             "retention": None if stream.retention_us is None else interval_text(stream.retention_us),
             "retention_bytes": stream.retention_bytes,

@@ -27,6 +27,8 @@ DEFAULT_RETENTION_US = 7 * 86_400_000_000
 DEFAULT_SESSION_TIMEOUT_MS = 30_000
 
 OPERATIONS = ("insert", "update", "delete")
+# From the least to the most that is left out.
+MINIMAL_CHANGES = ("none", "replace", "all")
 # Names whose keys are kept: each statement looks for the same few.
 NAMES_KEPT = 4096
 # What a topic's events are, and nothing else is.
@@ -67,6 +69,7 @@ class Stream:
             under the view's name.
         comment: of COMMENT ON; its view of events has the same.
         all_columns: it was made without a list of columns: it carries what the table has.
+        minimal_changes: which refreshes of its table may be told as what differs: 'replace', 'all', 'none'.
     """
 
     stream_id: int
@@ -89,6 +92,7 @@ class Stream:
     changes_view: bool = False
     comment: str | None = None
     all_columns: bool = True
+    minimal_changes: str = "replace"
 
     def __post_init__(self) -> None:
         assert 1 <= self.partitions <= PARTITIONS_MAX
@@ -96,6 +100,7 @@ class Stream:
         assert not self.topic or self.table_id == self.stream_id
         assert self.before in ("full", "key", "none")
         assert self.snapshot in ("none", "initial")
+        assert self.minimal_changes in MINIMAL_CHANGES
         assert BUFFER_BYTES_MIN <= self.buffer_bytes <= BUFFER_BYTES_MAX
 
     @property
@@ -300,6 +305,11 @@ class Captured:
     def key(self) -> tuple[str, ...]:
         """Under which the catalog finds it."""
         return fold(self.shape.schema, self.shape.name)
+
+    @property
+    def minimal_changes(self) -> str:
+        """Which refreshes are told as what differs: of all streams' wishes, the one that leaves out least."""
+        return min((stream.minimal_changes for stream in self.streams), key=MINIMAL_CHANGES.index)
 
     def with_streams(self, streams: tuple[Stream, ...]) -> Captured:
         """The same table with other streams; what splits an update follows from them."""

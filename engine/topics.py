@@ -127,6 +127,7 @@ class Topics:
         """
         self.keep_epoch(transaction)
         yield from self._transactions.lock_for(transaction, timeout_ms)
+        self._transactions.settle(transaction)
         present = self._catalog.stream_by_id(topic.stream_id)
         if present is None:
             raise UndefinedObject(f'topic "{topic.name}" does not exist')

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 import duckdb
 
+from .capture.folding import Refresh
 from .errors import WrongState
 from .member import Claim, Hold, Pin
 from .parked import ParkedOfGroup
@@ -73,6 +74,7 @@ class Transaction:
         on_commit: what else memory makes of it; under the catalog's mutex.
         after_commit: who is told, once memory has all of it.
         ready: stream id -> its events as they will be sent, where they were made before COMMIT.
+        refresh: what may become a smaller change, if nothing else is captured before it ends.
         txid, base_lsn: set when it gets the writer lock: its events are base_lsn + 1, + 2, ...
     """
 
@@ -107,11 +109,17 @@ class Transaction:
     annotation: str | None = None
     defines: bool = False
     indexes_changed: bool = False
+    refresh: Refresh | None = None
 
     @property
     def numbered(self) -> bool:
         """Whether it has a line in `commits`: it has events, or makes, changes or drops something."""
         return bool(self.events) or self.defines
+
+    @property
+    def written(self) -> dict[int, TableWrites]:
+        """What it has captured, of the tables that have events of it: a refresh may have come to none."""
+        return {table_id: w for table_id, w in self.tables.items() if w.last_lsn >= w.first_lsn}
 
     @property
     def next_lsn(self) -> int:
@@ -131,6 +139,17 @@ class Transaction:
                 hint="SET ducktail.annotation before its first write, or write in two transactions.",
             )
         self.annotation = annotation
+
+    def folded(self, refresh: Refresh, events: int) -> None:
+        """A refresh, which was all that was captured last, has so many events now.
+
+        Where it has none its keys stay known: its rows were written all the same.
+        """
+        writes = self.tables[refresh.table_id]
+        writes.first_lsn = min(writes.first_lsn, refresh.after_lsn + 1)
+        writes.last_lsn = refresh.after_lsn + events
+        writes.inserts = False
+        self.events = refresh.after_lsn + events - self.base_lsn
 
     def captured(
         self, table_id: int, events: int, keys: frozenset[int] | None, *, inserts: bool = False

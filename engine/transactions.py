@@ -18,6 +18,7 @@ from functools import partial
 import duckdb
 
 from .capture import capture
+from .capture.folding import Refresh, fold
 from .commits import Commits
 from .duckdb_errors import translated
 from .errors import DucktailError, LockNotAvailable, SerializationFailure
@@ -209,6 +210,9 @@ class Transactions:
             duckdb.Error: the statement's own.
         """
         assert transaction.has_writer_lock
+        if transaction.refresh is not None and transaction.refresh.table_id != captured.table_id:
+            self.settle(transaction)
+        after_lsn = transaction.next_lsn
         try:
             outcome = capture.execute(
                 transaction.cursor,
@@ -225,7 +229,26 @@ class Transactions:
         if self.snapshots.hit(transaction, captured, outcome.keys if outcome.events else frozenset()):
             raise _stale(captured)
         transaction.captured(captured.table_id, outcome.events, outcome.keys, inserts=plan.inserts)
+        if outcome.events and captured.minimal_changes == "all" and captured.shape.primary_key:
+            if transaction.refresh is None:
+                transaction.refresh = Refresh(captured.table_id, captured.table, after_lsn)
+            transaction.refresh.went_on(deletes=plan.deletes, inserts=plan.inserts)
         return outcome
+
+    def settle(self, transaction: Transaction) -> None:
+        """What was deleted and inserted again becomes the smallest change; then others may be captured.
+
+        Raises:
+            DucktailError: what DuckDB said; the transaction is to be rolled back.
+        """
+        refresh, transaction.refresh = transaction.refresh, None
+        if refresh is None or not refresh.may_shrink:
+            return
+        try:
+            events = fold(transaction.cursor, refresh, transaction.next_lsn, transaction.txid)
+        except duckdb.Error as error:
+            raise translated(error) from error
+        transaction.folded(refresh, events)
 
     # The end.
 
@@ -255,11 +278,12 @@ class Transactions:
     def _commit_now(self, transaction: Transaction, moves: Sequence[Move]) -> int:
         """Write the last rows and commit in DuckDB; a transaction that fails is rolled back."""
         try:
+            self.settle(transaction)
             for check in transaction.checks.values():
                 check()
             commit_us = self.commits.write(transaction, moves)
             if transaction.events:
-                tables = transaction.tables.items()
+                tables = transaction.written.items()
                 written = {t: Written(w.first_lsn, w.last_lsn, w.inserts) for t, w in tables}
                 commit = Commit(transaction.base_lsn + 1, commit_us, transaction.annotation)
                 transaction.ready = self.ready.made(transaction.cursor, written, commit)

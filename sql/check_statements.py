@@ -5,7 +5,7 @@ from __future__ import annotations
 from ..engine import resync
 from ..engine.checking import TOLD_MAX, UNLIKE_COLUMNS, Look
 from ..engine.errors import WrongObjectType
-from ..engine.row_sums import OPENED, VERSION
+from ..engine.row_sums import ALTERED, OPENED, VERSION
 from ..engine.streams import Stream
 from ..engine.waiting import Waiting
 from .context import Context
@@ -85,6 +85,8 @@ def _tell(session: Context, look: Look) -> None:
 SINCE = {
     OPENED: "It was taken when a ducktail that keeps such sums first opened the database: of what was "
     "written past an older one only keys with retained events tell.",
+    ALTERED: "It was taken anew when the table got another column: of what was written past ducktail before "
+    "that only keys with retained events tell.",
     VERSION: "It was taken anew as another version of DuckDB hashes otherwise: of what was written past "
     "ducktail before that only keys with retained events tell.",
 }

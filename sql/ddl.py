@@ -24,6 +24,7 @@ from ..engine.quoting import ident
 from ..engine.streams import Captured
 from ..engine.table import RESERVED_PREFIX
 from ..engine.waiting import Waiting
+from . import refreshing
 from .context import Context
 from .names import OURS, TEMPORARY, Key
 from .reads import refuse_captured
@@ -62,6 +63,11 @@ def define(session: Context, classified: Classified, parameters: tuple[object, .
     altered = _captured_to_alter(session, facts)
     if altered is not None:
         return (yield from _alter_captured(session, classified, altered))
+    replaced = replaced_captured(session, facts)
+    if replaced is not None:
+        if classified.cte_writes:
+            refuse_captured(session, classified.text)
+        return (yield from refreshing.replace(session, classified, parameters, replaced))
     keys = _guard(session, facts)
     if classified.may_write:
         keys += refuse_captured(session, classified.text) if classified.cte_writes else []
@@ -125,6 +131,15 @@ def _alter_captured(session: Context, classified: Classified, key: Key) -> Waiti
         session.database, session.id, session.cursor, key, asked, session.block.lock_timeout_ms
     )
     return Result.command("ALTER TABLE")
+
+
+def replaced_captured(session: Context, facts: DdlFacts) -> Captured | None:
+    """The captured table whose rows a CREATE OR REPLACE TABLE ... AS replaces; the table itself stays."""
+    if facts.verb != "CREATE" or facts.object_type != "TABLE" or facts.table is None:
+        return None
+    if facts.temporary or not (facts.or_replace and facts.as_select):
+        return None
+    return session.database.catalog.tables.get(session.names.made_key(facts.table))
 
 
 def _captured_to_drop(session: Context, facts: DdlFacts) -> Captured | None:

@@ -46,6 +46,7 @@ def as_stream(stream: Stream, shape: TableShape) -> st.CreateStream:
         "partition_by": (stream.partition_by, shape.primary_key),
         "snapshot": (stream.snapshot, "none"),
         "before": (stream.before, "full"),
+        "minimal_changes": (stream.minimal_changes, "replace"),
     }
     return st.CreateStream(
         name=_name(stream.schema, stream.name),

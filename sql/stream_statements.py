@@ -174,6 +174,7 @@ def _spec(made: st.CreateStream, schema: str, name: str, key: tuple[str, ...]) -
         partition_by=options.names("partition_by"),
         snapshot=options.text("snapshot") or "none",
         before=options.text("before") or "full",
+        minimal_changes=options.text("minimal_changes") or "replace",
         buffer_bytes=options.integer("buffer_bytes") or DEFAULT_BUFFER_BYTES,
         retention_us=_retention_us(options) if "retention" in options else DEFAULT_RETENTION_US,
         retention_bytes=options.integer("retention_bytes"),

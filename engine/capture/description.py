@@ -252,6 +252,7 @@ class Plan:
         twice: shape C: SELECT of the number of events that touch a row which another one touches.
         sliceable: shape C may apply the log in several goes.
         inserts: each event is an insert, and none is half of a split update.
+        deletes: each is a delete.
     """
 
     shape: Shape
@@ -268,6 +269,7 @@ class Plan:
     twice: str | None = None
     sliceable: bool = False
     inserts: bool = False
+    deletes: bool = False
 
 
 @dataclass(frozen=True, slots=True)

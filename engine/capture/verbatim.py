@@ -49,11 +49,14 @@ def plan_verbatim(dml: Dml, table: CapturedTable, few: bool) -> Plan:
     if dml.returning is None:
         listed = few and key is not None
         text = f"WITH {written} {insert}" + (f" RETURNING {key}" if listed else "")
-        return Plan(Shape.VERBATIM, text, listed, entries, one_row, inserts=op == "i")
+        return Plan(Shape.VERBATIM, text, listed, entries, one_row, inserts=op == "i", deletes=op == "d")
     image = image_as_table(side, shape, LOGGED, rid.lstrip(","))
     named_key = f"{conflict_hash_by_name(shape)}," if key else ""
     text = (
         f"WITH {written},{LOGGED} AS ({insert} RETURNING {columns}{rid}) "
         f"SELECT 0::BIGINT,{named_key}{dml.returning} FROM ({image}) AS {dml.relation}"
     )
-    return Plan(Shape.VERBATIM, text, False, entries, one_row, gives_rows=True, inserts=op == "i")
+    inserts = op == "i"
+    return Plan(
+        Shape.VERBATIM, text, False, entries, one_row, gives_rows=True, inserts=inserts, deletes=not inserts
+    )

@@ -183,7 +183,8 @@ def _read_streams(
     rows = cursor.execute(
         "SELECT stream_id, schema_name, stream_name, operations, columns, filter, partitions, "
         "partition_by, snapshot, before, buffer_bytes, created_lsn, epoch_us(created_at), "
-        "retention_us, retention_bytes, coalesce(changes_view, false), table_id, comment, all_columns "
+        "retention_us, retention_bytes, coalesce(changes_view, false), table_id, comment, all_columns, "
+        "minimal_changes "
         f"FROM ducktail.stream_catalog WHERE {where} ORDER BY stream_id"
     ).fetchall()
     return [
@@ -207,6 +208,7 @@ def _read_streams(
             changes_view=row[15],
             comment=row[17],
             all_columns=tuple(row[4]) == stored if row[18] is None else row[18],
+            minimal_changes=row[19],
         )
         for row in rows
     ]

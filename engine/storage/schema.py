@@ -77,7 +77,7 @@ CREATE TABLE IF NOT EXISTS {SCHEMA}.stream_catalog (
     partition_by VARCHAR[], snapshot VARCHAR, before VARCHAR, buffer_bytes BIGINT,
     created_lsn BIGINT, created_at TIMESTAMP WITH TIME ZONE,
     retention_us BIGINT, retention_bytes BIGINT, changes_view BOOLEAN, comment VARCHAR,
-    all_columns BOOLEAN);
+    all_columns BOOLEAN, minimal_changes VARCHAR);
 CREATE TABLE IF NOT EXISTS {SCHEMA}.stream_edges (
     stream_id INTEGER, partition INTEGER, trimmed_through_lsn BIGINT, trimmed_events BIGINT,
     reason VARCHAR);
@@ -163,6 +163,8 @@ MIGRATIONS: dict[int, tuple[str, ...]] = {
         f"ALTER TABLE {SCHEMA}.stream_catalog ADD COLUMN comment VARCHAR",
         # NULL where it is not known: then a stream that carries all columns was made without a list.
         f"ALTER TABLE {SCHEMA}.stream_catalog ADD COLUMN all_columns BOOLEAN",
+        f"ALTER TABLE {SCHEMA}.stream_catalog ADD COLUMN minimal_changes VARCHAR",
+        f"UPDATE {SCHEMA}.stream_catalog SET minimal_changes = 'replace'",
     ),
 }
 
@@ -193,6 +195,7 @@ LIVE_VIEWS: dict[str, tuple[tuple[str, str], ...]] = {
         ("partition_by", "VARCHAR"),
         ("snapshot", "VARCHAR"),
         ("before", "VARCHAR"),
+        ("minimal_changes", "VARCHAR"),
         ("buffer_bytes", "BIGINT"),
         ("retention", "VARCHAR"),
         ("retention_bytes", "BIGINT"),

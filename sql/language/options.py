@@ -202,7 +202,7 @@ RULES: dict[str, Rule] = {
     "buffer_bytes": Rule(_bytes(BUFFER_BYTES_MIN, BUFFER_BYTES_MAX), _STREAM_OR_TOPIC),
     "snapshot": Rule(_words("none", "initial"), _STREAM),
     "before": Rule(_words("full", "key", "none"), _STREAM),
-    "minimal_changes": Rule(_words("replace", "all", "none"), _STREAM, later=True),
+    "minimal_changes": Rule(_words("replace", "all", "none"), _STREAM),
     "compaction": Rule(_words("none", "key"), _STREAM_OR_TOPIC, later=True),
     "tombstone_retention": Rule(_interval(0), _STREAM_OR_TOPIC, later=True),
     "on_gap": Rule(_words("error", "earliest", "snapshot"), _GROUP),

@@ -21,7 +21,7 @@ from ...engine.errors import (
 )
 from ...engine.waiting import Waiting
 from ..context import Context, Runner
-from ..ddl import alters_captured, drops_captured
+from ..ddl import alters_captured, drops_captured, replaced_captured
 from ..names import OURS, TEMPORARY, Key
 from ..results import Result
 from ..running import atomically
@@ -254,7 +254,9 @@ def owning(plain: Runner) -> Runner:
             return (yield from plain(session, statement, parameters))
         if skips(session, facts):
             return Result.command(f"{facts.verb} {facts.object_type}")
-        changes = () if drops_captured(session, facts) else _changes(session, statement.classified)
+        # The one sees to the rights itself, the other leaves the table as it is.
+        stays = drops_captured(session, facts) or replaced_captured(session, facts) is not None
+        changes = () if stays else _changes(session, statement.classified)
         if not changes or alters_captured(session, facts):
             return (yield from plain(session, statement, parameters))
 
