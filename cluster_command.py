@@ -6,6 +6,7 @@ import argparse
 import getpass
 import secrets
 import sys
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -35,6 +36,8 @@ T = TypeVar("T")
 
 # A node that answers no sooner is told to be away.
 CONNECT_TIMEOUT_S = 5
+# How long apply waits for partitions to have come, and how often it looks.
+ARRIVE_S, LOOK_S = 60.0, 0.2
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -177,6 +180,8 @@ def _apply(chosen: argparse.Namespace) -> int:
     losers = sorted({move.source for move in moved} & nodes.keys())
     failed = _install_all(nodes, losers, away, text, frozenset(chosen.without))
     print(f"{_count(len(moved), 'partition')} moved by epoch {file.epoch}")
+    if moved and not failed - set(chosen.without):
+        _await_all({name: node for name, node in nodes.items() if name not in failed})
     if failed:
         print(f"not on {', '.join(sorted(failed))}: run it again when they are back", file=sys.stderr)
     # A node that has left, and that is said to be down, is not waited for.
@@ -207,6 +212,35 @@ def _install_all(
             failed.add(name)
             print(f"{name}: {why}", file=sys.stderr)
     return failed
+
+
+def _await_all(nodes: Mapping[str, Node]) -> None:
+    """Wait until every node has what is its; say which partitions are still where, after ARRIVE_S."""
+    ends_s = time.monotonic() + ARRIVE_S
+    while left := [line for name, node in sorted(nodes.items()) for line in _on_its_way(name, node)]:
+        if time.monotonic() > ends_s:
+            print("not all partitions have come to their nodes yet:", *left, sep="\n  ", file=sys.stderr)
+            print("do not stop the nodes that have them, nor delete their files", file=sys.stderr)
+            return
+        time.sleep(LOOK_S)
+
+
+def _on_its_way(name: str, node: Node) -> list[str]:
+    """What a node has of others, or others of it, a line a topic."""
+
+    def look(connection: Any) -> list[tuple[str, str, str, str]]:
+        rows: list[tuple[str, str, str, str]] = connection.execute(
+            "SELECT schema_name, stream_name, log, string_agg(partition::VARCHAR, ', ' ORDER BY partition) "
+            "FROM ducktail.partitions WHERE log IN ('coming', 'leaving') GROUP BY ALL ORDER BY ALL"
+        ).fetchall()
+        return rows
+
+    try:
+        rows = _on(node, look)
+    except (DucktailError, _Away) as error:
+        return [f"{name}: {error}"]
+    words = {"coming": "are to come to", "leaving": "are still on"}
+    return [f"{schema}.{topic}: partitions {some} {words[log]} {name}" for schema, topic, log, some in rows]
 
 
 def _placed(file: ClusterFile, nodes: Sequence[Node], folder: Path) -> dict[str, Node]:

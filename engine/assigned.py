@@ -126,6 +126,17 @@ class Assigned(Members):
                 self._positions.forget((group.group_id, other))
             return {p: epoch for p, epoch in epochs.items() if epoch > kept.get(p, 0)}
 
+    def came(self, group_id: int, partition: int, epoch: int) -> None:
+        """A partition has come from another node, which let nobody in any more under an older epoch."""
+        with self._mutex:
+            shared = self._groups.get(group_id)
+            if shared is None or not shared.elsewhere or epoch <= shared.epochs[partition]:
+                return  # What is durable is looked up when the home next says who has what.
+            before = shared.owners[partition]
+            if before is not None:
+                self._positions.lose((group_id, before), partition)
+            shared.owners[partition], shared.epochs[partition] = None, epoch
+
     def is_pinned(self, group_id: int, partitions: Iterable[int]) -> bool:
         """Whether commits of some of these partitions are under way."""
         with self._mutex:

@@ -24,6 +24,7 @@ from .buffers import Buffers
 from .checkpoints.shown import PIPELINE, checkpoints
 from .clock import Clock
 from .cluster import rows as cluster_rows
+from .cluster.holds import Holds
 from .cluster.identities import Identities
 from .cluster.membership import Membership
 from .cluster.node import Node
@@ -74,6 +75,7 @@ class LiveSource(Protocol):
     shown_settings: tuple[ShownSetting, ...]
     clock: Clock
     cluster: Membership
+    holds: Holds
     identities: Identities
 
     def cursor(self, *, utc: bool = False) -> duckdb.DuckDBPyConnection:
@@ -215,7 +217,19 @@ def partitions(database: LiveSource) -> Iterator[Row]:
                     "owner_port": None if owner is None else owner.port or None,
                     "owner_local": None if owner is None else owner.name == placement.local.name,
                     "epoch": placement.epoch,
+                    "log": _log(database, stream, number, None if owner is None else owner.name),
                 }
+
+
+def _log(database: LiveSource, stream: Stream, partition: int, owner: str | None) -> str:
+    """Whether this node has a partition's log, and whether it is to have it."""
+    placement = database.cluster.placement
+    held = database.holds.of(stream.stream_id, partition).here
+    if not stream.topic or not placement.epoch:
+        return "here"
+    if owner == placement.local.name:
+        return "here" if held else "coming"
+    return "leaving" if held else "elsewhere"
 
 
 def _owner(placement: Placement, stream: Stream, partition: int) -> Node | None:

@@ -32,7 +32,7 @@ from .buffer import StreamBuffer
 from .buffers import Buffers
 from .changes import views_anew
 from .clock import Clock
-from .cluster.holds import HELD, Holds
+from .cluster.holds import Holds
 from .commits import Commits
 from .duckdb_errors import translated
 from .edges import BY_BYTES, BY_TIME, Edge, Edges, read_edges
@@ -358,7 +358,7 @@ class Retention:
             row
             for row in segments.older(self._cursor, stream.stream_id, before_us)
             # What is on its way here, or away, is not touched.
-            if holds.of(stream.stream_id, row[0]).state == HELD
+            if holds.of(stream.stream_id, row[0]).here
         ]
         if not going:
             return

@@ -41,6 +41,9 @@ class Segment:
     producers: Mapping[str, int] = field(default_factory=dict)
 
 
+# Of a partition that has come with nothing; and of one that is not this node's now: no LSN is later.
+NOTHING_CAME = Segment(0, 0, 0, "")
+NEVER = 2**62
 NO_SEGMENTS: Mapping[int, Segment] = MappingProxyType({})
 
 
@@ -90,7 +93,7 @@ class Segments:
     def bases(self, stream_id: int, partitions: int) -> tuple[int, ...]:
         """The LSN up to which each partition's rows of the log are passed over; empty where none are."""
         found = self.of(stream_id)
-        if not found:
+        if not any(one.base_lsn for one in found.values()):
             return ()
         return tuple(found[p].base_lsn if p in found else 0 for p in range(partitions))
 

@@ -195,7 +195,8 @@ def _gathers(session: Context, scan: st.Scan) -> bool:
     if stream is None:
         return False
     database = session.database
-    if database.catalog.segments.of(stream.stream_id) or database.holds.missing(database.placement, stream):
+    segments = database.catalog.segments.of(stream.stream_id)
+    if any(one.base_lsn for one in segments.values()) or database.holds.missing(database.placement, stream):
         return True
     return spread(session, stream) is not None
 

@@ -7,6 +7,7 @@ partition, and answers the same to whoever asks for it later. Source: docs/desig
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -18,13 +19,15 @@ from ..event_rows import time_us
 from ..log import EVENT_COLUMNS
 from ..quoting import literal
 from ..scan import ScanRange
+from ..segments import NEVER, NOTHING_CAME
 from ..streams import Stream, TopicLog
 from ..topics import LENT
 from ..values.arrow_results import arrow_table
 from ..values.datarow import columns as columns_of
 from ..waiting import Waiting
 from ..whole import whole
-from .holds import GIVEN, HELD, Hold, rows_sql
+from .holds import GIVEN, HELD, KEPT, Hold, owned, rows_sql
+from .placement import Placement
 
 # Events of one piece: a piece is held in memory on both nodes.
 PIECE_ROWS, PIECE_BYTES = 4096, 8 << 20
@@ -63,24 +66,68 @@ def give(
     try:
         for partition in partitions:
             hold = database.holds.of(stream.stream_id, partition)
-            if not (hold.state == HELD or (hold.state == GIVEN and (hold.node == node or force))):
+            if not (hold.here or (hold.state == GIVEN and (hold.node == node or force))):
                 raise SerializationFailure(f"partition {partition} is not here to be given")
         # Nothing of an older placement is written any more once the lock was free.
         database.offsets.seal([group.group_id for group in groups], partitions)
         check_nothing_parked(database, stream, partitions)
-        holds = dict.fromkeys(partitions, Hold(GIVEN, node, epoch))
-        cursor = database.cursor()
-        try:
-            with whole(cursor):
-                for statement in rows_sql(stream.stream_id, holds):
-                    cursor.execute(statement).fetchall()
-        finally:
-            cursor.close()
-        database.holds.put(stream.stream_id, holds)
+        # Of what came with the placement in force; it is kept already but where that was this node's last.
+        held = [p for p in partitions if database.holds.of(stream.stream_id, p).state == HELD]
+        keep(database, stream, held)
+        given = dict.fromkeys(partitions, Hold(GIVEN, node, epoch))
+        _write(database, stream, database.holds.filled(stream, given), {})
     finally:
         database.transactions.writer_lock.release(owner_id)
     yield from database.commits.wait_readable()
     return {partition: _facts(database, stream, partition) for partition in partitions}
+
+
+def keep_all(database: Database, new: Placement) -> None:
+    """Before a placement comes into force, under the writer lock: what it gives to other nodes is kept.
+
+    What is published from then on has no part in those partitions: so it is frozen what producers have
+    published to them (see `Topics`).
+    """
+    with database.catalog.mutex:
+        streams = [stream for stream in database.catalog.streams.values() if stream.topic]
+    for stream in streams:
+        own = set(owned(new, stream))
+        holds = database.holds
+        held = [p for p in range(stream.partitions) if holds.of(stream.stream_id, p).state == HELD]
+        keep(database, stream, [partition for partition in held if partition not in own])
+
+
+def keep(database: Database, stream: Stream, partitions: Sequence[int]) -> None:
+    """These partitions are another node's by the placement; under the writer lock."""
+    if not partitions:
+        return
+    found = database.catalog.segments.of(stream.stream_id)
+    frozen = {
+        partition: replace(
+            found.get(partition, NOTHING_CAME),
+            since_lsn=NEVER,
+            producers=database.topics.producers_of(stream, partition),
+        )
+        for partition in partitions
+    }
+    holds = {p: replace(database.holds.of(stream.stream_id, p), state=KEPT) for p in partitions}
+    _write(database, stream, database.holds.filled(stream, holds), frozen)
+
+
+def _write(
+    database: Database, stream: Stream, holds: Mapping[int, Hold], found: Mapping[int, segments.Segment]
+) -> None:
+    cursor = database.cursor()
+    try:
+        with whole(cursor):
+            came = segments.put_sql(stream.stream_id, found) if found else []
+            for statement in [*rows_sql(stream.stream_id, holds), *came]:
+                cursor.execute(statement).fetchall()
+    finally:
+        cursor.close()
+    if found:
+        database.catalog.segments.put(stream.stream_id, found)
+    database.holds.put(stream.stream_id, holds)
 
 
 def check_nothing_parked(database: Database, stream: Stream, partitions: Sequence[int]) -> None:

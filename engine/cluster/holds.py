@@ -6,9 +6,10 @@ has a row of `partition_holds`:
 
 - `none`: it never had it;
 - `held`: it has it, since an epoch;
+- `kept`: it has it, and a placement has been in force that gave it to another node, who has not taken it;
 - `given`: it has given it to a node, at an epoch, and does nothing with it any more.
 
-Of all nodes' rows for one partition the one with the highest epoch counts, `held` before `given`: what was
+Of all nodes' rows for one partition the one with the highest epoch counts, `given` last: what was
 given and not yet taken is still at the giver. A topic that was made before its database was of a cluster has
 no rows: its node has all of it. Source: docs/design/cluster.md, "Moving".
 """
@@ -26,7 +27,7 @@ from ..streams import Stream
 from .placement import Placement
 
 TABLE = "ducktail.partition_holds"
-NONE, HELD, GIVEN = "none", "held", "given"
+NONE, HELD, KEPT, GIVEN = "none", "held", "kept", "given"
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +46,12 @@ class Hold:
     @property
     def rank(self) -> tuple[int, bool]:
         """Of several nodes' rows the highest counts."""
-        return (-1, False) if self.state == NONE else (self.epoch, self.state == HELD)
+        return (-1, False) if self.state == NONE else (self.epoch, self.here)
+
+    @property
+    def here(self) -> bool:
+        """Whether the node has the log."""
+        return self.state in (HELD, KEPT)
 
 
 class Holds:
@@ -77,6 +83,10 @@ class Holds:
             for partition in owned(placement, stream)
             if rows.get(partition, Hold(NONE)).state != HELD
         ]
+
+    def filled(self, stream: Stream, holds: Mapping[int, Hold]) -> dict[int, Hold]:
+        """Rows to be written: with the first ones of a topic those of its other partitions."""
+        return {**({} if stream.stream_id in self._rows else whole(stream, Hold(HELD))), **holds}
 
     def put(self, stream_id: int, holds: Mapping[int, Hold]) -> None:
         """Rows that are committed."""

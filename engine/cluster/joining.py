@@ -12,9 +12,13 @@ from pathlib import Path
 from ..database import Database
 from ..waiting import Waiting, run
 from .file import FilePlacement
+from .giving import keep_all
 from .membership import REFUSED, Installed
 from .source import ClusterSource
 from .users import make_equal, read_users
+
+# How long a placement waits for a transaction that writes.
+LOCK_MS = 60_000
 
 
 def join(database: Database, source: ClusterSource) -> None:
@@ -73,4 +77,11 @@ def _take(
         raise
     if users is not None:
         yield from make_equal(database, users)
-    return cluster.install(new, before)
+    owner_id = database.sessions.new_id()
+    yield from database.transactions.lock_writer(owner_id, LOCK_MS)
+    try:
+        if new.epoch > cluster.placement.epoch:
+            keep_all(database, new)
+        return cluster.install(new, before)
+    finally:
+        database.transactions.writer_lock.release(owner_id)

@@ -27,7 +27,7 @@ from ..errors import SerializationFailure, WrongState
 from ..offsets import Move, insert_sql
 from ..publisher import Note
 from ..quoting import literal
-from ..segments import Segment
+from ..segments import NOTHING_CAME, Segment
 from ..storage.incarnation import BITS, Hole, incarnation_base
 from ..streams import Group, Stream
 from ..waiting import run
@@ -124,10 +124,19 @@ class Taker:
 
     def _own(self, partitions: Sequence[int]) -> None:
         self._check(partitions)
-        holds = self._held(partitions)
         database, stream_id = self._database, self._stream.stream_id
-        self._commit(rows_sql(stream_id, holds), partial(database.holds.put, stream_id, holds), 0, 0)
+        holds = database.holds.filled(self._stream, self._held(partitions))
+        before = database.catalog.segments.of(stream_id)
+        since = database.commits.last_lsn
+        # What was published here before has no part in them.
+        found = {p: replace(before.get(p, NOTHING_CAME), since_lsn=since) for p in partitions}
+
+        def show() -> None:
+            database.catalog.segments.put(stream_id, found)
+
+        self._commit([*segments.put_sql(stream_id, found), *rows_sql(stream_id, holds)], show, 0, 0)
         self._unseal(partitions)
+        database.holds.put(stream_id, holds)
 
     def _held(self, partitions: Sequence[int]) -> dict[int, Hold]:
         return dict.fromkeys(partitions, Hold(HELD, self._database.cluster.placement.local.name, self._epoch))
@@ -150,7 +159,7 @@ class Taker:
             )
             for partition, one in came.items()
         }
-        holds = self._held(list(came))
+        holds = database.holds.filled(self._stream, self._held(list(came)))
         groups = self._groups(came)
         with database.offsets.writing():
             moves: list[Move] = []
@@ -230,6 +239,7 @@ class Taker:
             if fence:
                 # An older member is not to commit here what it could not there.
                 self._database.member_epochs.keep(group.group_id, {partition: fence})
+                self._database.members.came(group.group_id, partition, fence)
             made = offsets.move(group.group_id, {partition: lsn}, by)
             moves.append(replace(made, committed_at_us=at_us))
             if place is not None:

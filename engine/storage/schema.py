@@ -236,6 +236,7 @@ LIVE_VIEWS: dict[str, tuple[tuple[str, str], ...]] = {
         ("owner_port", "INTEGER"),
         ("owner_local", "BOOLEAN"),
         ("epoch", "BIGINT"),
+        ("log", "VARCHAR"),
     ),
     "consumer_groups": (
         ("schema_name", "VARCHAR"),

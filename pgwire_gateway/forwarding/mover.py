@@ -15,7 +15,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any
 
-from ...engine.cluster.holds import GIVEN, HELD, NONE, Hold
+from ...engine.cluster.holds import GIVEN, NONE, Hold
 from ...engine.cluster.node import Node
 from ...engine.cluster.taking import Came, Taker
 from ...engine.database import Database
@@ -171,7 +171,7 @@ class Mover:
             for error in looked.away.values():
                 raise error
             return None, False
-        if row.state == HELD or row.node == local:
+        if row.here or row.node == local:
             return (None if best == local else best), False
         if row.node not in rows:
             # It may have taken it.
