@@ -87,3 +87,21 @@ def test_a_partition_moves_on_and_back(cluster: ClusterProcesses) -> None:
             seen += rows
             session.execute("COMMIT OFFSETS ON t CONSUMER GROUP unread")
     assert sorted(seen) == sorted(stored)
+
+
+def test_a_repeat_after_a_move_stores_what_is_missing_and_nothing_twice(cluster: ClusterProcesses) -> None:
+    mover = Mover(cluster)
+    mover.move('n1 = "0-1", n2 = "2", n3 = "3-1023"')
+    with cluster["n1"].connect() as session:
+        session.execute("CREATE TOPIC named WITH (partitions = 4)")
+        rows = "KEY q.payload SELECT i FROM range(20) r(i)"
+        text = f"PUBLISH TO named {rows} WITH (producer = 'p', sequence = {{}})"
+        first = session.execute(text.format(1)).fetchall()
+        mover.move('n1 = "0", n2 = "1-2", n3 = "3-1023"')
+        again = session.execute(text.format(1)).fetchall()
+        assert [row[:2] for row in again] == [row[:2] for row in first]
+        second = session.execute(text.format(2)).fetchall()
+        assert len(second) == 20 and not {row[:2] for row in second} & {row[:2] for row in first}
+        mover.move('n1 = "0-1", n2 = "2", n3 = "3-1023"')
+        assert [row[:2] for row in session.execute(text.format(2)).fetchall()] == [row[:2] for row in second]
+        assert session.execute("SELECT count(*) FROM TOPIC named").fetchone() == (40,)
