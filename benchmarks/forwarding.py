@@ -1,10 +1,14 @@
-"""Reads by way of another node: two servers, a stream on the first, each figure local and forwarded in turns.
+"""Reads by way of other nodes: three servers, each figure local and forwarded in turns.
 
     batches     rows a second of one consumer that reads all events of the stream, 1,000 at a time, from where
                 the last batch ended: through a client that looks at nothing, and through psycopg
     hop         a read of one event, a commit of one offset: milliseconds, p50 and p99
+    gathered    rows a second of one consumer group that reads and commits all events of a topic, 1,000 at a
+                time, on a node that has all 12 partitions, and on one that has a third of them; published by
+                bulk and event by event. And a read of one event.
 
-All in one run on the same two cores: a forwarded read has three processes on them, a local one two.
+All in one run on the same two cores: a forwarded read has three processes on them, a local one two, a
+gathered one four.
 """
 
 from __future__ import annotations
@@ -31,13 +35,17 @@ from small_statements import exchange
 
 HERE = Path(__file__).resolve().parent
 COMMAND = Path(sys.executable).with_name("ducktail")
-NODES = ("n1", "n2")
+NODES = ("n1", "n2", "n3")
 LOCAL, FORWARDED = "local", "forwarded"
+# Topics of 12 partitions, on the first node and spread over all; and how many events one statement publishes.
+WHOLE, SPREAD = "whole", "spread"
+BULKS = {"bulk": 10_000, "small": 20}
 BATCH = 1000
 FILLED = 50_000
 READ = "SELECT * FROM STREAM s PARTITION 0 AFTER {} LIMIT {}"
 TYPED = "SELECT * FROM STREAM s PARTITION 0 AFTER %s LIMIT 1000"
 RATE_BAR, HOP_BAR_MS = 0.6, 1.0
+GATHERED = "rows/s, psycopg, a topic of 12 partitions"
 
 
 @dataclass(slots=True)
@@ -71,6 +79,7 @@ def cluster(folder: Path) -> Iterator[dict[str, str]]:
     lines = ['cluster = "bench"', "epoch = 1"]
     for name, port in zip(NODES, ports, strict=True):
         lines += [f"[nodes.{name}]", 'host = "127.0.0.1"', f"port = {port}"]
+    lines += ["[[topics]]", f'name = "{SPREAD}*"', 'partitions = { n1 = "0-3", n2 = "4-7", n3 = "8-11" }']
     lines += ["[[topics]]", 'name = "*"', 'partitions = { n1 = "0-1023" }']
     file = folder / "cluster.toml"
     file.write_text("\n".join(lines) + "\n")
@@ -84,7 +93,7 @@ def cluster(folder: Path) -> Iterator[dict[str, str]]:
             assert process.stdout is not None
             process.stdout.readline()
         words = [f"host=127.0.0.1 port={port} user=ducktail dbname=ducktail" for port in ports]
-        yield dict(zip((LOCAL, FORWARDED), words, strict=True))
+        yield dict(zip((LOCAL, FORWARDED), words, strict=False))
     finally:
         for process in processes:
             process.terminate()
@@ -104,6 +113,65 @@ def fill(conninfo: str, events: int) -> None:
                 "INSERT INTO t SELECT i, i % 10007, 'item ' || i % 997, (i % 100000) / 100.0 "
                 f"FROM range({first}, {min(first + FILLED, events)}) AS numbers (i)"
             )
+
+
+def publish(conninfo: str, events: int) -> None:
+    """Topics with so many events, and a group on each."""
+    payload = """'{"customer": ' || i % 10007 || ', "item": "item ' || i % 997 || '", "price": 12.5}'"""
+    with psycopg.connect(conninfo, autocommit=True) as node:
+        for name, size in BULKS.items():
+            for place in (WHOLE, SPREAD):
+                topic = f"{place}_{name}"
+                node.execute(f"CREATE TOPIC {topic} WITH (partitions = 12, buffer_bytes = '1 GB')")
+                node.execute(f"CREATE CONSUMER GROUP g ON {topic}")
+                for first in range(0, events, size):
+                    numbers = f"range({first}, {min(first + size, events)}) AS numbers (i)"
+                    node.execute(f"INSERT INTO {topic} (key, payload) SELECT i, {payload} FROM {numbers}")
+
+
+def gathered_rate(conninfo: str, topic: str, events: int) -> float:
+    """Rows a second of the reads of a group, with psycopg; its commits are not counted."""
+    with psycopg.connect(conninfo, autocommit=True) as client:
+        for name in ("json", "jsonb"):
+            client.adapters.register_loader(name, psycopg.types.string.TextLoader)
+        client.execute(f"ALTER CONSUMER GROUP g ON {topic} SEEK TO EARLIEST")
+        read, took, text = 0, 0.0, f"SELECT * FROM TOPIC {topic} CONSUMER GROUP g LIMIT {BATCH}"
+        client.execute(text, prepare=True).fetchall()
+        while True:
+            began = time.perf_counter()
+            rows = client.execute(text, prepare=True).fetchall()
+            took += time.perf_counter() - began
+            if not rows:
+                break
+            read += len(rows)
+            client.execute(f"COMMIT OFFSETS ON {topic} CONSUMER GROUP g", prepare=True)
+        assert read == events
+        return events / took
+
+
+def gathered_hops(conninfo: str, topic: str, count: int) -> list[float]:
+    """Milliseconds of each read of one event."""
+    client = Raw.connect(conninfo).socket
+    found = []
+    for _ in range(count):
+        began = time.perf_counter()
+        exchange(client, query(f"SELECT * FROM TOPIC {topic} LIMIT 1"))
+        found.append((time.perf_counter() - began) * 1000)
+    client.close()
+    return sorted(found[count // 10 :])
+
+
+def measure_gathered(conninfo: str, found: Findings, events: int, turns: int, count: int) -> None:
+    """What is read from several owners, beside the same from one, in turns."""
+    for turn in range(turns):
+        order = [(LOCAL, WHOLE), (FORWARDED, SPREAD)][:: 1 if turn % 2 else -1]
+        for name, size in BULKS.items():
+            for way, place in order:
+                rate = gathered_rate(conninfo, f"{place}_{name}", events)
+                found.add(f"{GATHERED}, published {size:,} at a time", way, rate)
+        for way, place in order:
+            took = gathered_hops(conninfo, f"{place}_bulk", count)
+            found.add("read of one event of a topic, p50 ms", way, took[len(took) // 2])
 
 
 def raw_rate(conninfo: str, events: int) -> float:
@@ -191,11 +259,17 @@ def page(found: Findings, events: int, turns: int, count: int) -> str:
     rows = found.ratio("rows/s, psycopg")
     one = "read of one event, p50 ms"
     hop = found.median(one, FORWARDED) - found.median(one, LOCAL)
+    gathered = found.ratio(f"{GATHERED}, published {BULKS['bulk']:,} at a time")
     lines += [
+        "",
+        "The rows of topics are those of a group that reads and commits on a node: of a topic that the node "
+        "has, and of one that three nodes share (under forwarded).",
         "",
         "| bar | measured | held |",
         "|---|---:|---|",
         f"| rows/s of psycopg: at least {RATE_BAR} x local | {rows:.2f} | {_held(rows >= RATE_BAR)} |",
+        f"| rows/s of a topic of three owners: at least {RATE_BAR} x of one | {gathered:.2f} "
+        f"| {_held(gathered >= RATE_BAR)} |",
         f"| an added hop, p50: at most {HOP_BAR_MS:.0f} ms | {hop:.2f} | {_held(hop <= HOP_BAR_MS)} |",
     ]
     return "\n".join(lines) + "\n"
@@ -216,6 +290,8 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder, cluster(Path(folder)) as ways:
         fill(ways[LOCAL], given.events)
         found = measure(ways, given.events, given.turns, given.hops)
+        publish(ways[LOCAL], given.events // 4)
+        measure_gathered(ways[LOCAL], found, given.events // 4, given.turns, given.hops)
     text = page(found, given.events, given.turns, given.hops)
     given.output.parent.mkdir(exist_ok=True)
     given.output.write_text(text)

@@ -10,11 +10,13 @@ from collections.abc import Callable, Sequence
 from datetime import datetime
 from functools import lru_cache
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from .log import EVENT_COLUMNS, EVENT_TYPES
 from .values.copy_rows import COPY_DATA, CopyForm, encode_texts
-from .values.datarow import BINARY, DATA_ROW, TEXT, encode_fields, fields
+from .values.datarow import BINARY, DATA_ROW, TEXT, column_of, encode_fields, fields
 from .values.datarow import columns as columns_of
 from .values.text_raw import Turn, turn_of
 
@@ -46,6 +48,8 @@ ARROW_TYPES: dict[str, pa.DataType] = {
     "VARCHAR": pa.string(),
     "JSON": pa.string(),
 }
+_NAMES = [name for name, _ in EVENT_COLUMNS]
+_COMMIT_TIME, _TXID = _NAMES.index("commit_time"), _NAMES.index("txid")
 EVENT_SCHEMA = pa.schema([(name, ARROW_TYPES[type_]) for name, type_ in EVENT_COLUMNS])
 
 
@@ -136,8 +140,30 @@ def copy_rows(
     return encode_texts(wanted, form)
 
 
+def commit_times(rows: pa.Array) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+    """The commit time of each of some whole rows, in microseconds since 1970.
+
+    Args:
+        rows: of binary; at most 2 GiB together, as Arrow counts them.
+    """
+    texts = column_of(rows, _COMMIT_TIME)
+    return np.asarray(texts.cast(pa.string()).cast(ARROW_TYPES[EVENT_TYPES[_COMMIT_TIME]]).cast(pa.int64()))
+
+
+def transactions_of(rows: pa.Array) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+    """The txid of each of some whole rows, as `commit_times`."""
+    return np.asarray(column_of(rows, _TXID).cast(pa.string()).cast(pa.int64()))
+
+
 def event_batch(rows: Sequence[bytes]) -> pa.RecordBatch:
     """The events as Arrow, all columns."""
+    if len(rows) >= COLUMNS_ROWS_MIN and sum(map(len, rows)) <= COLUMNS_BYTES_MAX:
+        found = columns_of(rows, len(EVENT_COLUMNS))
+        columns = [
+            _cast(values, type_, field.type)
+            for values, type_, field in zip(found, EVENT_TYPES, EVENT_SCHEMA, strict=True)
+        ]
+        return pa.RecordBatch.from_arrays(columns, schema=EVENT_SCHEMA)
     split = [fields(row) for row in rows]
     arrays = []
     for place, (type_, field) in enumerate(zip(EVENT_TYPES, EVENT_SCHEMA, strict=True)):
@@ -145,3 +171,12 @@ def event_batch(rows: Sequence[bytes]) -> pa.RecordBatch:
         column = [None if (value := values[place]) is None else turn(value) for values in split]
         arrays.append(pa.array(column, type=field.type))
     return pa.RecordBatch.from_arrays(arrays, schema=EVENT_SCHEMA)
+
+
+def _cast(values: Sequence[bytes | None] | pa.Array, type_: str, arrow: pa.DataType) -> pa.Array:
+    """A column of texts as the values that they are of."""
+    texts = values if isinstance(values, pa.Array) else pa.array(values, pa.binary())
+    if type_ == "BOOLEAN":
+        return pc.equal(texts, b"t")
+    texts = texts.cast(pa.string())
+    return texts if arrow == pa.string() else texts.cast(arrow)

@@ -8,6 +8,7 @@ So a waiting session holds no thread in the gateway. Source: docs/design/engine.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
@@ -55,6 +56,20 @@ def block(wait: Wait) -> bool:
     except TimeoutError:
         return wait.future.done()
     return True
+
+
+def in_thread(work: Callable[[], T]) -> Future[T]:
+    """Do what takes a while on a thread of its own."""
+    done: Future[T] = Future()
+
+    def run_it() -> None:
+        try:
+            done.set_result(work())
+        except BaseException as error:
+            done.set_exception(error)
+
+    threading.Thread(target=run_it, daemon=True).start()
+    return done
 
 
 def first_of(futures: Sequence[Future[Any]]) -> Future[Any]:

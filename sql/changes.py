@@ -50,10 +50,16 @@ def changes_of(session: Context, scan: st.Scan) -> ChangesQuery | None:
 
 def columns_of(session: Context, scans: Sequence[st.Scan]) -> tuple[tuple[str, ...] | None, ...]:
     """The column names of each scan in ENVELOPE CHANGES; () where there is none."""
-    found = [changes_of(session, scan) for scan in scans]
-    if not any(found):
+    if all(scan.envelope == "json" for scan in scans):
         return ()
-    return tuple(None if query is None else tuple(name for name, _ in query.columns) for query in found)
+    return tuple(_names(session, scan) for scan in scans)
+
+
+def _names(session: Context, scan: st.Scan) -> tuple[str, ...] | None:
+    if scan.away is not None and scan.envelope != "json":
+        return tuple(name for name, _ in scan.typed)
+    query = changes_of(session, scan)
+    return None if query is None else tuple(name for name, _ in query.columns)
 
 
 def whole_rows(hidden: pa.Array | pa.ChunkedArray, limit: int) -> int:

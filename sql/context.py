@@ -30,6 +30,7 @@ from .portals import Portals
 from .positions import Positions
 from .results import Result
 from .rights.access import Access
+from .spread.habits import Habits
 from .spread.holds import Holds
 from .spread.learned import Learner
 from .spread.part import Part
@@ -84,6 +85,8 @@ class Context(Protocol):
     peer: Peer | None
     # Its sessions on the cluster's other nodes; None where it can reach none.
     peers: Peers | None
+    # How the events of topics with several owners were shared among them.
+    habits: Habits
     # The facts of the share that the present statement is; None where it is no share.
     part: Part | None
     # Where the rows of a COPY to a topic that other nodes have a share of are kept to its end; else None.

@@ -99,7 +99,7 @@ def prepare(session: Context, text: str, oids: tuple[int, ...]) -> Statement:
         raise InsufficientPrivilege(
             "permission denied to run FORWARD", detail="Nodes of a cluster send it to each other."
         )
-    away = _away(session, classified, node)
+    away, node = _placed(session, classified, node)
     if isinstance(node, sto.Publish) and away is None:
         insert, published = as_insert(text, node)
         with told_at(published):
@@ -118,13 +118,13 @@ def prepare(session: Context, text: str, oids: tuple[int, ...]) -> Statement:
     return statement
 
 
-def _away(session: Context, classified: Classified, node: object) -> relay.Away | None:
-    """Where a statement runs, if that is another node."""
+def _placed(session: Context, classified: Classified, node: object) -> tuple[relay.Away | None, object]:
+    """Where a statement runs, if that is another node; and what it is, with what is away in it marked."""
     if session.links is None:
-        return None
+        return None, node
     if classified.kind is Kind.EXPLAIN and classified.explain is not None:
-        return _away(session, *_read(session, classified.explain.inner))
-    return relay.away(session, classified, node)
+        return _placed(session, *_read(session, classified.explain.inner))[0], node
+    return relay.placed(session, classified, node)
 
 
 def told_at(published: Published | None) -> AbstractContextManager[None]:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 from ..engine.asking import ask
 from ..engine.assigned import epoch_told
@@ -22,7 +23,7 @@ from ..engine.parking import parked_of
 from ..engine.places import check_no_hole
 from ..engine.scan import Scan, ScanRange, gone
 from ..engine.streams import Group, Stream
-from ..engine.waiting import Waiting
+from ..engine.waiting import Wait, Waiting, in_thread
 from .context import Context
 from .language import statements as st
 from .language.position_text import parse_after
@@ -193,7 +194,7 @@ def _gather(
         member=None if read is None else read.name,
     )
     shares = gathering.by_owner(owners, partitions) if asked.limit != 0 else {}
-    works: dict[str, Waiting[gathering.Taking]] = {}
+    asks: dict[str, gathering.Ask] = {}
     # Where other nodes' partitions began is asked by none but their owners.
     committed = dict.fromkeys(partitions, 0)
     for node, own in shares.items():
@@ -201,11 +202,13 @@ def _gather(
         epochs = None if read is None else {str(partition): read.epochs[partition] for partition in own}
         part = Part(owners.epoch, epochs=epochs)
         if node == owners.local:
-            works[node] = _own_part(session, stream, share, part, asked, committed)
+            asks[node] = partial(_own_part, session, stream, share, part, asked.transactions, committed)
         else:
-            sql = part.text(gathering.share_sql(share, asked.limit, asked.transactions))
-            works[node] = gathering.read_there(session, node, sql)
-    found = yield from gathering.gather(session, stream.name, shares, works, asked.limit, asked.transactions)
+            asks[node] = gathering.asks_there(session, part, node, share, asked.transactions)
+    habit = session.habits.of(stream.stream_id)
+    found = yield from gathering.gather(
+        session, stream.name, shares, asks, gathering.Bound(asked.limit, asked.transactions), habit
+    )
     reader = None
     if group is not None:
         key = (stream.stream_id, group.group_id)
@@ -223,27 +226,38 @@ def _own_part(
     stream: Stream,
     share: st.Scan,
     part: Part,
-    asked: _Asked,
+    transactions: int | None,
     committed: dict[int, int],
+    limit: int | None,
 ) -> Waiting[gathering.Taking]:
     """What this node's own partitions give to a gathering scan."""
     with own_share(session, part):
         opened = yield from open_scan(
-            session, stream, share, (), Pruning(), gives=True, transactions=asked.transactions
+            session, stream, share, (), Pruning(), gives=True, transactions=transactions
         )
     committed.update(opened.committed)
     # A member has a read position here as it has at other owners; without one the gathering scan's is all.
-    tracker = Tracker(session, opened, moves=share.member is not None)
-    session.guard.interrupts.add(opened.first.interrupt)
+    tracker, scan = Tracker(session, opened, moves=share.member is not None), opened.first
+    session.guard.interrupts.add(scan.interrupt)
     try:
-        taking = gathering.read_here(opened.first, asked.limit, tracker.given)
-        if opened.first.exhausted:
+        if scan.hot:
+            taking = gathering.read_here(scan, limit, tracker.given)
+        else:
+            # From the log, on a thread of its own: this one may be the event loop's.
+            reading = in_thread(lambda: gathering.read_here(scan, limit, tracker.given))
+            try:
+                yield Wait(reading)
+            except BaseException:
+                scan.interrupt()
+                raise
+            taking = reading.result()
+        if scan.exhausted:
             tracker.complete()
         else:
             tracker.stopped()
         return taking
     finally:
-        session.guard.interrupts.discard(opened.first.interrupt)
+        session.guard.interrupts.discard(scan.interrupt)
         tracker.ended()
 
 

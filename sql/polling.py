@@ -25,7 +25,7 @@ from datetime import timedelta
 from numbers import Number
 
 from ..engine.buffer import PartitionBuffer
-from ..engine.errors import ActiveTransaction, InvalidParameterValue
+from ..engine.errors import ActiveTransaction, InvalidParameterValue, NotSupported
 from ..engine.live import position_of
 from ..engine.parking import passed_over
 from ..engine.polls import Poll
@@ -110,10 +110,18 @@ def wait(session: Context, statement: Statement, parameters: Values) -> Waiting[
     query = statement.node
     assert isinstance(query, Query)
     database = session.database
+    away = [scan for scan in query.scans if scan.wait is not None and scan.away is not None]
     waiters = list(_waiters(session, statement, query, parameters))
+    if away and (waiters or len(away) > 1):
+        raise NotSupported(
+            "WAIT of several scans is not supported where one of them is of another node's stream",
+            hint="Wait for one of them, and read with the others in a statement of its own.",
+            position=away[0].stream.position or None,
+        )
+    if waiters or away:
+        _check_first(session)
     if not waiters:
-        return None
-    _check_first(session)
+        return None  # What is away waits at its owner.
     began_s = database.clock.monotonic_s()
     try:
         left = yield from _wait_all(session, waiters, parameters, began_s)
@@ -199,14 +207,14 @@ def _wait_here(session: Context, waiter: Waiter, share: st.Scan, ms: int, events
     finally:
         database.polls.leave(poll)
     opened = yield from open_scan(session, waiter.stream, share, (), Pruning(), gives=True)
-    return gathering.read_here(opened.first, events, lambda lsns, partitions: None).rows
+    return gathering.read_here(opened.first, events, lambda lsns, partitions: None).count
 
 
 def _waiters(session: Context, statement: Statement, query: Query, parameters: Values) -> Iterator[Waiter]:
     """The scans that wait: neither those that read nothing, nor those with an interval of 0."""
     for shape in bound_shapes(session, statement, query, parameters):
         scan = shape.scan
-        if scan.wait is None:
+        if scan.wait is None or scan.away is not None:
             continue
         ms = interval_ms(scan.wait, parameters)
         events = 1 if scan.wait_for is None else number(scan.wait_for, parameters, "FOR")

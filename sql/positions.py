@@ -7,16 +7,20 @@ session's transaction has read is void where it is rolled back. Source: docs/sql
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
+from ..engine.buffer import StreamBuffer
 from ..engine.member import Hold
 from ..engine.members import Members
 from ..engine.offsets import moved_by_seek
 from ..engine.read_positions import MOVED, ReadPosition, ReadPositions
 
 Key = tuple[int, int]  # stream id, group id
+# Answers whose reads are kept apart at once; each is told what counts of it when its client is answered.
+APART_MAX = 256
 
 
 ROLLED_BACK = "the transaction that read was rolled back"
@@ -66,6 +70,24 @@ class Reader:
         return self.hold.member if isinstance(self.hold, Hold) else self.hold
 
 
+@dataclass(frozen=True, slots=True)
+class Apart:
+    """What a read has given, before it is known what counts of it: see `Positions.apart`."""
+
+    reader: Reader
+    lsns: Mapping[int, int]
+    again: Mapping[int, frozenset[int]]
+
+    def through(self, lsn: int, buffer: StreamBuffer) -> Apart:
+        """The part of it up to an LSN."""
+        began = self.reader.committed
+        with buffer.mutex:
+            last = {p: min(buffer.partitions[p].last_at(lsn), lsn) for p in self.lsns}
+        lsns = {p: max(began[p], min(given, last[p])) for p, given in self.lsns.items()}
+        again = {p: frozenset(one for one in given if one <= lsn) for p, given in self.again.items()}
+        return Apart(self.reader, lsns, again)
+
+
 class Positions:
     """The read positions that a session moves.
 
@@ -83,8 +105,31 @@ class Positions:
         self._kept: list[Elsewhere] = []
         # What the open transaction moves by SEEK.
         self._moved: set[Key] = set()
+        # By the number of an answer, what its reads have given; and the answer that is taken now.
+        self._kept_apart: dict[int, list[Apart]] = {}
+        self._taking: int | None = None
 
     # Reads.
+
+    @contextmanager
+    def apart(self, number: int | None) -> Iterator[None]:
+        """Within, reads set no position: what they give is kept under the number of their answer.
+
+        It is for another node's client, whose statement may pass on less of it. None: they set theirs.
+        """
+        before, self._taking = self._taking, number
+        try:
+            yield
+        finally:
+            self._taking = before
+
+    def kept_apart(self, number: int, *, last: bool) -> list[Apart]:
+        """What was kept under a number.
+
+        Args:
+            last: it is not kept any longer.
+        """
+        return self._kept_apart.pop(number, []) if last else self._kept_apart.get(number, [])
 
     def holding(self, hold: H) -> H:
         """A member's read begins, and ends with the session at the latest."""
@@ -119,7 +164,11 @@ class Positions:
         Args:
             again: partition -> the released events that it gave.
         """
-        if reader.hold is None:
+        if self._taking is not None:
+            while len(self._kept_apart) >= APART_MAX and self._taking not in self._kept_apart:
+                self._kept_apart.pop(next(iter(self._kept_apart)))
+            self._kept_apart.setdefault(self._taking, []).append(Apart(reader, lsns, again))
+        elif reader.hold is None:
             self._own.set(reader.key, reader.read, lsns, reader.committed, reader.seeks, again)
         else:
             if isinstance(reader.hold, Hold):
@@ -227,6 +276,7 @@ class Positions:
 
     def clear(self) -> None:
         """Forget the session's own."""
+        self._kept_apart.clear()
         self._own.clear()
         self._of_transaction.clear()
         self._moved.clear()

@@ -30,11 +30,13 @@ from ..engine.log import EVENT_TYPES
 from ..engine.quoting import ident
 from ..engine.scan import Scan
 from ..engine.streams import Stream
-from ..engine.waiting import Waiting
+from ..engine.waiting import Waiting, all_of
 from . import staged
 from .changes import PairSource, changes_of, columns_of, whole_rows
 from .context import Context, Runner
 from .copy import copying
+from .forwarding import fetching
+from .forwarding.fetching import Fetched, FetchedTracker
 from .language import statements as st
 from .language.parse import Query
 from .narrowing import pruning, within_times
@@ -80,6 +82,9 @@ def explainable(session: Context, query: Query) -> str:
     """The text for EXPLAIN: each scan the stream's view, which reads the log as a cold scan does."""
     pieces = []
     for scan in query.scans:
+        if scan.away is not None:
+            pieces.append(relation_of(scan, fetching.empty_sql(scan)))
+            continue
         stream = session.names.scanned(scan.stream.parts, scan.stream.position, scan.kind)
         if isinstance(scan.group, str):
             session.access.group(stream, scan.group, session.block.transaction)
@@ -90,12 +95,14 @@ def explainable(session: Context, query: Query) -> str:
 
 def empty_scans(session: Context, query: Query) -> list[Piece]:
     """Each scan as an empty relation, and what else DuckDB is not to see."""
-    queries = [changes_of(session, scan) for scan in query.scans]
-    pieces = [
-        relation_of(scan, EMPTY if changes is None else changes.empty_sql())
-        for scan, changes in zip(query.scans, queries, strict=True)
-    ]
-    return pieces + unlimited(query)
+    return [relation_of(scan, _empty(session, scan)) for scan in query.scans] + unlimited(query)
+
+
+def _empty(session: Context, scan: st.Scan) -> str:
+    if scan.away is not None:
+        return fetching.empty_sql(scan)
+    changes = changes_of(session, scan)
+    return EMPTY if changes is None else changes.empty_sql()
 
 
 def unlimited(query: Query) -> list[Piece]:
@@ -133,7 +140,7 @@ def bound_shapes(session: Context, statement: Statement, query: Query, parameter
 
 
 def stream_of(session: Context, found: Shape) -> Stream:
-    """The stream that a shape's scan names."""
+    """The stream of this node that a shape's scan names."""
     scan = found.scan
     return session.names.scanned(scan.stream.parts, scan.stream.position, scan.kind)
 
@@ -170,23 +177,38 @@ def _may_be_plain(session: Context, statement: Statement, found: Shape) -> bool:
     """Whether ready rows answer a query, unless its WHERE leaves something for DuckDB to judge."""
     if statement.arrow:
         return False
+    if found.scan.away is not None:
+        return False
     # In process typed rows come as Arrow: there is no text to read again.
     return found.plain is not None and (found.scan.envelope == "json" or session.wire)
 
 
 def is_inline(session: Context, statement: Statement, query: Query) -> bool:
     """Whether a query is one plain read that needs no snapshot of DuckDB's to begin."""
-    if session.block.begun or len(query.scans) != 1 or len(query.scans[0].stream.parts) != 1:
+    if session.block.begun or len(query.scans) != 1 or not _is_found_at_once(session, query.scans[0].stream):
+        return False
+    if query.scans[0].away is not None:
         return False
     if query.transactions is not None:
         return False  # Where the last of them ends may have to be looked up.
     if query.scans[0].wait_for is not None:
         return False  # How many events there are already may have to be asked of the log.
-    if session.database.cluster.placement.epoch and _gathers(session, query.scans[0]):
-        return False  # Its own part may have to come from the log.
     if query.scans[0].envelope != "json" and session.names.find_stream(query.scans[0].stream.parts) is None:
         return False
-    return _kept_shapes(session, statement, query)[0].plain is not None
+    plain = _kept_shapes(session, statement, query)[0].plain
+    if plain is None:
+        return False
+    if session.database.cluster.placement.epoch and _gathers(session, query.scans[0]):
+        # What is gathered is put in order: that is not for the event loop where it may be much.
+        return isinstance(plain.limit, int) and plain.limit <= INLINE_ROWS_MAX
+    return True
+
+
+def _is_found_at_once(session: Context, name: st.Name) -> bool:
+    """Whether what a name is can be told without asking DuckDB."""
+    if len(name.parts) == 1:
+        return True
+    return len(name.parts) == 2 and name.parts[0].lower() != session.database.catalog_name.lower()
 
 
 def _gathers(session: Context, scan: st.Scan) -> bool:
@@ -242,17 +264,13 @@ def run_query(session: Context, statement: Statement, parameters: Values) -> Wai
         limit = least([item.limit for item in cut_read.shape.cuts], parameters)
         if limit is not None:
             inner = reading.pairs = PairSource(inner, hidden, limit)
-    pairs = rowwise is not None and rowwise.opened.changes
+    pairs = rowwise is not None and rowwise.shape.scan.envelope != "json"
     source = _Pulled(session, inner, reading, query, hidden, pairs)
     columns = tuple(c for i, c in enumerate(result.columns) if i != hidden)
 
     def on_rows(batch: Batch) -> None:
         if rowwise is not None and isinstance(batch, TrackedBatch):
-            if rowwise.opened.gathered is not None:
-                rowwise.tracker.note_numbers(batch.numbers)
-                return
-            buffer = session.database.buffers.of(rowwise.opened.stream)
-            rowwise.tracker.note_through(batch.last_lsn, buffer)
+            rowwise.given(session, batch)
 
     made = Result(
         columns,
@@ -263,7 +281,7 @@ def run_query(session: Context, statement: Statement, parameters: Values) -> Wai
         on_fail=lambda: reading.failed(session),
         on_suspend=None if rowwise is None else rowwise.tracker.stopped,
     )
-    _settle(session, made, [read.opened for read in reading.reads])
+    _settle(session, made, *(read.elsewhere for read in reading.reads))
     schema = result.arrow_schema
     made.arrow_schema = schema if schema is None or hidden is None else schema.remove(hidden)
     return made
@@ -377,13 +395,13 @@ def _run_plain(
         on_fail=tracker.failed,
         on_suspend=tracker.stopped,
     )
-    _settle(session, made, [opened])
+    _settle(session, made, isinstance(opened.hold, MemberRead))
     return made
 
 
-def _settle(session: Context, result: Result, opened: Sequence[Opened]) -> None:
+def _settle(session: Context, result: Result, *elsewhere: bool) -> None:
     """Where a member's read position is at another node, that knows it before the answer's end is told."""
-    if any(isinstance(one.hold, MemberRead) for one in opened):
+    if any(elsewhere):
         result.bind_settling(lambda: settled(session))
 
 
@@ -408,12 +426,80 @@ class Read:
     relation: EventRelation
     name: str
 
+    def given(self, session: Context, batch: TrackedBatch) -> None:
+        """Rows of a row-wise answer are handed out."""
+        if self.opened.gathered is not None:
+            self.tracker.note_numbers(batch.numbers)
+        else:
+            self.given_through(session, batch.last_lsn)
+
+    def given_through(self, session: Context, lsn: int) -> None:
+        """The same, up to an LSN."""
+        self.tracker.note_through(lsn, session.database.buffers.of(self.opened.stream))
+
+    def readable(self, session: Context) -> str:
+        """What the scan's relation is read as."""
+        changes = changes_of(session, self.shape.scan)
+        if changes is None:
+            return ident(self.name)
+        return changes.relation_sql(ident(self.name), hidden=self.shape.hidden)
+
+    @property
+    def registered(self) -> object:
+        """What DuckDB reads under the relation's name."""
+        return self.relation
+
+    @property
+    def elsewhere(self) -> bool:
+        """Whether it has a member's read position, which is at another node."""
+        return isinstance(self.opened.hold, MemberRead)
+
+
+@dataclass(slots=True)
+class ReadAway:
+    """One scan of a query under way whose rows have been fetched from another node."""
+
+    shape: Shape
+    tracker: FetchedTracker
+    relation: Fetched
+    name: str
+
+    def given(self, session: Context, batch: TrackedBatch) -> None:
+        """Rows of a row-wise answer are handed out."""
+        self.given_through(session, batch.last_lsn)
+
+    def given_through(self, session: Context, lsn: int) -> None:
+        """The same, up to an LSN."""
+        self.tracker.note_through(lsn, None)
+
+    def readable(self, session: Context) -> str:
+        """What the fetched rows are read as."""
+        return self.relation.relation_sql(ident(self.name), self.shape.scan, hidden=self.shape.hidden)
+
+    @property
+    def registered(self) -> object:
+        """What DuckDB reads under the relation's name."""
+        return self.relation.rows
+
+    @property
+    def elsewhere(self) -> bool:
+        """Whether it has a member's read position, which is at another node."""
+        return self.shape.scan.member is not None
+
+    def piece(self, session: Context) -> Piece:
+        """What stands in the user's text instead of what was sent."""
+        unit = self.shape.unit
+        if unit is None:
+            return relation_of(self.shape.scan, self.readable(session))
+        read = self.relation.relation_sql(ident(self.name), self.shape.scan, hidden=False)
+        return Piece(unit.start, unit.end, f"SELECT * FROM {read}")
+
 
 @dataclass(slots=True)
 class Reading:
     """All scans of one execution: their relations, the text over them, and what becomes of them."""
 
-    reads: list[Read]
+    reads: list[Read | ReadAway]
     query: Query
     values: list[object] = field(default_factory=list)
     text: str = ""
@@ -426,7 +512,7 @@ class Reading:
     def read_units(self, session: Context) -> None:
         """Run the row-wise queries that stand inside, and put their rows in their places."""
         for read in self.reads:
-            if read.shape.unit is not None:
+            if read.shape.unit is not None and isinstance(read, Read):
                 self._read_unit(session, read, read.shape.unit)
         text = cut(self.query.text, self.pieces)
         if self.casts:
@@ -435,7 +521,7 @@ class Reading:
 
     def _read_unit(self, session: Context, read: Read, unit: Unit) -> None:
         inside = [Piece(e.offset, e.offset, e.text) for e in unit.edits]
-        inside.append(relation_of(read.shape.scan, _readable(session, read)))
+        inside.append(relation_of(read.shape.scan, read.readable(session)))
         inside += cut_pieces(unit.cuts, self.parameters)
         inside += [p for p in unlimited(self.query) if unit.start <= p.start < unit.end]
         shifted = [Piece(p.start - unit.start, p.end - unit.start, p.text) for p in inside]
@@ -498,12 +584,12 @@ class Reading:
                 read.tracker.untold()
         self.close(session)
 
-    def _ended_with_pairs(self, session: Context, read: Read, pairs: PairSource) -> None:
+    def _ended_with_pairs(self, session: Context, read: Read | ReadAway, pairs: PairSource) -> None:
         """An answer in ENVELOPE CHANGES is complete: its LIMIT has parted no update."""
         if pairs.ran_out:
             read.tracker.complete()
         else:
-            read.tracker.note_through(pairs.last_lsn, session.database.buffers.of(read.opened.stream))
+            read.given_through(session, pairs.last_lsn)
             read.tracker.stopped()
 
     def failed(self, session: Context) -> None:
@@ -538,33 +624,59 @@ def _prepare(session: Context, query: Query, shapes: Sequence[Shape], parameters
 
 
 def _open_all(session: Context, reading: Reading, shapes: Sequence[Shape]) -> Waiting[None]:
-    parameters = reading.parameters
+    yield from _fetch_all(session, reading, [found for found in shapes if found.scan.away is not None])
     for found in shapes:
-        stream = stream_of(session, found)
-        narrowed = pruning(found.facts, stream.partitions, parameters)
-        opened = yield from _open(session, found, stream, narrowed, parameters)
-        name = f"__ducktail_scan_{next(_numbers)}"
-        relation = EventRelation(_scanner(session, opened), hidden=found.hidden, changes=opened.changes)
-        tracker = _tracker(session, opened, found)
-        read = Read(found, opened, tracker, relation, name)
-        reading.reads.append(read)
-        reading.pieces.append(relation_of(found.scan, _readable(session, read)))
-        reading.pieces += [Piece(e.offset, e.offset, e.text) for e in found.edits]
-        reading.pieces += cut_pieces(found.cuts, parameters)
+        if found.scan.away is None:
+            yield from _open_one(session, reading, found)
     if session.block.begun:
         session.block.touched()
     for read in reading.reads:
-        session.cursor.register(read.name, read.relation)
+        session.cursor.register(read.name, read.registered)
         reading.registered.append(read.name)
         session.guard.interrupts.add(read.relation.interrupt)
 
 
-def _readable(session: Context, read: Read) -> str:
-    """What a scan's relation is read as."""
-    changes = changes_of(session, read.shape.scan)
-    if changes is None:
-        return ident(read.name)
-    return changes.relation_sql(ident(read.name), hidden=read.shape.hidden)
+def _open_one(session: Context, reading: Reading, found: Shape) -> Waiting[None]:
+    parameters = reading.parameters
+    stream = stream_of(session, found)
+    narrowed = pruning(found.facts, stream.partitions, parameters)
+    opened = yield from _open(session, found, stream, narrowed, parameters)
+    name = f"__ducktail_scan_{next(_numbers)}"
+    relation = EventRelation(_scanner(session, opened), hidden=found.hidden, changes=opened.changes)
+    tracker = _tracker(session, opened, found)
+    read = Read(found, opened, tracker, relation, name)
+    reading.reads.append(read)
+    reading.pieces.append(relation_of(found.scan, read.readable(session)))
+    _edit(reading, found)
+
+
+def _edit(reading: Reading, found: Shape) -> None:
+    """What the scan's shape puts into the text besides."""
+    reading.pieces += [Piece(e.offset, e.offset, e.text) for e in found.edits]
+    reading.pieces += cut_pieces(found.cuts, reading.parameters)
+
+
+def _fetch_all(session: Context, reading: Reading, shapes: Sequence[Shape]) -> Waiting[None]:
+    """Fetch the scans that are away, from all owners at once."""
+    works = [fetching.fetch(session, reading.query, found, reading.parameters) for found in shapes]
+    outcomes = yield from all_of(works, session.database.clock.monotonic_s)
+    for found, outcome in zip(shapes, outcomes, strict=True):
+        if isinstance(outcome, fetching.Fetched):
+            tracker = FetchedTracker(outcome, found)
+            name = f"__ducktail_scan_{next(_numbers)}"
+            reading.reads.append(ReadAway(found, tracker, outcome, name))
+    failed = next((outcome for outcome in outcomes if isinstance(outcome, Exception)), None)
+    if failed is not None:
+        reading.failed(session)
+        raise failed
+    for read in reading.reads:
+        assert isinstance(read, ReadAway), "what is here is opened after what is fetched"
+        if (unit := read.shape.unit) is not None:
+            # LIMIT n TRANSACTIONS may stand in it.
+            reading.pieces = [p for p in reading.pieces if not unit.start <= p.start < unit.end]
+        reading.pieces.append(read.piece(session))
+        if unit is None:
+            _edit(reading, read.shape)
 
 
 def cut_pieces(cuts: Sequence[Cut], parameters: Values) -> list[Piece]:
@@ -635,6 +747,7 @@ def _writing(write: Writer) -> Runner:
             reading.failed(session)
             raise
         reading.ended(session, complete=True, rows=0)
+        yield from settled(session)
         return result
 
     return run

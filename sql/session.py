@@ -30,6 +30,7 @@ from ..engine.errors import (
     DucktailError,
     ProgramLimitExceeded,
     UndefinedObject,
+    WrongState,
 )
 from ..engine.notifications import Notification
 from ..engine.sessions import IDLE, SessionEntry
@@ -44,17 +45,18 @@ from .forwarding import relay, routing, serving
 from .forwarding.links import Links
 from .frames import Frames
 from .guard import Guard
+from .language.parse import Query
 from .listening import Listening
 from .names import Names
 from .notices import Notice, Notices
 from .portals import Portals
 from .positions import Positions
-from .remote import Key
 from .results import CopyIn, ReadySource, Result
 from .rights import permission, visible
 from .rights.access import Access
 from .settings_statements import renew_values, restore_values, set_variable
 from .spread.arriving import arriving
+from .spread.habits import Habits
 from .spread.holds import Holds
 from .spread.learned import Learner, still_missing
 from .spread.part import Part
@@ -72,6 +74,9 @@ T = TypeVar("T")
 # kilobytes; what a long text would hold is not worth it.
 STATEMENTS_KEPT = 256
 KEPT_TEXT_CHARS_MAX = 16 * 1024
+# How often the other nodes are asked something before one statement is prepared: once for all names, and for
+# the columns of a few scans in ENVELOPE CHANGES.
+ASKED_MAX = 34
 # Where a statement keeps the one for many executions of it.
 MANY = "many"
 # How long a session that is told to let go of its cursors may take.
@@ -111,6 +116,7 @@ class Session:
         self.database = database
         self.peer, self.peers = peer, peers
         self.part: Part | None = None
+        self.habits = Habits()
         self.collected: list[pa.Table] | None = None
         self.wire = wire
         self.user = user
@@ -244,36 +250,54 @@ class Session:
         return self.links.remote.version, self.database.cluster.placement.epoch, self.names.path
 
     def _prepared(self, text: str, oids: tuple[int, ...]) -> Waiting[Statement]:
-        """A statement that was not prepared before; the other nodes may have to be asked first."""
+        """A statement that was not prepared before; the other nodes may have to be asked first.
+
+        That is waited for within a call: it is cancelled, and takes its time, as the statement would.
+        """
         try:
             with self.looking():
                 statement = prepare(self, text, oids)
-        except routing.Ask as ask:
-            statement = yield from self._prepared_after(text, oids, ask.keys)
+        except (routing.Ask, routing.Describe) as missing:
+            statement = yield from self._within_call(self._prepared_after(text, oids, missing))
         if statement.away is not None and not relay.describes_itself(statement):
-            statement.tell((yield from relay.describe(self, statement)))
+            statement.tell((yield from self._within_call(relay.describe(self, statement))))
         return statement
 
-    def _prepared_after(self, text: str, oids: tuple[int, ...], keys: frozenset[Key]) -> Waiting[Statement]:
-        """The same, once the other nodes have been asked for these streams."""
+    def _within_call(self, work: Waiting[T]) -> Waiting[T]:
+        """Do what waits in a call of its own, or in that which is under way."""
+        return (yield from work if self.guard.running else self.calls.run(lambda: work))
+
+    def _prepared_after(
+        self, text: str, oids: tuple[int, ...], missing: routing.Ask | routing.Describe
+    ) -> Waiting[Statement]:
+        """The same, once the other nodes have been asked what is missing."""
         assert self.links is not None, "who asks has links"
-        if self.learner is not None and self.database.cluster.lacks:
-            # It may be a topic, which stands on every node, but not here yet.
-            yield Wait(learning := self.learner.learn())
-            learning.result()
-            try:
-                with self.looking():
-                    return prepare(self, text, oids)
-            except routing.Ask as ask:
-                keys = ask.keys
-        found = yield from self.links.look_up(keys)
-        if not found and self.learner is not None and self.database.cluster.lacks:
-            name = ".".join(min(keys))
-            raise still_missing(self.database.cluster, UndefinedObject(f'"{name}" does not exist'))
-        self.links.absent = keys - found.keys()
         try:
-            with self.looking():
-                return prepare(self, text, oids)
+            if self.learner is not None and self.database.cluster.lacks:
+                # It may be a topic, which stands on every node, but not here yet.
+                yield Wait(learning := self.learner.learn())
+                learning.result()
+                try:
+                    with self.looking():
+                        return prepare(self, text, oids)
+                except (routing.Ask, routing.Describe) as more:
+                    missing = more
+            for _ in range(ASKED_MAX):
+                if isinstance(missing, routing.Ask):
+                    found = yield from self.links.look_up(missing.keys)
+                    if not found and self.learner is not None and self.database.cluster.lacks:
+                        told = UndefinedObject(f'"{".".join(min(missing.keys))}" does not exist')
+                        raise still_missing(self.database.cluster, told)
+                    self.links.absent |= missing.keys - found.keys()
+                else:
+                    columns = yield from relay.columns_of(self, missing.node, missing.text)
+                    self.links.describes(missing.node, missing.text, columns)
+                try:
+                    with self.looking():
+                        return prepare(self, text, oids)
+                except (routing.Ask, routing.Describe) as more:
+                    missing = more
+            raise WrongState("the streams of the statement are being moved", hint="Try it again.")
         finally:
             self.links.absent = frozenset()
 
@@ -292,7 +316,10 @@ class Session:
             return False
         key = (request.text, serving.oids_of(request), self.database.catalog.version, (0, 0))
         known = self._statements.get(key)
-        return known is not None and known.away is None and known.part is None and known.inline
+        if known is None or known.away is not None or not known.inline:
+            return False
+        # Of the shares only reads: what a share writes goes its own way.
+        return known.part is None or isinstance(known.node, Query)
 
     def many(self, statement: Statement) -> Waiting[Many | None]:
         """What runs many executions of a statement at once; None where nothing does."""

@@ -3,7 +3,8 @@
     frame   first byte   then
     head    H            JSON: the columns (name, DuckDB type; null where there are no rows), Arrow's schema
     events  E            u32 length of a JSON object (rows, columns, types, parted), the object, the LSNs
-                         (int64 each), the partitions (int32 each), the DataRow messages in text and UTC
+                         (int64 each), the partitions (int32 each), the sizes of the DataRow messages (int32
+                         each), these in text and UTC
     rows    A            an Arrow IPC stream of one batch
     facts   F            JSON: what an operation of its own answers
     tail    T            JSON: the command tag; whether there are more rows
@@ -33,7 +34,6 @@ from ..results import ArrowBatch, Batch, EventBatch, ResultColumn
 
 HEAD, EVENTS, ROWS, FACTS, TAIL = b"H", b"E", b"A", b"F", b"T"
 _LENGTH = struct.Struct("<I")
-_ROW_HEAD = struct.Struct(">I")
 UTC = "UTC"
 # Heads that are kept as they were read: of the statements that are repeated now, and short.
 KEPT_MAX, KEPT_BYTES_MAX = 128, 4096
@@ -103,7 +103,8 @@ def _events_frame(batch: EventBatch) -> bytes:
         about["parted"] = True
     written = _json(about)
     lsns, partitions = array("q", batch.lsns).tobytes(), array("i", batch.partitions).tobytes()
-    return b"".join((EVENTS, _LENGTH.pack(len(written)), written, lsns, partitions, *batch.rows))
+    sizes = array("i", map(len, batch.rows)).tobytes()
+    return b"".join((EVENTS, _LENGTH.pack(len(written)), written, lsns, partitions, sizes, *batch.rows))
 
 
 def head_of(frame: bytes) -> Head:
@@ -162,8 +163,8 @@ def batch_of(frame: bytes) -> Batch:
     place = 1 + _LENGTH.size
     about = json.loads(frame[place : place + length])
     count, place = about["rows"], place + length
-    lsns, partitions = array("q"), array("i")
-    for found in (lsns, partitions):
+    lsns, partitions, sizes = array("q"), array("i"), array("i")
+    for found in (lsns, partitions, sizes):
         end = place + count * found.itemsize
         found.frombytes(frame[place:end])
         place = end
@@ -173,6 +174,7 @@ def batch_of(frame: bytes) -> Batch:
         count,
         lsns,
         partitions,
+        sizes,
         None if columns is None else tuple(columns),
         EVENT_TYPES if types is None else tuple(types),
         about.get("parted", False),
@@ -185,13 +187,15 @@ class PassedBatch:
 
     Args:
         data: their DataRow messages.
+        sizes: of each of them.
         lsns, partitions, columns, types, parted: as in EventBatch.
     """
 
     data: memoryview
     count: int
-    lsns: Sequence[int]
-    partitions: Sequence[int]
+    lsns: array[int]
+    partitions: array[int]
+    sizes: array[int]
     columns: tuple[int, ...] | None
     types: tuple[str, ...]
     parted: bool
@@ -211,8 +215,8 @@ class PassedBatch:
         """The same, one by one."""
         if self._events is None:
             rows, place, data = [], 0, self.data
-            for _ in range(self.count):
-                end = place + 1 + int(_ROW_HEAD.unpack_from(data, place + 1)[0])
+            for size in self.sizes:
+                end = place + size
                 rows.append(bytes(data[place:end]))
                 place = end
             self._events = EventBatch(

@@ -19,6 +19,7 @@ from ...engine.errors import CannotConnect, ConnectionLost, DucktailError
 from ...engine.waiting import Wait, Waiting
 from ..notices import Notices
 from ..remote import Key, Link, Remote, Reply
+from ..results import ResultColumn
 from ..variables import ANNOTATION, DEFAULT_READ_ONLY, TRACE, Variables
 from .request import Request
 
@@ -35,6 +36,9 @@ CARRIED = (
     ANNOTATION,
     TRACE,
 )
+
+# Queries of other nodes whose columns a session keeps: a few hundred bytes each.
+DESCRIBED_MAX = 256
 
 
 class Asking(Protocol):
@@ -67,6 +71,14 @@ class Links:
         self._read: set[str] = set()
         # What no other node has, as the present statement was told.
         self.absent: frozenset[Key] = frozenset()
+        # (node, query) -> its columns, of queries that statements of this node's own have in them.
+        self.described: dict[tuple[str, str], tuple[ResultColumn, ...]] = {}
+
+    def describes(self, node: Node, text: str, columns: tuple[ResultColumn, ...]) -> None:
+        """Keep the columns of a query on another node."""
+        while len(self.described) >= DESCRIBED_MAX:
+            self.described.pop(next(iter(self.described)))
+        self.described[node.name, text] = columns
 
     def number(self) -> int:
         """A number for an answer, not used again in this session."""

@@ -70,17 +70,21 @@ class Away:
     catalog: int
 
 
-def away(session: Context, classified: Classified, node: object) -> Away | None:
-    """Where a statement runs, if that is another node.
+def placed(session: Context, classified: Classified, node: object) -> tuple[Away | None, object]:
+    """Where a statement runs, if that is another node; and the statement, with the scans that are fetched.
 
     Raises:
-        routing.Ask: the other nodes must be asked first. NotSupported: 0A000, it is about several nodes.
+        routing.Ask, routing.Describe: other nodes must be asked first. NotSupported: 0A000, it is about
+            several nodes.
     """
-    there = routing.home(session, classified, node)
-    if there is None:
-        return None
+    place = routing.placed(session, classified, node)
+    if place.scans:
+        assert isinstance(node, Query)
+        return None, routing.marked(session, node, place.scans)
+    if place.home is None:
+        return None, node
     names = tuple(str(name) for name in routing.names(session, classified, node))
-    return Away(there, names, session.database.catalog.version)
+    return Away(place.home, names, session.database.catalog.version), node
 
 
 def here_now(session: Context, statement: Statement) -> Waiting[Statement | None]:
@@ -128,14 +132,48 @@ def execute(session: Context, statement: Statement, parameters: tuple[object, ..
             detail=f"{_streams(away)} on another node, and two nodes cannot commit as one.",
             hint="Run it outside of a transaction block, or on that node.",
         )
+    source = yield from _source(session, statement, parameters, session.first_rows)
+    if source.columns is None:
+        assert source.tag is not None, "a statement without rows is answered whole"
+        return Result.command(source.tag)
+    result = Result(source.columns, source, source.tag_of)
+    result.arrow_schema = source.schema
+    _check_types(statement, result)
+    return result
+
+
+def read_apart(session: Context, statement: Statement, parameters: tuple[object, ...]) -> Waiting[RowSource]:
+    """Run a query where its streams are, for a statement of this node's own; its rows come as Arrow.
+
+    What it reads becomes a read position when `RowSource.counts` says so.
+
+    Raises:
+        CannotConnect: 08001. ConnectionLost: 08006. DucktailError: the owner's.
+    """
+    return (yield from _source(session, statement.as_arrow(), parameters, None, apart=True))
+
+
+def _source(
+    session: Context,
+    statement: Statement,
+    parameters: tuple[object, ...],
+    rows: int | None,
+    *,
+    apart: bool = False,
+) -> Waiting[RowSource]:
+    """What a statement answers there, as it begins."""
+    away = statement.away
+    assert isinstance(away, Away)
+    reads = _reads(statement)
     request = Request(
         "execute",
         statement.text,
         statement.parameter_types_given,
         parameters,
-        rows=session.first_rows,
+        rows=rows,
         portal=_links(session).number(),
         arrow=statement.arrow,
+        apart=apart,
     )
     node = away.node
     session.database.cluster.count(ROUTED)
@@ -149,13 +187,7 @@ def execute(session: Context, statement: Statement, parameters: tuple[object, ..
         source = yield from _begun(session, away, node, request, again=reads)
     if session.block.begun:
         _links(session).has_read(node)
-    if source.columns is None:
-        assert source.tag is not None, "a statement without rows is answered whole"
-        return Result.command(source.tag)
-    result = Result(source.columns, source, source.tag_of)
-    result.arrow_schema = source.schema
-    _check_types(statement, result)
-    return result
+    return source
 
 
 def _check_types(statement: Statement, result: Result) -> None:
@@ -192,6 +224,12 @@ def describe(session: Context, statement: Statement) -> Waiting[Description]:
     return Description(head.parameters, head.columns)
 
 
+def columns_of(session: Context, node: Node, text: str) -> Waiting[tuple[ResultColumn, ...]]:
+    """The columns of a query, as a node says them."""
+    reply = yield from _links(session).ask(session, node, Request("describe", text), again=True)
+    return head_of(reply.frames[0]).columns or ()
+
+
 def describe_now(session: Context, statement: Statement) -> Description:
     """The same for a statement inside another; blocks the worker thread."""
     return run_blocking(describe(session, statement))
@@ -223,7 +261,7 @@ def _begun(session: Context, away: Away, node: Node, request: Request, *, again:
         reply = yield from _links(session).ask(session, node, request, again=again)
     except (CannotConnect, ConnectionLost) as error:
         raise _where(away, error) from error
-    return RowSource(session, away, node, request.portal, reply.frames)
+    return RowSource(session, away, node, request, reply.frames)
 
 
 def _where(away: Away, error: DucktailError) -> DucktailError:
@@ -251,7 +289,7 @@ def _told(session: Context, statement: Statement, away: Away, error: DucktailErr
     """An error of the owner's about a name, with a hint where that name is one of this node's tables."""
     if isinstance(error, UndefinedTable):
         error.detail = error.detail or f"The statement runs on node {away.node.name}. {_streams(away)} there."
-        error.hint = "A statement about a stream sees the tables of the stream's own node."
+        error.hint = "None of its tables is on this node, so it sees those of the stream's own node."
     return error
 
 
@@ -266,7 +304,7 @@ class RowSource:
     detached = True  # Other statements of the session leave it alone.
 
     def __init__(
-        self, session: Context, away: Away, node: Node, portal: int, frames: tuple[bytes, ...]
+        self, session: Context, away: Away, node: Node, asked: Request, frames: tuple[bytes, ...]
     ) -> None:
         head = head_of(frames[0])
         self.columns, self.schema = head.columns, head.schema
@@ -274,7 +312,7 @@ class RowSource:
         self._session = session
         self._away = away
         self._node = node
-        self._portal = portal
+        self._portal, self._apart = asked.portal, asked.apart
         self._waiting: deque[bytes] = deque()
         self._more = True
         self._take(frames[1:])
@@ -303,7 +341,7 @@ class RowSource:
         if self.inline:
             return
         links = _links(self._session)
-        request = Request("fetch", rows=limit, portal=self._portal)
+        request = Request("fetch", rows=limit, portal=self._portal, apart=self._apart)
         try:
             reply = yield from links.ask(self._session, self._node, request)
         except (CannotConnect, ConnectionLost) as error:
@@ -316,6 +354,22 @@ class RowSource:
         if not self.inline:
             run_blocking(self.arrive(limit))
         return batch_of(self._waiting.popleft()) if self._waiting else None
+
+    def counts(
+        self, *, through: int | None = None, reason: str | None = None, member: bool = False
+    ) -> None:
+        """What has been read apart becomes the read position there.
+
+        Args:
+            through: the LSN up to which it counts; None: all of it.
+            reason: why it leaves none instead.
+            member: other connections may go on from there: the owner knows before the client does.
+        """
+        if self._session.links is not None:
+            more = {"through": through, "reason": reason}
+            told = Request("counts", portal=self._portal, more=more)
+            if (future := self._session.links.later(self._node, told)) is not None and member:
+                self._session.told.append(future)
 
     def close(self) -> None:
         """Give the rest up."""

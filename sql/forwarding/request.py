@@ -4,6 +4,7 @@
     text        of the statement; types: DuckDB's of its parameters, "" where one is open; values: theirs
     rows        so many rows at most, now; null for as many as a reply takes
     portal      the number of the answer that is taken further
+    apart       what it reads is no read position yet: an operation of its own says what counts of it
     settings    those of the session that asks, where they have changed
     more        what an operation of its own needs besides
 
@@ -39,6 +40,7 @@ class Request:
     rows: int | None = None
     portal: int = 0
     arrow: bool = False
+    apart: bool = False
     settings: Mapping[str, str] = field(default_factory=dict)
     more: Mapping[str, Any] = field(default_factory=dict)
 
@@ -49,7 +51,7 @@ class Request:
             NotSupported: 0A000, a parameter of a type that cannot be sent.
         """
         found: dict[str, Any] = {"op": self.op}
-        for name in ("text", "portal", "arrow", "settings", "more", "types"):
+        for name in ("text", "portal", "arrow", "apart", "settings", "more", "types"):
             if value := getattr(self, name):
                 found[name] = value
         if self.rows is not None:

@@ -7,8 +7,10 @@ Source: docs/design/cluster.md, "Forwarding".
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import fields
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+
+from sqlglot import exp
 
 from ...engine.cluster.node import Node
 from ...engine.errors import NotSupported
@@ -16,7 +18,10 @@ from ...engine.streams import fold
 from ..context import Context
 from ..language import statements as st
 from ..language import statements_other as sto
+from ..language.nodes import StreamScan
 from ..language.parse import Query
+from ..language.render import name_sql
+from ..names import OURS
 from ..remote import Key
 from ..text.classified import Classified, Kind
 
@@ -26,6 +31,8 @@ _LOCAL = (st.CreateStream, st.CreateTopic, sto.Grant, sto.Revoke)
 _DEFINING = (st.CreateGroup, st.SetGroup, st.DropGroup)
 # The fields in which statements of ours name a stream.
 _FIELDS = frozenset({"name", "stream", "topic"})
+# What every node has under the same names: it is the one's where the statement runs.
+_EVERYWHERE = frozenset({OURS, "pg_catalog", "information_schema"})
 
 
 class Ask(Exception):
@@ -36,42 +43,112 @@ class Ask(Exception):
         self.keys = keys
 
 
-def home(session: Context, classified: Classified, node: object) -> Node | None:
-    """The node on which a statement runs; None for this one.
+class Describe(Exception):
+    """Another node must be asked for the columns of a query before the statement can be prepared."""
+
+    def __init__(self, node: Node, text: str) -> None:
+        super().__init__(node, text)
+        self.node, self.text = node, text
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """Where a statement runs.
+
+    Args:
+        home: the other node on which it runs whole; None: it runs here.
+        scans: of a query that runs here, the scans of other nodes' streams, by where they start.
+    """
+
+    home: Node | None = None
+    scans: Mapping[int, Node] = field(default_factory=dict)
+
+
+def placed(session: Context, classified: Classified, node: object) -> Placed:
+    """Where a statement runs.
 
     Raises:
         Ask: it has to be looked for first.
-        NotSupported: 0A000, the statement names streams of several nodes.
+        NotSupported: 0A000, the statement names streams of several nodes, and is no query.
     """
     links = session.links
     if links is None:
-        return None
+        return Placed()
     named = list(names(session, classified, node))
     if not named:
-        return None
+        return Placed()
     scanned = [scan.stream for scan in node.scans] if isinstance(node, Query) else named
-    found: dict[str | None, tuple[Node | None, st.Name]] = {}
+    found: list[tuple[Node | None, st.Name]] = []
     wanted: set[Key] = set()
     for name in named:
         whole = None if _everywhere(classified, node) else _whole_owner(session, name.parts)
         if whole is not None:
-            found[whole.name] = whole, name
+            found.append((whole, name))
             continue
         keys = _keys(session, name.parts) if classified.ddl is None or name in scanned else None
         if keys is None or not (missing := [key for key in keys if key not in links.absent]):
-            found[None] = None, name
+            found.append((None, name))
             continue
         there = next((node_ for key in missing if (node_ := links.remote.known(key))), None)
         if there is None:
             wanted.update(missing)
         else:
-            found[there.name] = there, name
+            found.append((there, name))
     if wanted:
         raise Ask(frozenset(wanted))
-    if len(found) > 1:
-        raise _several(list(found.values()))
-    ((there, _),) = found.values()
-    return there
+    nodes = {None if there is None else there.name for there, _ in found}
+    mixes = isinstance(node, Query) and nodes != {None} and _tables_here(session, node)
+    if len(nodes) == 1 and not mixes:
+        return Placed(found[0][0])
+    if not isinstance(node, Query):
+        raise _several(found)
+    # The scans come first among the names.
+    places = zip(node.scans, found, strict=False)
+    return Placed(None, {scan.start: there for scan, (there, _) in places if there is not None})
+
+
+def _tables_here(session: Context, query: Query) -> bool:
+    """Whether a query of other nodes' streams names a table or view that this node has."""
+    return any(
+        key[0] not in _EVERYWHERE and session.names.kind_of(key) is not None and session.names.sees(key)
+        for key in map(session.names.table_key, _tables(query))
+    )
+
+
+def _tables(query: Query) -> Iterator[tuple[str, ...]]:
+    """The tables that a query names, as they are written."""
+    if query.tree is None:
+        return  # DuckDB's parser may know it: it runs where its streams are.
+    common = {cte.alias.lower() for cte in query.tree.find_all(exp.CTE)}
+    for table in query.tree.find_all(exp.Table):
+        parts = tuple(part.name for part in table.parts)
+        plain = not isinstance(table, StreamScan) and isinstance(table.this, exp.Identifier) and all(parts)
+        if plain and not (len(parts) == 1 and parts[0].lower() in common):
+            yield parts
+
+
+def marked(session: Context, query: Query, scans: Mapping[int, Node]) -> Query:
+    """A query that runs here, with each scan of another node's stream marked as such.
+
+    Raises:
+        Describe: the columns of one have to be asked for first.
+    """
+    assert session.links is not None, "what is away was found through links"
+    found = []
+    for scan in query.scans:
+        there = scans.get(scan.start)
+        if there is None:
+            found.append(scan)
+            continue
+        typed: tuple[tuple[str, str], ...] = ()
+        if scan.envelope != "json":
+            text = f"SELECT * FROM {scan.kind.upper()} {name_sql(scan.stream)} ENVELOPE CHANGES"
+            columns = session.links.described.get((there.name, text))
+            if columns is None:
+                raise Describe(there, text)
+            typed = tuple((column.name, column.type) for column in columns)
+        found.append(replace(scan, away=there.name, typed=typed))
+    return replace(query, scans=tuple(found))
 
 
 def _everywhere(classified: Classified, node: object) -> bool:
@@ -108,7 +185,12 @@ def _several(found: Sequence[tuple[Node | None, st.Name]]) -> NotSupported:
 
 def keys_of(session: Context, classified: Classified, node: object) -> list[Key]:
     """All keys that the names of a statement may mean."""
-    return [key for name in names(session, classified, node) for key in _keys(session, name.parts) or ()]
+    return [key for name in names(session, classified, node) for key in keys_of_name(session, name)]
+
+
+def keys_of_name(session: Context, name: st.Name) -> Sequence[Key]:
+    """All keys that a name may mean; none where it is something here."""
+    return _keys(session, name.parts) or ()
 
 
 def names(session: Context, classified: Classified, node: object) -> Iterator[st.Name]:

@@ -68,6 +68,11 @@ def forward_with(runners: dict[Kind, Runner], told_at: Told) -> Runner:
 
     def execute(session: Context, request: Request) -> Waiting[list[bytes]]:
         """Run a statement, and give what it answers at first."""
+        with session.positions.apart(request.portal if request.apart else None):
+            return (yield from executed_at_last(session, request))
+
+    def executed_at_last(session: Context, request: Request) -> Waiting[list[bytes]]:
+        """The same, where this node may lack what the others have."""
         try:
             return (yield from executed(session, request))
         except (UndefinedObject, UndefinedTable) as error:
@@ -187,7 +192,25 @@ def _taken(session: Context, name: str, portal: Portal, rows: int | None) -> lis
 def _fetch(session: Context, request: Request) -> Waiting[list[bytes]]:
     """Give more rows of an answer."""
     name = _portal(request)
-    return _taken(session, name, session.portals.find(name), request.rows)
+    with session.positions.apart(request.portal if request.apart else None):
+        return _taken(session, name, session.portals.find(name), request.rows)
+    yield
+
+
+def _counts(session: Context, request: Request) -> Waiting[list[bytes]]:
+    """How much counts of what was read apart: the entry node's client has been answered."""
+    through, reason = request.more.get("through"), request.more.get("reason")
+    # Where its answer may go on, more of it may count later.
+    for read in session.positions.kept_apart(request.portal, last=through is None):
+        stream = session.database.catalog.stream_by_id(read.reader.key[0])
+        if reason is not None or stream is None:
+            session.positions.void(read.reader, reason or "the stream has been dropped")
+        elif through is None:
+            session.positions.set(read.reader, read.lsns, read.again)
+        else:
+            cut = read.through(through, session.database.buffers.of(stream))
+            session.positions.set(cut.reader, cut.lsns, cut.again)
+    return []
     yield
 
 
@@ -224,6 +247,7 @@ def _where(session: Context, request: Request) -> Waiting[list[bytes]]:
 
 
 OPERATIONS: dict[str, Operation] = {
+    "counts": _counts,
     "fetch": _fetch,
     "close": _close,
     "hold": moving.hold,

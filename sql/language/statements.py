@@ -73,6 +73,8 @@ class Scan:
         alias: the table alias, as given.
         columns: the alias's column names.
         start, end: the span in the text from STREAM through the alias and its column names.
+        away: the other node whose stream it is, where the rest of the query is this node's own.
+        typed: name and type of its columns then, in ENVELOPE CHANGES.
     """
 
     stream: Name
@@ -88,6 +90,8 @@ class Scan:
     topic: bool = False
     alias: str | None = None
     columns: tuple[str, ...] = ()
+    away: str | None = None
+    typed: tuple[tuple[str, str], ...] = ()
 
     def __post_init__(self) -> None:
         assert 0 <= self.start < self.end

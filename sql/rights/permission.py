@@ -244,6 +244,8 @@ def _hold_against_plan(session: Context, text: str, parameters: Values, reach: R
 def _scans(session: Context, query: Query, parameters: Values) -> None:
     """SELECT reads a stream, CONSUME reads it with a group; whose group it is, is asked when it opens."""
     for scan in query.scans:
+        if scan.away is not None:
+            continue  # Its own node asks.
         stream = session.names.scanned(scan.stream.parts, scan.stream.position, scan.kind)
         privilege = "select" if scan.group is None else "consume"
         _stream_right(session, stream, privilege, scan.stream.position)

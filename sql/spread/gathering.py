@@ -2,15 +2,19 @@
 
 Each owner reads its own partitions, from its own committed LSNs, as it would for a client of its own; this
 node puts the events in the order of commit time, partition and LSN. LSNs of several nodes have no common
-order, so each event has a running number here, by which it is known how far an answer has gone.
+order, so each event has a running number here, by which it is known how far an answer has gone. The events
+stay the ready rows that they are at their owners: of each only the commit time is read.
 Source: docs/design/cluster.md, "Reading".
 """
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from ...engine import segments
@@ -25,67 +29,63 @@ from ...engine.errors import (
     ProtocolViolation,
     UndefinedObject,
 )
-from ...engine.event_rows import EVENT_SCHEMA, event_batch, time_us
-from ...engine.log import EVENT_COLUMNS
+from ...engine.event_rows import EVENT_SCHEMA, commit_times, event_batch, transactions_of
 from ...engine.scan import Scan, ScanRange
 from ...engine.streams import Stream
-from ...engine.values.datarow import columns as columns_of
 from ...engine.waiting import Waiting, all_of
 from ..context import Context
+from ..forwarding.frames import PassedBatch
 from ..language import statements as st
 from ..language.position_text import format_positions
 from ..language.render import render_scan
 from ..results import Batch, EventBatch
+from .habits import Habit
+from .part import Part
 from .shares import Owners, ask_there, listed
 
-# What one read may gather: it is held in memory, as it is put in order.
-GATHER_BYTES_MAX = 256 << 20
+# What one read may gather, of each node and of all: it is held in memory, as it is put in order.
+GATHER_BYTES_MAX, GATHERED_BYTES_MAX = 256 << 20, 1 << 30
 READ_ROWS, BATCH_ROWS = 8192, 4096
 NUMBER = "number"
-_NAMES = [name for name, _ in EVENT_COLUMNS]
-_TIME, _TXID = _NAMES.index("commit_time"), _NAMES.index("txid")
-_SCHEMA = pa.schema(
-    [
-        ("row", pa.binary()),
-        ("lsn", pa.int64()),
-        ("partition", pa.int32()),
-        ("time", pa.int64()),
-        ("txid", pa.binary()),
-    ]
-)
-_GATHERED = _SCHEMA.append(pa.field("node", pa.string()))
+
+Numbers = np.ndarray[tuple[int], np.dtype[np.int64]]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Gathered:
     """What was gathered: events in order, each with a number from 1 on.
 
     Args:
-        events: row, lsn and partition of each.
-        whole: there are no more; else an owner may have more than its part of a LIMIT.
+        rows: ready, as an Arrow array of binary.
+        whole: there are no more.
     """
 
-    events: pa.Table
+    rows: pa.Array
+    lsns: Numbers
+    partitions: Numbers
     whole: bool
+
+    def __len__(self) -> int:
+        return len(self.lsns)
 
     def places(self, numbers: Sequence[int]) -> tuple[list[int], list[int]]:
         """LSNs and partitions of the events with these numbers."""
-        rows = self.events.take(pa.array([number - 1 for number in numbers], pa.int64()))
-        return rows.column("lsn").to_pylist(), rows.column("partition").to_pylist()
+        places = np.asarray(numbers, np.int64) - 1
+        return self.lsns[places].tolist(), self.partitions[places].tolist()
 
     def ends(self) -> dict[int, int]:
         """Partition -> its last LSN."""
-        ends: dict[int, int] = {}
-        partitions, lsns = (self.events.column(name).to_pylist() for name in ("partition", "lsn"))
-        for partition, lsn in zip(partitions, lsns, strict=True):
-            ends[partition] = max(lsn, ends.get(partition, 0))
-        return ends
+        if not len(self):
+            return {}
+        last = np.zeros(int(self.partitions.max()) + 1, np.int64)
+        np.maximum.at(last, self.partitions, self.lsns)
+        return {partition: int(last[partition]) for partition in np.flatnonzero(last).tolist()}
 
 
 class GatheredScan:
     """A scan of what was gathered, with the interface of `engine.scan.Scan`."""
 
-    hot = False  # Its rows are taken on a worker's thread.
+    hot = True  # Its rows are in memory.
 
     def __init__(self, gathered: Gathered) -> None:
         self._gathered = gathered
@@ -95,23 +95,24 @@ class GatheredScan:
     @property
     def exhausted(self) -> bool:
         """Whether all has been given, and no owner has more."""
-        return self._at >= self._gathered.events.num_rows and self._gathered.whole
+        return self._at >= len(self._gathered) and self._gathered.whole
 
     def read(self, limit: int) -> Hot:
         """The next events, at most `limit`."""
-        events = self._gathered.events.slice(self._at, min(limit, READ_ROWS))
-        self._at += events.num_rows
-        rows, lsns, partitions = (events.column(name).to_pylist() for name in ("row", "lsn", "partition"))
-        return Hot(lsns, partitions, rows, self.exhausted)
+        gathered, at = self._gathered, self._at
+        self._at = end = min(at + min(limit, READ_ROWS), len(gathered))
+        rows = gathered.rows.slice(at, end - at).to_pylist()
+        return Hot(
+            gathered.lsns[at:end].tolist(), gathered.partitions[at:end].tolist(), rows, self.exhausted
+        )
 
     def batches(self, limit: int | None = None) -> Iterator[pa.RecordBatch]:
         """All events as Arrow batches, with their numbers in a last column."""
-        events = self._gathered.events if limit is None else self._gathered.events.slice(0, limit)
-        for start in range(0, events.num_rows, BATCH_ROWS):
-            part = events.slice(start, BATCH_ROWS)
-            batch = event_batch(part.column("row").to_pylist())
-            numbers = pa.array(range(start + 1, start + 1 + part.num_rows), pa.int64())
-            yield batch.append_column(NUMBER, numbers)
+        count = len(self._gathered) if limit is None else min(limit, len(self._gathered))
+        for start in range(0, count, BATCH_ROWS):
+            part = self._gathered.rows.slice(start, min(BATCH_ROWS, count - start))
+            numbers = pa.array(range(start + 1, start + 1 + len(part)), pa.int64())
+            yield event_batch(part.to_pylist()).append_column(NUMBER, numbers)
 
     def schema(self) -> pa.Schema:
         """Of what `batches` gives."""
@@ -126,11 +127,27 @@ class GatheredScan:
 
 @dataclass(slots=True)
 class Taking:
-    """The events of one owner, as they come."""
+    """The events of one owner, as they come.
 
-    tables: list[pa.Table] = field(default_factory=list)
-    rows: int = 0
+    Args:
+        asked: how many it was asked for at most; None: all.
+    """
+
+    asked: int | None
+    rows: list[pa.Array] = field(default_factory=list)
+    lsns: array[int] = field(default_factory=lambda: array("q"))
+    partitions: array[int] = field(default_factory=lambda: array("i"))
     size: int = 0
+
+    @property
+    def count(self) -> int:
+        """How many there are."""
+        return len(self.lsns)
+
+    @property
+    def exhausted(self) -> bool:
+        """Whether the owner has no more."""
+        return self.asked is None or self.count < self.asked
 
     def take(self, batch: Batch) -> None:
         """Keep some.
@@ -138,36 +155,47 @@ class Taking:
         Raises:
             OutOfMemory: 53200, they are too many for one read.
         """
-        if not isinstance(batch, EventBatch):
-            raise ProtocolViolation("a node has answered something else than events")
-        self.put(batch.rows, batch.lsns, batch.partitions)
-
-    def put(self, rows: list[bytes], lsns: list[int], partitions: list[int]) -> None:
-        """The same."""
-        if not rows:
+        if isinstance(batch, EventBatch):
+            self.put(batch.rows, batch.lsns, batch.partitions)
             return
-        self.rows += len(rows)
-        self.size += sum(map(len, rows))
+        if not isinstance(batch, PassedBatch):
+            raise ProtocolViolation("a node has answered something else than events")
+        self._keep(batch.size)
+        ends = np.zeros(batch.count + 1, np.int32)
+        np.cumsum(batch.sizes, out=ends[1:])
+        buffers = [None, pa.py_buffer(ends), pa.py_buffer(batch.data)]
+        self.rows.append(pa.Array.from_buffers(pa.binary(), batch.count, buffers))
+        self.lsns += batch.lsns
+        self.partitions += batch.partitions
+
+    def put(self, rows: list[bytes], lsns: Sequence[int], partitions: Sequence[int]) -> None:
+        """The same of rows one by one."""
+        if rows:
+            self._keep(sum(map(len, rows)))
+            self.rows.append(pa.array(rows, pa.binary()))
+            self.lsns.extend(lsns)
+            self.partitions.extend(partitions)
+
+    def _keep(self, size: int) -> None:
+        self.size += size
         if self.size > GATHER_BYTES_MAX:
             raise OutOfMemory(
                 f"a read of several nodes' partitions gathers at most {GATHER_BYTES_MAX} bytes of one node",
-                hint="Read with a LIMIT, a group and its commits, or one PARTITION after the other.",
+                hint=_LESS,
             )
-        split = columns_of(rows, len(EVENT_COLUMNS))
-        column, txids = (
-            one if isinstance(one, pa.Array) else pa.array(one, pa.binary())
-            for one in (split[_TIME], split[_TXID])
-        )
-        coded = column.dictionary_encode()
-        times = pa.array([time_us(text) for text in coded.dictionary.to_pylist()], pa.int64())
-        arrays = [
-            pa.array(rows, pa.binary()),
-            pa.array(lsns, pa.int64()),
-            pa.array(partitions, pa.int32()),
-            times.take(coded.indices),
-            txids.cast(pa.binary()),
-        ]
-        self.tables.append(pa.Table.from_arrays(arrays, schema=_SCHEMA))
+
+    def times(self) -> Numbers:
+        """Their commit times, which rise."""
+        found = [commit_times(rows) for rows in self.rows]
+        return np.concatenate(found) if found else np.empty(0, np.int64)
+
+    def txids(self) -> Numbers:
+        """The numbers of their transactions; those of one stand together."""
+        found = [transactions_of(rows) for rows in self.rows]
+        return np.concatenate(found) if found else np.empty(0, np.int64)
+
+
+_LESS = "Read with a LIMIT, a group and its commits, or one PARTITION after the other."
 
 
 def share_of(wanted: st.Scan, partitions: Sequence[int], after: Mapping[int, int] | None) -> st.Scan:
@@ -213,19 +241,35 @@ def by_owner(owners: Owners, partitions: Sequence[int]) -> dict[str, list[int]]:
     return found
 
 
-def share_sql(share: st.Scan, limit: int | None, transactions: int | None) -> str:
-    """The statement by which an owner reads its share."""
-    bound = "" if limit is None else f" LIMIT {limit}"
-    if transactions is not None:
-        bound = f" LIMIT {transactions} TRANSACTIONS"
-    return f"SELECT * FROM {render_scan(share)}{bound}"
+# Asks an owner for so many events, or all.
+Ask = Callable[[int | None], Waiting[Taking]]
 
 
-def read_there(session: Context, node: str, text: str) -> Waiting[Taking]:
-    """The events of another owner."""
-    taking = Taking()
-    yield from ask_there(session, node, text, (), taking.take, again=True)
-    return taking
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """How much a read gives at most: so many events, or transactions."""
+
+    events: int | None
+    transactions: int | None = None
+
+
+def asks_there(
+    session: Context, part: Part, node: str, share: st.Scan, transactions: int | None
+) -> Ask:
+    """What asks another owner for its events; its text is always the same, for it is parsed there once."""
+    values: list[object] = [] if share.after is None else [share.after]
+    if values:
+        share = replace(share, after=st.Parameter(1))
+    text = part.text(f"SELECT * FROM {render_scan(share)}")
+
+    def ask(limit: int | None) -> Waiting[Taking]:
+        taking = Taking(limit)
+        count, unit = (limit, "") if transactions is None else (transactions, " TRANSACTIONS")
+        bound, more = ("", []) if count is None else (f" LIMIT ${len(values) + 1}{unit}", [count])
+        yield from ask_there(session, node, text + bound, [*values, *more], taking.take, again=True)
+        return taking
+
+    return ask
 
 
 def read_here(
@@ -236,10 +280,10 @@ def read_here(
     Args:
         given: told the LSNs and partitions of what is taken.
     """
-    taking = Taking()
+    taking = Taking(limit)
     try:
-        while not scan.exhausted and (limit is None or taking.rows < limit):
-            size = READ_ROWS if limit is None else min(READ_ROWS, limit - taking.rows)
+        while not scan.exhausted and (limit is None or taking.count < limit):
+            size = READ_ROWS if limit is None else min(READ_ROWS, limit - taking.count)
             found = scan.read(size)
             taking.put(found.rows, found.lsns, found.partitions)
             given(found.lsns, found.partitions)
@@ -256,54 +300,108 @@ def gather(
     session: Context,
     topic_name: str,
     shares: Mapping[str, Sequence[int]],
-    works: Mapping[str, Waiting[Taking]],
-    limit: int | None,
-    transactions: int | None = None,
+    asks: Mapping[str, Ask],
+    bound: Bound,
+    habit: Habit,
 ) -> Waiting[Gathered]:
     """What several owners give, in one order.
 
-    Args:
-        limit: how many events each was asked for.
-        transactions: how many transactions it ends with; each owner was asked for as many of its own.
+    With a LIMIT each is asked for about what it had of the last answer. What is then behind the last event
+    of an owner that has more may not be the next one: those owners are asked for the whole LIMIT.
 
     Raises:
         CannotConnect: 08001, ConnectionLost: 08006, with node and partitions. DucktailError: an owner's own.
     """
-    outcomes = yield from all_of(list(works.values()), session.database.clock.monotonic_s)
     local = session.database.cluster.placement.local.name
-    tables, whole = [], True
-    for node, outcome in zip(works, outcomes, strict=True):
-        if isinstance(outcome, _TOLD) and node != local:
-            raise away(topic_name, node, shares[node], outcome) from outcome
-        if isinstance(outcome, Exception):
-            raise outcome
-        # A transaction is one owner's: the same number elsewhere is another one.
-        owner = pa.scalar(node, pa.string())
-        tables += [table.append_column("node", pa.repeat(owner, len(table))) for table in outcome.tables]
-        whole = whole and (limit is None or outcome.rows < limit)
-    return _ordered(tables, whole, transactions)
+    taken: dict[str, Taking] = {}
+    times: dict[str, Numbers] = {}
+    # LIMIT n TRANSACTIONS has the last word: each owner gives as many of its own, whole.
+    limit = bound.events if bound.transactions is None else None
+    wanted = {node: None if limit is None else habit.first(node, len(asks), limit) for node in asks}
+    while wanted:
+        works = [asks[node](count) for node, count in wanted.items()]
+        outcomes = yield from all_of(works, session.database.clock.monotonic_s)
+        for node, outcome in zip(wanted, outcomes, strict=True):
+            if isinstance(outcome, _TOLD) and node != local:
+                raise away(topic_name, node, shares[node], outcome) from outcome
+            if isinstance(outcome, Exception):
+                raise outcome
+            taken[node] = outcome
+        times = {node: taking.times() for node, taking in taken.items()}
+        wanted = {} if limit is None else dict.fromkeys(_behind(taken, times, limit), limit)
+    if sum(taking.size for taking in taken.values()) > GATHERED_BYTES_MAX:
+        raise OutOfMemory(
+            f"a read of several nodes' partitions gathers at most {GATHERED_BYTES_MAX} bytes", hint=_LESS
+        )
+    found = _merged(taken, times, Bound(limit, bound.transactions))
+    if limit is not None:
+        habit.gave(dict(zip(taken, found.given, strict=True)), limit)
+    return found.gathered
 
 
 def merged(parts: Mapping[str, Taking], limit: int | None, transactions: int | None) -> Gathered:
-    """What a topic's own log and its segments give, in one order; arguments as of `gather`."""
-    tables = [
-        table.append_column("node", pa.repeat(pa.scalar(name, pa.string()), len(table)))
-        for name, part in parts.items()
-        for table in part.tables
+    """What a topic's own log and its segments give, in one order; of transactions, so many."""
+    bound = Bound(None if transactions is not None else limit, transactions)
+    return _merged(parts, {name: part.times() for name, part in parts.items()}, bound).gathered
+
+
+def _behind(taken: Mapping[str, Taking], times: Mapping[str, Numbers], limit: int) -> list[str]:
+    """The owners whose next events may be among the first `limit` of all, and which are to be asked again."""
+    more = [
+        node for node, taking in taken.items() if not taking.exhausted and (taking.asked or 0) < limit
     ]
-    return _ordered(tables, all(limit is None or part.rows < limit for part in parts.values()), transactions)
+    if not more:
+        return []
+    every = np.concatenate(list(times.values()))
+    if len(every) < limit:
+        return more
+    last = np.partition(every, limit - 1)[limit - 1]
+    return [node for node in more if times[node][-1] < last]
 
 
-def _ordered(tables: Sequence[pa.Table], whole: bool, transactions: int | None) -> Gathered:
-    events = pa.concat_tables(tables) if tables else _GATHERED.empty_table()
-    if transactions is not None:
-        # The order of transactions is that of their commits; each is whole.
-        named = events.group_by(["time", "node", "txid"]).aggregate([])
-        order = [("time", "ascending"), ("node", "ascending")]
-        chosen = named.sort_by(order).slice(0, transactions).select(["node", "txid"])
-        events = events.join(chosen, ["node", "txid"], join_type="left semi")
-    order = [("time", "ascending"), ("partition", "ascending"), ("lsn", "ascending")]
-    return Gathered(events.sort_by(order).combine_chunks(), whole)
+@dataclass(frozen=True, slots=True)
+class _Merged:
+    """Events in order, and how many of them each of the sources had."""
+
+    gathered: Gathered
+    given: list[int]
+
+
+def _merged(taken: Mapping[str, Taking], times: Mapping[str, Numbers], bound: Bound) -> _Merged:
+    """The events of all sources in order, the first ones."""
+    rows = [array_ for taking in taken.values() for array_ in taking.rows]
+    if not rows:
+        nothing = np.empty(0, np.int64)
+        return _Merged(Gathered(pa.array([], pa.binary()), nothing, nothing, True), [0] * len(taken))
+    counts = [taking.count for taking in taken.values()]
+    lsns = np.concatenate([np.asarray(taking.lsns, np.int64) for taking in taken.values()])
+    partitions = np.concatenate([np.asarray(taking.partitions, np.int64) for taking in taken.values()])
+    every, of = np.concatenate(list(times.values())), np.repeat(np.arange(len(counts)), counts)
+    order = np.lexsort((lsns, partitions, every))
+    if bound.transactions is not None:
+        txids = np.concatenate([taking.txids() for taking in taken.values()])
+        order = order[_of_first(every, of, txids, bound.transactions)[order]]
+    order = order[: bound.events]
+    whole = bound.transactions is not None or (
+        len(order) == len(lsns) and all(taking.exhausted for taking in taken.values())
+    )
+    gathered = Gathered(
+        pa.concat_arrays(rows).take(pa.array(order)), lsns[order], partitions[order], whole
+    )
+    return _Merged(gathered, np.bincount(of[order], minlength=len(counts)).tolist())
+
+
+def _of_first(times: Numbers, of: Numbers, txids: Numbers, transactions: int) -> np.ndarray[Any, Any]:
+    """Which events are of the first transactions, by their commits.
+
+    A transaction is one source's: the same number elsewhere is another one.
+    """
+    order = np.lexsort((txids, of, times))
+    begins = np.ones(len(order), bool)
+    begins[1:] = (txids[order][1:] != txids[order][:-1]) | (of[order][1:] != of[order][:-1])
+    found = np.zeros(len(order), bool)
+    found[order[np.cumsum(begins) <= transactions]] = True
+    return found
 
 
 def read_segments(
@@ -314,7 +412,7 @@ def read_segments(
     if bounds.to_lsn is not None:
         where += f" AND lsn <= {bounds.to_lsn}"
     after = {number: bounds.after[number] for number in moved}
-    taking, cursor = Taking(), session.database.cursor()
+    taking, cursor = Taking(limit), session.database.cursor()
     try:
         rows = segments.read_rows(cursor, stream.stream_id, after, limit, where)
     finally:

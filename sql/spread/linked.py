@@ -9,10 +9,13 @@ from typing import Any
 from ...engine.errors import CannotConnect, ConnectionLost, WrongState
 from ...engine.waiting import Waiting
 from ..context import Context
-from ..forwarding.frames import PassedBatch, batch_of, head_of, tail_of
+from ..forwarding.frames import batch_of, head_of, tail_of
 from ..forwarding.links import Links
 from ..forwarding.request import Request
 from ..results import Batch
+
+# The number of the answer that is under way; those of relayed statements begin at 1.
+SHARES = 0
 
 
 class LinkedPeers:
@@ -36,7 +39,9 @@ class LinkedPeers:
         there = next((one for one in self._session.database.placement.nodes if one.name == node), None)
         if there is None:
             raise WrongState(f'the cluster has no node "{node}"')
-        number = self._links.number()
+        # Shares of one session are asked of a node one after the other: one number does for them, and what is
+        # asked again is in the same words.
+        number = SHARES
         request = Request("execute", text, (), parameters, portal=number)
         try:
             reply = yield from self._links.ask(self._session, there, request, again=again, changes=changes)
@@ -46,7 +51,7 @@ class LinkedPeers:
                 for frame in frames[:-1]:
                     batch = batch_of(frame)
                     if take is not None:
-                        take(batch.events() if isinstance(batch, PassedBatch) else batch)
+                        take(batch)
                 tail = tail_of(frames[-1])
                 if not tail.more:
                     return tail.tag or ""

@@ -29,12 +29,14 @@ class Owners:
     Args:
         local: this node's name.
         partitions: node -> its partitions, for each node that has one.
+        nodes: the owner of each partition, in their order.
     """
 
     epoch: int
     local: str
     home: str
     partitions: Mapping[str, tuple[int, ...]]
+    nodes: tuple[str, ...]
 
     @property
     def remote(self) -> dict[str, tuple[int, ...]]:
@@ -43,7 +45,7 @@ class Owners:
 
     def of(self, partition: int) -> str:
         """Who owns a partition."""
-        return next(node for node, own in self.partitions.items() if partition in own)
+        return self.nodes[partition]
 
     @property
     def single(self) -> bool:
@@ -126,12 +128,14 @@ def owners_of(session: Context, schema: str, name: str, partitions: int) -> Owne
         WrongState: 55000, no node owns one of them.
     """
     placement = session.database.cluster.placement
-    found: dict[str, list[int]] = {}
-    for partition in range(partitions):
-        found.setdefault(placement.owner(schema, name, partition).name, []).append(partition)
-    home = placement.home(schema, name).name
-    own = {node: tuple(partitions) for node, partitions in found.items()}
-    return Owners(placement.epoch, placement.local.name, home, own)
+    kept, key = session.habits.under(placement), (schema, name, partitions)
+    owners = kept.get(key)
+    if owners is None:
+        nodes = tuple(placement.owner(schema, name, partition).name for partition in range(partitions))
+        own = {node: tuple(p for p, of in enumerate(nodes) if of == node) for node in dict.fromkeys(nodes)}
+        home = placement.home(schema, name).name
+        owners = kept[key] = Owners(placement.epoch, placement.local.name, home, own, nodes)
+    return owners
 
 
 def other_nodes(session: Context) -> list[str]:

@@ -212,17 +212,96 @@ def test_what_cannot_be_atomic_is_refused_in_a_transaction(entry: Connection, te
         entry.execute("ROLLBACK")
 
 
-def test_several_nodes_in_one_statement(entry: Connection) -> None:
-    told = answer(entry, "SELECT * FROM STREAM s JOIN STREAM other o ON true")
-    assert told[:2] == ("0A000", "a statement cannot be about several nodes")
-    entry.execute("CREATE TABLE mine (lsn BIGINT)")
-    try:
-        told = answer(entry, "INSERT INTO mine SELECT lsn FROM STREAM s")
-        assert told[:2] == ("0A000", "a statement cannot be about several nodes")
-        told = answer(entry, "CREATE TABLE more AS SELECT lsn FROM STREAM s")
-        assert told[:2] == ("0A000", "a statement cannot be about several nodes")
-    finally:
-        entry.execute("DROP TABLE mine")
+@pytest.fixture
+def mine(entry: Connection, owner: Connection) -> Iterator[Connection]:
+    """A session on the node that owns no stream, with tables of its own there; s has a new group m."""
+    entry.execute("CREATE TABLE names (id INTEGER PRIMARY KEY, name VARCHAR)")
+    entry.execute("INSERT INTO names SELECT i, 'n' || i FROM range(10) r(i)")
+    entry.execute("CREATE TABLE mine (lsn BIGINT PRIMARY KEY, op VARCHAR)")
+    owner.execute("CREATE CONSUMER GROUP m ON s")
+    yield entry
+    entry.execute("DROP TABLE names")
+    entry.execute("DROP TABLE mine")
+    owner.execute("DROP CONSUMER GROUP m ON s")
+
+
+def position(session: Connection) -> Any:
+    """What a session has read of s as group m, or why it has no position."""
+    told = answer(session, "SHOW READ POSITION ON s CONSUMER GROUP m")
+    return told[1][0][0] if len(told) == 3 else told[0]
+
+
+def test_streams_of_other_nodes_beside_tables_of_this_one(
+    mine: Connection, cluster: ClusterProcesses
+) -> None:
+    with cluster["n3"].connect() as third:
+        third.execute("INSERT INTO o SELECT * FROM range(5)")
+    for text, rows in (
+        ("SELECT n.name, e.lsn FROM STREAM s e JOIN names n ON n.id = e.lsn ORDER BY 2 LIMIT 2",
+         [("n1", 1), ("n2", 2)]),
+        ("SELECT name, x, _change_type, _lsn FROM STREAM s ENVELOPE CHANGES JOIN names USING (id) "
+         "WHERE _lsn > 30 ORDER BY ALL",
+         [("n3", "new", "update_postimage", 31), ("n3", "x3", "update_preimage", 31)]),
+        ("SELECT a.lsn, b.after->>'id' FROM STREAM s a JOIN STREAM other b ON a.lsn = b.lsn ORDER BY 1 "
+         "LIMIT 1", [(1, "0")]),
+        ("WITH e AS (SELECT lsn FROM STREAM s WHERE partition IN (0, 1, 2) LIMIT 4) "
+         "SELECT count(*) FROM e, names", [(40,)]),
+        ("SELECT count(*) FROM STREAM s AFTER 1000 WAIT '10 ms', names", [(0,)]),
+        ("SELECT count(*) FROM STREAM s LIMIT 1 TRANSACTIONS", [(30,)]),
+        ("SELECT * FROM (SELECT lsn, name FROM STREAM s, names) q WHERE 1 = 0", []),
+    ):  # fmt: skip
+        assert answer(mine, text)[1] == rows, text
+    text = "SELECT count(*) FROM STREAM s PARTITION %s e, names WHERE e.lsn < %s AND name <> %s"
+    (count,) = mine.execute("SELECT count(*) FROM STREAM s PARTITION 1 WHERE lsn < 10").fetchone() or (0,)
+    assert answer(mine, text, 1, 10, "n1")[1] == [(9 * count,)]
+    assert mine.execute("EXPLAIN SELECT count(*) FROM STREAM s, names").fetchall()
+    with mine.cursor().copy("COPY (SELECT lsn FROM STREAM s, names WHERE id = lsn) TO STDOUT") as copy:
+        assert len(b"".join(bytes(part) for part in copy).split()) == 9
+    for text, sqlstate in (
+        ("SELECT count(*) FROM STREAM s CONSUMER GROUP none, names", "42704"),
+        ("SELECT nothing FROM STREAM s, names", "42703"),
+        ("SELECT count(*) FROM STREAM s PARTITION 77, names", "22023"),
+        ("SELECT count(*) FROM STREAM s WAIT '1 s', STREAM other WAIT '1 s', names", "0A000"),
+    ):
+        assert answer(mine, text)[0] == sqlstate, text
+
+
+def test_what_is_read_elsewhere_and_written_here(mine: Connection) -> None:
+    source = "FROM STREAM s CONSUMER GROUP m"
+    assert answer(mine, f"INSERT INTO mine SELECT lsn, op {source} LIMIT 7") == "INSERT 0 7"
+    assert max(position(mine).values()) == 7
+    mine.execute("COMMIT OFFSETS ON s CONSUMER GROUP m")
+    assert answer(mine, f"INSERT INTO mine SELECT 1, op {source}")[0] == "23505"
+    assert position(mine) == "55000"
+    assert answer(mine, f"INSERT INTO mine SELECT lsn, op {source}") == "INSERT 0 24"
+    mine.execute("COMMIT OFFSETS ON s CONSUMER GROUP m")
+    assert answer(mine, f"SELECT count(*) {source}, names")[1] == [(0,)]
+    assert answer(mine, "CREATE TABLE made AS SELECT op, after FROM STREAM s") == "SELECT 31"
+    assert answer(mine, "SELECT count(*) FROM made WHERE after->>'x' = 'new'")[1] == [(1,)]
+    mine.execute("DROP TABLE made")
+    with mine.transaction(), pytest.raises(psycopg.errors.FeatureNotSupported):
+        mine.execute(f"INSERT INTO mine SELECT lsn + 100, op {source}")
+        mine.execute("COMMIT OFFSETS ON s CONSUMER GROUP m")
+
+
+def test_a_mixed_read_counts_as_far_as_its_client_has_got(mine: Connection) -> None:
+    source, kept = "FROM STREAM s CONSUMER GROUP m", "(SELECT id FROM names)"
+    assert answer(mine, f"SELECT lsn {source} WHERE lsn IN {kept} LIMIT 3")[1] == [(1,), (2,), (3,)]
+    assert max(position(mine).values()) == 3
+    changes = f"SELECT _lsn {source} ENVELOPE CHANGES WHERE id IN {kept} LIMIT 11"
+    assert len(answer(mine, changes)[1]) == 12  # An update's rows are not parted.
+    assert max(position(mine).values()) == 31
+    mine.execute("BEGIN")
+    mine.execute(f"DECLARE c CURSOR FOR SELECT lsn {source} WHERE lsn NOT IN {kept}")
+    assert mine.execute("FETCH 2 FROM c").fetchall() == [(10,), (11,)]
+    mine.execute("COMMIT")
+    assert max(position(mine).values()) == 11
+    assert answer(mine, f"SELECT count(*) {source} a, (SELECT * {source}) b, names")[1]
+    assert position(mine) == "55000"
+    mine.execute(f"SELECT count(*) {source} MEMBER 'one', names")
+    mine.execute("COMMIT OFFSETS ON s CONSUMER GROUP m MEMBER 'one'")
+    offsets = mine.execute("SHOW OFFSETS ON s CONSUMER GROUP m").fetchall()
+    assert max(row[1] for row in offsets) == 31
 
 
 def test_notices_and_copy(owner: Connection, entry: Connection) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from slt_run import run_file
-from slt_ways import Forwarded, Host
+from slt_ways import Forwarded, Host, Spread
 
 CORPUS = Path(__file__).parents[1] / "slt"
 FILES = sorted(
@@ -27,6 +27,9 @@ LEFT_OUT = {
 }
 # Of these both protocols, of the others the one that drivers speak: a file takes two seconds.
 SIMPLE = ("groups/read_and_commit.slt", "groups/members.slt", "streams/scans.slt", "topics/producers.slt")
+# What has the same answers where three nodes share each topic's partitions: it names no LSNs over all of
+# them, no node of an event, and no bare AFTER.
+SHARED = ("topics/anywhere.slt", "topics/payloads.slt", "topics/producers.slt")
 
 
 @pytest.fixture(scope="module")
@@ -49,3 +52,8 @@ def ways() -> Iterator[tuple[str, str]]:
 @pytest.mark.parametrize(("file", "way"), list(ways()))
 def test_slt(file: str, way: str, tmp_path: Path, host: Host) -> None:
     run_file(CORPUS / file, way, Forwarded(host, way == "extended"), tmp_path / "test.duckdb")
+
+
+@pytest.mark.parametrize("file", SHARED)
+def test_slt_over_a_spread_topic(file: str, tmp_path: Path, host: Host) -> None:
+    run_file(CORPUS / file, "extended", Spread(host, True), tmp_path / "test.duckdb")

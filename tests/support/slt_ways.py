@@ -208,6 +208,15 @@ class Forwarded(Wire):
         return self._connections[name]
 
 
+class Spread(Wire):
+    """Three nodes that each own a third of every topic; statements go to the one that owns partition 0."""
+
+    def open(self, path: Path, settings: dict[str, int]) -> None:
+        """Open the three databases."""
+        self._path = str(path)
+        self._port = self._host.ask(open=self._path, settings=settings, spread=True)["local"]
+
+
 TOPIC = re.compile(r"\bCREATE\s+TOPIC\s+(?:IF\s+NOT\s+EXISTS\s+)?([\w.]+)", re.IGNORECASE)
 LISTS = re.compile(r"\s*SHOW\s+(?:(?:CHANGE\s+)?STREAMS|TOPICS|CONSUMER\s+GROUPS\s*$)", re.IGNORECASE)
 SETTING = re.compile(r"\s*(?:SET|RESET|CREATE\s+SCHEMA)\b", re.IGNORECASE)

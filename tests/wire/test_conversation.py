@@ -103,6 +103,9 @@ class Result:
         self.given += rows
         return Rows(rows)
 
+    def settled(self) -> Iterator[None]:
+        yield from ()
+
     @property
     def row_count(self) -> int:
         return self.given
