@@ -88,6 +88,7 @@ class Result:
     suspended: int = 0
     inline: bool = True
     elsewhere: bool = False
+    settles: bool = False
     copy_in: None = None
     copy_out: None = None
     formats: tuple[int, ...] = ()
@@ -102,9 +103,6 @@ class Result:
         self.left -= rows
         self.given += rows
         return Rows(rows)
-
-    def settled(self) -> Iterator[None]:
-        yield from ()
 
     @property
     def row_count(self) -> int:
