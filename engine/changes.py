@@ -257,8 +257,12 @@ class ChangesQuery:
             return f"NULL::{column.type}"
         place = ids.index(number) + 1
         if self.stream.before == "full" or column.name in shape.primary_key:
-            return f"CASE WHEN l.after_side THEN l.n{place} ELSE l.o{place} END"
-        return f"CASE WHEN l.after_side THEN l.n{place} END"
+            value = f"CASE WHEN l.after_side THEN l.n{place} ELSE l.o{place} END"
+        else:
+            value = f"CASE WHEN l.after_side THEN l.n{place} END"
+        if part.captured.shape.stored[place - 1].type == column.type:
+            return value
+        return f"TRY_CAST({value} AS {column.type})"
 
     def _sides(self) -> str:
         """Which images an event shows, in order: false for the old row, true for the new one."""

@@ -35,6 +35,7 @@ RULES: dict[str, tuple[tuple[str, type[e.DucktailError]], ...]] = {
         (r"Cannot (compare|mix|cast)|can't be cast|Unimplemented type for cast", e.DatatypeMismatch),
         (r"[Cc]ould not (determine|resolve).*type|parameter types", e.IndeterminateDatatype),
         (r"not (yet )?(supported|implemented)|unsupported", e.NotSupported),
+        (r"[Cc]annot (change the type of|drop) a column|[Cc]annot drop this column", e.NotSupported),
         (r"", e.SyntaxError_),
     ),
     "CatalogException": (

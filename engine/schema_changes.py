@@ -51,19 +51,21 @@ class Alteration:
         text: his statement.
         renamed: the table's new name, where it is to get one.
         annotation: of the session, a JSON object as text, or None.
+        retypes: it is to give a column another type.
     """
 
     text: str
     renamed: str | None
     annotation: str | None
+    retypes: bool = False
 
 
 def not_supported(name: str) -> NotSupported:
     """The error of a change that a captured table cannot take."""
     return NotSupported(
         f'ALTER TABLE of table "{name}" is not supported while it has a stream',
-        detail="Outside of transactions ADD and RENAME COLUMN are, RENAME TO, and SET and DROP of NOT NULL "
-        "and DEFAULT.",
+        detail="Outside of transactions ADD, DROP and RENAME COLUMN are, ALTER TYPE, RENAME TO, and SET and "
+        "DROP of NOT NULL and DEFAULT.",
         hint="DROP STREAM first, change the table, and make the stream again.",
     )
 
@@ -165,22 +167,40 @@ def _told(shape: TableShape) -> TableShape:
     return replace(shape, unique=(), unique_expressions=False)
 
 
-def _ids_now(before: Captured, now: TableShape) -> tuple[int, ...]:
+def _ids_now(before: Captured, now: TableShape, *, retypes: bool) -> tuple[int, ...]:
     """The numbers of the columns that a table has after a statement.
 
+    Args:
+        retypes: it is one that gives a column another type.
+
     Raises:
-        NotSupported: 0A000, they are others than a column more, or one that is called otherwise, could make.
+        NotSupported: 0A000, they are others than a column more or less, or one that is called otherwise, or
+        is of another type, could make; or the type of a column that partitions is another.
     """
     was, ids = before.shape, before.present.ids
+    if was.generated != now.generated:
+        raise not_supported(was.name)
     old = [(column.name, column.type) for column in was.stored]
     new = [(column.name, column.type) for column in now.stored]
-    if was.generated != now.generated or [type_ for _, type_ in old] != [t for _, t in new[: len(old)]]:
-        raise not_supported(was.name)
+    if len(new) == len(old) - 1:
+        place = next((i for i, column in enumerate(new) if column != old[i]), len(new))
+        if [*old[:place], *old[place + 1 :]] != new or was.primary_key != now.primary_key:
+            raise not_supported(was.name)
+        return (*ids[:place], *ids[place + 1 :])
     renamed = {a: b for (a, _), (b, _) in zip(old, new, strict=False) if a != b}
+    retyped = [a for (a, type_), (_, other) in zip(old, new, strict=False) if type_ != other]
     added = len(new) - len(old)
     key = tuple(renamed.get(name, name) for name in was.primary_key)
-    if added < 0 or len(renamed) + added > 1 or key != now.primary_key:
+    if added < 0 or len(renamed) + len(retyped) + added > 1 or key != now.primary_key:
         raise not_supported(was.name)
+    if retyped and not retypes:
+        raise not_supported(was.name)  # A field of a nested column.
+    if retyped and any(retyped[0] in stream.partition_by for stream in before.streams):
+        raise NotSupported(
+            f'column "{retyped[0]}" of table "{was.name}" cannot have another type',
+            detail="A stream is partitioned by it: its values would go to other partitions.",
+            hint="DROP STREAM first, alter the table, and make it again.",
+        )
     # No version adds two columns, so the number is no other column's, of any version.
     return (*ids, ADDED + before.version + 1) if added else ids
 
@@ -191,10 +211,22 @@ def _streams_now(
     """The table's streams by the names that its columns have now.
 
     Raises:
-        DependentObjects: 2BP01, a filter names what is called otherwise now.
+        DependentObjects: 2BP01, a filter names what is called otherwise now, is of another type, or is gone;
+        a stream is partitioned by what is gone, or has no column left.
         NotSupported: 0A000, a new column has a name of ENVELOPE CHANGES.
     """
+    was, there = before.present, set(now.present.stored)
+    for stream in before.streams:
+        ids = {name: number for number, name in was.names.items()}
+        if any(ids[name] not in now.present.ids for name in stream.partition_by):
+            raise _depends(before, "a stream is partitioned by the column")
+        if not any(ids[name] in now.present.ids for name in stream.columns):
+            raise _depends(before, "a stream has no other column")
     streams = tuple(before.stream_in(stream, now.present) for stream in before.streams)
+    same = {number for number, _ in set(was.stored) & there}
+    # A column of another type is hidden from filters, as if it were gone.
+    hidden = [now.present.names[i] for i in now.present.ids if i in was.ids and i not in same]
+    visible = replace(now.shape, stored=tuple(c for c in now.shape.stored if c.name not in hidden))
     for stream in streams:
         taken = clashing(stream.columns)
         if stream.changes_view and taken is not None:
@@ -205,14 +237,24 @@ def _streams_now(
         if stream.filter is None:
             continue
         try:
-            check_filter(cursor, now.shape, stream.filter)
+            check_filter(cursor, visible, stream.filter)
         except DucktailError as error:
-            raise DependentObjects(
-                f'cannot alter table "{before.shape.name}" because the filter of a stream depends on it',
-                detail="A filter names columns, and may name the table: these keep their names.",
-                hint="SHOW STREAMS has the filters. DROP STREAM first, alter the table, and make it again.",
-            ) from error
+            raise _depends(before, "a filter names columns, and may name the table") from error
     return streams
+
+
+def _depends(before: Captured, why: str) -> DependentObjects:
+    return DependentObjects(
+        f'cannot alter table "{before.shape.name}" because a stream depends on it: {why}',
+        hint="SHOW STREAMS lists them. DROP STREAM first, alter the table, and make it again.",
+    )
+
+
+def _carried(captured: Captured) -> tuple[tuple[int, tuple[int, ...]], ...]:
+    """What the streams with lists of columns carry now, by the columns' numbers."""
+    ids = {name: number for number, name in captured.present.names.items()}
+    listed = (stream for stream in captured.streams if not stream.all_columns)
+    return tuple((stream.stream_id, tuple(ids[name] for name in stream.columns)) for stream in listed)
 
 
 class _Change:
@@ -226,7 +268,7 @@ class _Change:
         shape: TableShape,
         asked: Alteration,
     ) -> None:
-        commits, ids = database.commits, _ids_now(captured, shape)
+        commits, ids = database.commits, _ids_now(captured, shape, retypes=asked.retypes)
         self._database = database
         self._before = captured
         self._annotation = asked.annotation
@@ -240,7 +282,7 @@ class _Change:
             table,
             first_lsn=self._base_lsn + 1,
             since_us=self._now_us,
-            older=captured.versions,
+            older=(*captured.older, replace(captured.present, carried=_carried(captured))),
             changed_counter=database.snapshots.next_counter,
             column_ids=ids,
         )
@@ -261,8 +303,12 @@ class _Change:
             f"INSERT INTO {now.log} (lsn, txid, op, key_hash) "
             f"SELECT {now.first_lsn} + i, {self._txid}, 'x', i FROM range({self._partitions}) AS r(i)"
         )
-        if not before.first_lsn:  # The first change of the table.
-            yield self._row(before.present)
+        # Streams may have come since its line was written, if it has one.
+        yield (
+            f"DELETE FROM ducktail.schema_catalog WHERE table_id = {now.table_id} "
+            f"AND version = {before.version}"
+        )
+        yield self._row(now.older[-1])
         yield self._row(now.present)
         yield (
             f"UPDATE ducktail.table_catalog SET version = {now.version}, "
@@ -286,7 +332,7 @@ class _Change:
         return (
             f"INSERT INTO ducktail.schema_catalog VALUES ({self._after.table_id}, {version.version}, "
             f"{version.first_lsn}, make_timestamptz({version.since_us}), "
-            f"{literal(version_json(version.table.shape, version.ids))})"
+            f"{literal(version_json(version.table.shape, version.ids, version.carried))})"
         )
 
     def show(self) -> None:

@@ -47,12 +47,14 @@ def schema_json(shape: TableShape, carried: Collection[str]) -> str:
     return json.dumps(told, ensure_ascii=False)
 
 
-def version_json(shape: TableShape, ids: Sequence[int]) -> str:
-    """A version's shape with the numbers of its columns, to be kept."""
-    return json.dumps({**asdict(shape), "ids": ids}, ensure_ascii=False)
+def version_json(
+    shape: TableShape, ids: Sequence[int], carried: Sequence[tuple[int, Sequence[int]]]
+) -> str:
+    """A version's shape with the numbers of its columns, and of those that streams carry, to be kept."""
+    return json.dumps({**asdict(shape), "ids": ids, "carried": carried}, ensure_ascii=False)
 
 
-def version_of(text: str) -> tuple[TableShape, tuple[int, ...]]:
+def version_of(text: str) -> tuple[TableShape, tuple[int, ...], tuple[tuple[int, tuple[int, ...]], ...]]:
     """What `version_json` gave this text of."""
     kept = json.loads(text)
     shape = TableShape(
@@ -65,4 +67,5 @@ def version_of(text: str) -> tuple[TableShape, tuple[int, ...]]:
         unique=tuple(tuple(names) for names in kept["unique"]),
         unique_expressions=kept["unique_expressions"],
     )
-    return shape, tuple(kept["ids"])
+    carried = tuple((stream_id, tuple(ids)) for stream_id, ids in kept["carried"])
+    return shape, tuple(kept["ids"]), carried

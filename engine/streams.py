@@ -187,6 +187,7 @@ class TableVersion:
         since_us: when the table became so, microseconds since 1970; 0 of version 1.
         table: as it was, with its own log.
         ids: the number of each stored column, by its place: it stays the column's whatever that is called.
+        carried: of an earlier version, each stream with a list of columns and the numbers of what it carried.
     """
 
     version: int
@@ -194,6 +195,7 @@ class TableVersion:
     since_us: int
     table: CapturedTable
     ids: tuple[int, ...]
+    carried: tuple[tuple[int, tuple[int, ...]], ...] = ()
 
     @property
     def names(self) -> dict[int, str]:
@@ -289,7 +291,8 @@ class Captured:
         if now == then:
             return stream
         ids = {name: number for number, name in now.items()}
-        carried = set(then) if stream.all_columns else {ids[name] for name in stream.columns}
+        listed = dict(version.carried).get(stream.stream_id) or [ids[name] for name in stream.columns]
+        carried = then if stream.all_columns else set(listed)
         return replace(
             stream,
             columns=tuple(name for number, name in then.items() if number in carried),

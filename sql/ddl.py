@@ -37,7 +37,7 @@ from .text.classified import Classified, DdlFacts, Name
 # What ALTER TABLE may do to a table with streams (`classify_ddl`).
 ALTERED = frozenset(
     {
-        *("ADD COLUMN", "RENAME COLUMN", "RENAME TO"),
+        *("ADD COLUMN", "DROP COLUMN", "RENAME COLUMN", "ALTER TYPE", "RENAME TO"),
         *("SET NOT NULL", "DROP NOT NULL", "SET DEFAULT", "DROP DEFAULT"),
     }
 )
@@ -126,7 +126,10 @@ def _alter_captured(session: Context, classified: Classified, key: Key) -> Waiti
     """ALTER TABLE of a table with streams: each of them gets an event of it in each partition."""
     facts = classified.ddl
     assert facts is not None
-    asked = schema_changes.Alteration(classified.text, facts.renamed, session.variables.annotation)
+    retypes = facts.action == "ALTER TYPE"
+    asked = schema_changes.Alteration(
+        classified.text, facts.renamed, session.variables.annotation, retypes
+    )
     yield from schema_changes.alter_table(
         session.database, session.id, session.cursor, key, asked, session.block.lock_timeout_ms
     )

@@ -99,12 +99,12 @@ def _read_versions(
     ).fetchall()
     found = []
     for version, first_lsn, since_us, text in rows:
-        shape, ids = version_of(text)
+        shape, ids, carried = version_of(text)
         if version == present.version:
             present = replace(present, first_lsn=first_lsn, since_us=since_us, ids=ids)
             continue
         table = CapturedTable(shape, log_name(table_id, version), frozenset(shape.primary_key))
-        found.append(TableVersion(version, first_lsn, since_us, table, ids))
+        found.append(TableVersion(version, first_lsn, since_us, table, ids, carried))
     return [*found, present]
 
 

@@ -142,7 +142,7 @@ def alter(reader: Reader) -> Classified:
     return _ddl(reader, facts)
 
 
-# What ALTER TABLE t ADD may go on with, beside a column.
+# What ALTER TABLE t ADD and DROP may go on with, beside a column.
 _CONSTRAINTS = ("CONSTRAINT", "PRIMARY", "UNIQUE", "CHECK", "FOREIGN")
 # What ALTER [COLUMN] c may go on with.
 _OF_COLUMN = (("SET", "NOT", "NULL"), ("DROP", "NOT", "NULL"), ("SET", "DEFAULT"), ("DROP", "DEFAULT"))
@@ -156,11 +156,15 @@ def _action(reader: Reader) -> tuple[str, str | None]:
         return "RENAME COLUMN", None
     if reader.accept("ADD"):
         return ("" if reader.peek() in _CONSTRAINTS else "ADD COLUMN"), None
+    if reader.accept("DROP"):
+        return ("" if reader.peek() in _CONSTRAINTS else "DROP COLUMN"), None
     if not reader.accept("ALTER"):
         return "", None
     reader.accept("COLUMN")
     if not reader.at_end:
         reader.qualified()
+    if reader.accept("TYPE") or reader.accept("SET", "DATA", "TYPE"):
+        return "ALTER TYPE", None
     return next((" ".join(words) for words in _OF_COLUMN if reader.accept(*words)), ""), None
 
 

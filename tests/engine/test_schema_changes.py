@@ -289,7 +289,8 @@ class Model:
     def __init__(self, client: Client, dice: random.Random) -> None:
         self.client, self.dice = client, dice
         self.names, self.rows = {0: "id", 1: "v"}, dict[int, dict[int, int | None]]()
-        self.version = 1
+        self.version, self.numbers = 1, 2
+        self.types: dict[int, str] = {}
         self.json: list[tuple[str, int, dict[str, Any] | None, dict[str, Any] | None]] = []
         self.typed: list[tuple[dict[int, int | None], str]] = []
 
@@ -297,6 +298,7 @@ class Model:
         """One statement."""
         dice, made = self.dice, self.dice.randrange(100)
         acts = [self.insert, self.insert, self.update, self.delete, self.add, self.rename]
+        acts += [self.drop, self.retype] if len(self.names) > 2 else []
         dice.choice(acts if self.rows else acts[:2])(made)
 
     def _told(self, op: str, old: dict[int, int | None] | None, new: dict[int, int | None] | None) -> None:
@@ -330,7 +332,7 @@ class Model:
         self._told("delete", self.rows.pop(number), None)
 
     def add(self, made: int) -> None:
-        number = len(self.names)
+        number, self.numbers = self.numbers, self.numbers + 1
         # Names of columns that were called otherwise since come again.
         name = self.dice.choice([f"c{i}" for i in range(9) if f"c{i}" not in self.names.values()])
         default = self.dice.choice([None, made])
@@ -344,6 +346,20 @@ class Model:
         name = self.dice.choice([f"c{i}" for i in range(9) if f"c{i}" not in self.names.values()])
         self.client(f"alter table t rename column {self.names[number]} to {name}")
         self.names[number] = name
+        self._altered()
+
+    def drop(self, _: int) -> None:
+        number = self.dice.choice([i for i in self.names if i])
+        self.client(f"alter table t drop column {self.names.pop(number)}")
+        self.rows = {
+            key: {i: value for i, value in row.items() if i != number} for key, row in self.rows.items()
+        }
+        self._altered()
+
+    def retype(self, _: int) -> None:
+        number = self.dice.choice([i for i in self.names if i])
+        self.types[number] = "int" if self.types.get(number) == "bigint" else "bigint"
+        self.client(f"alter table t alter {self.names[number]} type {self.types[number]}")
         self._altered()
 
     def _altered(self) -> None:
