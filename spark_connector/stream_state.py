@@ -122,7 +122,8 @@ def topic_scan(name: tuple[str, ...], partitions: Sequence[int]) -> sql.Composab
 
 _STATE = """
     SELECT s.schema_name, s.stream_name, s.identity, s.table_name,
-           p.last_lsn, p.trimmed_through_lsn, p.epoch, p.owner, coalesce(p.owner_local, false)
+           p.last_lsn, p.trimmed_through_lsn, p.epoch, p.owner,
+           coalesce(p.owner_local AND p.log = 'here', false)
     FROM ducktail.streams AS s JOIN ducktail.partitions AS p USING (schema_name, stream_name)
     WHERE lower(stream_name) = lower(%s) AND lower(schema_name) = lower(%s)
     ORDER BY p.partition
