@@ -35,7 +35,7 @@ RULES: dict[str, tuple[tuple[str, type[e.DucktailError]], ...]] = {
         (r"Cannot (compare|mix|cast)|can't be cast|Unimplemented type for cast", e.DatatypeMismatch),
         (r"[Cc]ould not (determine|resolve).*type|parameter types", e.IndeterminateDatatype),
         (r"not (yet )?(supported|implemented)|unsupported", e.NotSupported),
-        (r"[Cc]annot (change the type of|drop) a column|[Cc]annot drop this column", e.NotSupported),
+        (r"[Cc]annot change the type of a column", e.NotSupported),
         (r"", e.SyntaxError_),
     ),
     "CatalogException": (
@@ -48,6 +48,7 @@ RULES: dict[str, tuple[tuple[str, type[e.DucktailError]], ...]] = {
         (r"[Cc]olumn .* does not exist|does not have a column", e.UndefinedColumn),
         (r"is of type|is not an?", e.WrongObjectType),
         (r"main key table of the table", e.DependentObjects),
+        (r"[Cc]annot drop (this column|column .* because)", e.DependentObjects),
         (r"configuration parameter|does not exist", e.UndefinedObject),
         (r"", e.UndefinedObject),
     ),
