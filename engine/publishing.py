@@ -25,7 +25,7 @@ from .edges import read_edges
 from .log import EVENT_LAYOUT, EVENT_NAMES, EVENT_TYPES, NO_COMMIT, Commit, EventQuery, Events, Layout
 from .publisher import Note
 from .ready import READY_COMMITS_MAX, READY_EVENTS_MAX, Ready, ReadyQueries, Written
-from .segments import Segment, first_lsns
+from .segments import NO_SEGMENTS, Segment, first_lsns
 from .storage.schema import SCHEMA
 from .values import datarow
 from .values.arrow_results import arrow_batches, arrow_table
@@ -399,7 +399,7 @@ def refill(
     buffer: StreamBuffer,
     through_lsn: int,
     bytes_max: int,
-    segments: Mapping[int, Segment],
+    segments: Mapping[int, Segment] = NO_SEGMENTS,
 ) -> None:
     """Make a stream's empty buffers from its log: the counts of all events, and `bytes_max` of its tail.
 
