@@ -19,7 +19,8 @@ from .language.position_text import parse_positions
 from .offset_statements import committed_lsns
 from .results import Result
 from .spread import bookmarks as spread_bookmarks
-from .spread.shares import Owners, Row, own_partitions, rows_of, spread
+from .spread.owners import Owners
+from .spread.shares import Row, own_partitions, rows_of, spread
 from .stream_statements import Values, few_rows, show, shown_columns, text
 
 

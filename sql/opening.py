@@ -28,12 +28,14 @@ from .context import Context
 from .language import statements as st
 from .language.position_text import parse_after
 from .offset_statements import committed_lsns, keep_in_transaction
+from .opened import Opened
 from .positions import Reader
 from .spread import fencing, gathering
-from .spread.gathering import Gathered, GatheredScan
+from .spread.gathering import GatheredScan
 from .spread.membership import Home, MemberRead
+from .spread.owners import Owners
 from .spread.part import Part
-from .spread.shares import Owners, check_owned, own_share, spread
+from .spread.shares import check_owned, own_share, spread
 from .stream_statements import Values, number, text, value_of
 from .tracking import Tracker
 
@@ -50,31 +52,6 @@ class Pruning:
     partitions: frozenset[int] | None = None
     from_lsn: int = 0
     to_lsn: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Opened:
-    """A scan that is ready to be read, as often as needed.
-
-    Args:
-        committed: partition -> committed LSN from which a group's read begins; empty without one.
-        ends: partition -> LSN of its last event within the scan's end.
-        changes: whether it is read as ENVELOPE CHANGES.
-        first: a scan that has not been read: for the first reader.
-        reader: whose read position a read of it sets; None where it sets none.
-        hold: what a member holds while it is read.
-        gathered: the events, where they are of several nodes; there are no bounds then.
-    """
-
-    stream: Stream
-    bounds: ScanRange
-    committed: Mapping[int, int]
-    ends: Mapping[int, int]
-    first: Scan | GatheredScan
-    reader: Reader | None = None
-    hold: Hold | MemberRead | None = None
-    changes: bool = False
-    gathered: Gathered | None = None
 
 
 def open_scan(

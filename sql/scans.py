@@ -40,7 +40,8 @@ from .forwarding.fetching import Fetched, FetchedTracker
 from .language import statements as st
 from .language.parse import Query
 from .narrowing import pruning, within_times
-from .opening import Opened, Pruning, new_scan, open_scan
+from .opened import Opened
+from .opening import Pruning, new_scan, open_scan
 from .results import EVENT_RESULT, Batch, EventBatch, Result, ResultColumn, Source, select_tag
 from .running import bound, query_result, with_casts
 from .scan_relation import EMPTY, HIDDEN_LSN, EventRelation

@@ -39,8 +39,9 @@ from .running import text_rows
 from .show_create import CREATE_COLUMNS
 from .spread.gathering import away
 from .spread.listing import everywhere
+from .spread.owners import Owners
 from .spread.part import Part
-from .spread.shares import Owners, Row, ask_all, check_held, in_cluster, own_share, rows_of, spread
+from .spread.shares import Row, ask_all, check_held, in_cluster, own_share, rows_of, spread
 
 Values = tuple[object, ...]
 

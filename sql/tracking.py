@@ -8,17 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from ..engine.buffer import StreamBuffer
 from ..engine.values.copy_rows import CopyForm
 from .context import Context
+from .opened import Opened
 from .results import ArrowBatch, Batch, turned_rows
-
-if TYPE_CHECKING:  # It tracks what is opened, and what opens reads some of that itself.
-    from .opening import Opened
 
 _NONE: Mapping[int, frozenset[int]] = {}
 

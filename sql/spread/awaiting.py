@@ -21,8 +21,9 @@ from ..language import statements as st
 from ..language.render import render_scan
 from . import gathering
 from .membership import Home
+from .owners import Owners
 from .part import Part
-from .shares import Owners, ask_rows, own_share
+from .shares import ask_rows, own_share
 
 # How often a member that waits asks the home: a partition that comes to it or leaves it is known then.
 LOOK_MS = 1000

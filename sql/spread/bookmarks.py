@@ -20,8 +20,9 @@ from ..language.position_text import format_positions
 from ..language.render import render_statement
 from ..results import ResultColumn
 from .offsets import name_of
+from .owners import Owners
 from .part import Part
-from .shares import Owners, Row, ask_rows, listed, named, other_nodes, own_share
+from .shares import Row, ask_rows, listed, named, other_nodes, own_share
 
 Here = Callable[[st.Statement], Waiting[list[Row]]]
 HINT = "What is done stands: DROP BOOKMARK IF EXISTS takes it away wherever it is."

@@ -40,8 +40,9 @@ from ..language.position_text import format_positions
 from ..language.render import render_scan
 from ..results import Batch, EventBatch
 from .habits import Habit
+from .owners import Owners
 from .part import Part
-from .shares import Owners, ask_there, listed
+from .shares import ask_there, listed
 
 # What one read may gather, of each node and of all: it is held in memory, as it is put in order.
 GATHER_BYTES_MAX, GATHERED_BYTES_MAX = 256 << 20, 1 << 30

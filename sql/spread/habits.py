@@ -8,12 +8,9 @@ came last: owners fill evenly, or a long transaction of one of them is read thro
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from ...engine.cluster.placement import Placement
-
-if TYPE_CHECKING:
-    from .shares import Owners
+from .owners import Owners
 
 # Asked for beyond the last share, in parts of it and in events: an even load varies by less.
 SPARE, SPARE_ROWS = 1.25, 16

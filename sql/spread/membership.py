@@ -33,8 +33,9 @@ from ...engine.waiting import Wait, Waiting
 from ..context import Context
 from ..results import Result, ResultColumn, table_result
 from .gathering import away
+from .owners import Owners
 from .part import Part
-from .shares import Owners, Row, ask_rows, own_share, peers
+from .shares import Row, ask_rows, own_share, peers
 
 ANSWER = (ResultColumn("answer", "VARCHAR"),)
 Facts = Mapping[str, Any]

@@ -24,8 +24,9 @@ from ..language.position_text import format_positions, parse_after
 from ..language.render import render_statement
 from .gathering import bare_number, by_owner
 from .membership import Home
+from .owners import Owners
 from .part import Part
-from .shares import Owners, Row, ask_rows, listed, own_share
+from .shares import Row, ask_rows, listed, own_share
 
 Here = Callable[[st.Statement], Waiting[list[Row]]]
 

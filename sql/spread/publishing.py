@@ -39,8 +39,9 @@ from ...engine.topics import LENT, PLACE_COLUMNS, Named, Published
 from ...engine.transaction import Transaction
 from ...engine.waiting import Wait, Waiting, all_of
 from ..context import Context
+from .owners import Owners
 from .part import Part
-from .shares import Owners, Row, ask_rows, check_held, listed
+from .shares import Row, ask_rows, check_held, listed
 
 # A share is one message between nodes, in a form that takes a third more: well below a message's bound.
 SHARE_BYTES_MAX = 32 << 20
