@@ -314,12 +314,14 @@ class _Change:
             f"UPDATE ducktail.table_catalog SET version = {now.version}, "
             f"table_name = {literal(now.shape.name)} WHERE table_id = {now.table_id}"
         )
-        for stream, was in zip(now.streams, before.streams, strict=True):
-            if stream != was:
-                yield (
-                    f"UPDATE ducktail.stream_catalog SET columns = {names_sql(stream.columns)}, "
-                    f"partition_by = {names_sql(stream.partition_by)} WHERE stream_id = {stream.stream_id}"
-                )
+        for stream in now.streams:
+            # An older format does not say whether there was a list of columns. What it has been taken for is
+            # kept: from the columns that are there now it could not be told again.
+            yield (
+                f"UPDATE ducktail.stream_catalog SET columns = {names_sql(stream.columns)}, "
+                f"partition_by = {names_sql(stream.partition_by)}, all_columns = {stream.all_columns} "
+                f"WHERE stream_id = {stream.stream_id}"
+            )
         if before.present.stored != now.present.stored:
             # Rows are hashed by other columns from here on.
             differs = self._database.unlike.get(now.table_id)
