@@ -17,6 +17,7 @@ from .database import Database
 from .errors import (
     DuplicateObject,
     InvalidParameterValue,
+    NotSupported,
     ProgramLimitExceeded,
     SerializationFailure,
     UndefinedObject,
@@ -71,6 +72,7 @@ def park(
 
     Raises:
         InvalidParameterValue: 22023, no event of that partition, or one that is committed.
+        NotSupported: 0A000, a schema event.
         DuplicateObject: 42710, it is set aside already.
         ProgramLimitExceeded: 54000, too many are, or the reason is too long.
         SerializationFailure: 40001, the transaction's snapshot is older than what it is about.
@@ -312,9 +314,12 @@ def _copy(transaction: Transaction, query: Events, lsns: Collection[int]) -> Non
     cursor, parts = transaction.cursor, query.holding(lsns).parts
     listed = ", ".join(map(str, lsns))
     wanted = f"SELECT unnest([{listed}]::BIGINT[])"
-    for part in parts:
-        for statement in copies_sql(part.log, part.parked().log, wanted):
-            cursor.execute(statement).fetchall()
+    try:
+        for part in parts:
+            for statement in copies_sql(part.log, part.parked().log, wanted):
+                cursor.execute(statement).fetchall()
+    except duckdb.CatalogException as error:  # A log of a version of the table that the snapshot has not.
+        raise _committed_meanwhile() from error
     copies = " UNION ALL ".join(f"SELECT lsn, txid FROM {part.parked().log}" for part in parts)
     row = ask_maybe(
         cursor,
@@ -322,10 +327,13 @@ def _copy(transaction: Transaction, query: Events, lsns: Collection[int]) -> Non
         f"WHERE l.lsn IN ({wanted})",
     )
     if row is None or int(row[0]) != len(set(lsns)):
-        raise SerializationFailure(
-            "the event was committed after this transaction began to read",
-            hint="Roll back and try again.",
-        )
+        raise _committed_meanwhile()
+
+
+def _committed_meanwhile() -> SerializationFailure:
+    return SerializationFailure(
+        "the event was committed after this transaction began to read", hint="Roll back and try again."
+    )
 
 
 def _event(
@@ -334,14 +342,20 @@ def _event(
     """Key and tx_last of the event with an LSN.
 
     Raises:
-        InvalidParameterValue: 22023, there is none in that partition.
+        InvalidParameterValue: 22023, there is none in that partition. NotSupported: 0A000, it is a schema
+        event: ENVELOPE CHANGES has no row by which a commit could cover it once it is released.
     """
     bound = f"(SELECT {{0}} FROM {SCHEMA}.commits WHERE {lsn} BETWEEN first_lsn AND last_lsn)"
     whole = f"lsn BETWEEN {bound.format('max(first_lsn)')} AND {bound.format('max(last_lsn)')}"
     events = query.between(lsn, lsn).whole_sql(f"lsn = {lsn}", whole)
-    rows = _ask_all(database, f"SELECT partition, key::VARCHAR, tx_last FROM ({events})")
+    rows = _ask_all(database, f"SELECT partition, key::VARCHAR, tx_last, op FROM ({events})")
     trimmed = database.buffers.of(stream).partitions[partition].trimmed_through_lsn
     if rows and rows[0][0] == partition and lsn > trimmed:
+        if rows[0][3] == "schema":
+            raise NotSupported(
+                f"LSN {lsn} is a schema event, which cannot be set aside",
+                hint="Commit it: ducktail.schema_versions keeps what it says.",
+            )
         return rows[0][1], bool(rows[0][2])
     detail = None
     if rows:

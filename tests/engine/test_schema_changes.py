@@ -170,6 +170,39 @@ def test_a_scan_under_way_outlives_a_version(client: Client, clock: Hands) -> No
     assert client("select min(lsn), count(*) from stream s") == [(3001, 3002)]
 
 
+def test_what_an_older_format_was_taken_for_stays(
+    client: Client, reopen: Callable[[], Client]
+) -> None:
+    client("create stream listed on t (id) with (partitions = 1)")
+    client("insert into t values (1, 1)")
+    client.session.database.cursor().execute("update ducktail.stream_catalog set all_columns = null")
+    client = reopen()
+    client("alter table t drop column v")
+    client = reopen()
+    client("alter table t add column w int default 5")
+    client("insert into t values (2, 2)")
+    images = "select after::varchar from stream {} where op = 'insert'"
+    assert client(images.format("listed")) == [('{"id":1}',), ('{"id":2}',)]
+    assert client(images.format("s")) == [('{"id":1,"v":1}',), ('{"id":2,"w":2}',)]
+
+
+def test_schema_events_are_not_parked(client: Client) -> None:
+    client("create consumer group g on s")
+    client("alter table t add column w int")
+    with raises("0A000"):
+        client("alter consumer group g on s park partition 1 at 2")
+    other = Client(client.session.database)
+    other("begin")
+    other("select * from t")
+    client("alter table t add column x int")
+    client("insert into t values (1, 1, 1, 1)")
+    [place] = client("select partition, lsn from stream s where op = 'insert'")
+    with raises("40001"):  # It does not see the log that has the event.
+        other("alter consumer group g on s park partition {} at {}".format(*place))
+    other("rollback")
+    other.close()
+
+
 def test_parked_events_of_several_versions(client: Client, clock: Hands) -> None:
     client("create consumer group g on s with (on_park = 'key')")
     client("insert into t values (1, 1)")
