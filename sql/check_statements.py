@@ -62,6 +62,7 @@ def _on_table(session: Context, name: st.Name, what: str) -> Stream:
             hint="A topic has no table that it could differ from.",
             position=name.position or None,
         )
+    session.names.refuse_hidden_of(stream)
     return stream
 
 

@@ -67,6 +67,7 @@ def define(session: Context, classified: Classified, parameters: tuple[object, .
     if replaced is not None:
         if classified.cte_writes:
             refuse_captured(session, classified.text)
+        session.names.refuse_hidden(replaced.key)
         return (yield from refreshing.replace(session, classified, parameters, replaced))
     keys = _guard(session, facts)
     if classified.may_write:
@@ -126,6 +127,9 @@ def _alter_captured(session: Context, classified: Classified, key: Key) -> Waiti
     """ALTER TABLE of a table with streams: each of them gets an event of it in each partition."""
     facts = classified.ddl
     assert facts is not None
+    _guard_names(facts)
+    for stream in session.database.catalog.tables[key].streams:
+        session.names.refuse_hidden_of(stream)
     retypes = facts.action == "ALTER TYPE"
     asked = schema_changes.Alteration(
         classified.text, facts.renamed, session.variables.annotation, retypes
@@ -171,6 +175,8 @@ def _drop_captured(session: Context, captured: Captured) -> Waiting[Result]:
         ActiveTransaction: 25001, as DROP STREAM.
     """
     no_transaction(session, "DROP TABLE of a table with streams")
+    for stream in captured.streams:
+        session.names.refuse_hidden_of(stream)
     told = {stream.stream_id for stream in captured.streams if session.access.sees(stream.key)}
     dropped = yield from definitions.drop_table(
         session.database, session.id, session.cursor, captured.key, session.block.lock_timeout_ms
@@ -251,9 +257,7 @@ def _guard(session: Context, facts: DdlFacts) -> list[Key]:
     """Refuse what would break a stream; the tables that the statement changes."""
     if facts.verb == "CREATE" and facts.temporary:
         return []  # It hides a table of its name from this session, and changes none.
-    for name in facts.names:
-        if name[0].lower().startswith(RESERVED_PREFIX):
-            raise InsufficientPrivilege(f'names that begin with "{RESERVED_PREFIX}" are ducktail\'s own')
+    _guard_names(facts)
     if facts.object_type == "SCHEMA":
         for name in facts.names:
             _guard_schema(session, facts, name[-1].lower())
@@ -285,6 +289,13 @@ def _key(session: Context, facts: DdlFacts, name: Name) -> Key:
     if facts.verb == "CREATE" and facts.object_type != "INDEX":
         return session.names.made_key(name)
     return session.names.table_key(name)
+
+
+def _guard_names(facts: DdlFacts) -> None:
+    """Refuse names of ours, of what is made or named, and of what a table is to be called."""
+    for name in (*facts.names, *([] if facts.renamed is None else [(facts.renamed,)])):
+        if any(part.lower().startswith(RESERVED_PREFIX) for part in name):
+            raise InsufficientPrivilege(f'names that begin with "{RESERVED_PREFIX}" are ducktail\'s own')
 
 
 def _guard_schema(session: Context, facts: DdlFacts, schema: str) -> None:

@@ -16,7 +16,7 @@ from ..engine.asking import ask_maybe
 from ..engine.database import Database
 from ..engine.errors import InvalidSchemaName, NotSupported, UndefinedObject, WrongObjectType
 from ..engine.quoting import ident
-from ..engine.streams import Stream, fold
+from ..engine.streams import Captured, Stream, fold
 
 TEMPORARY = "temp"
 DEFAULT_SCHEMA = "main"
@@ -85,6 +85,18 @@ class Names:
                 f'table "{key[1]}" is hidden by a temporary table or view of this session',
                 hint="Drop that one, or give it another name.",
             )
+
+    def refuse_hidden_of(self, stream: Stream) -> None:
+        """The same of a stream's table and its views, which are called by their schemas as well.
+
+        Raises:
+            NotSupported: 0A000.
+        """
+        for view in stream.views:
+            self.refuse_hidden(fold(stream.schema, view))
+        source = self._database.catalog.source_of(stream)
+        if isinstance(source, Captured):
+            self.refuse_hidden(source.key)
 
     def without_catalog(self, parts: tuple[str, ...]) -> tuple[str, ...]:
         """The name without the database's own name in front."""

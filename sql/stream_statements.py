@@ -108,6 +108,7 @@ def create_stream(session: Context, made: st.CreateStream, parameters: Values) -
         raise NotSupported(f'a stream on temporary table "{table.last}" is not supported')
     if key[0] == "ducktail":
         raise NotSupported('a stream on schema "ducktail" is not supported')
+    session.names.refuse_hidden(key)
     if session.names.find_stream(table.parts) is not None:
         raise NotSupported(
             f'"{table.last}" is a stream, and a stream is made on a table',
@@ -201,6 +202,7 @@ def _of_kind(session: Context, name: st.Name, *, topic: bool) -> Stream:
             hint=f"It is a {stream.kind}: say {stream.kind.upper()}.",
             position=name.position or None,
         )
+    session.names.refuse_hidden_of(stream)
     return stream
 
 
