@@ -63,12 +63,7 @@ class Assigned(Members):
             shared.epochs = [shared.epoch] * partitions
 
     def _start_anew(self, shared: Shared, *, elsewhere: bool) -> None:
-        for name in shared.members:
-            self._positions.forget((shared.group.group_id, name))
-            self._changed.append((shared.group.group_id, name))
-        shared.members.clear()
-        shared.moving.clear()
-        shared.owners = [None] * len(shared.owners)
+        self._empty(shared)
         shared.elsewhere = elsewhere
 
     def _known(self, shared: Shared, kept: Mapping[int, int]) -> None:

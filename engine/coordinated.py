@@ -11,13 +11,66 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from .member import Commit, Shown
-from .members import Members, check_no_members
+from .errors import WrongState
+from .member import Commit, Hold, Shown
+from .members import GIVEN_ANEW, Members, check_no_members
+from .quoting import literal
 from .streams import Group
 
 
 class Coordinated(Members):
     """See the head of the file; safe to use from several threads."""
+
+    def under(self, group: Group, partitions: int, placement: int) -> None:
+        """What comes now is asked under the placement of this epoch.
+
+        Where another may have been in force in between, another node may have been the home: members of
+        before it are none any more, nor is what they had read then.
+        """
+        with self._touched(group, partitions) as shared:
+            if shared.placed and placement > shared.placed + 1:
+                self._empty(shared)
+                shared.epoch = max(self._clock.now_us() // 1000, shared.epoch + 1)
+            shared.placed = max(placement, shared.placed)
+
+    def reading(self, hold: Hold) -> None:
+        """A read that can give events is under way: what it has given is not known until it is told."""
+        with self._mutex:
+            hold.member.untold = hold.read
+
+    def told(self, hold: Hold) -> None:
+        """What has become of a read is known."""
+        with self._mutex:
+            if hold.member.untold == hold.read:
+                hold.member.untold = 0
+
+    def begin_commit(
+        self,
+        group: Group,
+        partitions: int,
+        name: str,
+        user: str,
+        lsns: Mapping[int, int] | None,
+        seeks: int,
+        since: Mapping[int, int],
+    ) -> Commit:
+        """See Members.
+
+        Raises:
+            WrongState: 55000, its read position, and what the latest read has given is not known.
+        """
+        if lsns is None:
+            with self._touched(group, partitions) as shared:
+                member = shared.members.get(name)
+                if member is not None and member.untold:
+                    # A link or a placement may have ended in between: the position of before is not this one.
+                    raise WrongState(
+                        f'the home of consumer group "{group.name}" does not know what the latest read of '
+                        f"member {literal(name)} has given",
+                        detail="Nothing was committed.",
+                        hint="Read again: what was not committed comes again.",
+                    )
+        return super().begin_commit(group, partitions, name, user, lsns, seeks, since)
 
     def is_committed(self, group_id: int, commit: Commit, lsns: Mapping[int, int]) -> None:
         """A commit is over, and this much of it is durable: its member holds that no more."""
@@ -50,7 +103,8 @@ class Coordinated(Members):
                     member = shared.members[owner]
                     member.epoch = shared.epoch
                     member.given.pop(partition, None)
-                    self._positions.lose((group.group_id, owner), partition)
+                    # The rest of it alone would be less than its member was given.
+                    self._positions.void((group.group_id, owner), GIVEN_ANEW)
 
     def everybody(self, group: Group, partitions: int) -> tuple[list[Shown], list[str | None]]:
         """The members of a group, by name, and who has each partition."""

@@ -47,6 +47,8 @@ FORGOTTEN_MAX = 1024
 
 STABLE, REVOKING, WAITING = "stable", "revoking", "waiting"
 
+GIVEN_ANEW = "its partitions have been given out anew since it was read"
+
 # Whose partitions have changed, mostly.
 NOBODY: Set[tuple[int, str]] = frozenset()
 
@@ -61,6 +63,7 @@ class Shared:
         lowered_s: when `session_timeout` was lowered, by the clock that never goes back: nobody's silence
             counts from earlier.
         elsewhere: another node says who has what (see `assigned.py`).
+        placed: at a topic's home, the latest placement under which it was asked (see `coordinated.py`).
     """
 
     group: Group
@@ -72,6 +75,7 @@ class Shared:
     pins: Counter[int] = field(default_factory=Counter)
     lowered_s: float = -math.inf
     elsewhere: bool = False
+    placed: int = 0
 
     def ends_s(self, member: Member) -> float:
         """When a member's time is out, if it is not heard from any more."""
@@ -171,9 +175,12 @@ class Members:
         with self._mutex:
             shared = self._live(hold)
             if shared is not None:
-                mine = {p: lsn for p, lsn in lsns.items() if shared.epochs[p] == hold.epochs.get(p)}
-                self._positions.set(_key(hold), hold.read, mine, began, seeks, again)
-                self._gave(hold, mine, began)
+                if any(shared.epochs[p] != hold.epochs.get(p) for p in lsns):
+                    # A commit of the rest would be one of less than was given, and nobody would be told.
+                    self._positions.void(_key(hold), GIVEN_ANEW, hold.read)
+                    return
+                self._positions.set(_key(hold), hold.read, lsns, began, seeks, again)
+                self._gave(hold, lsns, began)
 
     def seeked(self, hold: Hold, partitions: Set[int], seeks: int) -> None:
         """SEEK has moved the group in the transaction of a read: what that has read since stands."""
@@ -499,6 +506,15 @@ class Members:
             self._changed.append((shared.group.group_id, name))
         shared.owners = [None if owner in names else owner for owner in shared.owners]
         self._plan(shared)
+
+    def _empty(self, shared: Shared) -> None:
+        """All members are gone, and what they have read."""
+        for name in shared.members:
+            self._positions.forget((shared.group.group_id, name))
+            self._changed.append((shared.group.group_id, name))
+        shared.members.clear()
+        shared.moving.clear()
+        shared.owners = [None] * len(shared.owners)
 
     @staticmethod
     def _plan(shared: Shared) -> None:

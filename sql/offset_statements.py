@@ -340,13 +340,11 @@ def _through(session: Context, group: Group, position: ReadPosition) -> ReadPosi
         return position
     through = {int(partition): lsn for partition, lsn in session.part.through.items()}
     standing = session.database.offsets.positions(group.group_id)
-    found = {
-        # What another reader has committed since stands.
-        p: max(standing[p].lsn, min(lsn, position.lsns[p]))
-        for p, lsn in through.items()
-        if p in position.lsns
-    }
-    if len(found) < len(through):
+    # What another reader has committed since stands.
+    found = {p: max(standing[p].lsn, lsn) for p, lsn in through.items()}
+    # Less is of another read: one from before the partition was elsewhere, or one that came late.
+    known = {p: max(standing[p].lsn, lsn) for p, lsn in position.lsns.items() if p in found}
+    if any(known.get(p, -1) < lsn for p, lsn in found.items()):
         raise WrongState("what was read of the group on this node is not known any more")
     return replace(position, given={p: replace(position.given[p], lsn=lsn) for p, lsn in found.items()})
 

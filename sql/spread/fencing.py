@@ -13,6 +13,7 @@ from ...engine.streams import Group, Stream
 from ...engine.waiting import Wait, Waiting
 from ..context import Context
 from .part import Part
+from .shares import check_owned
 
 # How soon it is looked again whether commits under older epochs are written: one takes about a millisecond.
 PAUSE_S = 0.002
@@ -22,18 +23,19 @@ def take_over(session: Context, part: Part, stream: Stream, group: Group, member
     """A member comes with partitions that are assigned to it: later epochs are made to stay.
 
     Raises:
-        SerializationFailure: 40001, one of its epochs is not the latest.
+        SerializationFailure: 40001, one of its epochs is not the latest; or a partition is not here any more.
     """
     database, group_id = session.database, group.group_id
     kept = database.member_epochs.of(group_id)
     later = database.members.take_over(group, stream.partitions, member, session.user, part.assigned, kept)
-    if not later:
-        return
-    # From now on nobody is let in with an older one: those that were before are few and soon over.
-    while database.members.is_pinned(group_id, later):
-        never: Future[None] = Future()
-        yield Wait(never, PAUSE_S)
-    database.member_epochs.keep(group_id, later)
+    if later:
+        # From now on nobody is let in with an older one: those that were before are few and soon over.
+        while database.members.is_pinned(group_id, later):
+            never: Future[None] = Future()
+            yield Wait(never, PAUSE_S)
+        database.member_epochs.keep(group_id, later)
+    # Of a partition that was given meanwhile the epoch of before may have been told.
+    check_owned(session, stream, list(part.assigned))
 
 
 def begin_read(session: Context, part: Part, stream: Stream, group: Group, member: str) -> Waiting[Hold]:

@@ -66,12 +66,14 @@ def do(session: Context, stream: Stream, group: Group, asked: Facts) -> dict[str
             f'node "{placement.local.name}" is not the home of topic "{stream.name}"',
             detail=f'Node "{home}" is.',
         )
+    session.database.members.coordinated.under(group, stream.partitions, placement.epoch)
     # What a transaction of this session has changed of the group is its own.
     return _DOING[asked["do"]](session, stream, group, asked)
 
 
 def _read(session: Context, stream: Stream, group: Group, asked: Facts) -> dict[str, Any]:
-    hold = session.database.members.coordinated.begin_read(
+    members = session.database.members.coordinated
+    hold = members.begin_read(
         group,
         stream.partitions,
         asked["member"],
@@ -80,6 +82,8 @@ def _read(session: Context, stream: Stream, group: Group, asked: Facts) -> dict[
         gives=asked["gives"],
         joins=asked["joins"],
     )
+    if asked["gives"]:
+        members.reading(hold)
     return {"hold": session.holds.add(hold), "epochs": hold.epochs}
 
 
@@ -107,6 +111,7 @@ def _told(session: Context, stream: Stream, group: Group, asked: Facts) -> dict[
             members.set_position(hold, lsns, began, 0, {})
         elif lsns:
             members.gave(hold, lsns, began)
+        members.told(hold)
         if asked.get("over"):
             session.holds.end(asked["hold"])
     return {}

@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from nodes_in_process import Client, Cluster, nodes_in_process
 
+from ducktail.engine.cluster.peer import Peer
 from ducktail.engine.errors import (
     CannotConnect,
     DucktailError,
@@ -17,6 +18,9 @@ from ducktail.engine.errors import (
     SerializationFailure,
     WrongState,
 )
+from ducktail.engine.waiting import run
+from ducktail.sql.session import Session
+from ducktail.sql.spread.part import Part
 
 PARTITIONS, EVENTS = 6, 60
 _numbers = itertools.count()
@@ -221,6 +225,85 @@ def test_a_home_that_knows_no_epochs_any_more(
     assert len(clients["n3"](read(topic, "b"))) == EVENTS
     clients["n3"](commit(topic, "b"))
     assert clients["n1"](f"SELECT count(*) FROM TOPIC {topic} CONSUMER GROUP g") == [(0,)]
+
+
+def test_a_commit_of_a_read_that_the_home_was_not_told_of(
+    cluster: Cluster, clients: dict[str, Client], topic: str
+) -> None:
+    clients["n2"](read(topic, "a", "LIMIT 9"))
+    clients["n2"](commit(topic, "a"))
+    cluster.untold.add("n1")
+    try:
+        rows = clients["n2"](read(topic, "a"))
+    finally:
+        cluster.untold.clear()
+    for entry in ("n2", "n1"):
+        with pytest.raises(WrongState, match="does not know what the latest read"):
+            clients[entry](commit(topic, "a"))
+    assert clients["n2"](read(topic, "a")) == rows
+    clients["n3"](commit(topic, "a"))
+    assert clients["n2"](read(topic, "a")) == []
+
+
+def test_epochs_that_are_given_out_anew_while_a_member_reads(
+    cluster: Cluster, clients: dict[str, Client], topic: str
+) -> None:
+    clients["n1"](read(topic, "a"))
+    home = cluster.databases["n1"]
+    (group,) = [
+        group
+        for stream in home.catalog.streams.values()
+        if stream.name == topic
+        for group in home.catalog.groups_of(stream.stream_id)
+    ]
+    known = home.members.coordinated
+    known.passed(group, PARTITIONS, known._groups[group.group_id].epoch)
+    with pytest.raises(WrongState, match="given out anew"):
+        clients["n1"](commit(topic, "a"))
+    hold = known.begin_read(group, PARTITIONS, "a", "", range(PARTITIONS), gives=True)
+    known.passed(group, PARTITIONS, known._groups[group.group_id].epoch)
+    known.set_position(hold, dict.fromkeys(range(PARTITIONS), 7), dict.fromkeys(range(PARTITIONS), 0), 0, {})
+    known.end(hold)
+    with pytest.raises(WrongState, match="given out anew"):
+        clients["n1"](commit(topic, "a"))
+    assert len(clients["n2"](read(topic, "a"))) == EVENTS
+
+
+def test_a_read_that_comes_late_to_an_owner(cluster: Cluster, clients: dict[str, Client], topic: str) -> None:
+    assert len(clients["n2"](read(topic, "a"))) == EVENTS
+    known = cluster.databases["n1"].members.coordinated
+    epochs = {str(p): epoch for p, epoch in enumerate(list(known._groups.values())[-1].epochs) if p % 3 == 2}
+    ours = cluster.databases["n2"].placement
+    link = Session(cluster.databases["n3"], peer=Peer("n2", ours.cluster, ours.epoch), wire=True)
+    late = read(topic, "a", "LIMIT 1").replace("CONSUMER", "PARTITION (2, 5) CONSUMER")
+    result = run(link.execute(run(link.parse(Part(ours.epoch, epochs=epochs).text(late))), ()))
+    while result.fetch(None) is not None:
+        pass
+    with pytest.raises(WrongState, match="not known any more"):
+        clients["n2"](commit(topic, "a"))
+    run(link.close())
+    # What is acknowledged is committed.
+    left = len(clients["n2"](read(topic, "a")))
+    assert left == clients["n2"](f"SELECT count(*) FROM TOPIC {topic} PARTITION (2, 5)")[0][0]
+    clients["n2"](commit(topic, "a"))
+    assert clients["n2"](read(topic, "a")) == []
+
+
+def test_a_home_that_was_none_meanwhile(cluster: Cluster, clients: dict[str, Client], topic: str) -> None:
+    clients["n2"](read(topic, "a", "LIMIT 9"))
+    clients["n2"](commit(topic, "a"))
+    epoch = cluster.databases["n1"].placement.epoch
+    # Of what the others were told in between it knows nothing.
+    cluster.place(epoch + 3)
+    client = cluster.client("n2")
+    try:
+        with pytest.raises(SerializationFailure, match="not a member"):
+            client(commit(topic, "a"))
+        assert len(client(read(topic, "a"))) == EVENTS - 9
+        client(commit(topic, "a"))
+        assert client(read(topic, "a")) == []
+    finally:
+        client.close()
 
 
 def test_an_owner_lets_nobody_in_with_an_older_epoch(

@@ -86,7 +86,10 @@ class Fates:
         rule = f'[[topics]]\nname = "{topic}"\npartitions = {{ {owners} }}\n'
         text = self._nodes.text(1 + self.moves, rule)
         for name in names:
-            self._nodes.file(name).write_text(text)
+            # A node that starts meanwhile reads the one or the other.
+            new = self._nodes.file(name).with_suffix(".new")
+            new.write_text(text)
+            new.replace(self._nodes.file(name))
         for name in names:
             if name not in self._down:
                 self._nodes[name].process.send_signal(signal.SIGHUP)

@@ -56,12 +56,14 @@ class Cluster:
     Args:
         away: nodes that cannot be reached.
         deaf: nodes that do what they are asked, and whose answer is lost; how often still.
+        untold: nodes that do not get what they are told without an answer.
         on_loss: what happens when an answer is lost.
     """
 
     databases: dict[str, Database] = field(default_factory=dict)
     away: set[str] = field(default_factory=set)
     deaf: dict[str, int] = field(default_factory=dict)
+    untold: set[str] = field(default_factory=set)
     on_loss: Callable[[], None] = lambda: None
 
     def client(self, node: str) -> Client:
@@ -118,7 +120,8 @@ class OthersInProcess:
     def later(self, node: str, text: str) -> Future[object] | None:
         """See Peers."""
         with suppress(DucktailError):
-            run(self.ask(node, text))
+            if node not in self._cluster.untold:
+                run(self.ask(node, text))
         return None
 
     def close(self) -> None:
