@@ -61,9 +61,9 @@ def give(
             events in one.
     """
     epoch = database.cluster.placement.epoch
-    groups = database.catalog.groups_of(stream.stream_id)
     yield from database.transactions.lock_writer(owner_id, LOCK_MS)
     try:
+        groups = database.catalog.groups_of(stream.stream_id)
         for partition in partitions:
             hold = database.holds.of(stream.stream_id, partition)
             if not (hold.here or (hold.state == GIVEN and (hold.node == node or force))):

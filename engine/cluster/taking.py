@@ -31,7 +31,7 @@ from ..segments import NOTHING_CAME, Segment
 from ..storage.incarnation import BITS, Hole, incarnation_base
 from ..streams import Group, Stream
 from ..waiting import run
-from .holds import HELD, Hold, owned, rows_sql
+from .holds import GIVEN, HELD, Hold, owned, rows_sql
 
 LOCK_MS = 60_000
 RELATION = "__ducktail_piece"
@@ -161,6 +161,7 @@ class Taker:
         }
         holds = database.holds.filled(self._stream, self._held(list(came)))
         groups = self._groups(came)
+        back = self._moved_meanwhile(came, groups)
         with database.offsets.writing():
             moves: list[Move] = []
             passed: list[tuple[int, int, int, int]] = []
@@ -188,6 +189,8 @@ class Taker:
                 if jump is not None:
                     database.raised(jump, Hole(last_lsn, since))
                 database.offsets.applied(moves)
+                for group_id in back:
+                    database.offsets.seeked(group_id)
                 for place in passed:
                     database.offsets.passed(*place)
                 database.catalog.segments.put(stream_id, found)
@@ -217,6 +220,20 @@ class Taker:
                         hint="CREATE CONSUMER GROUP IF NOT EXISTS gives it to the nodes that lack it.",
                     )
         return groups
+
+    def _moved_meanwhile(self, came: Mapping[int, Came], groups: Mapping[str, Group]) -> set[int]:
+        """The groups that have moved in a partition that was here before: what sessions here had read of
+        it then, before a SEEK perhaps, is not to be committed any more."""
+        database, found = self._database, set()
+        for partition, one in came.items():
+            if database.holds.of(self._stream.stream_id, partition).state != GIVEN:
+                continue
+            for identity, group in groups.items():
+                told = one.facts["groups"].get(identity)
+                known = database.offsets.positions(group.group_id).get(partition)
+                if told is not None and known is not None and known.lsn != told[1]:
+                    found.add(group.group_id)
+        return found
 
     def _positions(
         self,

@@ -12,6 +12,7 @@ import logging
 import threading
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,7 +20,7 @@ from ...engine.cluster.holds import GIVEN, NONE, Hold
 from ...engine.cluster.node import Node
 from ...engine.cluster.taking import Came, Taker
 from ...engine.database import Database
-from ...engine.errors import CannotConnect, DucktailError, SerializationFailure
+from ...engine.errors import CannotConnect, DucktailError, SerializationFailure, WrongState
 from ...engine.logs import facts
 from ...engine.streams import Stream
 from ...sql.forwarding.frames import batch_of, facts_of
@@ -149,6 +150,12 @@ class Mover:
             for (node, force), partitions in sources.items():
                 try:
                     self._bring(taker, stream, looked.nodes[node], partitions, force=force)
+                except WrongState as error:
+                    failure = error
+                    # One of them cannot move: the others are not to wait for it.
+                    for partition in partitions if len(partitions) > 1 else ():
+                        with suppress(WrongState):
+                            self._bring(taker, stream, looked.nodes[node], [partition], force=force)
                 except DucktailError as error:
                     failure = error
         finally:

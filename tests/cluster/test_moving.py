@@ -105,3 +105,42 @@ def test_a_repeat_after_a_move_stores_what_is_missing_and_nothing_twice(cluster:
         mover.move('n1 = "0-1", n2 = "2", n3 = "3-1023"')
         assert [row[:2] for row in session.execute(text.format(2)).fetchall()] == [row[:2] for row in second]
         assert session.execute("SELECT count(*) FROM TOPIC named").fetchone() == (40,)
+
+
+def test_parked_events_hold_up_their_own_partition_alone(cluster: ClusterProcesses) -> None:
+    mover = Mover(cluster)
+    mover.move('n1 = "0-1", n2 = "2", n3 = "3-1023"')
+    with cluster["n1"].connect() as session:
+        session.execute("CREATE TOPIC parked WITH (partitions = 4)")
+        session.execute("CREATE CONSUMER GROUP g ON parked")
+        session.execute("INSERT INTO parked (key, payload) SELECT i, i FROM range(20) r(i)")
+        (lsn,) = session.execute("SELECT min(lsn) FROM TOPIC parked PARTITION 0").fetchone() or ()
+        session.execute(f"ALTER CONSUMER GROUP g ON parked PARK PARTITION 0 AT {lsn}")
+        (count,) = session.execute("SELECT count(*) FROM TOPIC parked PARTITION 1").fetchone() or ()
+        mover.move('n2 = "0-2", n3 = "3-1023"')
+        assert session.execute("SELECT count(*) FROM TOPIC parked PARTITION 1").fetchone() == (count,)
+        with pytest.raises(psycopg.errors.SerializationFailure) as caught:
+            session.execute("SELECT count(*) FROM TOPIC parked PARTITION 0")
+        assert "parked events" in (caught.value.diag.message_detail or "")
+        mover.move('n1 = "0-1", n2 = "2", n3 = "3-1023"')
+        session.execute(f"ALTER CONSUMER GROUP g ON parked RELEASE PARTITION 0 AT {lsn}")
+        assert session.execute("SELECT count(*) FROM TOPIC parked").fetchone() == (20,)
+
+
+def test_what_was_read_before_a_partition_left_does_not_undo_a_seek(cluster: ClusterProcesses) -> None:
+    mover = Mover(cluster)
+    mover.move('n1 = "0-1023"')
+    with cluster["n1"].connect() as reader, cluster["n2"].connect() as other:
+        other.execute("CREATE TOPIC sought WITH (partitions = 2)")
+        other.execute("CREATE CONSUMER GROUP g ON sought")
+        other.execute("INSERT INTO sought (key, payload) SELECT i, i FROM range(20) r(i)")
+        read = "SELECT lsn FROM TOPIC sought CONSUMER GROUP g"
+        reader.execute(read).fetchall()
+        reader.execute("COMMIT OFFSETS ON sought CONSUMER GROUP g")
+        assert reader.execute(read).fetchall() == []
+        mover.move('n2 = "0-1023"')
+        other.execute("ALTER CONSUMER GROUP g ON sought SEEK TO EARLIEST")
+        mover.move('n1 = "0-1023"')
+        with pytest.raises(psycopg.errors.ObjectNotInPrerequisiteState):
+            reader.execute("COMMIT OFFSETS ON sought CONSUMER GROUP g")
+        assert len(reader.execute(read).fetchall()) == 20
