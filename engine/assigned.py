@@ -177,7 +177,7 @@ class Assigned(Members):
         elif shared.epochs[partition] > claim.epoch:
             raise SerializationFailure(
                 f'consumer group "{shared.group.name}" has got members since',
-                detail="Nothing was committed.",
+                detail=f"Epoch {shared.epochs[partition]} of it is known. Nothing was committed.",
                 hint="Say MEMBER 'm' in the read and in the commit; SHOW MEMBERS lists them.",
             )
 

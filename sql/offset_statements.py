@@ -13,6 +13,7 @@ from concurrent.futures import Future
 from dataclasses import replace
 from functools import partial
 
+from ..engine.assigned import epoch_told
 from ..engine.errors import DucktailError, SerializationFailure, WrongState
 from ..engine.member import Claim, Commit, Hold
 from ..engine.moving import lock_group
@@ -189,10 +190,14 @@ def _commit_unassigned(session: Context, home: Home, lsns: dict[int, int] | None
                 session, home.stream, home.owners, shares, here, "committed", committed
             )
             return
-        except SerializationFailure:
-            if nobody:
+        except SerializationFailure as refused:
+            later = epoch_told(refused)
+            if nobody and (later is None or later < nobody):
                 raise
             try:
+                if nobody:
+                    # An owner knows of a later epoch than the home has given out.
+                    yield from home.passed(later or 0)
                 nobody = yield from home.nobody()
             except DucktailError as error:
                 if committed:

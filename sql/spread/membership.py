@@ -246,8 +246,9 @@ class Home:
 
     def committed(self, claimed: Claimed, lsns: Lsns) -> Waiting[None]:
         """This much of a commit is durable; of the rest it is not known, or it is not."""
-        # The commit stands, whatever has become of the home; where that is away, it knows of no read either.
-        with suppress(CannotConnect, ConnectionLost):
+        # The commit stands, whatever has become of the home; where that is away, or another node is it by
+        # now, it knows of no read either.
+        with suppress(CannotConnect, ConnectionLost, SerializationFailure):
             yield from self._ask({"do": "committed", "hold": claimed.number, "lsns": lsns})
 
     def nobody(self) -> Waiting[int]:

@@ -20,6 +20,7 @@ from ducktail.engine.errors import (
 )
 from ducktail.engine.waiting import run
 from ducktail.sql.session import Session
+from ducktail.sql.spread import membership
 from ducktail.sql.spread.part import Part
 
 PARTITIONS, EVENTS = 6, 60
@@ -331,3 +332,33 @@ def test_an_owner_lets_nobody_in_with_an_older_epoch(
             for group in database.catalog.groups_of(stream.stream_id)
         ]
         assert kept and min(kept.values()) > max(stale)
+
+
+def test_a_commit_without_members_after_a_home_whose_clock_was_ahead(
+    cluster: Cluster, clients: dict[str, Client], topic: str
+) -> None:
+    clients["n2"](read(topic, "a"))
+    clients["n2"](f"LEAVE CONSUMER GROUP g ON {topic} MEMBER 'a'")
+    # It has started again, and its clock was set back.
+    group = list(cluster.databases["n1"].members.coordinated._groups.values())[-1]
+    group.epoch = 5
+    client = clients["n3"]
+    assert len(client(f"SELECT lsn FROM TOPIC {topic} CONSUMER GROUP g")) == EVENTS
+    client(f"COMMIT OFFSETS ON {topic} CONSUMER GROUP g")
+    assert client(f"SELECT count(*) FROM TOPIC {topic} CONSUMER GROUP g") == [(0,)]
+
+
+def test_a_commit_stands_whatever_the_home_says_of_it_afterwards(
+    clients: dict[str, Client], topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another placement has come into force between the owners' word and the home's."""
+
+    def refused(*_: object) -> dict[str, object]:
+        raise SerializationFailure("this node is not the home")
+
+    clients["n2"](read(topic, "a"))
+    monkeypatch.setitem(membership._DOING, "committed", refused)
+    clients["n2"](commit(topic, "a"))
+    monkeypatch.undo()
+    rows = clients["n1"](f"SHOW OFFSETS ON {topic} CONSUMER GROUP g")
+    assert [row[3] for row in rows] == [0] * PARTITIONS
