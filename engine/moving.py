@@ -6,7 +6,7 @@ must be where the transaction found it. Source: docs/groups.md.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from .errors import LockNotAvailable, SerializationFailure
 from .members import Members
@@ -59,6 +59,19 @@ def lock_moves(
             lsns = {partition: moved.lsn for partition, moved in pending.items()}
             moves.append((group_id, lsns))
     return moves
+
+
+def check_standing(
+    offsets: Offsets, transaction: Transaction, group_id: int, partitions: Iterable[int]
+) -> None:
+    """While nobody else writes: a partition may have come from another node, with its positions, since
+    `lock_moves`, or have gone.
+
+    Raises:
+        SerializationFailure: 40001.
+    """
+    offsets.check_sealed(group_id, partitions)
+    _compare(offsets, transaction, group_id, transaction.offsets[group_id])
 
 
 def _compare(

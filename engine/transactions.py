@@ -25,7 +25,7 @@ from .errors import DucktailError, LockNotAvailable, SerializationFailure
 from .gate import Gate, TableKey
 from .log import Commit
 from .members import Members
-from .moving import lock_moves
+from .moving import check_standing, lock_moves
 from .offsets import Move, Offsets
 from .ready import ReadyMaker, Written
 from .sessions import Sessions
@@ -267,7 +267,8 @@ class Transactions:
         # Offset commits are numbered in the order in which DuckDB commits them.
         with self.offsets.writing() if pending else nullcontext():
             for group_id, lsns in pending:
-                transaction.checks[f"group {group_id}"] = partial(self.offsets.check_sealed, group_id, lsns)
+                check = partial(check_standing, self.offsets, transaction, group_id, lsns)
+                transaction.checks[f"group {group_id}"] = check
             moves = [self.offsets.move(*move, transaction.committed_by) for move in pending]
             commit_us = self._commit_now(transaction, moves)
         self.commits.committed(transaction, moves, commit_us)

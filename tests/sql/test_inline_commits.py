@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from ducktail.engine.database import Database
-from ducktail.engine.errors import InvalidParameterValue
+from ducktail.engine.errors import InvalidParameterValue, SerializationFailure
 from ducktail.engine.waiting import Wait, block, run
 from ducktail.sql.session import Session
 
@@ -99,4 +99,23 @@ def test_a_commit_that_covers_released_events_is_not_for_the_event_loop(database
     run(session.execute(commit))
     assert not database.parked.released
     assert commit.inline and other.inline
+    run(session.close())
+
+
+def test_a_position_that_comes_between_a_transactions_look_and_its_write(database: Database) -> None:
+    """As with a partition that comes from another node just then; committed LSNs do not go back."""
+    session = Session(database)
+    execute(session, "BEGIN")
+    execute(session, COMMIT.format(10, 0))
+    (group,) = [group for group in database.catalog.groups.values() if group.name == "g0"]
+    offsets, transaction = database.offsets, session.block.transaction
+    assert transaction is not None
+
+    def arrive() -> None:
+        offsets.applied([offsets.move(group.group_id, {0: 50}, "")])
+
+    transaction.checks["arrival"] = arrive
+    with pytest.raises(SerializationFailure, match="moved from 0 to 50"):
+        execute(session, "COMMIT")
+    assert offsets.positions(group.group_id)[0].lsn == 50
     run(session.close())
