@@ -180,12 +180,14 @@ def _apply(chosen: argparse.Namespace) -> int:
     losers = sorted({move.source for move in moved} & nodes.keys())
     failed = _install_all(nodes, losers, away, text, frozenset(chosen.without))
     print(f"{_count(len(moved), 'partition')} moved by epoch {file.epoch}")
-    if moved and not failed - set(chosen.without):
-        _await_all({name: node for name, node in nodes.items() if name not in failed})
+    # A run that was broken off may have left some on their way.
+    left_behind = not failed - set(chosen.without) and not _have_come(
+        {name: node for name, node in nodes.items() if name not in failed}
+    )
     if failed:
         print(f"not on {', '.join(sorted(failed))}: run it again when they are back", file=sys.stderr)
     # A node that has left, and that is said to be down, is not waited for.
-    return 1 if failed - (left.keys() & set(chosen.without)) else 0
+    return 1 if left_behind or failed - (left.keys() & set(chosen.without)) else 0
 
 
 def _install_all(
@@ -214,15 +216,16 @@ def _install_all(
     return failed
 
 
-def _await_all(nodes: Mapping[str, Node]) -> None:
+def _have_come(nodes: Mapping[str, Node]) -> bool:
     """Wait until every node has what is its; say which partitions are still where, after ARRIVE_S."""
     ends_s = time.monotonic() + ARRIVE_S
     while left := [line for name, node in sorted(nodes.items()) for line in _on_its_way(name, node)]:
         if time.monotonic() > ends_s:
             print("not all partitions have come to their nodes yet:", *left, sep="\n  ", file=sys.stderr)
             print("do not stop the nodes that have them, nor delete their files", file=sys.stderr)
-            return
+            return False
         time.sleep(LOOK_S)
+    return True
 
 
 def _on_its_way(name: str, node: Node) -> list[str]:

@@ -9,6 +9,9 @@ import psycopg
 import pytest
 from cluster_processes import ClusterProcesses
 
+from ducktail import cluster_command
+from ducktail.__main__ import main
+
 NODES = ("n1", "n2", "n3")
 FIRST = '[[topics]]\nname = "*"\npartitions = { n1 = "0-1", n2 = "2", n3 = "3-1023" }\n'
 Connection = psycopg.Connection[Any]
@@ -107,7 +110,9 @@ def test_a_repeat_after_a_move_stores_what_is_missing_and_nothing_twice(cluster:
         assert session.execute("SELECT count(*) FROM TOPIC named").fetchone() == (40,)
 
 
-def test_parked_events_hold_up_their_own_partition_alone(cluster: ClusterProcesses) -> None:
+def test_parked_events_hold_up_their_own_partition_alone(
+    cluster: ClusterProcesses, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     mover = Mover(cluster)
     mover.move('n1 = "0-1", n2 = "2", n3 = "3-1023"')
     with cluster["n1"].connect() as session:
@@ -122,6 +127,12 @@ def test_parked_events_hold_up_their_own_partition_alone(cluster: ClusterProcess
         with pytest.raises(psycopg.errors.SerializationFailure) as caught:
             session.execute("SELECT count(*) FROM TOPIC parked PARTITION 0")
         assert "parked events" in (caught.value.diag.message_detail or "")
+        # Who stops the node now loses them: a second `apply` says so too.
+        file = cluster.folder / "again.toml"
+        file.write_text(cluster.file("n1").read_text())
+        monkeypatch.setattr(cluster_command, "ARRIVE_S", 0.0)
+        assert main(["cluster", "apply", str(file)]) == 1
+        assert "partitions 0 are still on n1" in capsys.readouterr().err
         mover.move('n1 = "0-1", n2 = "2", n3 = "3-1023"')
         session.execute(f"ALTER CONSUMER GROUP g ON parked RELEASE PARTITION 0 AT {lsn}")
         assert session.execute("SELECT count(*) FROM TOPIC parked").fetchone() == (20,)
