@@ -510,8 +510,10 @@ def _permitted(runner: Runner) -> Runner:
     """The runner, behind a look at what its session may do."""
 
     def run(session: Context, statement: Statement, parameters: tuple[object, ...]) -> Waiting[Result]:
-        if statement.away is not None:
-            return (yield from relay.execute(session, statement, parameters))
+        if relay.is_apart(session, statement):
+            statement = yield from relay.as_now(session, statement)
+            if statement.away is not None:
+                return (yield from relay.execute(session, statement, parameters))
         permission.check(session, statement, parameters, permission.How(runs=not statement.waits))
         read_only.check(session, statement)
         return (yield from runner(session, statement, parameters))

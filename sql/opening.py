@@ -210,7 +210,7 @@ def _own_part(
     """What this node's own partitions give to a gathering scan."""
     with own_share(session, part):
         opened = yield from open_scan(
-            session, stream, share, (), Pruning(), gives=True, transactions=transactions
+            session, stream, share, (), Pruning(), gives=True, transactions=transactions, limit=limit
         )
     committed.update(opened.committed)
     # A member has a read position here as it has at other owners; without one the gathering scan's is all.

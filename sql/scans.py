@@ -199,7 +199,12 @@ def is_inline(session: Context, statement: Statement, query: Query) -> bool:
     plain = _kept_shapes(session, statement, query)[0].plain
     if plain is None:
         return False
-    if session.database.cluster.placement.epoch and _gathers(session, query.scans[0]):
+    stream = session.names.find_stream(query.scans[0].stream.parts)
+    if stream is None or not session.database.cluster.placement.epoch:
+        return True
+    if _has_moved(session, stream):
+        return False  # DuckDB has what partitions brought from another node.
+    if spread(session, stream) is not None:
         # What is gathered is put in order: that is not for the event loop where it may be much.
         return isinstance(plain.limit, int) and plain.limit <= INLINE_ROWS_MAX
     return True
@@ -212,16 +217,12 @@ def _is_found_at_once(session: Context, name: st.Name) -> bool:
     return len(name.parts) == 2 and name.parts[0].lower() != session.database.catalog_name.lower()
 
 
-def _gathers(session: Context, scan: st.Scan) -> bool:
-    """Whether a scan is of partitions of several nodes, or of some that came from one, or are to come."""
-    stream = session.names.find_stream(scan.stream.parts)
-    if stream is None:
-        return False
+def _has_moved(session: Context, stream: Stream) -> bool:
+    """Whether partitions of a stream came from another node, or are to come."""
     database = session.database
     segments = database.catalog.segments.of(stream.stream_id)
-    if any(one.base_lsn for one in segments.values()) or database.holds.missing(database.placement, stream):
-        return True
-    return spread(session, stream) is not None
+    came = any(one.base_lsn for one in segments.values())
+    return came or bool(database.holds.missing(database.placement, stream))
 
 
 def run_query(session: Context, statement: Statement, parameters: Values) -> Waiting[Result]:

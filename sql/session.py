@@ -233,9 +233,10 @@ class Session:
         found = self._statements.pop(key, None)
         if found is None or self.block.ddl:
             found = yield from self._prepared(text, tuple(oids))
-            if self.block.ddl or found.classified.kind is Kind.CURSOR or len(text) > KEPT_TEXT_CHARS_MAX:
-                # What this transaction has changed is nobody else's yet, and may never be; a cursor
-                # that was made again under its name is another.
+            passing = self.block.ddl or found.lacks or found.classified.kind is Kind.CURSOR
+            if passing or len(text) > KEPT_TEXT_CHARS_MAX:
+                # What this transaction has changed is nobody else's yet, and may never be; what no node has
+                # may be made on one; a cursor that was made again under its name is another.
                 return found
             while len(self._statements) >= STATEMENTS_KEPT:
                 self._statements.pop(next(iter(self._statements)))
@@ -294,9 +295,12 @@ class Session:
                     self.links.describes(missing.node, missing.text, columns)
                 try:
                     with self.looking():
-                        return prepare(self, text, oids)
+                        statement = prepare(self, text, oids)
                 except (routing.Ask, routing.Describe) as more:
                     missing = more
+                else:
+                    statement.lacks = bool(self.links.absent)
+                    return statement
             raise WrongState("the streams of the statement are being moved", hint="Try it again.")
         finally:
             self.links.absent = frozenset()
@@ -361,11 +365,11 @@ class Session:
             # The end of a transaction is the end of its results: nobody takes their rest.
             self.cursors.settle()
         self._catch_up()
-        if statement.away is not None:
-            here = yield from relay.here_now(self, statement)
-            if here is None:
+        if relay.is_apart(self, statement):
+            statement = yield from relay.as_now(self, statement)
+            if statement.away is not None:
                 return self._arriving((yield from relay.execute(self, statement, tuple(parameters))))
-            statement, kind = here, here.classified.kind
+            kind = statement.classified.kind
         with told_at(statement.published):
             # Of what waits first it is asked again when it has waited (polling.py).
             permission.check(self, statement, parameters, permission.How(runs=not statement.waits))

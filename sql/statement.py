@@ -69,13 +69,15 @@ class Statement:
         self.arrow = False
         # Where its streams are, if they are on another node (forwarding/relay.py).
         self.away: object | None = None
+        # Whether a name in it was on no node: one may have it by the time that it runs.
+        self.lacks = False
         self._description: Description | None = None
 
     def declared(self, types: tuple[str, ...]) -> Statement:
         """The same statement with parameter types that were declared."""
         given = self._describe, self._inline, self.published, self.part
         made = Statement(self.classified, self.node, types, *given)
-        made.away = self.away
+        made.away, made.lacks = self.away, self.lacks
         return made
 
     def as_arrow(self) -> Statement:

@@ -87,24 +87,42 @@ def placed(session: Context, classified: Classified, node: object) -> tuple[Away
     return Away(place.home, names, session.database.catalog.version), node
 
 
-def here_now(session: Context, statement: Statement) -> Waiting[Statement | None]:
-    """A prepared statement as it runs here, where this node has got what it names since; else None.
+def is_apart(session: Context, statement: Statement) -> bool:
+    """Whether it runs on another node, or reads what is there, or may do so by now."""
+    if session.links is None:
+        return False
+    if statement.away is not None or statement.lacks:
+        return True
+    return any(there is not None for there, _ in _scans_away(statement))
+
+
+def as_now(session: Context, statement: Statement) -> Waiting[Statement]:
+    """A prepared statement with its streams where they are now: here since, on another node, or nowhere.
 
     Raises:
         NotSupported: 0A000, its rows are of other types than its client was told.
+        UndefinedObject: 42704, a stream is nowhere any more.
     """
     away = statement.away
-    assert isinstance(away, Away)
-    if away.catalog == session.database.catalog.version:
-        return None
+    if isinstance(away, Away) and away.catalog == session.database.catalog.version:
+        return statement
     oids = tuple(pg_type(type_).oid if type_ else 0 for type_ in statement.parameter_types_given)
     again = yield from session.parse(statement.text, oids)
-    if again.away is not None:
-        return None
+    if away is not None:
+        if again.away is not None:
+            return statement
+    elif again.away is None and _scans_away(again) == _scans_away(statement):
+        return statement
     if statement.described is not None and _oids(statement.described) != _oids(again.columns):
         statement.forget()
         raise NotSupported("cached plan must not change result type", hint="Prepare the statement again.")
     return again.as_arrow() if statement.arrow else again
+
+
+def _scans_away(statement: Statement) -> list[tuple[str | None, tuple[tuple[str, str], ...]]]:
+    """Of each scan the other node that has its stream, and the columns that are known of it."""
+    node = statement.node
+    return [(scan.away, scan.typed) for scan in node.scans] if isinstance(node, Query) else []
 
 
 def describes_itself(statement: Statement) -> bool:

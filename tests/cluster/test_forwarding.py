@@ -449,3 +449,53 @@ def test_links_that_wait_for_a_session_are_few(cluster: ClusterProcesses, owner:
         (count,) = owner.execute(
             "SELECT count(*) FROM ducktail.sessions WHERE application_name = 'many'"
         ).fetchone() or (0,)
+
+
+def test_a_stream_that_was_nowhere_is_found_once_it_is_made(owner: Connection, entry: Connection) -> None:
+    """What a session has asked for in vain it asks for again, in the same words."""
+    scan = "FROM STREAM later"
+    texts = [f"SELECT after {scan}", f"SELECT count(*) {scan}", "SHOW PARTITIONS ON later"]
+    for text in texts:
+        assert answer(entry, text)[0] == "42704"
+    owner.execute("CREATE TABLE later_of (id INTEGER PRIMARY KEY)")
+    owner.execute("CREATE STREAM later ON later_of")
+    for text in texts:
+        expected = answer(owner, text)
+        assert expected[2].startswith(("SELECT", "SHOW"))
+        assert answer(entry, text) == expected
+    owner.execute("DROP STREAM later")
+    owner.execute("DROP TABLE later_of")
+
+
+@pytest.mark.parametrize("columns", ["e.lsn, e.after->>'id'", "e.lsn, e.after->>'id', (FROM beside)"])
+def test_what_is_prepared_follows_its_stream(
+    cluster: ClusterProcesses, owner: Connection, entry: Connection, columns: str
+) -> None:
+    """A stream that is dropped, made on another node, and made here: each is what is told at once."""
+    entry.execute("CREATE TABLE beside AS SELECT 'y' AS y")
+    by_name = f"EXECUTE walk_by_name -- {columns}"
+    entry.execute("DEALLOCATE ALL")
+
+    def told() -> list[Any]:
+        found: list[Any] = []
+        result = entry.pgconn.exec_prepared(b"walk", [])
+        values = [result.get_value(row, 1) for row in range(result.ntuples)]
+        found.append(values if result.ntuples else result.error_field(67))
+        rows = answer(entry, by_name)
+        found.append([row[1].encode() for row in rows[1]] if len(rows) == 3 else rows[0].encode())
+        return found
+
+    with cluster["n2"].connect() as here, cluster["n3"].connect() as third:
+        text = f"SELECT {columns} FROM STREAM walking e"
+        for number, session in enumerate((owner, third, here)):
+            session.execute("CREATE TABLE walker (id INTEGER PRIMARY KEY)")
+            session.execute("CREATE STREAM walking ON walker")
+            session.execute(f"INSERT INTO walker VALUES ({number})")
+            if session is owner:
+                entry.pgconn.prepare(b"walk", text.encode())
+                entry.execute(f"PREPARE walk_by_name AS {text}")
+            assert told() == [[str(number).encode()]] * 2
+            session.execute("DROP STREAM walking")
+            session.execute("DROP TABLE walker")
+            assert told() == [b"42704"] * 2
+        here.execute("DROP TABLE beside")
