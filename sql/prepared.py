@@ -155,6 +155,11 @@ def explain(session: Context, statement: Statement, parameters: tuple[object, ..
         read_only.check(session, inner)
     if facts.analyze and (kind is not Kind.READ or inner.classified.may_write):
         return plan_rows((yield from _analyze_writing(session, inner, parameters, word)))
+    if facts.analyze and isinstance(inner.node, Query) and any(scan.away for scan in inner.node.scans):
+        raise NotSupported(
+            "EXPLAIN ANALYZE cannot run a query that fetches from another node",
+            hint="EXPLAIN shows the plan without running it.",
+        )
     if session.block.begun:
         session.block.touched()
     text = inner.text if not isinstance(inner.node, Query) else explainable(session, inner.node)

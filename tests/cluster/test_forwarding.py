@@ -255,6 +255,7 @@ def test_streams_of_other_nodes_beside_tables_of_this_one(
     (count,) = mine.execute("SELECT count(*) FROM STREAM s PARTITION 1 WHERE lsn < 10").fetchone() or (0,)
     assert answer(mine, text, 1, 10, "n1")[1] == [(9 * count,)]
     assert mine.execute("EXPLAIN SELECT count(*) FROM STREAM s, names").fetchall()
+    assert answer(mine, "EXPLAIN ANALYZE SELECT count(*) FROM STREAM s, names")[0] == "0A000"
     with mine.cursor().copy("COPY (SELECT lsn FROM STREAM s, names WHERE id = lsn) TO STDOUT") as copy:
         assert len(b"".join(bytes(part) for part in copy).split()) == 9
     for text, sqlstate in (
