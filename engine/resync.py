@@ -61,40 +61,60 @@ def check_stream(
         LockNotAvailable: 55P03, it was found and cannot be kept now. UndefinedObject: 42704, it was dropped.
     """
     captured = database.catalog.table_by_id(stream.table_id)
+    found: Look | None = None
     try:
         found = look(cursor, captured, stream)
+    except (duckdb.CatalogException, duckdb.BinderException):
+        pass  # The table was altered since; or the look under the lock says it again.
     except duckdb.Error as error:
         raise translated(error) from error
-    if not found.agrees:
-        yield from _keep(database, session_id, cursor, stream, found, timeout_ms)
-    return found
+    if found is not None and found.agrees:
+        return found
+    yield from database.transactions.lock_writer(session_id, timeout_ms)
+    try:
+        present = database.catalog.table_by_id(stream.table_id)
+        if found is None or present.version != captured.version:
+            # ALTER TABLE is shown after it is committed: the look took the columns from before it.
+            found = _look_again(database, cursor, present, stream)
+        if not found.agrees:
+            _keep(database, session_id, cursor, present, found)
+        return found
+    finally:
+        database.transactions.writer_lock.release(session_id)
+
+
+def _look_again(
+    database: Database, cursor: duckdb.DuckDBPyConnection, captured: Captured, stream: Stream
+) -> Look:
+    """Look under the writer lock, so that nobody alters the table meanwhile."""
+    present = database.catalog.stream_by_id(stream.stream_id)
+    if present is None:
+        raise UndefinedObject(f'stream "{stream.name}" does not exist')
+    try:
+        return look(cursor, captured, present)
+    except duckdb.Error as error:
+        raise translated(error) from error
 
 
 def _keep(
     database: Database,
     session_id: int,
     cursor: duckdb.DuckDBPyConnection,
-    stream: Stream,
+    captured: Captured,
     found: Look,
-    timeout_ms: int,
-) -> Waiting[None]:
-    """Keep what was found, unless it was mended meanwhile."""
-    yield from database.transactions.lock_writer(session_id, timeout_ms)
-    try:
-        captured = database.catalog.table_by_id(stream.table_id)
-        kept = row_sums.read_kept(cursor, captured.table_id)
-        if kept is None or found.kept is None or kept.taken_lsn != found.kept.taken_lsn:
-            return
+) -> None:
+    """Under the writer lock: keep what was found, unless it was mended meanwhile."""
+    kept = row_sums.read_kept(cursor, captured.table_id)
+    if kept is None or found.kept is None or kept.taken_lsn != found.kept.taken_lsn:
+        return
 
-        def show() -> None:
-            database.unlike[captured.table_id] = found.summary
-            for one in captured.streams:
-                database.polls.look_again(one.stream_id)
+    def show() -> None:
+        database.unlike[captured.table_id] = found.summary
+        for one in captured.streams:
+            database.polls.look_again(one.stream_id)
 
-        mark = row_sums.mark_statement(captured.table_id, found.summary)
-        run_numbered(database, session_id, cursor, [mark], show)
-    finally:
-        database.transactions.writer_lock.release(session_id)
+    mark = row_sums.mark_statement(captured.table_id, found.summary)
+    run_numbered(database, session_id, cursor, [mark], show)
 
 
 def resync_stream(
@@ -175,10 +195,20 @@ def _write_events(
     base_lsn: int,
     txid: int,
 ) -> Mended:
-    """Write the events of what differs, and then the rows that are given again."""
-    sql = difference(captured, stream).log_sql(captured.table)
-    events = int(ask(cursor, filled(sql, base_lsn, txid))[0])
-    if found.unknown is None or found.unknown == NOTHING:
+    """Write the events of what differs, and then the rows that are given again.
+
+    An event is of all streams of the table. What the others say of a row may be another than what this one
+    says, as each has a snapshot of its own: so each is held against the table, with the events before it.
+    """
+    others = [one for one in captured.streams if one.stream_id != stream.stream_id]
+    events = _write_difference(cursor, captured, stream, base_lsn, txid)
+    left, own_lsn = found.unknown, base_lsn + events
+    for other in others:
+        events += _write_difference(cursor, captured, other, base_lsn + events, txid)
+    if left is None or left == NOTHING:
+        return Mended(events, 0, 0)
+    left = left - row_sums.change(cursor, captured, own_lsn)  # What others knew of.
+    if left == NOTHING:
         return Mended(events, 0, 0)
     shape = captured.shape
     columns = images("n", shape)
@@ -189,7 +219,15 @@ def _write_events(
         f"FROM (SELECT n.* FROM ({table_rows(shape)}) AS n "
         f"ANTI JOIN {LAST} AS l ON {same_key('n', 'l', shape)})"
     )
-    return Mended(events, int(ask(cursor, again)[0]), max(0, -found.unknown.rows))
+    return Mended(events, int(ask(cursor, again)[0]), max(0, -left.rows))
+
+
+def _write_difference(
+    cursor: duckdb.DuckDBPyConnection, captured: Captured, stream: Stream, after_lsn: int, txid: int
+) -> int:
+    """Write the events that take a stream's rows to the table's; gives their number."""
+    sql = difference(captured, stream).log_sql(captured.table)
+    return int(ask(cursor, filled(sql, after_lsn, txid))[0])
 
 
 def drop_temporary(cursor: duckdb.DuckDBPyConnection) -> None:

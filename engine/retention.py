@@ -244,8 +244,10 @@ class Retention:
         if not cuts:
             return
         with self._locked():
-            there = {stream.stream_id for stream in self._streams(table_id)}
-            self._write_edges([cut for cut in cuts if cut.stream.stream_id in there])
+            # One may have been dropped since, and the table altered: its streams have other columns then.
+            there = {stream.stream_id: stream for stream in self._streams(table_id)}
+            present = [(cut, there.get(cut.stream.stream_id)) for cut in cuts]
+            self._write_edges([replace(cut, stream=stream) for cut, stream in present if stream is not None])
         for cut in cuts:
             self._find_first(cut.stream)
 

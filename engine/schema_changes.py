@@ -22,6 +22,7 @@ import duckdb
 from .asking import ask_maybe
 from .capture.capture import CapturedTable
 from .changes import clashing, views_anew
+from .checking import unlike_error
 from .database import Database
 from .definitions import commit_sql, names_sql, wait_for_writers
 from .duckdb_errors import translated
@@ -323,9 +324,11 @@ class _Change:
                 f"WHERE stream_id = {stream.stream_id}"
             )
         if before.present.stored != now.present.stored:
-            # Rows are hashed by other columns from here on.
             differs = self._database.unlike.get(now.table_id)
-            yield from take_statements(now, self.numbers[1], ALTERED, differs)
+            if differs is not None:  # The events before it are not held against the new columns.
+                raise unlike_error(before.streams[0], before, differs)
+            # Rows are hashed by other columns from here on.
+            yield from take_statements(now, self.numbers[1], ALTERED)
         yield from views_anew(now)
         yield from statements_of(self._rights)
         yield commit_sql(self._txid, self._base_lsn, self._partitions, self._now_us, self._annotation)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,7 +12,7 @@ import pytest
 from hands import HOUR_US, Hands
 from local_client import Client, raises
 
-from ducktail.engine import row_sums
+from ducktail.engine import resync, row_sums
 from ducktail.engine.database import Database
 from ducktail.engine.settings import Settings
 
@@ -186,6 +187,48 @@ def test_a_sum_that_another_duckdb_took_or_none(base: Base) -> None:
     base.behind("delete from ducktail.row_sums")
     assert base.found() == []
     assert "first opened" in str(base.client.session.notices.take()[0].detail)
+
+
+def test_resync_is_of_all_streams(base: Base) -> None:
+    """A stream whose snapshot has the edit already is no reason to keep it from the others."""
+    base.behind("update t set f = 1.5 where id = 1", "delete from t where id = 2")
+    base("create stream late on t with (snapshot = 'initial')")
+    assert base.found("late") == [("missing", 2), ("overwritten", 1)]
+    base("alter stream late resync")
+    assert base.found() == []
+    assert base.copy_is_equal()
+
+
+def test_what_differs_is_mended_before_the_columns_change(base: Base) -> None:
+    base.behind("update t set f = 1.5 where id = 1")
+    assert base.found() == [("changed", 1)]
+    base.refuses("55000", "alter table t add column more int")
+    base("alter table t alter f set default 1")
+    assert base.found() == [("changed", 1)]
+    base("alter stream s resync")
+    base("alter table t add column more int")
+    assert base.found() == []
+
+
+def test_a_check_beside_an_alter_that_is_not_shown_yet(base: Base) -> None:
+    """It is committed before the streams have its columns: no column is another because of that."""
+    database = base.database
+    stream = next(iter(database.catalog.streams.values()))
+    cursor, watch, other = database.cursor(), database.cursor(), Client(database)
+    thread = threading.Thread(target=other, args=("alter table t add column more int",), daemon=True)
+    base("select * from stream s")  # All is published, which the mutex is wanted for.
+    with database.catalog.mutex:
+        thread.start()
+        while "more" not in str(watch.execute("describe t").fetchall()):
+            pass
+        check = resync.check_stream(database, 1_000_000, cursor, stream, 10_000)
+        waits = next(check)
+    assert waits.future.result(10) is None
+    with pytest.raises(StopIteration) as ended:
+        check.send(True)
+    assert ended.value.value.agrees
+    thread.join()
+    other.close()
 
 
 def test_columns_that_were_changed(base: Base) -> None:
