@@ -277,6 +277,11 @@ class LogEvents(Events):
         return (self,)
 
     @property
+    def first_lsn(self) -> int:
+        """From which LSN on the log may have rows: the first of its version's."""
+        return self.source.first_lsn if isinstance(self.source, Captured) else 0
+
+    @property
     def log(self) -> str:
         """The table that is read."""
         return side_log(self.source.log) if self.copies else self.source.log

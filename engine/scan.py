@@ -38,6 +38,8 @@ from .whole_transactions import end_in_buffer, end_in_log
 WINDOW_ROWS_MIN = 1024
 # LSNs in which they are looked for, times their number.
 REACH = 16
+# Most versions of a table that one query of a cold read looks at: twice as many cost more than two queries.
+VERSIONS_AT_ONCE = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -343,7 +345,12 @@ class Scan:
         while True:
             # All the rest of a long log must not be looked at for each batch of it.
             reach = min(low + REACH * rows, self.through_lsn)
-            log = self._events.between(low + 1, reach).lsns
+            found = self._events.between(low + 1, reach)
+            if len(found.parts) > VERSIONS_AT_ONCE:
+                # Only a table has versions.
+                reach = min(reach, found.parts[VERSIONS_AT_ONCE].first_lsn - 1)
+                found = found.between(low + 1, reach)
+            log = found.lsns
             row = ask_maybe(
                 cursor,
                 f"SELECT lsn FROM {log} WHERE lsn > {low} AND lsn <= {reach} "

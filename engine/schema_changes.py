@@ -26,7 +26,7 @@ from .checking import unlike_error
 from .database import Database
 from .definitions import commit_sql, names_sql, wait_for_writers
 from .duckdb_errors import translated
-from .errors import DependentObjects, DucktailError, LockNotAvailable, NotSupported
+from .errors import DependentObjects, DucktailError, LockNotAvailable, NotSupported, ProgramLimitExceeded
 from .filters import check_filter, plain_division
 from .log import create_log_sql, log_name
 from .publisher import Note
@@ -42,6 +42,9 @@ from .waiting import Wait, Waiting
 
 # Numbers of columns that were added begin here, above the places of all that a table can begin with.
 ADDED = 1 << 20
+# Versions of one table that have logs. What reads all of a stream asks each, and twice as many cost more than
+# twice as much: with 60, a change takes a second under the writer lock, and the stream's view two.
+VERSIONS_MAX = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +88,8 @@ def alter_table(
         key: schema and name in small letters.
 
     Raises:
-        NotSupported: 0A000, the columns of its events would be others. DependentObjects: 2BP01, an index or
+        NotSupported: 0A000, the columns of its events would be others. ProgramLimitExceeded: 54000, too many
+        of its versions are retained. DependentObjects: 2BP01, an index or
         something else depends on the table. LockNotAvailable: 55P03; or its last stream was dropped while
         this waited. DucktailError: what DuckDB said.
     """
@@ -206,9 +210,7 @@ def _ids_now(before: Captured, now: TableShape, *, retypes: bool) -> tuple[int, 
     return (*ids, ADDED + before.version + 1) if added else ids
 
 
-def _streams_now(
-    cursor: duckdb.DuckDBPyConnection, before: Captured, now: Captured
-) -> tuple[Stream, ...]:
+def _streams_now(cursor: duckdb.DuckDBPyConnection, before: Captured, now: Captured) -> tuple[Stream, ...]:
     """The table's streams by the names that its columns have now.
 
     Raises:
@@ -269,6 +271,12 @@ class _Change:
         shape: TableShape,
         asked: Alteration,
     ) -> None:
+        if len(captured.versions) >= VERSIONS_MAX:
+            raise ProgramLimitExceeded(
+                f'table "{captured.shape.name}" has {len(captured.versions)} versions of which events are '
+                "retained, and can have no more",
+                hint="Retention drops the oldest: ALTER STREAM ... SET (retention = ...) of its streams.",
+            )
         commits, ids = database.commits, _ids_now(captured, shape, retypes=asked.retypes)
         self._database = database
         self._before = captured

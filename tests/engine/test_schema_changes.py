@@ -13,6 +13,7 @@ import pytest
 from hands import DAY_US, HOUR_US, Hands
 from local_client import Client, raises
 
+from ducktail.engine import scan, schema_changes
 from ducktail.engine.database import Database
 from ducktail.engine.rights import relation
 from ducktail.engine.settings import Settings
@@ -119,9 +120,7 @@ def test_many_versions_are_one_stream(client: Client, reopen: Callable[[], Clien
     assert views_of(client)[1][-1][:2] == (-1, 3)
 
 
-def test_emptied_versions_are_dropped(
-    client: Client, clock: Hands, reopen: Callable[[], Client]
-) -> None:
+def test_emptied_versions_are_dropped(client: Client, clock: Hands, reopen: Callable[[], Client]) -> None:
     client("create stream short on t with (partitions = 1, retention = '1 hour')")
     client("create consumer group g on s")
     for turn, ddl in enumerate(TURNS[:4]):
@@ -159,9 +158,7 @@ def test_a_scan_under_way_outlives_a_version(client: Client, clock: Hands) -> No
     client("begin")
     client("declare c cursor for select lsn from stream s")
     first = client("fetch 10 from c")
-    client.session.database.retention.trim(
-        client.session.database.catalog.streams["main", "s"], 3000
-    )
+    client.session.database.retention.trim(client.session.database.catalog.streams["main", "s"], 3000)
     assert len(logs(client)) == 1
     assert first == [(lsn,) for lsn in range(1, 11)]
     with raises("72000"):
@@ -170,9 +167,7 @@ def test_a_scan_under_way_outlives_a_version(client: Client, clock: Hands) -> No
     assert client("select min(lsn), count(*) from stream s") == [(3001, 3002)]
 
 
-def test_what_an_older_format_was_taken_for_stays(
-    client: Client, reopen: Callable[[], Client]
-) -> None:
+def test_what_an_older_format_was_taken_for_stays(client: Client, reopen: Callable[[], Client]) -> None:
     client("create stream listed on t (id) with (partitions = 1)")
     client("insert into t values (1, 1)")
     client.session.database.cursor().execute("update ducktail.stream_catalog set all_columns = null")
@@ -201,6 +196,26 @@ def test_schema_events_are_not_parked(client: Client) -> None:
         other("alter consumer group g on s park partition {} at {}".format(*place))
     other("rollback")
     other.close()
+
+
+def test_versions_are_bounded_and_read_in_parts(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(schema_changes, "VERSIONS_MAX", 5)
+    monkeypatch.setattr(scan, "VERSIONS_AT_ONCE", 2)
+    for turn in range(4):
+        client(f"insert into t values ({turn}, 0)")
+        client(f"alter table t alter v set default {turn}")
+    client("insert into t (id) values (4)")
+    with raises("54000"):
+        client("alter table t add column w int")
+    client("alter table t alter v set default 3")  # It changes nothing.
+    events, changes = views_of(client)
+    assert [row[0] for row in events] == list(range(1, 4 * 3 + 2))
+    assert len(changes) == 5
+    assert client("select lsn from stream s limit 3 transactions") == [(1,), (2,), (3,), (4,)]
+    database = client.session.database
+    database.retention.trim(database.catalog.streams["main", "s"], 1)
+    client("alter table t add column w int")
+    assert views_of(client)[0][-1][11] == 6
 
 
 def test_parked_events_of_several_versions(client: Client, clock: Hands) -> None:
