@@ -101,12 +101,12 @@ class Cut:
     """New edges of one stream, how many events go with them, and the groups that are left behind them.
 
     Args:
-        after_lsn: where the stream's pointer was.
+        before: the edges from which it was counted.
     """
 
     stream: Stream
     edges: Edges
-    after_lsn: int
+    before: Edges
     passed: tuple[Passed, ...]
     events: int
     reason: str
@@ -246,10 +246,15 @@ class Retention:
         with self._locked():
             # One may have been dropped since, and the table altered: its streams have other columns then.
             there = {stream.stream_id: stream for stream in self._streams(table_id)}
-            present = [(cut, there.get(cut.stream.stream_id)) for cut in cuts]
+            present = [(cut, there.get(cut.stream.stream_id)) for cut in cuts if self._stands(cut)]
             self._write_edges([replace(cut, stream=stream) for cut, stream in present if stream is not None])
         for cut in cuts:
             self._find_first(cut.stream)
+
+    def _stands(self, cut: Cut) -> bool:
+        """Under the writer lock: whether no partition has come from another node, with an edge of its own,
+        since it was counted. Where one has, the next pass counts again."""
+        return read_edges(self._cursor, cut.stream.stream_id) == cut.before
 
     def _streams(self, table_id: int) -> tuple[Stream, ...]:
         source = self._source(table_id)
@@ -286,7 +291,7 @@ class Retention:
         edges = Edges(through_lsn, partitions)
         events = sum(_lost(edges, number) - _lost(before, number) for number in partitions)
         passed = self._passed(stream, before, edges, going)
-        return Cut(stream, edges, before.through_lsn, passed, events, goal.reason)
+        return Cut(stream, edges, before, passed, events, goal.reason)
 
     def _passed(self, stream: Stream, before: Edges, after: Edges, going: str) -> tuple[Passed, ...]:
         """The groups whose committed LSN is among what goes, with their exact places there."""
@@ -373,13 +378,11 @@ class Retention:
                 passed += self._passed_in_segment(stream, before, number, last)
         edges = Edges(before.through_lsn, partitions)
         events = sum(_lost(edges, number) - _lost(before, number) for number in partitions)
+        cut = Cut(stream, edges, before, tuple(passed), events, reason)
         with self._locked():
-            if self._database.catalog.stream_by_id(stream.stream_id) is None:
+            if self._database.catalog.stream_by_id(stream.stream_id) is None or not self._stands(cut):
                 return
-            self._write_edges(
-                [Cut(stream, edges, before.through_lsn, tuple(passed), events, reason)],
-                segments.cut_sql(stream.stream_id, going),
-            )
+            self._write_edges([cut], segments.cut_sql(stream.stream_id, going))
         firsts = segments.first_lsns(self._cursor, stream.stream_id)
         with buffer.mutex:
             for number, first in firsts.items():
@@ -402,9 +405,9 @@ class Retention:
         """What keeps the events that stand behind parked keys of groups."""
         with self._database.catalog.mutex:
             groups = self._database.catalog.groups_of(cut.stream.stream_id)
-        window = f"lsn > {cut.after_lsn} AND lsn <= {cut.edges.through_lsn}"
+        window = f"lsn > {cut.before.through_lsn} AND lsn <= {cut.edges.through_lsn}"
         query = event_query(self._database.catalog, cut.stream).between(
-            cut.after_lsn + 1, cut.edges.through_lsn
+            cut.before.through_lsn + 1, cut.edges.through_lsn
         )
         events = query.whole_sql(window, window)
         logs = [(part.log, part.parked().log) for part in query.parts]

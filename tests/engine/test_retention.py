@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from hands import DAY_US, HOUR_US, Hands
 from local_client import Client, raises
 
 from ducktail.engine.database import Database
+from ducktail.engine.edges import Edge, Edges, read_edges
 from ducktail.engine.retained_bytes import MARKS_MAX, RetainedBytes
 from ducktail.engine.settings import Settings
 
@@ -346,3 +348,32 @@ def test_seek_leaves_a_gap_behind(client: Client, clock: Hands) -> None:
         client("select * from stream s consumer group g")
     # Where it never stood only the most that may be gone is known.
     assert error.value.detail is not None and error.value.detail.startswith("At most 10 events after LSN 3")
+
+
+def test_an_edge_that_comes_with_a_partition_while_it_counts_stands(
+    client: Client, clock: Hands, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client("create topic t with (partitions = 2, retention = '1 hour')")
+    client("insert into t (key, payload) select i, i from range(20) r(i)")
+    clock.us += 2 * HOUR_US
+    database = client.session.database
+    (topic,) = database.catalog.streams.values()
+    locked, came = database.retention._locked, Edges(0, {1: Edge(1, 7, "bytes")})
+
+    @contextmanager
+    def late() -> Iterator[None]:
+        with locked():
+            cursor = database.cursor()
+            for statement in came.rows(topic.stream_id):
+                cursor.execute(statement).fetchall()
+            cursor.close()
+            yield
+
+    with monkeypatch.context() as patched:
+        patched.setattr(database.retention, "_locked", late)
+        look(client)
+    cursor = database.cursor()
+    assert read_edges(cursor, topic.stream_id) == came
+    look(client)
+    assert read_edges(cursor, topic.stream_id).partitions[1].events > 7
+    cursor.close()
