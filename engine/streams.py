@@ -291,6 +291,8 @@ class Captured:
         if now == then:
             return stream
         ids = {name: number for number, name in now.items()}
+        if not ids.keys() >= {*stream.columns, *stream.partition_by}:
+            return stream  # It has lost columns past ducktail: whoever reads it is told, others are not hit.
         listed = dict(version.carried).get(stream.stream_id) or [ids[name] for name in stream.columns]
         carried = then if stream.all_columns else set(listed)
         return replace(

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import pytest
 from hands import DAY_US, HOUR_US, Hands
 from local_client import Client, raises
@@ -179,6 +180,28 @@ def test_what_an_older_format_was_taken_for_stays(client: Client, reopen: Callab
     images = "select after::varchar from stream {} where op = 'insert'"
     assert client(images.format("listed")) == [('{"id":1}',), ('{"id":2}',)]
     assert client(images.format("s")) == [('{"id":1,"v":1}',), ('{"id":2,"w":2}',)]
+
+
+def test_columns_lost_past_ducktail_hit_no_other_stream(
+    client: Client, reopen: Callable[[], Client], tmp_path: Path
+) -> None:
+    client("create table other (id int primary key)")
+    client("create stream others on other with (partitions = 1)")
+    client("alter table t add column w int")
+    database = client.session.database
+    client.close()
+    database.close()
+    with duckdb.connect(str(tmp_path / "versions.duckdb")) as plain:
+        plain.execute("drop view s_changes")
+        plain.execute("alter table t rename v to x")
+    client = reopen()
+    client("begin")
+    client("insert into t (id) values (1)")
+    client("insert into other values (1)")
+    client("commit")
+    assert client("select after::varchar from stream others") == [('{"id":1}',)]
+    with raises("XX000"):
+        client("select * from stream s")
 
 
 def test_schema_events_are_not_parked(client: Client) -> None:
