@@ -170,6 +170,8 @@ def run(
     def work(transaction: Transaction) -> Waiting[Done]:
         topics = session.database.topics
         present = yield from topics.enter(transaction, topic, session.block.lock_timeout_ms)
+        # A placement may have come into force before the lock was this transaction's.
+        check_owned(session, topic)
         transaction.annotate(session.variables.annotation)
         types = _types(session, statement, parameters)
         insert, alone = _alone(session, statement, classified, parameters, present, types)

@@ -29,7 +29,6 @@ from ...engine.errors import (
     NotSupported,
     ProgramLimitExceeded,
     ProtocolViolation,
-    SerializationFailure,
 )
 from ...engine.partitioning import hash_of
 from ...engine.placed import Placed
@@ -41,7 +40,7 @@ from ...engine.waiting import Wait, Waiting, all_of
 from ..context import Context
 from .owners import Owners
 from .part import Part
-from .shares import Row, ask_rows, check_held, listed
+from .shares import Row, ask_rows, check_owned, listed
 
 # A share is one message between nodes, in a form that takes a third more: well below a message's bound.
 SHARE_BYTES_MAX = 32 << 20
@@ -246,9 +245,10 @@ def _store(
     told: bool,
 ) -> Waiting[Published]:
     """Store this node's share in a transaction."""
-    check_held(session, topic, set(share.column("partition").to_pylist()))
     topics = session.database.topics
     present = yield from topics.enter(transaction, topic, session.block.lock_timeout_ms)
+    # Under the lock no placement comes into force, and nothing is given: what is this node's now stays so.
+    check_owned(session, topic, sorted(set(share.column("partition").to_pylist())))
     transaction.annotate(session.variables.annotation)
     transaction.cursor.register(RELATION, share)
     try:
@@ -393,14 +393,6 @@ def store_share(session: Context, part: Part, topic: Stream, parameters: Sequenc
             share = reader.read_all()
     except pa.ArrowException as error:
         raise ProtocolViolation(f"a share of events cannot be read: {error}") from None
-    placement = session.database.cluster.placement
-    for partition in set(share.column("partition").to_pylist()):
-        owner = placement.owner(topic.schema, topic.name, partition).name
-        if owner != placement.local.name:
-            raise SerializationFailure(
-                f'partition {partition} of topic "{topic.name}" is not of node "{placement.local.name}"',
-                detail=f'Node "{owner}" owns it.',
-            )
     named = Named(part.producer, part.sequence)
 
     def work(transaction: Transaction) -> Waiting[Published]:
@@ -408,6 +400,7 @@ def store_share(session: Context, part: Part, topic: Stream, parameters: Sequenc
 
     published = yield from session.block.unit(work)
     if part.told:
-        return _done(published.events, [(placement.local.name, True, _located(published))])
+        here = session.database.cluster.placement.local.name
+        return _done(published.events, [(here, True, _located(published))])
     table = pa.table({"partition": pa.array([published.events], pa.int32())})
     return Done(published.events, ("events",), ("INTEGER",), table)
