@@ -114,7 +114,7 @@ def prepare(session: Context, text: str, oids: tuple[int, ...]) -> Statement:
         published,
         part,
     )
-    statement.away = away
+    statement.away, statement.epoch = away, session.database.cluster.placement.epoch
     return statement
 
 

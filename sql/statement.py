@@ -71,13 +71,15 @@ class Statement:
         self.away: object | None = None
         # Whether a name in it was on no node: one may have it by the time that it runs.
         self.lacks = False
+        # The epoch of the placement by which it is here, or there.
+        self.epoch = 0
         self._description: Description | None = None
 
     def declared(self, types: tuple[str, ...]) -> Statement:
         """The same statement with parameter types that were declared."""
         given = self._describe, self._inline, self.published, self.part
         made = Statement(self.classified, self.node, types, *given)
-        made.away, made.lacks = self.away, self.lacks
+        made.away, made.lacks, made.epoch = self.away, self.lacks, self.epoch
         return made
 
     def as_arrow(self) -> Statement:

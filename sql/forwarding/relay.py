@@ -93,6 +93,8 @@ def is_apart(session: Context, statement: Statement) -> bool:
         return False
     if statement.away is not None or statement.lacks:
         return True
+    if statement.epoch != session.database.cluster.placement.epoch:
+        return True  # A topic may be another node's now, or no longer be one node's alone.
     return any(there is not None for there, _ in _scans_away(statement))
 
 
@@ -103,15 +105,16 @@ def as_now(session: Context, statement: Statement) -> Waiting[Statement]:
         NotSupported: 0A000, its rows are of other types than its client was told.
         UndefinedObject: 42704, a stream is nowhere any more.
     """
-    away = statement.away
-    if isinstance(away, Away) and away.catalog == session.database.catalog.version:
+    away, epoch = statement.away, session.database.cluster.placement.epoch
+    known = isinstance(away, Away) and away.catalog == session.database.catalog.version
+    if known and statement.epoch == epoch:
         return statement
     oids = tuple(pg_type(type_).oid if type_ else 0 for type_ in statement.parameter_types_given)
     again = yield from session.parse(statement.text, oids)
-    if away is not None:
-        if again.away is not None:
-            return statement
-    elif again.away is None and _scans_away(again) == _scans_away(statement):
+    if again.away is not None:
+        return again.as_arrow() if statement.arrow else again
+    if away is None and _scans_away(again) == _scans_away(statement):
+        statement.epoch = epoch
         return statement
     if statement.described is not None and _oids(statement.described) != _oids(again.columns):
         statement.forget()
