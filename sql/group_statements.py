@@ -35,7 +35,7 @@ from .results import Result
 from .running import text_rows
 from .spread import offsets
 from .spread.part import Part
-from .spread.shares import Row, check_held, own_partitions, rows_of, spread
+from .spread.shares import Row, check_held, check_owned, own_partitions, rows_of, spread
 from .stream_statements import (
     DESCRIBE_COLUMNS,
     SEEK_COLUMNS,
@@ -283,6 +283,9 @@ def park_event(session: Context, asked: st.Park, parameters: Values) -> Waiting[
         return Result.command("ALTER CONSUMER GROUP")
 
     def park(transaction: Transaction, group: Group) -> None:
+        if 0 <= place[0] < stream.partitions:
+            # It may have been given since the statement began; a copy here would be lost then.
+            check_owned(session, stream, [place[0]])
         committed = committed_lsns(session, stream, group)
         parking.park(session.database, transaction, stream, group, place, reason, committed)
 

@@ -149,6 +149,8 @@ class Client:
         now_s = time.monotonic()
         self.world.errors[what, error.sqlstate or "node away"] += 1
         words = f"{self.name} on {self.node}: {error.sqlstate} {error} of {text[:120]}"
+        if error.sqlstate == "55P03" and self.world.fates.stood_still(began_s, now_s):
+            return  # Who waited for a lock when its node was stopped has waited too long when it goes on.
         if error.sqlstate not in EXPECTED[what]:
             self.world.fault(words)
         elif error.sqlstate is None and not self.world.fates.away(self.node, began_s, now_s, AFTER_S):

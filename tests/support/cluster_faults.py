@@ -119,6 +119,13 @@ class Fates:
             for one in list(self.troubles)
         )
 
+    def stood_still(self, began_s: float, ended_s: float) -> bool:
+        """Whether a node stood still for longer than `lock_timeout`, some of it in this time."""
+        return any(
+            one.act == "long stop" and one.began_s <= ended_s and (one.ended_s or began_s) >= began_s
+            for one in list(self.troubles)
+        )
+
     def _guarded(self, name: str, rng: random.Random) -> None:
         try:
             self._fate(name, rng)
