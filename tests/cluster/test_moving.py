@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import count
 from typing import Any
 
 import psycopg
@@ -21,6 +22,28 @@ Connection = psycopg.Connection[Any]
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClusterProcesses]:
     with ClusterProcesses(tmp_path_factory.mktemp("c"), 3, FIRST) as nodes:
         yield nodes
+
+
+class Reader:
+    """A session that reads a group of t, each time in other words, and commits in the same, as prepared."""
+
+    READ = "SELECT partition, lsn, after FROM TOPIC t CONSUMER GROUP prepared LIMIT {}"
+    COMMIT = "COMMIT OFFSETS ON t CONSUMER GROUP prepared"
+
+    def __init__(self, session: Connection) -> None:
+        self.session = session
+        self.taken: list[tuple[int, int, Any]] = []
+        self.limits = count(11)
+
+    def read(self) -> bool:
+        """Whether there was something."""
+        rows = self.session.execute(self.READ.format(next(self.limits))).fetchall()
+        try:
+            self.session.execute(self.COMMIT, prepare=True)
+        except psycopg.Error:
+            return True  # The partitions have moved meanwhile: they come again.
+        self.taken += rows
+        return bool(rows)
 
 
 class Mover:
@@ -51,6 +74,7 @@ def test_a_partition_moves_on_and_back(cluster: ClusterProcesses) -> None:
         session.execute("CREATE TOPIC t WITH (partitions = 4)")
         session.execute("CREATE CONSUMER GROUP g ON t")
         session.execute("CREATE CONSUMER GROUP unread ON t")
+        session.execute("CREATE CONSUMER GROUP prepared ON t")
         session.execute("INSERT INTO t (key, payload) SELECT i, i FROM range(100) r(i)")
     stored = events(cluster, "n1", "TOPIC t")
     assert len(stored) == 100
@@ -59,7 +83,8 @@ def test_a_partition_moves_on_and_back(cluster: ClusterProcesses) -> None:
         session.execute("COMMIT OFFSETS ON t CONSUMER GROUP g")
         offsets = session.execute("SHOW OFFSETS ON t CONSUMER GROUP g").fetchall()
     assert sum(row[3] for row in offsets) == 50
-    count = 100
+    known = 100
+    readers = [Reader(cluster[node].connect()) for node in NODES]
     for owners in (
         'n1 = "0", n2 = "1-2", n3 = "3-1023"',
         'n1 = "0", n2 = "2", n3 = "1, 3-1023"',
@@ -69,20 +94,28 @@ def test_a_partition_moves_on_and_back(cluster: ClusterProcesses) -> None:
     ):
         mover.move(owners)
         for node in NODES:
-            assert events(cluster, node, "TOPIC t")[:count] == stored, (owners, node)
+            assert events(cluster, node, "TOPIC t")[:known] == stored, (owners, node)
         with cluster["n1"].connect() as session:
             now = session.execute("SHOW OFFSETS ON t CONSUMER GROUP g").fetchall()
             assert [row[:4] for row in now] == [row[:4] for row in offsets]
             session.execute("INSERT INTO t (key, payload) SELECT i, i FROM range(20) r(i)")
+        for reader in readers:
+            reader.read()
         stored = events(cluster, "n2", "TOPIC t")
-        count += 20
-        assert len(stored) == count
+        known += 20
+        assert len(stored) == known
         for partition in range(4):
             lsns = [lsn for p, lsn, _ in stored if p == partition]
             assert lsns == sorted(set(lsns))
         with cluster["n3"].connect() as session:
             offsets = session.execute("SHOW OFFSETS ON t CONSUMER GROUP g").fetchall()
-            assert sum(row[3] for row in offsets) == count - 50
+            assert sum(row[3] for row in offsets) == known - 50
+    while readers[0].read():
+        pass
+    # What one has committed, none gets again: they took turns.
+    assert sorted(row for reader in readers for row in reader.taken) == sorted(stored)
+    for reader in readers:
+        reader.session.close()
     with cluster["n3"].connect() as session:
         seen = []
         read = "SELECT partition, lsn, after FROM TOPIC t CONSUMER GROUP unread LIMIT 33"
@@ -121,9 +154,9 @@ def test_parked_events_hold_up_their_own_partition_alone(
         session.execute("INSERT INTO parked (key, payload) SELECT i, i FROM range(20) r(i)")
         (lsn,) = session.execute("SELECT min(lsn) FROM TOPIC parked PARTITION 0").fetchone() or ()
         session.execute(f"ALTER CONSUMER GROUP g ON parked PARK PARTITION 0 AT {lsn}")
-        (count,) = session.execute("SELECT count(*) FROM TOPIC parked PARTITION 1").fetchone() or ()
+        (there,) = session.execute("SELECT count(*) FROM TOPIC parked PARTITION 1").fetchone() or ()
         mover.move('n2 = "0-2", n3 = "3-1023"')
-        assert session.execute("SELECT count(*) FROM TOPIC parked PARTITION 1").fetchone() == (count,)
+        assert session.execute("SELECT count(*) FROM TOPIC parked PARTITION 1").fetchone() == (there,)
         with pytest.raises(psycopg.errors.SerializationFailure) as caught:
             session.execute("SELECT count(*) FROM TOPIC parked PARTITION 0")
         assert "parked events" in (caught.value.diag.message_detail or "")
