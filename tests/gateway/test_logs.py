@@ -61,7 +61,8 @@ def test_connections_refusals_and_slow_statements_are_logged_without_any_value(s
     }  # fmt: skip
     assert second["user"] == "ann"
     closed = with_message(found, "connection closed")
-    assert [event["session"] for event in closed] == [first["session"], second["session"]]
+    # A connection is over once its end is written: the next may be there before that.
+    assert {event["session"] for event in closed} == {first["session"], second["session"]}
     assert all(event["duration_s"] >= 0 and "sqlstate" not in event for event in closed)
     (failed,) = with_message(found, "authentication failed")
     assert (failed["level"], failed["user"], failed["sqlstate"]) == ("warning", "ann", "28P01")

@@ -58,7 +58,7 @@ def test_no_macro_takes_the_name_of_a_built_in_function(client: Client, name: st
         "with w as (delete from t returning *) select * from w, stream s",
         "with w as (delete from t returning *), x as (delete from t returning *) select * from w",
         "drop table t",
-        "alter table t add column z int",
+        "alter table t add primary key (id)",
         "create or replace table t (id int)",
         "truncate s",
         "insert into s select * from s",
