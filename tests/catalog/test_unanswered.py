@@ -62,4 +62,5 @@ def test_each_is_counted_and_logged_once(caplog: pytest.LogCaptureFixture) -> No
     for text, error in (*PROBES, *PROBES, *OWN):
         found.note(text, error)
     assert found.count == 2 * len(PROBES)
-    assert len(caplog.records) == len(PROBES)
+    # sqlglot may have words of its own for one that it has not seen.
+    assert sum(record.name == "ducktail.catalog" for record in caplog.records) == len(PROBES)
