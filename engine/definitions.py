@@ -9,7 +9,6 @@ Source: docs/design/engine.md, "CREATE STREAM".
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 
 import duckdb
@@ -53,6 +52,7 @@ from .streams import (
 )
 from .table import TableShape, read_shape
 from .waiting import Wait, Waiting
+from .whole import undone
 
 # Tables with rows of a topic by its number, in a cluster.
 OF_TOPICS = ("partition_holds", "segments", "segment_events", "segment_producers")
@@ -293,42 +293,37 @@ def _create_locked(
     # What an older stream of this name left behind is nobody's either way.
     changes = [rights_changes.Forget(item) if owner is None else rights_changes.PutOwner(item, owner)]
     try:
-        cursor.execute("BEGIN")
-        captured = known or _new_table(cursor, shape, base_lsn)
-        stream = replace(
-            _stream_of(spec, captured.shape, captured.table_id, new_id(cursor)),
-            created_lsn=base_lsn,
-            created_counter=database.snapshots.next_counter,
-            created_at_us=now_us,
-        )
-        cursor.execute(insert_stream_sql(stream))
-        for statement in view_statements(query_over(captured, stream)):
-            cursor.execute(statement)
-        for statement in rights_changes.statements_of(changes):
-            cursor.execute(statement)
-        events = 0
-        if stream.snapshot == "initial":
-            sql = snapshot_sql(captured, stream.stream_id, base_lsn, txid)
-            events = int((ask_maybe(cursor, sql) or (0,))[0])
-        cursor.execute(commit_sql(txid, base_lsn, events, now_us))
+        with undone(cursor):
+            cursor.execute("BEGIN")
+            captured = known or _new_table(cursor, shape, base_lsn)
+            stream = replace(
+                _stream_of(spec, captured.shape, captured.table_id, new_id(cursor)),
+                created_lsn=base_lsn,
+                created_counter=database.snapshots.next_counter,
+                created_at_us=now_us,
+            )
+            cursor.execute(insert_stream_sql(stream))
+            for statement in view_statements(query_over(captured, stream)):
+                cursor.execute(statement)
+            for statement in rights_changes.statements_of(changes):
+                cursor.execute(statement)
+            events = 0
+            if stream.snapshot == "initial":
+                sql = snapshot_sql(captured, stream.stream_id, base_lsn, txid)
+                events = int((ask_maybe(cursor, sql) or (0,))[0])
+            cursor.execute(commit_sql(txid, base_lsn, events, now_us))
 
-        def show() -> None:
-            database.rights = rights_changes.after(database.rights, changes)
-            show_stream(database, captured, stream)
-            if events:
-                lsns = (base_lsn + 1, base_lsn + events)
-                database.publisher.put(Note(txid, *lsns, now_us, {captured.table_id: lsns}))
+            def show() -> None:
+                database.rights = rights_changes.after(database.rights, changes)
+                show_stream(database, captured, stream)
+                if events:
+                    lsns = (base_lsn + 1, base_lsn + events)
+                    database.publisher.put(Note(txid, *lsns, now_us, {captured.table_id: lsns}))
 
-        shield = database.sessions.shield(session_id)
-        database.commits.commit_own(cursor, shield, (txid, base_lsn + events, now_us), show)
+            shield = database.sessions.shield(session_id)
+            database.commits.commit_own(cursor, shield, (txid, base_lsn + events, now_us), show)
     except duckdb.Error as error:
-        with suppress(duckdb.Error):
-            cursor.execute("ROLLBACK")
         raise translated(error) from error
-    except BaseException:
-        with suppress(duckdb.Error):
-            cursor.execute("ROLLBACK")
-        raise
     return stream
 
 
@@ -616,14 +611,11 @@ def run_numbered(
 
     with plain_division(cursor):
         try:
-            cursor.execute("BEGIN")
-            for statement in [*statements, *rights_changes.statements_of(changes), commit]:
-                cursor.execute(statement).fetchall()
-            shield = database.sessions.shield(session_id)
-            commits.commit_own(cursor, shield, (txid, commits.last_lsn, now_us), show_all)
-        except BaseException as error:
-            with suppress(duckdb.Error):
-                cursor.execute("ROLLBACK")
-            if isinstance(error, duckdb.Error):
-                raise translated(error) from error
-            raise
+            with undone(cursor):
+                cursor.execute("BEGIN")
+                for statement in [*statements, *rights_changes.statements_of(changes), commit]:
+                    cursor.execute(statement).fetchall()
+                shield = database.sessions.shield(session_id)
+                commits.commit_own(cursor, shield, (txid, commits.last_lsn, now_us), show_all)
+        except duckdb.Error as error:
+            raise translated(error) from error

@@ -272,32 +272,39 @@ def position_of(database: LiveSource, stream: Stream, number: int, buffer: Strea
 
 def _count_after(database: LiveSource, stream: Stream, number: int, lsn: int, last_lsn: int) -> int:
     """How many of a partition's events are after an LSN, up to the last one."""
-    moved = 0
+    moved, lsn = _moved_after(database, stream, number, lsn, segments.count_after)
+    return (moved or 0) + int(_ask_log(database, stream, number, lsn, last_lsn, "count(*)"))
+
+
+def _moved_after(
+    database: LiveSource,
+    stream: Stream,
+    number: int,
+    lsn: int,
+    ask: Callable[[duckdb.DuckDBPyConnection, int, int, int], int | None],
+) -> tuple[int | None, int]:
+    """What the events after an LSN say that have moved here with their partition; where its own begin.
+
+    Args:
+        ask: of a cursor, the stream's id, the partition and the LSN.
+    """
     segment = database.catalog.segments.of(stream.stream_id).get(number)
-    if segment is not None and lsn < segment.base_lsn:
-        cursor = database.cursor()
-        try:
-            moved = segments.count_after(cursor, stream.stream_id, number, lsn)
-        finally:
-            cursor.close()
-        lsn = segment.base_lsn
-    return moved + int(_ask_log(database, stream, number, lsn, last_lsn, "count(*)"))
+    if segment is None or lsn >= segment.base_lsn:
+        return None, lsn
+    cursor = database.cursor()
+    try:
+        return ask(cursor, stream.stream_id, number, lsn), segment.base_lsn
+    finally:
+        cursor.close()
 
 
 def _oldest_unread_s(
     database: LiveSource, stream: Stream, number: int, partition: PartitionBuffer, lsn: int
 ) -> float:
     """How long ago the first event after `lsn` was committed, in seconds."""
-    segment = database.catalog.segments.of(stream.stream_id).get(number)
-    if segment is not None and lsn < segment.base_lsn:
-        cursor = database.cursor()
-        try:
-            moved_us = segments.first_us(cursor, stream.stream_id, number, lsn)
-        finally:
-            cursor.close()
-        if moved_us is not None:
-            return max(0.0, (database.clock.now_us() - moved_us) / 1_000_000)
-        lsn = segment.base_lsn
+    moved_us, lsn = _moved_after(database, stream, number, lsn, segments.first_us)
+    if moved_us is not None:
+        return max(0.0, (database.clock.now_us() - moved_us) / 1_000_000)
     place = partition.after(lsn)
     if partition.complete_after(lsn) and place < len(partition.rows):
         text = datarow.fields(partition.rows[place])[COMMIT_TIME]

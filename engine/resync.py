@@ -15,7 +15,6 @@ The table's sum is taken anew in the same transaction. Source: docs/checks.md.
 
 from __future__ import annotations
 
-from contextlib import suppress
 from dataclasses import dataclass
 
 import duckdb
@@ -35,6 +34,7 @@ from .publisher import Note
 from .row_sums import NOTHING
 from .streams import Captured, Stream
 from .waiting import Waiting
+from .whole import undone
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,35 +155,32 @@ def _mend(
     commits = database.commits
     base_lsn, txid, now_us = commits.last_lsn, commits.last_txid + 1, commits.now_us()
     try:
-        cursor.execute("BEGIN")
-        found = look_within(cursor, captured, stream)
-        if "columns" in found.counts:
-            raise NotSupported(
-                f'stream "{stream.name}" cannot be mended: its table has got other columns',
-                detail=f"As CHECK STREAM says, {found.told[0].detail}.",
-                hint="DROP STREAM and CREATE STREAM ... WITH (snapshot = 'initial').",
-            )
-        mended = _write_events(cursor, captured, stream, found, base_lsn, txid)
-        events = mended.events + mended.again
-        for statement in row_sums.take_statements(captured, base_lsn + events, row_sums.RESYNCED):
-            cursor.execute(statement).fetchall()
-        cursor.execute(commit_sql(txid, base_lsn, events, now_us)).fetchall()
-        drop_temporary(cursor)
-        numbers = (txid, base_lsn + events, now_us)
-        lsns = (base_lsn + 1, base_lsn + events)
+        with undone(cursor):
+            cursor.execute("BEGIN")
+            found = look_within(cursor, captured, stream)
+            if "columns" in found.counts:
+                raise NotSupported(
+                    f'stream "{stream.name}" cannot be mended: its table has got other columns',
+                    detail=f"As CHECK STREAM says, {found.told[0].detail}.",
+                    hint="DROP STREAM and CREATE STREAM ... WITH (snapshot = 'initial').",
+                )
+            mended = _write_events(cursor, captured, stream, found, base_lsn, txid)
+            events = mended.events + mended.again
+            for statement in row_sums.take_statements(captured, base_lsn + events, row_sums.RESYNCED):
+                cursor.execute(statement).fetchall()
+            cursor.execute(commit_sql(txid, base_lsn, events, now_us)).fetchall()
+            drop_temporary(cursor)
+            numbers = (txid, base_lsn + events, now_us)
+            lsns = (base_lsn + 1, base_lsn + events)
 
-        def show() -> None:
-            database.unlike.pop(captured.table_id, None)
-            if events:
-                database.publisher.put(Note(txid, *lsns, now_us, {captured.table_id: lsns}))
+            def show() -> None:
+                database.unlike.pop(captured.table_id, None)
+                if events:
+                    database.publisher.put(Note(txid, *lsns, now_us, {captured.table_id: lsns}))
 
-        commits.commit_own(cursor, database.sessions.shield(session_id), numbers, show)
-    except BaseException as error:
-        with suppress(duckdb.Error):
-            cursor.execute("ROLLBACK")
-        if isinstance(error, duckdb.Error):
-            raise translated(error) from error
-        raise
+            commits.commit_own(cursor, database.sessions.shield(session_id), numbers, show)
+    except duckdb.Error as error:
+        raise translated(error) from error
     return mended
 
 

@@ -14,7 +14,6 @@ spelling of ALTER TABLE can change more than this file knows of. Source: docs/de
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import suppress
 from dataclasses import dataclass, replace
 
 import duckdb
@@ -39,6 +38,7 @@ from .schema_json import version_json
 from .streams import Captured, Stream, TableVersion, fold
 from .table import TableShape, read_shape
 from .waiting import Wait, Waiting
+from .whole import undone
 
 # Numbers of columns that were added begin here, above the places of all that a table can begin with.
 ADDED = 1 << 20
@@ -139,32 +139,29 @@ def _alter_locked(
     """Under the writer lock: all of it, or nothing."""
     shield = database.sessions.shield(session_id)
     try:
-        cursor.execute("BEGIN")
-        if whole:  # What `/` means in the user's own text.
-            ask_maybe(cursor, "SET SESSION integer_division = true")
-        cursor.execute(asked.text).fetchall()
-        if whole:
-            ask_maybe(cursor, "SET SESSION integer_division = false")
-        shape = read_shape(cursor, captured.shape.schema, asked.renamed or captured.shape.name)
-        if _told(shape) == _told(captured.shape):
-            cursor.execute("COMMIT")  # As nothing has changed, nothing is to be told.
-            return
-        change = _Change(database, cursor, captured, shape, asked)
-        for statement in change.statements():
-            cursor.execute(statement).fetchall()
-        database.commits.commit_own(cursor, shield, change.numbers, change.show)
-    except BaseException as error:
-        with suppress(duckdb.Error):
-            cursor.execute("ROLLBACK")
-        if isinstance(error, duckdb.DependencyException):
-            raise DependentObjects(
-                f'cannot alter table "{captured.shape.name}" because something depends on it',
-                detail=translated(error).message,
-                hint="Where it is an index: DROP INDEX, alter the table, and CREATE INDEX again.",
-            ) from error
-        if isinstance(error, duckdb.Error):
-            raise translated(error, asked.text) from error
-        raise
+        with undone(cursor):
+            cursor.execute("BEGIN")
+            if whole:  # What `/` means in the user's own text.
+                ask_maybe(cursor, "SET SESSION integer_division = true")
+            cursor.execute(asked.text).fetchall()
+            if whole:
+                ask_maybe(cursor, "SET SESSION integer_division = false")
+            shape = read_shape(cursor, captured.shape.schema, asked.renamed or captured.shape.name)
+            if _told(shape) == _told(captured.shape):
+                cursor.execute("COMMIT")  # As nothing has changed, nothing is to be told.
+                return
+            change = _Change(database, cursor, captured, shape, asked)
+            for statement in change.statements():
+                cursor.execute(statement).fetchall()
+            database.commits.commit_own(cursor, shield, change.numbers, change.show)
+    except duckdb.DependencyException as error:
+        raise DependentObjects(
+            f'cannot alter table "{captured.shape.name}" because something depends on it',
+            detail=translated(error).message,
+            hint="Where it is an index: DROP INDEX, alter the table, and CREATE INDEX again.",
+        ) from error
+    except duckdb.Error as error:
+        raise translated(error, asked.text) from error
 
 
 def _told(shape: TableShape) -> TableShape:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
-from contextlib import nullcontext, suppress
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
 
@@ -34,6 +34,7 @@ from .streams import Captured, Catalog
 from .table import read_shape
 from .transaction import Transaction
 from .waiting import Wait, Waiting
+from .whole import undone
 from .writer_lock import WriterLock
 
 
@@ -65,13 +66,9 @@ class Transactions:
         self, session_id: int, cursor: duckdb.DuckDBPyConnection, by: str, *, read_only: bool = False
     ) -> Transaction:
         """Begin a DuckDB transaction on a session's cursor."""
-        try:
+        # A cancel may hit it once it has taken effect.
+        with undone(cursor):
             cursor.execute("BEGIN TRANSACTION READ ONLY" if read_only else "BEGIN")
-        except BaseException:
-            # A cancel may hit it once it has taken effect.
-            with suppress(duckdb.Error):
-                cursor.execute("ROLLBACK")
-            raise
         return Transaction(session_id, cursor, by)
 
     # Who may write.

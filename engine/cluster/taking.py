@@ -10,12 +10,11 @@ only rise; where they are behind, the incarnation is raised. Source: docs/design
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from contextlib import nullcontext, suppress
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-import duckdb
 import pyarrow as pa
 
 from .. import segments
@@ -31,6 +30,7 @@ from ..segments import NOTHING_CAME, Segment
 from ..storage.incarnation import BITS, Hole, incarnation_base
 from ..streams import Group, Stream
 from ..waiting import run
+from ..whole import undone
 from .holds import GIVEN, HELD, Hold, owned, rows_sql
 
 LOCK_MS = 60_000
@@ -292,15 +292,11 @@ class Taker:
         commits = database.commits
         txid, last = commits.last_txid + 1, max(lsn, commits.last_lsn)
         now_us = max(commits.now_us(), commit_us)
-        try:
+        with undone(cursor):
             cursor.execute("BEGIN")
             for statement in [*statements, commit_sql(txid, last, 0, now_us)]:
                 cursor.execute(statement).fetchall()
             commits.commit_own(cursor, nullcontext(), (txid, last, now_us), show)
-        except BaseException:
-            with suppress(duckdb.Error):
-                cursor.execute("ROLLBACK")
-            raise
         # What is read up to here may be waited for.
         database.publisher.put(Note(txid, last + 1, last, now_us, {}))
 
