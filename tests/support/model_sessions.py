@@ -10,7 +10,7 @@ from typing import Any
 
 import duckdb
 from local_client import Client, Row
-from table_model import Statement
+from table_statements import Statement
 
 import ducktail
 from ducktail.engine.errors import DucktailError

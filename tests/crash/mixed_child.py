@@ -1,0 +1,426 @@
+"""A mixed load on one database file, killed with SIGKILL again and again at random points.
+
+`python mixed_child.py DIRECTORY KILLS SEED`: each run of the load is a process of its own, which first holds
+what it finds in the file against the journal, and then goes on: a thread for each table changes its rows and
+its columns and refreshes it, others read groups and move rows. Before some runs plain DuckDB writes the file.
+The last run only looks. A database is used for FILE_KILLS kills. What was seen is printed.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import select
+import signal
+import sys
+import threading
+import traceback
+from collections import Counter
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+
+import duckdb
+from local_client import Client
+from mixed_model import Journal, Known, Row, State, fold
+
+from ducktail.engine.database import Database
+from ducktail.engine.errors import DucktailError, LockNotAvailable, SerializationFailure
+from ducktail.engine.settings import Settings
+
+FILE_KILLS = 10
+# Retention looks often, so that it is killed as well.
+BOUNDS = Settings(retention_interval_ms=100)
+# A run is killed while it opens and looks, or up to so long after.
+OPENING_SHARE, OPENING_S, RUN_S = 0.15, 0.4, 0.8
+# No run takes this long to open the file and to look at it.
+LOOK_TIMEOUT_S = 60
+KEYS = 25
+COLUMNS = {"id": "INTEGER", "v": "BIGINT", "w": "VARCHAR"}
+COLUMNS_MAX = 5
+EDIT_SHARE = 0.3
+# Their events all stay, and fold to the table; those of `brief` go after a moment.
+KEPT = ("a", "b")
+BRIEF = "brief"
+SETUP = (
+    *(f"create table {name} (id int primary key, v bigint, w varchar)" for name in (*KEPT, BRIEF)),
+    "create stream s_a on a with (partitions = 3, retention = 'none')",
+    "create stream narrow on a (v) with (before = 'key', partitions = 1, retention = 'none')",
+    "create stream s_b on b with (partitions = 2, retention = 'none', minimal_changes = 'all')",
+    "create stream s_brief on brief with (partitions = 2, retention = '1 s')",
+    "create table moved (lsn bigint)",
+    "create consumer group reader on s_a",
+    "create consumer group mover on s_b",
+)
+
+
+class Load:
+    """What is done to one table: each change is random, and its state is known before it is made."""
+
+    def __init__(self, database: Database, journal: Journal, name: str, state: State, seed: int) -> None:
+        self._client = Client(database)
+        self._journal, self._name, self._state = journal, name, state
+        self._chance = random.Random(seed)
+        self._number = max([0, *(row["v"] for row in state.rows.values())])
+
+    def run(self) -> None:
+        """Change the table until the process is killed."""
+        ways: list[Callable[[], tuple[State, list[str]]]] = [
+            *[self._write] * 8,
+            *[self._transaction] * 3,
+            self._alter,
+            self._replace,
+            self._build_again,
+        ]
+        while True:
+            if self._chance.random() < 0.03:
+                self._look()
+                continue
+            state, texts = self._chance.choice(ways)()
+            self._journal.write(self._name, "will", state.text())
+            try:
+                self._run(texts)
+            except (SerializationFailure, LockNotAvailable):
+                with suppress(DucktailError):
+                    self._client("rollback")
+                self._journal.write(self._name, "failed")
+                continue
+            self._journal.write(self._name, "done", state.text())
+            self._state = state
+
+    def _run(self, texts: list[str]) -> None:
+        if len(texts) == 1:
+            self._client(texts[0])
+            return
+        for text in ("begin", *texts, "commit"):
+            self._client(text)
+        assert self._client.tag == "COMMIT"
+
+    def _look(self) -> None:
+        """What changes nothing."""
+        text = self._chance.choice([f"check stream s_{self._name}", f"alter stream s_{self._name} resync"])
+        if self._name != BRIEF or "check" in text:
+            assert self._client(text) == []
+
+    def _write(self) -> tuple[State, list[str]]:
+        rows = dict(self._state.rows)
+        return self._state.with_rows(rows), [self._statement(rows)]
+
+    def _transaction(self) -> tuple[State, list[str]]:
+        rows = dict(self._state.rows)
+        return self._state.with_rows(rows), [self._statement(rows) for _ in range(self._chance.randint(2, 4))]
+
+    def _statement(self, rows: dict[int, Row]) -> str:
+        """A statement, whose change is made to `rows`."""
+        self._number += 1
+        keys = self._chance.sample(range(KEYS), self._chance.randint(1, 4))
+        listed, v = ", ".join(map(str, keys)), self._number
+        there = [key for key in keys if key in rows]
+        kind = self._chance.choice(["upsert", "upsert", "update", "delete"])
+        if kind == "delete":
+            for key in there:
+                del rows[key]
+            return f"delete from {self._name} where id in ({listed})"
+        if kind == "update":
+            rows |= {key: {**rows[key], "v": v} for key in there}
+            return f"update {self._name} set v = {v} where id in ({listed})"
+        rows |= {key: {**rows.get(key, self._new(key)), "v": v} for key in keys}
+        values = ", ".join(f"({key}, {v}, 'w')" for key in keys)
+        text = f"insert into {self._name} (id, v, w) values {values}"
+        return f"{text} on conflict (id) do update set v = excluded.v"
+
+    def _new(self, key: int) -> Row:
+        """A row that an INSERT of id, v and w makes: the others have their defaults."""
+        row: Row = {}
+        for name, type_ in self._state.columns.items():
+            row[name] = "7" if type_ == "VARCHAR" else 7
+        return {**row, "id": key, "w": "w"}
+
+    def _alter(self) -> tuple[State, list[str]]:
+        """The next version of the table: its added columns come and go."""
+        state, name = self._state, self._name
+        columns = dict(state.columns)
+        added = list(columns)[len(COLUMNS) :]
+        self._number += 1
+        kinds = [*["add"] * (len(columns) < COLUMNS_MAX), *["drop", "rename", "type"] * bool(added)]
+        kind = self._chance.choice(kinds)
+        at = self._chance.choice(added) if added else ""
+        rows = {key: dict(row) for key, row in state.rows.items()}
+        if kind == "add":
+            new = f"c{self._number}"
+            text = f"alter table {name} add column {new} int default 7"
+            columns[new] = "INTEGER"
+            rows = {key: {**row, new: 7} for key, row in rows.items()}
+        elif kind == "drop":
+            text = f"alter table {name} drop column {at}"
+            del columns[at]
+            rows = {key: {n: row[n] for n in columns} for key, row in rows.items()}
+        elif kind == "rename":
+            new = f"c{self._number}"
+            text = f"alter table {name} rename column {at} to {new}"
+            columns = {new if n == at else n: type_ for n, type_ in columns.items()}
+            rows = {key: dict(zip(columns, row.values(), strict=True)) for key, row in rows.items()}
+        else:
+            type_ = "INTEGER" if columns[at] == "VARCHAR" else "VARCHAR"
+            text = f"alter table {name} alter column {at} type {type_}"
+            columns[at] = type_
+            made = str if type_ == "VARCHAR" else int
+            rows = {key: {**row, at: made(row[at])} for key, row in rows.items()}
+        return State(columns, rows, state.version + 1), [text]
+
+    def _changed(self) -> dict[int, Row]:
+        """The rows as a refresh has them: much as they were."""
+        self._number += 1
+        rows = {key: dict(row) for key, row in self._state.rows.items() if self._chance.random() < 0.9}
+        for key in self._chance.sample(range(KEYS), 3):
+            rows[key] = {**rows.get(key, self._new(key)), "v": self._number}
+        return rows
+
+    def _values(self, rows: dict[int, Row]) -> str:
+        columns = self._state.columns
+        texts = [", ".join(repr(row[name]) for name in columns) for row in rows.values()]
+        typed = ", ".join(f"{name}::{type_} as {name}" for name, type_ in columns.items())
+        return f"select {typed} from (values ({'), ('.join(texts)})) q({', '.join(columns)})"
+
+    def _replace(self) -> tuple[State, list[str]]:
+        rows = self._changed()
+        text = f"create or replace table {self._name} as {self._values(rows)}"
+        return self._state.with_rows(rows), [text]
+
+    def _build_again(self) -> tuple[State, list[str]]:
+        rows = self._changed()
+        return self._state.with_rows(rows), [
+            self._chance.choice([f"truncate {self._name}", f"delete from {self._name}"]),
+            f"insert into {self._name} {self._values(rows)}",
+        ]
+
+
+def read(database: Database, journal: Journal) -> None:
+    """Read a group's events and commit them, each commit written down before and behind it."""
+    client = Client(database)
+    while True:
+        rows = client("select lsn, partition from stream s_a consumer group reader wait '100 ms' limit 20")
+        if rows:
+            asked = {partition: lsn for lsn, partition in rows}
+            journal.write("reader", "will", json.dumps(asked))
+            client("commit offsets on s_a consumer group reader")
+            journal.write("reader", "done")
+
+
+def move(database: Database) -> None:
+    """Move the LSNs of a group's events into a table with their offsets, in one transaction."""
+    client = Client(database)
+    while True:
+        if not client("select lsn from stream s_b consumer group mover wait '100 ms' limit 1"):
+            continue
+        client("begin")
+        client("insert into moved select lsn from stream s_b consumer group mover limit 20")
+        client("commit offsets on s_b consumer group mover")
+        client("commit")
+
+
+# What is found when the file is opened.
+
+
+def check(database: Database, journal: Journal) -> dict[str, State]:
+    """Hold the file against the journal, and mend what was written past ducktail.
+
+    Returns:
+        Each table as it was found.
+    """
+    client = Client(database)
+    assert not database.damage, database.damage
+    states = {}
+    for name in (*KEPT, BRIEF):
+        known = journal.known(name, State(COLUMNS))
+        found = _table(client, name)
+        state = next((one for one in known.table if (one.columns, one.rows) == found), None)
+        assert state is not None, f"{name} is neither what was acknowledged nor what was under way"
+        if name == BRIEF:
+            _check_chain(client, state)
+        else:
+            _check_log(client, journal, name, known, state)
+        versions = f"select max(schema_version) from ducktail.schema_versions where stream_name = 's_{name}'"
+        assert client.one(versions) == state.version
+        assert client(f"check stream s_{name}") == []
+        journal.write(name, "is", state.text())
+        states[name] = state
+    _check_offsets(client, journal)
+    client.close()
+    return states
+
+
+def _table(client: Client, name: str) -> tuple[dict[str, str], dict[int, Row]]:
+    columns = {row[0]: row[1] for row in client(f"describe {name}")}
+    rows = client(f"select {', '.join(columns)} from {name}")
+    return columns, {row[0]: dict(zip(columns, row, strict=True)) for row in rows}
+
+
+def _check_log(client: Client, journal: Journal, name: str, known: Known, state: State) -> None:
+    """The events fold to the table, each there once; or to what it was before somebody edited the file."""
+    logged = _folded(client, name)
+    assert any((logged.rows, logged.version) == (one.rows, one.version) for one in known.log), name
+    if logged.rows != state.rows:
+        assert known.edited, f"the events of {name} do not fold to its rows"
+        assert client(f"check stream s_{name}") != []
+        journal.write(name, "resync", state.text())
+        client(f"alter stream s_{name} resync")
+        logged = _folded(client, name)
+        assert logged.rows == state.rows, "RESYNC has not mended it"
+    hot = client(f"select lsn from stream s_{name}")
+    assert hot == client(f"select lsn from s_{name} order by lsn") == sorted(set(hot))
+    if name == "a":
+        changes = "select lsn from {} where op <> 'schema' order by lsn"
+        assert client(changes.format("s_a")) == client(changes.format("narrow"))
+
+
+def _folded(client: Client, name: str) -> State:
+    names = "op, partition, key, before, after, schema_version"
+    return fold(client(f"select {names} from s_{name} order by lsn"))
+
+
+def _check_chain(client: Client, state: State) -> None:
+    """Retention has taken the oldest events alone: those that are left follow one another to the table."""
+    last: dict[int, int | None] = {}
+    changes = "select key, before, after from s_brief where op <> 'schema' order by lsn"
+    for key, before, after in client(changes):
+        number = json.loads(key)["id"]
+        old, new = (None if text is None else json.loads(text)["v"] for text in (before, after))
+        assert last.get(number, old) == old
+        last[number] = new
+    assert all(new == state.rows.get(number, {"v": None})["v"] for number, new in last.items())
+
+
+def _check_offsets(client: Client, journal: Journal) -> None:
+    """A group is where it was acknowledged, or where the commit under way would bring it."""
+    offsets = "select partition, committed_lsn from ducktail.offsets where group_name = '{}'"
+    done, asked = journal.offsets("reader")
+    found = dict(client(offsets.format("reader")))
+    before, then = ({**dict.fromkeys(found, 0), **lsns} for lsns in (done, asked))
+    assert found in (before, then), (found, done, asked)
+    journal.write("reader", "will", json.dumps(found))
+    journal.write("reader", "done")
+    mover = dict(client(offsets.format("mover")))
+    passed = [lsn for lsn, partition in client("select lsn, partition from s_b") if lsn <= mover[partition]]
+    moved = [lsn for (lsn,) in client("select lsn from moved")]
+    assert sorted(moved) == sorted(passed), "moved rows and their offsets part"
+
+
+# Runs, and kills.
+
+
+def edit(path: Path, journal: Journal, chance: random.Random) -> None:
+    """Write the file past ducktail; a journal that says so may be ahead of it."""
+    name = chance.choice(KEPT)
+    known = journal.known(name, State(COLUMNS))
+    with duckdb.connect(str(path)) as plain:
+        columns = [str(row[0]) for row in plain.execute(f"describe {name}").fetchall()]
+        found = plain.execute(f"select {', '.join(columns)} from {name}").fetchall()
+        rows = {row[0]: dict(zip(columns, row, strict=True)) for row in found}
+        state = next((one for one in known.table if one.rows == rows and list(one.columns) == columns), None)
+        if state is None or not rows:
+            return
+        key = chance.choice(sorted(rows))
+        if chance.random() < 0.5:
+            text = f"delete from {name} where id = {key}"
+            del rows[key]
+        else:
+            text = f"update {name} set v = v + 1000000 where id = {key}"
+            rows[key] = {**rows[key], "v": rows[key]["v"] + 1_000_000}
+        journal.write(name, "edit", state.with_rows(rows).text())
+        plain.execute(text)
+
+
+def load(path: Path, seed: int, ready: int, *, last: bool) -> None:
+    """One run; it ends by being killed, or after its look if it is the last one."""
+    chance = random.Random(seed)
+    journal = Journal(path.with_suffix(".journal"))
+    if chance.random() < EDIT_SHARE and not last:
+        edit(path, journal, chance)
+    database = Database.open(str(path), BOUNDS)
+    states = check(database, journal)
+    os.write(ready, b".")
+    if last:
+        database.close()
+        return
+    runs: list[Callable[[], None]] = [
+        Load(database, journal, name, state, chance.getrandbits(32)).run for name, state in states.items()
+    ]
+    runs += [lambda: read(database, journal), lambda: move(database)]
+    threads = [threading.Thread(target=ending, args=(run,)) for run in runs]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+
+def ending(run: Callable[[], None]) -> None:
+    """Run to the end of the process; an error is its end."""
+    try:
+        run()
+    except BaseException:
+        traceback.print_exc()
+        sys.stderr.flush()
+        os._exit(1)
+
+
+def make(path: Path, _: int) -> None:
+    """The tables, streams and groups."""
+    database = Database.open(str(path), BOUNDS)
+    client = Client(database)
+    for text in SETUP:
+        client(text)
+    client.close()
+    database.close()
+    Journal(path.with_suffix(".journal"))
+
+
+def forked(run: Callable[[int], None]) -> tuple[int, int]:
+    """A process that runs this, and what it says when it is ready on."""
+    ready, told = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        ending(lambda: run(told))
+        os._exit(0)
+    os.close(told)
+    return pid, ready
+
+
+def ended(pid: int, ready: int) -> int:
+    """Wait for the process: its exit code, or the signal that ended it as a negative number."""
+    os.close(ready)
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+
+def run_and_kill(path: Path, chance: random.Random) -> str:
+    """One run, killed at a random point; gives where that was."""
+    seed, opening = chance.getrandbits(32), chance.random() < OPENING_SHARE
+    delay = chance.uniform(0, OPENING_S if opening else RUN_S)
+    pid, ready = forked(lambda told: load(path, seed, told, last=False))
+    if not opening:
+        assert select.select([ready], [], [], LOOK_TIMEOUT_S)[0], "it does not open the file"
+    # Nobody waits for anything here: it is to be killed at a random point.
+    threading.Event().wait(delay)
+    os.kill(pid, signal.SIGKILL)
+    code = ended(pid, ready)
+    assert code == -signal.SIGKILL, f"the run with seed {seed} ended with {code}"
+    return "killed while it opened" if opening else "killed"
+
+
+def main(directory: Path, kills: int, seed: int) -> None:
+    """Run and kill, one file after the other."""
+    chance = random.Random(seed)
+    seen: Counter[str] = Counter()
+    for first in range(0, kills, FILE_KILLS):
+        path = directory / f"{first}.duckdb"
+        assert ended(*forked(partial(make, path))) == 0
+        seen.update(run_and_kill(path, chance) for _ in range(min(FILE_KILLS, kills - first)))
+        assert ended(*forked(partial(load, path, 0, last=True))) == 0
+        seen.update(json.loads(line)[1] for line in path.with_suffix(".journal").read_text().splitlines())
+    print(dict(seen))
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]))

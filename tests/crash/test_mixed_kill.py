@@ -1,0 +1,35 @@
+"""Promises 1 to 5 and 7: schema changes, refreshes, checks and moved rows, killed (-9) at random points.
+
+mixed_child.py is the load, and what holds the file against what was acknowledged: each table is in its last
+acknowledged state or in the one under way, its events are there once and fold to it over all its versions,
+CHECK STREAM finds nothing but what was written past ducktail, and RESYNC mends that; no group goes back.
+DUCKTAIL_MIXED_KILLS (default 3) is how often it is killed, DUCKTAIL_MIXED_SEED chooses what is done.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+HERE = Path(__file__).resolve().parent
+KILLS = int(os.environ.get("DUCKTAIL_MIXED_KILLS", "3"))
+SEED = os.environ.get("DUCKTAIL_MIXED_SEED", "9")
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(60 + 10 * KILLS)
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_a_mixed_load_is_killed(tmp_path: Path) -> None:
+    ran = subprocess.run(
+        [sys.executable, str(HERE / "mixed_child.py"), str(tmp_path), str(KILLS), SEED],
+        capture_output=True,
+        text=True,
+        timeout=50 + 10 * KILLS,
+        env={**os.environ, "PYTHONPATH": str(HERE.parent / "support")},
+    )
+    print(ran.stdout)
+    assert ran.returncode == 0, ran.stderr

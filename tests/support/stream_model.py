@@ -1,0 +1,244 @@
+"""What the model of test_stateful knows of sessions and streams, and how events are read back."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any
+
+import duckdb
+from local_client import Client
+from model_sessions import Program
+from table_model import Column, Columns, Effect, Row, Rows, Table, X, cast
+
+from ducktail.engine.values.json_images import value_sql
+
+Change = tuple[str, Row | None, Row | None]  # op, old, new
+Values = dict[int, tuple[Any, str]]  # number of a column -> value, type
+# The option that leaves out least counts for all streams of a table.
+MINIMAL = ("none", "replace", "all")
+
+
+@dataclass(frozen=True)
+class Done:
+    """A statement that a transaction has made, with the events that it has by itself."""
+
+    table: Table
+    effects: list[Effect]
+    changes: list[Change]
+    deletes: bool = False
+
+
+@dataclass(frozen=True)
+class Part:
+    """Events of a transaction that is not seen yet, all of one table."""
+
+    table: Table
+    version: int
+    changes: list[Change]
+
+
+@dataclass
+class Session:
+    """A session, and what its open transaction has seen and done."""
+
+    client: Client | Program
+    in_block: bool = False
+    failed: bool = False
+    view: dict[str, tuple[Columns, Rows]] | None = None
+    snapshot: int = 0  # commits and changes of streams when it was taken
+    done: list[Done] = field(default_factory=list)
+    holds_lock: bool = False
+
+    def reset(self) -> None:
+        self.in_block = self.failed = self.holds_lock = False
+        self.view, self.done = None, []
+
+
+@dataclass(frozen=True)
+class Told:
+    """An event as a stream has told it: the old row, the new one, the key."""
+
+    lsn: int
+    partition: int
+    op: str
+    version: int
+    old: Values | None = None
+    new: Values | None = None
+    key: Values | None = None
+
+    def rows(self, before: str) -> list[tuple[str, Values]]:
+        """What ENVELOPE CHANGES makes of it."""
+        if self.op == "schema":
+            return []
+        if self.op == "update":
+            assert self.new is not None
+            post = ("update_postimage", self.new)
+            return [post] if before == "none" else [("update_preimage", self.old or {}), post]
+        values = self.new if self.op != "delete" else self.key if before == "none" else self.old
+        return [(self.op, values or {})]
+
+
+@dataclass
+class Stream:
+    """A stream as the model knows it, with every event that it has had.
+
+    Args:
+        listed: the numbers of the columns that it carries; None is what the table has.
+        filter: its WHERE, which `where` is in Python.
+    """
+
+    name: str
+    table: Table
+    where: Any = None
+    filter: str = ""
+    ops: frozenset[str] = frozenset({"insert", "update", "delete"})
+    listed: frozenset[int] | None = None
+    before: str = "full"
+    minimal: str = "replace"
+    partition_by: tuple[str, ...] | None = None
+    count: int = 1  # of its partitions
+    events: list[Told] = field(default_factory=list)
+    seen_lsn: int = 0
+    edge_lsn: int = 0
+    partitions: dict[object, int] = field(default_factory=dict)
+
+    @property
+    def has_all(self) -> bool:
+        """Whether it is the stream of its table that has every event."""
+        return self.name.startswith("all")
+
+    @property
+    def retained(self) -> list[Told]:
+        return [event for event in self.events if event.lsn > self.edge_lsn]
+
+    @property
+    def positions(self) -> list[tuple[int, int]]:
+        """LSN and partition of each retained event."""
+        return [(event.lsn, event.partition) for event in self.retained]
+
+    def edge(self, partition: int) -> int:
+        """The last event of a partition that has been trimmed."""
+        mine = (event.lsn for event in self.events if event.partition == partition)
+        return max((lsn for lsn in mine if lsn <= self.edge_lsn), default=0)
+
+    def places(self, columns: Columns) -> tuple[int, ...]:
+        """The places of what it carries, among a version's columns."""
+        return tuple(i for i, c in enumerate(columns) if self.listed is None or c.number in self.listed)
+
+    def old_places(self, columns: Columns) -> tuple[int, ...]:
+        """The same of an old row."""
+        return {"full": self.places(columns), "key": self.table.key, "none": ()}[self.before]
+
+    def shows(self, change: Change) -> Change | None:
+        """The change as this stream has it."""
+        op, old, new = change
+        if op == "schema":
+            return change
+        if op == "snapshot":
+            return change if self.where is None or self.where(new) else None
+        if self.where is not None:
+            after = new is not None and self.where(new)
+            before = old is not None and self.where(old)
+            if op == "update":
+                op = {(True, True): "update", (True, False): "insert", (False, True): "delete"}.get(
+                    (after, before), ""
+                )
+            elif not (after or before):
+                op = ""
+        if op not in self.ops:
+            return None
+        return op, old if op != "insert" else None, new if op != "delete" else None
+
+    def carried(self, change: Change, columns: Columns) -> Change:
+        """A change with the parts of its rows that the stream's events have."""
+        op, old, new = change
+        told = None if old is None or self.before == "none" else part(old, self.old_places(columns))
+        return op, told, None if new is None else part(new, self.places(columns))
+
+    def changes(self, after_lsn: int) -> list[tuple[Any, ...]]:
+        """The rows of ENVELOPE CHANGES behind an LSN: the present columns, then type, LSN and partition."""
+        columns = [self.table.columns[i] for i in self.places(self.table.columns)]
+        return [
+            (*(_now(values, column) for column in columns), type_, event.lsn, event.partition)
+            for event in self.retained
+            if event.lsn > after_lsn
+            for type_, values in event.rows(self.before)
+        ]
+
+    def changes_select(self, source: str) -> str:
+        """The query of these rows."""
+        columns = [self.table.columns[i] for i in self.places(self.table.columns)]
+        names = [self.table.x_place() if c.number == X else c.name for c in columns]
+        return f"select {', '.join([*names, '_change_type', '_lsn', '_partition'])} from {source}"
+
+
+def _now(values: Values, column: Column) -> Any:
+    """A value of an older version as a column of now has it."""
+    value, kind = values.get(column.number, (None, column.kind))
+    return value if kind == column.kind else cast(value, column.kind)
+
+
+class Images:
+    """Reads rows from the JSON of a table's events."""
+
+    def __init__(self, table: Table) -> None:
+        self._table = table
+        self._x = [_canonical_of(literal, table.kind) for literal in table.literals]
+
+    def row(self, text: str | None, columns: Sequence[Column]) -> Row | None:
+        """A row, or a part of one, which has these columns."""
+        if text is None:
+            return None
+        members = json.loads(text)
+        assert list(members) == [column.name for column in columns], text
+        values = list(members.values())
+        for place, column in enumerate(columns):
+            if column.number == X and values[place] is not None:
+                values[place] = self._x.index(_canonical(values[place]))
+        return tuple(values)
+
+    def told(self, stream: Stream, event: dict[str, Any]) -> Told:
+        """An event of a stream."""
+        columns = self._table.versions[event["schema_version"]]
+        place = (event["lsn"], event["partition"], event["op"], event["schema_version"])
+        if event["op"] == "schema":
+            return Told(*place)
+        new = [columns[i] for i in stream.places(columns)]
+        # What the reader of an old row gets depends on `before`; a snapshot has none.
+        old = [columns[i] for i in stream.old_places(columns)]
+        key = [columns[i] for i in self._table.key]
+        return Told(
+            *place,
+            self._values(event["before"], old),
+            self._values(event["after"], new),
+            self._values(event["key"], key),
+        )
+
+    def _values(self, text: str | None, columns: list[Column]) -> Values | None:
+        row = self.row(text, columns)
+        if row is None:
+            return None
+        return {c.number: (value, c.kind) for c, value in zip(columns, row, strict=True)}
+
+
+@cache
+def _canonical_of(literal: str, kind: str) -> str:
+    """The canonical JSON of a literal as the column's type stores it."""
+    with duckdb.connect() as connection:
+        connection.execute(f"create table one as select ({literal})::{kind} as x")
+        columns = "select data_type from duckdb_columns() where table_name = 'one'"
+        type_ = connection.execute(columns).fetchall()[0][0]
+        text = connection.execute(f"select ({value_sql('x', type_)})::varchar from one").fetchall()[0][0]
+    return _canonical(json.loads(text))
+
+
+def _canonical(value: object) -> str:
+    return json.dumps(value, sort_keys=True)
+
+
+def part(row: Row, places: Sequence[int]) -> Row:
+    """The values at these places."""
+    return tuple(row[i] for i in places)
