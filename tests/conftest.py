@@ -15,6 +15,8 @@ from server_process import ServerProcess
 
 # Where `make deps` puts the libraries of the JavaScript clients.
 NODE_MODULES = Path(__file__).parents[1] / "build" / "node" / "node_modules"
+# A slow test takes as long as so many others.
+SLOW_WEIGHT = 100
 # pgjdbc, as Debian installs it.
 JDBC_DRIVER = Path("/usr/share/java/postgresql.jar")
 
@@ -44,13 +46,15 @@ def _share_out(items: list[pytest.Item]) -> None:
     """Which of several workers (`pytest -n 2`) runs what.
 
     A file goes to one, as its tests share a server. All that starts a JVM for Spark goes to the same one,
-    and first, as it takes longest; then come the largest files.
+    and first, as it takes longest; then come the files with slow tests, then the largest: what begins last
+    is to be short, or one worker waits for the other.
     """
     groups = ["spark" if "spark" in item.path.as_posix() else item.path.as_posix() for item in items]
-    sizes = Counter(groups)
+    weights = Counter[str]()
     for item, group in zip(items, groups, strict=True):
         item.add_marker(pytest.mark.xdist_group(group))
-    order = sorted(range(len(items)), key=lambda n: (groups[n] != "spark", -sizes[groups[n]], groups[n]))
+        weights[group] += SLOW_WEIGHT if item.get_closest_marker("slow") else 1
+    order = sorted(range(len(items)), key=lambda n: (groups[n] != "spark", -weights[groups[n]], groups[n]))
     items[:] = [items[n] for n in order]
 
 

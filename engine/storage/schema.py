@@ -58,7 +58,7 @@ SCHEMA = "ducktail"
 # Holds what passwords are held against: no SQL of any user's reads it. A name that stands in no text of
 # anybody's, so that a text which has it can be refused.
 USERS = "__ducktail_users"
-FORMAT_VERSION = 3
+FORMAT_VERSION = 4
 # Few keys share one, and they are soon written.
 CHECKPOINT_SLOTS = 256
 # In the order in which they are written.
@@ -160,11 +160,14 @@ MIGRATIONS: dict[int, tuple[str, ...]] = {
         f"ALTER TABLE {SCHEMA}.group_catalog ADD COLUMN on_park VARCHAR",
         f"UPDATE {SCHEMA}.group_catalog SET session_timeout_ms = 30000, on_park = 'event'",
         f"ALTER TABLE {SCHEMA}.commits ADD COLUMN annotation VARCHAR",
-        f"ALTER TABLE {SCHEMA}.stream_catalog ADD COLUMN comment VARCHAR",
+    ),
+    # Files that say 3 were written by versions with and without these columns.
+    3: (
+        f"ALTER TABLE {SCHEMA}.stream_catalog ADD COLUMN IF NOT EXISTS comment VARCHAR",
         # NULL where it is not known: then a stream that carries all columns was made without a list.
-        f"ALTER TABLE {SCHEMA}.stream_catalog ADD COLUMN all_columns BOOLEAN",
-        f"ALTER TABLE {SCHEMA}.stream_catalog ADD COLUMN minimal_changes VARCHAR",
-        f"UPDATE {SCHEMA}.stream_catalog SET minimal_changes = 'replace'",
+        f"ALTER TABLE {SCHEMA}.stream_catalog ADD COLUMN IF NOT EXISTS all_columns BOOLEAN",
+        f"ALTER TABLE {SCHEMA}.stream_catalog ADD COLUMN IF NOT EXISTS minimal_changes VARCHAR",
+        f"UPDATE {SCHEMA}.stream_catalog SET minimal_changes = 'replace' WHERE minimal_changes IS NULL",
     ),
 }
 

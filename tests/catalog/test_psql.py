@@ -168,7 +168,7 @@ def complete(shop: ServerProcess) -> Iterator[Callable[[str, str], str]]:
                 found += os.read(terminal, 65536).decode(errors="replace")
         return re.sub(r"[\r\x07]|\x1b\[\S", "", found)
 
-    shown("=> ")
+    assert "=# " in shown("=# ")  # the prompt of a superuser
 
     def run(typed: str, until: str) -> str:
         os.write(terminal, f"{typed}\t\t\t".encode())

@@ -155,9 +155,3 @@ def test_too_many_clients(serve: Callable[..., ServerProcess]) -> None:
             except psycopg.OperationalError:
                 pass
     pytest.fail("the place of a closed session was not given to another")
-
-
-@pytest.mark.slow
-def test_who_says_nothing_is_shown_the_door(shared_raw: Callable[[], Any]) -> None:
-    client = shared_raw()
-    assert client.answer() is None
