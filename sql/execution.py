@@ -369,7 +369,10 @@ HANDLERS: dict[type, Handler] = {
         _everywhere(stream_statements.rename_stream, spread_listing.rename_stream),
         _everywhere(stream_statements.rename_stream, spread_definitions.rename_topic, _DESCRIBE),
     ),
-    st.CommentOnStream: stream_statements.comment_on_stream,
+    st.CommentOnStream: _of_topics(
+        stream_statements.comment_on_stream,
+        _everywhere(stream_statements.comment_on_stream, spread_definitions.comment_on_topic, _DESCRIBE),
+    ),
     st.DropStream: _of_topics(
         stream_statements.drop_stream,
         _everywhere(

@@ -38,7 +38,7 @@ from .results import Result, ResultColumn, table_result
 from .running import text_rows
 from .show_create import CREATE_COLUMNS
 from .spread.gathering import away
-from .spread.listing import everywhere
+from .spread.listing import checkpoints_of, everywhere
 from .spread.owners import Owners
 from .spread.part import Part
 from .spread.shares import Row, ask_all, check_held, in_cluster, own_share, rows_of, spread
@@ -487,6 +487,9 @@ def show(session: Context, asked: st.Statement, parameters: Values) -> Waiting[R
     owners = None if stream is None else spread(session, stream)
     if stream is not None and owners is not None and isinstance(asked, GATHERED):
         return (yield from _shown_by_all(session, asked, stream, owners))
+    if stream is not None and owners is not None and isinstance(asked, sto.ShowCheckpoints):
+        answers = yield from _asked_all(session, asked, stream, owners)
+        return table_result(columns, _table(columns, checkpoints_of(answers, owners)), lambda _: shown.tag)
     if stream is not None and isinstance(asked, GATHERED):
         check_held(session, stream)
     yield from session.database.commits.wait_readable()
@@ -523,10 +526,14 @@ ARROW_TYPES = {**EVENT_TYPES_OF_ARROW, "DOUBLE": pa.float64(), "INTEGER[]": pa.l
 GATHERED = (st.ShowPartitions, st.ShowOffsets, st.ShowParked)
 
 
-def _shown_by_all(session: Context, asked: st.Statement, stream: Stream, owners: Owners) -> Waiting[Result]:
-    """What the owners of a topic's partitions show of them, in their order."""
-    shown, columns = _shown(asked), shown_columns(asked, session)
-    assert shown is not None and columns is not None
+def _asked_all(
+    session: Context, asked: st.Statement, stream: Stream, owners: Owners
+) -> Waiting[dict[str, list[Row]]]:
+    """Node -> what it shows, of all that own partitions of a topic.
+
+    Raises:
+        DucktailError: an owner's, with its partitions.
+    """
     whole = replace(asked, stream=st.Name((stream.schema, stream.name)))  # type: ignore[call-arg]
     if isinstance(whole, st.ShowOffsets | st.ShowParked):
         whole = replace(whole, group=str(whole.group))
@@ -536,15 +543,23 @@ def _shown_by_all(session: Context, asked: st.Statement, stream: Stream, owners:
     if owners.local in owners.partitions:
         with own_share(session, part):
             answers[owners.local] = rows_of((yield from show(session, whole, ())))
-    rows: list[Row] = []
-    place = shown.columns.index("partition")
+    found: dict[str, list[Row]] = {}
     for node, answer in answers.items():
-        own = owners.partitions[node]
         if isinstance(answer, DucktailError):
-            raise away(stream.name, node, own, answer) from answer
+            raise away(stream.name, node, owners.partitions[node], answer) from answer
         if isinstance(answer, Exception):
             raise answer
-        rows += [row for row in answer if row[place] in own]
+        found[node] = answer
+    return found
+
+
+def _shown_by_all(session: Context, asked: st.Statement, stream: Stream, owners: Owners) -> Waiting[Result]:
+    """What the owners of a topic's partitions show of them, in their order."""
+    shown, columns = _shown(asked), shown_columns(asked, session)
+    assert shown is not None and columns is not None
+    answers = yield from _asked_all(session, asked, stream, owners)
+    place = shown.columns.index("partition")
+    rows = [row for node, own in answers.items() for row in own if row[place] in owners.partitions[node]]
     rows.sort(key=lambda row: int(str(row[place])))
     return table_result(columns, _table(columns, rows), lambda _: shown.tag)
 

@@ -22,7 +22,7 @@ from ...engine.errors import (
     WrongObjectType,
     WrongState,
 )
-from ...engine.streams import DEFAULT_PARTITIONS_WITH_KEY
+from ...engine.streams import DEFAULT_PARTITIONS_WITH_KEY, Stream
 from ...engine.waiting import Waiting
 from ..context import Context
 from ..language import statements as st
@@ -208,6 +208,20 @@ def _topic(session: Context, parts: tuple[str, ...], plain: Plain) -> tuple[Thin
     return Thing(TOPIC, name, st.DescribeStream(whole), plain, home, (schema, name)), whole
 
 
+def _topic_here(session: Context, name: st.Name, look: Plain) -> Waiting[Stream]:
+    """The topic that this node has under a name.
+
+    Raises:
+        UndefinedObject: 42704, no node has it. WrongObjectType: 42809, it is a stream on a table of another
+            one. WrongState: 55000, others have it.
+    """
+    if session.names.find_stream(name.parts) is None:
+        thing, _ = _topic(session, name.parts, look)
+        found = yield from _look(session, thing)
+        _check_everywhere(thing, found)
+    return session.names.stream(name.parts, name.position, "topic")
+
+
 def create_topic(
     session: Context, made: st.CreateTopic, parameters: Values, plain: Plain, look: Plain
 ) -> Waiting[Result]:
@@ -281,10 +295,21 @@ def set_topic(
 ) -> Waiting[Result]:
     """ALTER TOPIC ... SET."""
     _refuse_block(session, "ALTER TOPIC")
-    stream = session.names.stream(asked.name.parts, asked.name.position, "topic")
+    stream = yield from _topic_here(session, asked.name, look)
     thing, whole = _topic(session, (stream.schema, stream.name), look)
     yield from _change(session, thing, replace(asked, name=whole), plain)
     return Result.command("ALTER TOPIC")
+
+
+def comment_on_topic(
+    session: Context, asked: st.CommentOnStream, parameters: Values, plain: Plain, look: Plain
+) -> Waiting[Result]:
+    """COMMENT ON TOPIC."""
+    _refuse_block(session, "COMMENT ON TOPIC")
+    stream = yield from _topic_here(session, asked.name, look)
+    thing, whole = _topic(session, (stream.schema, stream.name), look)
+    yield from _change(session, thing, replace(asked, name=whole), plain)
+    return Result.command("COMMENT")
 
 
 def _change(session: Context, thing: Thing, statement: st.Statement, plain: Plain) -> Waiting[None]:
@@ -322,7 +347,7 @@ def rename_topic(
 ) -> Waiting[Result]:
     """ALTER TOPIC ... RENAME TO: where the placement gives the new name the same owners."""
     _refuse_block(session, "ALTER TOPIC")
-    stream = session.names.stream(asked.name.parts, asked.name.position, "topic")
+    stream = yield from _topic_here(session, asked.name, look)
     thing, whole = _topic(session, (stream.schema, stream.name), look)
     before = owners_of(session, stream.schema, stream.name, stream.partitions)
     after = owners_of(session, stream.schema, asked.new, stream.partitions)

@@ -19,7 +19,7 @@ from ..group_statements import create_group
 from ..language import statements as st
 from ..language.render import render_statement
 from ..results import Result
-from ..stream_statements import create_topic
+from ..stream_statements import comment_on_stream, create_topic
 from .definitions import Facts, group_options, topic_options
 from .learned import Learned, Path
 from .part import Part
@@ -98,7 +98,10 @@ def _described(path: Path) -> st.Statement:
 def _made(session: Context, path: Path, facts: Facts) -> Waiting[Result]:
     topic = st.Name(path[:2])
     if len(path) == 2:
-        return (yield from create_topic(session, st.CreateTopic(topic, topic_options(facts)), ()))
+        made = yield from create_topic(session, st.CreateTopic(topic, topic_options(facts)), ())
+        if (comment := facts["comment"]) is not None:
+            yield from comment_on_stream(session, st.CommentOnStream(topic, comment, topic=True), ())
+        return made
     kind = str(facts["start"])
     # At which time is not known: before all that may be here, so that nothing is passed over.
     start = st.Place(kind, BEGINNING) if kind == "timestamp" else st.Place(kind)

@@ -6,19 +6,24 @@ Source: docs/design/cluster.md, "Lists".
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import json
+from collections.abc import Callable, Mapping, Sequence
 
 from ...engine.errors import DucktailError, DuplicateObject, NotSupported, UndefinedObject
 from ...engine.streams import fold
 from ...engine.waiting import Waiting
 from ..context import Context
 from ..language import statements as st
+from ..language.position_text import format_positions
 from ..language.render import render_statement
 from ..results import Result
+from .owners import Owners
 from .part import Part
 from .shares import Row, ask_all, listed, other_nodes, own_share, owners_of
 
 Plain = Callable[..., Waiting[Result]]
+# Places in a row of SHOW CHECKPOINTS.
+CONSUMER, GROUP, POSITION, AGE = 2, 3, 5, 9
 
 
 def everywhere(
@@ -44,6 +49,32 @@ def everywhere(
         else:
             rows += [(*row, node) for row in outcome]
     return sorted(rows, key=lambda row: (*map(str, row[:2]), str(row[2]), str(row[-1])))
+
+
+def checkpoints_of(answers: Mapping[str, Sequence[Row]], owners: Owners) -> list[Row]:
+    """The rows of SHOW CHECKPOINTS ON a topic, of what its owners show.
+
+    A group's position is in each partition what its owner says, and as old as the latest of its commits.
+    """
+    rows: list[Row] = []
+    groups: dict[object, list[tuple[str, Row]]] = {}
+    for node, shown in answers.items():
+        for row in shown:
+            if row[CONSUMER] is None:
+                groups.setdefault(row[GROUP], []).append((node, row))
+            else:
+                rows.append(row)
+    for _, told in sorted(groups.items(), key=lambda item: str(item[0])):
+        lsns: dict[int, int] = {}
+        for node, row in told:
+            lsns |= {
+                int(p): lsn for p, lsn in json.loads(str(row[POSITION])).items() if owners.of(int(p)) == node
+            }
+        whole = list(told[0][1])
+        whole[POSITION] = format_positions(dict(sorted(lsns.items())))
+        whole[AGE] = min((float(str(row[AGE])) for _, row in told if row[AGE] is not None), default=None)
+        rows.append(tuple(whole))
+    return rows
 
 
 def _check_name(session: Context, schema: str, name: str) -> Waiting[None]:

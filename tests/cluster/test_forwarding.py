@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import datetime
-import re
-import subprocess
 import threading
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import psycopg
@@ -16,8 +13,6 @@ from cluster_processes import ClusterProcesses
 
 NODES = ("n1", "n2", "n3")
 ALL = '[[topics]]\nname = "*"\npartitions = { n1 = "0-1023" }\n'
-DRIVER = Path("/usr/share/java/postgresql.jar")
-SOURCE = Path(__file__).parents[1] / "clients" / "java" / "Forwarded.java"
 Connection = psycopg.Connection[Any]
 
 
@@ -106,12 +101,6 @@ READS = [
     "ALTER CONSUMER GROUP g ON s SEEK TO nowhere",
     "SELECT * FROM STREAM nothing",
     "COMMIT OFFSETS ON nothing CONSUMER GROUP g",
-]
-
-
-# What takes no time of its own; in a transaction, as the driver reads in parts, changes are refused.
-JDBC_READS = [
-    text for text in READS if text.startswith(("SELECT", "SHOW")) and not re.search("WAIT|missing", text)
 ]
 
 
@@ -348,34 +337,6 @@ def test_a_cancel_travels(owner: Connection, entry: Connection) -> None:
         entry.execute("SET statement_timeout = 0")
         assert answer(entry, "SELECT lsn FROM STREAM s LIMIT 1")[1] == [(1,)]
         entry.execute("SET statement_timeout = '20ms'")
-
-
-def test_psql_sees_the_same(cluster: ClusterProcesses) -> None:
-    texts = [text for text in READS if "missing" not in text and "WAIT" not in text]
-    told = []
-    for name in ("n1", "n2"):
-        node = cluster[name]
-        command = ["psql", "-XA", node.conninfo]
-        for text in texts:
-            command += ["-c", text]
-        ended = subprocess.run(command, capture_output=True, text=True, timeout=60)
-        told.append((re.sub(r"\d+\.\d+", "", ended.stdout), ended.stderr))
-    assert told[0] == told[1]
-
-
-@pytest.mark.jdbc
-def test_pgjdbc_sees_the_same(cluster: ClusterProcesses, tmp_path: Path) -> None:
-    subprocess.run(["javac", "-cp", str(DRIVER), "-d", str(tmp_path), str(SOURCE)], check=True)
-    nodes = [cluster[name] for name in NODES[:2]]
-    urls = [f"jdbc:postgresql://{node.host}:{node.port}/ducktail?user=ducktail" for node in nodes]
-    done = subprocess.run(
-        ["java", "-cp", f"{DRIVER}:{tmp_path}", "Forwarded", *urls, *JDBC_READS],
-        check=True, capture_output=True, text=True, timeout=100,
-    )  # fmt: skip
-    *lines, positions = done.stdout.splitlines()
-    assert lines == ["same"] * 3 * len(JDBC_READS)
-    there, here = positions.split("} ")
-    assert there + "}" == here
 
 
 def test_a_setting_that_was_sent_with_a_statement_that_timed_out_does_not_stay(
