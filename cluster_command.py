@@ -57,6 +57,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--remove", action="append", default=[], metavar="NODE", help="a node that goes; repeatable"
     )
     planned.add_argument(
+        "--lost", action="append", default=[], metavar="NODE",
+        help="a node that goes and whose database file is lost: the events that it had are given up, and its "
+        "partitions begin anew; repeatable",
+    )  # fmt: skip
+    planned.add_argument(
         "--output", type=Path, metavar="FILE", help="the new file (default: standard output)"
     )
     planned.add_argument(
@@ -103,16 +108,23 @@ def _plan(chosen: argparse.Namespace) -> int:
     file = read_cluster_file(chosen.file)
     if chosen.add is None and (chosen.host is not None or chosen.port is not None):
         raise InvalidParameterValue("--host and --port are those of the node that --add names")
-    if chosen.add is None and not chosen.remove and not chosen.idempotent:
+    if chosen.add is None and not (chosen.remove or chosen.lost or chosen.idempotent):
         hint = "Or --idempotent, to balance the nodes that there are."
-        raise InvalidParameterValue("--add or --remove says what changes", hint=hint)
+        raise InvalidParameterValue("--add, --remove or --lost says what changes", hint=hint)
     add = [] if chosen.add is None else [_new_node(file, chosen)]
-    made = plan(file, add, chosen.remove, idempotent=chosen.idempotent)
+    made = plan(file, add, chosen.remove, lost=chosen.lost, idempotent=chosen.idempotent)
     text = render(made.file)
     # What can be written can be read: a name that is none, or a port, is told here.
     read_cluster_text(text, "the planned file")
     told = [*(f"add {name}" for name in made.added), *(f"remove {name}" for name in made.removed)]
     told += [f"move {_shown(move)}" for move in made.moves]
+    told += [f"what {name} had is given up: its partitions begin anew" for name in made.lost]
+    giving = sorted({move.source for move in made.moves} & set(made.removed) - set(made.file.lost))
+    if giving:
+        told.append(
+            f"events come from {', '.join(giving)}: it must run until `ducktail cluster apply` has ended "
+            "with exit code 0"
+        )
     told.append(
         "nothing to do"
         if made.empty
@@ -170,7 +182,7 @@ def _apply(chosen: argparse.Namespace) -> int:
     leaving = [
         Node(name, host, port, **file.defaults)
         for name, (host, port) in sorted(known.items())
-        if name not in nodes
+        if name not in nodes and name not in file.lost
     ]
     left = _placed(file, leaving, chosen.file.parent)
     away |= _ask(left, present)

@@ -19,8 +19,8 @@ from .storage.schema import SCHEMA
 # The row of stream_edges that is the stream's own.
 WHOLE = -1
 
-# Why events were trimmed.
-BY_TIME, BY_BYTES = "time", "bytes"
+# Why events are gone: retention, or that the file of the node that had them is lost, which nobody can count.
+BY_TIME, BY_BYTES, BY_LOSS = "time", "bytes", "loss"
 
 
 @dataclass(frozen=True, slots=True)

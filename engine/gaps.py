@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from .edges import BY_BYTES, Edge
+from .edges import BY_BYTES, BY_LOSS, Edge
 from .errors import Gap
 from .quoting import ident, literal
 from .streams import Stream
@@ -46,14 +46,20 @@ class Gone:
     def message(self) -> str:
         """What happened, as an error's message."""
         who = "the read" if self.group is None else f'consumer group "{self.group}"'
+        what = "is lost" if self.edge.reason == BY_LOSS else "has been trimmed"
         return (
             f'{who} is at a gap in partition {self.partition} of stream "{self.stream.name}": '
-            f"what follows LSN {self.after_lsn} has been trimmed"
+            f"what follows LSN {self.after_lsn} {what}"
         )
 
     @property
     def detail(self) -> str:
         """The facts: how many events, why, and what is left."""
+        if self.edge.reason == BY_LOSS:
+            return (
+                f"What came after LSN {self.after_lsn} was on a node whose file is lost. How many events "
+                f"that were is not known; what is published since has LSNs after {self.edge.through_lsn}."
+            )
         count = f"{self.events} event{'' if self.events == 1 else 's'}"
         if not self.exact:
             count = f"At most {count}"

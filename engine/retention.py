@@ -32,7 +32,8 @@ from .buffer import StreamBuffer
 from .buffers import Buffers
 from .changes import views_anew
 from .clock import Clock
-from .cluster.holds import Holds
+from .cluster.holds import GIVEN, Holds
+from .cluster.membership import Membership
 from .commits import Commits
 from .duckdb_errors import translated
 from .edges import BY_BYTES, BY_TIME, Edge, Edges, read_edges
@@ -73,6 +74,7 @@ class Retaining(Protocol):
     transactions: Transactions
     clock: Clock
     holds: Holds
+    cluster: Membership
 
     def has_fallen(self) -> bool:
         """Whether DuckDB has given the database up."""
@@ -360,12 +362,10 @@ class Retention:
             bytes_us = segments.beyond(self._cursor, stream.stream_id, left)
             if bytes_us > before_us:
                 before_us, reason = bytes_us, BY_BYTES
-        holds = self._database.holds
         going = [
             row
             for row in segments.older(self._cursor, stream.stream_id, before_us)
-            # What is on its way here, or away, is not touched.
-            if holds.of(stream.stream_id, row[0]).here
+            if self._keeps_segment(stream, row[0])
         ]
         if not going:
             return
@@ -382,11 +382,24 @@ class Retention:
         with self._locked():
             if self._database.catalog.stream_by_id(stream.stream_id) is None or not self._stands(cut):
                 return
+            if not all(self._keeps_segment(stream, number) for number, *_ in going):
+                return  # One is to come (back) by a placement that is in force since.
             self._write_edges([cut], segments.cut_sql(stream.stream_id, going))
         firsts = segments.first_lsns(self._cursor, stream.stream_id)
         with buffer.mutex:
             for number, first in firsts.items():
                 buffer.partitions[number].first_lsn = first
+
+    def _keeps_segment(self, stream: Stream, number: int) -> bool:
+        """Whether what a partition has brought is only ever let go of: it is here, or was given on. What is
+        on its way here is not touched, as it is counted when all of it has come."""
+        database = self._database
+        hold = database.holds.of(stream.stream_id, number)
+        if hold.here:
+            return True
+        return hold.state == GIVEN and number not in database.holds.missing(
+            database.cluster.placement, stream
+        )
 
     def _passed_in_segment(self, stream: Stream, before: Edges, number: int, through: int) -> list[Passed]:
         """The groups whose committed LSN is among what goes of a segment."""

@@ -46,9 +46,11 @@ _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,62}")
 # What a node may say, and what [defaults] may say for all of them: key -> its kind.
 _SHARED = {"tls": str, "ca": str, "user": str, "password_file": str, "password_env": str}
 _NODE = {"host": str, "port": int, **_SHARED}
-_TOP = {"cluster": str, "epoch": int, "users": str, "defaults": dict, "nodes": dict, "topics": list}
+_TOP = {
+    "cluster": str, "epoch": int, "users": str, "lost": list, "defaults": dict, "nodes": dict, "topics": list
+}  # fmt: skip
 _TOPIC = {"name": str, "partitions": dict}
-_KINDS = {str: "a string", int: "a whole number", dict: "a table", list: "an array of tables"}
+_KINDS = {str: "a string", int: "a whole number", dict: "a table", list: "an array"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +62,7 @@ class ClusterFile:
         defaults: what [defaults] says, by key.
         nodes: by name; files as they are written.
         rules: in the order of the file.
+        lost: names of former nodes whose database files are lost: what they had is given up.
     """
 
     cluster: str
@@ -68,6 +71,7 @@ class ClusterFile:
     rules: tuple[Rule, ...]
     users: str | None = None
     defaults: Mapping[str, str] = field(default_factory=dict)
+    lost: tuple[str, ...] = ()
 
     def node(self, name: str) -> Node | None:
         """The node of a name."""
@@ -78,7 +82,8 @@ class ClusterFile:
         """A hash of all that it says, whatever its spelling."""
         said = [self.cluster, self.epoch, self.users, [asdict(node) for node in self.nodes]]
         rules = [[rule.name.lower(), rule.owners] for rule in self.rules]
-        return hashlib.sha256(json.dumps([*said, rules]).encode()).hexdigest()
+        lost = [self.lost] if self.lost else []
+        return hashlib.sha256(json.dumps([*said, rules, *lost]).encode()).hexdigest()
 
 
 class FilePlacement:
@@ -96,7 +101,7 @@ class FilePlacement:
         self._by_name = {node.name: node for node in self.nodes}
         self.local = self._by_name.get(local.name, local)
         self.epoch, self.cluster, self.digest = file.epoch, file.cluster, file.digest
-        self.rules = file.rules
+        self.rules, self.lost = file.rules, file.lost
         self.users = None if file.users is None else str(folder / file.users)
 
     def rule(self, schema: str, stream: str) -> Rule | None:
@@ -215,7 +220,19 @@ class _Reader:
         names = {node.name for node in nodes}
         rules = [self._rule(item, number, names) for number, item in enumerate(top.get("topics", []))]
         self._check_reached(rules)
-        return ClusterFile(cluster, epoch, nodes, tuple(rules), top.get("users"), defaults)
+        lost = self._lost(top.get("lost", []), names)
+        return ClusterFile(cluster, epoch, nodes, tuple(rules), top.get("users"), defaults, lost)
+
+    def _lost(self, named: list[Any], nodes: set[str]) -> tuple[str, ...]:
+        for number, name in enumerate(named):
+            if not isinstance(name, str) or _NAME.fullmatch(name) is None:
+                raise self._wrong(f"not a node's name: {name!r}", "lost", number)
+            if name in nodes:
+                raise self._wrong(
+                    f'node "{name}" is lost, and cannot be one of the nodes', "lost", number,
+                    hint="A node that takes its place wants another name.",
+                )  # fmt: skip
+        return tuple(sorted(set(named)))
 
     def _nodes(self, named: Mapping[str, Any], defaults: Mapping[str, str]) -> tuple[Node, ...]:
         if not 1 <= len(named) <= NODES_MAX:
@@ -340,6 +357,8 @@ def render(file: ClusterFile) -> str:
     lines = [f"cluster = {_text(file.cluster)}", f"epoch = {file.epoch}"]
     if file.users is not None:
         lines.append(f"users = {_text(file.users)}")
+    if file.lost:
+        lines.append(f"lost = [{', '.join(map(_text, file.lost))}]")
     if file.defaults:
         lines += ["", "[defaults]", *(f"{key} = {_text(value)}" for key, value in file.defaults.items())]
     for node in file.nodes:

@@ -6,13 +6,16 @@ partition, and answers the same to whoever asks for it later. Source: docs/desig
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
+import duckdb
 import pyarrow as pa
 
 from .. import segments
+from ..asking import ask
 from ..database import Database
 from ..errors import SerializationFailure, WrongState
 from ..event_rows import time_us
@@ -31,6 +34,9 @@ from .placement import Placement
 
 # Events of one piece: a piece is held in memory on both nodes.
 PIECE_ROWS, PIECE_BYTES = 4096, 8 << 20
+# How many are read at first, before anything is known of their size, and by how much more each time; what is
+# read at once may be larger than all before it, so it is bounded by itself.
+FIRST_ROWS, GROWTH, STEP_ROWS_MAX = 8, 8, 1024
 LOCK_MS = 10_000
 _TIME = [name for name, _ in EVENT_COLUMNS].index("commit_time")
 PIECE_SCHEMA = pa.schema(
@@ -181,27 +187,50 @@ def piece(database: Database, stream: Stream, partition: int, after: int) -> pa.
     """The next events of a partition that was given, PIECE_SCHEMA; empty at its end."""
     cursor = database.cursor()
     try:
-        found = arrow_table(
-            cursor.execute(
-                f"SELECT lsn, commit_us, event, producer, sequence FROM {segments.EVENTS} "
-                f"WHERE stream_id = {stream.stream_id} AND partition = {partition} AND lsn > {after} "
-                f"ORDER BY lsn LIMIT {PIECE_ROWS}"
-            )
-        ).cast(PIECE_SCHEMA)
-        if not found.num_rows:
-            found = _of_log(database, stream, partition, after)
-        sizes, count = 0, 0
-        for event in found.column("event"):
-            sizes += len(event.as_py())
-            if count and sizes > PIECE_BYTES:
-                break
-            count += 1
-        return found.slice(0, count)
+        found = _sized(partial(_of_segment, cursor, stream, partition), after)
+        return found if found.num_rows else _sized(partial(_of_log, database, stream, partition), after)
     finally:
         cursor.close()
 
 
-def _of_log(database: Database, stream: Stream, partition: int, after: int) -> pa.Table:
+def _sized(read: Callable[[int, int], pa.Table], after: int) -> pa.Table:
+    """What a reader gives behind an LSN, about PIECE_BYTES of it: first a few events, then as many as by
+    their size will do. All that may come would be held in memory before it could be cut."""
+    parts = [PIECE_SCHEMA.empty_table()]
+    rows, size, step = 0, 0, FIRST_ROWS
+    while rows < PIECE_ROWS and size < PIECE_BYTES:
+        found = read(after, min(step, PIECE_ROWS - rows))
+        if not found.num_rows:
+            break
+        parts.append(found)
+        after = found.column("lsn")[-1].as_py()
+        rows, size = rows + found.num_rows, size + found.column("event").nbytes
+        step = min(GROWTH * step, STEP_ROWS_MAX, max(1, (PIECE_BYTES - size) * rows // size))
+    return pa.concat_tables(parts)
+
+
+def _of_segment(
+    cursor: duckdb.DuckDBPyConnection, stream: Stream, partition: int, after: int, rows: int
+) -> pa.Table:
+    """Events that the partition has brought itself."""
+    where = f"stream_id = {stream.stream_id} AND partition = {partition} AND lsn > {after}"
+    # The LSNs first: a sort of the events themselves would take them all.
+    (last,) = ask(
+        cursor,
+        f"SELECT max(lsn) FROM (SELECT lsn FROM {segments.EVENTS} WHERE {where} ORDER BY lsn LIMIT {rows})",
+    )
+    if last is None:
+        return PIECE_SCHEMA.empty_table()
+    return arrow_table(
+        cursor.execute(
+            f"SELECT lsn, commit_us, event, producer, sequence FROM {segments.EVENTS} "
+            f"WHERE {where} AND lsn <= {last} ORDER BY lsn"
+        )
+    ).cast(PIECE_SCHEMA)
+
+
+def _of_log(database: Database, stream: Stream, partition: int, after: int, limit: int) -> pa.Table:
+    """Events that were published here."""
     segment = database.catalog.segments.of(stream.stream_id).get(partition)
     start = after if segment is None else max(after, segment.base_lsn)
     bounds = ScanRange({partition: start}, database.commits.last_lsn, frozenset([partition]))
@@ -210,7 +239,7 @@ def _of_log(database: Database, stream: Stream, partition: int, after: int) -> p
     lsns: list[int] = []
     try:
         while not scan.exhausted and not rows:
-            found = scan.read(PIECE_ROWS)
+            found = scan.read(limit)
             rows, lsns = found.rows, found.lsns
     finally:
         scan.close()

@@ -42,6 +42,10 @@ class Placement(Protocol):
         """What it says, in the order in which it is asked."""
 
     @property
+    def lost(self) -> tuple[str, ...]:
+        """Former nodes whose database files are lost: what they had is given up."""
+
+    @property
     def digest(self) -> str:
         """A hash of what it says, the same on all nodes: two of one epoch must have one digest."""
 
@@ -72,6 +76,7 @@ class LocalPlacement:
     cluster: str = ""
     digest: str = ""
     users: str | None = None
+    lost: tuple[str, ...] = ()
 
     @property
     def nodes(self) -> tuple[Node, ...]:

@@ -38,21 +38,28 @@ class Plan:
     moves: tuple[Move, ...]
     added: tuple[str, ...]
     removed: tuple[str, ...]
+    lost: tuple[str, ...] = ()
 
     @property
     def empty(self) -> bool:
         """Whether nothing differs."""
-        return not (self.moves or self.added or self.removed)
+        return not (self.moves or self.added or self.removed or self.lost)
 
 
 def plan(
-    file: ClusterFile, add: Sequence[Node] = (), remove: Collection[str] = (), *, idempotent: bool = False
+    file: ClusterFile,
+    add: Sequence[Node] = (),
+    remove: Collection[str] = (),
+    *,
+    lost: Collection[str] = (),
+    idempotent: bool = False,
 ) -> Plan:
     """The file after nodes have come and gone, with every rule balanced; its epoch is one higher.
 
     Args:
         add: new nodes.
         remove: names of nodes.
+        lost: names of nodes whose files are lost; they are removed where they still stand in the file.
         idempotent: a node that is there already, or not any more, is no error.
 
     Raises:
@@ -68,6 +75,11 @@ def plan(
             raise InvalidParameterValue(
                 f'no node "{name}" in the cluster', hint=f"Its nodes: {', '.join(sorted(known))}."
             )
+    gone |= known & frozenset(lost)
+    for name in sorted(new.keys() & {*file.lost, *lost}):
+        raise InvalidParameterValue(
+            f'node "{name}" is lost', hint="A node that takes its place wants another name."
+        )
     for name in sorted(new.keys() & gone):
         raise InvalidParameterValue(f'node "{name}" is to be added and removed')
     added, removed = sorted(new.keys() - known), sorted(gone & known)
@@ -77,8 +89,9 @@ def plan(
     _check_ends(nodes)
     rules = balanced(file.rules, [node.name for node in nodes])
     by_name = tuple(sorted(nodes, key=lambda node: node.name))
-    found = replace(file, nodes=by_name, rules=rules)
-    result = Plan(found, tuple(moves(file.rules, rules)), tuple(added), tuple(removed))
+    newly = tuple(sorted(frozenset(lost) - frozenset(file.lost)))
+    found = replace(file, nodes=by_name, rules=rules, lost=tuple(sorted({*file.lost, *lost})))
+    result = Plan(found, tuple(moves(file.rules, rules)), tuple(added), tuple(removed), newly)
     return result if result.empty else replace(result, file=replace(found, epoch=file.epoch + 1))
 
 

@@ -9,6 +9,7 @@ only rise; where they are behind, the incarnation is raised. Source: docs/design
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
@@ -21,7 +22,7 @@ from .. import segments
 from ..asking import ask
 from ..database import Database
 from ..definitions import commit_sql
-from ..edges import Edge, Edges, read_edges
+from ..edges import BY_LOSS, Edge, Edges, read_edges
 from ..errors import SerializationFailure, WrongState
 from ..offsets import Move, insert_sql
 from ..publisher import Note
@@ -31,10 +32,15 @@ from ..storage.incarnation import BITS, Hole, incarnation_base
 from ..streams import Group, Stream
 from ..waiting import run
 from ..whole import undone
-from .holds import GIVEN, HELD, Hold, owned, rows_sql
+from .holds import GIVEN, HELD, Hold, listed, owned, rows_sql
 
 LOCK_MS = 60_000
 RELATION = "__ducktail_piece"
+# How many incarnations LSNs pass over where a node is lost. Each restore and each partition that comes may
+# raise one by 1, so the lost node may have been some ahead; there are eight million.
+LOST_INCARNATIONS = 1024
+# The row of `ducktail.meta` that says for which lost nodes that was done.
+LOST = "lost_nodes"
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,13 +96,17 @@ class Taker:
         finally:
             self._cursor.unregister(RELATION)
 
-    def own(self, partitions: Sequence[int]) -> None:
+    def own(self, partitions: Sequence[int], *, lost: bool = False) -> None:
         """Partitions that no node has, or that this one has given and nobody taken, are this node's.
+
+        Args:
+            lost: a node had them whose file is lost: they begin anew, and whoever has read of them before is
+                at a gap.
 
         Raises:
             SerializationFailure: 40001, another placement is in force.
         """
-        self._locked(partial(self._own, partitions))
+        self._locked(partial(self._begin_anew if lost else self._own, partitions))
 
     def finish(self, came: Mapping[int, Came]) -> None:
         """Partitions that have come are this node's.
@@ -137,6 +147,55 @@ class Taker:
         self._commit([*segments.put_sql(stream_id, found), *rows_sql(stream_id, holds)], show, 0, 0)
         self._unseal(partitions)
         database.holds.put(stream_id, holds)
+
+    def _begin_anew(self, partitions: Sequence[int]) -> None:
+        """What was in these partitions is gone: their LSNs go on far behind all that the lost node can have
+        given to events, and up to there is a gap."""
+        self._check(partitions)
+        database, stream_id = self._database, self._stream.stream_id
+        holds = database.holds.filled(self._stream, self._held(partitions))
+        since = last_lsn = database.commits.last_lsn
+        lost = json.dumps(database.cluster.placement.lost)
+        jump = None
+        if not ask(
+            self._cursor, f"SELECT count(*) FROM ducktail.meta WHERE name = '{LOST}' AND value = $1", [lost]
+        )[0]:
+            # Once for all topics.
+            jump = (last_lsn >> BITS) + LOST_INCARNATIONS
+            since = incarnation_base(jump)
+        buffer = database.buffers.of(self._stream)
+        with buffer.mutex:
+            events = {p: buffer.partitions[p].events for p in partitions}
+        found = {p: Segment(since, since, events[p], "") for p in partitions}
+        before = read_edges(self._cursor, stream_id)
+        edges = {p: Edge(since, events[p], BY_LOSS) for p in partitions}
+        statements = [
+            f"DELETE FROM {segments.EVENTS} WHERE stream_id = {stream_id} "
+            f"AND partition IN ({listed(partitions)})",
+            *segments.put_sql(stream_id, found),
+            *Edges(before.through_lsn, {**before.partitions, **edges}).rows(stream_id),
+            *rows_sql(stream_id, holds),
+        ]
+        if jump is not None:
+            statements += [
+                *_raised_sql(last_lsn, jump),
+                f"DELETE FROM ducktail.meta WHERE name = '{LOST}'",
+                f"INSERT INTO ducktail.meta VALUES ('{LOST}', {literal(lost)})",
+            ]
+
+        def show() -> None:
+            if jump is not None:
+                database.raised(jump, Hole(last_lsn, since))
+            # What sessions here have read of them before is not to be committed any more.
+            for group in database.catalog.groups_of(stream_id):
+                database.offsets.seeked(group.group_id)
+            database.catalog.segments.put(stream_id, found)
+            database.buffers.remake(database.catalog.stream_by_id(stream_id) or self._stream, since)
+
+        self._commit(statements, show, since, 0)
+        self._unseal(partitions)
+        database.holds.put(stream_id, holds)
+        database.polls.look_again(stream_id)
 
     def _held(self, partitions: Sequence[int]) -> dict[int, Hold]:
         return dict.fromkeys(partitions, Hold(HELD, self._database.cluster.placement.local.name, self._epoch))
@@ -180,10 +239,7 @@ class Taker:
                     f"INSERT INTO ducktail.passed_positions VALUES ({group_id}, {partition}, {lsn}, {place})",
                 ]
             if jump is not None:
-                statements += [
-                    f"INSERT INTO ducktail.meta VALUES ('hole', {literal(f'{last_lsn} {since}')})",
-                    f"UPDATE ducktail.meta SET value = '{jump}' WHERE name = 'incarnation'",
-                ]
+                statements += _raised_sql(last_lsn, jump)
 
             def show() -> None:
                 if jump is not None:
@@ -308,3 +364,12 @@ class Taker:
             f"AND partition = {partition}",
         )
         return int(count), first
+
+
+def _raised_sql(last_lsn: int, incarnation: int) -> list[str]:
+    """The statements that begin another incarnation."""
+    hole = literal(f"{last_lsn} {incarnation_base(incarnation)}")
+    return [
+        f"INSERT INTO ducktail.meta VALUES ('hole', {hole})",
+        f"UPDATE ducktail.meta SET value = '{incarnation}' WHERE name = 'incarnation'",
+    ]

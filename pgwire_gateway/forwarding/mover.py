@@ -51,6 +51,21 @@ class Looked:
     nodes: dict[str, Node] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Where a partition is.
+
+    Args:
+        node: None: on this node, or on none.
+        given: the node had given it to another one, who has not taken it.
+        lost: it was on a node whose file is lost.
+    """
+
+    node: str | None = None
+    given: bool = False
+    lost: bool = False
+
+
 class Mover:
     """See the head of the file."""
 
@@ -130,24 +145,22 @@ class Mover:
         cluster.check_current()
         epoch = cluster.placement.epoch
         looked = self._asked(stream, missing)
-        own: list[int] = []
-        sources: dict[tuple[str, bool], list[int]] = {}
+        sources: dict[Source, list[int]] = {}
         failure: DucktailError | None = None
         for partition in missing:
             try:
-                source, force = self._source(stream, partition, looked)
+                sources.setdefault(self._source(stream, partition, looked), []).append(partition)
             except DucktailError as error:
                 failure = error
-                continue
-            if source is None:
-                own.append(partition)
-            else:
-                sources.setdefault((source, force), []).append(partition)
         taker = Taker(self._database, self._owner_id, stream, epoch)
         try:
-            if own:
-                taker.own(own)
-            for (node, force), partitions in sources.items():
+            for source, partitions in sources.items():
+                if source.node is None:
+                    taker.own(partitions, lost=source.lost)
+                    if source.lost:
+                        self._begun_anew(stream, partitions)
+                    continue
+                node, force = source.node, source.given
                 try:
                     self._bring(taker, stream, looked.nodes[node], partitions, force=force)
                 except WrongState as error:
@@ -163,23 +176,32 @@ class Mover:
         if failure is not None:
             raise failure
 
-    def _source(self, stream: Stream, partition: int, looked: Looked) -> tuple[str | None, bool]:
-        """The node that has a partition, None for this one or none; and whether it had given it to another.
+    def _begun_anew(self, stream: Stream, partitions: Sequence[int]) -> None:
+        lost = ", ".join(self._database.cluster.placement.lost)
+        about = facts(
+            topic=f"{stream.schema}.{stream.name}", partitions=", ".join(map(str, partitions)), lost=lost
+        )
+        logger.warning("partitions begin anew: what they had is given up", extra=about)
+
+    def _source(self, stream: Stream, partition: int, looked: Looked) -> Source:
+        """Where a partition is.
 
         Raises:
             DucktailError: a node that may have it cannot be asked.
         """
-        local = self._database.cluster.placement.local.name
+        placement = self._database.cluster.placement
+        local = placement.local.name
         rows = {node: holds[partition] for node, holds in looked.holds.items() if partition in holds}
         rows[local] = self._database.holds.of(stream.stream_id, partition)
         best = max(rows, key=lambda node: rows[node].rank)
         row = rows[best]
-        if row.state == NONE:
+        given_up = row.state == GIVEN and row.node in placement.lost
+        if row.state == NONE or given_up:
             for error in looked.away.values():
                 raise error
-            return None, False
+            return Source(lost=bool(placement.lost))
         if row.here or row.node == local:
-            return (None if best == local else best), False
+            return Source(None if best == local else best)
         if row.node not in rows:
             # It may have taken it.
             if row.node in looked.away:
@@ -189,12 +211,13 @@ class Mover:
                     f'node "{row.node}" is not known any more',
                     detail=f'Node "{best}" has given partition {partition} to it.',
                 )
-        return (None if best == local else best), row.state == GIVEN
+        return Source(None if best == local else best, given=row.state == GIVEN)
 
     def _asked(self, stream: Stream, partitions: Sequence[int]) -> Looked:
         """Ask all other nodes, and those that they know to have been nodes."""
         placement = self._database.cluster.placement
-        looked, asked = Looked(), {placement.local.name}
+        # What is lost is not waited for.
+        looked, asked = Looked(), {placement.local.name, *placement.lost}
         nodes = [*placement.nodes, *self._database.cluster.former]
         while new := {node.name: node for node in nodes if node.name not in asked}:
             asked |= new.keys()

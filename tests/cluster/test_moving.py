@@ -188,3 +188,52 @@ def test_what_was_read_before_a_partition_left_does_not_undo_a_seek(cluster: Clu
         with pytest.raises(psycopg.errors.ObjectNotInPrerequisiteState):
             reader.execute("COMMIT OFFSETS ON sought CONSUMER GROUP g")
         assert len(reader.execute(read).fetchall()) == 20
+
+
+def test_what_a_lost_node_had_begins_anew_and_is_told(
+    cluster: ClusterProcesses, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The last test of the file: it ends a node for good."""
+    mover = Mover(cluster)
+    mover.move('n1 = "0", n2 = "1-2", n3 = "3-1023"')
+    file, new = cluster.folder / "before.toml", cluster.folder / "after.toml"
+    with cluster["n1"].connect() as session:
+        session.execute("CREATE TOPIC kept WITH (partitions = 4)")
+        session.execute("CREATE CONSUMER GROUP g ON kept")
+        session.execute("CREATE CONSUMER GROUP forgiving ON kept WITH (on_gap = 'earliest')")
+        session.execute("INSERT INTO kept (key, payload) SELECT i, i FROM range(40) r(i)")
+        rows = session.execute("SELECT partition, lsn FROM TOPIC kept CONSUMER GROUP g").fetchall()
+        session.execute("COMMIT OFFSETS ON kept CONSUMER GROUP g")
+        # Partition 2 was given to n3 as well, and what n2 still has of it ends before the lost events.
+        mover.move('n1 = "0", n2 = "1", n3 = "2-1023"')
+        session.execute("INSERT INTO kept (key, payload) SELECT i, i FROM range(40) r(i)")
+        cluster["n3"].kill()
+        file.write_text(cluster.file("n1").read_text())
+        assert main(["cluster", "plan", str(file), "--lost", "n3", "--output", str(new)]) == 0
+        assert "what n3 had is given up" in capsys.readouterr().out
+        assert main(["cluster", "apply", str(new)]) == 0
+    for node in ("n1", "n2"):
+        with cluster[node].connect() as session:
+            left = session.execute("SELECT count(*) FROM TOPIC kept PARTITION (0, 1)").fetchone()
+            assert left == (2 * sum(partition < 2 for partition, _ in rows),)
+            for partition in (2, 3):
+                last = max(lsn for p, lsn in rows if p == partition)
+                for asked in ("CONSUMER GROUP g", f"AFTER {last}"):
+                    with pytest.raises(psycopg.Error, match="is lost") as caught:
+                        session.execute(f"SELECT * FROM TOPIC kept PARTITION {partition} {asked}")
+                    assert caught.value.sqlstate == "72000"
+    with cluster["n2"].connect() as session:
+        told: list[str] = []
+        session.add_notice_handler(lambda notice: told.append(str(notice.message_primary)))
+        session.execute("ALTER CONSUMER GROUP g ON kept SEEK TO EARLIEST")
+        session.execute("INSERT INTO kept (key, payload) SELECT i, i FROM range(40) r(i)")
+        for group in ("g", "forgiving"):
+            read = f"SELECT partition, lsn FROM TOPIC kept CONSUMER GROUP {group}"
+            found = session.execute(read).fetchall()
+            session.execute(f"COMMIT OFFSETS ON kept CONSUMER GROUP {group}")
+            for partition in range(4):
+                count = sum(p == partition for p, _ in rows)
+                mine = [lsn for p, lsn in found if p == partition]
+                assert len(mine) == (3 * count if partition < 2 else count)
+                assert partition < 2 or min(mine) > 2**50
+        assert sum("is lost" in words for words in told) == 2

@@ -102,6 +102,9 @@ WRONG = {
         "epoc = 3": (2, 'unknown key "epoc"'),
         "epoch = ": (0, "line 2"),
         "": (0, '"epoch" is missing'),
+        'epoch = 3\nlost = ["n9", "n2"]': (3, 'node "n2" is lost, and cannot be one of the nodes'),
+        "epoch = 3\nlost = [2]": (3, "not a node's name: 2"),
+        'epoch = 3\nlost = "n9"': (3, '"lost" wants an array'),
     },
     'cluster = "shop"': {'cluster = "a shop"': (1, "not a name")},
     '[nodes.n1]\nhost = "10.0.0.1"\nport = 5480': {
@@ -163,6 +166,7 @@ def test_the_digest_is_of_what_it_says() -> None:
     respelt = "# of another spelling\n" + TEXT.replace('"0-2, 5"', '"5,0-2"')
     assert read_cluster_text(respelt, "f").digest == said.digest
     assert read_cluster_text(TEXT.replace("5480", "5481"), "f").digest != said.digest
+    assert read_cluster_text('lost = ["n9"]\n' + TEXT, "f").digest != said.digest
 
 
 def test_moves_are_places_with_another_owner() -> None:
@@ -194,7 +198,9 @@ def files(draw: some.DrawFn) -> ClusterFile:
     rule = some.builds(Rule, some.sampled_from(["main.a", "main.b", "x.*"]), owners.map(tuple))
     rules = draw(some.lists(rule, unique_by=lambda rule: rule.name))
     epoch = draw(some.integers(1, 2**63 - 1))
-    return ClusterFile("c", epoch, tuple(sorted(nodes, key=lambda node: node.name)), tuple(rules))
+    lost = draw(some.sets(some.sampled_from(["o1", "o.2"])))
+    nodes.sort(key=lambda node: node.name)
+    return ClusterFile("c", epoch, tuple(nodes), tuple(rules), lost=tuple(sorted(lost)))
 
 
 @given(files())

@@ -129,6 +129,17 @@ def test_a_plan_has_the_next_epoch_and_says_the_moves() -> None:
     assert {move.source for move in back.moves} == {"b"}
 
 
+def test_a_lost_node_is_removed_and_remembered() -> None:
+    made = plan(file(), [node("c")], lost=["b"])
+    assert (made.removed, made.lost, made.file.lost, made.file.epoch) == (("b",), ("b",), ("b",), 5)
+    # One that was removed while it was thought to come back.
+    again = plan(made.file, lost=["z"])
+    assert (again.removed, again.file.lost, again.file.epoch) == ((), ("b", "z"), 6)
+    assert plan(again.file, lost=["b", "z"], idempotent=True).empty
+    with pytest.raises(InvalidParameterValue, match='node "b" is lost'):
+        plan(made.file, [node("b")])
+
+
 def test_where_nothing_changes_the_epoch_stays() -> None:
     assert plan(file()) == Plan(file(), (), (), ())
     assert plan(file(), [node("a")], ["z"], idempotent=True).empty

@@ -7,11 +7,13 @@ from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 
+from ducktail.engine.clock import Clock
 from ducktail.engine.cluster.node import Node
 from ducktail.engine.cluster.peer import Peer
 from ducktail.engine.cluster.placement import Placement
 from ducktail.engine.database import Database
 from ducktail.engine.errors import CannotConnect, ConnectionLost, DucktailError
+from ducktail.engine.settings import Settings
 from ducktail.engine.waiting import Waiting, run
 from ducktail.sql.notices import Notice
 from ducktail.sql.results import Batch
@@ -28,6 +30,7 @@ class RoundRobin:
     epoch: int = 1
     cluster: str = "test"
     nodes: tuple[Node, ...] = NODES
+    lost: tuple[str, ...] = ()
 
     @property
     def digest(self) -> str:
@@ -156,9 +159,10 @@ class Client:
 
 
 @contextmanager
-def nodes_in_process() -> Iterator[Cluster]:
+def nodes_in_process(clock: Clock | None = None) -> Iterator[Cluster]:
     """Three nodes under one placement."""
-    cluster = Cluster({node.name: Database.open(":memory:") for node in NODES})
+    given = () if clock is None else (Settings(), clock)
+    cluster = Cluster({node.name: Database.open(":memory:", *given) for node in NODES})
     cluster.place(1)
     try:
         yield cluster
