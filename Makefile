@@ -14,6 +14,10 @@ PYTEST := $(BIN)/pytest --rootdir=tests
 SPREAD := -n $(JOBS) --dist loadgroup --no-loadscope-reorder
 INSTALL := -c requirements.lock -e '.[dev,demo]'
 
+# Tests start hundreds of processes: Python keeps what it has compiled, whatever the environment says, or each
+# of them compiles all modules again.
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
 .PHONY: help demo serve test quick lint format types deps spark bench docs lock clean
 
