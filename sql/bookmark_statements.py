@@ -12,6 +12,7 @@ from ..engine.errors import InvalidParameterValue, UndefinedObject
 from ..engine.streams import Stream
 from ..engine.transaction import Transaction
 from ..engine.waiting import Waiting
+from .arguments import Values, text
 from .context import Context
 from .language import statements as st
 from .language import statements_other as sto
@@ -21,7 +22,7 @@ from .results import Result
 from .spread import bookmarks as spread_bookmarks
 from .spread.owners import Owners
 from .spread.shares import Row, own_partitions, rows_of, spread
-from .stream_statements import Values, few_rows, show, shown_columns, text
+from .stream_statements import few_rows, show, shown_columns
 
 
 def create_bookmark(session: Context, made: sto.CreateBookmark, parameters: Values) -> Waiting[Result]:

@@ -8,11 +8,12 @@ from ..engine.errors import WrongObjectType
 from ..engine.row_sums import ALTERED, OPENED, VERSION
 from ..engine.streams import Stream
 from ..engine.waiting import Waiting
+from .arguments import Values
 from .context import Context
 from .language import statements as st
 from .results import Result
 from .running import text_rows
-from .stream_statements import Values, no_transaction
+from .stream_statements import no_transaction
 
 
 def check_stream(session: Context, asked: st.CheckStream, parameters: Values) -> Waiting[Result]:

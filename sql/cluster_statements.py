@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from ..engine.cluster.joining import install
 from ..engine.waiting import Wait, Waiting
+from .arguments import Values, text
 from .context import Context
 from .language.statements_other import InstallPlacement
 from .results import Result
 from .running import text_rows
-from .stream_statements import INSTALLED_COLUMNS, Values, no_transaction, text
+from .stream_statements import INSTALLED_COLUMNS, no_transaction
 
 
 def install_placement(session: Context, asked: InstallPlacement, parameters: Values) -> Waiting[Result]:

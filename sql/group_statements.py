@@ -27,6 +27,7 @@ from ..engine.storage.schema import LIVE_VIEWS
 from ..engine.streams import DEFAULT_SESSION_TIMEOUT_MS, Group, Stream
 from ..engine.transaction import Transaction
 from ..engine.waiting import Waiting
+from .arguments import Values, number, text, value_of
 from .context import Context
 from .language import statements as st
 from .language.position_text import parse_after, require_one_lsn
@@ -36,15 +37,7 @@ from .running import text_rows
 from .spread import offsets
 from .spread.part import Part
 from .spread.shares import Row, check_held, check_owned, own_partitions, rows_of, spread
-from .stream_statements import (
-    DESCRIBE_COLUMNS,
-    SEEK_COLUMNS,
-    Values,
-    number,
-    owner_of_made,
-    text,
-    value_of,
-)
+from .stream_statements import DESCRIBE_COLUMNS, SEEK_COLUMNS, owner_of_made
 
 
 def create_group(session: Context, made: st.CreateGroup, parameters: Values) -> Waiting[Result]:

@@ -12,6 +12,7 @@ from ..engine.errors import NotSupported
 from ..engine.quoting import literal
 from ..engine.streams import Group, Stream
 from ..engine.waiting import Waiting
+from .arguments import Values, text
 from .context import Context
 from .language import statements as st
 from .language.position_text import format_positions
@@ -20,7 +21,7 @@ from .running import text_rows
 from .spread import membership
 from .spread.membership import Home
 from .spread.shares import Row, rows_of, spread
-from .stream_statements import POSITION_COLUMNS, Values, few_rows, show, shown_columns, text
+from .stream_statements import POSITION_COLUMNS, few_rows, show, shown_columns
 
 
 def leave_group(session: Context, asked: st.LeaveGroup, parameters: Values) -> Waiting[Result]:

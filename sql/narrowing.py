@@ -14,11 +14,11 @@ import duckdb
 from ..engine.asking import ask
 from ..engine.errors import DucktailError
 from ..engine.places import last_lsn_before
+from .arguments import Values, number
 from .context import Context
 from .language import statements as st
 from .opening import Pruning
 from .shape.pruning import Fact, chosen_partitions
-from .stream_statements import Values, number
 
 
 def pruning(facts: Sequence[Fact], partitions: int, parameters: Values) -> Pruning | None:

@@ -25,6 +25,7 @@ from ..engine.read_positions import ReadPosition
 from ..engine.streams import Group, Stream
 from ..engine.transaction import PendingOffset, Transaction
 from ..engine.waiting import Wait, Waiting
+from .arguments import Values, number, text
 from .context import Context
 from .language import statements as st
 from .language.position_text import parse_positions
@@ -34,7 +35,6 @@ from .spread import offsets as spread_offsets
 from .spread.membership import Home
 from .spread.part import Part
 from .spread.shares import Row, check_owned, listed, own_partitions, own_share, spread
-from .stream_statements import Values, number, text
 
 
 def commit_offset(session: Context, asked: st.CommitOffset, parameters: Values) -> Waiting[Result]:

@@ -24,6 +24,7 @@ from ..engine.places import check_no_hole
 from ..engine.scan import Scan, ScanRange, gone
 from ..engine.streams import Group, Stream
 from ..engine.waiting import Wait, Waiting, in_thread
+from .arguments import Values, number, text, value_of
 from .context import Context
 from .language import statements as st
 from .language.position_text import parse_after
@@ -36,7 +37,6 @@ from .spread.membership import Home, MemberRead
 from .spread.owners import Owners
 from .spread.part import Part
 from .spread.shares import check_owned, own_share, spread
-from .stream_statements import Values, number, text, value_of
 from .tracking import Tracker
 
 
@@ -302,9 +302,7 @@ def _reader(
     if begun.group is None:
         return None
     key, in_block = (stream.stream_id, begun.group.group_id), session.block.begun
-    reader = session.positions.reader(
-        key, begun.hold, begins.committed, begins.seeks, transaction=in_block
-    )
+    reader = session.positions.reader(key, begun.hold, begins.committed, begins.seeks, transaction=in_block)
     if wanted.after is None:
         _note_read(session, begun.group, begun.hold, begins.committed)
         return reader

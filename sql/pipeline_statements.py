@@ -12,10 +12,10 @@ from ..engine.duckdb_errors import translated
 from ..engine.errors import InsufficientPrivilege
 from ..engine.transaction import Transaction
 from ..engine.waiting import Waiting
+from .arguments import Values, text
 from .context import Context
 from .language import statements_other as sto
 from .results import Result
-from .stream_statements import Values, text
 
 
 def report_pipeline(session: Context, asked: sto.ReportPipeline, parameters: Values) -> Waiting[Result]:

@@ -33,6 +33,7 @@ from ..engine.scan import gone
 from ..engine.streams import Group, Stream
 from ..engine.values.temporal_text import interval_parts
 from ..engine.waiting import Wait, Waiting, first_of
+from .arguments import Values, number, text, value_of
 from .context import Context, Waited
 from .language import statements as st
 from .language.parse import Query
@@ -54,7 +55,6 @@ from .spread.awaiting import Awaited
 from .spread.membership import Home
 from .spread.shares import spread
 from .statement import Statement
-from .stream_statements import Values, number, text, value_of
 from .text.units import parse_interval_ms
 
 # A reader that hears nothing for longer does not know whether anybody is there: it asks again.

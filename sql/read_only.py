@@ -9,7 +9,8 @@ in its memory alone; committing it is a write. Source: docs/sql.md, "Transaction
 
 from __future__ import annotations
 
-from ..engine.errors import ActiveTransaction, DucktailError, ReadOnlyTransaction
+from ..engine.errors import DucktailError, ReadOnlyTransaction
+from .access_mode import begun_read_only
 from .context import Context
 from .language import statements as st
 from .language import statements_other as sto
@@ -21,7 +22,6 @@ from .scans import bindable
 from .statement import Statement
 from .text.classified import Classified, Kind
 from .text.tokens import Token
-from .variables import READ_ONLY
 
 # Statements of ours that change nothing that lasts.
 _READING = (
@@ -46,24 +46,6 @@ _READING = (
     sto.Notify,
 )
 _SEQUENCE_CALLS = frozenset({"nextval", "setval"})
-
-
-def begun_read_only(session: Context) -> bool:
-    """Whether what the session runs now is, or would be, in a read-only transaction."""
-    return session.variables[READ_ONLY] == "on"
-
-
-def choose(session: Context, *, read_only: bool) -> None:
-    """Make the open transaction read-only, or one that writes; outside of one it means nothing.
-
-    Raises:
-        ActiveTransaction: 25001, a read-only one that has begun to read cannot write any more.
-    """
-    if not session.block.begun:
-        return
-    if begun_read_only(session) and not read_only and session.block.transaction is not None:
-        raise ActiveTransaction("transaction read-write mode must be set before any query")
-    session.changed(READ_ONLY, "on" if read_only else "off", report=False, local=False)
 
 
 def check(session: Context, statement: Statement) -> None:

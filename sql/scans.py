@@ -32,6 +32,7 @@ from ..engine.scan import Scan
 from ..engine.streams import Stream
 from ..engine.waiting import Waiting, all_of
 from . import staged
+from .arguments import Values, number
 from .changes import PairSource, changes_of, columns_of, whole_rows
 from .context import Context, Runner
 from .copy import copying
@@ -52,7 +53,6 @@ from .spread.gathering import GatheredScan
 from .spread.membership import MemberRead, settled
 from .spread.shares import spread
 from .statement import Statement, check_described
-from .stream_statements import Values, number
 from .taken import taken_whole
 from .text.classified import Classified
 from .text.classify import classify

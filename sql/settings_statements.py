@@ -22,7 +22,7 @@ from ..engine.quoting import ident, literal
 from ..engine.settings import ShownSetting, told_everybody
 from ..engine.table import RESERVED_PREFIX
 from ..engine.waiting import Waiting
-from . import read_only
+from . import access_mode
 from .context import Context
 from .names import OURS
 from .results import Result, ResultColumn, table_result
@@ -62,7 +62,7 @@ def set_variable(session: Context, name: str, values: tuple[str, ...] | None, *,
     else:
         value = found.read(found.name, values)
     if key == READ_ONLY:
-        read_only.choose(session, read_only=value == "on")
+        access_mode.choose(session, read_only=value == "on")
     else:
         apply_value(session, key, value, local=local)
 

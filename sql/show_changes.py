@@ -10,6 +10,7 @@ from ..engine.quoting import ident
 from ..engine.streams import Captured, Stream
 from ..engine.waiting import Waiting
 from . import scans
+from .arguments import Values, number, value_of
 from .context import Context
 from .group_statements import timestamp_us
 from .language import statements as st
@@ -17,7 +18,6 @@ from .narrowing import lsn_before
 from .results import Result
 from .rights import permission
 from .rights.reach import no_table
-from .stream_statements import Values, number, value_of
 
 
 def show_changes(session: Context, asked: st.ShowChanges, parameters: Values) -> Waiting[Result]:

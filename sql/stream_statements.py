@@ -13,8 +13,6 @@ from ..engine.checking import UNLIKE_COLUMNS
 from ..engine.errors import (
     ActiveTransaction,
     DucktailError,
-    InvalidParameterValue,
-    InvalidTextRepresentation,
     NotSupported,
     WrongObjectType,
 )
@@ -28,6 +26,7 @@ from ..engine.streams import (
     Stream,
 )
 from ..engine.waiting import Waiting
+from .arguments import Values, text
 from .context import Context
 from .language import statements as st
 from .language import statements_other as sto
@@ -42,44 +41,6 @@ from .spread.listing import checkpoints_of, everywhere
 from .spread.owners import Owners
 from .spread.part import Part
 from .spread.shares import Row, ask_all, check_held, in_cluster, own_share, rows_of, spread
-
-Values = tuple[object, ...]
-
-
-def value_of(scalar: st.Scalar, parameters: Values) -> object:
-    """A scalar of a statement, a parameter replaced by its value.
-
-    Raises:
-        InvalidParameterValue: 22023, the parameter's value is NULL.
-    """
-    if not isinstance(scalar, st.Parameter):
-        return scalar
-    value = parameters[scalar.index - 1] if scalar.index <= len(parameters) else None
-    if value is None:
-        raise InvalidParameterValue(f"parameter ${scalar.index} must not be NULL")
-    return value
-
-
-def number(scalar: st.Scalar, parameters: Values, what: str) -> int:
-    """A scalar that is a whole number, at least 0.
-
-    Raises:
-        InvalidTextRepresentation: 22P02, it is none. InvalidParameterValue: 22023, it is negative.
-    """
-    value = value_of(scalar, parameters)
-    if isinstance(value, bool) or not isinstance(value, int):
-        try:
-            value = int(str(value))
-        except ValueError as error:
-            raise InvalidTextRepresentation(f'{what} wants a whole number, not "{value}"') from error
-    if value < 0:
-        raise InvalidParameterValue(f"{what} must not be negative: {value}")
-    return value
-
-
-def text(scalar: st.Scalar, parameters: Values) -> str:
-    """A scalar that is a name or another text."""
-    return str(value_of(scalar, parameters))
 
 
 def no_transaction(session: Context, what: str) -> None:

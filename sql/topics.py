@@ -32,6 +32,7 @@ from ..engine.topics import PLACE_COLUMNS, Named, Published
 from ..engine.transaction import Transaction
 from ..engine.values.arrow_results import arrow_table
 from ..engine.waiting import Waiting
+from .arguments import number, value_of
 from .context import Context
 from .dml.topic import TopicInsert, cut_insert
 from .language import statements as st
@@ -42,7 +43,6 @@ from .spread import publishing
 from .spread.publishing import Done
 from .spread.shares import check_owned, owners_of, spread
 from .statement import Description, Statement
-from .stream_statements import number, value_of
 from .text.classified import Classified
 from .text.replacing import numbered, user_position
 

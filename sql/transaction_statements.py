@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 from ..engine.errors import NoActiveTransaction, NotSupported
 from ..engine.waiting import Waiting
-from . import read_only
+from . import access_mode
 from .context import Context
 from .results import Result
 from .settings_statements import set_variable
@@ -104,7 +104,7 @@ def _take_mode(session: Context, statement: Statement) -> None:
     facts = statement.classified.transaction
     assert facts is not None
     if facts.read_only is not None:
-        read_only.choose(session, read_only=facts.read_only)
+        access_mode.choose(session, read_only=facts.read_only)
 
 
 def _set(session: Context, statement: Statement) -> Waiting[Result]:

@@ -24,12 +24,12 @@ from ...engine.errors import (
 )
 from ...engine.streams import DEFAULT_PARTITIONS_WITH_KEY, Stream
 from ...engine.waiting import Waiting
+from ..arguments import Values, text, value_of
 from ..context import Context
 from ..language import statements as st
 from ..language.options import Option, Options
 from ..language.render import render_statement
 from ..results import Result
-from ..stream_statements import Values, text, value_of
 from .part import Part
 from .shares import ask_all, listed, named, other_nodes, own_share, owners_of, rows_of
 
