@@ -508,9 +508,9 @@ class Streams(Machine):
 
     @staticmethod
     def _key(table: Table, event: Told) -> Row | None:
-        """The key of an event of the present columns; CHECK looks at no older ones."""
-        known = table.versions[event.version]
-        same = [(c.number, c.kind) for c in known] == [(c.number, c.kind) for c in table.columns]
+        """The key of an event since the columns were what they are; CHECK looks at no older ones."""
+        since = [columns for version, columns in table.versions.items() if version >= event.version]
+        same = len({tuple((c.number, c.kind) for c in columns) for columns in since}) == 1
         assert event.key is not None
         return tuple(event.key[table.columns[i].number][0] for i in table.key) if same else None
 
