@@ -5,7 +5,7 @@ The log holds each change once, typed and flat, however many streams are on the 
     lsn, txid, op ('i','u','d','s'), stream_id (of an initial snapshot's row), rid, key_hash,
     key_change (pair number of an update that was split), o1..on the old row, n1..nn the new one
 
-A table has a log for each version of its columns, and each owns a range of LSNs (`schema_changes.py`). The
+A table has a log for each version of its columns, and each owns a range of LSNs (`versions.py`). The
 first rows of every version but the first are its schema events: op 'x', one a partition, whose number is
 the row's key_hash.
 
@@ -356,9 +356,14 @@ def _head(
 
 @dataclass(frozen=True, slots=True)
 class EventQuery(LogEvents):
-    """The events of a stream on a table, in one version of the table."""
+    """The events of a stream on a table, in one version of the table.
+
+    Args:
+        next_txid: the transaction that made the next version, whose events here are not its last; 0 for none.
+    """
 
     captured: Captured
+    next_txid: int = field(default=0, kw_only=True)
 
     @property
     def source(self) -> Source:
@@ -382,6 +387,14 @@ class EventQuery(LogEvents):
             "schema_version": str(self.captured.version),
             "headers": _table_headers(annotation),
         }
+
+    def whole_sql(self, where: str, whole: str) -> str:
+        """See Events."""
+        if not self.next_txid:
+            return super(EventQuery, self).whole_sql(where, whole)
+        # The next version begins with a schema event of that transaction, which every stream has.
+        ends = f"SELECT max(lsn) FROM ({self.rows(whole)}) GROUP BY txid"
+        return self.sql(where, f"(l.lsn IN ({ends}) AND l.txid <> {self.next_txid})")
 
     def inserts_sql(self, where: str, last: str, commit: Commit) -> str:
         """The same as `sql` of log rows that are all inserts, of a stream that shows all.
@@ -580,7 +593,7 @@ class TopicQuery(LogEvents):
 class VersionsQuery(Events):
     """The events of a stream on a table that has several versions, each with a log of its own.
 
-    No transaction has events in two of them.
+    A transaction that has changed the table has events in two of them, or in more.
 
     Args:
         versions: the query of each, oldest first.
@@ -644,11 +657,15 @@ def query_over(source: Source, stream: Stream) -> Events:
     """The SELECT of the events of a stream over this."""
     if isinstance(source, TopicLog):
         return TopicQuery(stream)
-    ends = [*(version.first_lsn - 1 for version in source.versions[1:]), None]
+    following = [*source.versions[1:], None]
     queries = tuple(
-        EventQuery(source.stream_in(stream, version), source.only(version))
-        for version, end in zip(source.versions, ends, strict=True)
-        if end is None or end > stream.created_lsn
+        EventQuery(
+            source.stream_in(stream, version),
+            source.only(version),
+            next_txid=0 if after is None else after.txid,
+        )
+        for version, after in zip(source.versions, following, strict=True)
+        if after is None or after.first_lsn - 1 > stream.created_lsn
     )
     return queries[0] if len(queries) == 1 else VersionsQuery(stream, queries)
 

@@ -210,7 +210,7 @@ def _publish(
             return lambda: _fill(cursor, query, buffer, written, last_lsn - 1 - newest)
     ready = ready_of(query, mine)
     if ready is None and len(mine) <= READY_COMMITS_MAX and written.lsns <= READY_EVENTS_MAX:
-        ready = [_ready(cursor, query, note, queries) for note in mine]
+        ready = _made_ready(cursor, query, mine, queries)
     gathered = _gathered(cursor, query, buffer, written) if ready is None else _gathered_ready(buffer, ready)
     if gathered.additions:
         buffer.append(gathered.additions, commit_us, gathered.size)
@@ -228,11 +228,19 @@ def ready_of(query: Events, notes: Sequence[Note]) -> list[Ready] | None:
     return ready if len(ready) == len(notes) else None
 
 
-def _ready(cursor: duckdb.DuckDBPyConnection, query: Events, note: Note, queries: ReadyQueries) -> Ready:
-    table_id = query.source.table_id
-    span = Written(*note.tables[table_id], table_id in note.inserts)
-    (query,) = query.between(span.first_lsn, span.last_lsn).parts
-    return queries.ready(cursor, query, span, Commit(note.first_lsn, note.commit_us, note.annotation))
+def _made_ready(
+    cursor: duckdb.DuckDBPyConnection, query: Events, notes: Sequence[Note], queries: ReadyQueries
+) -> list[Ready] | None:
+    """The events of these transactions; None where one has events in two versions of the table."""
+    table_id, made = query.source.table_id, []
+    for note in notes:
+        span = Written(*note.tables[table_id], table_id in note.inserts)
+        parts = query.between(span.first_lsn, span.last_lsn).parts
+        if len(parts) > 1:
+            return None
+        commit = Commit(note.first_lsn, note.commit_us, note.annotation)
+        made.append(queries.ready(cursor, parts[0], span, commit))
+    return made
 
 
 def _gathered_ready(buffer: StreamBuffer, ready: Sequence[Ready]) -> Gathered:

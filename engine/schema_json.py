@@ -6,9 +6,9 @@ Source: docs/schema_changes.md; docs/design/schema_changes.md, "The shape".
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from dataclasses import asdict
-from typing import Any
+from typing import Any, NamedTuple
 
 from .quoting import shown_name
 from .table import Column, TableShape
@@ -47,15 +47,23 @@ def schema_json(shape: TableShape, carried: Collection[str]) -> str:
     return json.dumps(told, ensure_ascii=False)
 
 
-def version_json(
-    shape: TableShape, ids: Sequence[int], carried: Sequence[tuple[int, Sequence[int]]]
-) -> str:
-    """A version's shape with the numbers of its columns, and of those that streams carry, to be kept."""
-    return json.dumps({**asdict(shape), "ids": ids, "carried": carried}, ensure_ascii=False)
+class KeptVersion(NamedTuple):
+    """A version as it is kept: its shape, and `ids`, `carried` and `txid` of a `TableVersion`."""
+
+    shape: TableShape
+    ids: tuple[int, ...]
+    carried: tuple[tuple[int, tuple[int, ...]], ...] = ()
+    txid: int = 0
 
 
-def version_of(text: str) -> tuple[TableShape, tuple[int, ...], tuple[tuple[int, tuple[int, ...]], ...]]:
-    """What `version_json` gave this text of."""
+def version_json(version: KeptVersion) -> str:
+    """The text of a version that is to be kept."""
+    rest = {"ids": version.ids, "carried": version.carried, "txid": version.txid}
+    return json.dumps({**asdict(version.shape), **rest}, ensure_ascii=False)
+
+
+def version_of(text: str) -> KeptVersion:
+    """What `version_json` gave this text of; from before there was a txid in it, it was no other's."""
     kept = json.loads(text)
     shape = TableShape(
         schema=kept["schema"],
@@ -68,4 +76,4 @@ def version_of(text: str) -> tuple[TableShape, tuple[int, ...], tuple[tuple[int,
         unique_expressions=kept["unique_expressions"],
     )
     carried = tuple((stream_id, tuple(ids)) for stream_id, ids in kept["carried"])
-    return shape, tuple(kept["ids"]), carried
+    return KeptVersion(shape, tuple(kept["ids"]), carried, kept.get("txid", 0))

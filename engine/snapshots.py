@@ -70,11 +70,6 @@ class Snapshots:
             self._conflicts.setdefault(table_id, Conflicts())
             self._counter += 1
 
-    def table_altered(self) -> None:
-        """A change of a captured table's columns has been committed."""
-        with self._catalog.mutex:
-            self._counter += 1
-
     def stream_dropped(self, table_id: int, *, last: bool) -> None:
         """The drop of a stream has been committed; with its last one the table is no longer captured."""
         with self._catalog.mutex:

@@ -188,6 +188,7 @@ class TableVersion:
         table: as it was, with its own log.
         ids: the number of each stored column, by its place: it stays the column's whatever that is called.
         carried: of an earlier version, each stream with a list of columns and the numbers of what it carried.
+        txid: the transaction that made it, which may have events in the version before too; 0 where none has.
     """
 
     version: int
@@ -196,6 +197,7 @@ class TableVersion:
     table: CapturedTable
     ids: tuple[int, ...]
     carried: tuple[tuple[int, tuple[int, ...]], ...] = ()
+    txid: int = 0
 
     @property
     def names(self) -> dict[int, str]:
@@ -214,7 +216,7 @@ class Captured:
     """A captured table with its log and the streams over it.
 
     Args:
-        version, first_lsn, since_us, table: of its present version, the only one that is written.
+        version, first_lsn, since_us, table, txid: of its present version, the only one that is written.
         older: its earlier versions, oldest first: those whose logs are still there.
         changed_counter: the commit counter of the change that made the present version.
         column_ids: the numbers of the present version's columns; () of a table that was never altered, where
@@ -230,6 +232,7 @@ class Captured:
     older: tuple[TableVersion, ...] = ()
     changed_counter: int = 0
     column_ids: tuple[int, ...] = ()
+    txid: int = 0
 
     @property
     def shape(self) -> TableShape:
@@ -268,7 +271,7 @@ class Captured:
     def present(self) -> TableVersion:
         """The version that is written."""
         ids = self.column_ids or tuple(range(1, len(self.shape.stored) + 1))
-        return TableVersion(self.version, self.first_lsn, self.since_us, self.table, ids)
+        return TableVersion(self.version, self.first_lsn, self.since_us, self.table, ids, txid=self.txid)
 
     def only(self, version: TableVersion) -> Captured:
         """The table as it was, or is, in one of its versions, with that one's log alone."""
@@ -280,6 +283,7 @@ class Captured:
             table=version.table,
             older=(),
             column_ids=version.ids,
+            txid=version.txid,
         )
 
     def stream_in(self, stream: Stream, version: TableVersion) -> Stream:

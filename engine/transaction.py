@@ -18,9 +18,10 @@ from .member import Claim, Hold, Pin
 from .parked import ParkedOfGroup
 from .ready import Ready
 from .rights import Rights
-from .streams import Bookmark, Group
+from .streams import Bookmark, Captured, Catalog, Group
 
 Reading = tuple[int, str]  # group id, member
+TableKey = tuple[str, ...]
 
 
 @dataclass(slots=True)
@@ -35,6 +36,21 @@ class TableWrites:
     last_lsn: int
     keys: frozenset[int] | None
     inserts: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Altered:
+    """A captured table that a transaction has altered.
+
+    Args:
+        before: as all others know it.
+        now: as the transaction has it, under the name that it has there.
+        told: the name that its newest version says that it has.
+    """
+
+    before: Captured
+    now: Captured
+    told: str
 
 
 @dataclass(slots=True)
@@ -71,6 +87,10 @@ class Transaction:
         leaving: group ids and members that leave when it commits.
         checks: what must still hold when it commits, by what it is about; they raise.
         indexes_changed: it has made or dropped an index, which only it sees so far.
+        altered: the captured tables that it has altered, by their numbers.
+        marks: names of tables that nobody else may write until it ends.
+        before_commit: what is written last, when all else is, by what it is about; it raises where that
+            cannot be.
         on_commit: what else memory makes of it; under the catalog's mutex.
         after_commit: who is told, once memory has all of it.
         ready: stream id -> its events as they will be sent, where they were made before COMMIT.
@@ -102,6 +122,9 @@ class Transaction:
     locked_groups: set[int] = field(default_factory=set)
     producers: dict[tuple[int, str], int] = field(default_factory=dict)
     checks: dict[str, Callable[[], None]] = field(default_factory=dict)
+    altered: dict[int, Altered] = field(default_factory=dict)
+    marks: set[TableKey] = field(default_factory=set)
+    before_commit: dict[str, Callable[[], None]] = field(default_factory=dict)
     on_commit: list[Callable[[], None]] = field(default_factory=list)
     after_commit: list[Callable[[], None]] = field(default_factory=list)
     ready: Mapping[int, Ready] = field(default_factory=dict)
@@ -125,6 +148,18 @@ class Transaction:
     def next_lsn(self) -> int:
         """The LSN before its next event."""
         return self.base_lsn + self.events
+
+    def captured_tables(self, catalog: Catalog) -> Mapping[TableKey, Captured]:
+        """The captured tables by the names that they have in this transaction."""
+        if not self.altered:
+            return catalog.tables
+        others = {k: table for k, table in catalog.tables.items() if table.table_id not in self.altered}
+        return {**others, **{altered.now.key: altered.now for altered in self.altered.values()}}
+
+    def alter(self, before: Captured, now: Captured, told: str) -> None:
+        """A captured table is another one from here on; see `Altered`."""
+        known = self.altered.get(now.table_id)
+        self.altered[now.table_id] = Altered(before if known is None else known.before, now, told)
 
     def annotate(self, annotation: str | None) -> None:
         """Before it writes events: they have this annotation.

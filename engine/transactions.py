@@ -123,8 +123,13 @@ class Transactions:
             transaction.base_lsn, transaction.txid = self.commits.last_lsn, self.commits.last_txid + 1
         self.snapshots.touch(transaction)
 
-    def enter_plain(self, transaction_of: int, table: TableKey, timeout_ms: int) -> Waiting[bool]:
+    def enter_plain(
+        self, transaction_of: int, table: TableKey, timeout_ms: int, within: Transaction | None
+    ) -> Waiting[bool]:
         """Before a session writes a table that has no stream; True when it still has none.
+
+        Args:
+            within: the session's open transaction, if it has one.
 
         Raises:
             LockNotAvailable: 55P03, a CREATE STREAM on the table did not end within `timeout_ms`.
@@ -137,9 +142,13 @@ class Transactions:
                 raise LockNotAvailable(
                     f'table "{table[-1]}" is getting a stream for longer than {timeout_ms} ms'
                 )
-            if table in self.catalog.tables:
+            if table in self.tables(within):
                 return False
-        return table not in self.catalog.tables
+        return table not in self.tables(within)
+
+    def tables(self, within: Transaction | None) -> Mapping[TableKey, Captured]:
+        """The captured tables by the names that they have, in an open transaction or outside of any."""
+        return self.catalog.tables if within is None else within.captured_tables(self.catalog)
 
     def enter_captured(
         self, transaction: Transaction, key: TableKey, timeout_ms: int
@@ -156,9 +165,9 @@ class Transactions:
         yield from self.lock_for(transaction, timeout_ms)
         if self.indexes_changed:
             self._read_shapes()
-        captured = self.catalog.tables.get(key)
+        captured = transaction.captured_tables(self.catalog).get(key)
         assert transaction.snapshot_counter is not None
-        if captured is not None:
+        if captured is not None and captured.table_id not in transaction.altered:
             if transaction.snapshot_counter < captured.changed_counter:
                 raise SerializationFailure(
                     f'table "{captured.shape.name}" was altered after this transaction began to read',
@@ -221,10 +230,10 @@ class Transactions:
             )
         except duckdb.ConstraintException as error:
             if "uplicate key" in str(error) and self.snapshots.has_newer(transaction, captured):
-                raise _stale(captured) from error
+                raise stale(captured) from error
             raise
         if self.snapshots.hit(transaction, captured, outcome.keys if outcome.events else frozenset()):
-            raise _stale(captured)
+            raise stale(captured)
         transaction.captured(captured.table_id, outcome.events, outcome.keys, inserts=plan.inserts)
         if outcome.events and captured.minimal_changes == "all" and captured.shape.primary_key:
             if transaction.refresh is None:
@@ -277,10 +286,12 @@ class Transactions:
         """Write the last rows and commit in DuckDB; a transaction that fails is rolled back."""
         try:
             self.settle(transaction)
+            for act in transaction.before_commit.values():
+                act()
             for check in transaction.checks.values():
                 check()
             commit_us = self.commits.write(transaction, moves)
-            if transaction.events:
+            if transaction.events and not transaction.altered:
                 tables = transaction.written.items()
                 written = {t: Written(w.first_lsn, w.last_lsn, w.inserts) for t, w in tables}
                 commit = Commit(transaction.base_lsn + 1, commit_us, transaction.annotation)
@@ -327,10 +338,14 @@ class Transactions:
         if transaction.has_writer_lock:
             transaction.has_writer_lock = False
             self.writer_lock.release(transaction.session_id)
+        for key in transaction.marks:
+            self.gate.unmark(key)
+        transaction.marks.clear()
         self.gate.leave(transaction.session_id)
 
 
-def _stale(captured: Captured) -> SerializationFailure:
+def stale(captured: Captured) -> SerializationFailure:
+    """The error of who writes a row that was changed since he began to read."""
     return SerializationFailure(
         f'could not serialize access to table "{captured.shape.name}" due to a concurrent change',
         detail="A row that this transaction writes was changed by a transaction that committed after "

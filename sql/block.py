@@ -7,12 +7,14 @@ back at once, so that a failed block holds no lock. Source: docs/design/sql.md, 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TypeVar
 
 from ..engine.database import Database
 from ..engine.errors import DucktailError, InFailedTransaction
+from ..engine.gate import TableKey
 from ..engine.sessions import FAILED, IDLE, IN_TRANSACTION, SessionEntry
+from ..engine.streams import Captured
 from ..engine.transaction import Transaction
 from ..engine.waiting import Waiting
 from .cursors import Cursors
@@ -94,6 +96,20 @@ class Block:
     def lock_timeout_ms(self) -> int:
         """How long the session waits for a lock."""
         return self._variables.milliseconds("lock_timeout") or self._database.settings.lock_timeout_ms
+
+    @property
+    def tables(self) -> Mapping[TableKey, Captured]:
+        """The captured tables by the names that they have here: the block may have renamed some."""
+        return self._database.transactions.tables(self.transaction)
+
+    def enter_plain(self, key: TableKey) -> Waiting[bool]:
+        """Before the session writes a table that has no stream; True when it still has none.
+
+        Raises:
+            LockNotAvailable: 55P03.
+        """
+        transactions = self._database.transactions
+        return transactions.enter_plain(self._entry.session_id, key, self.lock_timeout_ms, self.transaction)
 
     @property
     def piped(self) -> bool:

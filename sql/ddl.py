@@ -23,6 +23,7 @@ from ..engine.errors import (
 from ..engine.quoting import ident
 from ..engine.streams import Captured
 from ..engine.table import RESERVED_PREFIX
+from ..engine.transaction import Transaction
 from ..engine.waiting import Waiting
 from . import refreshing
 from .context import Context
@@ -79,7 +80,7 @@ def define(session: Context, classified: Classified, parameters: tuple[object, .
     transactions = session.database.transactions
     try:
         for key in keys:
-            free = yield from transactions.enter_plain(session.id, key, session.block.lock_timeout_ms)
+            free = yield from session.block.enter_plain(key)
             if not free and not _harmless(facts):
                 raise LockNotAvailable(f'table "{key[-1]}" has just got a stream', hint="Try again.")
         try:
@@ -108,19 +109,16 @@ def drops_captured(session: Context, facts: DdlFacts) -> bool:
 
 
 def alters_captured(session: Context, facts: DdlFacts) -> bool:
-    """Whether it is an ALTER TABLE that makes a captured table's next version: a transaction of its own."""
+    """Whether it is an ALTER TABLE that makes a captured table's next version."""
     return _captured_to_alter(session, facts) is not None
 
 
 def _captured_to_alter(session: Context, facts: DdlFacts) -> Key | None:
-    """The captured table that an ALTER TABLE changes in a way that its streams can tell.
-
-    Inside a transaction block that is not supported.
-    """
-    if facts.verb != "ALTER" or facts.action not in ALTERED or facts.table is None or session.block.begun:
+    """The captured table that an ALTER TABLE changes in a way that its streams can tell."""
+    if facts.verb != "ALTER" or facts.action not in ALTERED or facts.table is None:
         return None
     key = session.names.table_key(facts.table)
-    return key if key in session.database.catalog.tables else None
+    return key if key in session.block.tables else None
 
 
 def _alter_captured(session: Context, classified: Classified, key: Key) -> Waiting[Result]:
@@ -128,15 +126,20 @@ def _alter_captured(session: Context, classified: Classified, key: Key) -> Waiti
     facts = classified.ddl
     assert facts is not None
     _guard_names(facts)
-    for stream in session.database.catalog.tables[key].streams:
+    for stream in session.block.tables[key].streams:
         session.names.refuse_hidden_of(stream)
     retypes = facts.action == "ALTER TYPE"
     asked = schema_changes.Alteration(
         classified.text, facts.renamed, session.variables.annotation, retypes
     )
-    yield from schema_changes.alter_table(
-        session.database, session.id, session.cursor, key, asked, session.block.lock_timeout_ms
-    )
+
+    def work(transaction: Transaction) -> Waiting[None]:
+        timeout_ms = session.block.lock_timeout_ms
+        yield from schema_changes.alter_table(session.database, transaction, key, asked, timeout_ms)
+
+    yield from session.block.unit(work)
+    session.database.catalog.version += 1
+    session.block.ddl = session.block.begun
     return Result.command("ALTER TABLE")
 
 
@@ -146,7 +149,7 @@ def replaced_captured(session: Context, facts: DdlFacts) -> Captured | None:
         return None
     if facts.temporary or not (facts.or_replace and facts.as_select):
         return None
-    return session.database.catalog.tables.get(session.names.made_key(facts.table))
+    return session.block.tables.get(session.names.made_key(facts.table))
 
 
 def _captured_to_drop(session: Context, facts: DdlFacts) -> Captured | None:
@@ -158,7 +161,7 @@ def _captured_to_drop(session: Context, facts: DdlFacts) -> Captured | None:
     if facts.verb != "DROP" or facts.object_type != "TABLE" or not facts.cascade:
         return None
     keys = [session.names.table_key(name) for name in facts.names]
-    tables = session.database.catalog.tables
+    tables = session.block.tables
     found = next((tables[key] for key in keys if key in tables), None)
     if found is not None and len(keys) > 1:
         raise NotSupported(
@@ -202,7 +205,7 @@ def _drop_cascade(session: Context, classified: Classified, facts: DdlFacts) -> 
             "SELECT lower(schema_name), lower(table_name) FROM duckdb_tables() WHERE database_name = $1",
             [session.database.catalog_name],
         ).fetchall()
-        gone = [key for key in session.database.catalog.tables if key not in set(there)]
+        gone = [key for key in session.block.tables if key not in set(there)]
         if gone:
             raise DependentObjects(
                 f'cannot drop "{facts.names[0][-1]}" because table "{gone[0][-1]}", which has streams, '
@@ -263,7 +266,7 @@ def _guard(session: Context, facts: DdlFacts) -> list[Key]:
             _guard_schema(session, facts, name[-1].lower())
     if facts.verb == "DROP" and facts.cascade:
         # Any table may go with it: a CREATE STREAM beside it has to wait.
-        return [key for key in _tables(session) if key not in session.database.catalog.tables]
+        return [key for key in _tables(session) if key not in session.block.tables]
     if facts.object_type == "SCHEMA":
         return []
     for name in facts.names:
@@ -277,7 +280,7 @@ def _guard(session: Context, facts: DdlFacts) -> list[Key]:
     key = _key(session, facts, facts.table)
     if key[0] == OURS:
         raise InsufficientPrivilege(f'schema "{OURS}" belongs to ducktail')
-    if key in session.database.catalog.tables:
+    if key in session.block.tables:
         if not _harmless(facts):
             _refuse_captured_ddl(facts, key)
         return []

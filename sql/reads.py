@@ -71,7 +71,7 @@ def cte_targets(text: str) -> Iterator[tuple[str, ...]]:
 def _named_anywhere(session: Context, text: str) -> Iterator[Key]:
     """Captured tables whose name is a word of the text, wherever it stands."""
     words = {token.name.lower() for token in tokenize(text) if token.is_name}
-    for key in session.database.catalog.tables:
+    for key in session.block.tables:
         if key[-1] in words:
             yield key
 
@@ -86,7 +86,7 @@ def refuse_captured(session: Context, text: str) -> list[Key]:
     keys += [session.names.table_key(name) for name in cte_targets(text)]
     # A net under the net, as DuckDB does not tell what such an expression writes.
     for key in (*keys, *_named_anywhere(session, text)):
-        if key in session.database.catalog.tables:
+        if key in session.block.tables:
             raise NotSupported(
                 f'table "{key[-1]}" has a stream, and this statement cannot be captured',
                 hint="Write it as an INSERT, UPDATE or DELETE of its own.",
@@ -102,7 +102,7 @@ def _run_writing(session: Context, text: str, parameters: tuple[object, ...]) ->
     transactions = session.database.transactions
     try:
         for key in keys:
-            free = yield from transactions.enter_plain(session.id, key, session.block.lock_timeout_ms)
+            free = yield from session.block.enter_plain(key)
             if not free:
                 raise LockNotAvailable(f'table "{key[-1]}" has just got a stream', hint="Try again.")
         return (yield from run_whole(session, text, parameters))

@@ -63,7 +63,7 @@ def _stream(session: Context, name: st.Name) -> Stream:
     key = session.names.table_key(name.parts)
     if not session.access.sees(key) or session.names.kind_of(key) is None:
         raise no_table(name.parts, name.position or None)
-    captured = session.database.catalog.tables.get(key)
+    captured = session.block.tables.get(key)
     streams = [] if captured is None else [s for s in captured.streams if s.shows_all]
     readable = [s for s in streams if session.access.may("select", s.key)]
     if captured is None or not readable:

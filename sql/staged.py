@@ -126,9 +126,8 @@ def concerns(session: Context, classified: Classified) -> bool:
     topics.refuse_in_with(session, classified.text)
     if topics.target(session, classified) is not None:
         return True
-    catalog = session.database.catalog
     named = words(classified.text)
-    return any(key[-1] in named for key in catalog.tables)
+    return any(key[-1] in named for key in session.block.tables)
 
 
 def run(
@@ -171,7 +170,7 @@ def _refuse_disorder(session: Context, classified: Classified, parts: Sequence[P
     table_key = session.names.table_key
     targets: list[Key] = [table_key(part.body.dml.target) for part in parts if part.body.dml is not None]
     main = [] if classified.dml is None else [table_key(classified.dml.target)]
-    captured = [key for key in (*targets, *main) if key in session.database.catalog.tables]
+    captured = [key for key in (*targets, *main) if key in session.block.tables]
     if len(captured) > 1:
         raise NotSupported("a statement can write one table with a stream at most", hint=_SPLIT)
     for key in targets:
@@ -214,7 +213,7 @@ def _refuse_reading(session: Context, written: Sequence[Key], texts: Sequence[st
         return
     named = _with_definitions(session, frozenset().union(*map(words, texts)))
     for key in written:
-        captured = session.database.catalog.tables.get(key)
+        captured = session.block.tables.get(key)
         names = {key[-1]}
         if captured is not None:
             names |= {stream.name.lower() for stream in captured.streams}

@@ -118,7 +118,7 @@ def write_rows(
     if classified.cte_writes:
         refuse_captured(session, classified.text)
     while True:
-        if key not in session.database.catalog.tables:
+        if key not in session.block.tables:
             rows = yield from _plain(session, classified, parameters, key, how)
         else:
             session.names.refuse_hidden(key)
@@ -207,7 +207,7 @@ def _plain(
         session.block.touched()
     transactions = session.database.transactions
     try:
-        free = yield from transactions.enter_plain(session.id, key, session.block.lock_timeout_ms)
+        free = yield from session.block.enter_plain(key)
         if not free:
             return None
         classified = _named_whole(session, classified, key)

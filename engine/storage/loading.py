@@ -71,6 +71,7 @@ def read_catalog(cursor: duckdb.DuckDBPyConnection) -> Catalog:
             since_us=present.since_us,
             older=tuple(older),
             column_ids=present.ids,
+            txid=present.txid,
         )
         stored = tuple(column.name for column in shape.stored)
         for stream in _read_streams(cursor, f"table_id = {table_id}", stored):
@@ -99,16 +100,17 @@ def _read_versions(
     ).fetchall()
     found = []
     for version, first_lsn, since_us, text in rows:
-        shape, ids, carried = version_of(text)
+        kept = version_of(text)
+        shape, ids = kept.shape, kept.ids
         if version == present.version:
             # Past ducktail it may have got other columns, which no number is for: CHECK STREAM tells of them.
             known = dict(zip((column.name for column in shape.stored), ids, strict=True))
             stored = enumerate(present.table.shape.stored, 1)
             ids = tuple(known.get(column.name, -place) for place, column in stored)
-            present = replace(present, first_lsn=first_lsn, since_us=since_us, ids=ids)
+            present = replace(present, first_lsn=first_lsn, since_us=since_us, ids=ids, txid=kept.txid)
             continue
         table = CapturedTable(shape, log_name(table_id, version), frozenset(shape.primary_key))
-        found.append(TableVersion(version, first_lsn, since_us, table, ids, carried))
+        found.append(TableVersion(version, first_lsn, since_us, table, ids, kept.carried, kept.txid))
     return [*found, present]
 
 

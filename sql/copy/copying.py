@@ -157,7 +157,7 @@ def _from_file(
             hint="INSERT INTO the topic SELECT ... FROM read_csv('...'), or COPY ... FROM STDIN.",
         )
     while True:
-        if key not in session.database.catalog.tables:
+        if key not in session.block.tables:
             count = yield from _plain(session, classified, key, parameters)
         else:
             count = yield from _captured(session, statement, classified, facts, parameters)
@@ -171,7 +171,7 @@ def _plain(session: Context, classified: Classified, key: Key, parameters: Value
         session.block.touched()
     transactions = session.database.transactions
     try:
-        free = yield from transactions.enter_plain(session.id, key, session.block.lock_timeout_ms)
+        free = yield from session.block.enter_plain(key)
         if not free:
             return None
         return count_of(session, classified.text, parameters)

@@ -1,7 +1,7 @@
-"""Runs an ALTER TABLE of a captured table and kills its own process, with SIGKILL, at some steps of it.
+"""Runs a script that changes a captured table and kills its own process, with SIGKILL, at some steps of it.
 
-`python schema_change_child.py FILE COPIES DDL KILLS`: each has a copy of FILE, COPIES/n.duckdb, in a
-process of its own. KILLS is a number, or `all`. The change that comes to its end is number 0; how many
+`python schema_change_child.py FILE COPIES SCRIPT KILLS`: each has a copy of FILE, COPIES/n.duckdb, in a
+process of its own. KILLS is a number, or `all`. The script that comes to its end is number 0; how many
 were killed is printed. A step is what the session's cursor gives to DuckDB: a statement, a BEGIN, a COMMIT.
 """
 
@@ -18,9 +18,7 @@ import duckdb
 from local_client import Client
 
 from ducktail.engine.database import Database
-from ducktail.engine.schema_changes import Alteration, alter_table
 from ducktail.engine.settings import Settings
-from ducktail.engine.waiting import run
 
 
 class Fatal:
@@ -42,26 +40,25 @@ class Fatal:
         return getattr(self._cursor, name)
 
 
-def change(path: Path, ddl: str, left: int | None) -> None:
-    """One ALTER TABLE; the last thing of this process."""
+def change(path: Path, script: str, left: int | None) -> None:
+    """The statements of a session, one after the other; the last thing of this process."""
     client = Client(Database.open(str(path), Settings(retention_interval_ms=3_600_000)))
-    session = client.session
-    cursor = Fatal(session.cursor, left)
-    renamed = ddl.split()[-1] if " RENAME TO " in ddl else None
-    asked = Alteration(ddl, renamed, None)
-    run(alter_table(session.database, session.id, cursor, ("main", "t"), asked, 10_000))  # type: ignore[arg-type]
+    cursor = Fatal(client.session.cursor, left)
+    client.session.cursors.main = cursor  # type: ignore[assignment]
+    for statement in script.split(";"):
+        client(statement)
     os._exit(cursor.steps)
 
 
-def main(file: Path, copies: Path, ddl: str, kills: str) -> None:
-    """Kill the change at its steps, the first one and the COMMIT among them."""
+def main(file: Path, copies: Path, script: str, kills: str) -> None:
+    """Kill the script at its steps, the first one and the last COMMIT among them."""
 
     def child(number: int, left: int | None) -> int:
         path = copies / f"{number}.duckdb"
         shutil.copy(file, path)
         pid = os.fork()
         if pid == 0:
-            change(path, ddl, left)
+            change(path, script, left)
         return os.waitpid(pid, 0)[1]
 
     status = child(0, None)

@@ -1,4 +1,4 @@
-"""An ALTER TABLE of a captured table killed (-9) between its statements: it is there whole, or not at all.
+"""Changes of a captured table in a transaction, killed (-9) between its statements: all there, or nothing.
 
 DUCKTAIL_SCHEMA_KILLS (default 2) is at how many of them, `all` at each.
 """
@@ -19,6 +19,10 @@ from ducktail.engine.settings import Settings
 HERE = Path(__file__).resolve().parent
 KILLS = os.environ.get("DUCKTAIL_SCHEMA_KILLS", "2")
 QUIET = Settings(retention_interval_ms=3_600_000)
+SCRIPT = (
+    "BEGIN;UPDATE t SET v = 6 WHERE id = 2;ALTER TABLE t ADD COLUMN w INT;ALTER TABLE t RENAME TO u;"
+    "INSERT INTO u VALUES (4, 4, 4);COMMIT"
+)
 
 
 def make(path: Path) -> None:
@@ -41,18 +45,21 @@ def check(path: Path, *, done: bool) -> None:
     database = Database.open(str(path), QUIET)
     client = Client(database)
     assert not database.damage
-    version, table = (3, "u") if done else (2, "t")
+    version, table = (4, "u") if done else (2, "t")
     events = client("select lsn, op, table_name, schema_version from stream wide")
     assert events == client("select lsn, op, table_name, schema_version from wide order by lsn")
     wanted = [(1, "insert", "main.t", 1), *((lsn, "schema", "main.t", 2) for lsn in (2, 3, 4))]
     wanted.append((5, "insert", "main.t", 2))
     if done:
-        wanted += [(lsn, "schema", "main.u", 3) for lsn in (6, 7, 8)]
+        wanted += [(6, "update", "main.t", 2), *((lsn, "schema", "main.t", 3) for lsn in (7, 8, 9))]
+        wanted += [(10, "insert", "main.t", 3), *((lsn, "schema", "main.u", 4) for lsn in (11, 12, 13))]
     assert events == wanted
     client(f"insert into {table} (id) values (3)")
-    [last] = client("select lsn, schema_version from stream narrow where op = 'insert' and lsn > 5")
-    assert last == (9 if done else 6, version)
-    assert client("select id, v from wide_changes order by _lsn") == [(1, 1), (2, 5), (3, 5)]
+    last = client("select lsn, schema_version from stream narrow where op = 'insert' and lsn > 5")[-1]
+    assert last == (14 if done else 6, version)
+    middle = [(2, 5), (2, 6), (4, 4)] if done else []
+    changes = client("select id, v from wide_changes order by _lsn, _change_type desc")
+    assert changes == [(1, 1), (2, 5), *middle, (3, 5)]
     client(f"alter table {table} alter v drop default")
     assert client("select max(schema_version) from ducktail.schema_versions") == [(version + 1,)]
     client.close()
@@ -68,7 +75,7 @@ def test_a_change_killed_between_its_statements(tmp_path: Path) -> None:
     ran = subprocess.run(
         [
             *(sys.executable, str(HERE / "schema_change_child.py"), str(made), str(tmp_path)),
-            *("ALTER TABLE t RENAME TO u", KILLS),
+            *(SCRIPT, KILLS),
         ],
         capture_output=True,
         text=True,

@@ -6,6 +6,7 @@ import json
 import os
 import random
 from collections.abc import Callable, Iterator
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ import pytest
 from hands import DAY_US, HOUR_US, Hands
 from local_client import Client, raises
 
-from ducktail.engine import scan, schema_changes
+from ducktail.engine import scan, versions
 from ducktail.engine.database import Database
 from ducktail.engine.rights import relation
 from ducktail.engine.settings import Settings
@@ -222,7 +223,7 @@ def test_schema_events_are_not_parked(client: Client) -> None:
 
 
 def test_versions_are_bounded_and_read_in_parts(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(schema_changes, "VERSIONS_MAX", 5)
+    monkeypatch.setattr(versions, "VERSIONS_MAX", 5)
     monkeypatch.setattr(scan, "VERSIONS_AT_ONCE", 2)
     for turn in range(4):
         client(f"insert into t values ({turn}, 0)")
@@ -372,6 +373,18 @@ class Model:
         acts += [self.drop, self.retype] if len(self.names) > 2 else []
         dice.choice(acts if self.rows else acts[:2])(made)
 
+    def block(self, steps: int) -> None:
+        """So many statements in one transaction, which may be rolled back."""
+        kept = {name: deepcopy(x) for name, x in vars(self).items() if name not in ("client", "dice")}
+        self.client("begin")
+        for _ in range(steps):
+            self.step()
+        if self.dice.random() < 0.3:
+            self.client("rollback")
+            vars(self).update(kept)
+        else:
+            self.client("commit")
+
     def _told(self, op: str, old: dict[int, int | None] | None, new: dict[int, int | None] | None) -> None:
         images = [None if row is None else {self.names[i]: x for i, x in row.items()} for row in (old, new)]
         self.json.append((op, self.version, images[0], images[1]))
@@ -451,14 +464,20 @@ class Model:
         wanted = [(*(row.get(i) for i in self.names), change) for row, change in self.typed]
         assert [row[: len(self.names) + 1] for row in changes] == wanted
         assert self.client("check stream s") == []
+        transactions: dict[object, list[tuple[object, ...]]] = {}
+        for row in events:
+            transactions.setdefault(row[8], []).append(row[9:11])
+        for places in transactions.values():
+            assert places == [(place, place == len(places) - 1) for place in range(len(places))]
 
 
 @pytest.mark.parametrize("seed", range(SEEDS))
 def test_random_columns(client: Client, reopen: Callable[[], Client], seed: int) -> None:
     model = Model(client, random.Random(seed))
     for _ in range(3):
-        for _ in range(8):
+        for _ in range(4):
             model.step()
+        model.block(6)
         model.check()
     model.client = reopen()
     model.check()
