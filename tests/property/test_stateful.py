@@ -27,7 +27,7 @@ from hypothesis.stateful import initialize, precondition, rule
 from local_client import Client
 from model_machine import SESSIONS, Machine
 from model_sessions import Program, state_of
-from stream_model import MINIMAL, Images, Part, Session, Stream, Told, part
+from stream_model import MINIMAL, Change, Done, Images, Part, Session, Stream, Told, part
 from table_model import BASE, NAMES, TYPES, Column, Columns, Duplicate, Row, Table, X, cast
 from table_statements import (
     Statement,
@@ -87,28 +87,29 @@ class Streams(Machine):
 
     @rule(data=st.data(), session=WRITERS, table=TABLES)
     def write(self, data: st.DataObject, session: int, table: int) -> None:
-        known = self.tables[table]
+        at = self.sessions[session]
         for _ in range(data.draw(WRITES)):
-            self.write_one(self.sessions[session], known, data.draw(statements(known)))
+            known = self.table_of(at, table)
+            self.write_one(at, known, data.draw(statements(known)))
 
     @rule(data=st.data(), session=WRITERS, table=TABLES)
     def write_by_key(self, data: st.DataObject, session: int, table: int) -> None:
-        known = self.tables[table]
+        at, known = self.sessions[session], self.table_of(self.sessions[session], table)
         made = (keyed_statements if known.key else statements)(known)
         for _ in range(data.draw(WRITES)):
-            self.write_one(self.sessions[session], known, data.draw(made))
+            self.write_one(at, known, data.draw(made))
 
     @rule(data=st.data(), session=WRITERS, table=TABLES)
     def load(self, data: st.DataObject, session: int, table: int) -> None:
         """COPY, frames, many parameters."""
-        at, known = self.sessions[session], self.tables[table]
+        at, known = self.sessions[session], self.table_of(self.sessions[session], table)
         for _ in range(data.draw(WRITES)):
             self.write_one(at, known, data.draw(loads(known, isinstance(at.client, Client))))
 
     @rule(data=st.data(), session=WRITERS, table=TABLES)
     def refresh(self, data: st.DataObject, session: int, table: int) -> None:
         """CREATE OR REPLACE TABLE: what differs is told."""
-        at, known = self.sessions[session], self.tables[table]
+        at, known = self.sessions[session], self.table_of(self.sessions[session], table)
         if known.key:
             self.write_one(at, known, data.draw(refresh(known, self.minimal(known) == "none")))
         elif not at.in_block:
@@ -164,52 +165,55 @@ class Streams(Machine):
     @rule(session=WRITERS, table=TABLES)
     def look(self, session: int, table: int) -> None:
         """Read a table: in a transaction it is the snapshot with its own writes."""
-        at, known = self.sessions[session], self.tables[table]
+        at, known = self.sessions[session], self.table_of(self.sessions[session], table)
         if at.failed:
             assert _state(at.client, f"select 1 from {known.name}") == "25P02"
             return
         if at.in_block and at.view is None:
             self.take_snapshot(at)
-        columns, rows = (known.columns, self.rows[known.name]) if at.view is None else at.view[known.name]
-        assert self.rows_of(at.client, known, columns) == rows
+        rows = self.rows[known.name] if at.view is None else at.view[known.name]
+        assert self.rows_of(at.client, self.table_of(at, table)) == rows
 
     # Changes of a table.
 
     @rule(data=st.data(), session=WRITERS, table=TABLES)
     def alter(self, data: st.DataObject, session: int, table: int) -> None:
+        """What leaves the rows, and what may be written, as they are: most of it is undone at once."""
         at, known = self.sessions[session], self.tables[table]
-        if not at.in_block and self._may_alter(known):
-            kind = data.draw(st.sampled_from(["default", "not null", "rename"]))
-            self._alter_nothing(at, known, kind)
+        if at.in_block or not self._may_alter(known):
+            return
+        kind = data.draw(st.sampled_from(["default", "not null", "rename"]))
+        name = known.name
+        if kind == "default":
+            drops = name in self.defaults
+            text = f"{name} alter v {'drop default' if drops else 'set default null'}"
+            done = self._alter(at, known, text, known.columns)
+            self.defaults ^= {name} if done else set()
+        elif kind == "rename":
+            if self._alter(at, known, f"{name} rename to other", known.columns):
+                assert self._alter(at, known, f"other rename to {name}", known.columns)
+        else:
+            has_null = any(row[1] is None for row in self.rows[name])
+            wanted = "23502" if has_null else "ok"
+            if self._alter(at, known, f"{name} alter v set not null", known.columns, wanted=wanted):
+                assert self._alter(at, known, f"{name} alter v drop not null", known.columns)
 
     @rule(data=st.data(), session=WRITERS, table=TABLES)
     def alter_columns(self, data: st.DataObject, session: int, table: int) -> None:
         """ADD, DROP, RENAME COLUMN and ALTER TYPE: the events of each version are by its own columns."""
-        at, known = self.sessions[session], self.tables[table]
-        if not at.in_block and self._may_alter(known):
-            added = len(known.columns) - len(BASE)
-            kinds = ["rename", "retype", *["add"] * (added < ADDED_MAX), *["drop", "retype"] * (added > 0)]
-            _ALTERATIONS[data.draw(st.sampled_from(kinds))](self, data, at, known)
+        at = self.sessions[session]
+        if at.in_block and at.view is None:
+            self.take_snapshot(at)
+        known = self.table_of(at, table)
+        if at.failed or not self._may_alter(known):
+            return
+        added = len(known.columns) - len(BASE)
+        kinds = ["rename", "retype", *["add"] * (added < ADDED_MAX), *["drop", "retype"] * (added > 0)]
+        _ALTERATIONS[data.draw(st.sampled_from(kinds))](self, data, at, known)
 
     def _may_alter(self, table: Table) -> bool:
-        return len(self.database.catalog.tables["main", table.name].older) <= OLDER_MAX
-
-    def _alter_nothing(self, at: Session, known: Table, kind: str) -> None:
-        """What leaves the rows, and what may be written, as they are."""
-        name, columns = known.name, known.columns
-        if kind == "default":
-            drops = name in self.defaults
-            text = f"{name} alter v {'drop default' if drops else 'set default null'}"
-            done = self._alter(at, known, text, columns)
-            self.defaults ^= {name} if done else set()
-        elif kind == "rename":
-            if self._alter(at, known, f"{name} rename to other", columns):
-                assert self._alter(at, known, f"other rename to {name}", columns)
-        else:
-            has_null = any(row[1] is None for row in self.rows[name])
-            wanted = "23502" if has_null else "ok"
-            if self._alter(at, known, f"{name} alter v set not null", columns, wanted):
-                assert self._alter(at, known, f"{name} alter v drop not null", columns)
+        present = self.database.catalog.tables["main", table.name]
+        return len(present.older) + table.version - present.version <= OLDER_MAX
 
     def _add(self, data: st.DataObject, at: Session, known: Table) -> None:
         name = data.draw(st.sampled_from([name for name in NAMES if name not in known.names]))
@@ -219,16 +223,15 @@ class Streams(Machine):
         column = replace(column, number=100 + self.numbers, default=default)
         text = f"{known.name} add column {name} {column.kind}"
         text += "" if default is None else f" default {default!r}"
-        if self._alter(at, known, text, (*known.columns, column)):
-            self._change_rows(known, lambda row: (*row, default))
+        self._alter(at, known, text, (*known.columns, column), lambda row: (*row, default))
 
     def _drop(self, data: st.DataObject, at: Session, known: Table) -> None:
         place = data.draw(st.integers(len(BASE), len(known.columns) - 1))
         columns = (*known.columns[:place], *known.columns[place + 1 :])
         last = any(not stream.places(columns) for stream in self.of_table(known))
         text = f"{known.name} drop column {known.names[place]}"
-        if self._alter(at, known, text, columns, "2BP01" if last else "ok"):
-            self._change_rows(known, lambda row: (*row[:place], *row[place + 1 :]))
+        wanted = "2BP01" if last else "ok"
+        self._alter(at, known, text, columns, lambda row: (*row[:place], *row[place + 1 :]), wanted)
 
     def _rename(self, data: st.DataObject, at: Session, known: Table) -> None:
         place = data.draw(st.integers(X, len(known.columns) - 1))
@@ -241,8 +244,9 @@ class Streams(Machine):
         column = known.columns[place]
         kinds = ["int", "bigint", *["varchar"] * (place > X)]
         kind = data.draw(st.sampled_from([kind for kind in kinds if kind != column.kind]))
+        rows = self.rows[known.name] if at.view is None else at.view[known.name]
         wanted = "ok"
-        if place > X and any(row[place] == "word" for row in self.rows[known.name]) and kind != "varchar":
+        if place > X and any(row[place] == "word" for row in rows) and kind != "varchar":
             wanted = "22P02"
         elif place == 1 and any(stream.partition_by == ("v",) for stream in self.of_table(known)):
             wanted = "0A000"
@@ -250,26 +254,46 @@ class Streams(Machine):
             wanted = "2BP01"
         new = replace(column, kind=kind, default=cast(column.default, kind))
         columns = (*known.columns[:place], new, *known.columns[place + 1 :])
-        if self._alter(at, known, f"{known.name} alter {column.name} type {kind}", columns, wanted):
-            self._change_rows(known, lambda row: (*row[:place], cast(row[place], kind), *row[place + 1 :]))
+        text = f"{known.name} alter {column.name} type {kind}"
 
-    def _change_rows(self, table: Table, change: Callable[[Row], Row]) -> None:
-        """ALTER TABLE gives the rows that are there other values, which is no event of theirs."""
-        self.rows[table.name] = Counter([change(row) for row in self.rows[table.name].elements()])
+        def retyped(row: Row) -> Row:
+            return (*row[:place], cast(row[place], kind), *row[place + 1 :])
+
+        self._alter(at, known, text, columns, retyped, wanted)
 
     def _alter(
-        self, session: Session, table: Table, text: str, columns: Columns, wanted: str = "ok"
+        self,
+        session: Session,
+        table: Table,
+        text: str,
+        columns: Columns,
+        rows: Callable[[Row], Row] = lambda row: row,
+        wanted: str = "ok",
     ) -> bool:
+        """Run an ALTER TABLE.
+
+        Args:
+            columns: what the table has then.
+            rows: a row as it is then; that is no event of it.
+        """
         state = _state(session.client, f"alter table {text}")
-        if self.locked:
-            wanted = "55P03"
-        assert state == wanted, (state, text)
+        Machine.forms["alter in a block" if session.in_block else "alter", state] += 1
+        since = self.commits[session.snapshot :] if session.in_block else []
+        if any(other.holds_lock for other in self.sessions if other is not session):
+            assert state == "55P03", (state, text)
+        elif any(table.name in commit for commit in since):
+            assert state in (wanted, "40001"), (state, text)
+        else:
+            assert state == wanted, (state, text)
         if state != "ok":
+            self.has_failed(session)
             return False
+        # In autocommit others see it at once; what `committed` makes of it is the same then.
+        table = table if session.in_block else table.own()
+        table.altered_to(columns)
         widest = max(stream.count for stream in self.of_table(table))
-        table.altered_to(columns, len(self.commits))
-        self.commits.append({table.name: set()})
-        self.pending.append([Part(table, table.version, [("schema", None, None)] * widest)])
+        changes: list[Change] = [("schema", None, None)] * widest
+        self.has_done(session, [Done(table, table.version, [], changes, alters=rows)])
         return True
 
     # Streams.

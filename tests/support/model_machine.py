@@ -14,7 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant
 from local_client import Client
 from model_sessions import Program, state_of
 from stream_model import MINIMAL, Change, Done, Images, Part, Session, Stream, part
-from table_model import BASE, Columns, Duplicate, Effect, Row, Rows, Table, X, names_of
+from table_model import BASE, Duplicate, Effect, Row, Rows, Table, X
 from table_statements import Statement
 
 import ducktail
@@ -82,6 +82,11 @@ class Machine(RuleBasedStateMachine):
         shutil.rmtree(self.directory)
 
     @property
+    def tables_by_name(self) -> dict[str, Table]:
+        """The tables as all see them."""
+        return {table.name: table for table in self.tables}
+
+    @property
     def may_reopen(self) -> bool:
         """Whether it may be closed and opened: not all the time, as that takes as long as many steps."""
         return self.looks >= LOOKS_BETWEEN
@@ -97,7 +102,7 @@ class Machine(RuleBasedStateMachine):
 
     def of_table(self, table: Table) -> list[Stream]:
         """A table's streams."""
-        return [stream for stream in self.streams.values() if stream.table is table]
+        return [stream for stream in self.streams.values() if stream.table == table]
 
     def whole_of(self, table: Table) -> Stream:
         """The stream of a table that has every event."""
@@ -113,10 +118,10 @@ class Machine(RuleBasedStateMachine):
         """Run a statement, and judge what came of it."""
         if session.in_block and session.view is None:
             self.take_snapshot(session)
-        if session.in_block and table.altered >= session.snapshot:
-            self._write_stale(session, table, statement)
+        if session.in_block and self.tables_by_name[table.name].altered >= session.snapshot:
+            self._write_stale(session, statement)
             return
-        view = self.rows[table.name] if session.view is None else session.view[table.name][1]
+        view = self.rows[table.name] if session.view is None else session.view[table.name]
         runs: list[list[Effect]] = []
         after: Rows | None = view
         try:
@@ -136,16 +141,22 @@ class Machine(RuleBasedStateMachine):
         else:
             self._judge(session, table, statement, effects, after, state)
         if state != "ok":
-            self._has_failed(session)
+            self.has_failed(session)
             return
         assert after is not None
-        done = [Done(table, run, self.changes_of(table, run), statement.deletes) for run in runs]
+        version = table.version
+        done = [Done(table, version, run, self.changes_of(table, run), statement.deletes) for run in runs]
+        self.has_done(session, done)
+
+    def has_done(self, session: Session, done: list[Done]) -> None:
+        """A session's statement is done: committed, or a part of its transaction."""
         if not session.in_block:
             self.committed(done)
             return
         assert session.view is not None
         session.holds_lock = True
-        session.view[table.name] = (table.columns, after)
+        for one in done:
+            session.view[one.table.name] = one.after(session.view[one.table.name])
         session.done += done
 
     def _run(self, session: Session, statement: Statement) -> str:
@@ -153,18 +164,19 @@ class Machine(RuleBasedStateMachine):
         Machine.forms[statement.form, state] += 1
         return state
 
-    def _write_stale(self, session: Session, table: Table, statement: Statement) -> None:
-        """The table's columns have changed since the transaction began to read: it cannot write it."""
+    def _write_stale(self, session: Session, statement: Statement) -> None:
+        """The table was altered since the transaction began to read: it cannot write it."""
         state = self._run(session, statement)
         if session.failed:
             assert state == "25P02", state
             return
         busy = any(other.holds_lock for other in self.sessions if other is not session)
         assert state in ({"55P03", "40001"} if busy else {"40001"}), (state, statement.text)
-        self._has_failed(session)
+        self.has_failed(session)
 
     @staticmethod
-    def _has_failed(session: Session) -> None:
+    def has_failed(session: Session) -> None:
+        """A session's statement has ended with an error."""
         session.failed = session.in_block
         session.holds_lock = session.holds_lock and not session.in_block
 
@@ -215,9 +227,14 @@ class Machine(RuleBasedStateMachine):
         keys: dict[str, set[object]] = defaultdict(set)
         parts = self._parts(done)
         for one in done:
-            self.rows[one.table.name] = one.table.after(self.rows[one.table.name], one.effects)
+            name = one.table.name
+            self.rows[name] = one.after(self.rows[name])
             if one.effects:
-                keys[one.table.name] |= keys_of(one.table, one.effects)
+                keys[name] |= keys_of(one.table, one.effects)
+            if one.alters is not None:
+                self.tables_by_name[name].versions.update(one.table.versions)
+                self.tables_by_name[name].altered = len(self.commits)
+                keys[name] |= set()
         self.commits.append(dict(keys))
         if parts:
             self.pending.append(parts)
@@ -227,23 +244,28 @@ class Machine(RuleBasedStateMachine):
         parts: list[Part] = []
         while done:
             table = done[0].table
-            count = next((i for i, one in enumerate(done) if one.table is not table), len(done))
-            run, done = done[:count], done[count:]
+            count = next((i for i, one in enumerate(done) if one.table != table or one.alters), len(done))
+            run, done = done[: count or 1], done[count or 1 :]
             changed = [one for one in run if one.effects]
             folds = self.minimal(table) == "all" and table.key and {one.deletes for one in changed} == {0, 1}
             listed = [self.changes_of(table, folded(table, run))] if folds else [one.changes for one in run]
-            parts += [Part(table, table.version, changes) for changes in listed if changes]
+            parts += [Part(table, run[0].version, changes) for changes in listed if changes]
         return parts
 
     def take_snapshot(self, session: Session) -> None:
         """A transaction touches the database for the first time."""
-        session.view = {table.name: (table.columns, self.rows[table.name]) for table in self.tables}
+        session.tables = {table.name: table.own() for table in self.tables}
+        session.view = dict(self.rows)
         session.snapshot = len(self.commits)
 
-    def rows_of(self, client: Client | Program, table: Table, columns: Columns) -> Rows:
-        """A table's rows as they are read, by the columns of the reader's snapshot."""
-        x = columns[X].name
-        names = [table.x_place(x) if name == x else name for name in names_of(columns)]
+    def table_of(self, session: Session, number: int) -> Table:
+        """A table as a session sees it now."""
+        table = self.tables[number]
+        return session.tables.get(table.name, table)
+
+    def rows_of(self, client: Client | Program, table: Table) -> Rows:
+        """A table's rows as they are read."""
+        names = [table.x_place() if place == X else name for place, name in enumerate(table.names)]
         return Counter(client(f"select {', '.join(names)} from {table.name}"))
 
     # What must hold after each step.
@@ -261,7 +283,7 @@ class Machine(RuleBasedStateMachine):
             self._check_transaction(found, wanted)
         self.pending = []
         for table in self.tables:
-            assert self.rows_of(self.reader, table, table.columns) == self.rows[table.name]
+            assert self.rows_of(self.reader, table) == self.rows[table.name]
         self._check_streams(fresh)
 
     def events_of(self, stream: Stream) -> list[dict[str, Any]]:
@@ -274,29 +296,29 @@ class Machine(RuleBasedStateMachine):
 
     def _check_transaction(self, found: list[tuple[str, dict[str, Any]]], wanted: list[Part]) -> None:
         """Its events are those of its statements, one after the other, dense and numbered."""
-        first = found[0][1]["lsn"]
-        if wanted[0].changes[0][0] == "schema":
-            # Its own partitions' events are the first ones; there may be wider streams than this.
-            [one] = wanted
-            self.ends.append(first + len(one.changes) - 1)
-            wanted = [Part(one.table, one.version, one.changes[: self.whole_of(one.table).count])]
-        else:
-            self.ends.append(first + len(found) - 1)
-        assert [event["lsn"] for _, event in found] == list(range(first, first + len(found)))
-        assert [event["tx_seq"] for _, event in found] == list(range(len(found)))
-        assert len({event["commit_time"] for _, event in found}) == 1
-        lasts = {name: event["lsn"] for name, event in found}
-        assert all(event["tx_last"] == (lasts[name] == event["lsn"]) for name, event in found)
+        first = base = found[0][1]["lsn"]
+        lsns: list[int] = []
+        events = [event for _, event in found]
         place = 0
         for one in wanted:
-            events = found[place : place + len(one.changes)]
-            place += len(one.changes)
-            assert {name for name, _ in events} == {one.table.name}
-            assert {event["schema_version"] for _, event in events} == {one.version}
-            told = [self.change_of(one.table, event) for _, event in events]
-            assert [op for op, _, _ in told] == [op for op, _, _ in one.changes]
-            assert Counter(told) == Counter(one.changes)
+            # Of a schema event a stream shows as many as it has partitions; there may be wider ones.
+            is_schema = one.changes[0][0] == "schema"
+            count = self.whole_of(one.table).count if is_schema else len(one.changes)
+            told = events[place : place + count]
+            lsns += range(base, base + count)
+            assert {name for name, _ in found[place : place + count]} == {one.table.name}
+            base, place = base + len(one.changes), place + count
+            assert {event["schema_version"] for event in told} == {one.version}
+            changes = [self.change_of(one.table, event) for event in told]
+            assert [op for op, _, _ in changes] == [op for op, _, _ in one.changes[:count]]
+            assert Counter(changes) == Counter(one.changes[:count])
         assert place == len(found)
+        self.ends.append(base - 1)
+        assert [event["lsn"] for event in events] == lsns
+        assert [event["tx_seq"] for event in events] == [lsn - first for lsn in lsns]
+        assert len({event["commit_time"] for event in events}) == 1
+        lasts = {name: event["lsn"] for name, event in found}
+        assert all(event["tx_last"] == (lasts[name] == event["lsn"]) for name, event in found)
 
     def change_of(self, table: Table, event: dict[str, Any], stream: Stream | None = None) -> Change:
         """An event of the stream that has all, or of another one, the rows as that one carries them."""

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
@@ -23,17 +24,29 @@ MINIMAL = ("none", "replace", "all")
 
 @dataclass(frozen=True)
 class Done:
-    """A statement that a transaction has made, with the events that it has by itself."""
+    """A statement that a transaction has made, with the events that it has by itself.
+
+    Args:
+        alters: it is ALTER TABLE, which gives each row these values.
+    """
 
     table: Table
+    version: int
     effects: list[Effect]
     changes: list[Change]
     deletes: bool = False
+    alters: Callable[[Row], Row] | None = None
+
+    def after(self, rows: Rows) -> Rows:
+        """The table's rows behind it."""
+        if self.alters is None:
+            return self.table.after(rows, self.effects)
+        return Counter([self.alters(row) for row in rows.elements()])
 
 
 @dataclass(frozen=True)
 class Part:
-    """Events of a transaction that is not seen yet, all of one table."""
+    """Events of a transaction that is not seen yet, all of one table: one for each LSN."""
 
     table: Table
     version: int
@@ -42,19 +55,25 @@ class Part:
 
 @dataclass
 class Session:
-    """A session, and what its open transaction has seen and done."""
+    """A session, and what its open transaction has seen and done.
+
+    Args:
+        tables, view: the tables as the transaction sees them, and their rows; None before it has looked.
+        snapshot: commits and changes of streams when it did.
+    """
 
     client: Client | Program
     in_block: bool = False
     failed: bool = False
-    view: dict[str, tuple[Columns, Rows]] | None = None
-    snapshot: int = 0  # commits and changes of streams when it was taken
+    tables: dict[str, Table] = field(default_factory=dict)
+    view: dict[str, Rows] | None = None
+    snapshot: int = 0
     done: list[Done] = field(default_factory=list)
     holds_lock: bool = False
 
     def reset(self) -> None:
         self.in_block = self.failed = self.holds_lock = False
-        self.view, self.done = None, []
+        self.tables, self.view, self.done = {}, None, []
 
 
 @dataclass(frozen=True)

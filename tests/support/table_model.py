@@ -77,11 +77,13 @@ Columns = tuple[Column, ...]
 
 @dataclass(eq=False)
 class Table:
-    """A table of the model as it is now; `key` are the places of its primary key's columns.
+    """A table of the model, as all see it or as one transaction does; it is the one of this name.
+
+    `key` are the places of its primary key's columns.
 
     Args:
         versions: the columns of each version; the last one's are the present ones.
-        altered: where in the model's commits the columns changed last.
+        altered: where in the model's commits it was altered last.
     """
 
     name: str
@@ -91,11 +93,23 @@ class Table:
     altered: int = -1
 
     def __post_init__(self) -> None:
+        if self.versions:
+            return
         kinds = ("int", "int", "varchar", self.kind)
         self.versions[1] = tuple(
             Column(number, name, kind)
             for number, (name, kind) in enumerate(zip(BASE, kinds, strict=True))
         )
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Table) and self.name == other.name
+
+    def __hash__(self) -> int:
+        return hash(self.name)
+
+    def own(self) -> Table:
+        """The same for one transaction, which may alter it."""
+        return replace(self, versions=dict(self.versions))
 
     @property
     def version(self) -> int:
@@ -183,10 +197,8 @@ class Table:
         )
         return f"case when {x} is null then null {' '.join(cases)} end"
 
-    def altered_to(self, columns: Columns, commits: int) -> None:
+    def altered_to(self, columns: Columns) -> None:
         """It has another version."""
-        if names_of(columns) != self.names or columns != self.columns:
-            self.altered = commits
         self.versions[self.version + 1] = columns
 
     def renamed(self, place: int, name: str) -> Columns:
