@@ -33,10 +33,11 @@ from ducktail.engine.settings import Settings
 FILE_KILLS = 10
 # Retention looks often, so that it is killed as well.
 BOUNDS = Settings(retention_interval_ms=100)
-# A run is killed while it opens and looks, or up to so long after.
-OPENING_SHARE, OPENING_S, RUN_S = 0.15, 0.4, 0.8
-# No run takes this long to open the file and to look at it.
-LOOK_TIMEOUT_S = 60
+# A run is killed while it opens and looks, or behind so many acknowledged changes and a moment.
+OPENING_SHARE, OPENING_S = 0.15, 0.4
+CHANGES_MAX, MOMENT_S = 25, 0.03
+# No run takes this long to open the file and to look at it, or for its next change.
+STEP_TIMEOUT_S = 60
 KEYS = 25
 COLUMNS = {"id": "INTEGER", "v": "BIGINT", "w": "VARCHAR"}
 COLUMNS_MAX = 5
@@ -59,9 +60,11 @@ SETUP = (
 class Load:
     """What is done to one table: each change is random, and its state is known before it is made."""
 
-    def __init__(self, database: Database, journal: Journal, name: str, state: State, seed: int) -> None:
+    def __init__(
+        self, database: Database, journal: Journal, name: str, state: State, seed: int, told: int
+    ) -> None:
         self._client = Client(database)
-        self._journal, self._name, self._state = journal, name, state
+        self._journal, self._name, self._state, self._told = journal, name, state, told
         self._chance = random.Random(seed)
         self._number = max([0, *(row["v"] for row in state.rows.values())])
 
@@ -71,6 +74,7 @@ class Load:
             *[self._write] * 8,
             *[self._transaction] * 3,
             self._alter,
+            self._migrate,
             self._replace,
             self._build_again,
         ]
@@ -89,6 +93,7 @@ class Load:
                 continue
             self._journal.write(self._name, "done", state.text())
             self._state = state
+            os.write(self._told, b".")
 
     def _run(self, texts: list[str]) -> None:
         if len(texts) == 1:
@@ -106,43 +111,48 @@ class Load:
         assert self._client(self._chance.choice([look, again, "checkpoint"])) == []
 
     def _write(self) -> tuple[State, list[str]]:
-        rows = dict(self._state.rows)
-        return self._state.with_rows(rows), [self._statement(rows)]
+        state, text = self._statement(self._state)
+        return state, [text]
 
     def _transaction(self) -> tuple[State, list[str]]:
-        rows = dict(self._state.rows)
-        return self._state.with_rows(rows), [self._statement(rows) for _ in range(self._chance.randint(2, 4))]
+        return self._several(*[self._statement] * self._chance.randint(2, 4))
 
-    def _statement(self, rows: dict[int, Row]) -> str:
-        """A statement, whose change is made to `rows`."""
+    def _migrate(self) -> tuple[State, list[str]]:
+        """A change of the columns among writes."""
+        return self._several(self._statement, self._altered, self._statement)
+
+    def _several(self, *steps: Callable[[State], tuple[State, str]]) -> tuple[State, list[str]]:
+        state, texts = self._state, []
+        for step in steps:
+            state, text = step(state)
+            texts.append(text)
+        return state, texts
+
+    def _statement(self, state: State) -> tuple[State, str]:
         self._number += 1
         keys = self._chance.sample(range(KEYS), self._chance.randint(1, 4))
         listed, v = ", ".join(map(str, keys)), self._number
+        rows = dict(state.rows)
         there = [key for key in keys if key in rows]
         kind = self._chance.choice(["upsert", "upsert", "update", "delete"])
         if kind == "delete":
             for key in there:
                 del rows[key]
-            return f"delete from {self._name} where id in ({listed})"
+            return state.with_rows(rows), f"delete from {self._name} where id in ({listed})"
         if kind == "update":
             rows |= {key: {**rows[key], "v": v} for key in there}
-            return f"update {self._name} set v = {v} where id in ({listed})"
-        rows |= {key: {**rows.get(key, self._new(key)), "v": v} for key in keys}
+            return state.with_rows(rows), f"update {self._name} set v = {v} where id in ({listed})"
+        rows |= {key: {**rows.get(key, _new(state, key)), "v": v} for key in keys}
         values = ", ".join(f"({key}, {v}, 'w')" for key in keys)
         text = f"insert into {self._name} (id, v, w) values {values}"
-        return f"{text} on conflict (id) do update set v = excluded.v"
-
-    def _new(self, key: int) -> Row:
-        """A row that an INSERT of id, v and w makes: the others have their defaults."""
-        row: Row = {}
-        for name, type_ in self._state.columns.items():
-            row[name] = "7" if type_ == "VARCHAR" else 7
-        return {**row, "id": key, "w": "w"}
+        return state.with_rows(rows), f"{text} on conflict (id) do update set v = excluded.v"
 
     def _alter(self) -> tuple[State, list[str]]:
+        return self._several(self._altered)
+
+    def _altered(self, state: State) -> tuple[State, str]:
         """The next version of the table: its added columns come and go."""
-        state, name = self._state, self._name
-        columns = dict(state.columns)
+        name, columns = self._name, dict(state.columns)
         added = list(columns)[len(COLUMNS) :]
         self._number += 1
         kinds = [*["add"] * (len(columns) < COLUMNS_MAX), *["drop", "rename", "type"] * bool(added)]
@@ -169,14 +179,14 @@ class Load:
             columns[at] = type_
             made = str if type_ == "VARCHAR" else int
             rows = {key: {**row, at: made(row[at])} for key, row in rows.items()}
-        return State(columns, rows, state.version + 1), [text]
+        return State(columns, rows, state.version + 1), text
 
     def _changed(self) -> dict[int, Row]:
         """The rows as a refresh has them: much as they were."""
         self._number += 1
         rows = {key: dict(row) for key, row in self._state.rows.items() if self._chance.random() < 0.9}
         for key in self._chance.sample(range(KEYS), 3):
-            rows[key] = {**rows.get(key, self._new(key)), "v": self._number}
+            rows[key] = {**rows.get(key, _new(self._state, key)), "v": self._number}
         return rows
 
     def _values(self, rows: dict[int, Row]) -> str:
@@ -196,6 +206,12 @@ class Load:
             self._chance.choice([f"truncate {self._name}", f"delete from {self._name}"]),
             f"insert into {self._name} {self._values(rows)}",
         ]
+
+
+def _new(state: State, key: int) -> Row:
+    """A row that an INSERT of id, v and w makes: the others have their defaults."""
+    row = {name: "7" if type_ == "VARCHAR" else 7 for name, type_ in state.columns.items()}
+    return {**row, "id": key, "w": "w"}
 
 
 def read(database: Database, journal: Journal) -> None:
@@ -347,7 +363,8 @@ def load(path: Path, seed: int, ready: int, *, last: bool) -> None:
         database.close()
         return
     runs: list[Callable[[], None]] = [
-        Load(database, journal, name, state, chance.getrandbits(32)).run for name, state in states.items()
+        Load(database, journal, name, state, chance.getrandbits(32), ready).run
+        for name, state in states.items()
     ]
     runs += [lambda: read(database, journal), lambda: move(database)]
     threads = [threading.Thread(target=ending, args=(run,)) for run in runs]
@@ -398,10 +415,12 @@ def ended(pid: int, ready: int) -> int:
 def run_and_kill(path: Path, chance: random.Random) -> str:
     """One run, killed at a random point; gives where that was."""
     seed, opening = chance.getrandbits(32), chance.random() < OPENING_SHARE
-    delay = chance.uniform(0, OPENING_S if opening else RUN_S)
+    delay = chance.uniform(0, OPENING_S if opening else MOMENT_S)
     pid, ready = forked(lambda told: load(path, seed, told, last=False))
-    if not opening:
-        assert select.select([ready], [], [], LOOK_TIMEOUT_S)[0], "it does not open the file"
+    for _ in range(0 if opening else chance.randint(1, CHANGES_MAX)):
+        assert select.select([ready], [], [], STEP_TIMEOUT_S)[0], "it does not go on"
+        if not os.read(ready, 1):
+            break
     # Nobody waits for anything here: it is to be killed at a random point.
     threading.Event().wait(delay)
     os.kill(pid, signal.SIGKILL)
