@@ -14,7 +14,7 @@ import duckdb
 
 from .changes import comment_sql, view_statements
 from .database import Database
-from .definitions import check_names, run_numbered
+from .definitions import check_compacted, check_names, run_numbered
 from .errors import DuplicateObject, UndefinedObject
 from .log import query_over
 from .quoting import ident, literal
@@ -29,25 +29,26 @@ def set_stream(
     session_id: int,
     cursor: duckdb.DuckDBPyConnection,
     stream: Stream,
-    values: Mapping[str, int | None],
+    values: Mapping[str, int | str | None],
     timeout_ms: int,
 ) -> Waiting[None]:
     """Change options of a stream; retention is held to them from its next pass on.
 
     Args:
-        values: of 'retention_us', 'retention_bytes' and 'buffer_bytes', those that change, within their
-            bounds.
+        values: of 'retention_us', 'retention_bytes', 'buffer_bytes', 'compaction', 'compaction_lag_us' and
+            'tombstone_retention_us', those that change, within their bounds.
 
     Raises:
         LockNotAvailable: 55P03. UndefinedObject: 42704, somebody else has dropped it.
+        InvalidParameterValue: 22023, it cannot be compacted.
     """
     yield from database.transactions.lock_writer(session_id, timeout_ms)
     try:
         present = _present(database, stream)
         changed = replace(present, **values)  # type: ignore[arg-type]
-        assignments = ", ".join(
-            f"{name} = {'NULL' if value is None else value}" for name, value in values.items()
-        )
+        if changed.compaction == "key":
+            check_compacted(database.catalog.table_by_id(changed.table_id).shape)
+        assignments = ", ".join(f"{name} = {_value(value)}" for name, value in values.items())
         update = f"UPDATE ducktail.stream_catalog SET {assignments} WHERE stream_id = {stream.stream_id}"
 
         def show() -> None:
@@ -124,6 +125,12 @@ def rename_stream(
         run_numbered(database, session_id, cursor, statements, show, changes)
     finally:
         database.transactions.writer_lock.release(session_id)
+
+
+def _value(value: int | str | None) -> str:
+    if value is None:
+        return "NULL"
+    return literal(value) if isinstance(value, str) else str(value)
 
 
 def _present(database: Database, stream: Stream) -> Stream:

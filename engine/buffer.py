@@ -7,8 +7,8 @@ Rows that share an LSN (the two of an update in ENVELOPE CHANGES) are never part
 
 All partitions of a stream are appended to at once, under the stream's mutex, so that a reader of
 several partitions never sees one transaction's events in one of them and not in another.
-Positions are dense per partition (0, 1, 2 .. over all events it ever had), so that lag and loss
-are exact counts. Source: docs/design/engine.md, "Buffers".
+Positions are dense per partition (0, 1, 2 .. over all events it ever had, but for those that compaction
+has removed), so that lag and loss are exact counts. Source: docs/design/engine.md, "Buffers".
 """
 
 from __future__ import annotations
@@ -148,6 +148,18 @@ class PartitionBuffer:
             self.first = 0
         return freed
 
+    def drop_through(self, lsn: int) -> int:
+        """Drop the buffered events up to an LSN; the bytes that are free then."""
+        place = self.after(lsn)
+        freed = bytes_of(self.rows[self.first : place])
+        if place > self.first:
+            self.unbuffered_through_lsn = self.lsns[place - 1]
+            self.buffered_bytes -= freed
+            del self.lsns[:place]
+            del self.rows[:place]
+            self.first = 0
+        return freed
+
     def after(self, lsn: int) -> int:
         """The place in `lsns` of the first buffered event after `lsn`."""
         return bisect_right(self.lsns, lsn, self.first)
@@ -226,6 +238,8 @@ class StreamBuffer:
         self.log_reads = 0  # reads that had to go to the log
         self.edge_lsn = 0  # the stream's pointer into the log
         self.retained_bytes = RetainedBytes()
+        self.compacted_lsn = 0  # up to which the log has been compacted; nothing of that is buffered
+        self.renumbered = 0  # how often compaction has changed what the partitions count
         self.failure: DucktailError | None = None  # why the log could not be read
         self._lsns: list[int] = []
         self._numbers: list[int] = []
@@ -270,7 +284,7 @@ class StreamBuffer:
                 return
             for number, added in additions.items():
                 partition = self.partitions[number]
-                if partition.trimmed_through_lsn < added.first_lsn:
+                if max(partition.trimmed_through_lsn, self.compacted_lsn) < added.first_lsn:
                     partition.fill(added)
                     self.bytes += partition.buffered_bytes
             self._extend({n: a for n, a in additions.items() if self.partitions[n].lsns})
@@ -302,6 +316,7 @@ class StreamBuffer:
                 return
             for mine, theirs in zip(self.partitions, changes.partitions, strict=True):
                 theirs.trimmed_through_lsn = mine.trimmed_through_lsn
+            changes.compact(self.compacted_lsn)
             self.bytes_max -= changes.bytes_max
             self.changes = changes
             self._fit(self.bytes_max)
@@ -366,16 +381,52 @@ class StreamBuffer:
         """Events up to these edges are no longer retained."""
         with self.mutex:
             changes = self.changes
-            if self._lsns and self._lsns[-1] <= edges.through_lsn:
-                self._clear()  # All of it at once: a row at a time, writers would wait for it.
-            while self._first < len(self._lsns) and self._lsns[self._first] <= edges.through_lsn:
-                self._drop_oldest()
+            self._drop_through(edges.through_lsn)
             for number, edge in edges.partitions.items():
                 self.partitions[number].trim(edge)
             self.edge_lsn = edges.through_lsn
             self.retained_bytes.trim(edges.through_lsn)
         if changes is not None:
             changes.trim(edges)
+
+    def _drop_through(self, lsn: int) -> None:
+        """Drop the events up to an LSN, all at once: a row at a time, writers would wait for it."""
+        place = bisect_right(self._lsns, lsn, self._first)
+        if place == self._first:
+            return
+        self.bytes -= sum(partition.drop_through(lsn) for partition in self.partitions)
+        del self._lsns[:place]
+        del self._numbers[:place]
+        del self._rows[:place]
+        self._first = 0
+
+    def compact(self, through_lsn: int) -> None:
+        """The log is being compacted up to an LSN: what is left there, it alone knows from here on."""
+        with self.mutex:
+            self.compacted_lsn = through_lsn
+            self._drop_through(through_lsn)
+            changes = self.changes
+        if changes is not None:
+            changes.compact(through_lsn)
+
+    def compacted(self, counts: Mapping[int, int]) -> None:
+        """So many events of each partition (partition -> events) have gone from the compacted log.
+
+        What the partitions count is the events that are left, and those that were trimmed.
+        """
+        with self.mutex:
+            for number, count in counts.items():
+                partition = self.partitions[number]
+                partition.events -= count
+                self.events_at_opening -= count
+                if partition.first_lsn is not None and partition.first_lsn <= self.compacted_lsn:
+                    partition.first_lsn = None
+            self.renumbered += 1
+
+    def thinned(self, left: float) -> None:
+        """A compaction is over; such a part of the events up to there is left."""
+        with self.mutex:
+            self.retained_bytes.thin(self.compacted_lsn, left)
 
     def resize(self, bytes_max: int) -> None:
         """Another byte bound: what does not fit any more is dropped now."""

@@ -6,7 +6,7 @@ Three looks, all in one MVCC snapshot, so that writers go on meanwhile:
 2. The table's row-hash sum and number of rows against those of the last commit (`row_sums.py`). What the
    first look has found explains a part of a difference.
 3. Where a part is left: each event's old row against the row that the event of the key before it left. An
-   edit that a captured write has gone over since is found so.
+   edit that a captured write has gone over since is found so, unless the log has been compacted there.
 
 What is left then is of rows without retained events: that some of them differ is known, and not which.
 Nothing of it tells a value from one that compares equal, nor an edit that was undone.
@@ -25,6 +25,7 @@ import duckdb
 from . import row_sums
 from .asking import ask
 from .capture.rows import stored_names
+from .compacted import compacted_through
 from .difference import Difference, comparable, table_rows
 from .errors import WrongState
 from .quoting import shown_name
@@ -140,7 +141,9 @@ def look_within(cursor: duckdb.DuckDBPyConnection, captured: Captured, stream: S
         if left != NOTHING:
             left = left - explained
         if left != NOTHING and shape.primary_key:
-            sql = _broken_sql(captured, kept.taken_lsn)
+            # In what has been compacted the event of a key before an event may have gone.
+            after_lsn = max(kept.taken_lsn, compacted_through(cursor, captured.table_id))
+            sql = _broken_sql(captured, after_lsn)
             cursor.execute(f"CREATE TEMP TABLE {BROKEN.rpartition('.')[2]} AS {sql}")
             left = left - _told_broken(cursor, shape, told, counts)
         if left != NOTHING:
@@ -166,7 +169,7 @@ def last_images_sql(captured: Captured, stream: Stream) -> str:
     mine = f"stream_id IS NULL OR stream_id={stream.stream_id}"
     return (
         f"SELECT * FROM {captured.logged} WHERE lsn IN (SELECT max(lsn) FROM (SELECT lsn,"
-        f"{_keys_sql(captured.shape)} FROM {captured.logged} WHERE {mine}) GROUP BY {','.join(keys)})"
+        f"{keys_sql(captured.shape)} FROM {captured.logged} WHERE {mine}) GROUP BY {','.join(keys)})"
     )
 
 
@@ -193,7 +196,7 @@ def same_key(rows: str, logged: str, shape: TableShape) -> str:
     return " AND ".join(pairs)
 
 
-def _keys_sql(shape: TableShape) -> str:
+def keys_sql(shape: TableShape) -> str:
     """The key of a row of the log as k1, k2, ..."""
     places = [shape.place(name) + 1 for name in shape.primary_key]
     return ",".join(
@@ -251,7 +254,7 @@ def _broken_sql(captured: Captured, after_lsn: int) -> str:
     return (
         f"SELECT e.lsn,{had} AS had,{left} AS left_row,{columns} FROM (SELECT lsn,"
         f"lag(lsn) OVER (PARTITION BY {keys} ORDER BY lsn) AS before_lsn FROM "
-        f"(SELECT lsn,{_keys_sql(shape)} FROM {log})) AS c JOIN {log} AS e ON e.lsn=c.lsn "
+        f"(SELECT lsn,{keys_sql(shape)} FROM {log})) AS c JOIN {log} AS e ON e.lsn=c.lsn "
         f"JOIN {log} AS p ON p.lsn=c.before_lsn "
         f"WHERE c.lsn>{after_lsn} AND ({had}<>{left} OR {had} AND ({differs}))"
     )

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 import duckdb
 
-from . import rights, rights_changes, row_sums
+from . import compacted, rights, rights_changes, row_sums
 from .asking import ask_maybe
 from .capture import capture
 from .changes import clashing, view_statements
@@ -40,8 +40,10 @@ from .streams import (
     BUFFER_BYTES_MAX,
     BUFFER_BYTES_MIN,
     DEFAULT_BUFFER_BYTES,
+    DEFAULT_COMPACTION_LAG_US,
     DEFAULT_PARTITIONS_WITH_KEY,
     DEFAULT_RETENTION_US,
+    DEFAULT_TOMBSTONE_RETENTION_US,
     OPERATIONS,
     PARTITIONS_MAX,
     Captured,
@@ -83,6 +85,9 @@ class StreamSpec:
     buffer_bytes: int = DEFAULT_BUFFER_BYTES
     retention_us: int | None = DEFAULT_RETENTION_US
     retention_bytes: int | None = None
+    compaction: str = "none"
+    compaction_lag_us: int = DEFAULT_COMPACTION_LAG_US
+    tombstone_retention_us: int = DEFAULT_TOMBSTONE_RETENTION_US
 
 
 def _resolved(names: tuple[str, ...], shape: TableShape, what: str) -> tuple[str, ...]:
@@ -135,6 +140,8 @@ def _stream_of(spec: StreamSpec, shape: TableShape, table_id: int, stream_id: in
         )
     if spec.before != "full" and not key:
         raise InvalidParameterValue(f"option \"before\" = '{spec.before}' wants a primary key")
+    if spec.compaction == "key":
+        check_compacted(shape)
     if not BUFFER_BYTES_MIN <= spec.buffer_bytes <= BUFFER_BYTES_MAX:
         raise InvalidParameterValue(
             f'option "buffer_bytes" wants {BUFFER_BYTES_MIN} to {BUFFER_BYTES_MAX} bytes, '
@@ -157,9 +164,24 @@ def _stream_of(spec: StreamSpec, shape: TableShape, table_id: int, stream_id: in
         created_lsn=0,
         retention_us=spec.retention_us,
         retention_bytes=spec.retention_bytes,
+        compaction=spec.compaction,
+        compaction_lag_us=spec.compaction_lag_us,
+        tombstone_retention_us=spec.tombstone_retention_us,
         changes_view=clashing(columns) is None,
         all_columns=spec.columns is None,
     )
+
+
+def check_compacted(shape: TableShape) -> None:
+    """Whether a stream on a table of this shape can be compacted.
+
+    Raises:
+        InvalidParameterValue: 22023, it has no primary key.
+    """
+    if not shape.primary_key:
+        raise InvalidParameterValue(
+            "option \"compaction\" = 'key' wants a primary key", detail=f'Table "{shape.name}" has none.'
+        )
 
 
 def create_stream(
@@ -376,11 +398,15 @@ def insert_stream_sql(stream: Stream) -> str:
         str(stream.changes_view),
         str(stream.all_columns),
         literal(stream.minimal_changes),
+        literal(stream.compaction),
+        str(stream.compaction_lag_us),
+        str(stream.tombstone_retention_us),
     )
     return (
         "INSERT INTO ducktail.stream_catalog (stream_id, schema_name, stream_name, table_id, operations, "
         "columns, filter, partitions, partition_by, snapshot, before, buffer_bytes, created_lsn, "
-        "created_at, retention_us, retention_bytes, changes_view, all_columns, minimal_changes) "
+        "created_at, retention_us, retention_bytes, changes_view, all_columns, minimal_changes, "
+        "compaction, compaction_lag_us, tombstone_retention_us) "
         f"VALUES ({', '.join(values)})"
     )
 
@@ -533,6 +559,7 @@ def _drop_locked(
         statements += [
             f"DELETE FROM ducktail.table_catalog WHERE table_id = {source.table_id}",
             row_sums.drop_statement(source.table_id),
+            compacted.drop_sql(source.table_id),
             f"DELETE FROM ducktail.schema_catalog WHERE table_id = {source.table_id}",
             *(f"DROP TABLE {log}" for log in source.logs),
             *(f"DROP TABLE IF EXISTS {side_log(log)}" for log in source.logs),

@@ -21,6 +21,7 @@ import pyarrow as pa
 from .asking import ask, ask_maybe
 from .buffer import ROW_OVERHEAD_BYTES, Addition, StreamBuffer, bytes_of
 from .changes import ChangesQuery
+from .compacted import compacted_through
 from .edges import read_edges
 from .log import EVENT_LAYOUT, EVENT_NAMES, EVENT_TYPES, NO_COMMIT, Commit, EventQuery, Events, Layout
 from .publisher import Note
@@ -420,7 +421,9 @@ def refill(
     where = f"lsn > {edge} AND lsn <= {through_lsn}"
     counts, spread = _count(cursor, query, where, edge, through_lsn)
     events = sum(count for count, *_ in counts.values())
-    tail_after = _tail_after(cursor, query, where, bytes_max, events)
+    # What is left of a compacted range, the log alone knows.
+    compacted_lsn = compacted_through(cursor, query.source.table_id)
+    tail_after = max(compacted_lsn, _tail_after(cursor, query, where, bytes_max, events))
     gathered = Gathered(bytes_max)
 
     def part(first: int, last: int) -> str:
@@ -430,6 +433,7 @@ def refill(
         gathered.add(batch)
     with buffer.mutex:
         buffer.edge_lsn = edge
+        buffer.compacted_lsn = compacted_lsn if compacted_lsn > query.stream.created_lsn else 0
         for number, gone in edges.partitions.items():
             partition = buffer.partitions[number]
             partition.events, partition.last_lsn = gone.events, gone.through_lsn

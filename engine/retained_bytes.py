@@ -52,6 +52,16 @@ class RetainedBytes:
             del self._lsns[:gone]
             del self._sums[:gone]
 
+    def thin(self, through_lsn: int, left: float) -> None:
+        """Of the events up to `through_lsn` such a part is left, evenly spread."""
+        place = bisect_right(self._lsns, through_lsn)
+        gone = 0
+        for number in range(place):
+            gone = round((self._sums[number] - self._trimmed) * (1 - left))
+            self._sums[number] -= gone
+        self._sums[place:] = [total - gone for total in self._sums[place:]]
+        self._sum -= gone
+
     def excess_through(self, bound: int) -> int | None:
         """The LSN up to which events must go for the rest to fit `bound` bytes; None where it fits."""
         if self.total <= bound:

@@ -6,8 +6,8 @@ transactions of its own:
 
 1. The edges move. What goes is counted first, without any lock; under the writer lock only the few
    rows that say so are written, and the buffers follow.
-2. The log loses what is behind the edges of all of its table's streams, `STEP_LSNS` at a time. The log of an
-   earlier version of the table that has lost all is dropped.
+2. The log loses what is behind the edges of all of its table's streams, `STEP_LSNS` at a time, and what
+   compaction takes (`compaction.py`). The log of an earlier version of the table that has lost all goes.
 3. `commits` loses the rows that no log needs any more, but for the last one (counters come from it).
 
 A pass that is killed anywhere leaves edges that are true and rows behind them that nobody reads; the
@@ -19,8 +19,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -35,6 +34,7 @@ from .clock import Clock
 from .cluster.holds import GIVEN, Holds
 from .cluster.membership import Membership
 from .commits import Commits
+from .compaction import Compaction
 from .duckdb_errors import translated
 from .edges import BY_BYTES, BY_TIME, Edge, Edges, read_edges
 from .errors import LockNotAvailable
@@ -42,14 +42,15 @@ from .log import bare_name, event_query, side_log
 from .logs import facts
 from .offsets import Offsets
 from .parked import Parked, kept_behind_sql
+from .polls import Polls
 from .publisher import Publisher
 from .row_sums import fold_statement
+from .steps import Steps
 from .storage.schema import SCHEMA
 from .streams import Captured, Catalog, Source, Stream, TableVersion
 from .tally import Tally
 from .transactions import Transactions
 from .waiting import run
-from .whole import whole
 
 logger = logging.getLogger(__name__)
 
@@ -57,9 +58,6 @@ logger = logging.getLogger(__name__)
 STEP_LSNS = 100_000
 # LSNs in which the first retained event of a partition is looked for at first; doubled as needed.
 WINDOW_LSNS = 16_384
-# How long a step waits for the writer lock. A transaction may hold it for longer: then the step is
-# left for the next pass.
-LOCK_WAIT_MS = 60_000
 
 
 class Retaining(Protocol):
@@ -72,9 +70,11 @@ class Retaining(Protocol):
     publisher: Publisher
     commits: Commits
     transactions: Transactions
+    polls: Polls
     clock: Clock
     holds: Holds
     cluster: Membership
+    unlike: dict[int, str]
 
     def has_fallen(self) -> bool:
         """Whether DuckDB has given the database up."""
@@ -125,11 +125,10 @@ class Retention:
         self, database: Retaining, cursor: duckdb.DuckDBPyConnection, owner: int, interval_ms: int
     ) -> None:
         self._database = database
-        self._cursor = cursor
-        self._owner = owner
+        self.steps = Steps(cursor, database.transactions, owner)
         self._interval_s = interval_ms / 1000
         self.released = Tally()  # events, of each stream that let go of them
-        self._stop = threading.Event()
+        self.compaction = Compaction(database, self.steps, self._find_first)
         self._passing = threading.Lock()  # one pass at a time has the cursor
         self._thread = threading.Thread(target=self._run, name="ducktail-retention", daemon=True)
 
@@ -139,19 +138,19 @@ class Retention:
 
     def close(self) -> None:
         """End the thread after the step that it is at."""
-        self._stop.set()
-        self._cursor.interrupt()
+        self.steps.stop.set()
+        self.steps.cursor.interrupt()
         if self._thread.is_alive():
             self._thread.join()
 
     def _run(self) -> None:
-        while not self._stop.wait(self._interval_s):
+        while not self.steps.stop.wait(self._interval_s):
             try:
                 self.look()
             except LockNotAvailable as busy:
                 logger.info("retention waits for the next pass: %s", busy)
             except Exception:  # Whatever it is, the next pass tries again, and nothing is half done.
-                if not self._stop.is_set() and not self._database.has_fallen():
+                if not self.steps.stop.is_set() and not self._database.has_fallen():
                     logger.exception("letting go of old events")
 
     def look(self) -> None:
@@ -167,7 +166,7 @@ class Retention:
                 run(self._database.commits.wait_readable())
                 failure: duckdb.Error | None = None
                 for source in self._sources():
-                    if self._stop.is_set():
+                    if self.steps.stop.is_set():
                         return
                     try:
                         self._look_at(source)
@@ -189,6 +188,9 @@ class Retention:
             self._cut_segments(stream)
         self._move_edges(source.table_id, goals)
         self._cut_log(source.table_id)
+        present = self._source(source.table_id)
+        if isinstance(present, Captured):
+            self.compaction.look(present)
 
     def trim(self, stream: Stream, through_lsn: int, reason: str = BY_TIME) -> None:
         """Let one stream go of everything up to the transaction that `through_lsn` is in.
@@ -220,7 +222,7 @@ class Retention:
         if stream.retention_us is not None:
             before_us = self._database.clock.now_us() - stream.retention_us
             row = ask(
-                self._cursor,
+                self.steps.cursor,
                 f"SELECT coalesce(max(last_lsn), 0) FROM {SCHEMA}.commits "
                 f"WHERE commit_time < make_timestamptz({max(0, before_us)})",
             )
@@ -245,7 +247,7 @@ class Retention:
         ]
         if not cuts:
             return
-        with self._locked():
+        with self.steps.locked():
             # One may have been dropped since, and the table altered: its streams have other columns then.
             there = {stream.stream_id: stream for stream in self._streams(table_id)}
             present = [(cut, there.get(cut.stream.stream_id)) for cut in cuts if self._stands(cut)]
@@ -256,7 +258,7 @@ class Retention:
     def _stands(self, cut: Cut) -> bool:
         """Under the writer lock: whether no partition has come from another node, with an edge of its own,
         since it was counted. Where one has, the next pass counts again."""
-        return read_edges(self._cursor, cut.stream.stream_id) == cut.before
+        return read_edges(self.steps.cursor, cut.stream.stream_id) == cut.before
 
     def _streams(self, table_id: int) -> tuple[Stream, ...]:
         source = self._source(table_id)
@@ -264,11 +266,11 @@ class Retention:
 
     def _counted(self, stream: Stream, goal: Goal) -> Cut | None:
         """The edges that reach a goal; what goes is counted from the log, under no lock."""
-        before = read_edges(self._cursor, stream.stream_id)
+        before = read_edges(self.steps.cursor, stream.stream_id)
         if goal.through_lsn <= max(before.through_lsn, stream.created_lsn):
             return None
         row = ask(
-            self._cursor,
+            self.steps.cursor,
             f"SELECT min(last_lsn) FROM {SCHEMA}.commits WHERE last_lsn >= {goal.through_lsn}",
         )
         through_lsn = int(row[0])
@@ -281,7 +283,7 @@ class Retention:
         going = query.sql(f"lsn > {before.through_lsn} AND lsn <= {through_lsn}", "false")
         partitions = dict(before.partitions)
         came = self._database.catalog.segments.of(stream.stream_id)
-        for number, last, count in self._cursor.execute(
+        for number, last, count in self.steps.cursor.execute(
             f"SELECT partition, max(lsn), count(*) FROM ({going}) GROUP BY partition"
         ).fetchall():
             known = partitions.get(number, Edge(0, 0, goal.reason))
@@ -308,7 +310,7 @@ class Retention:
         if not behind:
             return ()
         places = ", ".join(f"({group_id}, {number}, {lsn})" for group_id, number, lsn in behind)
-        rows = self._cursor.execute(
+        rows = self.steps.cursor.execute(
             f"SELECT g, p, any_value(until), count(e.lsn) FROM (VALUES {places}) AS behind (g, p, until) "
             f"LEFT JOIN ({going}) AS e ON e.partition = p AND e.lsn <= until GROUP BY g, p"
         ).fetchall()
@@ -331,7 +333,7 @@ class Retention:
                 ]
         # A refill must not read the edges from before, and put its buffers up after.
         with self._database.buffers.edges_lock:
-            self._transaction(statements)
+            self.steps.transaction(statements)
             for cut in cuts:
                 self._database.buffers[cut.stream.stream_id].trim(cut.edges)
         for cut in cuts:
@@ -359,17 +361,17 @@ class Retention:
         if stream.retention_bytes is not None:
             with buffer.mutex:
                 left = stream.retention_bytes - buffer.retained_bytes.total
-            bytes_us = segments.beyond(self._cursor, stream.stream_id, left)
+            bytes_us = segments.beyond(self.steps.cursor, stream.stream_id, left)
             if bytes_us > before_us:
                 before_us, reason = bytes_us, BY_BYTES
         going = [
             row
-            for row in segments.older(self._cursor, stream.stream_id, before_us)
+            for row in segments.older(self.steps.cursor, stream.stream_id, before_us)
             if self._keeps_segment(stream, row[0])
         ]
         if not going:
             return
-        before = read_edges(self._cursor, stream.stream_id)
+        before = read_edges(self.steps.cursor, stream.stream_id)
         partitions = dict(before.partitions)
         passed = []
         for number, last, count in going:
@@ -379,13 +381,13 @@ class Retention:
         edges = Edges(before.through_lsn, partitions)
         events = sum(_lost(edges, number) - _lost(before, number) for number in partitions)
         cut = Cut(stream, edges, before, tuple(passed), events, reason)
-        with self._locked():
+        with self.steps.locked():
             if self._database.catalog.stream_by_id(stream.stream_id) is None or not self._stands(cut):
                 return
             if not all(self._keeps_segment(stream, number) for number, *_ in going):
                 return  # One is to come (back) by a placement that is in force since.
             self._write_edges([cut], segments.cut_sql(stream.stream_id, going))
-        firsts = segments.first_lsns(self._cursor, stream.stream_id)
+        firsts = segments.first_lsns(self.steps.cursor, stream.stream_id)
         with buffer.mutex:
             for number, first in firsts.items():
                 buffer.partitions[number].first_lsn = first
@@ -409,7 +411,7 @@ class Retention:
         for group in groups:
             position = self._database.offsets.positions(group.group_id).get(number)
             if position is not None and _begins(before, number) <= position.lsn < through:
-                count = segments.count_through(self._cursor, stream.stream_id, number, position.lsn)
+                count = segments.count_through(self.steps.cursor, stream.stream_id, number, position.lsn)
                 place = _lost(before, number) + count
                 found.append(Passed(group.group_id, number, position.lsn, place))
         return found
@@ -428,7 +430,7 @@ class Retention:
 
     def _drop_copies(self) -> None:
         """Delete the copies of parked events that no group has any more."""
-        sides = self._cursor.execute(
+        sides = self.steps.cursor.execute(
             "SELECT table_name FROM duckdb_tables() WHERE database_name = current_database() "
             f"AND schema_name = '{SCHEMA}' "
             "AND regexp_matches(table_name, '^parked_([0-9]+_[0-9]+|topic_[0-9]+)$')"
@@ -438,11 +440,11 @@ class Retention:
         names = [f'{SCHEMA}."{name}"' for (name,) in sides]
         unused = f"lsn NOT IN (SELECT lsn FROM {SCHEMA}.parked_events)"
         counts = " + ".join(f"(SELECT count(*) FROM {name} WHERE {unused})" for name in names)
-        if not ask(self._cursor, f"SELECT {counts}")[0]:
+        if not ask(self.steps.cursor, f"SELECT {counts}")[0]:
             return
         used = " UNION ALL ".join(f"SELECT txid FROM {name}" for name in names)
-        with self._locked():
-            self._transaction(
+        with self.steps.locked():
+            self.steps.transaction(
                 [
                     *(f"DELETE FROM {name} WHERE {unused}" for name in names),
                     f"DELETE FROM {SCHEMA}.parked_commits WHERE txid NOT IN ({used})",
@@ -459,7 +461,7 @@ class Retention:
             window = f"lsn > {after} AND lsn <= {after + width}"
             query = event_query(self._database.catalog, stream).between(after + 1, after + width)
             sql = query.sql(window, "false")
-            found = self._cursor.execute(
+            found = self.steps.cursor.execute(
                 f"SELECT partition, min(lsn) FROM ({sql}) GROUP BY partition"
             ).fetchall()
             with buffer.mutex:
@@ -472,17 +474,19 @@ class Retention:
 
     def _cut_log(self, table_id: int) -> None:
         """Delete what is behind the edges of all streams of a table."""
-        while not self._stop.is_set():
+        while not self.steps.stop.is_set():
             row = self._first_behind(table_id)
             if row is None:
                 return
             log, first, through = row
-            with self._locked():
+            with self.steps.locked():
                 if not self._streams(table_id):
                     return  # Its last stream is dropped, and the log with it.
                 source = self._source(table_id)
                 kept = [fold_statement(source, through)] if isinstance(source, Captured) else []
-                self._transaction([*kept, f"DELETE FROM {log} WHERE lsn >= {first} AND lsn <= {through}"])
+                self.steps.transaction(
+                    [*kept, f"DELETE FROM {log} WHERE lsn >= {first} AND lsn <= {through}"]
+                )
 
     def _first_behind(self, table_id: int) -> tuple[str, int, int] | None:
         """The log, and the next range of its LSNs that nobody retains."""
@@ -492,21 +496,21 @@ class Retention:
         edge = min(self._edge(stream) for stream in source.streams)
         for log in source.logs:
             # Rows are in LSN order; this only says where a step begins and ends.
-            row = ask_maybe(self._cursor, f"SELECT lsn FROM {log} LIMIT 1")
+            row = ask_maybe(self.steps.cursor, f"SELECT lsn FROM {log} LIMIT 1")
             if row is not None and int(row[0]) <= edge:
                 return log, int(row[0]), min(edge, int(row[0]) + STEP_LSNS - 1)
         return None
 
     def _drop_emptied(self, table_id: int) -> None:
         """Drop the logs of earlier versions of a table of which nothing is kept any more."""
-        while not self._stop.is_set():
+        while not self.steps.stop.is_set():
             source = self._source(table_id)
             if not isinstance(source, Captured):
                 return
             emptied = next((version for version in source.older if self._is_empty(version)), None)
             if emptied is None:
                 return
-            with self._locked():
+            with self.steps.locked():
                 present = self._source(table_id)
                 # A stream may have been made or dropped, the table altered; a PARK copies under the lock too.
                 if not isinstance(present, Captured) or emptied not in present.older:
@@ -520,12 +524,12 @@ class Retention:
         log = version.table.log
         side = side_log(log)
         there = ask(
-            self._cursor,
+            self.steps.cursor,
             "SELECT count(*) FROM duckdb_tables() WHERE database_name = current_database() "
             f"AND schema_name = '{SCHEMA}' AND table_name = '{bare_name(side)}'",
         )
         copies = f" + (SELECT count(*) FROM {side})" if there[0] else ""
-        return not ask(self._cursor, f"SELECT (SELECT count(*) FROM {log}){copies}")[0]
+        return not ask(self.steps.cursor, f"SELECT (SELECT count(*) FROM {log}){copies}")[0]
 
     def _drop_version(self, captured: Captured, version: TableVersion) -> None:
         """Drop a version's log, under the writer lock, and make the views without it."""
@@ -533,7 +537,7 @@ class Retention:
         after = replace(captured, older=tuple(v for v in captured.older if v.version != version.version))
         # Who makes buffers anew from the logs must not have it in mind.
         with self._database.buffers.edges_lock:
-            self._transaction(
+            self.steps.transaction(
                 [
                     *views_anew(after),
                     f"DELETE FROM {SCHEMA}.schema_catalog WHERE table_id = {captured.table_id} "
@@ -553,10 +557,10 @@ class Retention:
 
     def _cut_commits(self) -> None:
         """Delete the rows of `commits` that no log needs, but for the last one."""
-        while not self._stop.is_set():
-            with self._locked():
+        while not self.steps.stop.is_set():
+            with self.steps.locked():
                 edge = self._needed_after()
-                row = ask_maybe(self._cursor, f"SELECT txid, last_lsn FROM {SCHEMA}.commits LIMIT 1")
+                row = ask_maybe(self.steps.cursor, f"SELECT txid, last_lsn FROM {SCHEMA}.commits LIMIT 1")
                 if row is None or int(row[1]) > edge:
                     return
                 first = int(row[0])
@@ -564,34 +568,18 @@ class Retention:
                     f"txid >= {first} AND txid < {first + STEP_LSNS} AND last_lsn <= {edge} "
                     f"AND txid < (SELECT max(txid) FROM {SCHEMA}.commits)"
                 )
-                gone = ask(self._cursor, f"SELECT count(*) FROM {SCHEMA}.commits WHERE {where}")
+                gone = ask(self.steps.cursor, f"SELECT count(*) FROM {SCHEMA}.commits WHERE {where}")
                 if not gone[0]:
                     return
-                self._transaction([f"DELETE FROM {SCHEMA}.commits WHERE {where}"])
+                self.steps.transaction([f"DELETE FROM {SCHEMA}.commits WHERE {where}"])
 
     def _needed_after(self) -> int:
         """The LSN up to which no log has events: of captured tables that are not served, all are kept."""
         streams = [stream for source in self._sources() for stream in source.streams]
-        row = ask(self._cursor, f"SELECT count(*) FROM {SCHEMA}.stream_catalog")
+        row = ask(self.steps.cursor, f"SELECT count(*) FROM {SCHEMA}.stream_catalog")
         if int(row[0]) != len(streams):
             return 0
         return min(map(self._edge, streams), default=self._database.commits.last_lsn)
-
-    # Transactions.
-
-    @contextmanager
-    def _locked(self) -> Iterator[None]:
-        run(self._database.transactions.lock_writer(self._owner, LOCK_WAIT_MS))
-        try:
-            yield
-        finally:
-            self._database.transactions.writer_lock.release(self._owner)
-
-    def _transaction(self, statements: Sequence[str]) -> None:
-        """All of these statements or none."""
-        with whole(self._cursor):
-            for statement in statements:
-                self._cursor.execute(statement).fetchall()
 
 
 def _begins(edges: Edges, number: int) -> int:

@@ -36,7 +36,7 @@ from .whole_transactions import end_in_buffer, end_in_log
 
 # Fewest log rows that one query of a cold read looks at: a smaller window saves nothing.
 WINDOW_ROWS_MIN = 1024
-# LSNs in which they are looked for, times their number.
+# LSNs in which they are looked for at first, times their number.
 REACH = 16
 # Most versions of a table that one query of a cold read looks at: twice as many cost more than two queries.
 VERSIONS_AT_ONCE = 8
@@ -95,6 +95,8 @@ class Scan:
         self._has_given = False
         self._given_lsn = bounds.from_lsn - 1
         self._aside = bounds.aside
+        self._reach = REACH  # LSNs that a window looks at, times its rows
+        self._renumbered = buffer.renumbered
         self._after = dict(bounds.after)
         self._floor = bounds.from_lsn - 1
         self._snapshot_lsn = self.through_lsn = bounds.through_lsn
@@ -314,14 +316,16 @@ class Scan:
         """The edge has passed a scan that is under way: where it began is known, not how far it came."""
         partition = self._buffer.partitions[number]
         first = partition.first_lsn
+        # Compaction may have changed what is counted since.
+        began = self._began.get(number) if self._renumbered == self._buffer.renumbered else None
         return Gone(
             self._query.stream,
             number,
             self._after[number],
             edge,
             first if first is not None and first > edge.through_lsn else None,
-            self._began.get(number),
-            exact=not self._has_given and number in self._began,
+            began,
+            exact=not self._has_given and began is not None,
             group=self._bounds.group,
         )
 
@@ -344,7 +348,7 @@ class Scan:
         rows = min(max(2 * limit, WINDOW_ROWS_MIN), BATCH_ROWS)
         while True:
             # All the rest of a long log must not be looked at for each batch of it.
-            reach = min(low + REACH * rows, self.through_lsn)
+            reach = min(low + self._reach * rows, self.through_lsn)
             found = self._events.between(low + 1, reach)
             if len(found.parts) > VERSIONS_AT_ONCE:
                 # Only a table has versions.
@@ -357,6 +361,8 @@ class Scan:
                 f"ORDER BY lsn LIMIT 1 OFFSET {rows - 1}",
             )
             high = reach if row is None else int(row[0])
+            # Where compaction has left few rows, windows become wider.
+            self._reach = 2 * self._reach if row is None else max(REACH, self._reach // 2)
             # One more tells whether there are more; two, where the last of `limit` may have a twin.
             table = arrow_table(cursor.execute(self._window_sql(low, high, limit + 2, typed=typed)))
             count = self._whole(table, limit)

@@ -25,6 +25,8 @@ BUFFER_BYTES_MIN = 64 << 10
 BUFFER_BYTES_MAX = 1 << 40
 DEFAULT_RETENTION_US = 7 * 86_400_000_000
 DEFAULT_SESSION_TIMEOUT_MS = 30_000
+DEFAULT_COMPACTION_LAG_US = 3_600_000_000
+DEFAULT_TOMBSTONE_RETENTION_US = 86_400_000_000
 
 OPERATIONS = ("insert", "update", "delete")
 # From the least to the most that is left out.
@@ -70,6 +72,9 @@ class Stream:
         comment: of COMMENT ON; its view of events has the same.
         all_columns: it was made without a list of columns: it carries what the table has.
         minimal_changes: which refreshes of its table may be told as what differs: 'replace', 'all', 'none'.
+        compaction: 'key': of its older events the last of each key is kept; or 'none'.
+        compaction_lag_us: how old an event is before that, microseconds.
+        tombstone_retention_us: how long a delete is kept then, microseconds.
     """
 
     stream_id: int
@@ -93,6 +98,9 @@ class Stream:
     comment: str | None = None
     all_columns: bool = True
     minimal_changes: str = "replace"
+    compaction: str = "none"
+    compaction_lag_us: int = DEFAULT_COMPACTION_LAG_US
+    tombstone_retention_us: int = DEFAULT_TOMBSTONE_RETENTION_US
 
     def __post_init__(self) -> None:
         assert 1 <= self.partitions <= PARTITIONS_MAX
@@ -101,6 +109,7 @@ class Stream:
         assert self.before in ("full", "key", "none")
         assert self.snapshot in ("none", "initial")
         assert self.minimal_changes in MINIMAL_CHANGES
+        assert self.compaction in ("none", "key")
         assert BUFFER_BYTES_MIN <= self.buffer_bytes <= BUFFER_BYTES_MAX
 
     @property

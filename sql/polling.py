@@ -76,7 +76,8 @@ class Waiter:
         owned: the partitions that were its member's at the last look.
         joined: its member has been one: where it is none any more, LEAVE may have taken it out.
         over: it waits no more, and its member is still to be heard from.
-        places: partition -> (LSN, how many of its events are at or before it), where the log was asked.
+        places: partition -> (LSN, how often its events had been counted anew; how many are at or before that
+            LSN), where the log was asked.
     """
 
     shape: Shape
@@ -86,7 +87,7 @@ class Waiter:
     owned: frozenset[int] = frozenset()
     joined: bool = False
     over: bool = False
-    places: dict[int, tuple[int, int]] = field(default_factory=dict)
+    places: dict[int, tuple[tuple[int, int], int]] = field(default_factory=dict)
 
     @property
     def stream(self) -> Stream:
@@ -427,8 +428,9 @@ def _counted(
         if before is None and waiter.poll.events == 1 and skipped is None:
             return None  # The last event that is only in the log is one.
         if before is None:
-            if waiter.places.get(place, (None, 0))[0] != start:
-                waiter.places[place] = start, position_of(database, stream, place, buffer, start)
+            counted_from = start, buffer.renumbered
+            if waiter.places.get(place, ((-1, 0), 0))[0] != counted_from:
+                waiter.places[place] = counted_from, position_of(database, stream, place, buffer, start)
             before = waiter.places[place][1]
         before += skipped or 0
         after[place] = before

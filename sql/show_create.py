@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from ..engine.streams import (
     DEFAULT_BUFFER_BYTES,
+    DEFAULT_COMPACTION_LAG_US,
     DEFAULT_PARTITIONS_WITH_KEY,
     DEFAULT_RETENTION_US,
+    DEFAULT_TOMBSTONE_RETENTION_US,
     OPERATIONS,
     Stream,
 )
@@ -47,6 +49,12 @@ def as_stream(stream: Stream, shape: TableShape) -> st.CreateStream:
         "snapshot": (stream.snapshot, "none"),
         "before": (stream.before, "full"),
         "minimal_changes": (stream.minimal_changes, "replace"),
+        "compaction": (stream.compaction, "none"),
+        "compaction_lag": (stream.compaction_lag_us // 1000, DEFAULT_COMPACTION_LAG_US // 1000),
+        "tombstone_retention": (
+            stream.tombstone_retention_us // 1000,
+            DEFAULT_TOMBSTONE_RETENTION_US // 1000,
+        ),
     }
     return st.CreateStream(
         name=_name(stream.schema, stream.name),

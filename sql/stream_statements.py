@@ -21,8 +21,10 @@ from ..engine.log import EVENT_COLUMNS
 from ..engine.storage.schema import LIVE_VIEWS
 from ..engine.streams import (
     DEFAULT_BUFFER_BYTES,
+    DEFAULT_COMPACTION_LAG_US,
     DEFAULT_PARTITIONS_WITH_KEY,
     DEFAULT_RETENTION_US,
+    DEFAULT_TOMBSTONE_RETENTION_US,
     Stream,
 )
 from ..engine.waiting import Waiting
@@ -30,7 +32,7 @@ from .arguments import Values, text
 from .context import Context
 from .language import statements as st
 from .language import statements_other as sto
-from .language.options import Options
+from .language.options import INTERVALS, Options
 from .language.render import render_statement
 from .names import TEMPORARY
 from .results import Result, ResultColumn, table_result
@@ -141,7 +143,16 @@ def _spec(made: st.CreateStream, schema: str, name: str, key: tuple[str, ...]) -
         buffer_bytes=options.integer("buffer_bytes") or DEFAULT_BUFFER_BYTES,
         retention_us=_retention_us(options) if "retention" in options else DEFAULT_RETENTION_US,
         retention_bytes=options.integer("retention_bytes"),
+        compaction=options.text("compaction") or "none",
+        compaction_lag_us=_us(options, "compaction_lag", DEFAULT_COMPACTION_LAG_US),
+        tombstone_retention_us=_us(options, "tombstone_retention", DEFAULT_TOMBSTONE_RETENTION_US),
     )
+
+
+def _us(options: Options, name: str, default: int) -> int:
+    """An option that is an interval, in microseconds."""
+    length_ms = options.integer(name)
+    return default if length_ms is None else length_ms * 1000
 
 
 def _retention_us(options: Options) -> int | None:
@@ -176,10 +187,15 @@ def set_stream(session: Context, asked: st.SetStream, parameters: Values) -> Wai
     tag = f"ALTER {_word(asked.topic)}"
     no_transaction(session, tag)
     stream = _of_kind(session, asked.name, topic=asked.topic)
-    values = {option.name: asked.options.integer(option.name) for option in asked.options}
-    if "retention" in values:
-        del values["retention"]
-        values["retention_us"] = _retention_us(asked.options)
+    values: dict[str, int | str | None] = {}
+    for option in asked.options:
+        if option.name == "compaction":
+            values[option.name] = asked.options.text(option.name)
+        elif option.name in INTERVALS:
+            length_ms = asked.options.integer(option.name)
+            values[f"{option.name}_us"] = None if length_ms is None else length_ms * 1000
+        else:
+            values[option.name] = asked.options.integer(option.name)
     yield from alterations.set_stream(
         session.database, session.id, session.cursor, stream, values, session.block.lock_timeout_ms
     )

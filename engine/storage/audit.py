@@ -6,7 +6,8 @@ the place looked for. `ducktail check` reads every row besides. What is found:
 - a hole in `commits` (numbers are dense within an incarnation, LSNs too);
 - a log that is not there, cannot be read, or has rows that no commit knows;
 - LSNs that `commits` has given out and no log has. Below `complete_from` nothing can be said: there,
-  retention has cut one log or another, or a dropped stream has taken its log away.
+  retention has cut one log or another, or a dropped stream has taken its log away. What compaction has
+  taken is counted range by range (`compacted.py`); within such a range no single place can be named.
 
 Source: docs/design/engine.md, "Checks".
 """
@@ -19,6 +20,7 @@ from dataclasses import dataclass
 import duckdb
 
 from ..asking import ask
+from ..compacted import Range, read_ranges
 from ..duckdb_errors import translated
 from ..edges import read_edges
 from ..errors import DataCorrupted
@@ -191,15 +193,18 @@ def _missing_rows(
     )
     if unserved:
         return []  # A log that is not looked at would be missed here.
-    after = complete_from(cursor, tables.values())
+    compacted = [found for table_id in tables for found in read_ranges(cursor, table_id)]
+    after = _beyond_parted(compacted, complete_from(cursor, tables.values()))
     (committed,) = ask(
         cursor,
         f"SELECT coalesce(sum(last_lsn - greatest(first_lsn - 1, {after})), 0)::BIGINT "
         f"FROM {SCHEMA}.commits WHERE last_lsn > {after}",
     )
     logged = sum(ask(cursor, f"SELECT count(*) FROM {log} WHERE lsn > {after}")[0] for log in logs)
-    if committed == logged:
+    removed = sum(found.removed for found in compacted if found.first_lsn > after)
+    if committed == logged + removed:
         return []
+    counted_after, after = after, max([after, *(found.last_lsn for found in compacted)])
     rows = " UNION ALL ".join(f"SELECT lsn, txid, {n} AS log FROM {log}" for log, n in logs.items())
     rows = rows or "SELECT NULL::BIGINT AS lsn, NULL::BIGINT AS txid, 0 AS log WHERE false"
     places = cursor.execute(
@@ -211,8 +216,12 @@ def _missing_rows(
         f"ORDER BY c.txid LIMIT {PLACES_MAX}"
     ).fetchall()
     if not places:
-        text = f"the logs have {logged} events after LSN {after}, and ducktail.commits has {committed}"
-        return [Finding(text, frozenset(tables), after)]
+        text = (
+            f"the logs have {logged} events after LSN {counted_after}, and ducktail.commits has {committed}"
+        )
+        if removed:
+            text += f", of which {removed} were compacted"
+        return [Finding(text, frozenset(tables), counted_after)]
     return [
         Finding(
             f"of the transaction with LSN {first} to {last} the logs have {found} events",
@@ -221,6 +230,14 @@ def _missing_rows(
         )
         for first, last, found, touched in places
     ]
+
+
+def _beyond_parted(compacted: Sequence[Range], after: int) -> int:
+    """The least LSN from `after` on that lies within no compacted range: only whole ones can be counted."""
+    for found in sorted(compacted, key=lambda one: one.first_lsn):
+        if found.first_lsn <= after < found.last_lsn:
+            after = found.last_lsn
+    return after
 
 
 def _orphans(cursor: duckdb.DuckDBPyConnection, tables: frozenset[int]) -> list[Finding]:

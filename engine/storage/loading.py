@@ -190,7 +190,7 @@ def _read_streams(
         "SELECT stream_id, schema_name, stream_name, operations, columns, filter, partitions, "
         "partition_by, snapshot, before, buffer_bytes, created_lsn, epoch_us(created_at), "
         "retention_us, retention_bytes, coalesce(changes_view, false), table_id, comment, all_columns, "
-        "minimal_changes "
+        "minimal_changes, compaction, compaction_lag_us, tombstone_retention_us "
         f"FROM ducktail.stream_catalog WHERE {where} ORDER BY stream_id"
     ).fetchall()
     return [
@@ -215,6 +215,9 @@ def _read_streams(
             comment=row[17],
             all_columns=tuple(row[4]) == stored if row[18] is None else row[18],
             minimal_changes=row[19],
+            compaction=row[20],
+            compaction_lag_us=row[21],
+            tombstone_retention_us=row[22],
         )
         for row in rows
     ]

@@ -31,6 +31,7 @@
     owner_catalog   who made a thing
     grant_catalog   a privilege that a user was given on a thing
     commits         one row a captured transaction: txid, first and last LSN, commit time, annotation
+    compacted_ranges  ranges of LSNs of a captured table's log that were compacted (see `compacted.py`)
     row_sums        what the rows of a captured table add up to as of an LSN (see `row_sums.py`)
     log_T_V         the log of captured table T, schema version V (see `log.py`)
     topic_S         the log of topic S (see `topic_rows.py`)
@@ -59,6 +60,8 @@ SCHEMA = "ducktail"
 # anybody's, so that a text which has it can be refused.
 USERS = "__ducktail_users"
 FORMAT_VERSION = 4
+# Of a stream that was made before there was compaction: the defaults (`streams.py`).
+LAG_US, TOMBSTONES_US = 3_600_000_000, 86_400_000_000
 # Few keys share one, and they are soon written.
 CHECKPOINT_SLOTS = 256
 # In the order in which they are written.
@@ -77,7 +80,11 @@ CREATE TABLE IF NOT EXISTS {SCHEMA}.stream_catalog (
     partition_by VARCHAR[], snapshot VARCHAR, before VARCHAR, buffer_bytes BIGINT,
     created_lsn BIGINT, created_at TIMESTAMP WITH TIME ZONE,
     retention_us BIGINT, retention_bytes BIGINT, changes_view BOOLEAN, comment VARCHAR,
-    all_columns BOOLEAN, minimal_changes VARCHAR);
+    all_columns BOOLEAN, minimal_changes VARCHAR,
+    compaction VARCHAR, compaction_lag_us BIGINT, tombstone_retention_us BIGINT);
+CREATE TABLE IF NOT EXISTS {SCHEMA}.compacted_ranges (
+    table_id INTEGER, first_lsn BIGINT, last_lsn BIGINT, removed BIGINT,
+    compacted_at TIMESTAMP WITH TIME ZONE);
 CREATE TABLE IF NOT EXISTS {SCHEMA}.stream_edges (
     stream_id INTEGER, partition INTEGER, trimmed_through_lsn BIGINT, trimmed_events BIGINT,
     reason VARCHAR);
@@ -168,6 +175,11 @@ MIGRATIONS: dict[int, tuple[str, ...]] = {
         f"ALTER TABLE {SCHEMA}.stream_catalog ADD COLUMN IF NOT EXISTS all_columns BOOLEAN",
         f"ALTER TABLE {SCHEMA}.stream_catalog ADD COLUMN IF NOT EXISTS minimal_changes VARCHAR",
         f"UPDATE {SCHEMA}.stream_catalog SET minimal_changes = 'replace' WHERE minimal_changes IS NULL",
+        f"ALTER TABLE {SCHEMA}.stream_catalog ADD COLUMN compaction VARCHAR",
+        f"ALTER TABLE {SCHEMA}.stream_catalog ADD COLUMN compaction_lag_us BIGINT",
+        f"ALTER TABLE {SCHEMA}.stream_catalog ADD COLUMN tombstone_retention_us BIGINT",
+        f"UPDATE {SCHEMA}.stream_catalog SET compaction = 'none', compaction_lag_us = {LAG_US}, "
+        f"tombstone_retention_us = {TOMBSTONES_US}",
     ),
 }
 
@@ -199,6 +211,9 @@ LIVE_VIEWS: dict[str, tuple[tuple[str, str], ...]] = {
         ("snapshot", "VARCHAR"),
         ("before", "VARCHAR"),
         ("minimal_changes", "VARCHAR"),
+        ("compaction", "VARCHAR"),
+        ("compaction_lag", "VARCHAR"),
+        ("tombstone_retention", "VARCHAR"),
         ("buffer_bytes", "BIGINT"),
         ("retention", "VARCHAR"),
         ("retention_bytes", "BIGINT"),
@@ -233,6 +248,7 @@ LIVE_VIEWS: dict[str, tuple[tuple[str, str], ...]] = {
         ("buffered_from_lsn", "BIGINT"),
         ("trimmed_events", "BIGINT"),
         ("trimmed_through_lsn", "BIGINT"),
+        ("compacted_through_lsn", "BIGINT"),
         ("last_event_at", "TIMESTAMP WITH TIME ZONE"),
         ("owner", "VARCHAR"),
         ("owner_host", "VARCHAR"),

@@ -31,12 +31,13 @@ class Later:
     position: int | None = None
 
 
-def _options(options: Options) -> Iterator[Later]:
+def _options(options: Options, owner: str) -> Iterator[Later]:
     for option in options:
         if option.name == "on_gap" and option.value == "snapshot":
             yield Later("on_gap = 'snapshot'", "Take 'error' or 'earliest'.", option.position or None)
-        if RULES[option.name].later:
-            yield Later(f'option "{option.name}"', position=option.position or None)
+        if owner in RULES[option.name].later:
+            hint = "A table with a primary key can have a compacted stream: INSERT ... ON CONFLICT into it."
+            yield Later(f'option "{option.name}" of a {owner}', hint, option.position or None)
 
 
 def _create_stream(statement: CreateStream) -> Iterator[Later]:
@@ -44,25 +45,33 @@ def _create_stream(statement: CreateStream) -> Iterator[Later]:
         yield Later(
             "a stream of several tables", "Make a stream on each table; they share one order of LSNs."
         )
-    yield from _options(statement.options)
+    yield from _options(statement.options, "stream")
 
 
-def _with_options(statement: CreateTopic | SetStream | SetGroup) -> Iterator[Later]:
-    yield from _options(statement.options)
+def _create_topic(statement: CreateTopic) -> Iterator[Later]:
+    yield from _options(statement.options, "topic")
+
+
+def _set_stream(statement: SetStream) -> Iterator[Later]:
+    yield from _options(statement.options, "topic" if statement.topic else "stream")
+
+
+def _set_group(statement: SetGroup) -> Iterator[Later]:
+    yield from _options(statement.options, "group")
 
 
 def _create_group(statement: CreateGroup) -> Iterator[Later]:
     if statement.start.kind == "snapshot":
         yield Later("START SNAPSHOT", "Make the stream with snapshot = 'initial'.")
-    yield from _options(statement.options)
+    yield from _options(statement.options, "group")
 
 
 _PARTS: dict[type[Statement], Callable[..., Iterator[Later]]] = {
     CreateStream: _create_stream,
-    CreateTopic: _with_options,
-    SetStream: _with_options,
+    CreateTopic: _create_topic,
+    SetStream: _set_stream,
     CreateGroup: _create_group,
-    SetGroup: _with_options,
+    SetGroup: _set_group,
 }
 
 

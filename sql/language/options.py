@@ -1,7 +1,7 @@
 """The options of WITH (...) and SET (...): one row each, with what its value must be.
 
 An unknown option or a bad value is 22023, lists what is known and asks "did you mean". Whether a
-row is `later` says that this version understands the option and cannot keep its promise yet: the
+row is `later` of an object says that this version understands the option and cannot keep its promise yet: the
 planner answers 0A000 (`refuse_later` in later.py); no option is ever read and passed over.
 Source: docs/sql.md, "Streams", "Consumer groups".
 """
@@ -94,12 +94,12 @@ class Rule:
     Args:
         parse: makes the value of what was written; ValueError says what is expected, and a hint.
         owners: the kinds of object that have it: stream, topic, group, publish.
-        later: whether this version cannot keep it yet.
+        later: those of them of which this version cannot keep it yet.
     """
 
     parse: Callable[[Raw], Value]
     owners: frozenset[str]
-    later: bool = False
+    later: frozenset[str] = frozenset()
 
 
 def _integer(low: int, high: int) -> Callable[[Raw], Value]:
@@ -190,6 +190,7 @@ def _text(raw: Raw) -> Value:
 
 
 _STREAM = frozenset({"stream"})
+_TOPIC = frozenset({"topic"})
 _STREAM_OR_TOPIC = frozenset({"stream", "topic"})
 _GROUP = frozenset({"group"})
 _PUBLISH = frozenset({"publish"})
@@ -203,8 +204,9 @@ RULES: dict[str, Rule] = {
     "snapshot": Rule(_words("none", "initial"), _STREAM),
     "before": Rule(_words("full", "key", "none"), _STREAM),
     "minimal_changes": Rule(_words("replace", "all", "none"), _STREAM),
-    "compaction": Rule(_words("none", "key"), _STREAM_OR_TOPIC, later=True),
-    "tombstone_retention": Rule(_interval(0), _STREAM_OR_TOPIC, later=True),
+    "compaction": Rule(_words("none", "key"), _STREAM_OR_TOPIC, _TOPIC),
+    "compaction_lag": Rule(_interval(0), _STREAM_OR_TOPIC, _TOPIC),
+    "tombstone_retention": Rule(_interval(0), _STREAM_OR_TOPIC, _TOPIC),
     "on_gap": Rule(_words("error", "earliest", "snapshot"), _GROUP),
     "on_park": Rule(_words("event", "key"), _GROUP),
     "session_timeout": Rule(_interval(SESSION_TIMEOUT_MS_MIN), _GROUP),
@@ -213,7 +215,11 @@ RULES: dict[str, Rule] = {
 }
 
 # Of a stream that is there, these may be changed; the rest is fixed for its life.
-CHANGEABLE = frozenset({"retention", "retention_bytes", "buffer_bytes", "compaction", "tombstone_retention"})
+CHANGEABLE = frozenset(
+    {"retention", "retention_bytes", "buffer_bytes", "compaction", "compaction_lag", "tombstone_retention"}
+)
+# Of streams and topics, those whose value is a length of time in milliseconds.
+INTERVALS = frozenset({"retention", "compaction_lag", "tombstone_retention"})
 
 # Words that people bring from elsewhere, and ours.
 _FOREIGN = {
@@ -226,6 +232,8 @@ _FOREIGN = {
     "before_image": "before",
     "replica_identity": "before",
     "cleanup_policy": "compaction",
+    "min_compaction_lag_ms": "compaction_lag",
+    "delete_retention_ms": "tombstone_retention",
     "max_poll_interval_ms": "session_timeout",
 }
 

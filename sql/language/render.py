@@ -10,7 +10,7 @@ from typing import Any
 
 from ...engine.quoting import ident, literal
 from ...engine.values.durations import interval_text
-from .options import RULES, Option, Options, Value
+from .options import INTERVALS, RULES, Option, Options, Value
 from .statements import (
     CheckStream,
     CommentOnStream,
@@ -70,7 +70,7 @@ from .statements_other import (
 
 _ALL_OPERATIONS = ("insert", "update", "delete")
 # Options whose value is a length of time in milliseconds.
-_INTERVALS = frozenset({"retention", "tombstone_retention", "session_timeout"})
+_INTERVALS = INTERVALS | {"session_timeout"}
 
 
 def name_sql(name: Name) -> str:

@@ -48,7 +48,7 @@ def look(path: Path, steps: int) -> None:
     clock = Hands()
     clock.us += DAY_US
     database = Database.open(str(path), Settings(retention_interval_ms=3_600_000), clock)
-    database.retention._cursor = Fatal(database.retention._cursor, steps)  # type: ignore[assignment]
+    database.retention.steps.cursor = Fatal(database.retention.steps.cursor, steps)  # type: ignore[assignment]
     database.retention.look()
     os._exit(0)
 

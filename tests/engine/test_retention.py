@@ -358,7 +358,7 @@ def test_an_edge_that_comes_with_a_partition_while_it_counts_stands(
     clock.us += 2 * HOUR_US
     database = client.session.database
     (topic,) = database.catalog.streams.values()
-    locked, came = database.retention._locked, Edges(0, {1: Edge(1, 7, "bytes")})
+    locked, came = database.retention.steps.locked, Edges(0, {1: Edge(1, 7, "bytes")})
 
     @contextmanager
     def late() -> Iterator[None]:
@@ -370,7 +370,7 @@ def test_an_edge_that_comes_with_a_partition_while_it_counts_stands(
             yield
 
     with monkeypatch.context() as patched:
-        patched.setattr(database.retention, "_locked", late)
+        patched.setattr(database.retention.steps, "locked", late)
         look(client)
     cursor = database.cursor()
     assert read_edges(cursor, topic.stream_id) == came

@@ -1,0 +1,680 @@
+"""Compaction with a clock of the test's own: what goes, what stays, and what every reader makes of it."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections import Counter
+from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pytest
+from hands import DAY_US, HOUR_US, SECOND_US, Hands
+from local_client import Client, raises
+
+from ducktail.engine import compacted, compaction
+from ducktail.engine.compacted import Range
+from ducktail.engine.database import Database
+from ducktail.engine.retained_bytes import RetainedBytes
+from ducktail.engine.settings import Settings
+
+# The thread never looks by itself in these tests.
+QUIET = Settings(retention_interval_ms=3_600_000)
+
+
+class Base:
+    """A database that is opened again and again."""
+
+    def __init__(self, path: Path) -> None:
+        self.path, self.clock = path, Hands()
+        self._open()
+
+    def _open(self) -> None:
+        self.database = Database.open(str(self.path), QUIET, self.clock)
+        self.client = Client(self.database)
+
+    def close(self) -> None:
+        """Close it."""
+        self.client.close()
+        self.database.close()
+
+    def reopen(self) -> None:
+        """Close it and open it again; nothing is damaged."""
+        self.close()
+        self._open()
+        assert not self.database.damage
+
+    def __call__(self, text: str, *parameters: object) -> list[Any]:
+        """Run one statement."""
+        return self.client(text, *parameters)
+
+    def one(self, text: str) -> Any:
+        """The first value."""
+        return self.client.one(text)
+
+    def look(self) -> None:
+        """A pass of retention, compaction with it."""
+        self.database.retention.look()
+
+    def ask(self, sql: str) -> list[tuple[Any, ...]]:
+        """Ask the file, past the language."""
+        cursor = self.database.cursor()
+        try:
+            return cursor.execute(sql).fetchall()
+        finally:
+            cursor.close()
+
+    def logs(self) -> dict[str, int]:
+        """The logs of captured tables, with their rows."""
+        names = self.ask("SELECT table_name FROM duckdb_tables() WHERE table_name SIMILAR TO 'log_[0-9_]+'")
+        return {name: self.ask(f'SELECT count(*) FROM ducktail."{name}"')[0][0] for (name,) in names}
+
+
+@pytest.fixture
+def base(tmp_path: Path) -> Iterator[Base]:
+    """An empty database."""
+    made = Base(tmp_path / "kept.duckdb")
+    yield made
+    made.close()
+
+
+def lsns(base: Base, stream: str) -> list[int]:
+    """The events of a stream, from the log: the view shows them as a read does, and so does the count."""
+    read = base(f"select lsn, partition, op, key, after, tx_last, tx_seq from stream {stream}")
+    assert base(f"select lsn, partition, op, key, after, tx_last, tx_seq from {stream} order by lsn") == read
+    counted = Counter(partition for _, partition, *_ in read)
+    first = {p: min(row[0] for row in read if row[1] == p) for p in counted}
+    where = f"where stream_name = '{stream}' and events > 0"
+    shown = base(f"select partition, events, first_lsn from ducktail.partitions {where}")
+    assert {p: n for p, n, _ in shown} == counted
+    assert {p: lsn for p, _, lsn in shown} == first
+    return [row[0] for row in read]
+
+
+def test_the_last_event_of_each_key_stays(base: Base) -> None:
+    base("create table t (id int primary key, v int)")
+    base("create stream s on t with (partitions = 2, retention = 'none', compaction = 'key')")
+    base("create consumer group early on s")
+    base("insert into t values (1, 1), (2, 1), (3, 1)")  # 1 to 3
+    base("update t set v = 2 where id < 3")  # 4, 5
+    base("delete from t where id = 2")  # 6
+    base("select * from stream s consumer group early limit 2")
+    base("commit offsets on s consumer group early")
+    base.look()
+    assert lsns(base, "s") == [1, 2, 3, 4, 5, 6]  # Of the newest hour all is there.
+    base.clock.us += HOUR_US
+    base("update t set v = 3 where id = 1")  # 7
+    base.look()
+    assert lsns(base, "s") == [3, 4, 6, 7]
+    assert base("select distinct compacted_through_lsn from ducktail.partitions") == [(6,)]
+    # A gap is what retention takes: these events are just not there.
+    assert base("select lsn from stream s consumer group early") == [(3,), (4,), (6,), (7,)]
+    assert base("select lsn from stream s after 5") == [(6,), (7,)]
+    assert base.one("select sum(lag_events) from ducktail.offsets") == 4
+    assert base("select lsn, tx_last, tx_seq from stream s") == [
+        (3, True, 2),
+        (4, True, 0),
+        (6, True, 0),
+        (7, True, 0),
+    ]
+    base("alter consumer group early on s seek to after 5")
+    assert base.one("select sum(lag_events) from ducktail.offsets") == 2
+    assert base("check stream s") == []
+    base.reopen()
+    assert lsns(base, "s") == [3, 4, 6, 7]
+    assert base.one("select sum(lag_events) from ducktail.offsets") == 2
+    assert base("select distinct compacted_through_lsn from ducktail.partitions") == [(6,)]
+    # The delete stays for a day since what it deletes has gone, and then goes too.
+    base.clock.us += DAY_US
+    base.look()
+    assert lsns(base, "s") == [3, 6, 7]
+    base.clock.us += HOUR_US
+    base("insert into t values (9, 9), (10, 9)")  # 8, 9
+    base.clock.us += HOUR_US
+    base.look()
+    assert lsns(base, "s") == [3, 7, 8, 9]
+    assert base("check stream s") == []
+    base.reopen()
+    assert lsns(base, "s") == [3, 7, 8, 9]
+
+
+def test_options(base: Base) -> None:
+    base("create table t (id int primary key, v int)")
+    base("create table plain (id int)")
+    with raises("22023"):
+        base("create stream p on plain with (compaction = 'key')")
+    base("create stream p on plain")
+    with raises("22023"):
+        base("alter stream p set (compaction = 'key')")
+    base("create stream s on t with (partitions = 1, compaction_lag = '0 s')")
+    base("insert into t values (1, 1)")
+    base("update t set v = 2")
+    base.look()
+    assert lsns(base, "s") == [1, 2]
+    base("alter stream s set (compaction = 'key')")
+    base.look()
+    assert lsns(base, "s") == [2]
+    base("update t set v = 3")
+    base("alter stream s set (compaction = 'none')")
+    base.look()
+    assert lsns(base, "s") == [2, 3]
+    base.reopen()
+    base("alter stream s set (compaction = 'key', tombstone_retention = '0 s')")
+    base.look()
+    assert lsns(base, "s") == [3]
+    shown = "select compaction, compaction_lag, tombstone_retention from ducktail.streams order by 1"
+    assert base(shown) == [("key", "00:00:00", "00:00:00"), ("none", "01:00:00", "1 day")]
+
+
+def test_what_another_stream_shows_stays(base: Base) -> None:
+    base("create table t (id int primary key, v int)")
+    base("create stream small on t with (partitions = 1, retention = 'none', compaction = 'key')")
+    base("create stream whole on t with (partitions = 1, retention = '1 day')")
+    base("insert into t values (1, 1)")
+    for v in range(2, 5):
+        base.clock.us += HOUR_US
+        base(f"update t set v = {v}")
+    base.look()
+    # As long as the other one retains them, they are in the log, and the compacted stream shows them as well.
+    assert lsns(base, "small") == lsns(base, "whole") == [1, 2, 3, 4]
+    base.clock.us += DAY_US - 3 * HOUR_US + 1
+    base.look()
+    assert (lsns(base, "small"), lsns(base, "whole")) == ([1, 2, 3, 4], [2, 3, 4])
+    base.clock.us += 2 * HOUR_US
+    base.look()
+    assert (lsns(base, "small"), lsns(base, "whole")) == ([3, 4], [4])
+    assert base("check stream small") == base("check stream whole") == []
+    # What is compacted has a range of its own, and trimmed is what retention took of each.
+    assert base("select stream_name, trimmed_events from ducktail.partitions order by 1") == [
+        ("small", 0),
+        ("whole", 3),
+    ]
+    base("drop stream whole")
+    base("update t set v = 9")
+    base.clock.us += HOUR_US
+    base.look()
+    assert lsns(base, "small") == [5]
+
+
+def test_a_filter_and_operations_have_last_events_of_their_own(base: Base) -> None:
+    base("create table t (id int primary key, v int)")
+    options = "with (partitions = 1, retention = 'none', compaction = 'key')"
+    base(f"create stream odd on t where v % 2 = 1 {options}")
+    base(f"create stream born on t operations insert {options}")
+    base("insert into t values (1, 1), (2, 2), (3, 3)")  # 1, 2, 3
+    base("update t set v = 2 where id = 1")  # 4: out of the predicate
+    base("update t set v = 4 where id = 1")  # 5: nothing to it
+    base("delete from t where id = 3")  # 6
+    base.clock.us += 2 * HOUR_US
+    base.look()
+    # 5 stays in the log, as CHECK holds the table against it, and is no event of either stream.
+    # What one needs, the other shows as well.
+    assert base("select lsn, op from stream odd") == [
+        (1, "insert"),
+        (3, "insert"),
+        (4, "delete"),
+        (6, "delete"),
+    ]
+    assert base("select lsn, op from stream born") == [(1, "insert"), (2, "insert"), (3, "insert")]
+    assert list(base.logs().values()) == [6]
+    assert base("check stream odd") == base("check stream born") == []
+    base("drop stream born")
+    base("update t set v = 6 where id = 2")  # 7
+    base.clock.us += DAY_US
+    base.look()
+    base.clock.us += DAY_US
+    base.look()
+    # A delete by the predicate: the row is there still, and nothing of it is an event.
+    assert base("select lsn, op from stream odd") == [(6, "delete")]
+    assert base("check stream odd") == []
+    base.reopen()
+    assert lsns(base, "odd") == [6]
+
+
+def test_rows_of_snapshots(base: Base) -> None:
+    base("create table t (id int primary key, v int)")
+    base("insert into t select i, 0 from range(4) r(i)")
+    options = "with (partitions = 1, retention = 'none', compaction = 'key', snapshot = 'initial')"
+    base(f"create stream a on t {options}")  # 1 to 4
+    base("update t set v = 1 where id = 1")  # 5
+    base(f"create stream b on t {options}")  # 6 to 9
+    base("update t set v = 2 where id = 2")  # 10
+    base("delete from t where id = 3")  # 11
+    base.clock.us += 2 * HOUR_US
+    base.look()
+    assert base("select lsn, op from stream a") == [
+        (1, "snapshot"),
+        (5, "update"),
+        (10, "update"),
+        (11, "delete"),
+    ]
+    assert base("select lsn, op from stream b") == [
+        (6, "snapshot"),
+        (7, "snapshot"),
+        (10, "update"),
+        (11, "delete"),
+    ]
+    assert base("check stream a") == base("check stream b") == []
+    base.clock.us += 2 * DAY_US
+    base.look()
+    base("insert into t values (7, 7)")  # 12
+    base.clock.us += 2 * DAY_US
+    base.look()
+    assert lsns(base, "a") == [1, 5, 10, 12]
+    assert lsns(base, "b") == [6, 7, 10, 12]
+    assert base("check stream a") == base("check stream b") == []
+
+
+def test_keys_and_partition_columns_that_change(base: Base) -> None:
+    base("create table t (id int, k text, v int, primary key (k, id))")
+    options = "partitions = 3, partition_by = 'v', retention = 'none', compaction = 'key'"
+    base(f"create stream s on t with ({options})")
+    base("insert into t values (1, 'a', 1), (2, 'b', 1)")  # 1, 2
+    base("update t set id = id + 10")  # 3, 4 deletes; 5, 6 inserts
+    base("update t set v = 2 where id = 11")  # 7 delete in one partition, 8 insert in another
+    base.clock.us += 2 * HOUR_US
+    base.look()
+    # A reader of one partition alone is told that the key has left it.
+    assert base("select lsn, op from stream s") == [
+        (3, "delete"),
+        (4, "delete"),
+        (6, "insert"),
+        (7, "delete"),
+        (8, "insert"),
+    ]
+    assert base("check stream s") == []
+    base("insert into t values (5, 'c', 1), (6, 'c', 2)")
+    for _ in range(2):
+        base.clock.us += 2 * DAY_US
+        base.look()
+    assert base("select lsn, op from stream s") == [(lsn, "insert") for lsn in (6, 8, 9, 10)]
+
+
+def test_versions_of_a_table(base: Base) -> None:
+    base("create table t (id int primary key, v int)")
+    base("create stream s on t with (partitions = 2, retention = 'none', compaction = 'key')")
+    base("insert into t values (1, 1), (2, 1), (3, 1)")  # 1 to 3
+    base("alter table t add column w text")  # 4, 5
+    base("update t set w = 'x' where id = 1")  # 6
+    base("alter table t rename column id to number")  # 7, 8
+    base("update t set w = 'y' where number in (1, 2)")  # 9, 10
+    assert len(base.logs()) == 3
+    base.clock.us += 2 * HOUR_US
+    base.look()
+    assert lsns(base, "s") == [3, 4, 5, 7, 8, 9, 10]
+    base("update t set w = 'z' where number = 3")  # 11
+    base.clock.us += 2 * HOUR_US
+    base.look()
+    # The log of the first version has nothing any more; schema events stay.
+    assert lsns(base, "s") == [4, 5, 7, 8, 9, 10, 11]
+    assert len(base.logs()) == 2
+    assert base("check stream s") == []
+    base.reopen()
+    assert lsns(base, "s") == [4, 5, 7, 8, 9, 10, 11]
+
+
+def test_what_is_set_aside_stays_until_it_is_released(base: Base) -> None:
+    base("create table t (id int primary key, v int)")
+    base("create stream s on t with (partitions = 1, retention = 'none', compaction = 'key')")
+    base("create consumer group g on s with (on_park = 'key')")
+    base("insert into t values (1, 1), (2, 1)")  # 1, 2
+    base("alter consumer group g on s park partition 0 at 1")
+    for v in range(2, 5):
+        base(f"update t set v = {v}")  # 3 to 8
+    base.clock.us += 2 * HOUR_US
+    base.look()
+    found = lsns(base, "s")
+    assert len(found) == 5  # Of key 1 all that is set aside, of key 2 the last.
+    assert [row[0] for row in base("select behind from ducktail.parked")] == [3]
+    base("alter consumer group g on s release partition 0")
+    assert base.one("select count(*) from stream s consumer group g") == 5
+    base("update t set v = 9")
+    base.clock.us += 2 * HOUR_US
+    base.look()
+    # What is released stays until it is committed.
+    assert lsns(base, "s") == [1, 3, 5, 7, 9, 10]
+    assert [row[0] for row in base("select lsn from stream s consumer group g")] == [1, 3, 5, 7, 9, 10]
+    base("commit offsets on s consumer group g")
+    base("update t set v = 10")
+    base.clock.us += 2 * HOUR_US
+    base.look()
+    assert lsns(base, "s") == [11, 12]
+    assert [row[0] for row in base("select lsn from stream s consumer group g")] == [11, 12]
+
+
+def test_bookmarks_and_bytes_follow(base: Base) -> None:
+    base("create table t (id int primary key, v text)")
+    base("create stream s on t with (partitions = 1, retention = 'none', compaction = 'key')")
+    base("insert into t select i, repeat('x', 1000) from range(100) r(i)")
+    base("update t set v = v || 'y'")
+    base("create bookmark b on s")
+    base("update t set v = v || 'z' where id < 50")
+    before = base("select bytes from ducktail.streams")
+    assert base("select events, trimmed_events from ducktail.bookmarks") == [(50, 0)]
+    base.clock.us += 2 * HOUR_US
+    base.look()
+    assert base("select events, trimmed_events from ducktail.bookmarks") == [(50, 0)]
+    [(after,)] = base("select bytes from ducktail.streams")
+    assert 0.3 < after / before[0][0] < 0.5
+    base("alter stream s set (retention = '1 hour')")
+    base.look()
+    assert base("select events, trimmed_events, whole from ducktail.bookmarks") == [(0, 50, False)]
+    base.reopen()
+    assert base("select events, trimmed_events, whole from ducktail.bookmarks") == [(0, 50, False)]
+
+
+def test_a_reader_that_waits_counts_what_is_left(base: Base) -> None:
+    base("create table t (id int primary key, v int)")
+    base("create stream s on t with (partitions = 1, compaction = 'key', compaction_lag = '0 s')")
+    base("create consumer group g on s")
+    base("insert into t select i, 0 from range(10) r(i)")
+    base("update t set v = 1")
+    base.look()
+    assert len(base("select * from stream s consumer group g wait '10 s' for 10")) == 10
+    assert base("select count(*) from stream s consumer group g limit 2 transactions") == [(10,)]
+    base("commit offset partition 0 at 5 on s consumer group g")  # It has gone: it is a place all the same.
+    assert base("select count(*) from stream s consumer group g limit 1 transactions") == [(10,)]
+
+
+def test_transactions_whose_last_event_has_gone(base: Base) -> None:
+    base("create table t (id int primary key, v int)")
+    base("create stream s on t with (partitions = 2, retention = 'none', compaction = 'key')")
+    for first in range(0, 12, 4):
+        base(f"insert into t select i, 0 from range({first}, {first + 4}) r(i)")
+    base("update t set v = 1 where id % 4 >= 2")
+    base.clock.us += 2 * HOUR_US
+    base.look()
+    assert lsns(base, "s") == [1, 2, 5, 6, 9, 10, *range(13, 19)]
+    for reopened in range(2):
+        after, seen = 0, []
+        for _ in range(4):
+            rows = base(f"select lsn, txid, tx_last from stream s after {after} limit 1 transactions")
+            assert len({txid for _, txid, _ in rows}) == 1
+            assert [last for *_, last in rows] == [False] * (len(rows) - 1) + [True]
+            after = rows[-1][0]
+            seen += [lsn for lsn, *_ in rows]
+        assert seen == lsns(base, "s"), reopened
+        base.reopen()
+
+
+def test_edits_past_ducktail_are_found(base: Base) -> None:
+    base("create table t (id int primary key, v int)")
+    base("create stream s on t with (partitions = 1, retention = 'none', compaction = 'key')")
+    base("insert into t select i, 0 from range(10) r(i)")
+    base("update t set v = 1")
+    base.clock.us += 2 * HOUR_US
+    base("update t set v = 2 where id < 5")
+    base.look()
+    assert base("check stream s") == []
+    base.close()
+    plain = duckdb.connect(str(base.path))
+    plain.execute("UPDATE t SET v = 7 WHERE id IN (1, 8)")
+    plain.execute("DELETE FROM t WHERE id = 9")
+    plain.close()
+    base._open()
+    found = base("check stream s")
+    assert sorted((row[0], json.loads(row[1])["id"]) for row in found) == [
+        ("changed", 1),
+        ("changed", 8),
+        ("missing", 9),
+    ]
+    base.clock.us += 2 * HOUR_US
+    base.look()  # Nothing is compacted until it is mended.
+    assert base.one("select max(compacted_through_lsn) from ducktail.partitions") == 20
+    base("alter stream s resync")
+    assert base("check stream s") == []
+    base.clock.us += 2 * HOUR_US
+    base.look()
+    assert len(lsns(base, "s")) == 10
+    assert base("check stream s") == []
+
+
+def test_rows_that_are_gone_besides_are_damage(base: Base) -> None:
+    base("create table t (id int primary key, v int)")
+    base("create stream s on t with (partitions = 1, retention = 'none', compaction = 'key')")
+    base("insert into t select i, 0 from range(10) r(i)")
+    base("update t set v = 1")
+    base.clock.us += 2 * HOUR_US
+    base.look()
+    [log] = base.logs()
+    base.close()
+    plain = duckdb.connect(str(base.path))
+    plain.execute(f'DELETE FROM ducktail."{log}" WHERE lsn = 15')
+    plain.close()
+    base._open()
+    with raises("XX001") as error:
+        base("select * from stream s")
+    assert "10 were compacted" in str(error.value.detail)
+
+
+def test_a_pass_is_not_repeated_for_little(base: Base) -> None:
+    base("create table t (id int primary key, v int)")
+    base("create stream s on t with (partitions = 1, retention = 'none', compaction = 'key')")
+    base("insert into t select i, 0 from range(100) r(i)")
+    base.clock.us += 2 * HOUR_US
+    base.look()
+    base("update t set v = 1 where id < 10")
+    base.clock.us += HOUR_US
+    base.look()
+    assert base.one("select count(*) from stream s") == 100  # An hour is over since the last.
+    base("update t set v = 2 where id < 10")
+    base.clock.us += HOUR_US - SECOND_US
+    base("update t set v = 3 where id < 10")
+    base.clock.us += SECOND_US
+    base.look()
+    assert base.one("select count(*) from stream s") == 110
+    base.clock.us += HOUR_US // 2
+    base("update t set v = 4 where id < 30")
+    base.look()
+    assert base.one("select count(*) from stream s") == 140
+    base.clock.us += HOUR_US
+    base.look()
+    assert base.one("select count(*) from stream s") == 100
+
+
+def test_many_steps(base: Base, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compaction, "STEP_ROWS", 7)
+    monkeypatch.setattr(compaction, "STEP_LSNS", 11)
+    base("create table t (id int primary key, v int)")
+    base("create stream s on t with (partitions = 4, retention = 'none', compaction = 'key')")
+    base("insert into t select i, 0 from range(20) r(i)")
+    for v in range(3):
+        base(f"update t set v = {v}")
+    base("create consumer group g on s start after 30")
+    base.clock.us += 2 * HOUR_US
+    # A stream that is altered while it is under way ends the pass; the next one does the rest.
+    steps, left = base.database.retention.steps, [14]
+    transaction = steps.locked
+
+    def locked() -> Any:
+        left[0] -= 1
+        if left[0] == 0:
+            base("alter stream s set (buffer_bytes = '1 MiB')")
+        return transaction()
+
+    monkeypatch.setattr(steps, "locked", locked)
+    base.look()
+    assert 20 < len(lsns(base, "s")) < 80
+    base.look()
+    assert lsns(base, "s") == list(range(61, 81))
+    assert base.one("select sum(lag_events) from ducktail.offsets") == 20
+    assert base("check stream s") == []
+    base.reopen()
+    assert base.ask("SELECT sum(removed) FROM ducktail.compacted_ranges") == [(60,)]
+
+
+def test_ranges() -> None:
+    ranges = compacted.extended((), 10)
+    assert ranges == (Range(1, 10),)
+    assert compacted.expired_through(ranges, 10**18) == 0
+    keep_us = 32 * 100
+    ranges = compacted.finished(compacted.counted(ranges, [3]), 1000, keep_us)
+    assert ranges == (Range(1, 10, 3, 1000),)
+    assert compacted.extended(ranges, 10) == ranges
+    for number, now_us in enumerate(range(1010, 20_000, 10), 2):
+        ranges = compacted.finished(compacted.extended(ranges, number * 10), now_us, keep_us)
+        assert ranges[0].first_lsn == 1 and compacted.through(ranges) == number * 10
+        assert all(one.last_lsn + 1 == two.first_lsn for one, two in pairwise(ranges))
+        assert len(ranges) <= compacted.SHARES + 2
+        # What was compacted so long ago is known to be, a share of the time later at most.
+        old = compacted.expired_through(ranges, now_us - keep_us)
+        assert (now_us - keep_us - 100 - 1000) // 10 * 10 <= old or now_us < 1000 + keep_us + 110
+    assert sum(one.removed for one in ranges) == 3
+
+
+def test_retained_bytes_are_thinned() -> None:
+    marks = RetainedBytes()
+    for lsn in range(1, 101):
+        marks.add(lsn, 10)
+    marks.trim(20)
+    marks.thin(60, 0.25)
+    assert marks.total == 100 + 400
+    assert marks.excess_through(450) == 40
+    assert marks.excess_through(390) == 61
+    marks.trim(60)
+    assert marks.total == 400
+
+
+# The model.
+
+OPTIONS = "partitions = 2, retention = 'none', compaction = 'key', tombstone_retention = '6 h'"
+STREAMS = {
+    "all_of_it": f"on t with ({OPTIONS})",
+    "first": f"on t with ({OPTIONS}, snapshot = 'initial')",
+    "small": f"on t (v) where v < 5 with ({OPTIONS}, before = 'key')",
+    "written": f"on t operations insert, update with ({OPTIONS})",
+    "own": "on t with (partitions = 3, partition_by = 'w', retention = '4 days', compaction = 'key')",
+    "whole": "on t with (partitions = 1, retention = '5 hours')",
+}
+EVENT = "lsn, partition, op, key, after, commit_time"
+
+
+def folded(events: list[Any]) -> dict[str, str]:
+    """What a consumer that puts and deletes has."""
+    rows: dict[str, str] = {}
+    for _, _, op, key, after, _ in events:
+        if op == "delete":
+            rows.pop(key, None)
+        else:
+            rows[key] = after
+    return rows
+
+
+class Model:
+    """A database under a random load, and all events that its streams ever showed."""
+
+    def __init__(self, base: Base, seed: int) -> None:
+        self.base, self.chance = base, random.Random(seed)
+        self.seen: dict[str, dict[int, Any]] = {}
+        self.readers: dict[str, tuple[int, dict[int, Any], int]] = {}
+        base("create table t (id int primary key, v int, w int)")
+        base("create stream all_of_it " + STREAMS["all_of_it"])
+
+    def write(self) -> None:
+        """A transaction."""
+        chance, base = self.chance, self.base
+        base("begin")
+        for _ in range(chance.randint(1, 3)):
+            n, v, w = chance.randrange(12), chance.randrange(10), chance.randrange(4)
+            base(
+                chance.choice(
+                    (
+                        f"insert into t (id, v, w) values ({n}, {v}, {w}) "
+                        "on conflict (id) do update set v = excluded.v",
+                        f"insert into t (id, v, w) select i, {v}, {w} from range({n}, {n + 3}) r(i) "
+                        "on conflict do nothing",
+                        f"update t set v = {v} where id % 3 = {n % 3}",
+                        f"update t set w = {w} where id = {n}",
+                        f"update t set id = id + 12 where id = {n} and id + 12 not in (select id from t)",
+                        f"delete from t where id % 12 = {n}",
+                    )
+                )
+            )
+        base(chance.choice(("commit", "commit", "commit", "rollback")))
+
+    def witness(self) -> None:
+        """Keep what there is."""
+        for name in self.base.database.catalog.streams.values():
+            known = self.seen.setdefault(name.name, {})
+            for row in self.base(f"select {EVENT} from stream {name.name}"):
+                assert known.setdefault(row[0], row)[:5] == row[:5]
+
+    def compact(self) -> None:
+        """A pass, and what must hold of it."""
+        self.witness()
+        self.base.look()
+        through = self.base.one("select coalesce(max(compacted_through_lsn), 0) from ducktail.partitions")
+        for name, known in self.seen.items():
+            left = self.base(f"select {EVENT} from stream {name}")
+            assert set(lsns(self.base, name)) == {row[0] for row in left}
+            self.judge(name, known, left, through)
+            assert self.base(f"check stream {name}") == []
+
+    def judge(self, name: str, known: dict[int, Any], left: list[Any], through: int) -> None:
+        """What is left of a stream's events, against all that it ever had."""
+        edge = self.base.database.buffers[self.stream(name).stream_id].edge_lsn
+        every = [known[lsn] for lsn in sorted(known)]
+        kept = {row[0] for row in left}
+        assert {row[0] for row in every if row[0] > max(through, edge)} <= kept
+        if name in ("whole",):
+            assert kept == {row[0] for row in every if row[0] > edge}
+            return
+        last: dict[tuple[int, str], int] = {row[1:4:2]: row[0] for row in every if row[0] <= through}
+        for lsn, partition, op, key, *_ in every:
+            if lsn <= edge or lsn in kept:
+                continue
+            # It was superseded, or deletes what is not there any more.
+            assert last[partition, key] > lsn or op == "delete"
+        if not edge:
+            assert folded(left) == folded(every)
+            upto = [row for row in left if row[0] <= through]
+            assert folded(upto) == folded([row for row in every if row[0] <= through])
+        # A reader that is not further behind than deletes are kept.
+        at_us, read, place = self.readers.get(name, (0, {}, 0))
+        if self.base.clock.us - at_us <= 6 * HOUR_US:
+            rows = [*read.values(), *(row for row in left if row[0] > place)]
+            assert folded(rows) == folded(every)
+            for number in range(3):
+                mine = [row for row in rows if row[1] == number]
+                assert folded(mine) == folded([row for row in every if row[1] == number])
+        else:
+            end = self.chance.choice([0, *known])
+            self.readers[name] = self.base.clock.us, {n: known[n] for n in sorted(known) if n <= end}, end
+
+    def stream(self, name: str) -> Any:
+        """A stream."""
+        return next(s for s in self.base.database.catalog.streams.values() if s.name == name)
+
+
+@pytest.mark.parametrize("seed", range(1))
+def test_a_model(base: Base, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compaction, "STEP_ROWS", 10)
+    model = Model(base, seed)
+    chance = model.chance
+    wanted = [name for name in STREAMS if name != "all_of_it"]
+    for turn in range(14):
+        for _ in range(chance.randint(1, 4)):
+            model.write()
+        if wanted and turn % 2 == 1:
+            name = wanted.pop(chance.randrange(len(wanted)))
+            base(f"create stream {name} {STREAMS[name]}")
+            base(f"create consumer group g on {name} start latest")
+        base.clock.us += chance.choice((0, HOUR_US // 2, HOUR_US, 3 * HOUR_US))
+        if chance.random() < 0.4:
+            model.compact()
+        if turn == 9:
+            base("alter table t add column more int")
+        if chance.random() < 0.1:
+            model.witness()
+            base.reopen()
+    model.compact()
+    lag = base("select stream_name, sum(lag_events) from ducktail.offsets group by 1 order by 1")
+    for name, count in lag:
+        where = f"where stream_name = '{name}'"
+        lsn_of = dict(base(f"select partition, committed_lsn from ducktail.offsets {where}"))
+        rows = base(f"select partition, lsn from stream {name}")
+        assert count == sum(lsn > lsn_of[partition] for partition, lsn in rows), name
+    assert all(base(f"check stream {name}") == [] for name in STREAMS)
