@@ -16,6 +16,7 @@ import duckdb
 from . import compacted, rights, rights_changes, row_sums
 from .asking import ask_maybe
 from .capture import capture
+from .capture.determinism import built_in_functions, read_macros
 from .changes import clashing, view_statements
 from .database import Database
 from .duckdb_errors import translated
@@ -245,25 +246,23 @@ def _check_new(
 ) -> None:
     check_no_stream(database, spec.schema, spec.name)
     check_names(database, cursor, _stream_of(spec, shape, 0, 0))
+    if spec.filter is not None:
+        check_filter(cursor, shape, spec.filter)
+
+
+def _check_surroundings(database: Database, cursor: duckdb.DuckDBPyConnection) -> None:
+    """Nothing in the database writes by itself, or says otherwise what our own SQL means."""
     triggers = ask_maybe(cursor, "SELECT count(*) FROM duckdb_triggers()")
     if triggers is not None and triggers[0]:
         raise NotSupported(
             "a database with triggers cannot have streams",
             hint="DROP TRIGGER first: what a trigger writes would go past the stream.",
         )
-    shadows = ask_maybe(
-        cursor,
-        "SELECT function_name FROM duckdb_functions() WHERE NOT internal AND database_name = $1 "
-        "AND function_name IN (SELECT function_name FROM duckdb_functions() WHERE internal)",
-        [database.catalog_name],
-    )
-    if shadows is not None:
+    for name in sorted(built_in_functions() & read_macros(cursor, database.catalog_name)):
         raise NotSupported(
-            f'a database with a macro under the name of built-in function "{shadows[0]}" cannot have streams',
+            f'a database with a macro under the name of built-in function "{name}" cannot have streams',
             hint="DROP MACRO first.",
         )
-    if spec.filter is not None:
-        check_filter(cursor, shape, spec.filter)
 
 
 def check_no_stream(database: Database, schema: str, name: str) -> None:
@@ -308,6 +307,7 @@ def _create_locked(
     """Under the mark and the writer lock: write the stream's rows and its owner's, then show it."""
     shape = read_shape(cursor, spec.table_schema, spec.table)
     _check_new(database, cursor, spec, shape)
+    _check_surroundings(database, cursor)
     known = database.catalog.tables.get(fold(shape.schema, shape.name))
     base_lsn, txid = database.commits.last_lsn, database.commits.last_txid + 1
     now_us = database.commits.now_us()

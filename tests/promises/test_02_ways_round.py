@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import closing
 
 import pytest
 from local_client import Client, fold, raises, state_of
@@ -43,6 +44,18 @@ def test_no_cascade_takes_a_captured_table(client: Client, drop: str) -> None:
 def test_no_macro_takes_the_name_of_a_built_in_function(client: Client, name: str) -> None:
     with raises("0A000"):
         client(f"create macro {name}(x) as 1")
+
+
+def test_nor_one_that_was_made_past_ducktail(client: Client, database: Database) -> None:
+    client("create table other (id int primary key)")
+    with closing(database.cursor()) as past:
+        past.execute("create macro To_JSON(a) as 'x'")
+    with raises("0A000") as found:
+        client("create stream others on other")
+    assert '"to_json"' in found.value.message
+    with closing(database.cursor()) as past:
+        past.execute("drop macro to_json")
+    client("create stream others on other")
 
 
 @pytest.mark.parametrize(
