@@ -42,6 +42,8 @@ WHAT = "cluster file"
 NODES_MAX = 1000
 EPOCH_MAX = (1 << 63) - 1
 PORT_MAX = 65_535
+# Topics whose rule a placement keeps once it is found: some hundred bytes each.
+FOUND_MAX = 10_000
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,62}")
 # What a node may say, and what [defaults] may say for all of them: key -> its kind.
 _SHARED = {"tls": str, "ca": str, "user": str, "password_file": str, "password_env": str}
@@ -103,10 +105,17 @@ class FilePlacement:
         self.epoch, self.cluster, self.digest = file.epoch, file.cluster, file.digest
         self.rules, self.lost = file.rules, file.lost
         self.users = None if file.users is None else str(folder / file.users)
+        self._found: dict[tuple[str, str], Rule | None] = {}
 
     def rule(self, schema: str, stream: str) -> Rule | None:
         """The rule for a topic: the first that fits."""
-        return _first(self.rules, f"{schema}.{stream}".lower())
+        key = schema, stream
+        if key not in self._found:
+            # Each statement asks for each partition of its topic.
+            if len(self._found) >= FOUND_MAX:
+                self._found.clear()
+            self._found[key] = _first(self.rules, f"{schema}.{stream}".lower())
+        return self._found[key]
 
     def owner(self, schema: str, stream: str, partition: int) -> Node:
         """See Placement."""

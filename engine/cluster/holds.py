@@ -63,6 +63,8 @@ class Holds:
 
     def __init__(self, cursor: duckdb.DuckDBPyConnection) -> None:
         self._rows: dict[int, dict[int, Hold]] = {}
+        # What is missing of each topic, by which placement, rows and definition: every statement asks.
+        self._missing: dict[int, tuple[Placement, dict[int, Hold], Stream, list[int]]] = {}
         for stream_id, partition, state, node, epoch in cursor.execute(
             f"SELECT stream_id, partition, state, node, epoch FROM {TABLE}"
         ).fetchall():
@@ -78,11 +80,16 @@ class Holds:
         rows = self._rows.get(stream.stream_id)
         if rows is None or not placement.epoch or not stream.topic:
             return []
-        return [
+        kept = self._missing.get(stream.stream_id)
+        if kept is not None and kept[0] is placement and kept[1] is rows and kept[2] is stream:
+            return kept[3]
+        found = [
             partition
             for partition in owned(placement, stream)
             if rows.get(partition, Hold(NONE)).state != HELD
         ]
+        self._missing[stream.stream_id] = (placement, rows, stream, found)
+        return found
 
     def filled(self, stream: Stream, holds: Mapping[int, Hold]) -> dict[int, Hold]:
         """Rows to be written: with the first ones of a topic those of its other partitions."""
@@ -96,6 +103,7 @@ class Holds:
     def drop(self, stream_id: int) -> None:
         """A topic is gone."""
         self._rows.pop(stream_id, None)
+        self._missing.pop(stream_id, None)
 
 
 def owned(placement: Placement, stream: Stream) -> list[int]:

@@ -185,11 +185,6 @@ class Taking:
                 hint=_LESS,
             )
 
-    def times(self) -> Numbers:
-        """Their commit times, which rise."""
-        found = [commit_times(rows) for rows in self.rows]
-        return np.concatenate(found) if found else np.empty(0, np.int64)
-
     def txids(self) -> Numbers:
         """The numbers of their transactions; those of one stand together."""
         found = [transactions_of(rows) for rows in self.rows]
@@ -328,7 +323,7 @@ def gather(
             if isinstance(outcome, Exception):
                 raise outcome
             taken[node] = outcome
-        times = {node: taking.times() for node, taking in taken.items()}
+        times = _times(taken)
         wanted = {} if limit is None else dict.fromkeys(_behind(taken, times, limit), limit)
     if sum(taking.size for taking in taken.values()) > GATHERED_BYTES_MAX:
         raise OutOfMemory(
@@ -343,7 +338,15 @@ def gather(
 def merged(parts: Mapping[str, Taking], limit: int | None, transactions: int | None) -> Gathered:
     """What a topic's own log and its segments give, in one order; of transactions, so many."""
     bound = Bound(None if transactions is not None else limit, transactions)
-    return _merged(parts, {name: part.times() for name, part in parts.items()}, bound).gathered
+    return _merged(parts, _times(parts), bound).gathered
+
+
+def _times(taken: Mapping[str, Taking]) -> dict[str, Numbers]:
+    """The commit times of each source's events, which rise; of all at once, as little may be of each."""
+    rows = [array_ for taking in taken.values() for array_ in taking.rows]
+    every = commit_times(pa.concat_arrays(rows)) if rows else np.empty(0, np.int64)
+    ends = np.cumsum([taking.count for taking in taken.values()])
+    return dict(zip(taken, np.split(every, ends[:-1]), strict=True))
 
 
 def _behind(taken: Mapping[str, Taking], times: Mapping[str, Numbers], limit: int) -> list[str]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 from ...engine.errors import ProtocolViolation, SerializationFailure
@@ -60,7 +60,8 @@ class Part:
 
     def _facts(self) -> dict[str, Any]:
         """Those that say something."""
-        return {name: value for name, value in asdict(self).items() if value not in (None, False, 0)}
+        said = {name: getattr(self, name) for name in _NAMES}
+        return {name: value for name, value in said.items() if value not in (None, False, 0)}
 
     def check(self, epoch: int, node: str) -> None:
         """Refuse a share of another placement than the one in force here.
@@ -75,6 +76,9 @@ class Part:
                 detail=f"{stale} has an older one.",
                 hint="Try again; SHOW NODES shows which placement each node has.",
             )
+
+
+_NAMES = tuple(field.name for field in fields(Part))
 
 
 def split(text: str) -> tuple[Part | None, str]:

@@ -139,6 +139,7 @@ def test_by_drivers_of_their_own_process(
 
 
 @pytest.mark.jdbc
+@pytest.mark.timeout(600)
 def test_by_pgjdbc(cluster: ClusterProcesses, tmp_path: Path) -> None:
     subprocess.run(["javac", "-cp", str(DRIVER), "-d", str(tmp_path), str(SOURCE)], check=True)
     command = ["java", "-cp", f"{DRIVER}:{tmp_path}", "Forwarded"]
@@ -152,7 +153,7 @@ def test_by_pgjdbc(cluster: ClusterProcesses, tmp_path: Path) -> None:
                 str(file),
                 f"jdbc:postgresql://{cluster[node].host}:{cluster[node].port}/ducktail?user=ducktail",
             ]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=100)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=500)
     assert not done.returncode, done.stderr
     *answers, _ = done.stdout.split("\x1c")
     told: dict[int, list[tuple[str, Told]]] = {}
