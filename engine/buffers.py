@@ -18,6 +18,7 @@ from .buffer import StreamBuffer
 from .changes import ChangesQuery
 from .checking import unlike_error
 from .clock import Clock
+from .copied_events import with_copy
 from .duckdb_errors import translated
 from .errors import DucktailError, UndefinedObject
 from .log import Events, event_query, newest_query
@@ -150,7 +151,9 @@ class Buffers:
             Gap: 72000, what it begins with has been trimmed. WrongState: 55000, CHECK STREAM has found
             that its table was written past ducktail.
         """
-        query = event_query(self._catalog, stream)
+        query: Events = event_query(self._catalog, stream)
+        if bounds.copy is not None:
+            query = with_copy(self._catalog, stream, query, bounds.copy)
         if self.is_unlike(stream):
             captured = self._catalog.table_by_id(stream.table_id)
             raise unlike_error(stream, captured, self._unlike[stream.table_id])

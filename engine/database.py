@@ -20,6 +20,7 @@ Source: docs/design/engine.md.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import Future
 from contextlib import closing, suppress
 from dataclasses import replace
 from functools import partial
@@ -100,6 +101,7 @@ class Database:
         self.generation = 0
         self.side: SideFile | None = None
         self._stands = False
+        self.copies_of_groups: dict[int, Future[None]] = {}  # those that a whole copy is being taken for
         self.checkpoints = Saved()  # in the database's own table
         self._openers: list[Callable[[Database], None]] = []
         self._reopener = Reopener(self._let_go, self._come_back, clock, has_file=file.path != MEMORY)

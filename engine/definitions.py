@@ -18,6 +18,7 @@ from .asking import ask_maybe
 from .capture import capture
 from .capture.determinism import built_in_functions, read_macros
 from .changes import clashing, view_statements
+from .copies import forget_sql
 from .database import Database
 from .duckdb_errors import translated
 from .errors import (
@@ -30,7 +31,7 @@ from .errors import (
     UndefinedObject,
 )
 from .filters import check_filter, plain_division
-from .live import lag_events
+from .live import lag_events, rows_left
 from .log import create_log_sql, log_name, query_over, side_log, snapshot_sql
 from .offsets import insert_sql
 from .parked import NOTHING
@@ -511,6 +512,7 @@ def _check_all_read(database: Database, stream: Stream, groups: Sequence[Group])
     for group in groups:
         unread = sum(
             lag_events(database, stream, number, buffer.partitions[number], position.lsn)
+            + rows_left(database.catalog.copies.get(group.group_id), number, position.lsn)
             for number, position in database.offsets.positions(group.group_id).items()
         )
         # What is set aside, or to be read again, is not done either.
@@ -550,7 +552,7 @@ def _drop_locked(
     tombstone = database.offsets.tombstone() if groups else None
     if tombstone is not None:
         statements += [f"DELETE FROM ducktail.{name} WHERE group_id IN ({ids})" for name in of_groups]
-        statements.append(insert_sql([tombstone]))
+        statements += [forget_sql(ids), insert_sql([tombstone])]
     statements += [
         "DELETE FROM ducktail.meta WHERE name = 'dropped'",
         f"INSERT INTO ducktail.meta VALUES ('dropped', '{database.commits.last_lsn}')",

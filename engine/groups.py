@@ -11,10 +11,12 @@ from dataclasses import dataclass
 
 from .asking import ask
 from .cluster import identities
+from .copies import Copy, forget_sql
+from .copying import give_copy
 from .database import Database
 from .definitions import new_id
 from .errors import DuplicateObject, SerializationFailure, UndefinedObject
-from .live import lag_events
+from .live import lag_events, rows_left
 from .offsets import Move, insert_sql
 from .parked import NOTHING
 from .places import Place, lsns_at
@@ -58,10 +60,12 @@ def create_group(
     session_timeout_ms: int,
     on_park: str,
     uid: str | None = None,
+    copy: Copy | None = None,
 ) -> None:
     """Make a consumer group within a transaction that holds the writer lock; it is there at COMMIT.
 
     Args:
+        copy: with which it starts, at its beginning.
         on_gap, session_timeout_ms, on_park: as in `Group`.
         uid: which definition of the cluster it is, where another node made it first.
 
@@ -70,9 +74,7 @@ def create_group(
     """
     assert transaction.has_writer_lock, "a group begins at one place of the commit order"
     key = (stream.stream_id, name.lower())
-    there = transaction.new_groups.get(key, database.catalog.groups.get(key))
-    if there is not None and there.group_id not in transaction.dropped_groups:
-        raise DuplicateObject(f'consumer group "{name}" of stream "{stream.name}" already exists')
+    check_new(database, transaction, stream, name)
     now_us = database.clock.now_us()
     group_id, since = new_id(transaction.cursor), (start.kind, now_us)
     group = Group(group_id, stream.stream_id, name, *since, on_gap, session_timeout_ms, on_park)
@@ -84,6 +86,8 @@ def create_group(
         f"{literal(group.on_park)})"
     )
     lsns = lsns_at(database, transaction, stream, start)
+    if copy is not None:
+        give_copy(database, transaction, copy, group)
     move = database.offsets.move(group.group_id, lsns, transaction.committed_by)
     transaction.cursor.execute(insert_sql([move]))
     if uid is not None:
@@ -93,6 +97,19 @@ def create_group(
     transaction.new_groups[key] = group
     transaction.new_positions[group.group_id] = lsns
     transaction.on_commit.append(_group_adder(database, group, move))
+
+
+def check_new(database: Database, transaction: Transaction | None, stream: Stream, name: str) -> None:
+    """There is no group of this name.
+
+    Raises:
+        DuplicateObject: 42710.
+    """
+    try:
+        find_group(database.catalog, stream, name, transaction)
+    except UndefinedObject:
+        return
+    raise DuplicateObject(f'consumer group "{name}" of stream "{stream.name}" already exists')
 
 
 def _group_adder(database: Database, group: Group, move: Move) -> Callable[[], None]:
@@ -116,6 +133,7 @@ def drop_group(database: Database, transaction: Transaction, group: Group) -> No
         transaction.cursor.execute(
             f"DELETE FROM ducktail.{table} WHERE group_id = {group.group_id}"
         ).fetchall()
+    transaction.cursor.execute(forget_sql(str(group.group_id))).fetchall()
     tombstone = database.offsets.tombstone()
     transaction.cursor.execute(insert_sql([tombstone])).fetchall()
     transaction.defines = True
@@ -128,6 +146,7 @@ def drop_group(database: Database, transaction: Transaction, group: Group) -> No
         known = database.catalog.groups.get(group.key)
         if known is not None and known.group_id == group.group_id:
             del database.catalog.groups[group.key]
+            database.catalog.copies.pop(group.group_id, None)
         database.catalog.version += 1
         # Before its members go, which would wake their reads without the reason.
         database.polls.group_dropped(group)
@@ -192,14 +211,26 @@ class Shift:
     events_skipped: int
 
 
-def shifts(database: Database, stream: Stream, present: dict[int, int], to: dict[int, int]) -> list[Shift]:
-    """What moving a group's committed LSNs from `present` to `to` would do, by partition."""
+def shifts(
+    database: Database,
+    stream: Stream,
+    present: dict[int, int],
+    to: dict[int, int],
+    copies: tuple[Copy | None, Copy | None] = (None, None),
+) -> list[Shift]:
+    """What moving a group's committed LSNs from `present` to `to` would do, by partition.
+
+    Args:
+        copies: the group's whole copy as it is before, and as it is then, if it is.
+    """
     buffer = database.buffers.of(stream)
     found = []
     for number in sorted(to):
         partition = buffer.partitions[number]
         before = lag_events(database, stream, number, partition, present[number])
         after = lag_events(database, stream, number, partition, to[number])
+        before += rows_left(copies[0], number, present[number])
+        after += rows_left(copies[1], number, to[number])
         again, skipped = max(0, after - before), max(0, before - after)
         found.append(Shift(number, present[number], to[number], again, skipped))
     return found

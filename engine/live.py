@@ -29,6 +29,7 @@ from .cluster.identities import Identities
 from .cluster.membership import Membership
 from .cluster.node import Node
 from .cluster.placement import Placement
+from .copies import Copy
 from .errors import WrongState
 from .log import EVENT_NAMES, event_query
 from .offsets import Offsets, Position
@@ -264,6 +265,11 @@ def lag_events(
     return _count_after(database, stream, number, lsn, partition.last_lsn)
 
 
+def rows_left(copy: Copy | None, number: int, lsn: int) -> int:
+    """How many rows of a group's whole copy its reader is still to get in a partition, behind `lsn`."""
+    return 0 if copy is None else copy.left(number, lsn)
+
+
 def position_of(database: LiveSource, stream: Stream, number: int, buffer: StreamBuffer, lsn: int) -> int:
     """How many of a partition's events are at or before `lsn`: exact, from the log where it must be."""
     partition = buffer.partitions[number]
@@ -345,6 +351,7 @@ def consumer_groups(database: LiveSource) -> Iterator[Row]:
     for stream, buffer, group in _groups(database):
         lag = sum(
             lag_events(database, stream, number, buffer.partitions[number], position.lsn)
+            + rows_left(database.catalog.copies.get(group.group_id), number, position.lsn)
             for number, position in database.offsets.positions(group.group_id).items()
         )
         yield {
@@ -381,11 +388,16 @@ def _offset(
     owner: str | None,
 ) -> Row:
     partition = buffer.partitions[number]
-    lag = lag_events(database, stream, number, partition, at.lsn)
+    events = lag = lag_events(database, stream, number, partition, at.lsn)
     lag_s = _oldest_unread_s(database, stream, number, partition, at.lsn) if lag else 0.0
+    copy = database.catalog.copies.get(group.group_id)
+    if copy is not None and copy.left(number, at.lsn):
+        lag += copy.left(number, at.lsn)
+        lag_s = max(0.0, (database.clock.now_us() - copy.made_us) / SECOND_US)
     read = database.last_reads.get((group.group_id, number))
     left_s = None
     if lag and stream.retention_us is not None:
+        # Retention takes nothing of a copy: events behind it are as old as it at the most.
         left_s = max(0.0, stream.retention_us / SECOND_US - lag_s)
     return {
         "schema_name": stream.schema,
@@ -393,11 +405,11 @@ def _offset(
         "group_name": group.name,
         "partition": number,
         "committed_lsn": at.lsn,
-        "end_lsn": partition.last_lsn,
+        "end_lsn": max(partition.last_lsn, 0 if copy is None else copy.last_at(number, copy.last_lsn)),
         "lag_events": lag,
         "lag_seconds": lag_s,
         "lag_bytes": _lag_bytes(buffer, lag),
-        "headroom_events": partition.retained - lag,
+        "headroom_events": partition.retained - events,
         "headroom_seconds": left_s,
         "trimmed_unread": _trimmed_unread(database, group, number, partition, at.lsn),
         **_set_aside(database, group, number),
@@ -424,6 +436,7 @@ def members(database: LiveSource) -> Iterator[Row]:
                 "state": member.state,
                 "lag_events": sum(
                     lag_events(database, stream, number, buffer.partitions[number], positions[number].lsn)
+                    + rows_left(database.catalog.copies.get(group.group_id), number, positions[number].lsn)
                     for number in member.partitions
                     if number in positions  # A group that is being dropped has none.
                 ),
@@ -457,6 +470,26 @@ def _set_aside(database: LiveSource, group: Group, partition: int | None = None)
     found = database.parked.get(group.group_id) or NOTHING
     counts = (("parked_events", PARKED), ("released_events", RELEASED))
     return {name: len(found.of(state, partition)) for name, state in counts}
+
+
+def copies(database: LiveSource) -> Iterator[Row]:
+    """ducktail.copies."""
+    for stream, _, group in _groups(database):
+        copy = database.catalog.copies.get(group.group_id)
+        if copy is None:
+            continue
+        positions = database.offsets.positions(group.group_id)
+        yield {
+            "schema_name": stream.schema,
+            "stream_name": stream.name,
+            "group_name": group.name,
+            "first_lsn": copy.first_lsn,
+            "last_lsn": copy.last_lsn,
+            "rows": copy.rows,
+            "rows_left": sum(copy.left(number, at.lsn) for number, at in positions.items()),
+            "schema_version": copy.version,
+            "made_at": _time(copy.made_us),
+        }
 
 
 def parked(database: LiveSource) -> Iterator[Row]:
@@ -643,6 +676,7 @@ KINDS: dict[str, Callable[[LiveSource], Iterator[Row]]] = {
     "consumer_groups": consumer_groups,
     "offsets": offsets,
     "members": members,
+    "copies": copies,
     "parked": parked,
     "bookmarks": bookmarks,
     "checkpoints": checkpoints,

@@ -179,7 +179,7 @@ class Events(ABC):
         """The same of the logs alone that may have one of these LSNs."""
 
     @abstractmethod
-    def parked(self) -> Self:
+    def parked(self) -> Events:
         """The same over the copies of log rows that groups have parked."""
 
     @abstractmethod

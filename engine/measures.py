@@ -144,7 +144,11 @@ def _groups(database: Measured) -> Iterator[GroupMeasure]:
         stream, buffer = streams.get(group.stream_id), database.buffers.get(group.stream_id)
         if stream is not None and buffer is not None:
             positions = database.offsets.glimpse(group.group_id)
-            lag = sum(lag_at_most(buffer.partitions[n], at.lsn) for n, at in positions.items())
+            copy = database.catalog.copies.get(group.group_id)
+            lag = sum(
+                lag_at_most(buffer.partitions[n], at.lsn) + (0 if copy is None else copy.left(n, at.lsn))
+                for n, at in positions.items()
+            )
             members = database.members.glimpse(group.group_id)
             yield GroupMeasure(stream.schema, stream.name, group.name, lag, members)
 

@@ -206,17 +206,18 @@ def kept_behind_sql(
             yield from copies_sql(log, side, known)
 
 
-def copies_sql(log: str, side: str, lsns: str) -> Iterator[str]:
+def copies_sql(log: str, side: str, lsns: str, commits: str = f"{SCHEMA}.commits") -> Iterator[str]:
     """The statements that copy log rows and the lines of their transactions, those that are not copied yet.
 
     Args:
         lsns: a query of their LSNs.
+        commits: what has the lines.
     """
     new = f"lsn IN ({lsns}) AND lsn NOT IN (SELECT lsn FROM {side})"
     yield f"CREATE TABLE IF NOT EXISTS {side} AS SELECT * FROM {log} LIMIT 0"
     yield f"INSERT INTO {side} SELECT * FROM {log} WHERE {new}"
     yield (
         f"INSERT INTO {SCHEMA}.parked_commits SELECT txid, first_lsn, last_lsn, commit_time, annotation "
-        f"FROM {SCHEMA}.commits WHERE txid IN (SELECT txid FROM {side} WHERE lsn IN ({lsns})) "
+        f"FROM {commits} AS c WHERE txid IN (SELECT txid FROM {side} WHERE lsn IN ({lsns})) "
         f"AND txid NOT IN (SELECT txid FROM {SCHEMA}.parked_commits)"
     )

@@ -13,6 +13,9 @@ from typing import Any
 import duckdb
 
 from .asking import ask_maybe
+from .copied_events import with_copy
+from .copies import Copy
+from .copying import copy_of
 from .database import Database
 from .errors import (
     DuplicateObject,
@@ -83,14 +86,17 @@ def park(
             f"the reason has {len(reason)} characters, and {REASON_CHARS_MAX} are the most",
             hint="Keep what is longer in a table of your own, by LSN.",
         )
-    check_lsns(database, stream, {partition: lsn})
+    copy = copy_of(database, transaction, group)
+    check_lsns(database, stream, {partition: lsn}, copy)
     parked = _held(database, transaction, group)
     known = parked.events.get(lsn)
     if known is not None and known.state == PARKED:
         raise _parked_already(group, lsn)
     query = event_query(database.catalog, stream)
+    if copy is not None and copy.left(partition, lsn - 1):
+        query = with_copy(database.catalog, stream, query, copy)
     if known is None:
-        key, tx_last = _event(database, query, stream, partition, lsn)
+        key, tx_last = _event(database, query, stream, partition, lsn, copy)
     else:
         key, tx_last = known.key, known.tx_last
     if known is None and lsn <= committed[partition]:
@@ -316,11 +322,13 @@ def _copy(transaction: Transaction, query: Events, lsns: Collection[int]) -> Non
     wanted = f"SELECT unnest([{listed}]::BIGINT[])"
     try:
         for part in parts:
-            for statement in copies_sql(part.log, part.parked().log, wanted):
+            for statement in copies_sql(part.log, part.parked().log, wanted, part.commits):
                 cursor.execute(statement).fetchall()
     except duckdb.CatalogException as error:  # A log of a version of the table that the snapshot has not.
         raise _committed_meanwhile() from error
-    copies = " UNION ALL ".join(f"SELECT lsn, txid FROM {part.parked().log}" for part in parts)
+    # What is parked of a whole copy is with what is parked of its version's log.
+    sides = dict.fromkeys(part.parked().log for part in parts)
+    copies = " UNION ALL ".join(f"SELECT lsn, txid FROM {side}" for side in sides)
     row = ask_maybe(
         cursor,
         f"SELECT count(*) FROM ({copies}) AS l JOIN {SCHEMA}.parked_commits AS c ON c.txid = l.txid "
@@ -337,9 +345,12 @@ def _committed_meanwhile() -> SerializationFailure:
 
 
 def _event(
-    database: Database, query: Events, stream: Stream, partition: int, lsn: int
+    database: Database, query: Events, stream: Stream, partition: int, lsn: int, copy: Copy | None
 ) -> tuple[str | None, bool]:
     """Key and tx_last of the event with an LSN.
+
+    Args:
+        copy: the group's whole copy.
 
     Raises:
         InvalidParameterValue: 22023, there is none in that partition. NotSupported: 0A000, it is a schema
@@ -347,9 +358,14 @@ def _event(
     """
     bound = f"(SELECT {{0}} FROM {SCHEMA}.commits WHERE {lsn} BETWEEN first_lsn AND last_lsn)"
     whole = f"lsn BETWEEN {bound.format('max(first_lsn)')} AND {bound.format('max(last_lsn)')}"
+    chunk_end = None if copy is None else copy.chunk_end(lsn)
+    if chunk_end is not None:
+        whole = f"lsn BETWEEN {lsn} AND {chunk_end}"  # Whose line of `commits` may be gone.
     events = query.between(lsn, lsn).whole_sql(f"lsn = {lsn}", whole)
     rows = _ask_all(database, f"SELECT partition, key::VARCHAR, tx_last, op FROM ({events})")
     trimmed = database.buffers.of(stream).partitions[partition].trimmed_through_lsn
+    if chunk_end is not None:
+        trimmed = 0
     if rows and rows[0][0] == partition and lsn > trimmed:
         if rows[0][3] == "schema":
             raise NotSupported(

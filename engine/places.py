@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 from . import segments
 from .asking import ask
+from .copies import Copy
 from .database import Database
 from .errors import InvalidParameterValue
 from .offsets import going_back
@@ -18,6 +19,8 @@ from .streams import Group, Stream
 from .transaction import Transaction
 
 EARLIEST, LATEST, AFTER, TIMESTAMP = "earliest", "latest", "after", "timestamp"
+# The beginning of a whole copy that has just been made.
+SNAPSHOT = "snapshot"
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,8 +28,8 @@ class Place:
     """A place.
 
     Args:
-        kind: 'earliest', 'latest', 'after' or 'timestamp'.
-        after: partition -> LSN, for 'after'; a partition that is not in it is not meant.
+        kind: 'earliest', 'latest', 'after', 'timestamp' or 'snapshot'.
+        after: partition -> LSN, for 'after' and 'snapshot'; a partition that is not in it is not meant.
         at_us: microseconds since 1970 UTC, for 'timestamp': behind all that was committed before.
     """
 
@@ -35,22 +38,29 @@ class Place:
     at_us: int = 0
 
     def __post_init__(self) -> None:
-        assert self.kind in (EARLIEST, LATEST, AFTER, TIMESTAMP)
+        assert self.kind in (EARLIEST, LATEST, AFTER, TIMESTAMP, SNAPSHOT)
 
 
 def lsns_at(
-    database: Database, transaction: Transaction | None, stream: Stream, place: Place
+    database: Database,
+    transaction: Transaction | None,
+    stream: Stream,
+    place: Place,
+    copy: Copy | None = None,
 ) -> dict[int, int]:
     """partition -> LSN of a place, once everything that is committed is published.
 
     Args:
         transaction: the one that asks; what it has written itself is before its LATEST.
+        copy: of the group that is meant: its LSNs are places too.
 
     Raises:
         InvalidParameterValue: 22023, a partition that is not there, an LSN past the stream's end.
     """
+    if place.kind == SNAPSHOT:
+        return dict(place.after)
     if place.kind == AFTER:
-        check_lsns(database, stream, place.after)
+        check_lsns(database, stream, place.after, copy)
         return dict(place.after)
     buffer = database.buffers.of(stream)
     kind, before_lsn = place.kind, 0
@@ -117,13 +127,18 @@ def check_no_hole(database: Database, stream: Stream, partition: int, lsn: int) 
             )
 
 
-def check_lsns(database: Database, stream: Stream, lsns: Mapping[int, int]) -> None:
+def check_lsns(
+    database: Database, stream: Stream, lsns: Mapping[int, int], copy: Copy | None = None
+) -> None:
     """Refuse partitions that a stream has not, and LSNs past its end.
+
+    Args:
+        copy: of the group that is meant, which may end behind the stream's last event.
 
     Raises:
         InvalidParameterValue: 22023.
     """
-    end_lsn = database.buffers.of(stream).end_lsn
+    end_lsn = max(database.buffers.of(stream).end_lsn, 0 if copy is None else copy.last_lsn)
     for partition, lsn in lsns.items():
         check_no_hole(database, stream, partition, lsn)
         if not 0 <= partition < stream.partitions:
@@ -145,7 +160,7 @@ def check_commit(database: Database, stream: Stream, group: Group, lsns: dict[in
         InvalidParameterValue: 22023, a partition that is not there, an LSN past the end or back.
     """
     standing = database.offsets.positions(group.group_id)
-    check_lsns(database, stream, lsns)
+    check_lsns(database, stream, lsns, database.catalog.copies.get(group.group_id))
     for partition, lsn in lsns.items():
         present = standing.get(partition)
         if present is not None and lsn < present.lsn:

@@ -35,6 +35,7 @@ from .cluster.holds import GIVEN, Holds
 from .cluster.membership import Membership
 from .commits import Commits
 from .compaction import Compaction
+from .copies_over import CopiesOver
 from .duckdb_errors import translated
 from .edges import BY_BYTES, BY_TIME, Edge, Edges, read_edges
 from .errors import LockNotAvailable
@@ -129,6 +130,7 @@ class Retention:
         self._interval_s = interval_ms / 1000
         self.released = Tally()  # events, of each stream that let go of them
         self.compaction = Compaction(database, self.steps, self._find_first)
+        self.copies_over = CopiesOver(database.catalog, database.offsets, self.steps)
         self._passing = threading.Lock()  # one pass at a time has the cursor
         self._thread = threading.Thread(target=self._run, name="ducktail-retention", daemon=True)
 
@@ -174,6 +176,7 @@ class Retention:
                         failure = failure or error  # One log that is damaged keeps no other from being cut.
                 self._cut_commits()
                 self._drop_copies()
+                self.copies_over.look()
                 for source in self._sources():
                     self._drop_emptied(source.table_id)
                 if failure is not None:
@@ -507,7 +510,10 @@ class Retention:
             source = self._source(table_id)
             if not isinstance(source, Captured):
                 return
-            emptied = next((version for version in source.older if self._is_empty(version)), None)
+            with self._database.catalog.mutex:
+                kept = self._database.catalog.copied_versions(source)
+            older = (version for version in source.older if version.version not in kept)
+            emptied = next((version for version in older if self._is_empty(version)), None)
             if emptied is None:
                 return
             with self.steps.locked():
@@ -516,6 +522,8 @@ class Retention:
                 if not isinstance(present, Captured) or emptied not in present.older:
                     return
                 if not self._is_empty(emptied):
+                    return
+                if emptied.version in self._database.catalog.copied_versions(present):
                     return
                 self._drop_version(present, emptied)
 

@@ -12,7 +12,7 @@ and the events in the same MVCC snapshot. Source: docs/design/engine.md, "Readin
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import duckdb
 import pyarrow as pa
@@ -21,9 +21,11 @@ from .asking import ask, ask_maybe
 from .buffer import Hot, PartitionBuffer, StreamBuffer
 from .changes import ChangesQuery
 from .clock import Clock
+from .copied_events import CopiedEvents
+from .copies import Copy
 from .duckdb_errors import translated
 from .edges import Edge, read_edges
-from .errors import DataCorrupted, UndefinedObject
+from .errors import DataCorrupted, SerializationFailure, UndefinedObject
 from .gaps import Gone
 from .log import Again, Events
 from .parked import Aside, behind_sql
@@ -56,6 +58,7 @@ class ScanRange:
         group: name of the consumer group that reads, for errors.
         from_lsn, to_lsn: bounds that a filter sets, both inclusive: events outside are passed over.
         aside: what the group has parked, where the scan has to know of it: it is read from the log then.
+        copy: the group's whole copy, with those partitions in which the scan begins within it.
     """
 
     after: dict[int, int]
@@ -66,6 +69,7 @@ class ScanRange:
     positions: Mapping[int, int] = field(default_factory=dict)
     group: str | None = None
     aside: Aside | None = None
+    copy: Copy | None = None
 
 
 class Scan:
@@ -84,6 +88,7 @@ class Scan:
         clock: Clock,
     ) -> None:
         self._query = query
+        self._copy = bounds.copy
         self._buffer = buffer
         self._clock = clock
         self._new_cursor = new_cursor
@@ -113,9 +118,12 @@ class Scan:
         """
         ends: dict[int, int] = {}
         with self._buffer.mutex:
-            for number, lsn in self._after.items():
+            for number, lsn in list(self._after.items()):
                 partition = self._buffer.partitions[number]
                 ends[number] = max(lsn, partition.last_at(self._snapshot_lsn))
+                if self._copy is not None:
+                    ends[number] = max(ends[number], self._copy.last_at(number, self._snapshot_lsn))
+                    self._after[number] = self._copy.start(number, lsn)
                 if lsn >= partition.trimmed_through_lsn:
                     position = partition.position_after(lsn)
                     if position is not None:
@@ -132,11 +140,17 @@ class Scan:
     def _events(self) -> Events:
         return self._query.events if isinstance(self._query, ChangesQuery) else self._query
 
+    def _within_copy(self) -> Copy | None:
+        """The group's whole copy while rows of it may be still to come; behind them it is read as ever."""
+        if self._copy is not None and min(self._after.values(), default=0) >= self._copy.last_lsn:
+            self._query, self._copy = _plain(self._query), None
+        return self._copy
+
     @property
     def hot(self) -> bool:
         """Whether the next events are in the buffers, as far as can be told without the log."""
         buffer = self._buffer
-        if self._aside is not None:
+        if self._aside is not None or self._within_copy() is not None:
             return False
         if isinstance(self._query, ChangesQuery):
             changes = buffer.changes
@@ -183,7 +197,8 @@ class Scan:
         if not count or not self._after:
             return 0 if not count else self._snapshot_lsn
         end = None
-        if self._aside is None and min(self._after.values()) < self.through_lsn:
+        is_buffered = self._aside is None and self._within_copy() is None
+        if is_buffered and min(self._after.values()) < self.through_lsn:
             end = end_in_buffer(self._buffer, self._after, self.through_lsn, count)
         if end is None:
             try:
@@ -197,7 +212,7 @@ class Scan:
 
     def _buffered(self, limit: int) -> Hot | None:
         """The next rows from the buffers; None where only the log has them."""
-        if self._aside is not None:
+        if self._aside is not None or self._within_copy() is not None:
             return None
         if not isinstance(self._query, ChangesQuery):
             return self._buffer.read(self._after, self.through_lsn, limit)
@@ -230,6 +245,11 @@ class Scan:
         """An error of DuckDB's as it is told: a stream that has been dropped is no longer there."""
         if not self._alive():
             return UndefinedObject(f'stream "{self._query.stream.name}" does not exist')
+        if self._copy is not None and isinstance(error, duckdb.CatalogException):
+            return SerializationFailure(
+                f'the whole copy of consumer group "{self._bounds.group}" has been read to its end meanwhile',
+                hint="Read again: the group goes on behind it.",
+            )
         return translated(error)
 
     def batches(self, limit: int | None = None) -> Iterator[pa.RecordBatch]:
@@ -333,8 +353,11 @@ class Scan:
         self, cursor: duckdb.DuckDBPyConnection, limit: int, edge: int, *, typed: bool
     ) -> tuple[pa.RecordBatch, bool]:
         """Events of a window of log rows; windows without an event of ours are passed over."""
-        # The log of a version that lies behind the edge may be gone.
-        low = max(min(self._after.values()), min(edge, self.through_lsn))
+        # The log of a version that lies behind the edge may be gone; a copy's rows are no log's.
+        least = min(edge, self.through_lsn)
+        if (copy := self._within_copy()) is not None:
+            least = min(least, copy.base_lsn)
+        low = max(min(self._after.values()), least)
         again = self._again(self._given_lsn, min(low, self.through_lsn), limit + 2)
         if again is not None:
             # Parked events before all others: nothing of the log has to be looked through for them.
@@ -417,6 +440,10 @@ class Scan:
             f"lsn > {low} AND lsn <= coalesce((SELECT max(last_lsn) FROM {SCHEMA}.commits "
             f"WHERE {high} BETWEEN first_lsn AND last_lsn), {high})"
         )
+        chunk_end = None if self._copy is None else self._copy.chunk_end(high)
+        if chunk_end is not None:
+            # Whose line of `commits` may be gone.
+            whole = f"lsn > {low} AND lsn <= {chunk_end}"
         starts, query = self._starts(), self._query.between(low + 1, high)
         if typed and isinstance(query, ChangesQuery):
             return query.typed_sql(where, starts, limit, again)
@@ -446,6 +473,13 @@ def gone(stream: Stream, partition: PartitionBuffer, number: int, lsn: int, boun
     edge = Edge(partition.trimmed_through_lsn, partition.trimmed_events, partition.trimmed_by)
     exact = position is not None
     return Gone(stream, number, lsn, edge, partition.first_lsn, position, exact=exact, group=bounds.group)
+
+
+def _plain(query: Events | ChangesQuery) -> Events | ChangesQuery:
+    """A query without the rows of a whole copy."""
+    if isinstance(query, ChangesQuery):
+        return replace(query, events=query.events.events) if isinstance(query.events, CopiedEvents) else query
+    return query.events if isinstance(query, CopiedEvents) else query
 
 
 def as_batch(table: pa.Table) -> pa.RecordBatch:

@@ -35,7 +35,7 @@ class Steps:
         self.cursor = cursor
         self.stop = threading.Event()
         self._transactions = transactions
-        self._owner = owner
+        self.owner = owner
 
     @contextmanager
     def locked(self) -> Iterator[None]:
@@ -44,11 +44,11 @@ class Steps:
         Raises:
             LockNotAvailable: 55P03, a transaction holds it for too long.
         """
-        run(self._transactions.lock_writer(self._owner, LOCK_WAIT_MS))
+        run(self._transactions.lock_writer(self.owner, LOCK_WAIT_MS))
         try:
             yield
         finally:
-            self._transactions.writer_lock.release(self._owner)
+            self._transactions.writer_lock.release(self.owner)
 
     def transaction(self, statements: Sequence[str]) -> list[int]:
         """All of these statements or none; the first number that each answers, 0 where it answers none."""

@@ -13,6 +13,7 @@ from functools import lru_cache
 from itertools import takewhile
 
 from .capture.capture import CapturedTable
+from .copies import Copy
 from .errors import UndefinedObject
 from .quoting import ident
 from .segments import Segments
@@ -376,6 +377,8 @@ class Catalog:
     """All streams, groups, bookmarks and captured tables of the database.
 
     Args:
+        copies: group id -> its whole copy, the latest one that it has had.
+        copying: number -> the copies that are being made.
         version: counts up where what a name means may have changed, in DuckDB's catalog as well.
         mutex: guards changes of it, and of what follows it in memory; no DuckDB call is made under it.
     """
@@ -384,6 +387,8 @@ class Catalog:
     streams: dict[tuple[str, ...], Stream] = field(default_factory=dict)
     groups: dict[tuple[int, str], Group] = field(default_factory=dict)
     bookmarks: dict[tuple[int, str], Bookmark] = field(default_factory=dict)
+    copies: dict[int, Copy] = field(default_factory=dict)
+    copying: dict[int, Copy] = field(default_factory=dict)
     version: int = 0
     segments: Segments = field(default_factory=Segments, compare=False, repr=False)
     mutex: threading.RLock = field(default_factory=threading.RLock, compare=False, repr=False)
@@ -426,6 +431,12 @@ class Catalog:
         """A stream's groups, oldest first."""
         return tuple(group for group in self.groups.values() if group.stream_id == stream_id)
 
+    def copied_versions(self, source: Source) -> set[int]:
+        """The versions of a table that copies are of which are read, or are being made."""
+        streams = {stream.stream_id for stream in source.streams}
+        read = [copy for copy in self.copies.values() if copy.spans]
+        return {copy.version for copy in (*read, *self.copying.values()) if copy.stream_id in streams}
+
     def bookmarks_of(self, stream_id: int) -> tuple[Bookmark, ...]:
         """A stream's bookmarks, oldest first."""
         found = [mark for mark in self.bookmarks.values() if mark.stream_id == stream_id]
@@ -464,6 +475,7 @@ class Catalog:
         del self.streams[stream.key]
         for group in self.groups_of(stream.stream_id):
             del self.groups[group.key]
+            self.copies.pop(group.group_id, None)
         for bookmark in self.bookmarks_of(stream.stream_id):
             del self.bookmarks[bookmark.key]
         if stream.topic:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 import duckdb
 
 from .capture.folding import Refresh
+from .copies import Copy
 from .errors import WrongState
 from .member import Claim, Hold, Pin
 from .parked import ParkedOfGroup
@@ -77,6 +78,7 @@ class Transaction:
         catalog_version: the engine's, noted with it.
         bookmarks: those that it has made; None for one that it has dropped.
         parked: what groups have parked, of those of which it changes that.
+        copies: group id -> its whole copy, of those of which it changes that.
         defines: it makes or drops a group or a bookmark, under the writer lock.
         rights_changes: what it has changed of users and rights, which only it sees so far.
         annotation: what marks its events, a JSON object as text.
@@ -119,6 +121,7 @@ class Transaction:
     dropped_groups: set[int] = field(default_factory=set)
     bookmarks: dict[tuple[int, str], Bookmark | None] = field(default_factory=dict)
     parked: dict[int, ParkedOfGroup] = field(default_factory=dict)
+    copies: dict[int, Copy] = field(default_factory=dict)
     locked_groups: set[int] = field(default_factory=set)
     producers: dict[tuple[int, str], int] = field(default_factory=dict)
     checks: dict[str, Callable[[], None]] = field(default_factory=dict)

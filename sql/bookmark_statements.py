@@ -8,7 +8,8 @@ from __future__ import annotations
 from functools import partial
 
 from ..engine import bookmarks, rights, rights_changes
-from ..engine.errors import InvalidParameterValue, UndefinedObject
+from ..engine.copying import copy_of
+from ..engine.errors import InvalidParameterValue, UndefinedObject, WrongState
 from ..engine.streams import Stream
 from ..engine.transaction import Transaction
 from ..engine.waiting import Waiting
@@ -74,7 +75,16 @@ def _lsns(
     if made.group is None:
         return bookmarks.end_lsns(session.database, stream)
     group = session.access.group(stream, text(made.group, parameters), session.block.transaction)
-    return committed_lsns(session, stream, group)
+    lsns = committed_lsns(session, stream, group)
+    copy = copy_of(session.database, session.block.transaction, group)
+    if copy is not None and any(copy.left(number, lsn) for number, lsn in lsns.items()):
+        raise WrongState(
+            f'consumer group "{group.name}" is within its whole copy, which a bookmark does not keep',
+            hint="Make the bookmark once the group has read the copy.",
+        )
+    # Where it stands at the end of a copy there may be no event yet that is as late.
+    end_lsn = session.database.buffers.of(stream).end_lsn
+    return {number: min(lsn, end_lsn) for number, lsn in lsns.items()}
 
 
 def _lsns_of_all(

@@ -14,11 +14,14 @@ import duckdb
 
 from ..engine import groups, parking, rights, rights_changes
 from ..engine.asking import ask, ask_maybe
+from ..engine.copies import Copy
+from ..engine.copying import copy_of, leave_copy
 from ..engine.duckdb_errors import translated
 from ..engine.errors import (
     DuplicateObject,
     InvalidParameterValue,
     InvalidTextRepresentation,
+    NotSupported,
     UndefinedObject,
 )
 from ..engine.moving import lock_group
@@ -37,7 +40,8 @@ from .running import text_rows
 from .spread import offsets
 from .spread.part import Part
 from .spread.shares import Row, check_held, check_owned, own_partitions, rows_of, spread
-from .stream_statements import DESCRIBE_COLUMNS, SEEK_COLUMNS, owner_of_made
+from .stream_statements import DESCRIBE_COLUMNS, SEEK_COLUMNS, no_transaction, owner_of_made
+from .whole_copies import check_copies, create_with_copy
 
 
 def create_group(session: Context, made: st.CreateGroup, parameters: Values) -> Waiting[Result]:
@@ -46,26 +50,54 @@ def create_group(session: Context, made: st.CreateGroup, parameters: Values) -> 
     name = text(made.group, parameters)
     if not name:
         raise InvalidParameterValue("a consumer group's name must not be empty")
-    start = _start(session, stream, made.start, parameters)
+    with_copy = made.start.kind == "snapshot"
     on_gap = made.options.text("on_gap") or "error"
     on_park = made.options.text("on_park") or "event"
     timeout_ms = made.options.integer("session_timeout") or DEFAULT_SESSION_TIMEOUT_MS
+    _check_on_gap(session, stream, on_gap, on_park)
 
-    def work(transaction: Transaction) -> Waiting[None]:
-        yield from _with_writer_lock(session, transaction)
+    def make(transaction: Transaction, start: Place, copy: Copy | None) -> None:
         uid = None if session.part is None else session.part.uid
         groups.create_group(
-            session.database, transaction, stream, name, start, on_gap, timeout_ms, on_park, uid
+            session.database, transaction, stream, name, start, on_gap, timeout_ms, on_park, uid, copy
         )
         _owned(session, transaction, stream, name)
 
+    def work(transaction: Transaction) -> Waiting[None]:
+        yield from _with_writer_lock(session, transaction)
+        make(transaction, start, None)
+
     try:
-        yield from session.block.unit(work)
+        if with_copy:
+            check_copies(session, stream, "START SNAPSHOT")
+            no_transaction(session, "CREATE CONSUMER GROUP ... START SNAPSHOT")
+            groups.check_new(session.database, None, stream, name)
+            yield from create_with_copy(session, stream, make)
+        else:
+            start = _start(session, stream, made.start, parameters)
+            yield from session.block.unit(work)
     except DuplicateObject:
         if not made.if_not_exists or session.block.begun:
             raise
         session.notices.add(f'consumer group "{name}" already exists, skipping', sqlstate="42710")
     return Result.command("CREATE CONSUMER GROUP")
+
+
+def _check_on_gap(session: Context, stream: Stream, on_gap: str, on_park: str) -> None:
+    """Whether a group of these options can be.
+
+    Raises:
+        NotSupported: 0A000. InsufficientPrivilege: 42501.
+    """
+    if on_gap != "snapshot":
+        return
+    check_copies(session, stream, "on_gap = 'snapshot'")
+    if on_park == "key":
+        raise NotSupported(
+            "on_gap = 'snapshot' is not supported with on_park = 'key'",
+            detail="What stands behind a parked key would be missing from the copy.",
+            hint="Take on_park = 'event'.",
+        )
 
 
 def _owned(session: Context, transaction: Transaction, stream: Stream, name: str) -> None:
@@ -184,6 +216,8 @@ def set_group(session: Context, asked: st.SetGroup, parameters: Values) -> Waiti
             session_timeout_ms=timeout_ms or group.session_timeout_ms,
             on_park=on_park or group.on_park,
         )
+        if on_gap is not None or on_park is not None:
+            _check_on_gap(session, stream, changed.on_gap, changed.on_park)
         groups.set_group(session.database, transaction, group, changed)
 
     yield from session.block.unit(work)
@@ -217,9 +251,12 @@ def seek_group(session: Context, asked: st.SeekGroup, parameters: Values) -> Wai
     place = _seek_place(session, stream, asked, parameters, partitions)
 
     def plan(transaction: Transaction | None, group: Group) -> list[groups.Shift]:
-        to = lsns_at(session.database, transaction, stream, place)
+        copy = copy_of(session.database, transaction, group)
+        to = lsns_at(session.database, transaction, stream, place, copy)
         chosen = {partition: lsn for partition, lsn in to.items() if partition in partitions}
-        return groups.shifts(session.database, stream, committed_lsns(session, stream, group), chosen)
+        within = copy if place.kind == "after" else None
+        present = committed_lsns(session, stream, group)
+        return groups.shifts(session.database, stream, present, chosen, (copy, within))
 
     # What was committed before this statement is readable, so it may be skipped.
     yield from session.database.commits.wait_readable()
@@ -234,9 +271,20 @@ def seek_group(session: Context, asked: st.SeekGroup, parameters: Values) -> Wai
         key = (stream.stream_id, group.group_id)
         session.positions.seeking(key, transaction=session.block.begun)
         groups.seek(session.database, transaction, group, moved, _restamp(session, key))
+        leave_copy(session.database, transaction, group, _left(session, transaction, group, place, moved))
         return moved
 
     return _moved((yield from session.block.unit(work)))
+
+
+def _left(
+    session: Context, transaction: Transaction, group: Group, place: Place, moved: Sequence[groups.Shift]
+) -> set[int]:
+    """The partitions in which a SEEK leaves the group's whole copy: only an LSN of it is a place in it."""
+    copy = copy_of(session.database, transaction, group)
+    if copy is None:
+        return set()
+    return {s.partition for s in moved if place.kind != "after" or not copy.left(s.partition, s.to_lsn)}
 
 
 def _plain(place: st.Place, parameters: Values) -> st.Scalar:

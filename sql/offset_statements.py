@@ -14,6 +14,7 @@ from dataclasses import replace
 from functools import partial
 
 from ..engine.assigned import epoch_told
+from ..engine.copying import copy_of
 from ..engine.errors import DucktailError, SerializationFailure, WrongState
 from ..engine.member import Claim, Commit, Hold
 from ..engine.moving import lock_group
@@ -103,7 +104,8 @@ def _commit_own(
         check_owned(session, stream, list(lsns))
         # What was committed before this statement is readable, so it may be committed.
         yield from session.database.commits.wait_readable()
-        check_lsns(session.database, stream, lsns)
+        copy = copy_of(session.database, session.block.transaction, group)
+        check_lsns(session.database, stream, lsns, copy)
     seeks = session.database.offsets.seeks(group.group_id)
     commit = _begin(session, stream, group, member, lsns, seeks)
     try:
@@ -121,7 +123,7 @@ def _commit_own(
             )
             return
         if lsns is None:
-            check_lsns(session.database, stream, commit.lsns)
+            check_lsns(session.database, stream, commit.lsns, copy_of(session.database, None, group))
         # Whether it goes back is told by who writes it, under the group's lock.
         read_after = seeks if lsns is None else None
         if covered:

@@ -15,6 +15,7 @@ from functools import partial
 
 from ..engine.asking import ask
 from ..engine.assigned import epoch_told
+from ..engine.copying import copy_of
 from ..engine.errors import InvalidParameterValue, SerializationFailure
 from ..engine.live import LastRead
 from ..engine.member import Hold
@@ -24,6 +25,7 @@ from ..engine.places import check_no_hole
 from ..engine.scan import Scan, ScanRange, gone
 from ..engine.streams import Group, Stream
 from ..engine.waiting import Wait, Waiting, in_thread
+from . import whole_copies
 from .arguments import Values, number, text, value_of
 from .context import Context
 from .language import statements as st
@@ -81,8 +83,13 @@ def open_scan(
         asked = _Asked(wanted, parameters, pruning, gives, limit, transactions)
         return (yield from _gathered(session, stream, owners, asked))
     group = group_of(session, stream, wanted, parameters)
-    through_lsn = yield from _end_lsn(session)
     partitions = partitions_of(stream, wanted, parameters, pruning)
+    copied_lsn = 0
+    if group is not None and wanted.after is None and gives:
+        copied_lsn = yield from whole_copies.pass_gaps(session, stream, group, partitions)
+    through_lsn = yield from _end_lsn(session)
+    if not session.block.begun:
+        through_lsn = max(through_lsn, copied_lsn)  # It may have waited before.
     check_owned(session, stream, partitions)
     hold = None
     if group is not None and wanted.member is not None:
@@ -400,6 +407,7 @@ def beginning(
         after = committed = {partition: standing[partition] for partition in partitions}
     else:
         after, from_start = dict.fromkeys(partitions, 0), frozenset(partitions)
+    copy = None if group is None else copy_of(session.database, session.block.transaction, group)
     bounds = ScanRange(
         after,
         through_lsn,
@@ -408,6 +416,7 @@ def beginning(
         pruning.to_lsn,
         _passed(session, group, committed),
         None if group is None else group.name,
+        copy=None if copy is None else copy.at(after),
     )
     past_gaps = group is not None and wanted.after is None and group.on_gap == "earliest"
     return Beginning(bounds, committed, seeks, past_gaps)

@@ -56,6 +56,7 @@ from .spread.membership import Home
 from .spread.shares import spread
 from .statement import Statement
 from .text.units import parse_interval_ms
+from .whole_copies import lost_events
 
 # A reader that hears nothing for longer does not know whether anybody is there: it asks again.
 WAIT_MS_MAX = 24 * 3600 * 1000
@@ -374,6 +375,9 @@ def _is_there(
         begins = beginning(
             session, stream, waiter.shape.scan, parameters, narrowed, group, partitions, readable_lsn
         )
+        copies = group is not None and group.on_gap == "snapshot" and waiter.shape.scan.after is None
+        if copies and group is not None and lost_events(session, stream, group, partitions):
+            return True  # The read gets a whole copy instead.
         counted = _counted(session, waiter, group, begins, narrowed)
         if isinstance(counted, _Publishing):
             # Soon all of the round is readable.
@@ -432,7 +436,8 @@ def _counted(
             if waiter.places.get(place, ((-1, 0), 0))[0] != counted_from:
                 waiter.places[place] = counted_from, position_of(database, stream, place, buffer, start)
             before = waiter.places[place][1]
-        before += skipped or 0
+        copy = begins.bounds.copy
+        before += (skipped or 0) - (0 if copy is None else copy.left(place, begins.bounds.after[place]))
         after[place] = before
         found += max(0, upto - before)
     return _Counted(found, after)

@@ -200,6 +200,8 @@ def is_inline(session: Context, statement: Statement, query: Query) -> bool:
     if plain is None:
         return False
     stream = session.names.find_stream(query.scans[0].stream.parts)
+    if stream is not None and _may_take_copy(session, stream, query.scans[0].group):
+        return False
     if stream is None or not session.database.cluster.placement.epoch:
         return True
     if _has_moved(session, stream):
@@ -208,6 +210,15 @@ def is_inline(session: Context, statement: Statement, query: Query) -> bool:
         # What is gathered is put in order: that is not for the event loop where it may be much.
         return isinstance(plain.limit, int) and plain.limit <= INLINE_ROWS_MAX
     return True
+
+
+def _may_take_copy(session: Context, stream: Stream, group: object) -> bool:
+    """Whether a read as a group may have to take a whole copy of the table first."""
+    if group is None:
+        return False
+    with session.database.catalog.mutex:
+        groups = session.database.catalog.groups_of(stream.stream_id)
+    return any(one.on_gap == "snapshot" for one in groups)
 
 
 def _is_found_at_once(session: Context, name: st.Name) -> bool:

@@ -52,8 +52,10 @@ class Tracker:
         self._through = max(self._through, lsn)
         with buffer.mutex:
             for number, start in self._opened.committed.items():
-                partition = buffer.partitions[number]
-                self._lsns[number] = max(start, min(partition.last_at(lsn), lsn))
+                last = min(buffer.partitions[number].last_at(lsn), lsn)
+                if self._opened.bounds.copy is not None:
+                    last = max(last, self._opened.bounds.copy.last_at(number, lsn))
+                self._lsns[number] = max(start, last)
 
     def note_numbers(self, numbers: Sequence[int]) -> None:
         """Rows are handed out that were gathered under these numbers; as `given`.

@@ -200,6 +200,13 @@ def _missing_rows(
         f"SELECT coalesce(sum(last_lsn - greatest(first_lsn - 1, {after})), 0)::BIGINT "
         f"FROM {SCHEMA}.commits WHERE last_lsn > {after}",
     )
+    # LSNs that were kept for whole copies, which no log has.
+    (kept,) = ask(
+        cursor,
+        f"SELECT coalesce(sum(greatest(0, last_lsn - greatest(first_lsn - 1, {after}))), 0)::BIGINT "
+        f"FROM {SCHEMA}.group_copies WHERE last_lsn > {after} AND last_lsn >= first_lsn",
+    )
+    committed -= kept
     logged = sum(ask(cursor, f"SELECT count(*) FROM {log} WHERE lsn > {after}")[0] for log in logs)
     removed = sum(found.removed for found in compacted if found.first_lsn > after)
     if committed == logged + removed:
@@ -213,6 +220,8 @@ def _missing_rows(
         f"WHERE lsn > {after} GROUP BY txid) AS l ON l.txid = c.txid "
         f"WHERE c.last_lsn > {after} "
         f"AND c.last_lsn - greatest(c.first_lsn - 1, {after}) <> coalesce(l.n, 0) "
+        f"AND NOT EXISTS (FROM {SCHEMA}.group_copies AS k WHERE c.first_lsn >= k.first_lsn "
+        f"AND c.last_lsn <= k.last_lsn AND c.last_lsn >= c.first_lsn) "
         f"ORDER BY c.txid LIMIT {PLACES_MAX}"
     ).fetchall()
     if not places:

@@ -14,6 +14,7 @@ import duckdb
 from ..asking import ask
 from ..capture.capture import CapturedTable
 from ..changes import ChangesQuery, clashing, view_name
+from ..copies import read_copies
 from ..errors import DucktailError
 from ..log import EventQuery, event_query, log_name
 from ..quoting import ident
@@ -85,6 +86,8 @@ def read_catalog(cursor: duckdb.DuckDBPyConnection) -> Catalog:
     ).fetchall():
         group = Group(*row)
         catalog.groups[group.key] = group
+    there = {group.group_id for group in catalog.groups.values()}
+    catalog.copies = {number: copy for number, copy in read_copies(cursor).items() if number in there}
     for bookmark in _read_bookmarks(cursor):
         catalog.bookmarks[bookmark.key] = bookmark
     return catalog

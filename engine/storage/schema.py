@@ -13,6 +13,9 @@
     group_catalog   a consumer group
     bookmark_catalog  a bookmark: its LSNs, and how many events are at or before them, as JSON
     parked_events   an event that a group has set aside, and what came of it (see `parked.py`)
+    group_copies    whole copies of tables for groups; of those that are nobody's (group 0), which LSNs no log
+                    has (see `copies.py`)
+    copy_N          the rows of copy N, in the form of a log
     parked_commits  the lines of `commits` of parked events
     parked_T_V      copies of log rows of parked events; of a topic's, parked_topic_S
     pipeline_reports  what pipelines have reported, the newest of each (see `pipelines.py`)
@@ -99,6 +102,9 @@ CREATE TABLE IF NOT EXISTS {SCHEMA}.parked_events (
 CREATE TABLE IF NOT EXISTS {SCHEMA}.parked_commits (
     txid BIGINT, first_lsn BIGINT, last_lsn BIGINT, commit_time TIMESTAMP WITH TIME ZONE,
     annotation VARCHAR);
+CREATE TABLE IF NOT EXISTS {SCHEMA}.group_copies (
+    copy_id INTEGER, group_id INTEGER, stream_id INTEGER, version INTEGER, first_lsn BIGINT,
+    last_lsn BIGINT, first_txid BIGINT, made_at TIMESTAMP WITH TIME ZONE, rows BIGINT, spans VARCHAR);
 CREATE TABLE IF NOT EXISTS {SCHEMA}.bookmark_catalog (
     bookmark_id INTEGER, stream_id INTEGER, bookmark_name VARCHAR, lsns VARCHAR, positions VARCHAR,
     created_at TIMESTAMP WITH TIME ZONE);
@@ -291,6 +297,17 @@ LIVE_VIEWS: dict[str, tuple[tuple[str, str], ...]] = {
         ("last_read_at", "TIMESTAMP WITH TIME ZONE"),
         ("last_read_by", "VARCHAR"),
         ("member", "VARCHAR"),
+    ),
+    "copies": (
+        ("schema_name", "VARCHAR"),
+        ("stream_name", "VARCHAR"),
+        ("group_name", "VARCHAR"),
+        ("first_lsn", "BIGINT"),
+        ("last_lsn", "BIGINT"),
+        ("rows", "BIGINT"),
+        ("rows_left", "BIGINT"),
+        ("schema_version", "INTEGER"),
+        ("made_at", "TIMESTAMP WITH TIME ZONE"),
     ),
     "parked": (
         ("schema_name", "VARCHAR"),

@@ -13,10 +13,8 @@ from ...engine.errors import NotSupported
 from .options import RULES, Options
 from .parse import Query
 from .statements import (
-    CreateGroup,
     CreateStream,
     CreateTopic,
-    SetGroup,
     SetStream,
     Statement,
 )
@@ -33,8 +31,6 @@ class Later:
 
 def _options(options: Options, owner: str) -> Iterator[Later]:
     for option in options:
-        if option.name == "on_gap" and option.value == "snapshot":
-            yield Later("on_gap = 'snapshot'", "Take 'error' or 'earliest'.", option.position or None)
         if owner in RULES[option.name].later:
             hint = "A table with a primary key can have a compacted stream: INSERT ... ON CONFLICT into it."
             yield Later(f'option "{option.name}" of a {owner}', hint, option.position or None)
@@ -56,22 +52,10 @@ def _set_stream(statement: SetStream) -> Iterator[Later]:
     yield from _options(statement.options, "topic" if statement.topic else "stream")
 
 
-def _set_group(statement: SetGroup) -> Iterator[Later]:
-    yield from _options(statement.options, "group")
-
-
-def _create_group(statement: CreateGroup) -> Iterator[Later]:
-    if statement.start.kind == "snapshot":
-        yield Later("START SNAPSHOT", "Make the stream with snapshot = 'initial'.")
-    yield from _options(statement.options, "group")
-
-
 _PARTS: dict[type[Statement], Callable[..., Iterator[Later]]] = {
     CreateStream: _create_stream,
     CreateTopic: _create_topic,
     SetStream: _set_stream,
-    CreateGroup: _create_group,
-    SetGroup: _set_group,
 }
 
 

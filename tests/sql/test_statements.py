@@ -306,8 +306,6 @@ def test_errors_have_their_class_their_place_and_a_way_out(
 # What a later version brings: understood, and refused by name.
 LATER = [
     "CREATE STREAM s ON a, b",
-    "CREATE CONSUMER GROUP g ON s START SNAPSHOT",
-    "CREATE CONSUMER GROUP g ON s WITH (on_gap = 'snapshot')",
 ]
 
 

@@ -1,0 +1,457 @@
+"""Whole copies for one group, START SNAPSHOT and on_gap = 'snapshot', whatever comes in between."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from hands import DAY_US, Hands
+from local_client import Client, state_of
+
+from ducktail.engine import copied_events, copying
+from ducktail.engine.copies import CHUNK_ROWS, Copy
+from ducktail.engine.database import Database
+from ducktail.engine.settings import Settings
+
+# The thread never looks by itself in these tests.
+QUIET = Settings(retention_interval_ms=3_600_000)
+ROWS = 2500
+
+
+@pytest.fixture
+def clock() -> Hands:
+    """The test's clock."""
+    return Hands()
+
+
+@pytest.fixture
+def reopen(tmp_path: Path, clock: Hands) -> Iterator[Callable[[], Client]]:
+    """Opens the test's file (again); a session on it."""
+    opened: list[tuple[Database, Client]] = []
+
+    def close() -> None:
+        for database, client in opened:
+            client.close()
+            database.close()
+        opened.clear()
+
+    def again() -> Client:
+        close()
+        database = Database.open(str(tmp_path / "kept.duckdb"), QUIET, clock)
+        opened.append((database, Client(database)))
+        return opened[0][1]
+
+    yield again
+    close()
+
+
+@pytest.fixture
+def client(reopen: Callable[[], Client]) -> Client:
+    """A session on a database with a table of `ROWS` rows and a stream without retained events of them."""
+    client = reopen()
+    client("create table t (id int primary key, v text)")
+    client(f"insert into t select i, 'old' from range({ROWS}) r(i)")
+    client("create stream s on t with (partitions = 3, retention = '1 day')")
+    return client
+
+
+def look(client: Client) -> None:
+    """A pass of retention."""
+    client.session.database.retention.look()
+
+
+def refused(client: Client, sqlstate: str, text: str) -> None:
+    """A statement fails with this SQLSTATE."""
+    assert state_of(client, text) == sqlstate
+
+
+def copy_tables(client: Client) -> int:
+    """How many tables of copies there are."""
+    sql = "select count(*) from duckdb_tables() where schema_name = 'ducktail' and table_name like 'copy%'"
+    cursor = client.session.database.cursor()
+    [[count]] = cursor.execute(sql).fetchall()
+    return int(count)
+
+
+def mirror(client: Client, rows: dict[int, str] | None = None) -> dict[int, str]:
+    """What a consumer makes of all that group g reads, committed batch by batch."""
+    rows = {} if rows is None else rows
+    columns = "op, partition, lsn, key, after"
+    last: dict[int, int] = {}
+    while batch := client(f"select {columns} from stream s consumer group g limit 700"):
+        for op, partition, lsn, key, after in batch:
+            assert lsn > last.get(partition, 0), "LSNs rise in each partition"
+            last[partition] = lsn
+            if op == "delete":
+                del rows[json.loads(key)["id"]]
+            elif op != "schema":
+                rows[json.loads(key)["id"]] = json.loads(after)["v"]
+        client("commit offsets on s consumer group g")
+    return rows
+
+
+def table(client: Client) -> dict[int, str]:
+    """The table."""
+    return dict(client("select id, v from t"))
+
+
+def test_a_group_gets_the_table_and_then_every_event(client: Client) -> None:
+    client("create consumer group g on s start snapshot")
+    client("update t set v = 'new' where id < 10")
+    client("delete from t where id = 20")
+    client("insert into t values (9999, 'late')")
+    [[rows, left, lag]] = client(
+        "select rows, rows_left, (select sum(lag_events) from ducktail.offsets) from ducktail.copies"
+    )
+    assert (rows, left, lag) == (ROWS, ROWS, ROWS + 12)
+    assert mirror(client) == table(client)
+    assert client("select rows_left from ducktail.copies") == [(0,)]
+    assert client("select sum(lag_events) from ducktail.offsets") == [(0,)]
+    # Nobody else has it.
+    assert client("select count(*) from stream s") == [(12,)]
+    assert client("select count(*) from s") == [(12,)]
+    look(client)
+    assert copy_tables(client) == 0
+    assert client("select rows, rows_left from ducktail.copies") == [(ROWS, 0)]
+    assert client("check stream s") == []
+
+
+def test_it_goes_on_after_a_restart_without_commits_lines(
+    client: Client, reopen: Callable[[], Client], clock: Hands
+) -> None:
+    client("create consumer group g on s start snapshot")
+    rows = {}
+    for op, key, after in client("select op, key, after from stream s consumer group g limit 900"):
+        assert op == "snapshot"
+        rows[json.loads(key)["id"]] = json.loads(after)["v"]
+    client("commit offsets on s consumer group g")
+    client("update t set v = 'newer' where id % 7 = 0")
+    clock.us += 2 * DAY_US
+    client("update t set v = 'newest' where id % 11 = 0")
+    # Retention has passed the copy, and the events of then: those are a gap, as ever, and behind the copy.
+    look(client)
+    again = reopen()
+    assert again("select rows_left from ducktail.copies") == [(ROWS - 900,)]
+    refused(again, "72000", "select lsn from stream s consumer group g")
+    assert again("select count(*) from (select * from stream s consumer group g after 0)") == [(228,)]
+
+
+def test_retention_takes_its_lines_and_not_its_rows(
+    client: Client, reopen: Callable[[], Client], clock: Hands
+) -> None:
+    client("create consumer group g on s start snapshot")
+    clock.us += 2 * DAY_US
+    client("insert into t values (9999, 'late')")
+    look(client)
+    cursor = client.session.database.cursor()
+    assert cursor.execute("select min(first_lsn) from ducktail.commits").fetchall() == [(ROWS + 1,)]
+    again = reopen()
+    sql = "select count(*), count_if(tx_last) from stream s consumer group g group by txid order by txid"
+    assert again(sql) == [(CHUNK_ROWS, 1), (CHUNK_ROWS, 1), (ROWS - 2 * CHUNK_ROWS, 1), (1, 1)]
+    assert len(again("select lsn from stream s consumer group g limit 1 transactions")) == CHUNK_ROWS
+    assert len(again("select lsn from stream s consumer group g limit 3 transactions")) == ROWS
+    assert mirror(again) == table(again)
+
+
+def test_each_envelope_each_partition_and_each_member(client: Client) -> None:
+    client("create consumer group g on s start snapshot")
+    client("update t set v = 'new' where id = 5")
+    columns = "id, v, _change_type, _lsn, _partition"
+    typed = client(f"select {columns} from stream s consumer group g envelope changes")
+    assert len(typed) == ROWS + 2
+    assert {row[2] for row in typed[:ROWS]} == {"snapshot"}
+    assert [row[1:3] for row in typed[ROWS:]] == [("old", "update_preimage"), ("new", "update_postimage")]
+    for partition in range(3):
+        scan = f"stream s partition {partition} consumer group g"
+        found = client(f"select lsn from {scan} where op = 'snapshot'")
+        assert found == [(row[3],) for row in typed[:ROWS] if row[4] == partition]
+    # As a group's look elsewhere: behind any of its LSNs.
+    [[middle]] = client("select min(lsn) + 100 from stream s partition 1 consumer group g")
+    found = client(f"select min(lsn) from stream s partition 1 consumer group g after {middle}")
+    assert found == [(middle + 1,)]
+    seen: list[tuple[object, ...]] = []
+    for _ in range(3):
+        for member in ("a", "b"):
+            scan = f"stream s consumer group g member '{member}'"
+            while batch := client(f"select lsn, partition from {scan} limit 400"):
+                seen += batch
+                client(f"commit offsets on s consumer group g member '{member}'")
+    assert sorted(seen) == sorted([(row[3], row[4]) for row in typed[:-1]])
+
+
+def test_where_a_filter_and_columns_leave_something_out(client: Client) -> None:
+    client("create table w (id int, v text, secret text, n int)")
+    client("insert into w select i, 'v' || i, 'x', i % 5 from range(100) r(i)")
+    client("create stream f on w (v, n) where n > 2 with (partitions = 4, partition_by = 'n')")
+    client("create consumer group g on f start snapshot")
+    client("insert into w values (1000, 'v1000', 'x', 4), (1001, 'v1001', 'x', 1)")
+    rows = client("select partition, op, key, after from stream f consumer group g")
+    assert sorted(json.loads(row[3])["v"] for row in rows) == sorted(
+        ["v1000", *(f"v{i}" for i in range(100) if i % 5 > 2)]
+    )
+    assert all(row[2] is None and "secret" not in row[3] for row in rows)
+    by_number: dict[int, set[int]] = {}
+    for partition, _, _, after in rows:
+        by_number.setdefault(json.loads(after)["n"], set()).add(partition)
+    assert all(len(partitions) == 1 for partitions in by_number.values())
+    client("create consumer group h on f start snapshot")
+    assert client("select rows from ducktail.copies where group_name = 'h'") == [(41,)]
+
+
+def test_an_empty_table_and_a_dropped_group(client: Client) -> None:
+    client("truncate t")
+    client("create consumer group g on s start snapshot")
+    assert client("select lsn from stream s consumer group g") == []
+    assert client("select rows, rows_left, last_lsn < first_lsn from ducktail.copies") == [(0, 0, True)]
+    client("insert into t values (1, 'first')")
+    assert mirror(client) == {1: "first"}
+    client("create consumer group h on s start snapshot")
+    assert copy_tables(client) == 2
+    client("drop consumer group h on s")
+    client("drop consumer group g on s")
+    assert client("select * from ducktail.copies") == []
+    look(client)
+    assert copy_tables(client) == 0
+    client("create consumer group h on s start snapshot")
+    refused(client, "2BP01", "drop stream s")
+    client("drop stream s cascade")
+    look(client)
+    assert copy_tables(client) == 0
+
+
+def test_the_table_may_change_its_columns_before_it_is_read(
+    client: Client, reopen: Callable[[], Client], clock: Hands
+) -> None:
+    client("create consumer group g on s start snapshot")
+    client("alter table t add column w int default 7")
+    client("update t set w = 8 where id = 3")
+    client("alter table t rename column v to name")
+    clock.us += 2 * DAY_US
+    look(client)  # The log of the first version is empty, and its columns are still wanted.
+    again = reopen()
+    refused(again, "72000", "select lsn from stream s consumer group g")
+    again("create consumer group h on s start snapshot")
+    again("alter table t drop column w")
+    scan = "stream s consumer group h envelope changes"
+    rows = again(f"select id, name, _change_type from {scan} where id in (3, 4)")
+    assert sorted(rows) == [(3, "old", "snapshot"), (4, "old", "snapshot")]
+    [[version, after]] = again(
+        "select schema_version, after from stream s consumer group h where key::varchar = '{\"id\":3}'"
+    )
+    assert (version, json.loads(after)) == (3, {"id": 3, "name": "old", "w": 8})
+    refused(again, "40001", "commit offset partition 0 at 1 on s consumer group h member 'm'")
+    while again("select lsn from stream s consumer group h limit 1000"):
+        again("commit offsets on s consumer group h")
+    look(again)
+    assert copy_tables(again) == 1  # g's
+
+
+def test_seek_leaves_it_and_may_stay_within_it(client: Client) -> None:
+    client("insert into t values (9000, 'a'), (9001, 'b'), (9002, 'c'), (9003, 'd'), (9004, 'e')")
+    client("create consumer group g on s start snapshot")
+    [[first]] = client("select first_lsn from ducktail.copies")
+    moved = client(f"alter consumer group g on s seek after {first + 9}")
+    assert sum(row[4] for row in moved) == 10 and sum(row[3] for row in moved) == 0
+    assert client("select min(lsn) from stream s consumer group g") == [(first + 10,)]
+    moved = client(f"alter consumer group g on s seek after {first - 1} dry run")
+    assert sum(row[3] for row in moved) == 10
+    moved = client("alter consumer group g on s seek to partition 0 earliest")
+    assert client("select distinct op from stream s partition 0 consumer group g") in ([("insert",)], [])
+    assert client("select distinct op from stream s partition 1 consumer group g") == [("snapshot",)]
+    refused(client, "55000", "create bookmark b on s consumer group g")
+    client("begin")
+    client("alter consumer group g on s seek latest")
+    assert client("select lsn from stream s consumer group g") == []
+    client("rollback")
+    assert client("select count(*) > 1000 from stream s consumer group g") == [(True,)]
+    client("alter consumer group g on s seek latest")
+    assert client("select lsn from stream s consumer group g") == []
+    assert client("select rows_left from ducktail.copies") == [(0,)]
+    client("create bookmark b on s consumer group g")
+    client("insert into t values (9999, 'late')")
+    assert len(client("select lsn from stream s consumer group g")) == 1
+
+
+def test_a_row_of_it_can_be_parked(client: Client, clock: Hands) -> None:
+    client("create consumer group g on s start snapshot")
+    [[lsn]] = client("select max(lsn) - 3 from stream s partition 1 consumer group g")
+    clock.us += 2 * DAY_US
+    client("insert into t values (9999, 'late')")
+    look(client)
+    client(f"alter consumer group g on s park partition 1 at {lsn} reason 'no'")
+    [[shown, op]] = client("select lsn, op from ducktail.parked")
+    assert (shown, op) == (lsn, "snapshot")
+    rows = mirror(client)
+    assert len(rows) == ROWS  # All but one, and the late one.
+    look(client)
+    client("alter consumer group g on s release partition 1")
+    assert mirror(client, rows) == table(client)
+
+
+def test_a_gap_gives_a_new_copy_once_for_all_members(client: Client, clock: Hands) -> None:
+    client("create consumer group g on s with (on_gap = 'snapshot')")
+    client("update t set v = 'new' where id < 30")
+    rows = mirror(client)
+    assert len(rows) == 30
+    client("delete from t where id < 10")
+    clock.us += 2 * DAY_US
+    client("insert into t values (9999, 'late')")
+    look(client)
+    found = client("select * from stream s consumer group g wait '1 h'")
+    assert len(found) == ROWS - 10 + 1
+    told = client.session.take_notices()
+    assert told and {(one.severity, one.sqlstate) for one in told} == {("WARNING", "72000")}
+    assert f"a whole copy of {ROWS - 9} rows" in (told[0].detail or "")
+    assert client("select first_lsn - 1, rows from ducktail.copies")[0][1] == ROWS - 9
+    # What is not in the copy has an LSN before it.
+    [[first]] = client("select first_lsn from ducktail.copies")
+    lsns = dict(client("select key->>'id', lsn from stream s consumer group g"))
+    assert min(lsns.values()) == first and "3" not in lsns
+    assert mirror(client) == table(client)
+    # A second one takes the place of the first.
+    client("update t set v = 'again' where id = 50")
+    clock.us += 2 * DAY_US
+    client("insert into t values (10000, 'last')")
+    look(client)
+    assert mirror(client) == table(client)
+    look(client)
+    assert copy_tables(client) == 0
+
+
+def test_a_block_gets_it_in_its_next_transaction(client: Client, clock: Hands) -> None:
+    client("create consumer group g on s with (on_gap = 'snapshot')")
+    client("update t set v = 'new' where id < 30")
+    clock.us += 2 * DAY_US
+    client("insert into t values (9999, 'late')")
+    look(client)
+    client("create table seen (lsn bigint)")
+    client("begin")
+    client("select count(*) from t")
+    client("insert into seen select lsn from stream s consumer group g")
+    client("commit offsets on s consumer group g")
+    client("commit")
+    assert client("select count(*) from seen") == [(0,)]
+    for _ in range(2):
+        client("begin")
+        client("insert into seen select lsn from stream s consumer group g limit 2000")
+        client("commit offsets on s consumer group g")
+        client("commit")
+    assert client("select count(*), count(distinct lsn) from seen") == [(ROWS + 1, ROWS + 1)]
+    client("update t set v = 'new' where id < 30")
+    clock.us += 2 * DAY_US
+    client("insert into t values (10000, 'late')")
+    look(client)
+    client("begin")
+    client("insert into t values (10001, 'mine')")
+    refused(client, "72000", "select lsn from stream s consumer group g")
+    client("rollback")
+
+
+def test_writers_and_ddl_go_on_while_it_is_taken(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the copy has is as of its LSN, whatever is committed before its rows are read."""
+    fill = copied_events.fill_sql
+    before = table(client)
+    meanwhile: list[str] = [
+        "update t set v = 'changed' where id % 2 = 0",
+        "delete from t where id % 5 = 0",
+        "insert into t values (9999, 'late')",
+        "alter table t add column w int",
+        "alter table t rename to t2",
+    ]
+
+    def filling(*args: object) -> str:
+        other = Client(client.session.database)
+        try:
+            for statement in meanwhile:
+                other(statement)
+        finally:
+            other.close()
+        return fill(*args)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(copying, "fill_sql", filling)
+    client("create consumer group g on s start snapshot")
+    copied = client("select key, after, lsn from stream s consumer group g where op = 'snapshot'")
+    assert {json.loads(key)["id"]: json.loads(after)["v"] for key, after, _ in copied} == before
+    assert mirror(client) == dict(client("select id, v from t2"))
+
+
+def test_what_fails_leaves_nothing(
+    client: Client, reopen: Callable[[], Client], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def failing(*args: object) -> str:
+        return "SELECT error('disk full')"
+
+    with monkeypatch.context() as patch:
+        patch.setattr(copying, "fill_sql", failing)
+        with pytest.raises(Exception, match="disk full"):
+            client("create consumer group g on s start snapshot")
+    assert copy_tables(client) == 0
+    assert client("show consumer groups on s") == []
+    client("insert into t values (9999, 'late')")
+    assert client("select lsn from stream s") == [(ROWS + 1,)]
+
+    over = threading.Event()
+
+    def cancel_until_over() -> None:
+        while not over.wait(0.1):  # It must be under way to be cancelled.
+            client.session.cancel()
+
+    def cancelling(*args: object) -> str:
+        threading.Thread(target=cancel_until_over, daemon=True).start()
+        return "SELECT count(*) FROM range(100000000000) AS a(i), range(1000) AS b(j)"
+
+    with monkeypatch.context() as patch:
+        patch.setattr(copying, "fill_sql", cancelling)
+        refused(client, "57014", "create consumer group g on s start snapshot")
+    over.set()
+
+    def stopped(self: object, *args: object) -> None:
+        raise RuntimeError("killed")
+
+    # As a kill between the copy's rows and its group.
+    with monkeypatch.context() as patch:
+        patch.setattr(copying, "discard", lambda *args: None)
+        patch.setattr("ducktail.sql.whole_copies.discard", lambda *args: None)
+        patch.setattr("ducktail.sql.whole_copies.present_stream", stopped)
+        with pytest.raises(RuntimeError):
+            client("create consumer group g on s start snapshot")
+    assert copy_tables(client) == 1
+    again = reopen()
+    look(again)
+    assert copy_tables(again) == 0
+    again("create consumer group g on s start snapshot")
+    assert mirror(again) == table(again)
+
+
+def test_who_may_not_have_it(client: Client) -> None:
+    client("create topic p")
+    refused(client, "0A000", "create consumer group g on p start snapshot")
+    refused(client, "0A000", "create consumer group g on p with (on_gap = 'snapshot')")
+    refused(client, "0A000", "create consumer group g on s with (on_gap = 'snapshot', on_park = 'key')")
+    client("create consumer group h on s with (on_park = 'key')")
+    refused(client, "0A000", "alter consumer group h on s set (on_gap = 'snapshot')")
+    client("begin")
+    refused(client, "25001", "create consumer group g on s start snapshot")
+    client("rollback")
+    refused(client, "42710", "create consumer group h on s start snapshot")
+    client("create consumer group if not exists h on s start snapshot")
+    assert copy_tables(client) == 0
+
+
+def test_lsns_of_a_copy() -> None:
+    copy = Copy(1, 2, 3, 1, 101, 2600, 7, 0, 2500, {0: (101, 900), 2: (901, 2600)})
+    assert (copy.base_lsn, copy.chunks, copy.last_txid) == (100, 3, 9)
+    assert [copy.chunk_end(lsn) for lsn in (100, 101, 1100, 1101, 2600, 2601)] == [
+        None, 1100, 1100, 2100, 2600, None
+    ]  # fmt: skip
+    assert [copy.left(0, lsn) for lsn in (99, 100, 101, 899, 900, 2000)] == [0, 800, 799, 1, 0, 0]
+    assert [copy.left(1, 100), copy.left(2, 100), copy.left(2, 950)] == [0, 1700, 1650]
+    assert [copy.start(0, lsn) for lsn in (99, 150, 900)] == [99, 150, 2600]
+    assert [copy.start(1, 100), copy.start(2, 100)] == [2600, 900]
+    assert copy.spans_sql() == "lsn BETWEEN 101 AND 2600"
+    at = copy.at({0: 900, 1: 100, 2: 100})
+    assert at is not None and at.spans == {2: (901, 2600)}
+    assert copy.at({0: 3000, 2: 50}) is None
