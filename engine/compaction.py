@@ -3,7 +3,7 @@
 It works on the log of a table, as retention does, and takes the rows that no stream of the table needs
 (`superseded.py` has what they need). Up to where it goes, its horizon, is the least of what the
 streams allow: of a compacted stream what was committed `compaction_lag` ago, of another one its edge, as that
-shows all that it retains.
+shows all that it retains; and of what all open transactions see, whose reads end there.
 
 A pass first works out what goes, without any lock. Then, each in a transaction under the writer lock: the
 row-hash sum is carried over the range; the range is recorded; rows go, `STEP_ROWS` at a time, the oldest
@@ -34,6 +34,7 @@ from .polls import Polls
 from .publisher import Publisher
 from .quoting import literal
 from .row_sums import fold_statement
+from .sessions import Sessions
 from .steps import Steps
 from .storage.schema import SCHEMA
 from .streams import Bookmark, Captured, Catalog, Stream
@@ -46,6 +47,8 @@ logger = logging.getLogger(__name__)
 
 # Rows of the log that one step deletes, and LSNs over which one carries the row-hash sum.
 STEP_ROWS, STEP_LSNS = 20_000, 100_000
+# From when a commit is given its time until a snapshot has it, at the most; microseconds.
+COMMIT_US = 1_000_000
 # A pass looks at all that is older than its horizon: it is worth that once what has come since the last one
 # is such a part of the rest, and else not more often than once in a `compaction_lag`.
 DIRTY_SHARE = 4
@@ -60,6 +63,7 @@ class Compacting(Protocol):
     polls: Polls
     publisher: Publisher
     commits: Commits
+    sessions: Sessions
     clock: Clock
     unlike: dict[int, str]
 
@@ -117,10 +121,13 @@ class Compaction:
         ranges, now_us = compacted.read_ranges(cursor, table_id), database.clock.now_us()
         done = compacted.through(ranges)
         lag_us = max(stream.compaction_lag_us for stream in streams)
+        begun = (entry.transaction_us for entry in database.sessions.glimpse())
+        # A transaction reads up to its snapshot: what supersedes an event must be in that as well.
+        before_us = min([now_us - lag_us, *(us - COMMIT_US for us in begun if us is not None)])
         (through_lsn,) = ask(
             cursor,
             f"SELECT coalesce(max(last_lsn), 0) FROM {SCHEMA}.commits "
-            f"WHERE commit_time <= make_timestamptz({max(0, now_us - lag_us)})",
+            f"WHERE commit_time <= make_timestamptz({max(0, before_us)})",
         )
         for stream in captured.streams:
             if stream.compaction != "key":
@@ -156,12 +163,13 @@ class Compaction:
             sql = f"SELECT count(*) FILTER (lsn > {done}), count(*) FILTER (lsn <= {done}) FROM {log}"
             more, rest = ask(self._steps.cursor, f"{sql} WHERE lsn <= {through_lsn}")
             dirty, clean = dirty + more, clean + rest
-        before = self._done.get(captured.table_id)
-        # Nobody knows whether the last one came to its end; or there are deletes that may go.
-        if before is None or any(lsn > before.get(number, 0) for number, lsn in expired.items()):
+        before, last_us = self._done.get(captured.table_id), ranges[-1].compacted_us if ranges else None
+        # The last one did not come to its end, or nobody knows; or there are deletes that may go.
+        if before is None or last_us is None:
             return bool(dirty or clean)
-        last_us = ranges[-1].compacted_us if ranges else None
-        return bool(dirty) and (dirty * DIRTY_SHARE >= clean or last_us is None or last_us <= lately_us)
+        if any(lsn > before.get(number, 0) for number, lsn in expired.items()):
+            return bool(clean)
+        return bool(dirty) and (dirty * DIRTY_SHARE >= clean or last_us <= lately_us)
 
     def _start(self, stream: Stream) -> int:
         """The LSN after which a stream retains its events."""

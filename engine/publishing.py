@@ -433,7 +433,7 @@ def refill(
         gathered.add(batch)
     with buffer.mutex:
         buffer.edge_lsn = edge
-        buffer.compacted_lsn = compacted_lsn if compacted_lsn > query.stream.created_lsn else 0
+        buffer.compacted_lsn = compacted_lsn if compacted_lsn > max(edge, query.stream.created_lsn) else 0
         for number, gone in edges.partitions.items():
             partition = buffer.partitions[number]
             partition.events, partition.last_lsn = gone.events, gone.through_lsn

@@ -46,6 +46,7 @@ from .parked import Parked, kept_behind_sql
 from .polls import Polls
 from .publisher import Publisher
 from .row_sums import fold_statement
+from .sessions import Sessions
 from .steps import Steps
 from .storage.schema import SCHEMA
 from .streams import Captured, Catalog, Source, Stream, TableVersion
@@ -72,6 +73,7 @@ class Retaining(Protocol):
     commits: Commits
     transactions: Transactions
     polls: Polls
+    sessions: Sessions
     clock: Clock
     holds: Holds
     cluster: Membership

@@ -1,8 +1,8 @@
 """Runs a retention pass and kills its own process, with SIGKILL, at the nth step of it; n is 0, 1, 2 ...
 
-`python retention_child.py FILE COPIES`: each n has a copy of FILE of its own, COPIES/n.duckdb, in a
-process of its own. The first pass that comes to its end is the last; how many were killed is printed.
-A step is what the retention thread gives to DuckDB: a statement, a BEGIN, a COMMIT.
+`python retention_child.py FILE COPIES [STRIDE]`, of the steps every STRIDE-th: each n has a copy of FILE of
+its own, COPIES/n.duckdb, in a process of its own. The first pass that comes to its end is the last; how many
+were killed is printed. A step is what the retention thread gives to DuckDB: a statement, a BEGIN, a COMMIT.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from typing import Any
 import duckdb
 from hands import DAY_US, Hands
 
-from ducktail.engine import retention
+from ducktail.engine import compaction, retention
 from ducktail.engine.database import Database
 from ducktail.engine.settings import Settings
 
-# Steps so small that the log is cut in several.
-STEP_LSNS = 60
+# Steps so small that the log is cut, and compacted, in several.
+STEP_LSNS, STEP_ROWS = 60, 40
 
 
 class Fatal:
@@ -53,16 +53,17 @@ def look(path: Path, steps: int) -> None:
     os._exit(0)
 
 
-def main(file: Path, copies: Path) -> None:
-    """Kill a pass at each of its steps."""
-    retention.STEP_LSNS = STEP_LSNS
+def main(file: Path, copies: Path, stride: int) -> None:
+    """Kill a pass at its steps."""
+    retention.STEP_LSNS = compaction.STEP_LSNS = STEP_LSNS
+    compaction.STEP_ROWS = STEP_ROWS
     killed = 0
     while True:
         path = copies / f"{killed}.duckdb"
         shutil.copy(file, path)
         child = os.fork()
         if child == 0:
-            look(path, killed)
+            look(path, killed * stride)
         _, status = os.waitpid(child, 0)
         if not os.WIFSIGNALED(status):
             sys.exit(f"the pass failed: {status}") if status else print(killed)
@@ -71,4 +72,4 @@ def main(file: Path, copies: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), Path(sys.argv[2]))
+    main(Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3]) if len(sys.argv) > 3 else 1)

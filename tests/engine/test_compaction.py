@@ -371,7 +371,16 @@ def test_a_reader_that_waits_counts_what_is_left(base: Base) -> None:
     base("create stream s on t with (partitions = 1, compaction = 'key', compaction_lag = '0 s')")
     base("create consumer group g on s")
     base("insert into t select i, 0 from range(10) r(i)")
-    base("update t set v = 1")
+    base.clock.us += 2 * SECOND_US
+    base("begin")
+    assert base("select sum(v) from t") == [(0,)]
+    other = Client(base.database)
+    other("update t set v = 1")
+    other.close()
+    base.look()
+    # An open transaction reads up to its snapshot, and agrees with its tables.
+    assert base.one("select count(*) from stream s") == 10
+    base("commit")
     base.look()
     assert len(base("select * from stream s consumer group g wait '10 s' for 10")) == 10
     assert base("select count(*) from stream s consumer group g limit 2 transactions") == [(10,)]
@@ -481,12 +490,14 @@ def test_many_steps(base: Base, monkeypatch: pytest.MonkeyPatch) -> None:
     base("create table t (id int primary key, v int)")
     base("create stream s on t with (partitions = 4, retention = 'none', compaction = 'key')")
     base("insert into t select i, 0 from range(20) r(i)")
+    base.clock.us += 2 * HOUR_US
+    base.look()
     for v in range(3):
         base(f"update t set v = {v}")
     base("create consumer group g on s start after 30")
     base.clock.us += 2 * HOUR_US
     # A stream that is altered while it is under way ends the pass; the next one does the rest.
-    steps, left = base.database.retention.steps, [14]
+    steps, left = base.database.retention.steps, [10]
     transaction = steps.locked
 
     def locked() -> Any:
