@@ -42,6 +42,7 @@ from .cluster.placement import Placement
 from .commits import Commits, prepare_line
 from .duckdb_errors import translated
 from .errors import DucktailError, IoError
+from .gate import Gate
 from .live import LastRead, live_rows
 from .member_epochs import MemberEpochs
 from .notifications import Notifications
@@ -222,7 +223,8 @@ class Database:
             self.buffers.publish, counters.lsn, self.polls.is_awaited, self.buffers.is_light
         )
         self.polls.hurry = self.publisher.hurry
-        self.snapshots = Snapshots(catalog)
+        gate = Gate()
+        self.snapshots = Snapshots(catalog, gate)
         self.commits = Commits(
             catalog,
             self.snapshots,
@@ -246,6 +248,7 @@ class Database:
             lambda: self.fallen,
             cursor,
             ReadyMaker(catalog, ready_queries, self.polls.is_awaited_lately, self._has_one_writer),
+            gate=gate,
         )
         self.topics = Topics(catalog, self.buffers, self.transactions, cursor, lambda: self.cluster.placement)
         owner, interval_ms = self.sessions.new_id(), settings.retention_interval_ms

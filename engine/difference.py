@@ -16,9 +16,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import duckdb
+
+from .asking import ask, ask_maybe
 from .capture.description import CapturedTable
 from .capture.log_first import key_changes, log_from_stage
 from .capture.rows import images, stored_names
+from .errors import NotNullViolation, UniqueViolation
+from .quoting import ident
 from .table import TableShape
 
 # The sorts of a differing row, in the order of their events; `c` is an update that is split into two.
@@ -111,6 +116,36 @@ class Difference:
 def comparable(value: str, type_: str) -> str:
     """SQL of a value as it is compared: a text by its bytes, as a collation would take two for one."""
     return f"encode({value})" if type_ == "VARCHAR" else value
+
+
+def check_key(cursor: duckdb.DuckDBPyConnection, relation: str, shape: TableShape) -> None:
+    """Each new row has a key of its own.
+
+    Args:
+        relation: what can be selected from for the new rows.
+        shape: of the table whose rows they are to be.
+
+    Raises:
+        NotNullViolation: 23502. UniqueViolation: 23505.
+    """
+    names = [ident(name) for name in shape.primary_key]
+    nulls = " OR ".join(f"{name} IS NULL" for name in names)
+    (count,) = ask(cursor, f"SELECT count(*) FROM {relation} WHERE {nulls}")
+    if count:
+        raise NotNullViolation(
+            f'NULL in the primary key of table "{shape.name}"', detail=f"{count} new rows have it."
+        )
+    keys = ",".join(comparable(ident(n), shape.stored[shape.place(n)].type) for n in shape.primary_key)
+    twice = ask_maybe(
+        cursor,
+        f"SELECT any_value(concat_ws(', ',{','.join(f'{n}::VARCHAR' for n in names)})) "
+        f"FROM {relation} GROUP BY {keys} HAVING count(*)>1 LIMIT 1",
+    )
+    if twice is not None:
+        raise UniqueViolation(
+            f'duplicate key in the new rows of table "{shape.name}"',
+            detail=f"They have key ({twice[0]}) more than once.",
+        )
 
 
 def table_rows(shape: TableShape) -> str:

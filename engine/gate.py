@@ -12,6 +12,9 @@ from concurrent.futures import Future
 
 TableKey = tuple[str, ...]
 
+# Tables of which it is known when a transaction that had written them ended last.
+ENDS_MAX = 4096
+
 
 class Gate:
     """Marks and writers per table. A writer is a session id, as it has one transaction at a time."""
@@ -20,6 +23,10 @@ class Gate:
         self._mutex = threading.Lock()
         self._marks: dict[TableKey, tuple[int, Future[None]]] = {}
         self._writers: dict[TableKey, dict[int, Future[None]]] = {}
+        # Transactions that wrote tables are counted as they end; by table, the latest one, oldest first.
+        self._ends = 0
+        self._ended: dict[TableKey, int] = {}
+        self._forgotten = 0
 
     def enter(self, session_id: int, table: TableKey, *, past_mark: bool = False) -> Future[None] | None:
         """Note that a session's transaction is about to write a table without a stream.
@@ -46,11 +53,30 @@ class Gate:
             gone: list[Future[None]] = []
             for table in [t for t, writers in self._writers.items() if session_id in writers]:
                 gone.append(self._writers[table].pop(session_id))
+                self._note_end(table)
                 if not self._writers[table]:
                     del self._writers[table]
         for future in gone:
             if future.set_running_or_notify_cancel():
                 future.set_result(None)
+
+    def _note_end(self, table: TableKey) -> None:
+        self._ends += 1
+        self._ended.pop(table, None)
+        self._ended[table] = self._ends
+        if len(self._ended) > ENDS_MAX:
+            self._forgotten = self._ended.pop(next(iter(self._ended)))
+
+    @property
+    def ends(self) -> int:
+        """How many transactions that had written tables without a stream have ended; see `written_since`."""
+        with self._mutex:
+            return self._ends
+
+    def written_since(self, table: TableKey, ends: int) -> bool:
+        """Whether one that had written this table may have ended since there were so many `ends`."""
+        with self._mutex:
+            return self._ended.get(table, self._forgotten) > ends
 
     def mark(self, session_id: int, table: TableKey) -> Future[None] | None:
         """Mark a table for a CREATE STREAM; a future when another one has marked it."""

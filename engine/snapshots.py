@@ -10,6 +10,7 @@ The catalog's mutex guards all of it. Source: docs/design/engine.md, "Conflicts"
 from __future__ import annotations
 
 from .capture.conflicts import Conflicts
+from .gate import Gate
 from .streams import Captured, Catalog
 from .transaction import Transaction
 
@@ -17,8 +18,9 @@ from .transaction import Transaction
 class Snapshots:
     """The commit counter, the open snapshots, and the keys that commits wrote in captured tables."""
 
-    def __init__(self, catalog: Catalog) -> None:
+    def __init__(self, catalog: Catalog, gate: Gate) -> None:
         self._catalog = catalog
+        self._gate = gate
         self._counter = 0
         self._open: dict[int, int] = {}  # session id -> counter noted for its open snapshot
         self._conflicts = {source.table_id: Conflicts() for source in catalog.sources}
@@ -34,6 +36,7 @@ class Snapshots:
             with self._catalog.mutex:
                 transaction.snapshot_counter = self._counter
                 transaction.catalog_version = self._catalog.version
+                transaction.plain_ends = self._gate.ends
                 self._open[transaction.session_id] = self._counter
 
     def ended(self, session_id: int) -> None:

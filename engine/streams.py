@@ -302,7 +302,7 @@ class Captured:
         A stream without a list of columns has all that were there.
         """
         now, then = self.present.names, version.names
-        if now == then:
+        if list(now.items()) == list(then.items()):  # In another order they are others.
             return stream
         ids = {name: number for number, name in now.items()}
         if not ids.keys() >= {*stream.columns, *stream.partition_by}:

@@ -76,6 +76,7 @@ class Transaction:
         snapshot_counter: the engine's commit counter noted before DuckDB took the transaction's
             MVCC snapshot; None while it has none.
         catalog_version: the engine's, noted with it.
+        plain_ends: the gate's count of ended transactions, noted with it.
         bookmarks: those that it has made; None for one that it has dropped.
         parked: what groups have parked, of those of which it changes that.
         copies: group id -> its whole copy, of those of which it changes that.
@@ -105,6 +106,7 @@ class Transaction:
     committed_by: str = ""
     snapshot_counter: int | None = None
     catalog_version: int = 0
+    plain_ends: int = 0
     has_writer_lock: bool = False
     txid: int = 0
     base_lsn: int = 0

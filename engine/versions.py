@@ -73,19 +73,23 @@ def put_version(
     captured: Captured,
     shape: TableShape,
     ids: tuple[int, ...],
+    *,
+    summed: bool = True,
 ) -> None:
     """Make a captured table's next version in the transaction that has changed it.
 
     Args:
         captured: as it was before.
         ids: the numbers of its columns now.
+        summed: its row-hash sum is taken anew where its columns are others; who has events to write besides
+            takes it behind them.
 
     Raises:
         ProgramLimitExceeded: 54000. DependentObjects, NotSupported, WrongState: see `_streams_now` and
         `unlike_error`.
     """
     change = _Change(database, transaction, captured, shape, ids)
-    for statement in change.statements():
+    for statement in change.statements(summed=summed):
         transaction.cursor.execute(statement).fetchall()
     transaction.captured(captured.table_id, change.partitions, frozenset())
     show_altered(database, transaction, captured, change.after, shape.name)
@@ -211,7 +215,7 @@ class _Change:
         )
         self.after = after.with_streams(_streams_now(transaction.cursor, captured, after))
 
-    def statements(self) -> Iterator[str]:
+    def statements(self, *, summed: bool) -> Iterator[str]:
         """What is written beside the user's own statement."""
         before, now = self._before, self.after
         yield create_log_sql(now.log, now.shape)
@@ -242,8 +246,8 @@ class _Change:
             differs = self._database.unlike.get(now.table_id)
             if differs is not None:  # The events before it are not held against the new columns.
                 raise unlike_error(before.streams[0], before, differs)
-            # Rows are hashed by other columns from here on.
-            yield from take_statements(now, self._base_lsn + self.partitions, ALTERED)
+            if summed:  # Rows are hashed by other columns from here on.
+                yield from take_statements(now, self._base_lsn + self.partitions, ALTERED)
         yield from views_anew(now)
 
     def _row(self, version: TableVersion) -> str:

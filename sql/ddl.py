@@ -11,7 +11,7 @@ from contextlib import suppress
 
 import duckdb
 
-from ..engine import definitions, schema_changes
+from ..engine import definitions, schema_changes, swaps
 from ..engine.asking import ask
 from ..engine.duckdb_errors import translated
 from ..engine.errors import (
@@ -61,6 +61,9 @@ def define(session: Context, classified: Classified, parameters: tuple[object, .
     captured = _captured_to_drop(session, facts)
     if captured is not None:
         return (yield from _drop_captured(session, captured))
+    given_up = _captured_to_give_up(session, facts)
+    if given_up is not None:
+        return (yield from _give_up_captured(session, classified, given_up))
     altered = _captured_to_alter(session, facts)
     if altered is not None:
         return (yield from _alter_captured(session, classified, altered))
@@ -78,6 +81,10 @@ def define(session: Context, classified: Classified, parameters: tuple[object, .
     if session.block.begun:
         session.block.touched()
     transactions = session.database.transactions
+    if facts.renamed is not None and session.block.transaction is not None:
+        within, timeout_ms = session.block.transaction, session.block.lock_timeout_ms
+        for key in keys:
+            yield from swaps.claim_table(session.database, within, key, facts.renamed, timeout_ms)
     try:
         for key in keys:
             free = yield from session.block.enter_plain(key)
@@ -141,6 +148,44 @@ def _alter_captured(session: Context, classified: Classified, key: Key) -> Waiti
     session.database.catalog.version += 1
     session.block.ddl = session.block.begun
     return Result.command("ALTER TABLE")
+
+
+def _captured_to_give_up(session: Context, facts: DdlFacts) -> Key | None:
+    """The captured table whose place another one may take until COMMIT.
+
+    That of a DROP TABLE inside a transaction, and of a CREATE OR REPLACE TABLE with a list of columns.
+    """
+    if facts.object_type != "TABLE" or facts.table is None or len(facts.names) > 1 or facts.temporary:
+        return None
+    if facts.verb == "DROP" and session.block.begun and not facts.cascade:
+        key = session.names.table_key(facts.table)
+    elif facts.verb == "CREATE" and facts.or_replace and not facts.as_select:
+        key = session.names.made_key(facts.table)
+    else:
+        return None
+    return key if key in session.block.tables else None
+
+
+def _give_up_captured(session: Context, classified: Classified, key: Key) -> Waiting[Result]:
+    """Drop a table with streams, or make it anew: which table they follow is seen at COMMIT."""
+    facts = classified.ddl
+    assert facts is not None
+    for stream in session.block.tables[key].streams:
+        session.names.refuse_hidden_of(stream)
+
+    def work(transaction: Transaction) -> Waiting[None]:
+        timeout_ms, annotation = session.block.lock_timeout_ms, session.variables.annotation
+        yield from swaps.drop(session.database, transaction, key, annotation, timeout_ms)
+        if facts.verb == "CREATE":
+            try:
+                count_of(session, classified.text, ())
+            except duckdb.Error as error:
+                raise translated(error, classified.text) from error
+
+    yield from session.block.unit(work)
+    session.database.catalog.version += 1
+    session.block.ddl = session.block.begun
+    return Result.command(f"{facts.verb} TABLE")
 
 
 def replaced_captured(session: Context, facts: DdlFacts) -> Captured | None:

@@ -1,7 +1,8 @@
 """CREATE OR REPLACE TABLE ... AS of a captured table: its rows are replaced, and what differs becomes events.
 
 The table stays: with its primary key, which DuckDB's own CREATE OR REPLACE would drop, its other constraints
-and indexes, and the rights on it. The query is evaluated once, into a temporary table.
+and indexes, and the rights on it. The query is evaluated once, into a temporary table. Where its columns are
+others, a new table takes the place of the one before (`engine/swaps.py`), with its key and the rights on it.
 
 Source: docs/refreshes.md.
 """
@@ -10,13 +11,14 @@ from __future__ import annotations
 
 import duckdb
 
-from ..engine.asking import ask, ask_maybe
+from ..engine import swaps
 from ..engine.capture.refresh import plan_refresh
-from ..engine.difference import comparable
-from ..engine.errors import LockNotAvailable, NotNullViolation, NotSupported, UniqueViolation
+from ..engine.difference import check_key
+from ..engine.duckdb_errors import translated
+from ..engine.errors import LockNotAvailable, NotSupported
 from ..engine.quoting import ident
 from ..engine.streams import Captured
-from ..engine.table import RESERVED_PREFIX, TableShape
+from ..engine.table import RESERVED_PREFIX
 from ..engine.transaction import Transaction
 from ..engine.waiting import Waiting
 from .context import Context
@@ -33,7 +35,7 @@ def replace(
     """Replace the rows of a captured table by a query's.
 
     Raises:
-        NotSupported: 0A000, the query has other columns than the table, or the table no primary key.
+        NotSupported: 0A000, the table has no primary key, or the query none of its columns.
         UniqueViolation, NotNullViolation: 23505, 23502, of the primary key. LockNotAvailable: 55P03.
         SerializationFailure: 40001.
     """
@@ -43,7 +45,10 @@ def replace(
     query = classified.text[facts.query_offset :]
     transactions = session.database.transactions
 
+    other_columns = False
+
     def work(transaction: Transaction) -> Waiting[int]:
+        nonlocal other_columns
         timeout_ms = session.block.lock_timeout_ms
         present = yield from transactions.enter_captured(transaction, captured.key, timeout_ms)
         if present is None:
@@ -57,8 +62,11 @@ def replace(
             told = placed(session, error, classified.text)
             told.position = None  # It would be of our text.
             raise told from error
-        _check_columns(cursor, present.shape)
-        _check_key(cursor, present.shape)
+        if _columns(cursor, f"temp.main.{NEW}") != _columns(cursor, present.shape.qualified):
+            other_columns = True
+            yield from _swap(session, transaction, present)
+            return rows
+        check_key(cursor, f"temp.main.{NEW}", present.shape)
         minimal = present.minimal_changes != "none"
         plan = plan_refresh(present.table, f"temp.main.{NEW}", minimal=minimal)
         try:
@@ -69,9 +77,9 @@ def replace(
         return rows
 
     rows = yield from session.block.unit(work)
-    session.notices.add(
-        f'table "{captured.shape.name}" has streams: its rows are replaced, and what it is made of stays'
-    )
+    anew = "it has other columns now, and the primary key that it had"
+    stays = "its rows are replaced, and what it is made of stays"
+    session.notices.add(f'table "{captured.shape.name}" has streams: {anew if other_columns else stays}')
     return Result.command(f"SELECT {rows}")
 
 
@@ -89,51 +97,36 @@ def _refuse_unfit(captured: Captured) -> None:
         )
 
 
-def _check_columns(cursor: duckdb.DuckDBPyConnection, shape: TableShape) -> None:
-    """The query's columns are the table's, in its order: names without case, and types."""
-    found, wanted = (_columns(cursor, name) for name in (f"temp.main.{NEW}", shape.qualified))
-    if found == wanted:
-        return
-    different = next((pair for pair in zip(found, wanted, strict=False) if pair[0] != pair[1]), None)
-    detail = f"The query has {len(found)} columns, and the table {len(wanted)}."
-    if different is not None:
-        (name, type_), (own_name, own_type) = different
-        detail = f'Where the query has "{name}" {type_}, the table has "{own_name}" {own_type}.'
-    raise NotSupported(
-        f'CREATE OR REPLACE TABLE of table "{shape.name}" with other columns is not supported while it has a '
-        "stream",
-        detail=detail,
-        hint="Cast the query's columns to the table's; or DROP STREAM first, and make the stream again.",
-    )
+def _swap(session: Context, transaction: Transaction, present: Captured) -> Waiting[None]:
+    """Put a table of the query's columns in the place of the one before."""
+    database, annotation = session.database, session.variables.annotation
+    timeout_ms = session.block.lock_timeout_ms
+    yield from swaps.drop(database, transaction, present.key, annotation, timeout_ms)
+    columns = session.cursor.execute(
+        "SELECT column_name, data_type FROM duckdb_columns() WHERE database_name = 'temp' "
+        f"AND table_name = '{NEW}' ORDER BY column_index"
+    ).fetchall()
+    table, key = present.shape.qualified, present.shape.primary_key
+    parts = [f"{ident(name)} {type_}" for name, type_ in columns]
+    if {name.lower() for name in key} <= {name.lower() for name, _ in columns}:
+        # Made with the table it is held from the first row on; added, DuckDB would look at COMMIT only.
+        parts.append(f"PRIMARY KEY ({', '.join(map(ident, key))})")
+        check_key(session.cursor, f"temp.main.{NEW}", present.shape)
+    try:
+        for statement in (
+            f"CREATE TABLE {table} ({', '.join(parts)})",
+            f"INSERT INTO {table} FROM temp.main.{NEW}",
+            f"DROP TABLE temp.main.{NEW}",
+        ):
+            session.cursor.execute(statement).fetchall()
+        swaps.settle(database, transaction, present.table_id)
+    except duckdb.Error as error:
+        raise translated(error) from error
+    database.catalog.version += 1
+    session.block.ddl = session.block.begun
 
 
 def _columns(cursor: duckdb.DuckDBPyConnection, table: str) -> list[tuple[str, str]]:
     """Name, in small letters, and type of each column."""
     cursor.execute(f"SELECT * FROM {table} LIMIT 0").fetchall()
     return [(str(column[0]).lower(), str(column[1])) for column in cursor.description or []]
-
-
-def _check_key(cursor: duckdb.DuckDBPyConnection, shape: TableShape) -> None:
-    """Each new row has a key of its own.
-
-    Raises:
-        NotNullViolation: 23502. UniqueViolation: 23505.
-    """
-    names = [ident(name) for name in shape.primary_key]
-    nulls = " OR ".join(f"{name} IS NULL" for name in names)
-    (count,) = ask(cursor, f"SELECT count(*) FROM temp.main.{NEW} WHERE {nulls}")
-    if count:
-        raise NotNullViolation(
-            f'NULL in the primary key of table "{shape.name}"', detail=f"{count} rows of the query have it."
-        )
-    keys = ",".join(comparable(ident(n), shape.stored[shape.place(n)].type) for n in shape.primary_key)
-    twice = ask_maybe(
-        cursor,
-        f"SELECT any_value(concat_ws(', ',{','.join(f'{n}::VARCHAR' for n in names)})) "
-        f"FROM temp.main.{NEW} GROUP BY {keys} HAVING count(*)>1 LIMIT 1",
-    )
-    if twice is not None:
-        raise UniqueViolation(
-            f'duplicate key in the new rows of table "{shape.name}"',
-            detail=f"The query gives key ({twice[0]}) more than once.",
-        )

@@ -207,6 +207,26 @@ def test_pandas(engine: sa.Engine, table: str) -> None:
     assert back["d"].tolist()[1] == pd.Timestamp("2026-01-02")
 
 
+def test_pandas_replaces_a_table_with_streams(engine: sa.Engine, table: str) -> None:
+    """`if_exists='replace'` drops the table and makes it anew: what differs is told."""
+    frame = pd.DataFrame({"a": [1, 2, 3], "b": ["x", "y", "z"]})
+    frame.to_sql(table, engine, index=False, if_exists="replace")
+    with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+        connection.execute(sa.text(f"ALTER TABLE {table} ADD PRIMARY KEY (a)"))
+        connection.execute(sa.text(f"CREATE STREAM {table}_stream ON {table} WITH (partitions = 1)"))
+    frame = pd.DataFrame({"a": [1, 3, 4], "b": ["x", "Z", "w"], "c": [None, None, 1.5]})
+    frame.to_sql(table, engine, index=False, if_exists="replace")
+    frame.to_sql(table, engine, index=False, if_exists="replace", method="multi")
+    events = f"SELECT op, schema_version, (after->>'a')::INT AS a FROM STREAM {table}_stream ORDER BY lsn"
+    with engine.connect() as connection:
+        told = [tuple(row) for row in connection.execute(sa.text(events))]
+        assert told == [("schema", 2, None), ("delete", 2, None), ("update", 2, 3), ("insert", 2, 4)]
+        assert not connection.execute(sa.text(f"SELECT * FROM {table} WHERE a = 2")).all()
+        connection.commit()
+        with connection.execution_options(isolation_level="AUTOCOMMIT"):
+            connection.execute(sa.text(f"DROP STREAM {table}_stream"))
+
+
 def test_a_stream(on: On, engine: sa.Engine, group: str) -> None:
     read = sa.text(f"SELECT key FROM STREAM orders_stream CONSUMER GROUP {group} LIMIT :n")
 

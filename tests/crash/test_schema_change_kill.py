@@ -8,10 +8,11 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from local_client import Client
+from local_client import Client, raises
 
 from ducktail.engine.database import Database
 from ducktail.engine.settings import Settings
@@ -19,9 +20,13 @@ from ducktail.engine.settings import Settings
 HERE = Path(__file__).resolve().parent
 KILLS = os.environ.get("DUCKTAIL_SCHEMA_KILLS", "2")
 QUIET = Settings(retention_interval_ms=3_600_000)
-SCRIPT = (
+ALTERED = (
     "BEGIN;UPDATE t SET v = 6 WHERE id = 2;ALTER TABLE t ADD COLUMN w INT;ALTER TABLE t RENAME TO u;"
     "INSERT INTO u VALUES (4, 4, 4);COMMIT"
+)
+SWAPPED = (
+    "BEGIN;DROP TABLE t;CREATE TABLE t (id INT, v INT, w INT);"
+    "INSERT INTO t VALUES (2, 5, NULL), (4, 4, 4);COMMIT"
 )
 
 
@@ -66,23 +71,42 @@ def check(path: Path, *, done: bool) -> None:
     database.close()
 
 
+def check_swap(path: Path, *, done: bool) -> None:
+    """The same of a table that was dropped and made anew."""
+    database = Database.open(str(path), QUIET)
+    client = Client(database)
+    assert not database.damage
+    assert client("check stream wide") == []
+    rows = [(2, 5, None), (4, 4, 4)] if done else [(1, 1), (2, 5)]
+    assert client("from t order by id") == rows
+    told = client("select op, schema_version from stream narrow where lsn > 5")
+    assert told == ([(op, 3) for op in ("schema", "delete", "insert")] if done else [])
+    assert client("select count(*) from duckdb_tables() where table_name like '%aside%'") == [(0,)]
+    with raises("23505"):
+        client("insert into t (id) values (2)")
+    client("insert into t (id) values (7)")
+    assert client("check stream wide") == []
+    client.close()
+    database.close()
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
-def test_a_change_killed_between_its_statements(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("script", "looked"), [(ALTERED, check), (SWAPPED, check_swap)])
+def test_a_change_killed_between_its_statements(
+    tmp_path: Path, script: str, looked: Callable[..., None]
+) -> None:
     made = tmp_path / "made.duckdb"
     make(made)
     ran = subprocess.run(
-        [
-            *(sys.executable, str(HERE / "schema_change_child.py"), str(made), str(tmp_path)),
-            *(SCRIPT, KILLS),
-        ],
+        [sys.executable, str(HERE / "schema_change_child.py"), str(made), str(tmp_path), script, KILLS],
         capture_output=True,
         text=True,
         timeout=200,
         env={**os.environ, "PYTHONPATH": str(HERE.parent / "support")},
     )
     assert ran.returncode == 0, ran.stderr
-    check(tmp_path / "0.duckdb", done=True)
+    looked(tmp_path / "0.duckdb", done=True)
     for number in range(1, int(ran.stdout) + 1):
-        check(tmp_path / f"{number}.duckdb", done=False)
+        looked(tmp_path / f"{number}.duckdb", done=False)
