@@ -395,7 +395,9 @@ class Database:
         self.rights = read_rights(cursor, getattr(self, "rights", None))
         row_sums.take_missing(cursor, catalog, counters.lsn)
         self.unlike = row_sums.marks(cursor)
-        self.damage = opening.find_damage(cursor, catalog, counters.lsn, accept_loss=accept_loss)
+        self.damage = {}
+        if not looked.is_new:
+            self.damage = opening.find_damage(cursor, catalog, counters.lsn, accept_loss=accept_loss)
         cursor.close()
         return counters
 

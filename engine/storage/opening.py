@@ -72,10 +72,15 @@ class Loss:
 
 @dataclass(frozen=True, slots=True)
 class Looked:
-    """What was found before anything was written."""
+    """What was found before anything was written.
+
+    Args:
+        is_new: no ducktail has written the database yet.
+    """
 
     side: SideFile | None
     loss: Loss | None
+    is_new: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,7 +221,7 @@ def look(cursor: duckdb.DuckDBPyConnection, path: str, *, accept_loss: bool) -> 
     """
     stored = schema.read_facts(cursor)
     if path == MEMORY:
-        return Looked(None, None)
+        return Looked(None, None, stored is None)
     side = _side_of(path, None if stored is None else stored.identity)
     if stored is None or side is None:
         if stored is not None and stored.identity is not None:
@@ -224,7 +229,7 @@ def look(cursor: duckdb.DuckDBPyConnection, path: str, *, accept_loss: bool) -> 
                 'database "%s" has no side file: a copy, or one that was moved. '
                 "Whether commits are missing cannot be told.", path,
             )  # fmt: skip
-        return Looked(side, None)
+        return Looked(side, None, stored is None)
     try:
         loss = loss_of(cursor, stored, side)
         if loss is None:

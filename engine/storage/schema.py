@@ -53,7 +53,6 @@ from dataclasses import dataclass
 
 import duckdb
 
-from ..asking import ask
 from ..errors import DataCorrupted
 from ..quoting import ident, literal
 from ..whole import whole
@@ -473,17 +472,15 @@ class Facts:
 def read_facts(cursor: duckdb.DuckDBPyConnection) -> Facts | None:
     """What the database says of itself; None where no ducktail has written it yet.
 
+    In no transaction, which would be aborted where there is none.
+
     Raises:
         DataCorrupted: XX001, the database was written by a newer ducktail.
     """
-    (there,) = ask(
-        cursor,
-        f"SELECT count(*) FROM duckdb_tables() WHERE database_name = current_database() "
-        f"AND schema_name = '{SCHEMA}' AND table_name = 'meta'",
-    )
-    facts = {}
-    if there:
+    try:
         facts = dict(cursor.execute(f"SELECT name, value FROM {SCHEMA}.meta").fetchall())
+    except duckdb.CatalogException:  # It is not there.
+        return None
     if "format" not in facts:
         return None
     found = int(facts["format"])
