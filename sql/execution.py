@@ -62,7 +62,7 @@ from .rights.telling import without_password
 from .running import bound_with_types
 from .scan_relation import HIDDEN_LSN
 from .spread import definitions as spread_definitions
-from .spread import listing as spread_listing
+from .spread import naming as spread_naming
 from .spread import plain_views
 from .spread.part import Part, split
 from .spread.shares import in_cluster
@@ -359,14 +359,14 @@ def _of_topics(plain: Handler, of_topic: Handler) -> Handler:
 
 _DESCRIBE, _DESCRIBE_GROUP = stream_statements.describe_stream, group_statements.describe_group
 HANDLERS: dict[type, Handler] = {
-    st.CreateStream: _everywhere(stream_statements.create_stream, spread_listing.create_stream),
+    st.CreateStream: _everywhere(stream_statements.create_stream, spread_naming.create_stream),
     st.CreateTopic: _everywhere(stream_statements.create_topic, spread_definitions.create_topic, _DESCRIBE),
     st.SetStream: _of_topics(
         stream_statements.set_stream,
         _everywhere(stream_statements.set_stream, spread_definitions.set_topic, _DESCRIBE),
     ),
     st.RenameStream: _of_topics(
-        _everywhere(stream_statements.rename_stream, spread_listing.rename_stream),
+        _everywhere(stream_statements.rename_stream, spread_naming.rename_stream),
         _everywhere(stream_statements.rename_stream, spread_definitions.rename_topic, _DESCRIBE),
     ),
     st.CommentOnStream: _of_topics(

@@ -40,6 +40,7 @@ from .running import text_rows
 from .show_create import CREATE_COLUMNS
 from .spread.gathering import away
 from .spread.listing import checkpoints_of, everywhere
+from .spread.naming import check_not_making
 from .spread.owners import Owners
 from .spread.part import Part
 from .spread.shares import Row, ask_all, check_held, in_cluster, own_share, rows_of, spread
@@ -548,6 +549,7 @@ def _stream_of(session: Context, asked: st.Statement) -> Stream | None:
 
 def describe_stream(session: Context, asked: st.DescribeStream, parameters: Values) -> Waiting[Result]:
     """DESCRIBE STREAM: its definition, a property a row."""
+    check_not_making(session, asked.stream)
     stream = session.names.stream(asked.stream.parts, asked.stream.position)
     yield from session.database.commits.wait_readable()
     names = [name for name, _ in LIVE_VIEWS["streams"]]

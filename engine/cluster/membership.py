@@ -10,7 +10,8 @@ from __future__ import annotations
 import json
 import threading
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 
 import duckdb
@@ -79,6 +80,8 @@ class Membership:
         # Under which epoch the others were asked for definitions, and what was wrong then.
         self._learnt = 0
         self._lacking: tuple[str, ...] = ()
+        # Names of streams that sessions here are about to make.
+        self._making: Counter[tuple[str, ...]] = Counter()
 
     @property
     def placement(self) -> Placement:
@@ -129,6 +132,23 @@ class Membership:
             lacking: why something may be missing even so, a sentence each.
         """
         self._learnt, self._lacking = epoch, lacking
+
+    @contextmanager
+    def making(self, key: tuple[str, ...]) -> Iterator[None]:
+        """Within, a session here makes a stream of this name, `engine.streams.fold`."""
+        with self._mutex:
+            self._making[key] += 1
+        try:
+            yield
+        finally:
+            with self._mutex:
+                self._making[key] -= 1
+                if not self._making[key]:
+                    del self._making[key]
+
+    def is_making(self, key: tuple[str, ...]) -> bool:
+        """Whether one does."""
+        return key in self._making
 
     # Peers.
 

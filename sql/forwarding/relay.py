@@ -18,6 +18,7 @@ from ...engine.errors import (
     CannotConnect,
     ConnectionLost,
     DucktailError,
+    DuplicateObject,
     NotSupported,
     UndefinedObject,
     UndefinedTable,
@@ -31,6 +32,7 @@ from ..language import statements_other as sto
 from ..language.parse import Query
 from ..results import Batch, Result, ResultColumn
 from ..shape.shape import shapes_of
+from ..spread.naming import named_anew
 from ..statement import Description, Statement
 from ..text.classified import Classified, Kind
 from ..text.classify import classify
@@ -153,6 +155,23 @@ def execute(session: Context, statement: Statement, parameters: tuple[object, ..
             detail=f"{_streams(away)} on another node, and two nodes cannot commit as one.",
             hint="Run it outside of a transaction block, or on that node.",
         )
+    if isinstance(statement.node, st.RenameStream):
+        # That node asks no other: whether one has the name is asked from here.
+        known = _links(session).remote.known
+        keys = routing.keys_of_name(session, statement.node.name)
+        schema = next((key[0] for key in keys if known(key) == away.node), session.names.path[0])
+        if session.names.find_stream((schema, statement.node.new)) is not None:
+            raise DuplicateObject(f'stream "{statement.node.new}" already exists')
+        return (
+            yield from named_anew(
+                session, schema, statement.node.new, lambda: _executed(session, statement, parameters)
+            )
+        )
+    return (yield from _executed(session, statement, parameters))
+
+
+def _executed(session: Context, statement: Statement, parameters: tuple[object, ...]) -> Waiting[Result]:
+    """The same, where nothing is in its way."""
     source = yield from _source(session, statement, parameters, session.first_rows)
     if source.columns is None:
         assert source.tag is not None, "a statement without rows is answered whole"

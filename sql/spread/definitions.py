@@ -94,7 +94,7 @@ def _look(session: Context, thing: Thing, *, makes: bool = False) -> Waiting[dic
         WrongObjectType: 42809 (DuplicateObject, 42710, where it is to be made), the name is that of a stream
             on a table. DucktailError: a node cannot be asked; nothing has been changed.
     """
-    part = Part(session.database.cluster.placement.epoch)
+    part = Part(session.database.cluster.placement.epoch, makes=makes)
     nodes = other_nodes(session)
     sql = part.text(render_statement(thing.describe))
     outcomes = yield from ask_all(session, dict.fromkeys(nodes, (sql, ())), again=True)

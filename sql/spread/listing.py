@@ -1,4 +1,4 @@
-"""What is listed, or looked for by name, on all nodes: streams, topics and groups, and names that are taken.
+"""What is listed on all nodes: streams, topics and groups; and what LISTEN does not hear of.
 
 A node that is away is told in a WARNING with its name: what it has is not in the answer.
 Source: docs/design/cluster.md, "Lists".
@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 
-from ...engine.errors import DucktailError, DuplicateObject, NotSupported, UndefinedObject
+from ...engine.errors import DucktailError, NotSupported
 from ...engine.streams import fold
 from ...engine.waiting import Waiting
 from ..context import Context
@@ -43,7 +43,7 @@ def everywhere(
     rows: list[Row] = []
     for node, outcome in outcomes.items():
         if isinstance(outcome, DucktailError):
-            _warn(session, f'what node "{node}" has is not in the answer: {outcome}', outcome)
+            warn(session, f'what node "{node}" has is not in the answer: {outcome}', outcome)
         elif isinstance(outcome, Exception):
             raise outcome
         else:
@@ -75,50 +75,6 @@ def checkpoints_of(answers: Mapping[str, Sequence[Row]], owners: Owners) -> list
         whole[AGE] = min((float(str(row[AGE])) for _, row in told if row[AGE] is not None), default=None)
         rows.append(tuple(whole))
     return rows
-
-
-def _check_name(session: Context, schema: str, name: str) -> Waiting[None]:
-    """A new stream on a table of this node wants a name that no other node has for one of its own.
-
-    Raises:
-        DuplicateObject: 42710. A node that cannot be asked is a WARNING: tables here are not to wait for it.
-    """
-    part = Part(session.database.cluster.placement.epoch)
-    sql = part.text(render_statement(st.DescribeStream(st.Name((schema, name)))))
-    outcomes = yield from ask_all(session, dict.fromkeys(other_nodes(session), (sql, ())), again=True)
-    for node, outcome in outcomes.items():
-        if isinstance(outcome, UndefinedObject):
-            continue
-        if isinstance(outcome, DucktailError):
-            message = f'cannot tell whether node "{node}" has a stream "{name}" as well: {outcome}'
-            _warn(session, message, outcome, "A name that two nodes have is 55000 when a third one uses it.")
-        elif isinstance(outcome, Exception):
-            raise outcome
-        else:
-            raise DuplicateObject(
-                f'stream "{name}" already exists',
-                detail=f'It is on node "{node}".',
-                hint="A stream is known to all nodes by its name.",
-            )
-
-
-def create_stream(
-    session: Context, made: st.CreateStream, parameters: tuple[object, ...], plain: Plain
-) -> Waiting[Result]:
-    """CREATE STREAM."""
-    if not session.block.begun and session.names.find_stream(made.name.parts) is None:
-        yield from _check_name(session, *session.names.new_name(made.name.parts))
-    return (yield from plain(session, made, parameters))
-
-
-def rename_stream(
-    session: Context, asked: st.RenameStream, parameters: tuple[object, ...], plain: Plain
-) -> Waiting[Result]:
-    """ALTER STREAM ... RENAME TO."""
-    stream = session.names.find_stream(asked.name.parts)
-    if not session.block.begun and stream is not None and stream.name.lower() != asked.new.lower():
-        yield from _check_name(session, stream.schema, asked.new)
-    return (yield from plain(session, asked, parameters))
 
 
 def check_heard(session: Context, channel: str) -> Waiting[None]:
@@ -154,7 +110,7 @@ def check_heard(session: Context, channel: str) -> Waiting[None]:
     try:
         found = yield from session.links.look_up(keys)
     except DucktailError as error:
-        _warn(session, f'cannot tell whether "{channel}" is a stream of another node: {error}', error)
+        warn(session, f'cannot tell whether "{channel}" is a stream of another node: {error}', error)
         return
     for node in found.values():
         raise NotSupported(f'LISTEN to stream "{channel}" of node "{node.name}" is not supported', hint=hint)
@@ -165,5 +121,5 @@ def _nodes(names: list[str]) -> str:
     return f"node{'s' if len(names) > 1 else ''} {listed(quoted)}"
 
 
-def _warn(session: Context, message: str, error: DucktailError, hint: str | None = None) -> None:
+def warn(session: Context, message: str, error: DucktailError, hint: str | None = None) -> None:
     session.notices.add(message, severity="WARNING", sqlstate=error.sqlstate, detail=error.detail, hint=hint)

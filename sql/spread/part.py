@@ -28,6 +28,7 @@ class Part:
         uid: which definition of the cluster the topic or the group is, where it is made here.
         owner: whose it is, where that is not who makes it here.
         fresh: no node has it yet.
+        makes: the name is asked for by a node that is about to make it.
         producer, sequence: whose publication a share of events is, and its number there.
         told: the places of its events are asked for.
         through: what is committed is the session's read position, no further than this.
@@ -40,6 +41,7 @@ class Part:
     uid: str | None = None
     owner: str | None = None
     fresh: bool = False
+    makes: bool = False
     producer: str | None = None
     sequence: int = 0
     told: bool = False

@@ -138,6 +138,12 @@ def test_by_drivers_of_their_own_process(
             assert other == first
 
 
+def test_a_stream_gets_no_name_that_another_node_has(cluster: ClusterProcesses) -> None:
+    for entry in NODES:
+        with cluster[entry].connect() as session, pytest.raises(psycopg.errors.DuplicateObject):
+            session.execute("ALTER STREAM s_n1 RENAME TO s_n2")
+
+
 @pytest.mark.jdbc
 @pytest.mark.timeout(600)
 def test_by_pgjdbc(cluster: ClusterProcesses, tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from nodes_in_process import Client, Cluster, RoundRobin, nodes_in_process
@@ -13,6 +14,7 @@ from ducktail.engine.errors import (
     DependentObjects,
     DuplicateObject,
     InvalidParameterValue,
+    LockNotAvailable,
     NotSupported,
     SerializationFailure,
     UndefinedObject,
@@ -212,3 +214,26 @@ def test_a_share_of_another_placement_is_refused(cluster: Cluster, clients: dict
     there.install_placement(RoundRobin(there.placement.local, 2))
     with pytest.raises(SerializationFailure, match='placement 2 is in force on node "n3", not 1'):
         clients["n1"]("DROP TOPIC t")
+
+
+def test_two_nodes_that_make_one_name_at_one_moment(cluster: Cluster, clients: dict[str, Client]) -> None:
+    """The later node gives up at once, the other waits for it: one of them makes the stream."""
+    for client in clients.values():
+        client("CREATE TABLE t (i INTEGER PRIMARY KEY)")
+    for busy, node in (("n1", "n2"), ("n1", "n3"), ("n2", "n3")):
+        with cluster.databases[busy].cluster.making(("main", "s")):
+            with pytest.raises(DuplicateObject, match=f'is being made on node "{busy}"'):
+                clients[node]("CREATE STREAM s ON t")
+            with pytest.raises(LockNotAvailable):
+                clients[node]("CREATE TOPIC s WITH (partitions = 3)")
+    clients["n1"]("SET lock_timeout = '1 s'")
+    third = cluster.databases["n3"].cluster
+    with third.making(("main", "s")), pytest.raises(LockNotAvailable, match='is being made on node "n3"'):
+        clients["n1"]("CREATE STREAM s ON t")
+    with ThreadPoolExecutor(3) as threads:
+        made = [threads.submit(client, "CREATE STREAM s ON t") for client in clients.values()]
+        failed = [one.exception() for one in made]
+    assert failed.count(None) == 1
+    assert all(error is None or isinstance(error, DuplicateObject) for error in failed), failed
+    with pytest.raises(DuplicateObject):
+        clients["n2"]("CREATE STREAM s ON t")
