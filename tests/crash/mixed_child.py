@@ -27,7 +27,7 @@ from local_client import Client
 from mixed_model import Journal, Known, Row, State, fold
 
 from ducktail.engine.database import Database
-from ducktail.engine.errors import DucktailError, LockNotAvailable, SerializationFailure
+from ducktail.engine.errors import DucktailError, LockNotAvailable, ObjectInUse, SerializationFailure
 from ducktail.engine.settings import Settings
 
 FILE_KILLS = 10
@@ -42,16 +42,22 @@ KEYS = 25
 COLUMNS = {"id": "INTEGER", "v": "BIGINT", "w": "VARCHAR"}
 COLUMNS_MAX = 5
 EDIT_SHARE = 0.3
+ANEW_SHARE = 0.1
+MIRRORS = "select group_name from ducktail.consumer_groups where group_name like 'mirror%'"
 # Their events all stay, and fold to the table; those of `brief` go after a moment.
 KEPT = ("a", "b")
-BRIEF = "brief"
+BRIEF, COMPACTED = "brief", "compacted"
+TABLES = (*KEPT, BRIEF, COMPACTED)
 SETUP = (
-    *(f"create table {name} (id int primary key, v bigint, w varchar)" for name in (*KEPT, BRIEF)),
+    *(f"create table {name} (id int primary key, v bigint, w varchar)" for name in TABLES),
     "create stream s_a on a with (partitions = 3, retention = 'none')",
     "create stream narrow on a (v) with (before = 'key', partitions = 1, retention = 'none')",
     "create stream s_b on b with (partitions = 2, retention = 'none', minimal_changes = 'all')",
     "create stream s_brief on brief with (partitions = 2, retention = '1 s')",
+    "create stream s_compacted on compacted "
+    "with (retention = 'none', compaction = 'key', compaction_lag = '0 s')",
     "create table moved (lsn bigint)",
+    "create table mirror (id int, v bigint)",
     "create consumer group reader on s_a",
     "create consumer group mover on s_b",
 )
@@ -108,7 +114,9 @@ class Load:
         look = f"check stream s_{self._name}"
         # What retention has taken RESYNC would give again, if anything differed: there it is not asked for.
         again = look if self._name == BRIEF else f"alter stream s_{self._name} resync"
-        assert self._client(self._chance.choice([look, again, "checkpoint"])) == []
+        # A CHECKPOINT does not wait for the transactions of others.
+        with suppress(ObjectInUse):
+            assert self._client(self._chance.choice([look, again, "checkpoint"])) == []
 
     def _write(self) -> tuple[State, list[str]]:
         state, text = self._statement(self._state)
@@ -238,6 +246,39 @@ def move(database: Database) -> None:
         client("commit")
 
 
+def mirror(database: Database, seed: int) -> None:
+    """Keep a copy of table a by a group that begins with the whole of it, and now and then by a new one."""
+    client, chance = Client(database), random.Random(seed)
+    while True:
+        groups = client(MIRRORS)
+        if not groups or chance.random() < ANEW_SHARE:
+            for (group,) in groups:
+                client(f"drop consumer group {group} on s_a")
+            # Where there is no group nobody says what the copy is.
+            client("delete from mirror")
+            client(f"create consumer group mirror{chance.getrandbits(32)} on s_a start snapshot")
+            continue
+        [(group,)] = groups
+        if client(f"select lsn from stream s_a consumer group {group} wait '100 ms' limit 1"):
+            follow(client, group)
+
+
+def follow(client: Client, group: str) -> int:
+    """Take a batch of a group into the copy, with its offsets in one transaction; gives its events."""
+    client("begin")
+    rows = client(f"select op, key, after from stream s_a consumer group {group} limit 20")
+    for op, key, after in rows:
+        if op != "schema":
+            number = json.loads(key)["id"]
+            client(f"delete from mirror where id = {number}")
+            if after is not None:
+                client(f"insert into mirror values ({number}, {json.loads(after)['v']})")
+    if rows:
+        client(f"commit offsets on s_a consumer group {group}")
+    client("commit")
+    return len(rows)
+
+
 # What is found when the file is opened.
 
 
@@ -250,13 +291,15 @@ def check(database: Database, journal: Journal) -> dict[str, State]:
     client = Client(database)
     assert not database.damage, database.damage
     states = {}
-    for name in (*KEPT, BRIEF):
+    for name in TABLES:
         known = journal.known(name, State(COLUMNS))
         found = _table(client, name)
         state = next((one for one in known.table if (one.columns, one.rows) == found), None)
         assert state is not None, f"{name} is neither what was acknowledged nor what was under way"
         if name == BRIEF:
             _check_chain(client, state)
+        elif name == COMPACTED:
+            _check_lasts(client, state)
         else:
             _check_log(client, journal, name, known, state)
         versions = f"select max(schema_version) from ducktail.schema_versions where stream_name = 's_{name}'"
@@ -265,6 +308,10 @@ def check(database: Database, journal: Journal) -> dict[str, State]:
         journal.write(name, "is", state.text())
         states[name] = state
     _check_offsets(client, journal)
+    for (group,) in client(MIRRORS):
+        while follow(client, group):
+            pass
+        assert sorted(client("select id, v from mirror")) == sorted(client("select id, v from a"))
     client.close()
     return states
 
@@ -308,6 +355,15 @@ def _check_chain(client: Client, state: State) -> None:
         assert last.get(number, old) == old
         last[number] = new
     assert all(new == state.rows.get(number, {"v": None})["v"] for number, new in last.items())
+
+
+def _check_lasts(client: Client, state: State) -> None:
+    """Of each key there is its last event, whatever has gone."""
+    last: dict[int, int | None] = {}
+    for key, after in client("select key, after from s_compacted where op <> 'schema' order by lsn"):
+        last[json.loads(key)["id"]] = None if after is None else json.loads(after)["v"]
+    found = {number: v for number, v in last.items() if v is not None}
+    assert found == {number: row["v"] for number, row in state.rows.items()}
 
 
 def _check_offsets(client: Client, journal: Journal) -> None:
@@ -367,6 +423,7 @@ def load(path: Path, seed: int, ready: int, *, last: bool) -> None:
         for name, state in states.items()
     ]
     runs += [lambda: read(database, journal), lambda: move(database)]
+    runs.append(partial(mirror, database, chance.getrandbits(32)))
     threads = [threading.Thread(target=ending, args=(run,)) for run in runs]
     for thread in threads:
         thread.start()

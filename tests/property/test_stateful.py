@@ -4,10 +4,11 @@ After each step: the model's rows are the table, the events that came are those 
 that the stream folds to the table, both ways), every other stream is its view of them, hot reads and
 the stream's view give the same, LSNs are dense in commit order, and nothing appears behind a reader.
 Now and then all that is retained is read again, in both envelopes, by the columns of each event's own
-version; CHECK STREAM is asked; and the file is written past ducktail, which CHECK has to find and RESYNC
-to mend. Promises 1 to 9. Sessions are of the wire and of this process; rows come in statements, by COPY from
-a client and from files, in frames and as parameters. DUCKTAIL_STATEFUL_EXAMPLES (default 12) is how many
-runs of up to 50 steps are made; the statements that they had are counted at the end.
+version; a group gets a whole copy; compaction takes what was superseded; CHECK STREAM is asked; and the file
+is written past ducktail, which CHECK has to find and RESYNC to mend. Promises 1 to 9. Sessions are of the
+wire and of this process; rows come in statements, by COPY from a client and from files, in frames and as
+parameters. DUCKTAIL_STATEFUL_EXAMPLES (default 12) is how many runs of up to 50 steps are made; the
+statements that they had are counted at the end.
 """
 
 from __future__ import annotations
@@ -40,6 +41,7 @@ from table_statements import (
     statements,
 )
 
+from ducktail.engine.log import EVENT_NAMES
 from ducktail.sql.copy import stdin
 
 EXAMPLES = int(os.environ.get("DUCKTAIL_STATEFUL_EXAMPLES", "12"))
@@ -64,24 +66,35 @@ class Streams(Machine):
         kinds=st.tuples(st.sampled_from(sorted(TYPES)), st.sampled_from(sorted(TYPES))),
         keys=st.tuples(*[st.sampled_from([(0,), (0,), (0, 2), (2, 0), ()])] * 2),
         minimal=st.tuples(*[st.sampled_from(["replace", "all", "all", "none"])] * 2),
+        wide=st.just(0),
+        tombstones=st.tuples(*[st.sampled_from([None, "1 day", "0 s"])] * 2),
     )
     def start(
         self,
         kinds: tuple[str, str],
         keys: tuple[tuple[int, ...], tuple[int, ...]],
         minimal: tuple[str, str],
+        wide: int,
+        tombstones: tuple[str | None, str | None],
     ) -> None:
         self.open()
         for number, (kind, key) in enumerate(zip(kinds, keys, strict=True)):
             table = Table(f"t{number}", kind, key)
             stream = Stream(f"all{number}", table, count=8 if table.key else 1, minimal=minimal[number])
+            stream.tombstones = tombstones[number] if table.key else None
             self.tables.append(table)
             self.rows[table.name] = Counter()
             self.reader(table.ddl)
-            options = f"with (minimal_changes = '{stream.minimal}')"
-            self.reader(f"create stream {stream.name} on {table.name} {options}")
+            options = ", ".join([f"minimal_changes = '{stream.minimal}'", *stream.compaction])
+            self.reader(f"create stream {stream.name} on {table.name} with ({options})")
             self.streams[stream.name] = stream
             self.images[table.name] = Images(table)
+        # Without any primary key there is one partition.
+        wide = wide if any(keys) else min(wide, 1)
+        if wide:
+            self.wide = Stream("wide", self.tables[0], count=wide)
+            options = f"with (partitions = {wide}, minimal_changes = 'all')"
+            self.reader(f"create stream wide on {', '.join(t.name for t in self.tables)} {options}")
 
     # Writing.
 
@@ -291,8 +304,7 @@ class Streams(Machine):
         # In autocommit others see it at once; what `committed` makes of it is the same then.
         table = table if session.in_block else table.own()
         table.altered_to(columns)
-        widest = max(stream.count for stream in self.of_table(table))
-        changes: list[Change] = [("schema", None, None)] * widest
+        changes: list[Change] = [("schema", None, None)] * self.widest(table)
         self.has_done(session, [Done(table, table.version, [], changes, alters=rows)])
         return True
 
@@ -320,7 +332,10 @@ class Streams(Machine):
         if table.key:
             stream.before = data.draw(st.sampled_from(["full", "key", "none"]))
             stream.minimal = data.draw(st.sampled_from(["all", *MINIMAL]))
+            # One that is not compacted keeps the whole table from it.
+            stream.tombstones = data.draw(st.sampled_from([*[self.whole_of(table).tombstones] * 3, None]))
             options += [f"before = '{stream.before}'", f"minimal_changes = '{stream.minimal}'"]
+            options += stream.compaction
         initial = data.draw(st.booleans())
         options.append(f"snapshot = '{'initial' if initial else 'none'}'")
         if where is not None:
@@ -347,16 +362,21 @@ class Streams(Machine):
         table = stream.table
         events = self.events_of(stream)
         assert {event["op"] for event in events} <= {"snapshot"}
+        self._expect_rows(stream, events)
+        stream.events += [self.images[table.name].told(stream, event) for event in events]
+        taken = sum(self.rows[table.name].values())
+        for other in self.all_streams():
+            other.seen_lsn += taken
+        self.ends.append(stream.seen_lsn)
+
+    def _expect_rows(self, stream: Stream, events: list[dict[str, Any]]) -> None:
+        """The events are the rows that the stream shows of its table."""
+        table = stream.table
         standing = self.rows[table.name].elements()
         wanted = [row for row in standing if not stream.where or stream.where(row)]
         found = [self.change_of(table, event, stream)[2] for event in events]
         places = stream.places(table.columns)
         assert Counter(found) == Counter(part(row, places) for row in wanted)
-        stream.events += [self.images[table.name].told(stream, event) for event in events]
-        taken = sum(self.rows[table.name].values())
-        for other in self.streams.values():
-            other.seen_lsn += taken
-        self.ends.append(stream.seen_lsn)
 
     @precondition(lambda self: len(self.streams) > 2 and not self.sessions[0].in_block)
     @rule(data=st.data())
@@ -369,12 +389,13 @@ class Streams(Machine):
         assert state == "ok", state
         del self.streams[name]
         self.groups = {key: lsns for key, lsns in self.groups.items() if key[0] != name}
+        self.copies = {key: rows for key, rows in self.copies.items() if key[0] != name}
         self.commits.append({t.name: set() for t in self.tables})
 
     @rule(data=st.data(), share=st.floats(0, 1))
     def trim(self, data: st.DataObject, share: float) -> None:
         """Retention lets go of a stream's oldest events."""
-        stream = data.draw(st.sampled_from(self.sorted_streams()))
+        stream = data.draw(st.sampled_from(self.all_streams()))
         left = stream.retained
         if not left or self.locked:
             return
@@ -385,16 +406,30 @@ class Streams(Machine):
         rows = self.reader(f"select lsn, partition from stream {stream.name} after 0")
         assert rows == stream.positions
 
+    @rule()
+    def compact(self) -> None:
+        """Compacted streams keep the last event of each key, and what other streams need stays."""
+        if self.locked:
+            return
+        self.database.retention.look()
+        for stream in self.all_streams():
+            gone = stream.compacted_to(
+                self.reader(f"select lsn, partition from stream {stream.name} after 0")
+            )
+            Machine.forms["compaction", "gone"] += gone
+
     @rule(data=st.data(), share=st.floats(0, 1))
     def read_again(self, data: st.DataObject, share: float) -> None:
         """All that is retained behind a place, of every version, in both envelopes, hot or cold."""
-        stream = data.draw(st.sampled_from(self.sorted_streams()))
+        stream = data.draw(st.sampled_from(self.all_streams()))
         left = stream.retained
         after = left[int(share * (len(left) - 1))].lsn if left else 0
         wanted = [(e.lsn, e.partition, e.op, e.version) for e in left if e.lsn > after]
         names = "lsn, partition, op, schema_version"
         assert self.reader(f"select {names} from stream {stream.name} after {after}") == wanted
         assert self.reader(f"select {names} from {stream.name} where lsn > {after} order by lsn") == wanted
+        if stream is self.wide:
+            return
         changes = stream.changes(after)
         hot = stream.changes_select(f"stream {stream.name} after {after} envelope changes")
         assert self.reader(hot) == changes
@@ -404,18 +439,30 @@ class Streams(Machine):
 
     # Groups.
 
-    @rule(data=st.data(), latest=st.booleans())
-    def create_group(self, data: st.DataObject, latest: bool) -> None:
-        stream = data.draw(st.sampled_from(self.sorted_streams()))
+    @rule(data=st.data(), start=st.sampled_from(["earliest", "latest", "snapshot"]))
+    def create_group(self, data: st.DataObject, start: str) -> None:
+        stream = data.draw(st.sampled_from(self.all_streams()))
         key = (stream.name, f"g{len(self.groups)}")
         if key in self.groups or self.locked:
             return
-        start = "latest" if latest else "earliest"
         self.reader(f"create consumer group {key[1]} on {stream.name} start {start}")
         self.groups[key] = dict(self.reader(_offsets_of(key)))
+        if start == "snapshot":
+            self._expect_copy(stream, key)
+            return
         for number, lsn in self.groups[key].items():
             mine = [event.lsn for event in stream.events if event.partition == number]
-            assert lsn == (max(mine, default=0) if latest else stream.edge(number))
+            assert lsn == (max(mine, default=0) if start == "latest" else stream.edge(number))
+
+    def _expect_copy(self, stream: Stream, key: tuple[str, str]) -> None:
+        """The group alone has the rows as they are now, by the partitions of their keys."""
+        columns = f"select * from stream {key[0]} consumer group {key[1]}"
+        events = [dict(zip(EVENT_NAMES, row, strict=True)) for row in self.reader(columns)]
+        assert {event["op"] for event in events} <= {"snapshot"}
+        self._expect_rows(stream, events)
+        self.copies[key] = [(event["lsn"], event["partition"]) for event in events]
+        for event in events:
+            assert event["lsn"] > max([stream.seen_lsn, self.groups[key][event["partition"]]])
 
     @precondition(lambda self: bool(self.groups))
     @rule(
@@ -426,7 +473,8 @@ class Streams(Machine):
     def consume(self, data: st.DataObject, limit: int, how: str) -> None:
         """Read a group's next events and commit them or not; only a commit moves anything."""
         key = data.draw(st.sampled_from(sorted(self.groups)))
-        stream, committed = self.streams[key[0]], self.groups[key]
+        [stream] = [one for one in self.all_streams() if one.name == key[0]]
+        committed = self.groups[key]
         in_block = how in ("transaction", "rollback")
         read = f"select lsn, partition from stream {key[0]} consumer group {key[1]} limit {limit}"
         if in_block:
@@ -436,7 +484,8 @@ class Streams(Machine):
             if in_block:
                 self.reader("rollback")
             return
-        wanted = [(e.lsn, e.partition) for e in stream.events if e.lsn > committed[e.partition]]
+        events = [*self.copies.get(key, ()), *((e.lsn, e.partition) for e in stream.events)]
+        wanted = sorted((lsn, number) for lsn, number in events if lsn > committed[number])
         assert self.reader(read) == wanted[:limit]
         moved = dict(committed)
         for lsn, number in wanted[:limit]:
@@ -463,7 +512,7 @@ class Streams(Machine):
         self.open()
         for key, lsns in self.groups.items():
             assert dict(self.reader(_offsets_of(key))) == lsns
-        for stream in self.streams.values():
+        for stream in self.all_streams():
             rows = self.reader(f"select lsn, partition from stream {stream.name} after 0")
             assert rows == stream.positions
 
@@ -472,8 +521,8 @@ class Streams(Machine):
     @rule(data=st.data())
     def hold_against_log(self, data: st.DataObject) -> None:
         """CHECK finds nothing: all changes of a table were captured, and what retention took is counted."""
-        name = data.draw(st.sampled_from(sorted(self.streams)))
-        assert self.reader(f"check stream {name}") == []
+        stream = data.draw(st.sampled_from(self.all_streams()))
+        assert self.reader(f"check stream {stream.name}") == []
 
     @precondition(lambda self: self.may_reopen)
     @rule(data=st.data(), table=TABLES)
@@ -494,7 +543,8 @@ class Streams(Machine):
                     continue
                 plain.execute(edit.text).fetchall()
         self.open()
-        stream = data.draw(st.sampled_from(sorted(s.name for s in self.of_table(known))))
+        streams = [s.name for s in self.all_streams() if s is self.wide or s.table == known]
+        stream = data.draw(st.sampled_from(streams))
         if self.rows[known.name] == before:
             assert self.reader(f"check stream {stream}") == []
             return

@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 from hypothesis.stateful import RuleBasedStateMachine, invariant
 from local_client import Client
 from model_sessions import Program, state_of
-from stream_model import MINIMAL, Change, Done, Images, Part, Session, Stream, part
+from stream_model import MINIMAL, Change, Done, Images, Part, Session, Stream, Told, part
 from table_model import BASE, Duplicate, Effect, Row, Rows, Table, X
 from table_statements import Statement
 
@@ -23,6 +23,8 @@ from ducktail.sql.dbapi import opened
 
 SESSIONS = 3
 LOOKS_BETWEEN = 5
+# What every stream that carries all of a row tells of an event.
+TOLD = ("op", "table_name", "key", "before", "after", "commit_time", "txid", "schema_version", "headers")
 # Retention is asked for by hand here.
 BOUNDS = {"retention_interval_ms": 3_600_000}
 
@@ -44,7 +46,9 @@ class Machine(RuleBasedStateMachine):
         self.tables: list[Table] = []
         self.rows: dict[str, Rows] = {}
         self.streams: dict[str, Stream] = {}
+        self.wide: Stream | None = None  # over all tables; it has everything
         self.groups: dict[tuple[str, str], dict[int, int]] = {}
+        self.copies: dict[tuple[str, str], list[tuple[int, int]]] = {}  # LSN and partition of each row
         self.sessions: list[Session] = []
         self.commits: list[dict[str, set[object]]] = []  # a change of streams is a commit of no keys
         self.pending: list[list[Part]] = []  # transactions not yet seen
@@ -97,8 +101,16 @@ class Machine(RuleBasedStateMachine):
         return any(session.holds_lock for session in self.sessions)
 
     def sorted_streams(self) -> list[Stream]:
-        """The streams by name, to be drawn from."""
+        """The streams of one table by name, to be drawn from."""
         return sorted(self.streams.values(), key=lambda s: s.name)
+
+    def all_streams(self) -> list[Stream]:
+        """The same and the wide one."""
+        return [*self.sorted_streams(), *([] if self.wide is None else [self.wide])]
+
+    def widest(self, table: Table) -> int:
+        """The partitions of a table's widest stream."""
+        return max(s.count for s in self.all_streams() if s is self.wide or s.table == table)
 
     def of_table(self, table: Table) -> list[Stream]:
         """A table's streams."""
@@ -350,9 +362,32 @@ class Machine(RuleBasedStateMachine):
                     self._check_key(stream, event, by_lsn[event["lsn"]])
             if base:
                 stream.seen_lsn = max(e["lsn"] for e in base)
+        if self.wide is not None:
+            self._check_wide(self.wide, fresh)
         newest = max([*(stream.seen_lsn for stream in self.streams.values()), *self.ends[-1:]])
-        for stream in self.streams.values():
+        for stream in self.all_streams():
             stream.seen_lsn = newest
+
+    def _check_wide(self, wide: Stream, fresh: dict[str, list[dict[str, Any]]]) -> None:
+        """The stream over all tables has the events of each, in one order and in whole transactions."""
+        events = self.events_of(wide)
+        wanted = []
+        for event in sorted((e for base in fresh.values() for e in base), key=lambda e: int(e["lsn"])):
+            told = [event[name] for name in TOLD]
+            if event["op"] != "schema":
+                wanted.append((event["lsn"], told))
+            elif event["partition"] == 0:
+                wanted += [(event["lsn"] + number, told) for number in range(wide.count)]
+        assert [(event["lsn"], [event[name] for name in TOLD]) for event in events] == wanted
+        lasts = {event["txid"]: event["lsn"] for event in events}
+        assert all(event["tx_last"] == (lasts[event["txid"]] == event["lsn"]) for event in events)
+        owners = {event["lsn"]: name for name, base in fresh.items() for event in base}
+        for event in events:
+            place = (event["lsn"], event["partition"], event["op"], event["schema_version"])
+            wide.events.append(Told(*place))
+            if event["op"] != "schema":
+                key = (owners[event["lsn"]], event["key"])
+                assert wide.partitions.setdefault(key, event["partition"]) == event["partition"]
 
     def _check_key(self, stream: Stream, event: dict[str, Any], whole: dict[str, Any]) -> None:
         """The event's key, and its partition, are those of its row."""

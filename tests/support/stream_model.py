@@ -107,6 +107,7 @@ class Stream:
     Args:
         listed: the numbers of the columns that it carries; None is what the table has.
         filter: its WHERE, which `where` is in Python.
+        tombstones: tombstone_retention, where it is compacted.
     """
 
     name: str
@@ -117,6 +118,7 @@ class Stream:
     listed: frozenset[int] | None = None
     before: str = "full"
     minimal: str = "replace"
+    tombstones: str | None = None
     partition_by: tuple[str, ...] | None = None
     count: int = 1  # of its partitions
     events: list[Told] = field(default_factory=list)
@@ -137,6 +139,29 @@ class Stream:
     def positions(self) -> list[tuple[int, int]]:
         """LSN and partition of each retained event."""
         return [(event.lsn, event.partition) for event in self.retained]
+
+    @property
+    def compaction(self) -> list[str]:
+        """The options that make it compacted, all but the newest events of its keys at once."""
+        if self.tombstones is None:
+            return []
+        kept = f"tombstone_retention = '{self.tombstones}'"
+        return ["compaction = 'key'", "compaction_lag = '0 s'", kept]
+
+    def compacted_to(self, rows: list[tuple[int, int]]) -> int:
+        """Compaction has left these events; gives how many have gone, of which none may be needed."""
+        left, retained = set(rows), self.retained
+        assert rows == [place for place in self.positions if place in left]
+        # The last event of each key in each partition stays.
+        lasts = {(e.partition, str(e.key)): e for e in retained}
+        gone = [e for e in retained if (e.lsn, e.partition) not in left]
+        for event in gone:
+            last = lasts[event.partition, str(event.key)]
+            assert event.op != "schema" and self.tombstones is not None
+            assert event is not last or (event.op == "delete" and self.tombstones == "0 s")
+        lsns = {event.lsn for event in gone}
+        self.events = [e for e in self.events if e.lsn not in lsns]
+        return len(gone)
 
     def edge(self, partition: int) -> int:
         """The last event of a partition that has been trimmed."""
