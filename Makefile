@@ -30,8 +30,11 @@ demo: spark ## a year of real flights: two consumer groups, two pipelines on Spa
 serve: $(READY) ## serve a DuckDB file (DB=ducktail.duckdb PORT=5480)
 	$(BIN)/ducktail serve $(DB) --port $(PORT) $(ARGS)
 
-test: deps lint types ## everything: lint, types, all tests
-	$(PYTEST) $(SPREAD) $(ARGS)
+# The types are checked beside the tests, which wait now and then: a minute less.
+test: deps lint ## everything: lint, types, all tests
+	@mkdir -p build; $(MAKE) -s types >build/types.log 2>&1 & types=$$!; \
+	$(PYTEST) $(SPREAD) $(ARGS); tests=$$?; \
+	wait $$types; types=$$?; cat build/types.log; exit $$((tests || types))
 
 # What needs no server of its own; some promises among it. Under two minutes on two cores.
 QUICK = tests/engine tests/sql tests/wire tests/promises/test_01_atomic.py tests/promises/test_04_partition.py \
