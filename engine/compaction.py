@@ -126,8 +126,8 @@ class Compaction:
         before_us = min([now_us - lag_us, *(us - COMMIT_US for us in begun if us is not None)])
         (through_lsn,) = ask(
             cursor,
-            f"SELECT coalesce(max(last_lsn), 0) FROM {SCHEMA}.commits "
-            f"WHERE commit_time <= make_timestamptz({max(0, before_us)})",
+            f"SELECT coalesce(max(last_lsn), 0) FROM {SCHEMA}.commits WHERE last_lsn > {done} "
+            f"AND commit_time <= make_timestamptz({max(0, before_us)})",
         )
         for stream in captured.streams:
             if stream.compaction != "key":

@@ -82,6 +82,7 @@ class Measures:
     groups: tuple[GroupMeasure, ...]
     events_captured: int
     events_released: int
+    rows_compacted: int
     last_lsn: int
     lock_waits: int
     lock_waiting: int
@@ -105,6 +106,7 @@ def measure(database: Measured) -> Measures:
         groups=tuple(_groups(database)),
         events_captured=database.commits.captured,
         events_released=database.retention.released.value,
+        rows_compacted=database.retention.compaction.removed.value,
         last_lsn=database.commits.last_lsn,
         lock_waits=lock.waits,
         lock_waiting=lock.waiting_count,

@@ -102,6 +102,9 @@ def _database(measures: Measures) -> Iterator[Metric]:
     released = _counter("events_released", "Events that streams let go of, for retention.")
     released.add_metric([], measures.events_released)
     yield released
+    compacted = _counter("rows_compacted", "Rows of logs that compaction has taken.")
+    compacted.add_metric([], measures.rows_compacted)
+    yield compacted
     yield _gauge("last_lsn", "LSN of the last commit.", measures.last_lsn)
     waits = _counter("writer_lock_waits", "How often a writer had to wait for another.")
     waits.add_metric([], measures.lock_waits)
