@@ -3,7 +3,7 @@
 What a stream needs is worked out from its own events, those that its operations and its filter let through:
 
 - Of each key (in each partition) the last one at or before the pass's horizon; a delete only until
-  `tombstone_retention` has passed since all that it deletes had gone.
+  `tombstone_retention` has passed since all that it deletes had gone, or as long as any of that is there.
 - The last event of each partition, so that a stream's end never goes back.
 - What a group has parked or released, and what stands behind a parked key.
 - A schema event, always.
@@ -31,11 +31,35 @@ from .table import RESERVED_PREFIX, TableShape
 
 # Values of one INSERT: its text is parsed as a whole.
 LSNS_AT_ONCE = 1000
-# The temporary tables of a pass: LSNs of rows that stay and of rows that go, and whose events the latter are.
-KEPT = f"temp.main.{RESERVED_PREFIX}_kept"
-GOING = f"temp.main.{RESERVED_PREFIX}_going"
-GONE = f"temp.main.{RESERVED_PREFIX}_gone"
-LASTS = f"temp.main.{RESERVED_PREFIX}_lasts"
+# The temporary tables of a pass: LSNs of rows that stay and of rows that go, whose events the latter are, and
+# the last rows of each view.
+PREFIX = f"{RESERVED_PREFIX}_pass"
+KEPT, GOING = f"temp.main.{PREFIX}_kept", f"temp.main.{PREFIX}_going"
+GONE, LASTS = f"temp.main.{PREFIX}_gone", f"temp.main.{PREFIX}_lasts"
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """Rows by key, of which the last one stays.
+
+    Args:
+        rows: a SELECT of them, with their LSN.
+        by: the columns of its key.
+        deletes: SQL boolean on a row: it deletes.
+        expired: up to which LSN such a last row goes, if nothing else of its key stays.
+    """
+
+    rows: str
+    by: str
+    deletes: str
+    expired: int
+
+    def lasts_sql(self) -> str:
+        """A SELECT of the last row of each key: its LSN, whether it deletes (`gone`), and the key."""
+        # One number for both: a third of the time of arg_max.
+        both = f"max(2 * lsn + ({self.deletes})::INTEGER)"
+        grouped = f"SELECT {both} AS m, {self.by} FROM ({self.rows}) GROUP BY {self.by}"
+        return f"SELECT m // 2 AS lsn, m % 2 = 1 AS gone, {self.by} FROM ({grouped})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,8 +101,11 @@ class Superseded:
 
     def close(self) -> None:
         """Drop the tables."""
-        for name in (KEPT, GOING, GONE, LASTS):
-            self._execute(f"DROP TABLE IF EXISTS {name}")
+        names = self._execute(
+            f"SELECT table_name FROM duckdb_tables() WHERE temporary AND starts_with(table_name, '{PREFIX}')"
+        )
+        for (name,) in names:
+            self._execute(f"DROP TABLE temp.main.{name}")
 
     def work_out(self) -> None:
         """Fill GOING and GONE; under no lock, as events never change."""
@@ -89,27 +116,47 @@ class Superseded:
             (GONE, "stream_id INTEGER, partition INTEGER, lsn BIGINT"),
         ):
             self._execute(f"CREATE OR REPLACE TEMP TABLE {_bare(name)} ({columns})")
+        views = [view for stream in found.streams for view in self._events(stream)]
+        for view in views:
+            self._execute(f"INSERT INTO {KEPT} SELECT max(lsn) FROM ({view.rows}) GROUP BY partition")
         for stream in found.streams:
-            for events, keys in self._events(stream):
-                last = _last(events, f"partition, {keys}", "event_op = 'delete'")
-                self._execute(
-                    f"INSERT INTO {KEPT} SELECT lsn FROM ({last}) "
-                    f"WHERE NOT gone OR lsn > {found.expired[stream.stream_id]} "
-                    f"UNION ALL SELECT max(lsn) FROM ({events}) GROUP BY partition"
-                )
             self._keep_aside(stream)
-        self._keep_last_rows()
+        views += self._last_rows()
+        for place, view in enumerate(views):
+            self._execute(f"CREATE OR REPLACE TEMP TABLE {_bare(LASTS)}{place} AS {view.lasts_sql()}")
+            self._execute(
+                f"INSERT INTO {KEPT} SELECT lsn FROM {LASTS}{place} WHERE NOT gone OR lsn > {view.expired}"
+            )
+        self._keep_deletes(views)
         rows = " UNION ALL ".join(
             f"SELECT lsn FROM {log} WHERE lsn <= {found.through_lsn} AND op <> 'x'"
             for log in found.captured.logs
         )
         self._execute(f"INSERT INTO {GOING} SELECT lsn FROM ({rows}) ANTI JOIN {KEPT} USING (lsn)")
         for stream in found.streams:
-            for events, _ in self._events(stream):
+            for view in self._events(stream):
                 self._execute(
-                    f"INSERT INTO {GONE} SELECT {stream.stream_id}, partition, lsn FROM ({events}) "
+                    f"INSERT INTO {GONE} SELECT {stream.stream_id}, partition, lsn FROM ({view.rows}) "
                     f"SEMI JOIN {GOING} USING (lsn)"
                 )
+
+    def _keep_deletes(self, views: Sequence[View]) -> None:
+        """A delete goes where nothing else of its key stays: another stream may have kept what it deletes.
+
+        What one stream keeps so may be what another one's delete is of: until nothing is added.
+        """
+        more = True
+        while more:
+            more = False
+            for place, view in enumerate(views):
+                if view.expired:
+                    kept = f"SELECT {view.by} FROM ({view.rows}) SEMI JOIN {KEPT} USING (lsn)"
+                    [(added,)] = self._execute(
+                        f"INSERT INTO {KEPT} SELECT lsn FROM {LASTS}{place} SEMI JOIN ({kept}) "
+                        f"USING ({view.by}) ANTI JOIN {KEPT} USING (lsn) "
+                        f"WHERE gone AND lsn <= {view.expired}"
+                    )
+                    more = more or bool(added)
 
     def ends(self, rows: int) -> list[int]:
         """The last LSN of each step that takes so many rows."""
@@ -121,7 +168,7 @@ class Superseded:
         """Stream id -> which part of its events up to the horizon stays."""
         parts = {}
         for stream in self._pass.streams:
-            events = [f"SELECT count(*) AS n FROM ({events})" for events, _ in self._events(stream)]
+            events = [f"SELECT count(*) AS n FROM ({view.rows})" for view in self._events(stream)]
             (total,) = ask(self._cursor, f"SELECT sum(n)::BIGINT FROM ({' UNION ALL '.join(events)})")
             (gone,) = ask(
                 self._cursor, f"SELECT count(*) FROM {GONE} WHERE stream_id = {stream.stream_id}"
@@ -150,8 +197,8 @@ class Superseded:
         events = query.sql(f"lsn > {first} AND lsn <= {found.through_lsn}", "false")
         self._execute(f"INSERT INTO {KEPT} SELECT lsn FROM ({events}) WHERE {behind}")
 
-    def _keep_last_rows(self) -> None:
-        """The last row of each key stays in the log, whatever streams show of it.
+    def _last_rows(self) -> Iterator[View]:
+        """The log's rows, whatever streams make of them: CHECK STREAM looks at the last of each key.
 
         Of the rows of a stream's snapshot each stream has its own alone: they are looked at with and without.
         """
@@ -159,23 +206,20 @@ class Superseded:
         snapshots = [f" OR stream_id = {s.stream_id}" for s in found.streams if s.snapshot == "initial"]
         expired = min(found.expired.values())
         for mine in ("", *snapshots):
-            for rows, keys in self._rows(f"(stream_id IS NULL{mine})"):
-                last = _last(rows, keys, "op = 'd'")
-                self._execute(f"CREATE OR REPLACE TEMP TABLE {_bare(LASTS)} AS {last}")
-                self._execute(f"INSERT INTO {KEPT} SELECT lsn FROM {LASTS} WHERE NOT gone OR lsn > {expired}")
-                if expired:
-                    # A delete goes where nothing else of its key is kept.
-                    kept = f"SELECT {keys} FROM ({rows}) SEMI JOIN {KEPT} USING (lsn)"
-                    self._execute(
-                        f"INSERT INTO {KEPT} SELECT lsn FROM {LASTS} SEMI JOIN ({kept}) USING ({keys}) "
-                        f"WHERE gone AND lsn <= {expired}"
-                    )
+            where = f"lsn <= {found.through_lsn} AND op <> 'x' AND (stream_id IS NULL{mine})"
+            by_types: dict[tuple[str, ...], list[str]] = {}
+            for version in found.captured.versions:
+                shape = version.table.shape
+                by_types.setdefault(_key_types(shape), []).append(
+                    f"SELECT lsn, op, {keys_sql(shape)} FROM {version.table.log} WHERE {where}"
+                )
+            for types, queries in by_types.items():
+                yield View(" UNION ALL ".join(queries), _key_names(types), "op = 'd'", expired)
 
-    def _events(self, stream: Stream) -> Iterator[tuple[str, str]]:
-        """A stream's events in the pass but for schema events: lsn, event_op, partition, the key's columns.
+    def _events(self, stream: Stream) -> Iterator[View]:
+        """A stream's events in the pass but for schema events; `rows` has their partition as well.
 
-        Keys of different types are never held against each other: one SELECT for each, and the names of those
-        columns.
+        Keys of different types are never held against each other: a view for each.
         """
         start, through_lsn = self._pass.starts[stream.stream_id], self._pass.through_lsn
         where = f"lsn > {start} AND lsn <= {through_lsn} AND op <> 'x'"
@@ -188,19 +232,8 @@ class Superseded:
                 f"FROM ({part.rows(where)}) AS l"
             )
         for types, queries in by_types.items():
-            yield " UNION ALL ".join(queries), _key_names(types)
-
-    def _rows(self, mine: str) -> Iterator[tuple[str, str]]:
-        """The log's rows in the pass: lsn, op and the key's columns; see `_events`."""
-        by_types: dict[tuple[str, ...], list[str]] = {}
-        for version in self._pass.captured.versions:
-            shape = version.table.shape
-            by_types.setdefault(_key_types(shape), []).append(
-                f"SELECT lsn, op, {keys_sql(shape)} FROM {version.table.log} "
-                f"WHERE lsn <= {self._pass.through_lsn} AND op <> 'x' AND {mine}"
-            )
-        for types, queries in by_types.items():
-            yield " UNION ALL ".join(queries), _key_names(types)
+            by, expired = f"partition, {_key_names(types)}", self._pass.expired[stream.stream_id]
+            yield View(" UNION ALL ".join(queries), by, "event_op = 'delete'", expired)
 
     def _execute(self, sql: str) -> list[tuple[Any, ...]]:
         return self._cursor.execute(sql).fetchall()
@@ -212,14 +245,6 @@ def _key_types(shape: TableShape) -> tuple[str, ...]:
 
 def _key_names(types: Sequence[str]) -> str:
     return ", ".join(f"k{number}" for number in range(1, len(types) + 1))
-
-
-def _last(rows: str, by: str, deletes: str) -> str:
-    """The last row of each group: its LSN, whether it deletes (`gone`), and `by`."""
-    # One number for both: a third of the time of arg_max.
-    both = f"max(2 * lsn + ({deletes})::INTEGER)"
-    grouped = f"SELECT {both} AS m, {by} FROM ({rows}) GROUP BY {by}"
-    return f"SELECT m // 2 AS lsn, m % 2 = 1 AS gone, {by} FROM ({grouped})"
 
 
 def _bare(name: str) -> str:

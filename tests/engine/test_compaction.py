@@ -234,6 +234,27 @@ def test_a_filter_and_operations_have_last_events_of_their_own(base: Base) -> No
     assert lsns(base, "odd") == [6]
 
 
+def test_a_delete_stays_with_what_another_stream_keeps(base: Base) -> None:
+    base("create table t (id int primary key, v int)")
+    options = "with (partitions = 1, retention = 'none', compaction = 'key')"
+    base(f"create stream odd on t where v % 2 = 1 {options}")
+    base(f"create stream born on t operations insert {options}")
+    base("insert into t values (1, 1), (2, 2)")  # 1 and 2, which `born` keeps
+    base("update t set v = 2 where id = 1")  # 3: out of the predicate
+    base("update t set v = 4 where id = 1")  # 4: nothing to it
+    for _ in range(3):
+        base.clock.us += 2 * DAY_US
+        base.look()
+        assert base("select lsn, op from stream odd") == [(1, "insert"), (3, "delete")]
+    base("drop stream born")
+    base("insert into t values (3, 3), (4, 4), (5, 5)")
+    for _ in range(2):
+        base.clock.us += 2 * DAY_US
+        base.look()
+    assert base("select lsn, op from stream odd") == [(5, "insert"), (7, "insert")]
+    assert base("check stream odd") == []
+
+
 def test_rows_of_snapshots(base: Base) -> None:
     base("create table t (id int primary key, v int)")
     base("insert into t select i, 0 from range(4) r(i)")
@@ -557,6 +578,7 @@ STREAMS = {
     "first": f"on t with ({OPTIONS}, snapshot = 'initial')",
     "small": f"on t (v) where v < 5 with ({OPTIONS}, before = 'key')",
     "written": f"on t operations insert, update with ({OPTIONS})",
+    "born": f"on t operations insert with ({OPTIONS})",
     "own": "on t with (partitions = 3, partition_by = 'w', retention = '4 days', compaction = 'key')",
     "whole": "on t with (partitions = 1, retention = '5 hours')",
 }
