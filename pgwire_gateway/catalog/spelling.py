@@ -123,6 +123,8 @@ def respell(text: str) -> Respelt:
     wanted = columns_used(tree)
     for table in tree.find_all(exp.Table):
         if use := use_of(table):
+            # A database may be named before it, as dbt does: there is one, whatever it is called there.
+            table.set("catalog", None)
             table.set("db", None)
             table.set("this", exp.to_identifier(use.cte))
     common = ctes(wanted)

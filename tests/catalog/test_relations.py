@@ -181,6 +181,11 @@ def test_comments_types_sequences_and_functions(ask: Ask) -> None:
     assert ask("SELECT pg_get_viewdef('app.names'::regclass) LIKE ' SELECT o.id%'") == [(True,)]
 
 
+def test_a_database_may_be_named_before_information_schema(ask: Ask) -> None:
+    columns = "INFORMATION_SCHEMA.columns WHERE table_schema = 'app' AND table_name = 'customers'"
+    assert ask(f'SELECT count(*) FROM "shop".{columns}') == ask(f"SELECT count(*) FROM {columns}")
+
+
 def test_information_schema_has_postgresql_s_words(ask: Ask) -> None:
     assert ask(
         "SELECT column_name, data_type, udt_name, numeric_precision, numeric_scale, is_nullable, "
