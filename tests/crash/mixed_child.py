@@ -82,6 +82,7 @@ class Load:
             self._alter,
             self._migrate,
             self._replace,
+            self._swap,
             self._build_again,
         ]
         while True:
@@ -207,6 +208,20 @@ class Load:
         rows = self._changed()
         text = f"create or replace table {self._name} as {self._values(rows)}"
         return self._state.with_rows(rows), [text]
+
+    def _swap(self) -> tuple[State, list[str]]:
+        """Another table takes the name; it is to have the columns that it was made with."""
+        state, name = self._state, self._name
+        if state.columns != COLUMNS:
+            return self._replace()
+        rows = self._changed()
+        return state.with_rows(rows), [
+            f"create table built_{name} (id int primary key, v bigint, w varchar)",
+            f"insert into built_{name} {self._values(rows)}",
+            f"alter table {name} rename to old_{name}",
+            f"alter table built_{name} rename to {name}",
+            f"drop table old_{name}",
+        ]
 
     def _build_again(self) -> tuple[State, list[str]]:
         rows = self._changed()

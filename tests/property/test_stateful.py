@@ -29,7 +29,7 @@ from local_client import Client
 from model_machine import SESSIONS, Machine
 from model_sessions import Program, state_of
 from stream_model import MINIMAL, Change, Done, Images, Part, Session, Stream, Told, part
-from table_model import BASE, NAMES, TYPES, Column, Columns, Duplicate, Row, Table, X, cast
+from table_model import BASE, NAMES, TYPES, Column, Columns, Duplicate, Effect, Row, Rows, Table, X, cast
 from table_statements import (
     Statement,
     keyed_statements,
@@ -38,6 +38,7 @@ from table_statements import (
     predicates,
     refresh,
     refresh_steps,
+    refreshed,
     statements,
 )
 
@@ -307,6 +308,70 @@ class Streams(Machine):
         changes: list[Change] = [("schema", None, None)] * self.widest(table)
         self.has_done(session, [Done(table, table.version, [], changes, alters=rows)])
         return True
+
+    @precondition(lambda self: any(not s.in_block for s in self.sessions))
+    @rule(data=st.data(), table=TABLES, kind=st.sampled_from(["same", "same", "add", "drop"]))
+    def swap(self, data: st.DataObject, table: int, kind: str) -> None:
+        """A table that is built anew takes the name, maybe with other columns: what differs is told."""
+        session, known = data.draw(self._free()), self.tables[table]
+        standing = data.draw(refreshed(known, self.rows[known.name]))
+        if not known.key or not standing or not self._may_alter(known):
+            return
+        columns = tuple(replace(column, default=None) for column in known.columns)
+        shaped: Callable[[Row], Row] = tuple
+        filled = shaped
+        if kind == "add" and len(columns) < len(BASE) + ADDED_MAX:
+            name = data.draw(st.sampled_from([name for name in NAMES if name not in known.names]))
+            value = data.draw(st.sampled_from([None, 7]))
+            self.numbers += 1
+            columns = (*columns, Column(100 + self.numbers, name, "int"))
+            shaped, filled = lambda row: (*row, None), lambda row: (*row, value)
+        elif kind == "drop" and len(columns) > len(BASE):
+            place = data.draw(st.integers(len(BASE), len(columns) - 1))
+            columns = (*columns[:place], *columns[place + 1 :])
+            shaped = filled = lambda row: (*row[:place], *row[place + 1 :])
+        built = known.own()
+        differs = columns != known.columns or known.name in self.defaults
+        if differs:
+            built.altered_to(columns)
+        old = Counter([shaped(row) for row in self.rows[known.name].elements()])
+        new = Counter([filled(row) for row in standing])
+        wanted = "ok"
+        if len({known.key_of(row) for row in new}) < sum(new.values()):
+            wanted = "23505"
+        elif any(not stream.places(columns) for stream in self.of_table(known)):
+            wanted = "2BP01"
+        if not self._run_swap(session, built, new, wanted):
+            return
+        self.defaults.discard(known.name)
+        changes: list[Change] = [("schema", None, None)] * (self.widest(known) if differs else 0)
+        effects = [Effect(row, None) for row in old] + [Effect(None, row) for row in new]
+        if self.minimal(known) != "none":
+            effects = known.difference(old, new)
+        self.committed(
+            [
+                Done(built, built.version, [], changes, alters=shaped),
+                Done(built, built.version, effects, self.changes_of(known, effects)),
+            ]
+        )
+
+    def _run_swap(self, session: Session, built: Table, rows: Rows, wanted: str) -> bool:
+        texts = [
+            "begin",
+            f"create table built as {built.query(rows.elements())}",
+            f"alter table {built.name} rename to old",
+            f"alter table built rename to {built.name}",
+            "drop table old",
+            "commit",
+        ]
+        state = next((state for text in texts if (state := _state(session.client, text)) != "ok"), "ok")
+        Machine.forms["swap", state] += 1
+        if self.locked:
+            wanted = "55P03"
+        assert state == wanted, state
+        if state != "ok":
+            _state(session.client, "rollback")
+        return state == "ok"
 
     # Streams.
 

@@ -472,13 +472,19 @@ def refresh(draw: st.DrawFn, table: Table, whole: bool) -> Statement:
 
 
 @st.composite
+def refreshed(draw: st.DrawFn, table: Table, rows: Iterable[Row]) -> list[Row]:
+    """Some of these rows, some of them changed, and others."""
+    changed, n = draw(predicates(table)), draw(st.integers(0, 2))
+    again = [_with(row, 1, _add(row[1], n)) if changed[1](row) else row for row in rows]
+    return [row for row in again if draw(st.integers(0, 4))] + draw(st.lists(rows_of(table), max_size=2))
+
+
+@st.composite
 def refresh_steps(draw: st.DrawFn, table: Table, rows: Rows) -> list[Statement]:
     """DELETE or TRUNCATE, and then INSERT of what `rows` would be with some of them changed."""
     first = draw(st.sampled_from([truncate(table), delete(table)]).flatmap(lambda made: made))
     gone = [effect.old for effect in first.effects(rows) if effect.old is not None]
-    changed, n = draw(predicates(table)), draw(st.integers(0, 2))
-    again = [_with(row, 1, _add(row[1], n)) if changed[1](row) else row for row in gone]
-    kept = [row for row in again if draw(st.integers(0, 4))] + draw(st.lists(rows_of(table), max_size=2))
+    kept = draw(refreshed(table, gone))
     steps = [replaced(first, form="refresh: delete")]
     if kept:
         text = f"insert into {table.name} values {', '.join(map(table.values, kept))}"
