@@ -305,7 +305,8 @@ def comment_on_topic(
     session: Context, asked: st.CommentOnStream, parameters: Values, plain: Plain, look: Plain
 ) -> Waiting[Result]:
     """COMMENT ON TOPIC."""
-    _refuse_block(session, "COMMENT ON TOPIC")
+    if session.block.begun:
+        return (yield from plain(session, asked, parameters))  # Which refuses it, as it does anywhere.
     stream = yield from _topic_here(session, asked.name, look)
     thing, whole = _topic(session, (stream.schema, stream.name), look)
     yield from _change(session, thing, replace(asked, name=whole), plain)
