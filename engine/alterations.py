@@ -16,11 +16,11 @@ from .changes import comment_sql, view_statements
 from .database import Database
 from .definitions import check_compacted, check_names, run_numbered
 from .errors import DuplicateObject, UndefinedObject
-from .log import query_over
+from .log import TopicQuery, query_over_all
 from .quoting import ident, literal
 from .rights import Item
 from .rights_changes import Rename
-from .streams import Stream, TopicLog, fold
+from .streams import Stream, fold
 from .waiting import Waiting
 
 
@@ -47,7 +47,7 @@ def set_stream(
         present = _present(database, stream)
         changed = replace(present, **values)  # type: ignore[arg-type]
         if changed.compaction == "key":
-            check_compacted(database.catalog.table_by_id(changed.table_id).shape)
+            check_compacted(changed, database.catalog.tables_of(changed)[0].shape)
         assignments = ", ".join(f"{name} = {_value(value)}" for name, value in values.items())
         update = f"UPDATE ducktail.stream_catalog SET {assignments} WHERE stream_id = {stream.stream_id}"
 
@@ -106,7 +106,8 @@ def rename_stream(
     try:
         present = _present(database, stream)
         renamed = replace(present, name=name)
-        after = TopicLog(renamed) if renamed.topic else database.catalog.table_by_id(renamed.table_id)
+        tables = database.catalog.tables_of(renamed)
+        events = TopicQuery(renamed) if renamed.topic else query_over_all(renamed, tables)
         if fold(present.schema, name) in database.catalog.streams:
             taken = database.catalog.streams[fold(present.schema, name)]
             raise DuplicateObject(f'{taken.kind} "{name}" already exists')
@@ -115,7 +116,7 @@ def rename_stream(
             f"UPDATE ducktail.stream_catalog SET stream_name = {literal(name)} "
             f"WHERE stream_id = {stream.stream_id}",
             *(f"DROP VIEW IF EXISTS {ident(present.schema)}.{ident(view)}" for view in present.views),
-            *view_statements(query_over(after, renamed)),
+            *view_statements(events),
         ]
         changes = [
             Rename(item, Item(item.kind, item.schema, name.lower(), item.group))

@@ -154,9 +154,9 @@ class Buffers:
         query: Events = event_query(self._catalog, stream)
         if bounds.copy is not None:
             query = with_copy(self._catalog, stream, query, bounds.copy)
-        if self.is_unlike(stream):
-            captured = self._catalog.table_by_id(stream.table_id)
-            raise unlike_error(stream, captured, self._unlike[stream.table_id])
+        differs = next((table_id for table_id in stream.tables if table_id in self._unlike), None)
+        if differs is not None:
+            raise unlike_error(stream, self._catalog.table_by_id(differs), self._unlike[differs])
         if not changes:
             return self._scan(query, stream, bounds)
         self.hold()  # The last such scan may have made rows.
@@ -174,7 +174,7 @@ class Buffers:
 
     def is_unlike(self, stream: Stream) -> bool:
         """Whether reads of the stream fail until RESYNC has mended it."""
-        return stream.table_id in self._unlike
+        return stream.is_on(self._unlike)
 
     # What the publisher runs.
 
@@ -184,7 +184,7 @@ class Buffers:
         if not note.ready or self._polls.count > LIGHT_POLLS_MAX:
             return False
         with self._catalog.mutex:
-            streams = [s for s in self._catalog.streams.values() if s.table_id in note.tables]
+            streams = [s for s in self._catalog.streams.values() if s.is_on(note.tables)]
             queries = [newest_query(self._catalog, stream) for stream in streams]
         for query in queries:
             buffer = self._by_stream.get(query.stream.stream_id)
@@ -199,12 +199,12 @@ class Buffers:
         left: list[Callable[[], None]] = []
         touched = {table_id for note in notes for table_id in note.tables}
         with self._catalog.mutex:
-            streams = [s for s in self._catalog.streams.values() if s.table_id in touched]
+            streams = [s for s in self._catalog.streams.values() if s.is_on(touched)]
             queries = [event_query(self._catalog, stream) for stream in streams]
         before = {query.stream.stream_id: self._ends(query.stream.stream_id) for query in queries}
         for query in queries:
             stream = query.stream
-            later = [n for n in notes if n.last_lsn > stream.created_lsn and stream.table_id in n.tables]
+            later = [n for n in notes if n.last_lsn > stream.created_lsn and stream.is_on(n.tables)]
             buffer = self._by_stream.get(stream.stream_id)
             if later and buffer is not None:
                 fill = self._publish_stream(query, buffer, later, notes[-1].last_lsn)

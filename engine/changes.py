@@ -16,9 +16,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from .log import Again, Commit, EventQuery, Events, Layout, LogEvents, query_over
+from .log import Again, Commit, EventQuery, Events, Layout, LogEvents, query_over_all
 from .quoting import ident, literal
-from .streams import CHANGES_SUFFIX, Captured, Stream
+from .streams import CHANGES_SUFFIX, Captured, Catalog, Stream
 from .table import Column
 from .values import datarow
 from .values.carrying import carried
@@ -58,12 +58,20 @@ def view_statements(events: Events) -> list[str]:
     return statements
 
 
-def views_anew(captured: Captured) -> list[str]:
-    """What makes the views of all of a table's streams again, as the table is now."""
+def views_anew(catalog: Catalog, captured: Captured, altered: Sequence[Captured] = ()) -> list[str]:
+    """What makes the views of all of a table's streams again, as the table is now.
+
+    Args:
+        catalog: has the other tables of streams over several.
+        altered: those among them that are others in this transaction.
+    """
+    now = {table.table_id: table for table in (*altered, captured)}
     statements = []
-    for stream in captured.streams:
+    for own in captured.streams:
+        stream = catalog.streams[own.key] if own.is_part else own
+        tables = [now.get(table.table_id, table) for table in catalog.tables_of(stream)]
         statements += [f"DROP VIEW IF EXISTS {ident(stream.schema)}.{ident(view)}" for view in stream.views]
-        statements += view_statements(query_over(captured, stream))
+        statements += view_statements(query_over_all(stream, tables))
     return statements
 
 

@@ -30,6 +30,7 @@ from .difference import Difference, comparable, table_rows
 from .errors import WrongState
 from .quoting import shown_name
 from .row_sums import NOTHING, KeptSum, Sum
+from .schema_json import shown_table
 from .streams import Captured, Stream
 from .table import RESERVED_PREFIX, TableShape
 from .values.json_images import object_sql
@@ -48,6 +49,7 @@ UNLIKE_COLUMNS = (
     ("expected", "JSON"),
     ("found", "JSON"),
     ("detail", "VARCHAR"),
+    ("table_name", "VARCHAR"),
 )
 # Sort of a differing row -> what it is called.
 WORDS = {"u": "changed", "d": "missing", "i": "unexpected"}
@@ -78,6 +80,7 @@ class Look:
     """What a look at one table has found.
 
     Args:
+        table: its name with its schema.
         told: up to TOLD_MAX differences one by one.
         counts: kind -> how many there are.
         unknown: what the rows without retained events add up to more than they should; None where that
@@ -126,7 +129,7 @@ def look_within(cursor: duckdb.DuckDBPyConnection, captured: Captured, stream: S
     kept = row_sums.read_kept(cursor, captured.table_id)
     unfit = _unfit_columns(cursor, captured)
     if unfit is not None:
-        return Look(shape.qualified, (Unlike("columns", detail=unfit),), {"columns": 1}, None, kept)
+        return Look(shown_table(shape), (Unlike("columns", detail=unfit),), {"columns": 1}, None, kept)
     counts: dict[str, int] = {}
     told: list[Unlike] = []
     explained = NOTHING
@@ -149,7 +152,7 @@ def look_within(cursor: duckdb.DuckDBPyConnection, captured: Captured, stream: S
         if left != NOTHING:
             counts["unknown"] = 1
             told.append(Unlike("unknown", detail=_left_text(left, shape, kept)))
-    return Look(shape.qualified, tuple(told[:TOLD_MAX]), counts, left, kept)
+    return Look(shown_table(shape), tuple(told[:TOLD_MAX]), counts, left, kept)
 
 
 def _unfit_columns(cursor: duckdb.DuckDBPyConnection, captured: Captured) -> str | None:

@@ -66,6 +66,11 @@ class CopiedEvents(Events):
             return replace(self, events=inner)
         return inner
 
+    @property
+    def newest(self) -> Events:
+        """See Events."""
+        return self.events.newest
+
     def holding(self, lsns: Collection[int]) -> Events:
         """See Events."""
         inner, copy = self.events.holding(lsns), self.copied.copy

@@ -62,7 +62,7 @@ from .spill import SpillSpace
 from .storage import opening, schema
 from .storage.file import MEMORY, DuckdbFile, lock_down
 from .storage.incarnation import Hole
-from .storage.loading import Counters, make_changes_views, read_catalog, refresh_views
+from .storage.loading import Counters, lost_tables, make_changes_views, read_catalog, refresh_views
 from .storage.reopening import Reopener
 from .storage.side_file import SideFile, side_path
 from .streams import Catalog, Group
@@ -397,7 +397,8 @@ class Database:
         self.unlike = row_sums.marks(cursor)
         self.damage = {}
         if not looked.is_new:
-            self.damage = opening.find_damage(cursor, catalog, counters.lsn, accept_loss=accept_loss)
+            damage = opening.find_damage(cursor, catalog, counters.lsn, accept_loss=accept_loss)
+            self.damage = {**lost_tables(cursor, catalog), **damage}
         cursor.close()
         return counters
 

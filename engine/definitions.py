@@ -32,7 +32,7 @@ from .errors import (
 )
 from .filters import check_filter, plain_division
 from .live import lag_events, rows_left
-from .log import create_log_sql, log_name, query_over, side_log, snapshot_sql
+from .log import create_log_sql, log_name, query_over_all, side_log, snapshot_sql
 from .offsets import insert_sql
 from .parked import NOTHING
 from .publisher import Note
@@ -50,7 +50,6 @@ from .streams import (
     PARTITIONS_MAX,
     Captured,
     Group,
-    Source,
     Stream,
     fold,
 )
@@ -68,14 +67,13 @@ class StreamSpec:
 
     Args:
         schema, name: of the stream.
-        table_schema, table: what it is on.
+        tables: what it is on, each by its schema and name; of several it carries all columns and changes.
         columns: which it carries, None for all.
     """
 
     schema: str
     name: str
-    table_schema: str
-    table: str
+    tables: tuple[tuple[str, ...], ...]
     columns: tuple[str, ...] | None = None
     operations: frozenset[str] = frozenset(OPERATIONS)
     filter: str | None = None
@@ -112,8 +110,14 @@ def _resolved(names: tuple[str, ...], shape: TableShape, what: str) -> tuple[str
     return tuple(found)
 
 
-def _stream_of(spec: StreamSpec, shape: TableShape, table_id: int, stream_id: int) -> Stream:
+def _stream_of(
+    spec: StreamSpec, shape: TableShape, table_id: int, stream_id: int, several: tuple[int, ...] | None = None
+) -> Stream:
     """The stream that a spec describes on a table of this shape.
+
+    Args:
+        several: of a stream over several tables, their numbers: it is this one's part of it. Without a key
+            all of the table's events are in partition 0.
 
     Raises:
         InvalidParameterValue: 22023, options that do not fit the table.
@@ -135,21 +139,19 @@ def _stream_of(spec: StreamSpec, shape: TableShape, table_id: int, stream_id: in
         raise InvalidParameterValue(
             f'option "partitions" wants a whole number from 1 to {PARTITIONS_MAX}, not {partitions}'
         )
-    if partitions > 1 and not partition_by:
+    if partitions > 1 and not partition_by and several is None:
         raise InvalidParameterValue(
             f'table "{shape.name}" has no primary key to partition by',
             hint="Name the columns: WITH (partitions = 4, partition_by = '...').",
         )
     if spec.before != "full" and not key:
         raise InvalidParameterValue(f"option \"before\" = '{spec.before}' wants a primary key")
-    if spec.compaction == "key":
-        check_compacted(shape)
     if not BUFFER_BYTES_MIN <= spec.buffer_bytes <= BUFFER_BYTES_MAX:
         raise InvalidParameterValue(
             f'option "buffer_bytes" wants {BUFFER_BYTES_MIN} to {BUFFER_BYTES_MAX} bytes, '
             f"not {spec.buffer_bytes}"
         )
-    return Stream(
+    stream = Stream(
         stream_id=stream_id,
         schema=spec.schema,
         name=spec.name,
@@ -169,21 +171,58 @@ def _stream_of(spec: StreamSpec, shape: TableShape, table_id: int, stream_id: in
         compaction=spec.compaction,
         compaction_lag_us=spec.compaction_lag_us,
         tombstone_retention_us=spec.tombstone_retention_us,
-        changes_view=clashing(columns) is None,
+        changes_view=several is None and clashing(columns) is None,
         all_columns=spec.columns is None,
+        several=several,
     )
+    if stream.compaction == "key":
+        check_compacted(stream, shape)
+    return stream
 
 
-def check_compacted(shape: TableShape) -> None:
+def check_compacted(stream: Stream, shape: TableShape) -> None:
     """Whether a stream on a table of this shape can be compacted.
 
     Raises:
-        InvalidParameterValue: 22023, it has no primary key.
+        InvalidParameterValue: 22023, it has no primary key. NotSupported: 0A000, it is over several tables.
     """
+    if stream.several is not None:
+        raise NotSupported(
+            f'option "compaction" is not supported for stream "{stream.name}": it is over several tables',
+            hint="Make a compacted stream on each table.",
+        )
     if not shape.primary_key:
         raise InvalidParameterValue(
             "option \"compaction\" = 'key' wants a primary key", detail=f'Table "{shape.name}" has none.'
         )
+
+
+def _streams_of(
+    spec: StreamSpec, shapes: Sequence[TableShape], ids: Sequence[int], stream_id: int
+) -> tuple[Stream, list[Stream]]:
+    """The stream that a spec describes on tables of these shapes, and what it is on each of them.
+
+    Args:
+        ids: the tables' numbers.
+
+    Raises:
+        InvalidParameterValue: 22023. UndefinedColumn: 42703.
+    """
+    if len(shapes) == 1:
+        stream = _stream_of(spec, shapes[0], ids[0], stream_id)
+        return stream, [stream]
+    keyed = spec.partition_by is not None or any(shape.primary_key for shape in shapes)
+    if spec.partitions is None:
+        spec = replace(spec, partitions=DEFAULT_PARTITIONS_WITH_KEY if keyed else 1)
+    elif spec.partitions > 1 and not keyed:
+        raise InvalidParameterValue(
+            f'no table of stream "{spec.name}" has a primary key to partition by',
+            hint="Name columns that all have: WITH (partitions = 4, partition_by = '...').",
+        )
+    several = tuple(ids)
+    parts = [_stream_of(spec, shape, i, stream_id, several) for shape, i in zip(shapes, ids, strict=True)]
+    asked = () if spec.partition_by is None else parts[0].partition_by
+    return replace(parts[0], table_id=stream_id, columns=(), partition_by=asked), parts
 
 
 def create_stream(
@@ -204,14 +243,17 @@ def create_stream(
         DuplicateObject: 42710, the name is taken. InvalidParameterValue: 22023. UndefinedColumn:
         42703. LockNotAvailable: 55P03, a transaction that wrote the table did not end in time.
     """
-    shape = read_shape(cursor, spec.table_schema, spec.table)
-    _check_new(database, cursor, spec, shape)
-    key = fold(shape.schema, shape.name)
-    while (future := database.transactions.gate.mark(session_id, key)) is not None:
-        if not (yield Wait(future, timeout_ms / 1000)):
-            raise LockNotAvailable(f'table "{shape.name}" is getting another stream')
+    shapes = [read_shape(cursor, *table) for table in spec.tables]
+    _check_new(database, cursor, spec, shapes)
+    gate, marked = database.transactions.gate, []
     try:
-        yield from wait_for_writers(database, session_id, key, timeout_ms)
+        # In one order, as others may be marking some of them.
+        for key in sorted(fold(shape.schema, shape.name) for shape in shapes):
+            while (future := gate.mark(session_id, key)) is not None:
+                if not (yield Wait(future, timeout_ms / 1000)):
+                    raise LockNotAvailable(f'table "{key[-1]}" is getting another stream')
+            marked.append(key)
+            yield from wait_for_writers(database, session_id, key, timeout_ms)
         yield from database.transactions.lock_writer(session_id, timeout_ms)
         try:
             with plain_division(cursor):
@@ -219,7 +261,8 @@ def create_stream(
         finally:
             database.transactions.writer_lock.release(session_id)
     finally:
-        database.transactions.gate.unmark(key)
+        for key in marked:
+            gate.unmark(key)
 
 
 def wait_for_writers(
@@ -243,12 +286,13 @@ def wait_for_writers(
 
 
 def _check_new(
-    database: Database, cursor: duckdb.DuckDBPyConnection, spec: StreamSpec, shape: TableShape
+    database: Database, cursor: duckdb.DuckDBPyConnection, spec: StreamSpec, shapes: Sequence[TableShape]
 ) -> None:
     check_no_stream(database, spec.schema, spec.name)
-    check_names(database, cursor, _stream_of(spec, shape, 0, 0))
+    stream, _ = _streams_of(spec, shapes, range(1, len(shapes) + 1), 0)
+    check_names(database, cursor, stream)
     if spec.filter is not None:
-        check_filter(cursor, shape, spec.filter)
+        check_filter(cursor, shapes[0], spec.filter)
 
 
 def _check_surroundings(database: Database, cursor: duckdb.DuckDBPyConnection) -> None:
@@ -305,43 +349,58 @@ def _create_locked(
     spec: StreamSpec,
     owner: str | None,
 ) -> Stream:
-    """Under the mark and the writer lock: write the stream's rows and its owner's, then show it."""
-    shape = read_shape(cursor, spec.table_schema, spec.table)
-    _check_new(database, cursor, spec, shape)
+    """Under the marks and the writer lock: write the stream's rows and its owner's, then show it."""
+    shapes = [read_shape(cursor, *table) for table in spec.tables]
+    _check_new(database, cursor, spec, shapes)
     _check_surroundings(database, cursor)
-    known = database.catalog.tables.get(fold(shape.schema, shape.name))
     base_lsn, txid = database.commits.last_lsn, database.commits.last_txid + 1
     now_us = database.commits.now_us()
     item = rights.relation(spec.schema, spec.name)
     # What an older stream of this name left behind is nobody's either way.
     changes = [rights_changes.Forget(item) if owner is None else rights_changes.PutOwner(item, owner)]
+    made_now = {
+        "created_lsn": base_lsn,
+        "created_counter": database.snapshots.next_counter,
+        "created_at_us": now_us,
+    }
     try:
         with undone(cursor):
             cursor.execute("BEGIN")
-            captured = known or _new_table(cursor, shape, base_lsn)
-            stream = replace(
-                _stream_of(spec, captured.shape, captured.table_id, new_id(cursor)),
-                created_lsn=base_lsn,
-                created_counter=database.snapshots.next_counter,
-                created_at_us=now_us,
-            )
+            known = (database.catalog.tables.get(fold(shape.schema, shape.name)) for shape in shapes)
+            tables = [
+                captured or _new_table(cursor, shape, base_lsn)
+                for captured, shape in zip(known, shapes, strict=True)
+            ]
+            ids = [captured.table_id for captured in tables]
+            made, on_each = _streams_of(spec, [captured.shape for captured in tables], ids, new_id(cursor))
+            stream = replace(made, **made_now)  # type: ignore[arg-type]
+            parts = [
+                (captured, replace(part, **made_now))  # type: ignore[arg-type]
+                for captured, part in zip(tables, on_each, strict=True)
+            ]
             cursor.execute(insert_stream_sql(stream))
-            for statement in view_statements(query_over(captured, stream)):
+            if stream.several is not None:
+                cursor.execute(_insert_tables_sql([part for _, part in parts]))
+            with_it = [captured.with_streams((*captured.streams, part)) for captured, part in parts]
+            for statement in view_statements(query_over_all(stream, with_it)):
                 cursor.execute(statement)
             for statement in rights_changes.statements_of(changes):
                 cursor.execute(statement)
-            events = 0
-            if stream.snapshot == "initial":
-                sql = snapshot_sql(captured, stream.stream_id, base_lsn, txid)
-                events = int((ask_maybe(cursor, sql) or (0,))[0])
+            events, written = 0, {}
+            for captured in tables if stream.snapshot == "initial" else ():
+                sql = snapshot_sql(captured, stream.stream_id, base_lsn + events, txid)
+                rows = int((ask_maybe(cursor, sql) or (0,))[0])
+                if rows:
+                    written[captured.table_id] = (base_lsn + events + 1, base_lsn + events + rows)
+                events += rows
             cursor.execute(commit_sql(txid, base_lsn, events, now_us))
 
             def show() -> None:
                 database.rights = rights_changes.after(database.rights, changes)
-                show_stream(database, captured, stream)
+                show_stream(database, stream, parts)
                 if events:
                     lsns = (base_lsn + 1, base_lsn + events)
-                    database.publisher.put(Note(txid, *lsns, now_us, {captured.table_id: lsns}))
+                    database.publisher.put(Note(txid, *lsns, now_us, written))
 
             shield = database.sessions.shield(session_id)
             database.commits.commit_own(cursor, shield, (txid, base_lsn + events, now_us), show)
@@ -412,20 +471,34 @@ def insert_stream_sql(stream: Stream) -> str:
     )
 
 
+def _insert_tables_sql(parts: Sequence[Stream]) -> str:
+    """Write which tables a stream over several is on."""
+    rows = ", ".join(
+        f"({part.stream_id}, {part.table_id}, {place}, {part.created_lsn}, {names_sql(part.partition_by)})"
+        for place, part in enumerate(parts)
+    )
+    columns = "(stream_id, table_id, place, created_lsn, partition_by)"
+    return f"INSERT INTO ducktail.stream_tables {columns} VALUES {rows}"
+
+
 def _or_null(value: int | None) -> str:
     return "NULL" if value is None else str(value)
 
 
-def show_stream(database: Database, captured: Captured | None, stream: Stream) -> None:
-    """A stream, or a topic (on no table), has been committed."""
+def show_stream(
+    database: Database, stream: Stream, parts: Sequence[tuple[Captured, Stream]] = ()
+) -> None:
+    """A stream, or a topic, has been committed.
+
+    Args:
+        parts: the tables that it is on, and what it is on each; none of a topic.
+    """
     with database.catalog.mutex:
-        if captured is None:
-            database.catalog.put_topic(stream)
-        else:
-            database.catalog.put_stream(captured, stream)
+        database.catalog.put_stream(stream, parts)
         database.catalog.version += 1
         database.buffers.add(stream)
-        database.snapshots.stream_made(stream.table_id)
+        for table_id in stream.tables:
+            database.snapshots.stream_made(table_id)
 
 
 def drop_stream(
@@ -453,7 +526,7 @@ def drop_stream(
         yield from _lock_groups(database, session_id, known, groups, timeout_ms)
         if not cascade:
             _check_all_read(database, known, groups)
-        _drop_locked(database, session_id, cursor, database.catalog.source_of(known), [known], groups)
+        _drop_locked(database, session_id, cursor, [known], groups)
     finally:
         database.offsets.unlock([group.group_id for group in groups], session_id)
         database.transactions.writer_lock.release(session_id)
@@ -485,12 +558,11 @@ def drop_table(
         captured = database.catalog.tables.get(key)
         if captured is None:
             raise LockNotAvailable(f'table "{key[-1]}" has just lost its streams', hint="Try again.")
-        for stream in captured.streams:
+        streams = [database.catalog.streams[stream.key] for stream in captured.streams]
+        for stream in streams:
             yield from _lock_groups(database, session_id, stream, groups, timeout_ms)
-        # Without CASCADE: DuckDB's own may take other captured tables with it.
-        drop = f"DROP TABLE {captured.shape.qualified}"
-        _drop_locked(database, session_id, cursor, captured, captured.streams, groups, drop)
-        return captured.streams
+        _drop_locked(database, session_id, cursor, streams, groups, captured)
+        return tuple(streams)
     finally:
         database.offsets.unlock([group.group_id for group in groups], session_id)
         database.transactions.writer_lock.release(session_id)
@@ -529,17 +601,21 @@ def _drop_locked(
     database: Database,
     session_id: int,
     cursor: duckdb.DuckDBPyConnection,
-    source: Source,
     streams: Sequence[Stream],
     groups: Sequence[Group],
-    drop_table_sql: str | None = None,
+    table: Captured | None = None,
 ) -> None:
-    """Drop streams over one log with their groups, and, where that is said, the table under them."""
-    last = len(source.streams) == len(streams)
-    assert last or drop_table_sql is None
+    """Drop streams with their groups, the logs that no other is over, and a table of which they are all."""
+    dropped = {stream.stream_id for stream in streams}
+    under = {source.table_id: source for stream in streams for source in database.catalog.sources_of(stream)}
+    ended = [source for source in under.values() if all(own.stream_id in dropped for own in source.streams)]
+    assert table is None or table in ended
     group_ids = [group.group_id for group in groups]
     ids, numbers = ", ".join(map(str, group_ids)), ", ".join(str(stream.stream_id) for stream in streams)
-    of_streams = ("stream_catalog", "stream_edges", "bookmark_catalog", "checkpoint_states", *OF_TOPICS)
+    of_streams = (
+        *("stream_catalog", "stream_tables", "stream_edges", "bookmark_catalog", "checkpoint_states"),
+        *OF_TOPICS,
+    )
     of_groups = ("group_catalog", "offset_log", "passed_positions", "parked_events", "member_epochs")
     statements = [
         *(f"DELETE FROM ducktail.{name} WHERE stream_id IN ({numbers})" for name in of_streams),
@@ -557,7 +633,7 @@ def _drop_locked(
         "DELETE FROM ducktail.meta WHERE name = 'dropped'",
         f"INSERT INTO ducktail.meta VALUES ('dropped', '{database.commits.last_lsn}')",
     ]
-    if last:
+    for source in ended:
         statements += [
             f"DELETE FROM ducktail.table_catalog WHERE table_id = {source.table_id}",
             row_sums.drop_statement(source.table_id),
@@ -567,10 +643,10 @@ def _drop_locked(
             *(f"DROP TABLE IF EXISTS {side_log(log)}" for log in source.logs),
         ]
     named = [(stream.schema, stream.name) for stream in streams]
-    if drop_table_sql is not None:
-        assert isinstance(source, Captured)
-        statements.append(drop_table_sql)
-        named.append((source.shape.schema, source.shape.name))
+    if table is not None:
+        # Without CASCADE: DuckDB's own may take other captured tables with it.
+        statements.append(f"DROP TABLE {table.shape.qualified}")
+        named.append((table.shape.schema, table.shape.name))
     changes = [rights_changes.Forget(item) for name in named for item in database.rights.of_stream(*name)]
 
     def show() -> None:
@@ -582,9 +658,10 @@ def _drop_locked(
                 database.catalog.segments.drop(stream.stream_id)
                 database.holds.drop(stream.stream_id)
             database.catalog.version += 1
-            database.snapshots.stream_dropped(source.table_id, last=last)
-            if last:
-                database.unlike.pop(source.table_id, None)
+            for table_id, source in under.items():
+                database.snapshots.stream_dropped(table_id, last=source in ended)
+                if source in ended:
+                    database.unlike.pop(table_id, None)
         # Before its members go, which would wake their reads without the reason.
         for stream in streams:
             database.polls.stream_dropped(stream)

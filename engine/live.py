@@ -38,6 +38,7 @@ from .polls import Polls
 from .publisher import Publisher
 from .quoting import shown_name
 from .rights import Rights, bookmark_item, group_item, pipeline_item, relation
+from .schema_json import shown_table
 from .schema_versions import schema_versions
 from .sessions import Sessions
 from .settings import ShownSetting, told_everybody
@@ -145,11 +146,10 @@ def streams(database: LiveSource) -> Iterator[Row]:
     """ducktail.streams."""
     unpublished = _unpublished(database)
     for stream, buffer in _streams(database):
-        table = None
-        waiting, since_us = unpublished.get(stream.table_id, (0, 0))
-        if not stream.topic:
-            shape = database.catalog.table_by_id(stream.table_id).shape
-            table = f"{shown_name(shape.schema)}.{shown_name(shape.name)}"
+        tables = [shown_table(captured.shape) for captured in database.catalog.tables_of(stream)]
+        late = [unpublished[table_id] for table_id in stream.tables if table_id in unpublished]
+        waiting = sum(events for events, _ in late)
+        since_us = min((us for _, us in late), default=0)
         with buffer.mutex:
             events = sum(p.retained for p in buffer.partitions)
             size = buffer.retained_bytes.total
@@ -158,7 +158,7 @@ def streams(database: LiveSource) -> Iterator[Row]:
         yield {
             "schema_name": stream.schema,
             "stream_name": stream.name,
-            "table_name": table,
+            "table_name": None if stream.topic else ", ".join(tables),
             "operations": ", ".join(op for op in (*OPERATIONS, "publish") if op in stream.operations),
             "columns": _names(stream.columns) or None,
             "filter": stream.filter,
@@ -184,6 +184,7 @@ def streams(database: LiveSource) -> Iterator[Row]:
             else 0.0,
             "comment": stream.comment,
             "identity": database.identities.of(stream.stream_id),
+            "tables": None if stream.topic else tables,
         }
 
 

@@ -18,9 +18,11 @@ give the same bytes. Source: docs/design/engine.md, "The log".
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple, Self
+
+import duckdb
 
 from .partitioning import hash_sql
 from .quoting import ident, literal, shown_name
@@ -89,6 +91,14 @@ NO_COMMIT = Commit(0, 0)
 ANNOTATION = "annotation"
 
 HIDDEN = "__ducktail_"
+
+
+def end_of_transaction(lsn: int) -> str:
+    """SQL of the last LSN of the transaction that an LSN is in."""
+    return (
+        f"coalesce((SELECT max(last_lsn) FROM {SCHEMA}.commits "
+        f"WHERE {lsn} BETWEEN first_lsn AND last_lsn), {lsn})"
+    )
 
 
 def log_name(table_id: int, version: int) -> str:
@@ -174,6 +184,15 @@ class Events(ABC):
     def between(self, first_lsn: int, last_lsn: int) -> Events:
         """The same of the logs alone that may have LSNs of this range, both ends included."""
 
+    def of(self, tables: Container[int]) -> Events:
+        """The same of the logs of these tables alone, of which it has one at least."""
+        return self
+
+    @property
+    @abstractmethod
+    def newest(self) -> Events:
+        """The same of the logs alone that are written."""
+
     @abstractmethod
     def holding(self, lsns: Collection[int]) -> Events:
         """The same of the logs alone that may have one of these LSNs."""
@@ -200,10 +219,9 @@ class Events(ABC):
     def whole_sql(self, where: str, whole: str) -> str:
         """The same, tx_last told from the rows of `whole`, in which the last transaction is whole."""
 
-    @property
-    def source(self) -> Source:
-        """What has the log that is written."""
-        return self.parts[-1].source
+    def window(self, cursor: duckdb.DuckDBPyConnection, after_lsn: int, through_lsn: int) -> Events:
+        """The same of the logs alone that a read of a range needs, up to the end of its last transaction."""
+        return self.between(after_lsn + 1, through_lsn)
 
     @property
     def commits(self) -> str:
@@ -291,11 +309,16 @@ class LogEvents(Events):
         """See Events."""
         return self.log
 
-    def between(self, first_lsn: int, last_lsn: int) -> Events:
+    def between(self, first_lsn: int, last_lsn: int) -> Self:
         """See Events."""
         return self
 
-    def holding(self, lsns: Collection[int]) -> Events:
+    @property
+    def newest(self) -> Self:
+        """See Events."""
+        return self
+
+    def holding(self, lsns: Collection[int]) -> Self:
         """See Events."""
         return self
 
@@ -493,6 +516,9 @@ class EventQuery(LogEvents):
         stream, shape = self.stream, self.captured.shape
         if stream.partitions == 1:
             return "0::INTEGER"
+        if not stream.partition_by:
+            # Of several tables those without a key: their order is one of all their rows.
+            return "(CASE l.op WHEN 'x' THEN l.key_hash ELSE 0 END)::INTEGER"
         if stream.partition_by == shape.primary_key:
             # A schema event's own partition stands there, and is less than their number.
             return f"(l.key_hash % {stream.partitions})::INTEGER"
@@ -611,7 +637,7 @@ class VersionsQuery(Events):
         """See Events."""
         return f"({' UNION ALL '.join(f'SELECT lsn FROM {part.log}' for part in self.versions)})"
 
-    def between(self, first_lsn: int, last_lsn: int) -> Events:
+    def between(self, first_lsn: int, last_lsn: int) -> EventQuery | VersionsQuery:
         """See Events."""
         ends = [*(part.captured.first_lsn - 1 for part in self.versions[1:]), None]
         return self._of(
@@ -622,12 +648,17 @@ class VersionsQuery(Events):
             ]
         )
 
-    def holding(self, lsns: Collection[int]) -> Events:
+    @property
+    def newest(self) -> EventQuery:
+        """See Events."""
+        return self.versions[-1]
+
+    def holding(self, lsns: Collection[int]) -> EventQuery | VersionsQuery:
         """See Events."""
         found = [self.between(lsn, lsn) for lsn in lsns]
         return self._of([part for part in self.versions if part in found])
 
-    def _of(self, versions: Sequence[EventQuery]) -> Events:
+    def _of(self, versions: Sequence[EventQuery]) -> EventQuery | VersionsQuery:
         """Of some of the versions; of none, where the newest answers as well as any, of that one."""
         if len(versions) > 1:
             return replace(self, versions=tuple(versions))
@@ -648,26 +679,120 @@ class VersionsQuery(Events):
         return _all(part.whole_sql(where, whole) for part in self.versions)
 
 
+# The events of a stream on one table.
+TableEvents = EventQuery | VersionsQuery
+
+
+@dataclass(frozen=True, slots=True)
+class TablesQuery(Events):
+    """The events of a stream over several tables, each with logs of its own: all in one order of LSNs.
+
+    Args:
+        tables: the query of each table, in the order in which they were named; two at least, but where fewer
+            are left of a stream.
+    """
+
+    tables: tuple[TableEvents, ...]
+
+    @property
+    def parts(self) -> tuple[LogEvents, ...]:
+        """See Events; oldest first within each table."""
+        return tuple(part for table in self.tables for part in table.parts)
+
+    @property
+    def lsns(self) -> str:
+        """See Events."""
+        return f"({' UNION ALL '.join(f'SELECT lsn FROM {part.log}' for part in self.parts)})"
+
+    def of(self, tables: Container[int]) -> Events:
+        """See Events."""
+        return self._of([table for table in self.tables if table.stream.table_id in tables])
+
+    def between(self, first_lsn: int, last_lsn: int) -> Events:
+        """See Events."""
+        made = [table for table in self.tables if table.stream.created_lsn < last_lsn]
+        return self._of([table.between(first_lsn, last_lsn) for table in made or self.tables[:1]])
+
+    @property
+    def newest(self) -> Events:
+        """See Events."""
+        return self._of([table.newest for table in self.tables])
+
+    def holding(self, lsns: Collection[int]) -> Events:
+        """See Events."""
+        last = max(lsns)
+        made = [table for table in self.tables if table.stream.created_lsn < last]
+        return self._of([table.holding(lsns) for table in made or self.tables[:1]])
+
+    def _of(self, tables: Sequence[TableEvents]) -> Events:
+        if len(tables) == 1:
+            return tables[0]
+        return replace(self, tables=tuple(tables))
+
+    def parked(self) -> Self:
+        """See Events."""
+        return replace(self, copies=True, tables=tuple(table.parked() for table in self.tables))
+
+    def window(self, cursor: duckdb.DuckDBPyConnection, after_lsn: int, through_lsn: int) -> Events:
+        """See Events: a log without rows there makes the query dearer to plan, and asking is cheap."""
+        row = cursor.execute(f"SELECT {end_of_transaction(through_lsn)}").fetchone()
+        last_lsn = through_lsn if row is None else int(row[0])
+        found = self.between(after_lsn + 1, last_lsn)
+        if not isinstance(found, TablesQuery):
+            return found
+        asked = " UNION ALL ".join(
+            f"SELECT {place} WHERE EXISTS "
+            f"(SELECT 1 FROM {part.log} WHERE lsn > {after_lsn} AND lsn <= {last_lsn})"
+            for place, table in enumerate(found.tables)
+            for part in table.parts
+        )
+        places = {int(place) for (place,) in cursor.execute(asked).fetchall()}
+        return self._of([found.tables[place] for place in sorted(places)] or found.tables[:1])
+
+    def sql(
+        self, where: str, last: str, commit: Commit | None = None, txids: tuple[int, int] | None = None
+    ) -> str:
+        """See Events."""
+        return _all(part.sql(where, last, commit, txids) for part in self.parts)
+
+    def whole_sql(self, where: str, whole: str) -> str:
+        """See Events: a transaction's last event may be in any of the logs."""
+        rows = " UNION ALL ".join(f"SELECT lsn, txid FROM ({part.rows(whole)})" for part in self.parts)
+        last = f"lsn IN (SELECT max(lsn) FROM ({rows}) GROUP BY txid)"
+        # What made a next version that is not among these has an event there, behind all that are.
+        following = {table.newest.next_txid for table in self.tables} - {0}
+        goes_on = ", ".join(str(txid) for txid in sorted(following))
+        if goes_on:
+            last += f" AND txid NOT IN ({goes_on})"
+        return f"SELECT * REPLACE (({last}) AS tx_last) FROM ({self.sql(where, 'NULL::BOOLEAN')})"
+
+
 def _all(queries: Iterable[str]) -> str:
     # A query of its own: what is put behind it is of all of them.
     return f"SELECT * FROM ({' UNION ALL '.join(queries)})"
 
 
-def query_over(source: Source, stream: Stream) -> Events:
-    """The SELECT of the events of a stream over this."""
-    if isinstance(source, TopicLog):
-        return TopicQuery(stream)
-    following = [*source.versions[1:], None]
+def query_over(captured: Captured, stream: Stream) -> TableEvents:
+    """The SELECT of the events of a stream, or of a part of one, on one table."""
+    following = [*captured.versions[1:], None]
     queries = tuple(
         EventQuery(
-            source.stream_in(stream, version),
-            source.only(version),
+            captured.stream_in(stream, version),
+            captured.only(version),
             next_txid=0 if after is None else after.txid,
         )
-        for version, after in zip(source.versions, following, strict=True)
+        for version, after in zip(captured.versions, following, strict=True)
         if after is None or after.first_lsn - 1 > stream.created_lsn
     )
     return queries[0] if len(queries) == 1 else VersionsQuery(stream, queries)
+
+
+def query_over_all(stream: Stream, tables: Sequence[Captured]) -> Events:
+    """The SELECT of all events of a stream on tables, these; they need not be in the catalog yet."""
+    if stream.several is None:
+        (captured,) = tables
+        return query_over(captured, stream)
+    return TablesQuery(stream, tuple(query_over(table, table.part_of(stream)) for table in tables))
 
 
 def event_query(catalog: Catalog, stream: Stream) -> Events:
@@ -675,9 +800,9 @@ def event_query(catalog: Catalog, stream: Stream) -> Events:
     with catalog.mutex:
         if stream.topic:
             return TopicQuery(stream, bases=catalog.segments.bases(stream.stream_id, stream.partitions))
-        return query_over(catalog.source_of(stream), stream)
+        return query_over_all(stream, catalog.tables_of(stream))
 
 
-def newest_query(catalog: Catalog, stream: Stream) -> LogEvents:
-    """The same of the log that is written."""
-    return event_query(catalog, stream).parts[-1]
+def newest_query(catalog: Catalog, stream: Stream) -> Events:
+    """The same of the logs that are written."""
+    return event_query(catalog, stream).newest

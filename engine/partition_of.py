@@ -80,15 +80,38 @@ class PartitionOf:
 
     def _partition(self, stream: Stream, types: Sequence[str], texts: Sequence[str | None]) -> int | None:
         wanted = list(types)
+        by: tuple[str, ...] = ()
         if not stream.topic:
-            columns = {c.name: c.type for c in self._catalog().table_by_id(stream.table_id).shape.stored}
-            wanted = [columns[name] for name in stream.partition_by]
+            by, wanted = self._columns(stream, len(texts))
         if len(texts) != (1 if stream.topic else len(wanted)):
-            by = "a key" if stream.topic else f"({', '.join(stream.partition_by)})"
-            raise InvalidParameterValue(f'{stream.kind} "{stream.name}" is partitioned by {by}')
+            told = "a key" if stream.topic else f"({', '.join(by)})" if by else "other columns"
+            raise InvalidParameterValue(f'{stream.kind} "{stream.name}" is partitioned by {told}')
         if stream.topic and texts[0] is None:
             return None  # Without a key it goes round.
         return self._hash(stream, wanted, texts) % stream.partitions
+
+    def _columns(self, stream: Stream, count: int) -> tuple[tuple[str, ...], list[str]]:
+        """Names and types of the columns that a stream on tables is partitioned by.
+
+        Of several tables with keys of their own those with so many columns must be of the same types.
+
+        Raises:
+            InvalidParameterValue: 22023, they are not.
+        """
+        found: dict[tuple[str, ...], tuple[str, ...]] = {}
+        for captured in self._catalog().tables_of(stream):
+            by = captured.part_of(stream).partition_by
+            columns = {column.name: column.type for column in captured.shape.stored}
+            types = tuple(columns[name] for name in by)
+            if by and (len(types) == count or stream.several is None):
+                found[types] = by
+        if len(found) > 1:
+            raise InvalidParameterValue(
+                f'the tables of stream "{stream.name}" have keys of different types: '
+                + " and ".join(f"({', '.join(types)})" for types in sorted(found))
+            )
+        types, by = next(iter(found.items()), ((), ()))
+        return by, list(types)
 
     def _hash(self, stream: Stream, types: Sequence[str], texts: Sequence[str | None]) -> int:
         pairs = list(zip(types, texts, strict=True))

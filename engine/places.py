@@ -70,7 +70,7 @@ def lsns_at(
         else:
             before_lsn = last_lsn_before(database, place.at_us)
     own = 0
-    if transaction is not None and stream.table_id in transaction.tables:
+    if transaction is not None and stream.is_on(transaction.tables):
         database.transactions.settle(transaction)  # Its events have their LSNs from here on.
         own = transaction.next_lsn
     moved = _moved_before(database, stream, place.at_us) if before_lsn or kind == TIMESTAMP else {}

@@ -137,13 +137,15 @@ class Polls:
             self._forget(poll)
             poll.future, poll.after, poll.group_id = Future(), dict.fromkeys(partitions, 0), group_id
             self._polls.add(poll)
-            self._of_table[poll.stream.table_id] += 1
+            for table_id in poll.stream.tables:
+                self._of_table[table_id] += 1
             _add(self._of_stream, poll.stream.stream_id, poll)
             if group_id is not None and poll.member is not None:
                 _add(self._of_member, (group_id, poll.member), poll)
             for partition in partitions:
                 _add(self._of_partition, (poll.stream.stream_id, partition), poll)
-        self.hurry(poll.stream.table_id)
+        for table_id in poll.stream.tables:
+            self.hurry(table_id)
 
     def narrow(self, poll: Poll, after: Mapping[int, int]) -> None:
         """Only these of its partitions are the reader's, and count from there."""
@@ -162,11 +164,11 @@ class Polls:
         if poll not in self._polls:
             return
         self._polls.discard(poll)
-        table_id = poll.stream.table_id
-        self._of_table[table_id] -= 1
-        if not self._of_table[table_id]:
-            del self._of_table[table_id]
-            self._left_s[table_id] = self._clock.monotonic_s()
+        for table_id in poll.stream.tables:
+            self._of_table[table_id] -= 1
+            if not self._of_table[table_id]:
+                del self._of_table[table_id]
+                self._left_s[table_id] = self._clock.monotonic_s()
         _discard(self._of_stream, poll.stream.stream_id, poll)
         if poll.group_id is not None and poll.member is not None:
             _discard(self._of_member, (poll.group_id, poll.member), poll)

@@ -18,7 +18,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 
@@ -56,6 +56,11 @@ class Note:
     annotation: str | None = None
     inserts: frozenset[int] = frozenset()
     ready: Mapping[int, Ready] = field(default_factory=dict)
+
+    def span(self, tables: Iterable[int]) -> tuple[int, int]:
+        """The first and the last LSN of its rows in the logs of these tables, of which it has written one."""
+        spans = [self.tables[table_id] for table_id in tables if table_id in self.tables]
+        return min(first for first, _ in spans), max(last for _, last in spans)
 
 
 class Publisher:

@@ -23,7 +23,17 @@ from .buffer import ROW_OVERHEAD_BYTES, Addition, StreamBuffer, bytes_of
 from .changes import ChangesQuery
 from .compacted import compacted_through
 from .edges import read_edges
-from .log import EVENT_LAYOUT, EVENT_NAMES, EVENT_TYPES, NO_COMMIT, Commit, EventQuery, Events, Layout
+from .log import (
+    EVENT_LAYOUT,
+    EVENT_NAMES,
+    EVENT_TYPES,
+    NO_COMMIT,
+    Commit,
+    EventQuery,
+    Events,
+    Layout,
+    LogEvents,
+)
 from .publisher import Note
 from .ready import READY_COMMITS_MAX, READY_EVENTS_MAX, Ready, ReadyQueries, Written
 from .segments import NO_SEGMENTS, Segment, first_lsns
@@ -170,7 +180,7 @@ def publish(
     notes: Sequence[Note],
     queries: ReadyQueries,
 ) -> Callable[[], None] | None:
-    """Put what some transactions, in commit order, wrote in the stream's table into its buffers.
+    """Put what some transactions, in commit order, wrote in the stream's tables into its buffers.
 
     Returns:
         None; or, where it was so much that it is only counted, and readable from the log, what puts the
@@ -187,17 +197,18 @@ def _publish(
     notes: Sequence[Note],
     queries: ReadyQueries,
 ) -> Callable[[], None] | None:
-    table_id = query.source.table_id
-    mine = [note for note in notes if table_id in note.tables]
+    tables = query.stream.tables
+    mine = [note for note in notes if query.stream.is_on(note.tables)]
+    touched = {table_id for note in mine for table_id in note.tables}
     written = _Written(
-        mine[0].tables[table_id][0],
-        mine[-1].tables[table_id][1],
+        mine[0].span(tables)[0],
+        mine[-1].span(tables)[1],
         (mine[0].txid, mine[-1].txid),
         Commit(mine[0].first_lsn, mine[0].commit_us, mine[0].annotation) if len(mine) == 1 else None,
-        len(mine) == 1 and table_id in mine[0].inserts,
+        len(mine) == 1 and all(t in mine[0].inserts for t in tables if t in touched),
     )
     commit_us = mine[-1].commit_us
-    every, query = query, query.between(written.first_lsn, written.last_lsn)
+    every, query = query, query.of(touched).between(written.first_lsn, written.last_lsn)
     if written.lsns * EVENT_BYTES_MIN > buffer.bytes_max:
         counted = _counted(cursor, query, written)
         events = sum(added.total for added in counted.values())
@@ -209,9 +220,9 @@ def _publish(
             buffer.drop_changes()
             newest = buffer.bytes_max // (size + ROW_OVERHEAD_BYTES) * written.lsns // events
             return lambda: _fill(cursor, query, buffer, written, last_lsn - 1 - newest)
-    ready = ready_of(query, mine)
+    ready = ready_of(every, mine)
     if ready is None and len(mine) <= READY_COMMITS_MAX and written.lsns <= READY_EVENTS_MAX:
-        ready = _made_ready(cursor, query, mine, queries)
+        ready = _made_ready(cursor, every, mine, queries)
     gathered = _gathered(cursor, query, buffer, written) if ready is None else _gathered_ready(buffer, ready)
     if gathered.additions:
         buffer.append(gathered.additions, commit_us, gathered.size)
@@ -224,23 +235,39 @@ def _publish(
 def ready_of(query: Events, notes: Sequence[Note]) -> list[Ready] | None:
     """The events of these transactions in a stream, where all of them were made before COMMIT as they are
     made now."""
-    found = [note.ready.get(query.stream.stream_id) for note in notes]
-    ready = [made for made in found if made is not None and made.query == query]
-    return ready if len(ready) == len(notes) else None
+    ready = []
+    for note in notes:
+        made = note.ready.get(query.stream.stream_id)
+        if made is None or made.query != written_by(query, note):
+            return None
+        ready.append(made)
+    return ready
+
+
+def written_by(query: Events, note: Note) -> Events:
+    """The SELECT of a stream's events in the logs alone that a transaction has written."""
+    if isinstance(query, LogEvents):
+        return query
+    return query.of(note.tables).between(*note.span(query.stream.tables))
 
 
 def _made_ready(
     cursor: duckdb.DuckDBPyConnection, query: Events, notes: Sequence[Note], queries: ReadyQueries
 ) -> list[Ready] | None:
-    """The events of these transactions; None where one has events in two versions of the table."""
-    table_id, made = query.source.table_id, []
+    """The events of these transactions; None where one has events in two versions of a table."""
+    made = []
     for note in notes:
-        span = Written(*note.tables[table_id], table_id in note.inserts)
-        parts = query.between(span.first_lsn, span.last_lsn).parts
-        if len(parts) > 1:
+        mine = written_by(query, note)
+        written = {
+            part.source.table_id: Written(
+                *note.tables[part.source.table_id], part.source.table_id in note.inserts
+            )
+            for part in mine.parts
+        }
+        if len(mine.parts) > len(written):
             return None
         commit = Commit(note.first_lsn, note.commit_us, note.annotation)
-        made.append(queries.ready(cursor, parts[0], span, commit))
+        made.append(queries.ready(cursor, mine, written, commit))
     return made
 
 
@@ -255,7 +282,7 @@ def _gathered_ready(buffer: StreamBuffer, ready: Sequence[Ready]) -> Gathered:
 
 @dataclass(frozen=True, slots=True)
 class _Written:
-    """LSNs of a table's log that a round of transactions wrote; `commit` where it is only one.
+    """LSNs of a stream's logs that a round of transactions wrote; `commit` where it is only one.
 
     Args:
         inserts: it is one, of inserted rows alone.
@@ -422,7 +449,7 @@ def refill(
     counts, spread = _count(cursor, query, where, edge, through_lsn)
     events = sum(count for count, *_ in counts.values())
     # What is left of a compacted range, the log alone knows.
-    compacted_lsn = compacted_through(cursor, query.source.table_id)
+    compacted_lsn = compacted_through(cursor, query.stream.table_id)
     tail_after = max(compacted_lsn, _tail_after(cursor, query, where, bytes_max, events))
     gathered = Gathered(bytes_max)
 

@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from operator import itemgetter
+from typing import Any
 from weakref import WeakKeyDictionary
 
 import duckdb
@@ -36,7 +37,7 @@ from .values import plain_rows
 
 # Events of a transaction up to which they are made before COMMIT: its writer waits for that.
 READY_EVENTS_MAX = 256
-# Streams on its tables up to which they are: each is a query.
+# Streams on its tables up to which they are, one over several counted with each: each is a query.
 READY_STREAMS_MAX = 4
 # Statements that are kept prepared on one session's cursor.
 PREPARED_MAX = 32
@@ -92,21 +93,24 @@ class ReadyQueries:
     )
 
     def ready(
-        self, cursor: duckdb.DuckDBPyConnection, query: LogEvents, written: Written, commit: Commit
+        self,
+        cursor: duckdb.DuckDBPyConnection,
+        query: Events,
+        written: Mapping[int, Written],
+        commit: Commit,
     ) -> Ready:
         """A stream's events of one transaction, which the cursor sees.
+
+        Args:
+            query: of the logs that it has written.
+            written: table id -> what it has written there.
 
         Raises:
             duckdb.Error: the query's.
         """
-        annotated = commit.annotation is not None
-        name = f"{PREFIX}{query.stream.stream_id}_{'i' if written.inserts else ''}{'a' if annotated else ''}"
-        where, annotation = "lsn BETWEEN $1 AND $2", "$3::VARCHAR" if annotated else None
-        self._prepare(cursor, name, query.rows_sql(where, annotation, inserts=written.inserts))
-        values = [str(written.first_lsn), str(written.last_lsn)]
-        if commit.annotation is not None:
-            values.append(literal(commit.annotation))
-        found = cursor.execute(f"EXECUTE {name}({', '.join(values)})").fetchall()
+        found: list[tuple[Any, ...]] = []
+        for part in query.parts:
+            found += self._rows(cursor, part, written[part.source.table_id], commit)
         found.sort(key=itemgetter(LSN))
         lsns = [row[LSN] for row in found]
         # As the publisher's SELECT has them; the encoder takes a time as its microseconds.
@@ -114,6 +118,20 @@ class ReadyQueries:
         events = [PICK(row + of_commit) for row, of_commit in zip(found, commits, strict=True)]
         rows = plain_rows.encoded(events, EVENT_TYPES)
         return Ready(query, lsns, [row[PARTITION] for row in found], rows)
+
+    def _rows(
+        self, cursor: duckdb.DuckDBPyConnection, query: LogEvents, written: Written, commit: Commit
+    ) -> list[tuple[Any, ...]]:
+        """ROW_NAMES of its events in one log."""
+        annotated = commit.annotation is not None
+        kind = f"{'i' if written.inserts else ''}{'a' if annotated else ''}"
+        name = f"{PREFIX}{query.stream.stream_id}_{query.source.table_id}_{kind}"
+        where, annotation = "lsn BETWEEN $1 AND $2", "$3::VARCHAR" if annotated else None
+        self._prepare(cursor, name, query.rows_sql(where, annotation, inserts=written.inserts))
+        values = [str(written.first_lsn), str(written.last_lsn)]
+        if commit.annotation is not None:
+            values.append(literal(commit.annotation))
+        return cursor.execute(f"EXECUTE {name}({', '.join(values)})").fetchall()
 
     def _prepare(self, cursor: duckdb.DuckDBPyConnection, name: str, text: str) -> None:
         prepared = self._prepared.setdefault(cursor, {})
@@ -161,15 +179,16 @@ class ReadyMaker:
         if events > READY_EVENTS_MAX or not any(map(self.is_awaited, written)) or not self.is_quiet():
             return {}
         with self.catalog.mutex:
-            streams = [s for s in self.catalog.streams.values() if s.table_id in written]
+            streams = [s for s in self.catalog.streams.values() if s.is_on(written)]
             if len(streams) > READY_STREAMS_MAX:
                 return {}
-            queries = [newest_query(self.catalog, stream) for stream in streams]
+            queries = [newest_query(self.catalog, stream).of(written) for stream in streams]
+        if sum(len(query.parts) for query in queries) > READY_STREAMS_MAX:
+            return {}
         if not all(map(_is_same_anywhere, queries)):
             return {}
         return {
-            query.stream.stream_id: self.queries.ready(cursor, query, written[query.stream.table_id], commit)
-            for query in queries
+            query.stream.stream_id: self.queries.ready(cursor, query, written, commit) for query in queries
         }
 
 

@@ -51,16 +51,35 @@ class Mended:
     again: int
     gone: int
 
+    def __add__(self, other: Mended) -> Mended:
+        return Mended(self.events + other.events, self.again + other.again, self.gone + other.gone)
+
 
 def check_stream(
     database: Database, session_id: int, cursor: duckdb.DuckDBPyConnection, stream: Stream, timeout_ms: int
-) -> Waiting[Look]:
-    """Hold a stream's table against its log; what is found is kept, and told to who reads.
+) -> Waiting[list[Look]]:
+    """Hold a stream's tables against their logs; what is found is kept, and told to who reads.
+
+    Returns:
+        A look at each of them, in their order.
 
     Raises:
         LockNotAvailable: 55P03, it was found and cannot be kept now. UndefinedObject: 42704, it was dropped.
     """
-    captured = database.catalog.table_by_id(stream.table_id)
+    found = []
+    for captured in database.catalog.tables_of(stream):
+        found.append((yield from _check_table(database, session_id, cursor, captured, stream, timeout_ms)))
+    return found
+
+
+def _check_table(
+    database: Database,
+    session_id: int,
+    cursor: duckdb.DuckDBPyConnection,
+    captured: Captured,
+    stream: Stream,
+    timeout_ms: int,
+) -> Waiting[Look]:
     found: Look | None = None
     try:
         found = look(cursor, captured, stream)
@@ -72,7 +91,7 @@ def check_stream(
         return found
     yield from database.transactions.lock_writer(session_id, timeout_ms)
     try:
-        present = database.catalog.table_by_id(stream.table_id)
+        present = database.catalog.table_by_id(captured.table_id)
         if found is None or present.version != captured.version:
             # ALTER TABLE is shown after it is committed: the look took the columns from before it.
             found = _look_again(database, cursor, present, stream)
@@ -120,7 +139,8 @@ def _keep(
 def resync_stream(
     database: Database, session_id: int, cursor: duckdb.DuckDBPyConnection, stream: Stream, timeout_ms: int
 ) -> Waiting[Mended]:
-    """Put what differs between a stream's table and its log into the log; the session is in no transaction.
+    """Put what differs between a stream's tables and their logs into the logs; the session is in no
+    transaction. Each table is mended in a transaction of its own.
 
     Raises:
         NotSupported: 0A000, the table has no primary key. LockNotAvailable: 55P03. UndefinedObject: 42704,
@@ -132,15 +152,23 @@ def resync_stream(
         present = database.catalog.stream_by_id(stream.stream_id)
         if present is None:
             raise UndefinedObject(f'stream "{stream.name}" does not exist')
-        captured = database.catalog.table_by_id(present.table_id)
-        if not captured.shape.primary_key:
+        tables = database.catalog.tables_of(present)
+        keyless = [captured for captured in tables if not captured.shape.primary_key]
+        for captured in keyless:
+            if present.several is not None and captured.table_id not in database.unlike:
+                continue  # As far as is known nothing of it is to be mended.
             raise NotSupported(
                 f'stream "{present.name}" cannot be mended: table "{captured.shape.name}" has no primary key',
                 detail="Which of its rows differ cannot be told.",
                 hint="DROP STREAM and CREATE STREAM ... WITH (snapshot = 'initial').",
             )
+        mended = Mended(0, 0, 0)
         with plain_division(cursor):
-            return _mend(database, session_id, cursor, captured, present)
+            for captured in tables:
+                if captured not in keyless:
+                    own = captured.part_of(present)
+                    mended = mended + _mend(database, session_id, cursor, captured, own)
+        return mended
     finally:
         database.transactions.writer_lock.release(session_id)
 

@@ -187,8 +187,9 @@ class Retention:
                 raise translated(error) from error
 
     def _look_at(self, source: Source) -> None:
-        goals = {stream.stream_id: self._goal(stream) for stream in source.streams}
-        for stream in source.streams:
+        streams = self._streams(source.table_id)
+        goals = {stream.stream_id: self._goal(stream) for stream in streams}
+        for stream in streams:
             # After the goals: what is older than an event that goes, goes as well.
             self._cut_segments(stream)
         self._move_edges(source.table_id, goals)
@@ -205,9 +206,11 @@ class Retention:
         """
         with self._passing:
             try:
-                self._move_edges(stream.table_id, {stream.stream_id: Goal(through_lsn, reason)})
-                self._cut_log(stream.table_id)
-                self._drop_emptied(stream.table_id)
+                for table_id in stream.tables:
+                    # The edge of a stream over several tables is one: it moves with the first of them.
+                    self._move_edges(table_id, {stream.stream_id: Goal(through_lsn, reason)})
+                    self._cut_log(table_id)
+                    self._drop_emptied(table_id)
                 self._cut_commits()
             except duckdb.Error as error:
                 raise translated(error) from error
@@ -266,8 +269,13 @@ class Retention:
         return read_edges(self.steps.cursor, cut.stream.stream_id) == cut.before
 
     def _streams(self, table_id: int) -> tuple[Stream, ...]:
-        source = self._source(table_id)
-        return () if source is None else source.streams
+        """The streams over a log, whole; what is over several is met with each of its tables."""
+        source, catalog = self._source(table_id), self._database.catalog
+        if source is None:
+            return ()
+        with catalog.mutex:
+            found = (catalog.streams.get(own.key) if own.is_part else own for own in source.streams)
+            return tuple(stream for stream in found if stream is not None)
 
     def _counted(self, stream: Stream, goal: Goal) -> Cut | None:
         """The edges that reach a goal; what goes is counted from the log, under no lock."""
@@ -549,7 +557,7 @@ class Retention:
         with self._database.buffers.edges_lock:
             self.steps.transaction(
                 [
-                    *views_anew(after),
+                    *views_anew(catalog, after),
                     f"DELETE FROM {SCHEMA}.schema_catalog WHERE table_id = {captured.table_id} "
                     f"AND version = {version.version}",
                     f"DROP TABLE {log}",
@@ -585,7 +593,8 @@ class Retention:
 
     def _needed_after(self) -> int:
         """The LSN up to which no log has events: of captured tables that are not served, all are kept."""
-        streams = [stream for source in self._sources() for stream in source.streams]
+        with self._database.catalog.mutex:
+            streams = list(self._database.catalog.streams.values())
         row = ask(self.steps.cursor, f"SELECT count(*) FROM {SCHEMA}.stream_catalog")
         if int(row[0]) != len(streams):
             return 0

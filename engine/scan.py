@@ -27,10 +27,9 @@ from .duckdb_errors import translated
 from .edges import Edge, read_edges
 from .errors import DataCorrupted, SerializationFailure, UndefinedObject
 from .gaps import Gone
-from .log import Again, Events
+from .log import Again, Events, end_of_transaction
 from .parked import Aside, behind_sql
 from .publishing import BATCH_ROWS, refill_changes
-from .storage.schema import SCHEMA
 from .streams import Stream
 from .values import datarow
 from .values.arrow_results import arrow_table
@@ -40,7 +39,8 @@ from .whole_transactions import end_in_buffer, end_in_log
 WINDOW_ROWS_MIN = 1024
 # LSNs in which they are looked for at first, times their number.
 REACH = 16
-# Most versions of a table that one query of a cold read looks at: twice as many cost more than two queries.
+# So many versions of tables do not begin within one query of a cold read: twice as many cost more than two
+# queries.
 VERSIONS_AT_ONCE = 8
 
 
@@ -373,9 +373,9 @@ class Scan:
             # All the rest of a long log must not be looked at for each batch of it.
             reach = min(low + self._reach * rows, self.through_lsn)
             found = self._events.between(low + 1, reach)
-            if len(found.parts) > VERSIONS_AT_ONCE:
-                # Only a table has versions.
-                reach = min(reach, found.parts[VERSIONS_AT_ONCE].first_lsn - 1)
+            later = sorted(part.first_lsn for part in found.parts if part.first_lsn > low + 1)
+            if len(later) >= VERSIONS_AT_ONCE:
+                reach = min(reach, later[VERSIONS_AT_ONCE - 1] - 1)
                 found = found.between(low + 1, reach)
             log = found.lsns
             row = ask_maybe(
@@ -436,18 +436,19 @@ class Scan:
         where = f"lsn > {low} AND lsn <= {high}{self._excluded(low, high)}"
         again = again or self._again(max(low, self._given_lsn), high)
         # tx_last wants the window's last transaction whole.
-        whole = (
-            f"lsn > {low} AND lsn <= coalesce((SELECT max(last_lsn) FROM {SCHEMA}.commits "
-            f"WHERE {high} BETWEEN first_lsn AND last_lsn), {high})"
-        )
+        whole = f"lsn > {low} AND lsn <= {end_of_transaction(high)}"
         chunk_end = None if self._copy is None else self._copy.chunk_end(high)
         if chunk_end is not None:
             # Whose line of `commits` may be gone.
             whole = f"lsn > {low} AND lsn <= {chunk_end}"
-        starts, query = self._starts(), self._query.between(low + 1, high)
-        if typed and isinstance(query, ChangesQuery):
-            return query.typed_sql(where, starts, limit, again)
-        return query.page_sql(where, whole, starts, limit, again)
+        starts, query = self._starts(), self._query
+        if isinstance(query, ChangesQuery):
+            typed_rows = query.between(low + 1, high)
+            if typed:
+                return typed_rows.typed_sql(where, starts, limit, again)
+            return typed_rows.page_sql(where, whole, starts, limit, again)
+        window = query.window(self._ready(typed=typed), low, high)
+        return window.page_sql(where, whole, starts, limit, again)
 
     def _starts(self) -> list[int]:
         """The LSN after which each partition is read, the scan's end for those that are not."""

@@ -7,7 +7,7 @@ the engine's commits change (under its mutex), so that finding a stream costs no
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from itertools import takewhile
@@ -24,6 +24,8 @@ DEFAULT_PARTITIONS_WITH_KEY = 8
 DEFAULT_BUFFER_BYTES = 64 << 20
 BUFFER_BYTES_MIN = 64 << 10
 BUFFER_BYTES_MAX = 1 << 40
+# Tables of one stream: what reads all of it asks each of their logs, and is planned anew for it.
+TABLES_MAX = 64
 DEFAULT_RETENTION_US = 7 * 86_400_000_000
 DEFAULT_SESSION_TIMEOUT_MS = 30_000
 DEFAULT_COMPACTION_LAG_US = 3_600_000_000
@@ -50,11 +52,14 @@ def fold(*parts: str) -> tuple[str, ...]:
 class Stream:
     """A cursor over one log: what of it is shown, and in which partition.
 
-    The log is a captured table's, or, of a topic, its own: what PUBLISH has put there.
+    The log is a captured table's, or, of a topic, its own: what PUBLISH has put there. A stream over several
+    tables is a cursor over each of their logs (its parts, which `Captured.streams` has), and a whole, which
+    stands in the catalog, and whose number, options, partitions and events are those of all parts together.
 
     Args:
         stream_id: its number in the database, never used again.
-        table_id: the captured table's; a topic's is its own `stream_id`.
+        table_id: the captured table's; a topic's is its own `stream_id`, and so is that of the whole of a
+            stream over several tables.
         operations: the kinds of change it carries.
         columns: the table's columns that it carries, in table order, the key always among them.
         filter: the predicate's text on the table's columns, or None.
@@ -76,6 +81,8 @@ class Stream:
         compaction: 'key': of its older events the last of each key is kept; or 'none'.
         compaction_lag_us: how old an event is before that, microseconds.
         tombstone_retention_us: how long a delete is kept then, microseconds.
+        several: of a stream over several tables, whole or part, their numbers in the order in which they were
+            named; None of any other. The whole has no columns, and of `partition_by` only what was asked for.
     """
 
     stream_id: int
@@ -102,6 +109,7 @@ class Stream:
     compaction: str = "none"
     compaction_lag_us: int = DEFAULT_COMPACTION_LAG_US
     tombstone_retention_us: int = DEFAULT_TOMBSTONE_RETENTION_US
+    several: tuple[int, ...] | None = None
 
     def __post_init__(self) -> None:
         assert 1 <= self.partitions <= PARTITIONS_MAX
@@ -124,9 +132,38 @@ class Stream:
         return self.operations == PUBLISHED
 
     @property
+    def is_part(self) -> bool:
+        """Whether it is a stream over several tables as it is on one of them."""
+        return self.several is not None and self.table_id != self.stream_id
+
+    @property
+    def tables(self) -> tuple[int, ...]:
+        """The numbers of what has its logs."""
+        return (self.table_id,) if self.several is None or self.is_part else self.several
+
+    def is_on(self, tables: Container[int]) -> bool:
+        """Whether one of these has a log of it."""
+        if self.several is None:
+            return self.table_id in tables
+        return any(table_id in tables for table_id in self.tables)
+
+    @property
     def kind(self) -> str:
         """What it is called in messages."""
         return "topic" if self.topic else "stream"
+
+    def as_on(self, part: Stream) -> Stream:
+        """What it is on a table, as it is now: it was `part` there before its options or name were others."""
+        if self.several is None:
+            return self
+        return replace(
+            self,
+            table_id=part.table_id,
+            columns=part.columns,
+            partition_by=part.partition_by,
+            created_lsn=part.created_lsn,
+            created_counter=part.created_counter,
+        )
 
     @property
     def views(self) -> tuple[str, ...]:
@@ -315,6 +352,10 @@ class Captured:
             partition_by=tuple(then[ids[name]] for name in stream.partition_by),
         )
 
+    def part_of(self, stream: Stream) -> Stream:
+        """A stream as it is on this table: itself, or its part here."""
+        return next(own for own in self.streams if own.stream_id == stream.stream_id)
+
     @property
     def shown_name(self) -> str:
         """Its name, for messages."""
@@ -400,9 +441,13 @@ class Catalog:
             raise UndefinedObject("the stream does not exist any more")
         return found
 
-    def source_of(self, stream: Stream) -> Source:
-        """What has the log that a stream is over."""
-        return TopicLog(stream) if stream.topic else self.table_by_id(stream.table_id)
+    def sources_of(self, stream: Stream) -> tuple[Source, ...]:
+        """What has the logs that a stream is over: one, or the tables of a stream over several."""
+        return (TopicLog(stream),) if stream.topic else self.tables_of(stream)
+
+    def tables_of(self, stream: Stream) -> tuple[Captured, ...]:
+        """The captured tables that a stream is on, in the order in which they were named; of a topic none."""
+        return () if stream.topic else tuple(self.table_by_id(table_id) for table_id in stream.tables)
 
     @property
     def sources(self) -> list[Source]:
@@ -442,10 +487,19 @@ class Catalog:
         found = [mark for mark in self.bookmarks.values() if mark.stream_id == stream_id]
         return tuple(sorted(found, key=lambda mark: mark.bookmark_id))
 
-    def put_stream(self, captured: Captured, stream: Stream) -> None:
-        """Add a stream, and its table when it is the first one there."""
+    def put_part(self, captured: Captured, part: Stream) -> None:
+        """Add a stream to its table, or a part of one, and the table when it is the first one there."""
         known = self.tables.get(captured.key, captured)
-        self.tables[captured.key] = known.with_streams((*known.streams, stream))
+        self.tables[captured.key] = known.with_streams((*known.streams, part))
+
+    def put_stream(self, stream: Stream, parts: Sequence[tuple[Captured, Stream]] = ()) -> None:
+        """Add a stream, or a topic.
+
+        Args:
+            parts: the tables that it is on, and what it is on each; none of a topic.
+        """
+        for captured, part in parts:
+            self.put_part(captured, part)
         self.streams[stream.key] = stream
 
     def put_table(self, before: Captured, after: Captured) -> None:
@@ -453,19 +507,21 @@ class Catalog:
         assert before.table_id == after.table_id
         del self.tables[before.key]
         self.tables[after.key] = after
-        self.streams.update({stream.key: stream for stream in after.streams})
-
-    def put_topic(self, topic: Stream) -> None:
-        """Add a topic."""
-        assert topic.topic
-        self.streams[topic.key] = topic
+        for stream in after.streams:
+            if not stream.is_part:
+                self.streams[stream.key] = stream
+                continue
+            whole = self.streams[stream.key]
+            if whole.partition_by and whole.tables[0] == after.table_id:
+                # They may be called otherwise now; the whole goes by its first table's names.
+                self.streams[stream.key] = replace(whole, partition_by=stream.partition_by)
 
     def replace_stream(self, before: Stream, after: Stream) -> None:
         """Show a stream as it is now: other options, or another name."""
         assert before.stream_id == after.stream_id
-        if not before.topic:
-            captured = self.table_by_id(before.table_id)
-            streams = tuple(after if s.stream_id == after.stream_id else s for s in captured.streams)
+        for captured in self.tables_of(before):
+            own = captured.part_of(before)
+            streams = tuple(after.as_on(own) if s is own else s for s in captured.streams)
             self.tables[captured.key] = captured.with_streams(streams)
         del self.streams[before.key]
         self.streams[after.key] = after
@@ -478,11 +534,9 @@ class Catalog:
             self.copies.pop(group.group_id, None)
         for bookmark in self.bookmarks_of(stream.stream_id):
             del self.bookmarks[bookmark.key]
-        if stream.topic:
-            return
-        captured = self.table_by_id(stream.table_id)
-        rest = tuple(s for s in captured.streams if s.stream_id != stream.stream_id)
-        if rest:
-            self.tables[captured.key] = captured.with_streams(rest)
-        else:
-            del self.tables[captured.key]
+        for captured in self.tables_of(stream):
+            rest = tuple(s for s in captured.streams if s.stream_id != stream.stream_id)
+            if rest:
+                self.tables[captured.key] = captured.with_streams(rest)
+            else:
+                del self.tables[captured.key]

@@ -105,7 +105,7 @@ def create_topic(
                 database.holds.put(topic_id, rows)
             if spec.uid is not None:
                 database.identities.told(topic_id, spec.uid)
-            show_stream(database, None, topic)
+            show_stream(database, topic)
             database.arrivals.hurry()
 
         run_numbered(database, session_id, cursor, statements, show, changes)

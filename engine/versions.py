@@ -198,6 +198,7 @@ class _Change:
             )
         self._database = database
         self._before = captured
+        self._altered = [altered.now for altered in transaction.altered.values()]
         self._txid, self._base_lsn = transaction.txid, transaction.next_lsn
         self.partitions = max(stream.partitions for stream in captured.streams)
         version = captured.version + 1
@@ -235,6 +236,12 @@ class _Change:
             f"table_name = {literal(now.shape.name)} WHERE table_id = {now.table_id}"
         )
         for stream in now.streams:
+            if stream.is_part:
+                yield (
+                    f"UPDATE ducktail.stream_tables SET partition_by = {names_sql(stream.partition_by)} "
+                    f"WHERE stream_id = {stream.stream_id} AND table_id = {now.table_id}"
+                )
+                continue
             # An older format does not say whether there was a list of columns. What it has been taken for is
             # kept: from the columns that are there now it could not be told again.
             yield (
@@ -248,7 +255,7 @@ class _Change:
                 raise unlike_error(before.streams[0], before, differs)
             if summed:  # Rows are hashed by other columns from here on.
                 yield from take_statements(now, self._base_lsn + self.partitions, ALTERED)
-        yield from views_anew(now)
+        yield from views_anew(self._database.catalog, now, self._altered)
 
     def _row(self, version: TableVersion) -> str:
         kept = KeptVersion(version.table.shape, version.ids, version.carried, version.txid)

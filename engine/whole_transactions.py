@@ -103,7 +103,7 @@ def end_in_log(
         high = _end_of_window(cursor, low, through_lsn, width)
         after = f"[{', '.join(map(str, starts))}][partition + 1]"
         window = f"lsn > {low} AND lsn <= {high}" + ("" if aside is None else aside[0](low, high))
-        events = query.between(low + 1, high).sql(window, "false")
+        events = query.window(cursor, low, high).sql(window, "false")
         events = f"SELECT lsn, txid FROM ({events}) WHERE lsn > {after}"
         again = None if aside is None else aside[1](-1 if first else low, high)
         if again is not None:

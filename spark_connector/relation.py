@@ -53,14 +53,15 @@ class Relation:
         """A stream's, in the envelope that is asked for.
 
         Raises:
-            OptionError: a topic has no envelope changes.
+            OptionError: a topic has no envelope changes, nor has a stream over several tables.
         """
         what = f'stream "{state.name}"'
         if envelope(options, state) == JSON:
             name = (state.schema, state.name)
             return cls(name, what, "stream", "lsn", "partition", scanned=state.placed)
-        if state.table is None:
-            raise OptionError(f'option envelope cannot be changes: "{state.name}" is a topic; take json')
+        if state.columns is None:
+            kind = "is a topic" if state.table is None else "is over several tables"
+            raise OptionError(f'option envelope cannot be changes: "{state.name}" {kind}; take json')
         name = (state.schema, state.name + CHANGES_SUFFIX)
         return cls(name, what, "stream", "_lsn", "_partition", "_change_type")
 
@@ -147,7 +148,7 @@ class Task(InputPartition):
 def envelope(options: Options, state: StreamState) -> str:
     """The envelope that is asked for, or the stream's own."""
     given = options["envelope"]
-    return str(given) if given is not None else (JSON if state.table is None else CHANGES)
+    return str(given) if given is not None else (JSON if state.columns is None else CHANGES)
 
 
 class Rows:

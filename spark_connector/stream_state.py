@@ -27,8 +27,8 @@ from .options import Options
 from .owners import GIVEN, Owner
 
 GAP = "72000"
-# Schema, name, identity and table.
-Facts = tuple[str, str, str, str | None]
+# Schema, name, identity, table and columns.
+Facts = tuple[str, str, str, str | None, str | None]
 # SQLSTATEs of a name that no node has.
 _NOWHERE = ("42704", "42P01", "3F000")
 
@@ -54,7 +54,8 @@ class StreamState:
 
     Args:
         uid: the gateway's word for it, on every node: two streams of one name differ in it.
-        table: the table that it is on; None for a topic.
+        table: the table that it is on, or all of several; None for a topic.
+        columns: those of its table that it carries; None where it has no table, or several.
         partitions: by number, without a hole.
         placed: it is a topic of a cluster.
     """
@@ -63,6 +64,7 @@ class StreamState:
     name: str
     uid: str
     table: str | None
+    columns: str | None
     partitions: tuple[PartitionState, ...]
     placed: bool = False
 
@@ -121,7 +123,7 @@ def topic_scan(name: tuple[str, ...], partitions: Sequence[int]) -> sql.Composab
 
 
 _STATE = """
-    SELECT s.schema_name, s.stream_name, s.identity, s.table_name,
+    SELECT s.schema_name, s.stream_name, s.identity, s.table_name, s.columns,
            p.last_lsn, p.trimmed_through_lsn, p.epoch, p.owner,
            coalesce(p.owner_local AND p.log = 'here', false)
     FROM ducktail.streams AS s JOIN ducktail.partitions AS p USING (schema_name, stream_name)
@@ -145,10 +147,11 @@ def look_up(connection: Connection, options: Options, only: int | None = None) -
         rows = connection.execute(_STATE, (stream.name, stream.schema or "main")).fetchall()
         if rows and all(here for *_, here in (rows if only is None else rows[only : only + 1])):
             partitions = tuple(_partition(last, trimmed) for *_, last, trimmed, _, _, _ in rows)
-            schema, name, uid, table, _, _, epoch, _, _ = rows[0]
-            return StreamState(schema, name, uid, table, partitions, placed=table is None and epoch > 0)
+            schema, name, uid, table, columns, _, _, epoch, _, _ = rows[0]
+            placed = table is None and epoch > 0
+            return StreamState(schema, name, uid, table, columns, partitions, placed)
         given = {owner for *_, owner, here in rows if here}
-        return _elsewhere(connection, stream, rows[0][:4] if rows else None, given)
+        return _elsewhere(connection, stream, rows[0][:5] if rows else None, given)
     except psycopg.Error as error:
         if error.sqlstate not in _NOWHERE:
             raise failure(error, f'looking up stream "{stream}"', "stream") from None
@@ -162,21 +165,22 @@ def _elsewhere(connection: Connection, stream: Name, known: Facts | None, given:
     """A stream that other nodes have, or have some of.
 
     Args:
-        known: schema, name, identity and table, where the connection's node has them.
+        known: schema, name, identity, table and columns, where the connection's node has them.
         given: the name of the connection's node, if it has some of it.
     """
     name = sql.Identifier(stream.schema or "main", stream.name)
     if known is None:
         described = connection.execute(sql.SQL("DESCRIBE STREAM {}").format(name))
         facts: dict[str, str] = dict(described.fetchall())
-        known = facts["schema_name"], facts["stream_name"], facts["identity"], facts["table_name"]
+        identity = facts["schema_name"], facts["stream_name"], facts["identity"]
+        known = (*identity, facts["table_name"], facts["columns"])
     cursor = connection.cursor(row_factory=dict_row)
     partitions = []
     for shown in cursor.execute(sql.SQL("SHOW PARTITIONS ON {}").format(name)):
         here = shown["owner"] in given
         owner = GIVEN if here else Owner(shown["owner"], shown["owner_host"], shown["owner_port"])
         partitions.append(_partition(shown["last_lsn"], shown["trimmed_through_lsn"], owner))
-    return StreamState(*known, tuple(partitions), placed=known[-1] is None)
+    return StreamState(*known, tuple(partitions), placed=known[3] is None)
 
 
 def _partition(last: int | None, trimmed: int | None, owner: Owner = GIVEN) -> PartitionState:

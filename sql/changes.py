@@ -36,6 +36,12 @@ def changes_of(session: Context, scan: st.Scan) -> ChangesQuery | None:
             hint="What is published has no columns of a table: read after ->> 'name'.",
             position=scan.stream.position,
         )
+    if stream.several is not None:
+        raise NotSupported(
+            f'stream "{stream.name}" is over several tables and has no ENVELOPE CHANGES',
+            hint="Read after ->> 'column', by table_name; or make a stream on each table.",
+            position=scan.stream.position,
+        )
     taken = clashing(stream.columns)
     if taken is not None:
         raise NotSupported(

@@ -20,11 +20,15 @@ def check_stream(session: Context, asked: st.CheckStream, parameters: Values) ->
     """CHECK STREAM: a row for each difference between a stream and its table; none where they agree."""
     no_transaction(session, "CHECK STREAM")
     stream = _on_table(session, asked.stream, "CHECK STREAM")
-    look = yield from resync.check_stream(
+    looks = yield from resync.check_stream(
         session.database, session.id, session.cursor, stream, session.block.lock_timeout_ms
     )
-    _tell(session, look)
-    rows = [[one.kind, one.key, one.lsn, one.expected, one.found, one.detail] for one in look.told]
+    rows: list[list[object]] = []
+    for look in looks:
+        _tell(session, look)
+        rows += [
+            [one.kind, one.key, one.lsn, one.expected, one.found, one.detail, look.table] for one in look.told
+        ]
     return text_rows(UNLIKE_COLUMNS, rows, "CHECK STREAM")
 
 

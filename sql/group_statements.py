@@ -53,6 +53,7 @@ def create_group(session: Context, made: st.CreateGroup, parameters: Values) -> 
     with_copy = made.start.kind == "snapshot"
     on_gap = made.options.text("on_gap") or "error"
     on_park = made.options.text("on_park") or "event"
+    _check_on_park(stream, on_park)
     timeout_ms = made.options.integer("session_timeout") or DEFAULT_SESSION_TIMEOUT_MS
     _check_on_gap(session, stream, on_gap, on_park)
 
@@ -198,12 +199,27 @@ def _there_is(session: Context, stream: Stream, name: str) -> bool:
     return True
 
 
+def _check_on_park(stream: Stream, on_park: str | None) -> None:
+    """Refuse what would set one table's events aside behind another's of an equal key.
+
+    Raises:
+        NotSupported: 0A000.
+    """
+    if on_park == "key" and stream.several is not None:
+        raise NotSupported(
+            f'on_park = \'key\' is not supported for stream "{stream.name}": it is over several tables',
+            detail="Rows of two tables may have the same key.",
+            hint="Take on_park = 'event'; or make a stream on each table.",
+        )
+
+
 def set_group(session: Context, asked: st.SetGroup, parameters: Values) -> Waiting[Result]:
     """ALTER CONSUMER GROUP ... SET (option = value)."""
     stream = session.names.stream(asked.stream.parts, asked.stream.position)
     name = text(asked.group, parameters)
     on_gap, timeout_ms = asked.options.text("on_gap"), asked.options.integer("session_timeout")
     on_park = asked.options.text("on_park")
+    _check_on_park(stream, on_park)
 
     def work(transaction: Transaction) -> Waiting[None]:
         # As all that writes group_catalog, under the writer lock: DuckDB fails two that meet there.

@@ -16,7 +16,7 @@ from ..engine.asking import ask_maybe
 from ..engine.database import Database
 from ..engine.errors import InvalidSchemaName, NotSupported, UndefinedObject, WrongObjectType
 from ..engine.quoting import ident
-from ..engine.streams import Captured, Stream, fold
+from ..engine.streams import Stream, fold
 
 TEMPORARY = "temp"
 DEFAULT_SCHEMA = "main"
@@ -94,9 +94,8 @@ class Names:
         """
         for view in stream.views:
             self.refuse_hidden(fold(stream.schema, view))
-        source = self._database.catalog.source_of(stream)
-        if isinstance(source, Captured):
-            self.refuse_hidden(source.key)
+        for captured in self._database.catalog.tables_of(stream):
+            self.refuse_hidden(captured.key)
 
     def without_catalog(self, parts: tuple[str, ...]) -> tuple[str, ...]:
         """The name without the database's own name in front."""

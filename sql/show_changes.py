@@ -6,7 +6,8 @@ It is a plain read of the stream that says most of the table. Source: docs/sql.m
 from __future__ import annotations
 
 from ..engine.errors import WrongObjectType, WrongState
-from ..engine.quoting import ident
+from ..engine.quoting import ident, literal
+from ..engine.schema_json import shown_table
 from ..engine.streams import Captured, Stream
 from ..engine.waiting import Waiting
 from . import scans
@@ -24,17 +25,27 @@ def show_changes(session: Context, asked: st.ShowChanges, parameters: Values) ->
     """SHOW CHANGES FOR t [SINCE ...] [LIMIT n]: the retained events of a table, oldest first."""
     stream = _stream(session, asked.table)
     text = f"SELECT * FROM STREAM {ident(stream.schema)}.{ident(stream.name)}"
+    conditions = [_of_table(session, asked.table)] if stream.is_part else []
     limit = None if asked.limit is None else number(asked.limit, parameters, "LIMIT")
     if asked.since is not None:
         at_us = _since_us(session, asked.since, parameters)
-        text += f" WHERE lsn > {lsn_before(session, at_us)}"
+        conditions.append(f"lsn > {lsn_before(session, at_us)}")
         if at_us > session.database.commits.now_us():
             limit = 0  # It is still to come, whatever is committed until this reads.
+    if conditions:
+        text += f" WHERE {' AND '.join(conditions)}"
     if limit is not None:
         text += f" LIMIT {limit}"
     statement = yield from session.parse(text)
     permission.check(session, statement, ())
     return (yield from scans.run_query(session, statement, ()))
+
+
+def _of_table(session: Context, name: st.Name) -> str:
+    """A predicate on events of a stream over several tables: they are of this one, whatever it was called."""
+    captured = session.database.catalog.tables[session.names.table_key(name.parts)]
+    names = {shown_table(version.table.shape) for version in captured.versions}
+    return f"table_name IN ({', '.join(map(literal, sorted(names)))})"
 
 
 def _since_us(session: Context, since: st.Scalar, parameters: Values) -> int:
@@ -74,6 +85,9 @@ def _stream(session: Context, name: st.Name) -> Stream:
     return max(readable, key=lambda stream: _breadth(captured, stream))
 
 
-def _breadth(captured: Captured, stream: Stream) -> tuple[int, bool, int]:
-    """How much of a change a stream tells; of two that tell as much the older one is taken."""
-    return len(stream.columns), stream.before == "full", -stream.stream_id
+def _breadth(captured: Captured, stream: Stream) -> tuple[bool, int, bool, int]:
+    """How much of a change a stream tells; of two that tell as much the older one is taken.
+
+    One over several tables is read only where there is no other: the other tables' events are passed over.
+    """
+    return not stream.is_part, len(stream.columns), stream.before == "full", -stream.stream_id

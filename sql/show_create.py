@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from ..engine.streams import (
     DEFAULT_BUFFER_BYTES,
     DEFAULT_COMPACTION_LAG_US,
@@ -30,7 +32,8 @@ def show_create(session: Context, asked: st.ShowCreateStream, parameters: object
     if stream.topic:
         made = as_topic(stream)
     else:
-        made = as_stream(stream, session.database.catalog.table_by_id(stream.table_id).shape)
+        tables = session.database.catalog.tables_of(stream)
+        made = as_stream(stream, [captured.shape for captured in tables])
     return text_rows(CREATE_COLUMNS, [[stream.name, render_statement(made)]], "SHOW CREATE STREAM")
     yield
 
@@ -41,11 +44,13 @@ def as_topic(stream: Stream) -> st.CreateTopic:
     return st.CreateTopic(_name(stream.schema, stream.name), options)
 
 
-def as_stream(stream: Stream, shape: TableShape) -> st.CreateStream:
+def as_stream(stream: Stream, shapes: Sequence[TableShape]) -> st.CreateStream:
     """The CREATE STREAM that a stream could have been made by: what is a default is left out."""
+    by = () if stream.several is not None else shapes[0].primary_key
+    keyed = stream.partition_by or any(shape.primary_key for shape in shapes)
     values: dict[str, tuple[Value, Value]] = {
-        **_kept(stream, DEFAULT_PARTITIONS_WITH_KEY if stream.partition_by else 1),
-        "partition_by": (stream.partition_by, shape.primary_key),
+        **_kept(stream, DEFAULT_PARTITIONS_WITH_KEY if keyed else 1),
+        "partition_by": (stream.partition_by, by),
         "snapshot": (stream.snapshot, "none"),
         "before": (stream.before, "full"),
         "minimal_changes": (stream.minimal_changes, "replace"),
@@ -58,7 +63,7 @@ def as_stream(stream: Stream, shape: TableShape) -> st.CreateStream:
     }
     return st.CreateStream(
         name=_name(stream.schema, stream.name),
-        tables=(_name(shape.schema, shape.name),),
+        tables=tuple(_name(shape.schema, shape.name) for shape in shapes),
         all_in_schema=None,
         columns=None if stream.all_columns else stream.columns,
         operations=tuple(op for op in OPERATIONS if op in stream.operations),

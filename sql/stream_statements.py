@@ -13,7 +13,9 @@ from ..engine.checking import UNLIKE_COLUMNS
 from ..engine.errors import (
     ActiveTransaction,
     DucktailError,
+    InvalidParameterValue,
     NotSupported,
+    ProgramLimitExceeded,
     WrongObjectType,
 )
 from ..engine.event_rows import ARROW_TYPES as EVENT_TYPES_OF_ARROW
@@ -25,6 +27,7 @@ from ..engine.streams import (
     DEFAULT_PARTITIONS_WITH_KEY,
     DEFAULT_RETENTION_US,
     DEFAULT_TOMBSTONE_RETENTION_US,
+    TABLES_MAX,
     Stream,
 )
 from ..engine.waiting import Waiting
@@ -34,7 +37,7 @@ from .language import statements as st
 from .language import statements_other as sto
 from .language.options import INTERVALS, Options
 from .language.render import render_statement
-from .names import TEMPORARY
+from .names import TEMPORARY, Key
 from .results import Result, ResultColumn, table_result
 from .running import text_rows
 from .show_create import CREATE_COLUMNS
@@ -66,7 +69,33 @@ def create_stream(session: Context, made: st.CreateStream, parameters: Values) -
     if made.if_not_exists and session.names.find_stream(made.name.parts) is not None:
         session.notices.add(f'stream "{name}" already exists, skipping', sqlstate="42710")
         return Result.command("CREATE STREAM")
-    table = made.tables[0]
+    keys = [_captured_key(session, table) for table in made.tables]
+    twice = next((table for at, table in enumerate(made.tables) if keys[at] in keys[:at]), None)
+    if twice is not None:
+        raise InvalidParameterValue(f'table "{twice.last}" is named twice', position=twice.position or None)
+    if len(keys) > TABLES_MAX:
+        raise ProgramLimitExceeded(
+            f"a stream is on {TABLES_MAX} tables at most, not on {len(keys)}",
+            hint="Make several streams: they share one order of LSNs.",
+        )
+    spec = _spec(made, schema, name, tuple(keys))
+    yield from definitions.create_stream(
+        session.database,
+        session.id,
+        session.cursor,
+        spec,
+        session.block.lock_timeout_ms,
+        session.access.owner,
+    )
+    return Result.command("CREATE STREAM")
+
+
+def _captured_key(session: Context, table: st.Name) -> Key:
+    """Schema and name, in small letters, of a table that a stream is to be on.
+
+    Raises:
+        NotSupported: 0A000, it is no table of the database that can have one.
+    """
     key = session.names.table_key(table.parts)
     if key[0] == TEMPORARY:
         raise NotSupported(f'a stream on temporary table "{table.last}" is not supported')
@@ -78,16 +107,7 @@ def create_stream(session: Context, made: st.CreateStream, parameters: Values) -
             f'"{table.last}" is a stream, and a stream is made on a table',
             hint="CREATE CONSUMER GROUP ... ON it reads it a second time.",
         )
-    spec = _spec(made, schema, name, key)
-    yield from definitions.create_stream(
-        session.database,
-        session.id,
-        session.cursor,
-        spec,
-        session.block.lock_timeout_ms,
-        session.access.owner,
-    )
-    return Result.command("CREATE STREAM")
+    return key
 
 
 def create_topic(session: Context, made: st.CreateTopic, parameters: Values) -> Waiting[Result]:
@@ -126,13 +146,12 @@ def owner_of_made(session: Context) -> str | None:
     return told or session.access.owner
 
 
-def _spec(made: st.CreateStream, schema: str, name: str, key: tuple[str, ...]) -> definitions.StreamSpec:
+def _spec(made: st.CreateStream, schema: str, name: str, tables: tuple[Key, ...]) -> definitions.StreamSpec:
     options = made.options
     return definitions.StreamSpec(
         schema=schema,
         name=name,
-        table_schema=key[0],
-        table=key[1],
+        tables=tables,
         columns=made.columns,
         operations=frozenset(made.operations),
         filter=made.where.text if made.where is not None else None,

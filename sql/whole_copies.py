@@ -32,12 +32,18 @@ def check_copies(session: Context, stream: Stream, what: str) -> None:
     """Whether the session may have whole copies of a stream's table.
 
     Raises:
-        NotSupported: 0A000, a topic has no table. InsufficientPrivilege: 42501, it may not read the table.
+        NotSupported: 0A000, a topic has no table, and of several none is copied. InsufficientPrivilege:
+        42501, it may not read the table.
     """
     if stream.topic:
         raise NotSupported(
             f'{what} is not supported for topic "{stream.name}": it has no table to copy',
             hint="START EARLIEST begins at the first event that is retained.",
+        )
+    if stream.several is not None:
+        raise NotSupported(
+            f'{what} is not supported for stream "{stream.name}": it is over several tables',
+            hint="Make the stream with snapshot = 'initial' and retention = 'none'; or one on each table.",
         )
     table = session.database.catalog.table_by_id(stream.table_id)
     if not session.access.may("select", table.key):

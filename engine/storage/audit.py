@@ -254,8 +254,11 @@ def _orphans(cursor: duckdb.DuckDBPyConnection, tables: frozenset[int]) -> list[
     findings = []
     for what, sql in (
         ("a stream is on a table that ducktail.table_catalog has not",
-         f"SELECT count(*) FROM {SCHEMA}.stream_catalog WHERE operations <> ['publish'] "
-         f"AND table_id NOT IN (SELECT table_id FROM {SCHEMA}.table_catalog)"),
+         f"SELECT count(*) FROM (SELECT stream_id, table_id FROM {SCHEMA}.stream_catalog "
+         f"WHERE operations <> ['publish'] "
+         f"AND stream_id NOT IN (SELECT stream_id FROM {SCHEMA}.stream_tables) "
+         f"UNION ALL SELECT stream_id, table_id FROM {SCHEMA}.stream_tables) "
+         f"WHERE table_id NOT IN (SELECT table_id FROM {SCHEMA}.table_catalog)"),
         ("a consumer group is of a stream that is not there",
          f"SELECT count(*) FROM {SCHEMA}.group_catalog WHERE stream_id NOT IN "
          f"(SELECT stream_id FROM {SCHEMA}.stream_catalog)"),
@@ -284,7 +287,7 @@ def _list(numbers: Iterable[int]) -> str:
     return ", ".join(map(str, numbers))
 
 
-def worst(findings: Sequence[Finding], table_id: int) -> Finding | None:
-    """Of what concerns a table, that which leaves least to be read."""
-    mine = [finding for finding in findings if table_id in finding.tables]
+def worst(findings: Sequence[Finding], stream: Stream) -> Finding | None:
+    """Of what concerns a stream's tables, that which leaves least to be read."""
+    mine = [finding for finding in findings if stream.is_on(finding.tables)]
     return min(mine, key=lambda finding: finding.readable_through or 0, default=None)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import logging
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import duckdb
@@ -15,9 +16,9 @@ from ..asking import ask
 from ..capture.capture import CapturedTable
 from ..changes import ChangesQuery, clashing, view_name
 from ..copies import read_copies
-from ..errors import DucktailError
+from ..errors import DucktailError, WrongState
 from ..log import EventQuery, event_query, log_name
-from ..quoting import ident
+from ..quoting import ident, shown_name
 from ..schema_json import version_of
 from ..streams import Bookmark, Captured, Catalog, Group, Stream, TableVersion
 from ..table import read_shape
@@ -55,6 +56,7 @@ def read_catalog(cursor: duckdb.DuckDBPyConnection) -> Catalog:
     tables = cursor.execute(
         "SELECT table_id, schema_name, table_name, version FROM ducktail.table_catalog ORDER BY 1"
     ).fetchall()
+    served: dict[int, Captured] = {}
     for table_id, schema_name, table_name, version in tables:
         try:
             shape = read_shape(cursor, schema_name, table_name)
@@ -76,9 +78,11 @@ def read_catalog(cursor: duckdb.DuckDBPyConnection) -> Catalog:
         )
         stored = tuple(column.name for column in shape.stored)
         for stream in _read_streams(cursor, f"table_id = {table_id}", stored):
-            catalog.put_stream(captured, stream)
+            catalog.put_stream(stream, [(captured, stream)])
+        served[table_id] = captured
+    _put_several(cursor, catalog, served)
     for topic in _read_streams(cursor, "operations = ['publish']"):
-        catalog.put_topic(topic)
+        catalog.put_stream(topic)
     for row in cursor.execute(
         "SELECT group_id, stream_id, group_name, start, epoch_us(created_at), on_gap, session_timeout_ms, "
         "on_park "
@@ -91,6 +95,52 @@ def read_catalog(cursor: duckdb.DuckDBPyConnection) -> Catalog:
     for bookmark in _read_bookmarks(cursor):
         catalog.bookmarks[bookmark.key] = bookmark
     return catalog
+
+
+def _put_several(
+    cursor: duckdb.DuckDBPyConnection, catalog: Catalog, served: Mapping[int, Captured]
+) -> None:
+    """The streams over several tables, each on those of its tables that are there."""
+    rows = cursor.execute(
+        "SELECT stream_id, table_id, created_lsn, partition_by FROM ducktail.stream_tables ORDER BY place"
+    ).fetchall()
+    for stream in _read_streams(cursor, "stream_id IN (SELECT stream_id FROM ducktail.stream_tables)"):
+        mine = [row for row in rows if row[0] == stream.stream_id and row[1] in served]
+        several = tuple(row[1] for row in mine)
+        parts = []
+        for _, table_id, created_lsn, partition_by in mine:
+            stored = served[table_id].shape.stored
+            part = replace(
+                stream,
+                table_id=table_id,
+                columns=tuple(column.name for column in stored),
+                partition_by=tuple(partition_by),
+                created_lsn=created_lsn,
+                several=several,
+            )
+            parts.append((served[table_id], part))
+        asked = parts[0][1].partition_by if parts and stream.partition_by else ()
+        catalog.put_stream(replace(stream, several=several, partition_by=asked), parts)
+
+
+def lost_tables(cursor: duckdb.DuckDBPyConnection, catalog: Catalog) -> dict[int, DucktailError]:
+    """Of streams over several tables of which one was dropped while no ducktail had the file open: stream id
+    -> what its readers are told."""
+    rows = cursor.execute(
+        "SELECT s.stream_id, t.schema_name, t.table_name, s.table_id FROM ducktail.stream_tables AS s "
+        "JOIN ducktail.table_catalog AS t USING (table_id) ORDER BY s.place DESC"
+    ).fetchall()
+    found: dict[int, DucktailError] = {}
+    for stream_id, schema_name, table_name, table_id in rows:
+        stream = catalog.stream_by_id(stream_id)
+        if stream is not None and table_id not in stream.tables:
+            found[stream_id] = WrongState(
+                f'table "{table_name}" of stream "{stream.name}" does not exist any more',
+                detail=f"{shown_name(schema_name)}.{shown_name(table_name)} was dropped past ducktail. All "
+                "changes of the other tables are captured.",
+                hint="DROP STREAM, and make it again on the tables that are there.",
+            )
+    return found
 
 
 def _read_versions(

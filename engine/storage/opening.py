@@ -305,7 +305,7 @@ def find_damage(
         return {}
     damage: dict[int, DucktailError] = {}
     for stream in catalog.streams.values():
-        found = worst(findings, stream.table_id)
+        found = worst(findings, stream)
         if found is not None:
             damage[stream.stream_id] = found.error(stream)
     return damage

@@ -7,6 +7,8 @@
     schema_catalog  a version of a captured table that has been altered: its first LSN, since when, and its
                     shape as JSON (see `schema_json.py`); those whose logs are gone are not kept
     stream_catalog  a stream: everything of `Stream`
+    stream_tables   of a stream over several tables, each of them in its order; in `stream_catalog` such a
+                    stream has its own number for a table
     stream_edges    where a stream's retained events begin, a row a partition that has lost some;
                     partition -1 is the stream's own pointer into the log
     passed_positions  a group's committed LSN that retention has passed: events at or before it
@@ -87,6 +89,8 @@ CREATE TABLE IF NOT EXISTS {SCHEMA}.stream_catalog (
 CREATE TABLE IF NOT EXISTS {SCHEMA}.compacted_ranges (
     table_id INTEGER, first_lsn BIGINT, last_lsn BIGINT, removed BIGINT,
     compacted_at TIMESTAMP WITH TIME ZONE);
+CREATE TABLE IF NOT EXISTS {SCHEMA}.stream_tables (
+    stream_id INTEGER, table_id INTEGER, place INTEGER, created_lsn BIGINT, partition_by VARCHAR[]);
 CREATE TABLE IF NOT EXISTS {SCHEMA}.stream_edges (
     stream_id INTEGER, partition INTEGER, trimmed_through_lsn BIGINT, trimmed_events BIGINT,
     reason VARCHAR);
@@ -231,6 +235,7 @@ LIVE_VIEWS: dict[str, tuple[tuple[str, str], ...]] = {
         ("unpublished_seconds", "DOUBLE"),
         ("comment", "VARCHAR"),
         ("identity", "VARCHAR"),
+        ("tables", "VARCHAR[]"),
     ),
     "schema_versions": (
         ("schema_name", "VARCHAR"),

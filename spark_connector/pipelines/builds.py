@@ -70,12 +70,14 @@ def _primary_key(config: Config) -> Sequence[str]:
         try:
             with connect(config.connection) as connection:
                 found = connection.execute(
-                    "SELECT table_name FROM ducktail.streams WHERE lower(stream_name) = lower(%s) "
+                    "SELECT table_name, columns FROM ducktail.streams WHERE lower(stream_name) = lower(%s) "
                     "AND lower(schema_name) = lower(coalesce(%s, current_schema()))",
                     (stream.name, stream.schema),
                 ).fetchone()
                 if found is None or found[0] is None:
                     raise OptionError(f'there is no stream "{stream}" on a table (option stream)')
+                if found[1] is None:
+                    raise OptionError(f'option stream: "{stream}" is over several tables, make one on each')
                 return staging.key_columns(connection, Name.parse(str(found[0])))
         except psycopg.Error as error:
             raise failure(error, f'looking at stream "{stream}"', "stream") from None

@@ -84,9 +84,17 @@ def _create(
     schema: Name | None = None,
     columns: tuple[str, ...] | None = None,
 ) -> Statement:
-    clauses = _Clauses()
+    clauses, several = _Clauses(), schema is not None or len(tables) > 1
     while not g.at_end:
+        if several and g.peek() in ("OPERATIONS", "WHERE", "APPEND_ONLY"):
+            raise SyntaxError_(
+                f"a stream of several tables takes no {g.peek()}",
+                hint="It carries all changes of each table: a stream on one table can be filtered.",
+                position=g.position,
+            )
         _clause(g, clauses)
+    if several and clauses.operations is not None:
+        raise SyntaxError_("a stream of several tables takes no APPEND_ONLY")
     return CreateStream(
         name,
         tables,

@@ -37,10 +37,8 @@ def _options(options: Options, owner: str) -> Iterator[Later]:
 
 
 def _create_stream(statement: CreateStream) -> Iterator[Later]:
-    if statement.all_in_schema is not None or len(statement.tables) > 1:
-        yield Later(
-            "a stream of several tables", "Make a stream on each table; they share one order of LSNs."
-        )
+    if statement.all_in_schema is not None:
+        yield Later("ALL TABLES IN SCHEMA", "Name the tables: CREATE STREAM s ON a, b, c.")
     yield from _options(statement.options, "stream")
 
 

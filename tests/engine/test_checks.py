@@ -226,7 +226,7 @@ def test_a_check_beside_an_alter_that_is_not_shown_yet(base: Base) -> None:
     assert waits.future.result(10) is None
     with pytest.raises(StopIteration) as ended:
         check.send(True)
-    assert ended.value.value.agrees
+    assert ended.value.value[0].agrees
     thread.join()
     other.close()
 

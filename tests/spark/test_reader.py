@@ -316,6 +316,24 @@ def test_a_topic_and_the_json_envelope(db: Connection, reader: Made) -> None:
             db.execute("DROP TOPIC news")
 
 
+def test_a_stream_over_several_tables_is_read_as_json(db: Connection, reader: Made) -> None:
+    db.execute("CREATE TABLE one (id INTEGER PRIMARY KEY)")
+    db.execute("CREATE TABLE two (v INTEGER)")
+    db.execute("CREATE STREAM pair ON one, two")
+    db.execute("BEGIN; INSERT INTO one VALUES (1); INSERT INTO two VALUES (2); COMMIT")
+    events = reader(stream="pair", consumerGroup="g")
+    start = events.initialOffset()
+    found = rows(events, start, events.latestOffset(start, ReadAllAvailable()))
+    assert sorted((row["table_name"], json.loads(row["after"])) for row in found) == [
+        ("main.one", {"id": 1}),
+        ("main.two", {"v": 2}),
+    ]
+    with pytest.raises(ConnectorError, match='cannot be changes: "pair" is over several tables'):
+        reader(stream="pair", envelope="changes")
+    db.execute("DROP TABLE one CASCADE")
+    db.execute("DROP TABLE two")
+
+
 def test_names_that_want_quotes(db: Connection, reader: Made) -> None:
     db.execute('CREATE SCHEMA "my app"; CREATE TABLE "my app"."a.b" (id INTEGER PRIMARY KEY)')
     db.execute('CREATE STREAM "my app"."of a.b" ON "my app"."a.b"')

@@ -305,7 +305,7 @@ def test_errors_have_their_class_their_place_and_a_way_out(
 
 # What a later version brings: understood, and refused by name.
 LATER = [
-    "CREATE STREAM s ON a, b",
+    "CREATE STREAM s ON ALL TABLES IN SCHEMA n",
 ]
 
 

@@ -1,0 +1,285 @@
+"""Streams over several tables: the merge of their logs however it is read, retention, parking, damage."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from pathlib import Path
+
+import duckdb
+import pytest
+from hands import HOUR_US, Hands
+from local_client import Client, Row, raises
+
+from ducktail.engine import scan
+from ducktail.engine.database import Database
+from ducktail.engine.settings import Settings
+
+# The thread of retention never looks by itself in these tests.
+QUIET = Settings(retention_interval_ms=3_600_000)
+TABLES = {
+    "a": "id int primary key, v int",
+    "b": "x int, y text, v int, primary key (y, x)",
+    "c": "v int",
+}
+EVENT = "lsn, partition, op, table_name, key, before, after, commit_time, txid, tx_seq, headers"
+
+
+class Base:
+    """A database that can be opened again, with streams on three tables: one on each, and one on all."""
+
+    def __init__(self, path: Path, clock: Hands) -> None:
+        self.path, self.clock = path, clock
+        self._open()
+
+    def _open(self) -> None:
+        self.database = Database.open(str(self.path), QUIET, self.clock)
+        self.client = Client(self.database)
+
+    def __call__(self, text: str) -> list[Row]:
+        return self.client(text)
+
+    def close(self) -> None:
+        self.client.close()
+        self.database.close()
+
+    def again(self, *behind: str) -> None:
+        """Open it again; what plain DuckDB writes meanwhile."""
+        self.close()
+        if behind:
+            with duckdb.connect(str(self.path)) as plain:
+                for text in behind:
+                    plain.execute(text)
+        self._open()
+
+    def cold(self, text: str) -> list[Row]:
+        """A read that finds nothing in the buffers."""
+        stream = next(s for s in self.database.catalog.streams.values() if s.name == "s")
+        stand, self.database.buffers._bytes_max = self.database.buffers._bytes_max, 0
+        try:
+            self.database.buffers.resize(stream)
+            return self(text)
+        finally:
+            self.database.buffers._bytes_max = stand
+            self.database.buffers.remake(stream, self.database.commits.last_lsn)
+
+    def check(self) -> None:
+        """The stream is the merge of the tables' own ones, with whole transactions, however it is read."""
+        own: list[Row] = []
+        for table in TABLES:
+            # A schema event stands once in each partition, and they have more and fewer of these.
+            own += self(f"select {EVENT} from stream {table}_stream where op <> 'schema'")
+        own.sort()
+        [(first,)] = self("select min(lsn) from stream s")
+        expected = [row for row in own if first is not None and row[0] >= first]
+        ends = {row[8]: row[0] for row in expected}
+        columns = f"{EVENT}, tx_last"
+        wanted = [(*row, ends[row[8]] == row[0]) for row in expected]
+        rows = f"select {columns} from {{}} where op <> 'schema' order by lsn"
+        assert self(rows.format("stream s")) == wanted
+        assert self(rows.format("s")) == wanted
+        assert self.cold(rows.format("stream s")) == wanted
+        plain = self("select * from stream s")
+        assert plain == self("select * from s order by lsn") == self.cold("select * from stream s")
+
+
+@pytest.fixture
+def base(tmp_path: Path) -> Iterator[Base]:
+    made = Base(tmp_path / "s.duckdb", Hands())
+    for table, columns in TABLES.items():
+        made(f"create table {table} ({columns})")
+    made("create stream s on a, b, c with (retention = '1 hour')")
+    for table in TABLES:
+        partitions = 1 if table == "c" else 8
+        made(f"create stream {table}_stream on {table} with (partitions = {partitions}, retention = 'none')")
+    yield made
+    made.close()
+
+
+def write(base: Base, random_: random.Random) -> None:
+    """A transaction of one to four statements on any of the tables."""
+    count = random_.randint(1, 4)
+    if count > 1:
+        base("begin")
+    for _ in range(count):
+        i, v = random_.randrange(20), random_.randrange(100)
+        base(
+            random_.choice(
+                [
+                    f"insert into a (id, v) values ({i}, {v}) on conflict (id) do update set v = {v}",
+                    f"update a set id = id + 20, v = {v} where id = {i}",
+                    f"delete from a where id >= {i + 10}",
+                    f"insert into b (x, y, v) select {i} + i, 'y' || {v}, i from range({i % 4}) r(i) "
+                    "on conflict do nothing",
+                    f"update b set v = {v} where x = {i}",
+                    f"insert into c (v) select i from range({i % 5}) r(i)",
+                    f"delete from c where v = {v % 5}",
+                ]
+            )
+        )
+    if count > 1:
+        base(random_.choice(["commit", "commit", "commit", "rollback"]))
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_it_is_the_merge_of_its_tables(base: Base, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scan, "WINDOW_ROWS_MIN", 8)
+    monkeypatch.setattr(scan, "BATCH_ROWS", 16)
+    monkeypatch.setattr(scan, "VERSIONS_AT_ONCE", 2)
+    random_ = random.Random(seed)
+    for number in range(40):
+        write(base, random_)
+        if number % 8 == 3:
+            table = random_.choice(list(TABLES))
+            base(f"alter table {table} add column more{number} int default {number}")
+        if number % 13 == 0:
+            base.check()
+    base.check()
+    count = base("select count(distinct txid) from stream s")[0][0]
+    for limit in (1, 3, count - 1, count, count + 1):
+        text = f"select txid, tx_last from stream s limit {limit} transactions"
+        for rows in (base(text), base.cold(text)):
+            assert len({txid for txid, _ in rows}) == min(limit, count) and rows[-1][1]
+    base.again()
+    base.check()
+
+
+def test_a_transaction_that_alters_them_is_whole(base: Base, monkeypatch: pytest.MonkeyPatch) -> None:
+    """tx_last is on its last event of all tables, also where a read's window ends before that."""
+    monkeypatch.setattr(scan, "WINDOW_ROWS_MIN", 1)
+    monkeypatch.setattr(scan, "BATCH_ROWS", 2)
+    base("create consumer group g on s")
+    base("insert into a values (0, 0)")
+    for text in (
+        "begin",
+        "insert into a values (1, 1)",
+        "alter table b add column more int",
+        "insert into b values (1, 'y', 1, 2)",
+        "alter table a rename to a2",
+        "alter table c rename column v to w",
+        "insert into a2 values (2, 2)",
+        "commit",
+    ):
+        base(text)
+    rows = "select lsn, op, table_name, tx_last from stream s"
+    expected = base(rows)
+    assert [row[0] for row in expected if row[3]] == [1, expected[-1][0]]
+    assert base(rows.replace("stream s", "s order by lsn")) == expected == base.cold(rows)
+    assert {row[2] for row in expected if row[1] == "schema"} == {"main.a2", "main.b", "main.c"}
+    [(lsn, partition)] = base("select lsn, partition from stream s where lsn > 1 and op = 'insert' limit 1")
+    base(f"alter consumer group g on s park partition {partition} at {lsn} reason 'x'")
+    base(f"alter consumer group g on s release partition {partition}")
+    parked = base.client.session.database.parked
+    assert all(not event.tx_last for group in parked._groups.values() for event in group.events.values())
+    base.again()
+    assert base(rows) == expected == base.cold(rows)
+
+
+def test_retention_cuts_each_log_behind_all_of_its_streams(base: Base) -> None:
+    base("create consumer group g on s")
+    for hour in range(4):
+        base(f"insert into a values ({hour}, 0)")
+        base(f"insert into c values ({hour})")
+        base.clock.us += HOUR_US
+    base("drop stream c_stream cascade")
+    base.database.retention.look()
+    assert base("select lsn, table_name from stream s") == [(7, "main.a"), (8, "main.c")]
+    assert base("select count(*) from stream a_stream") == [(4,)]
+    with raises("72000") as gap:
+        base("select * from stream s consumer group g")
+    assert "events after LSN 0, up to LSN 6, are gone" in str(gap.value.detail)
+    base("alter consumer group g on s set (on_gap = 'earliest')")
+    assert base("select lsn from stream s consumer group g") == [(7,), (8,)]
+    logs = {
+        captured.shape.name: base.database.cursor().execute(f"select count(*) from {captured.log}").fetchall()
+        for captured in base.database.catalog.tables.values()
+    }
+    assert logs == {"a": [(4,)], "b": [(0,)], "c": [(1,)]}
+    base.again()
+    assert base("select lsn, table_name from stream s") == [(7, "main.a"), (8, "main.c")]
+    assert base("select sum(trimmed_events)::int from ducktail.partitions where stream_name = 's'") == [(6,)]
+
+
+def test_retention_by_bytes_counts_all_tables(base: Base) -> None:
+    base("alter stream s set (retention = 'none', retention_bytes = 1500)")
+    for number in range(30):
+        base(f"insert into {'ac'[number % 2]} select {number} {', 1' if number % 2 == 0 else ''}")
+        base("select count(*) from stream s")  # It is published, and its bytes counted, by itself.
+    base.database.retention.look()
+    [(count, tables, size)] = base(
+        "select count(*), count(distinct table_name), (select max(bytes) from ducktail.streams where "
+        "stream_name = 's') from stream s"
+    )
+    assert 5 < count < 30 and tables == 2 and size <= 1500
+    base.check()
+
+
+def test_parked_events_of_two_tables(base: Base) -> None:
+    base("create consumer group g on s")
+    base("insert into a values (1, 1), (2, 2)")
+    base("insert into c values (1), (2)")
+    base("insert into b values (1, 'y', 1)")
+    places = dict(base("select lsn, partition from stream s"))
+    for lsn in (2, 3):
+        base(f"alter consumer group g on s park partition {places[lsn]} at {lsn}")
+    assert base("select lsn from stream s consumer group g") == [(1,), (4,), (5,)]
+    base("commit offsets on s consumer group g")
+    base.clock.us += 2 * HOUR_US
+    base.database.retention.look()
+    base.again()
+    assert base("select count(*) from stream s") == [(0,)]
+    assert base("select lsn, after from ducktail.parked") == [(2, '{"id":2,"v":2}'), (3, '{"v":1}')]
+    for partition in {places[2], places[3]}:
+        base(f"alter consumer group g on s release partition {partition}")
+    again = base("select lsn, table_name, tx_last from stream s consumer group g")
+    assert again == [(2, "main.a", True), (3, "main.c", False)]
+    base("commit offsets on s consumer group g")
+    assert base("select * from stream s consumer group g") == []
+
+
+def test_a_table_that_was_edited_past_ducktail(base: Base) -> None:
+    base("insert into a values (1, 1), (2, 2)")
+    base("insert into b values (1, 'y', 1)")
+    base.again("update a set v = 9 where id = 2", "delete from b")
+    found = base("check stream s")
+    assert [(row[0], row[6]) for row in found] == [("changed", "main.a"), ("missing", "main.b")]
+    for name in ("s", "a_stream"):
+        with raises("55000"):
+            base(f"select * from stream {name}")
+    assert base("select count(*) from stream c_stream") == [(0,)]
+    base("alter stream s resync")
+    told = base("select op, table_name, after from stream s where lsn > 3")
+    assert told == [("update", "main.a", '{"id":2,"v":9}'), ("delete", "main.b", None)]
+    assert base("check stream s") == []
+
+
+def test_a_table_that_was_dropped_past_ducktail(base: Base) -> None:
+    base("insert into a values (1, 1)")
+    base("insert into c values (1)")
+    base.again("drop table b")
+    with raises("55000") as error:
+        base("select * from stream s")
+    assert 'table "b" of stream "s"' in str(error.value)
+    base("insert into a values (2, 1)")
+    assert base("select count(*) from stream a_stream") == [(2,)]
+    base("drop stream s")
+    base.again()
+    base("create stream s on a, c with (snapshot = 'initial')")
+    assert base("select op, table_name from stream s") == [
+        *[("snapshot", "main.a")] * 2,
+        ("snapshot", "main.c"),
+    ]
+
+
+def test_it_waits_for_who_has_written_one_of_the_tables(base: Base) -> None:
+    base("create table d (v int)")
+    other = Client(base.database, lock_timeout="50ms")
+    base("begin")
+    base("insert into d values (1)")
+    with raises("55P03"):
+        other("create stream s2 on a, d with (snapshot = 'initial')")
+    base("rollback")
+    other("create stream s2 on a, d with (snapshot = 'initial')")
+    base("insert into d values (2)")
+    assert other("select op, after from stream s2") == [("insert", '{"v":2}')]
+    other.close()
