@@ -34,7 +34,6 @@ from .. import catalog
 from ..codec import Limits
 from ..conversation import Conversation, Door, Ended, Entry
 from ..conversation.startup import LONG_KEY_BYTES
-from ..forwarding import Learner, Mover, Peers
 from .admission import Admission
 from .connection import INBOX_BYTES, Connection
 from .doors import check_listener, door_for, for_peer, is_loopback
@@ -43,6 +42,7 @@ from .tls import TlsFiles
 from .wakes import Wakes
 
 if TYPE_CHECKING:
+    from ..forwarding import Learner, Mover, Peers
     from .watch_port import WatchPort
 
 # Names that reach the one database of a server besides its own: what tools have as default.
@@ -175,12 +175,17 @@ class Server:
         """Begin to accept connections."""
         self._loop = asyncio.get_running_loop()
         self._wakes = Wakes(self._loop)
-        self._peers = Peers(self._loop, self.database.cluster)
-        self._learner = Learner(self.database, self._peers, lambda: self._trace_of("learning"))
+        if self.database.cluster.joined:
+            # Not at the top: a server that is no node of a cluster does without psycopg.
+            from ..forwarding import Learner, Mover, Peers
+
+            self._peers = Peers(self._loop, self.database.cluster)
+            self._learner = Learner(self.database, self._peers, lambda: self._trace_of("learning"))
+            self._mover = Mover(self.database, self._peers)
         await self._loop.run_in_executor(self._workers, self.database.at_opening, catalog.install)
         self._server = await self._loop.create_server(self._connect, sock=self._listener)
-        self._mover = Mover(self.database, self._peers)
-        self._mover.start()
+        if self._mover is not None:
+            self._mover.start()
         self.database.announce(" ".join(map(str, self.address)))
         if self._watched is not None:
             # Not at the top: a server without that port does without prometheus_client.

@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ..errors import ConnectorError
-from .config import read_config
 
 KINDS = ("mirror", "aggregate", "dedupe", "dead_letter")
 
@@ -25,6 +24,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run_command(chosen: argparse.Namespace) -> int:
     """Run it; the exit status: 0 fine, 1 it failed or could not begin."""
+    # Not at the top: the other commands do without what a client is made of.
+    from .config import read_config
+
     try:
         config = read_config(chosen.config, chosen.kind)
         try:
