@@ -13,7 +13,6 @@ import duckdb
 
 from ..engine.asking import ask
 from ..engine.errors import DucktailError
-from ..engine.places import last_lsn_before
 from .arguments import Values, number
 from .context import Context
 from .language import statements as st
@@ -47,8 +46,8 @@ def pruning(facts: Sequence[Fact], partitions: int, parameters: Values) -> Pruni
 
 
 def within_times(session: Context, facts: Sequence[Fact], narrowed: Pruning, parameters: Values) -> Pruning:
-    """The same with what WHERE says of the commit time: commit times rise with the LSNs."""
-    low, high = narrowed.from_lsn, narrowed.to_lsn
+    """The same with what WHERE says of the commit time."""
+    low, high = narrowed.from_us, narrowed.to_us
     for fact in facts:
         if fact.column != "commit_time" or fact.operator in ("in", "not in", "<>"):
             continue
@@ -56,22 +55,10 @@ def within_times(session: Context, facts: Sequence[Fact], narrowed: Pruning, par
         if at_us is None:
             continue
         if fact.operator in ("=", ">", ">="):
-            low = max(low, lsn_before(session, at_us) + 1)
+            low = at_us if low is None else max(low, at_us)
         if fact.operator in ("=", "<", "<="):
-            if at_us >= session.database.commits.now_us():
-                continue  # What is still to come may pass.
-            bound = last_lsn_before(session.database, at_us + 1)
-            high = bound if high is None else min(high, bound)
-    return replace(narrowed, from_lsn=low, to_lsn=high)
-
-
-def lsn_before(session: Context, at_us: int) -> int:
-    """The last LSN that was committed before a time; of one to come, the last one so far."""
-    commits = session.database.commits
-    with session.database.catalog.mutex:  # LSN and time of the last commit are of the same one.
-        if at_us > commits.now_us():
-            return commits.last_lsn
-    return last_lsn_before(session.database, at_us)
+            high = at_us if high is None else min(high, at_us)
+    return replace(narrowed, from_us=low, to_us=high)
 
 
 def _time_us(session: Context, value: st.Scalar, parameters: Values) -> int | None:

@@ -21,7 +21,7 @@ from ..engine.live import LastRead
 from ..engine.member import Hold
 from ..engine.parked import RELEASED, Aside
 from ..engine.parking import parked_of
-from ..engine.places import check_no_hole
+from ..engine.places import check_no_hole, last_lsn_before
 from ..engine.scan import Scan, ScanRange, gone
 from ..engine.streams import Group, Stream
 from ..engine.waiting import Wait, Waiting, in_thread
@@ -49,11 +49,54 @@ class Pruning:
     Args:
         partitions: the only ones that can pass, None for all.
         from_lsn, to_lsn: bounds of the LSNs that can pass, both inclusive.
+        from_us, to_us: bounds of the commit times, both inclusive, in microseconds since 1970; each owner
+            makes LSNs of them, as they rise together.
     """
 
     partitions: frozenset[int] | None = None
     from_lsn: int = 0
     to_lsn: int | None = None
+    from_us: int | None = None
+    to_us: int | None = None
+
+    @property
+    def within(self) -> tuple[int | None, ...] | None:
+        """The bounds as a share has them; None where there are none."""
+        bounds = (self.from_lsn or None, self.to_lsn, self.from_us, self.to_us)
+        return None if bounds == (None,) * len(bounds) else bounds
+
+
+def lsn_before(session: Context, at_us: int) -> int:
+    """The last LSN that was committed before a time; of one to come, the last one so far."""
+    commits = session.database.commits
+    with session.database.catalog.mutex:  # LSN and time of the last commit are of the same one.
+        if at_us > commits.now_us():
+            return commits.last_lsn
+    return last_lsn_before(session.database, at_us)
+
+
+def in_lsns(session: Context, pruning: Pruning) -> Pruning:
+    """Bounds of commit times as bounds of this database's LSNs."""
+    low, high = pruning.from_lsn, pruning.to_lsn
+    if pruning.from_us is not None:
+        low = max(low, lsn_before(session, pruning.from_us) + 1)
+    # What is still to come may pass.
+    if pruning.to_us is not None and pruning.to_us < session.database.commits.now_us():
+        bound = last_lsn_before(session.database, pruning.to_us + 1)
+        high = bound if high is None else min(high, bound)
+    return Pruning(pruning.partitions, low, high)
+
+
+def _here(session: Context, stream: Stream, pruning: Pruning) -> Pruning:
+    """What a WHERE says of this node's own partitions: that of a query here, or of one whose share it is."""
+    part = session.part
+    if part is not None and part.within is not None:
+        low, high, from_us, to_us = part.within
+        pruning = Pruning(pruning.partitions, low or 0, high, from_us, to_us)
+    if session.database.catalog.segments.of(stream.stream_id):
+        # Of events that came from another node nobody knows here which LSN was committed when.
+        return replace(pruning, from_us=None, to_us=None)
+    return in_lsns(session, pruning)
 
 
 def open_scan(
@@ -82,6 +125,7 @@ def open_scan(
     if owners is not None and not _is_own(stream, wanted, parameters, pruning, owners):
         asked = _Asked(wanted, parameters, pruning, gives, limit, transactions)
         return (yield from _gathered(session, stream, owners, asked))
+    pruning = _here(session, stream, pruning)
     group = group_of(session, stream, wanted, parameters)
     partitions = partitions_of(stream, wanted, parameters, pruning)
     copied_lsn = 0
@@ -184,7 +228,8 @@ def _gather(
     for node, own in shares.items():
         share = gathering.share_of(whole, own, after)
         epochs = None if read is None else {str(partition): read.epochs[partition] for partition in own}
-        part = Part(owners.epoch, epochs=epochs)
+        # What a group has read counts to its end, whatever WHERE has rejected.
+        part = Part(owners.epoch, epochs=epochs, within=asked.pruning.within if group is None else None)
         if node == owners.local:
             asks[node] = partial(_own_part, session, stream, share, part, asked.transactions, committed)
         else:

@@ -44,6 +44,7 @@ from .opening import (
     aside_of,
     beginning,
     group_of,
+    in_lsns,
     open_scan,
     parsed_after,
     partitions_of,
@@ -306,7 +307,7 @@ def _look(session: Context, waiter: Waiter, parameters: Values) -> Waiting[float
     database, scan, member = session.database, waiter.shape.scan, waiter.poll.member
     # It may have got another name, or other options, since.
     waiter.poll.stream = database.catalog.present(waiter.stream) or waiter.stream
-    narrowed = within_times(session, waiter.shape.facts, waiter.pruned, parameters)
+    narrowed = in_lsns(session, within_times(session, waiter.shape.facts, waiter.pruned, parameters))
     group = group_of(session, waiter.stream, scan, parameters)
     partitions = partitions_of(waiter.stream, scan, parameters, narrowed)
     # Before the look: what comes after it wakes the poll.

@@ -155,9 +155,7 @@ def _open(
     limit: int | None = None,
 ) -> Waiting[Opened]:
     """Open a shape's scan of a stream, within what its WHERE says (`pruning`)."""
-    if spread(session, stream) is None and not session.database.catalog.segments.of(stream.stream_id):
-        # Of several nodes' events nobody knows here which LSN was committed when.
-        narrowed = within_times(session, found.facts, narrowed or Pruning(), parameters)
+    narrowed = within_times(session, found.facts, narrowed or Pruning(), parameters)
     gives = found.kind is not Kind.UNCHANGED
     transactions = limit_of(found.transactions, parameters)
     return (
@@ -166,7 +164,7 @@ def _open(
             stream,
             found.scan,
             parameters,
-            narrowed or Pruning(),
+            narrowed,
             gives=gives,
             transactions=transactions,
             limit=0 if found.empty else limit,
@@ -190,8 +188,8 @@ def is_inline(session: Context, statement: Statement, query: Query) -> bool:
         return False
     if query.scans[0].away is not None:
         return False
-    if query.transactions is not None:
-        return False  # Where the last of them ends may have to be looked up.
+    if query.transactions is not None or (statement.part is not None and statement.part.within is not None):
+        return False  # Where the last of them ends, or which LSNs are of a time, may have to be looked up.
     if query.scans[0].wait_for is not None:
         return False  # How many events there are already may have to be asked of the log.
     if query.scans[0].envelope != "json" and session.names.find_stream(query.scans[0].stream.parts) is None:

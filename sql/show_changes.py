@@ -15,7 +15,7 @@ from .arguments import Values, number, value_of
 from .context import Context
 from .group_statements import timestamp_us
 from .language import statements as st
-from .narrowing import lsn_before
+from .opening import lsn_before
 from .results import Result
 from .rights import permission
 from .rights.reach import no_table

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -35,6 +35,8 @@ class Part:
         epochs: partition -> the epoch under which it is the member's that reads or commits.
         nobody: an epoch of the group's home under which it has no members.
         asked: what is asked of the home about members (membership.py).
+        within: the least and the greatest LSN, and the earliest and the latest commit time in microseconds
+            since 1970, that the query's WHERE lets pass; None for no bound.
     """
 
     epoch: int
@@ -50,6 +52,7 @@ class Part:
     epochs: Mapping[str, int] | None = None
     nobody: int = 0
     asked: Mapping[str, Any] | None = None
+    within: Sequence[int | None] | None = None
 
     @property
     def assigned(self) -> dict[int, int]:

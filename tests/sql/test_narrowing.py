@@ -12,7 +12,7 @@ from ducktail.engine.clock import SystemClock
 from ducktail.engine.database import Database
 from ducktail.sql.language.statements import Parameter
 from ducktail.sql.narrowing import within_times
-from ducktail.sql.opening import Pruning
+from ducktail.sql.opening import Pruning, in_lsns
 from ducktail.sql.shape.pruning import Fact
 
 START_US = 1_700_000_000_000_000  # 2023-11-14 22:13:20 UTC
@@ -63,7 +63,7 @@ def test_times_are_bounds_of_lsns(
     client: Client, compares: str, value: object, bounds: tuple[int, int | None], lsns: list[int]
 ) -> None:
     fact = Fact("commit_time", compares, (str(value),))
-    found = within_times(client.session, [fact], Pruning(), ())
+    found = in_lsns(client.session, within_times(client.session, [fact], Pruning(), ()))
     assert (found.from_lsn, found.to_lsn) == bounds
     for scan, lsn, time in (("s", "lsn", "commit_time"), ("s envelope changes", "_lsn", "_commit_timestamp")):
         rows = client(f"select {lsn} from stream {scan} where {time} {compares} '{value}'")
@@ -74,7 +74,8 @@ def test_a_parameter_is_a_bound(client: Client) -> None:
     fact = Fact("commit_time", ">=", (Parameter(1),))
     moment = datetime(2023, 11, 14, 22, 13, 22, tzinfo=UTC)
     for value in (moment, THIRD):
-        assert within_times(client.session, [fact], Pruning(), (value,)).from_lsn == 3
+        found = within_times(client.session, [fact], Pruning(), (value,))
+        assert in_lsns(client.session, found).from_lsn == 3
     for value in (None, "no time", 5):
         assert within_times(client.session, [fact], Pruning(), (value,)) == Pruning()
     assert client("select _lsn from stream s envelope changes where _commit_timestamp > $1", moment) == [
@@ -86,6 +87,7 @@ def test_a_parameter_is_a_bound(client: Client) -> None:
 def test_a_time_without_a_zone_is_of_the_sessions(client: Client) -> None:
     client("set timezone = 'Asia/Kathmandu'")
     fact = Fact("commit_time", ">=", ("2023-11-15 03:58:22",))
-    assert within_times(client.session, [fact], Pruning(), ()).from_lsn == 3
+    found = within_times(client.session, [fact], Pruning(), ())
+    assert in_lsns(client.session, found).from_lsn == 3
     text = "select lsn from stream s where commit_time >= '2023-11-15 03:58:22'"
     assert client(text) == [(3,), (4,), (5,)]

@@ -16,9 +16,11 @@ from ducktail.engine.errors import (
     Gap,
     InvalidParameterValue,
     NotSupported,
+    OutOfMemory,
     UndefinedObject,
     WrongState,
 )
+from ducktail.sql.spread import gathering
 
 PARTITIONS = 12
 EVENTS = 120
@@ -309,3 +311,40 @@ def test_bookmarks_of_all_owners(cluster: Cluster, clients: dict[str, Client]) -
     with pytest.raises(NotSupported):
         two("CREATE BOOKMARK b ON t")
     two("ROLLBACK")
+
+
+def test_owners_leave_out_what_where_says_of_lsn_and_time(clients: dict[str, Client]) -> None:
+    rows = clients["n1"]("SELECT lsn, commit_time FROM TOPIC t")
+    times = sorted({row[1] for row in rows})
+    middle = times[len(times) // 2]
+    for text, wanted in (
+        (f"commit_time >= '{middle}'", [row for row in rows if row[1] >= middle]),
+        (f"commit_time < '{middle}'", [row for row in rows if row[1] < middle]),
+        (f"commit_time = '{middle}'", [row for row in rows if row[1] == middle]),
+        (f"lsn > 12 AND lsn <= 20 AND commit_time > '{times[0]}'",
+         [row for row in rows if 12 < row[0] <= 20 and row[1] > times[0]]),
+        ("commit_time > '2100-01-01'", []),
+    ):  # fmt: skip
+        assert wanted or "2100" in text
+        for client in clients.values():
+            assert client(f"SELECT lsn, commit_time FROM TOPIC t WHERE {text}") == wanted, text
+            (count,) = client(f"SELECT count(*) FROM TOPIC t CONSUMER GROUP g WHERE {text}")[0]
+            assert count == len(wanted)
+
+
+def test_a_group_has_read_what_where_has_rejected(clients: dict[str, Client]) -> None:
+    read = "SELECT lsn FROM TOPIC t CONSUMER GROUP g WHERE commit_time > '2100-01-01'"
+    assert clients["n2"](read) == []
+    clients["n2"]("COMMIT OFFSETS ON t CONSUMER GROUP g")
+    assert clients["n3"]("SELECT count(*) FROM TOPIC t CONSUMER GROUP g") == [(0,)]
+
+
+def test_what_is_gathered_is_what_can_pass(
+    clients: dict[str, Client], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gathering, "GATHER_BYTES_MAX", 3000)
+    with pytest.raises(OutOfMemory):
+        clients["n1"]("SELECT count(*) FROM TOPIC t")
+    last = "(SELECT max(commit_time) FROM TOPIC t PARTITION 0)"
+    time = str(clients["n1"](f"SELECT {last}::VARCHAR")[0][0])
+    assert clients["n1"](f"SELECT count(*) > 0 FROM TOPIC t WHERE commit_time >= '{time}'") == [(True,)]
