@@ -144,14 +144,19 @@ class Buffers:
         changes = [buffer.changes for buffer in buffers]
         hold([*buffers, *filter(None, changes)], self._bytes_max)
 
-    def scan(self, stream: Stream, bounds: ScanRange, *, changes: bool = False) -> Scan:
+    def scan(
+        self, stream: Stream, bounds: ScanRange, *, changes: bool = False, planned: Events | None = None
+    ) -> Scan:
         """Begin a scan of a stream; with `changes`, of its events as ENVELOPE CHANGES has them.
+
+        Args:
+            planned: its events as whoever reads has taken their columns from; None is as they are now.
 
         Raises:
             Gap: 72000, what it begins with has been trimmed. WrongState: 55000, CHECK STREAM has found
             that its table was written past ducktail.
         """
-        query: Events = event_query(self._catalog, stream)
+        query = event_query(self._catalog, stream) if planned is None else planned
         if bounds.copy is not None:
             query = with_copy(self._catalog, stream, query, bounds.copy)
         differs = next((table_id for table_id in stream.tables if table_id in self._unlike), None)

@@ -161,9 +161,17 @@ def _unfit_columns(cursor: duckdb.DuckDBPyConnection, captured: Captured) -> str
     logged = [str(column[1]) for column in cursor.description or []]
     cursor.execute(f"SELECT {stored_names(captured.shape)} FROM {captured.shape.qualified} LIMIT 0")
     stored = [str(column[1]) for column in cursor.description or []]
-    if logged == stored:
-        return None
-    return f"the table has columns of types {', '.join(stored)}, and its log is of {', '.join(logged)}"
+    if logged != stored:
+        return f"the table has columns of types {', '.join(stored)}, and its log is of {', '.join(logged)}"
+    names = {column.name for column in captured.shape.stored}
+    for stream in captured.streams:
+        lost = next((name for name in stream.columns if name not in names), None)
+        if lost is not None:
+            return f'the table has no column "{lost}", which stream "{stream.name}" carries'
+    # Of a table that was altered the names of all columns are kept, with their numbers.
+    known = zip(captured.shape.stored, captured.present.ids, strict=True)
+    new = next((column.name for column, number in known if number < 0), None)
+    return None if new is None else f'the table has a column "{new}" that no ALTER TABLE has told of'
 
 
 def last_images_sql(captured: Captured, stream: Stream) -> str:

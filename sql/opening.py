@@ -18,6 +18,7 @@ from ..engine.assigned import epoch_told
 from ..engine.copying import copy_of
 from ..engine.errors import InvalidParameterValue, SerializationFailure
 from ..engine.live import LastRead
+from ..engine.log import Events
 from ..engine.member import Hold
 from ..engine.parked import RELEASED, Aside
 from ..engine.parking import parked_of
@@ -504,11 +505,17 @@ def _over_gaps(session: Context, stream: Stream, bounds: ScanRange) -> ScanRange
     return replace(bounds, after=bounds.after | {gap.partition: gap.edge.through_lsn for gap in lost})
 
 
-def new_scan(session: Context, opened: Opened) -> Scan | GatheredScan:
-    """Begin to read an opened scan."""
+def new_scan(session: Context, opened: Opened, planned: Events | None) -> Scan | GatheredScan:
+    """Begin to read an opened scan.
+
+    Args:
+        planned: the events by whose columns it is read, where it is of ENVELOPE CHANGES.
+    """
     if opened.gathered is not None:
         return GatheredScan(opened.gathered)
-    return session.database.buffers.scan(opened.stream, opened.bounds, changes=opened.changes)
+    return session.database.buffers.scan(
+        opened.stream, opened.bounds, changes=opened.changes, planned=planned
+    )
 
 
 def _end_lsn(session: Context) -> Waiting[int]:

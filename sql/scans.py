@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 
 import duckdb
 
-from ..engine.changes import view_name
+from ..engine.changes import ChangesQuery, view_name
 from ..engine.duckdb_errors import translated
 from ..engine.errors import (
     AmbiguousColumn,
@@ -26,7 +26,7 @@ from ..engine.errors import (
     UndefinedFunction,
     UndefinedTable,
 )
-from ..engine.log import EVENT_TYPES
+from ..engine.log import EVENT_TYPES, Events
 from ..engine.quoting import ident
 from ..engine.scan import Scan
 from ..engine.streams import Stream
@@ -436,6 +436,7 @@ class Read:
     tracker: Tracker
     relation: EventRelation
     name: str
+    changes: ChangesQuery | None
 
     def given(self, session: Context, batch: TrackedBatch) -> None:
         """Rows of a row-wise answer are handed out."""
@@ -448,12 +449,11 @@ class Read:
         """The same, up to an LSN."""
         self.tracker.note_through(lsn, session.database.buffers.of(self.opened.stream))
 
-    def readable(self, session: Context) -> str:
+    def readable(self) -> str:
         """What the scan's relation is read as."""
-        changes = changes_of(session, self.shape.scan)
-        if changes is None:
+        if self.changes is None:
             return ident(self.name)
-        return changes.relation_sql(ident(self.name), hidden=self.shape.hidden)
+        return self.changes.relation_sql(ident(self.name), hidden=self.shape.hidden)
 
     @property
     def registered(self) -> object:
@@ -483,7 +483,7 @@ class ReadAway:
         """The same, up to an LSN."""
         self.tracker.note_through(lsn, None)
 
-    def readable(self, session: Context) -> str:
+    def readable(self) -> str:
         """What the fetched rows are read as."""
         return self.relation.relation_sql(ident(self.name), self.shape.scan, hidden=self.shape.hidden)
 
@@ -501,7 +501,7 @@ class ReadAway:
         """What stands in the user's text instead of what was sent."""
         unit = self.shape.unit
         if unit is None:
-            return relation_of(self.shape.scan, self.readable(session))
+            return relation_of(self.shape.scan, self.readable())
         read = self.relation.relation_sql(ident(self.name), self.shape.scan, hidden=False)
         return Piece(unit.start, unit.end, f"SELECT * FROM {read}")
 
@@ -532,7 +532,7 @@ class Reading:
 
     def _read_unit(self, session: Context, read: Read, unit: Unit) -> None:
         inside = [Piece(e.offset, e.offset, e.text) for e in unit.edits]
-        inside.append(relation_of(read.shape.scan, read.readable(session)))
+        inside.append(relation_of(read.shape.scan, read.readable()))
         inside += cut_pieces(unit.cuts, self.parameters)
         inside += [p for p in unlimited(self.query) if unit.start <= p.start < unit.end]
         shifted = [Piece(p.start - unit.start, p.end - unit.start, p.text) for p in inside]
@@ -653,11 +653,13 @@ def _open_one(session: Context, reading: Reading, found: Shape) -> Waiting[None]
     narrowed = pruning(found.facts, stream.partitions, parameters)
     opened = yield from _open(session, found, stream, narrowed, parameters)
     name = f"__ducktail_scan_{next(_numbers)}"
-    relation = EventRelation(_scanner(session, opened), hidden=found.hidden, changes=opened.changes)
+    changes = changes_of(session, found.scan)
+    scanner = _scanner(session, opened, None if changes is None else changes.events)
+    relation = EventRelation(scanner, hidden=found.hidden, changes=opened.changes)
     tracker = _tracker(session, opened, found)
-    read = Read(found, opened, tracker, relation, name)
+    read = Read(found, opened, tracker, relation, name, changes)
     reading.reads.append(read)
-    reading.pieces.append(relation_of(found.scan, read.readable(session)))
+    reading.pieces.append(relation_of(found.scan, read.readable()))
     _edit(reading, found)
 
 
@@ -696,8 +698,10 @@ def cut_pieces(cuts: Sequence[Cut], parameters: Values) -> list[Piece]:
     return [Piece(item.start, item.end, f"LIMIT {n + 1}") for item, n in limits if n is not None]
 
 
-def _scanner(session: Context, opened: Opened) -> Callable[[], Scan | GatheredScan]:
-    return lambda: new_scan(session, opened)
+def _scanner(
+    session: Context, opened: Opened, planned: Events | None
+) -> Callable[[], Scan | GatheredScan]:
+    return lambda: new_scan(session, opened, planned)
 
 
 class _Pulled:

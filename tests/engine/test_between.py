@@ -14,6 +14,7 @@ from ducktail.engine.buffer import StreamBuffer
 from ducktail.engine.database import Database
 from ducktail.engine.scan import Scan, ScanRange
 from ducktail.engine.streams import Stream
+from ducktail.sql import scans
 
 
 @pytest.fixture
@@ -128,4 +129,24 @@ def test_a_commit_of_unknown_outcome_gives_no_number_twice(
     events = other("select lsn, key->>'id' from stream s after 10")
     assert events == [(11 + place, key) for place, key in enumerate(kept)]
     assert other("select id::varchar from t where id >= 10 order by id") == [(key,) for key in kept]
+    other.close()
+
+
+def test_a_change_of_columns_between_the_plan_of_a_read_and_its_run(
+    database: Database, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It reads by the columns that it was planned with; what is altered then comes after its end."""
+    other, relation_of = Client(database), scans.relation_of
+
+    def later(*arguments: Any) -> object:
+        monkeypatch.setattr(scans, "relation_of", relation_of)
+        other("alter table t drop column v")
+        other("alter table t add column w varchar default 'x'")
+        return relation_of(*arguments)
+
+    read = "select * from stream s envelope changes where id < 2"
+    before = client(read)
+    monkeypatch.setattr(scans, "relation_of", later)
+    assert client(read) == before
+    assert [row[:2] for row in client(read)] == [(0, None), (1, None)]
     other.close()

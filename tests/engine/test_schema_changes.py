@@ -203,6 +203,10 @@ def test_columns_lost_past_ducktail_hit_no_other_stream(
     assert client("select after::varchar from stream others") == [('{"id":1}',)]
     with raises("XX000"):
         client("select * from stream s")
+    [(kind, *_, detail)] = client("check stream s")
+    assert (kind, detail) == ("columns", 'the table has no column "v", which stream "s" carries')
+    with raises("55000"):
+        client("select * from stream s")
 
 
 def test_schema_events_are_not_parked(client: Client) -> None:
