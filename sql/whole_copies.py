@@ -16,7 +16,7 @@ import duckdb
 from ..engine import groups
 from ..engine.copies import Copy
 from ..engine.copying import discard, give_copy, present_stream, take_copy
-from ..engine.errors import Gap, InsufficientPrivilege, NotSupported
+from ..engine.errors import Gap, InsufficientPrivilege, NotSupported, ReadOnlyTransaction
 from ..engine.gaps import Gone
 from ..engine.moving import lock_group
 from ..engine.places import SNAPSHOT, Place
@@ -24,6 +24,7 @@ from ..engine.scan import ScanRange, gone
 from ..engine.streams import Group, Stream
 from ..engine.transaction import Transaction
 from ..engine.waiting import Wait, Waiting
+from .access_mode import begun_read_only
 from .context import Context
 from .offset_statements import committed_lsns
 
@@ -82,10 +83,13 @@ def pass_gaps(session: Context, stream: Stream, group: Group, partitions: list[i
         The LSN up to which the copy goes, 0 where none was taken.
 
     Raises:
-        Gap: 72000, a block with locks of its own cannot wait for one. InsufficientPrivilege: 42501.
+        Gap: 72000, a block with locks of its own cannot wait for one; or events behind the copy were gone
+        before it was made. ReadOnlyTransaction: 25006. InsufficientPrivilege: 42501.
     """
     database, through_lsn = session.database, 0
     while group.on_gap == "snapshot" and (lost := lost_events(session, stream, group, partitions)):
+        if through_lsn:
+            raise _too_slow(lost)
         _check_free(session, group, lost)
         check_copies(session, stream, "on_gap = 'snapshot'")
         done: Future[None] = Future()
@@ -125,12 +129,26 @@ def lost_events(session: Context, stream: Stream, group: Group, partitions: list
         return [gone(stream, buffer.partitions[n], n, lsn, bounds) for n, lsn in behind.items()]
 
 
+def _too_slow(lost: list[Gone]) -> Gap:
+    """The error of a read whose copy is at a gap itself: another one would be no better."""
+    error = lost[0].error()
+    error.hint = "Retention is faster than copying the table: let the stream keep its events for longer."
+    return error
+
+
 def _check_free(session: Context, group: Group, lost: list[Gone]) -> None:
-    """A block that holds what taking a copy needs would wait for itself.
+    """A transaction that may not write takes no copy, and a block that holds what it needs would wait for
+    itself.
 
     Raises:
-        Gap: 72000.
+        Gap: 72000. ReadOnlyTransaction: 25006.
     """
+    if begun_read_only(session):
+        raise ReadOnlyTransaction(
+            f'cannot take a whole copy for consumer group "{group.name}" in a read-only transaction',
+            detail=f"{lost[0].message[0].upper()}{lost[0].message[1:]}.",
+            hint="Read in a transaction that may write.",
+        )
     block = session.block.transaction
     if block is not None and (block.has_writer_lock or group.group_id in block.locked_groups):
         error = lost[0].error()

@@ -350,6 +350,37 @@ def test_a_block_gets_it_in_its_next_transaction(client: Client, clock: Hands) -
     client("rollback")
 
 
+def test_no_second_copy_for_one_read(client: Client, clock: Hands, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where retention is faster than copying, a read ends instead of taking copies for ever."""
+    client("create consumer group g on s with (on_gap = 'snapshot')")
+    client("update t set v = 'new' where id < 30")
+    clock.us += 2 * DAY_US
+    client("insert into t values (9999, 'late')")
+    look(client)
+    client("begin read only")
+    refused(client, "25006", "select lsn from stream s consumer group g")
+    client("rollback")
+    fill = copied_events.fill_sql
+    fills: list[object] = []
+
+    def filling(*args: object) -> str:
+        fills.append(args)
+        assert len(fills) < 3, "one read takes one copy"
+        other = Client(client.session.database)
+        other("update t set v = 'newer' where id < 20")
+        clock.us += 2 * DAY_US
+        other(f"insert into t values ({10_000 + len(fills)}, 'later')")
+        other.close()
+        look(client)
+        return fill(*args)  # type: ignore[arg-type]
+
+    with monkeypatch.context() as patch:
+        patch.setattr(copying, "fill_sql", filling)
+        refused(client, "72000", "select lsn from stream s consumer group g")
+    assert len(fills) == 1
+    assert mirror(client) == table(client)
+
+
 def test_writers_and_ddl_go_on_while_it_is_taken(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     """What the copy has is as of its LSN, whatever is committed before its rows are read."""
     fill = copied_events.fill_sql
