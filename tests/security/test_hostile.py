@@ -198,6 +198,7 @@ def test_labels_of_a_hidden_type(eve: Connection, statement: str) -> None:
         "CREATE INDEX i ON {0}.hidden_table (id)",
         "CREATE STREAM {0}.s ON eves.mine",
         "CREATE STREAM eves.s ON {0}.hidden_table",
+        "CREATE STREAM eves.s ON eves.mine, {0}.hidden_table",
         "SELECT NULL::{0}.hidden_type",
     ],
 )
