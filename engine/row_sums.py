@@ -10,21 +10,24 @@ From there on the log says what is added to it and what is taken away, so a comm
 Before retention deletes rows of the log it adds them to the kept sum, in the same transaction.
 
 It is DuckDB's 64-bit `hash` of the row's columns, summed in a HUGEINT: exact, and without an order. Values
-that compare equal have one hash. DuckDB promises no hash from one version to the next, so the version is kept
-with the sum. Source: docs/design/engine.md, "Checks against the table".
+that compare equal have one hash. To DuckDB a NULL hashes as an empty list or map does, a list of NULLs, and a
+struct of them: so of a nested column it is hashed too whether it is NULL, and how long it is. DuckDB promises
+no hash from one version to the next, so the version is kept with the sum. Source: docs/design/engine.md,
+"Checks against the table".
 """
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import duckdb
 
 from .asking import ask, ask_maybe
-from .capture.rows import images, stored_names
+from .capture.rows import images
 from .duckdb_errors import translated
-from .quoting import literal
+from .quoting import ident, literal
 from .storage.schema import SCHEMA
 from .streams import Captured, Catalog
 from .table import TableShape
@@ -32,7 +35,8 @@ from .whole import whole
 
 logger = logging.getLogger(__name__)
 
-_VERSION = literal(duckdb.__version__)
+# DuckDB's version, and behind it that of what is hashed of a row.
+_VERSION = f"{duckdb.__version__}, 2"
 # Why a sum was taken of the table.
 CREATED, OPENED, VERSION, RESYNCED, ALTERED = "created", "opened", "version", "resynced", "altered"
 
@@ -76,12 +80,33 @@ class KeptSum:
 
 def hash_of(side: str, shape: TableShape) -> str:
     """SQL of the hash of an image in the log, `o` or `n`."""
-    return f"hash({images(side, shape)})"
+    return _hash(images(side, shape).split(","), shape)
+
+
+def _hash(values: Sequence[str], shape: TableShape) -> str:
+    """SQL of the hash of a row, from its columns' values."""
+    told = [
+        argument
+        for value, column in zip(values, shape.stored, strict=True)
+        for argument in (value, *_besides(value, column.type))
+    ]
+    return f"hash({','.join(told)})"
+
+
+def _besides(value: str, type_: str) -> tuple[str, ...]:
+    """What is hashed beside a value, where it is nested."""
+    if type_.endswith("[]"):
+        return f"{value} IS NULL", f"len({value})"
+    if type_.startswith("MAP("):
+        return f"{value} IS NULL", f"cardinality({value})"
+    nested = type_.endswith("]") or type_.startswith(("STRUCT(", "UNION("))
+    return (f"{value} IS NULL",) if nested else ()
 
 
 def table_sum_sql(shape: TableShape) -> str:
     """A SELECT of the number of a table's rows and the sum of their hashes."""
-    hashes = f"coalesce(sum(hash({stored_names(shape)})),0)::HUGEINT"
+    row = _hash([ident(column.name) for column in shape.stored], shape)
+    hashes = f"coalesce(sum({row}),0)::HUGEINT"
     return f"SELECT count(*) AS row_count,{hashes} AS hash_sum FROM {shape.qualified}"
 
 
@@ -107,7 +132,7 @@ def take_statements(captured: Captured, lsn: int, reason: str, differs: str | No
     return [
         drop_statement(captured.table_id),
         f"INSERT INTO {SCHEMA}.row_sums SELECT {captured.table_id},{lsn},row_count,hash_sum,{lsn},"
-        f"{literal(reason)},now(),{_VERSION},{told} FROM ({table_sum_sql(captured.shape)})",
+        f"{literal(reason)},now(),{literal(_VERSION)},{told} FROM ({table_sum_sql(captured.shape)})",
     ]
 
 
@@ -138,7 +163,7 @@ def read_kept(cursor: duckdb.DuckDBPyConnection, table_id: int) -> KeptSum | Non
     row = ask_maybe(
         cursor,
         "SELECT lsn, row_count, hash_sum, taken_lsn, reason, taken_at::VARCHAR, differs "
-        f"FROM {SCHEMA}.row_sums WHERE table_id = {table_id} AND duckdb_version = {_VERSION}",
+        f"FROM {SCHEMA}.row_sums WHERE table_id = {table_id} AND duckdb_version = {literal(_VERSION)}",
     )
     if row is None:
         return None
@@ -159,7 +184,7 @@ def take_missing(cursor: duckdb.DuckDBPyConnection, catalog: Catalog, last_lsn: 
     """At an opening: take the sums that are not there, or that another version of DuckDB hashed."""
     versions = dict(cursor.execute(f"SELECT table_id, duckdb_version FROM {SCHEMA}.row_sums").fetchall())
     for captured in catalog.tables.values():
-        if versions.get(captured.table_id) == duckdb.__version__:
+        if versions.get(captured.table_id) == _VERSION:
             continue
         try:
             with whole(cursor):

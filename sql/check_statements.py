@@ -93,6 +93,6 @@ SINCE = {
     "written past an older one only keys with retained events tell.",
     ALTERED: "It was taken anew when the table got another column: of what was written past ducktail before "
     "that only keys with retained events tell.",
-    VERSION: "It was taken anew as another version of DuckDB hashes otherwise: of what was written past "
-    "ducktail before that only keys with retained events tell.",
+    VERSION: "It was taken anew as another version of DuckDB, or of ducktail, hashes otherwise: of what was "
+    "written past ducktail before that only keys with retained events tell.",
 }

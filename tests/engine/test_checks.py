@@ -176,6 +176,20 @@ def test_rows_without_retained_events(base: Base) -> None:
     assert base.found() == []
 
 
+def test_a_null_is_not_what_is_empty(tmp_path: Path) -> None:
+    """DuckDB hashes them alike, and no event says what was there."""
+    base = Base(tmp_path / "n.duckdb", Hands())
+    base("create table t (id int primary key, l int[], m map(text, int), s struct(a int))")
+    base("insert into t values (1, null, null, null)")
+    base("create stream s on t")
+    for edit in ("l = []", "l = [null]", "l = [null, null]", "m = map {}", "s = {'a': null}"):
+        base.behind(f"update t set {edit}")
+        assert base.found() == [("unknown", None)], edit
+        base("drop stream s")
+        base("create stream s on t")
+    base.close()
+
+
 def test_a_sum_that_another_duckdb_took_or_none(base: Base) -> None:
     base.behind(
         "update ducktail.row_sums set duckdb_version = 'v0', hash_sum = 7", "delete from t where id = 3"
