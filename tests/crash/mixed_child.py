@@ -54,6 +54,7 @@ SETUP = (
     "create stream narrow on a (v) with (before = 'key', partitions = 1, retention = 'none')",
     "create stream s_b on b with (partitions = 2, retention = 'none', minimal_changes = 'all')",
     "create stream s_brief on brief with (partitions = 2, retention = '1 s')",
+    "create stream pair on a, b with (partitions = 2, retention = 'none', minimal_changes = 'all')",
     "create stream s_compacted on compacted "
     "with (retention = 'none', compaction = 'key', compaction_lag = '0 s')",
     "create table moved (lsn bigint)",
@@ -322,6 +323,11 @@ def check(database: Database, journal: Journal) -> dict[str, State]:
         assert client(f"check stream s_{name}") == []
         journal.write(name, "is", state.text())
         states[name] = state
+    names = "lsn, op, table_name, key, before, after, txid, schema_version"
+    each = " union all ".join(f"select {names} from s_{name} where op <> 'schema'" for name in KEPT)
+    whole = client(f"select {names} from pair where op <> 'schema' order by lsn")
+    assert whole == client(f"select * from ({each}) order by lsn")
+    assert client(f"select {names} from stream pair where op <> 'schema'") == whole
     _check_offsets(client, journal)
     for (group,) in client(MIRRORS):
         while follow(client, group):

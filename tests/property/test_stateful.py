@@ -67,7 +67,7 @@ class Streams(Machine):
         kinds=st.tuples(st.sampled_from(sorted(TYPES)), st.sampled_from(sorted(TYPES))),
         keys=st.tuples(*[st.sampled_from([(0,), (0,), (0, 2), (2, 0), ()])] * 2),
         minimal=st.tuples(*[st.sampled_from(["replace", "all", "all", "none"])] * 2),
-        wide=st.just(0),
+        wide=st.sampled_from([0, 0, 1, 3, 12]),
         tombstones=st.tuples(*[st.sampled_from([None, "1 day", "0 s"])] * 2),
     )
     def start(
