@@ -46,7 +46,7 @@ def set_stream(
     try:
         present = _present(database, stream)
         changed = replace(present, **values)  # type: ignore[arg-type]
-        if changed.compaction == "key":
+        if changed.compaction == "key" and not changed.topic:
             check_compacted(changed, database.catalog.tables_of(changed)[0].shape)
         assignments = ", ".join(f"{name} = {_value(value)}" for name, value in values.items())
         update = f"UPDATE ducktail.stream_catalog SET {assignments} WHERE stream_id = {stream.stream_id}"

@@ -1,6 +1,6 @@
 """Compaction: of what is older than `compaction_lag`, a stream keeps the last event of each key.
 
-It works on the log of a table, as retention does, and takes the rows that no stream of the table needs
+It works on the log of a table or a topic, as retention does, and takes the rows that no stream over it needs
 (`superseded.py` has what they need). Up to where it goes, its horizon, is the least of what the
 streams allow: of a compacted stream what was committed `compaction_lag` ago, of another one its edge, as that
 shows all that it retains; and of what all open transactions see, whose reads end there.
@@ -25,6 +25,7 @@ from . import compacted
 from .asking import ask, ask_maybe
 from .buffers import Buffers
 from .clock import Clock
+from .cluster.membership import Membership
 from .commits import Commits
 from .compacted import Range
 from .errors import DataCorrupted
@@ -37,7 +38,7 @@ from .row_sums import fold_statement
 from .sessions import Sessions
 from .steps import Steps
 from .storage.schema import SCHEMA
-from .streams import Bookmark, Captured, Catalog, Stream
+from .streams import Bookmark, Catalog, Source, Stream, TopicLog
 from .superseded import GOING, GONE, Pass, Superseded
 from .tally import Tally
 from .waiting import run
@@ -65,6 +66,7 @@ class Compacting(Protocol):
     commits: Commits
     sessions: Sessions
     clock: Clock
+    cluster: Membership
     unlike: dict[int, str]
 
 
@@ -82,14 +84,14 @@ class Compaction:
         self._done: dict[int, dict[int, int]] = {}  # table id -> `Pass.expired` of the last whole pass
         self.removed = Tally()  # rows of logs
 
-    def look(self, captured: Captured) -> None:
-        """Compact a table's log where that is due.
+    def look(self, source: Source) -> None:
+        """Compact the log of a table, or of a topic, where that is due.
 
         Raises:
             LockNotAvailable: 55P03, a transaction holds the writer lock for too long. duckdb.Error: what
             DuckDB said.
         """
-        found = self._due(captured)
+        found = self._due(source)
         if found is None:
             return
         # The buffers count what is published, and what goes must be counted there before.
@@ -98,7 +100,7 @@ class Compaction:
         try:
             superseded.work_out()
             if self._remove(found, superseded):
-                self._done[captured.table_id] = dict(found.expired)
+                self._done[source.table_id] = dict(found.expired)
         finally:
             superseded.close()
         for stream in found.streams:
@@ -108,16 +110,18 @@ class Compaction:
 
     # What is to be done.
 
-    def _due(self, captured: Captured) -> Pass | None:
+    def _due(self, source: Source) -> Pass | None:
         """What a pass would be about; None where none is due."""
-        streams = [stream for stream in captured.streams if stream.compaction == "key"]
-        database, cursor, table_id = self._database, self._steps.cursor, captured.table_id
-        buffers = [database.buffers.get(stream.stream_id) for stream in captured.streams]
+        streams = [stream for stream in source.streams if stream.compaction == "key"]
+        database, cursor, table_id = self._database, self._steps.cursor, source.table_id
+        buffers = [database.buffers.get(stream.stream_id) for stream in source.streams]
         # What is damaged, or differs from its table, stays as it is until that is mended.
         if not streams or table_id in database.unlike:
             return None
         if any(buffer is None or buffer.failure is not None for buffer in buffers):
             return None
+        if isinstance(source, TopicLog) and database.cluster.placement.epoch:
+            return None  # Its partitions may move, and their events with them.
         ranges, now_us = compacted.read_ranges(cursor, table_id), database.clock.now_us()
         done = compacted.through(ranges)
         lag_us = max(stream.compaction_lag_us for stream in streams)
@@ -129,7 +133,7 @@ class Compaction:
             f"SELECT coalesce(max(last_lsn), 0) FROM {SCHEMA}.commits WHERE last_lsn > {done} "
             f"AND commit_time <= make_timestamptz({max(0, before_us)})",
         )
-        for stream in captured.streams:
+        for stream in source.streams:
             if stream.compaction != "key":
                 through_lsn = min(through_lsn, self._start(stream))
         through_lsn = max(done, through_lsn)
@@ -139,10 +143,10 @@ class Compaction:
             stream.stream_id: compacted.expired_through(ranges, now_us - stream.tombstone_retention_us)
             for stream in streams
         }
-        if not self._is_worth(captured, ranges, through_lsn, now_us - lag_us, expired):
+        if not self._is_worth(source, ranges, through_lsn, now_us - lag_us, expired):
             return None
         return Pass(
-            captured,
+            source,
             through_lsn,
             compacted.extended(ranges, through_lsn),
             {stream.stream_id: self._start(stream) for stream in streams},
@@ -152,18 +156,18 @@ class Compaction:
 
     def _is_worth(
         self,
-        captured: Captured,
+        source: Source,
         ranges: Sequence[Range],
         through_lsn: int,
         lately_us: int,
         expired: Mapping[int, int],
     ) -> bool:
         done, dirty, clean = compacted.through(ranges), 0, 0
-        for log in captured.logs:
+        for log in source.logs:
             sql = f"SELECT count(*) FILTER (lsn > {done}), count(*) FILTER (lsn <= {done}) FROM {log}"
             more, rest = ask(self._steps.cursor, f"{sql} WHERE lsn <= {through_lsn}")
             dirty, clean = dirty + more, clean + rest
-        before, last_us = self._done.get(captured.table_id), ranges[-1].compacted_us if ranges else None
+        before, last_us = self._done.get(source.table_id), ranges[-1].compacted_us if ranges else None
         # The last one did not come to its end, or nobody knows; or there are deletes that may go.
         if before is None or last_us is None:
             return bool(dirty or clean)
@@ -184,9 +188,10 @@ class Compaction:
 
     def _stands(self, found: Pass) -> bool:
         """Under the writer lock: whether table and streams are as they were, and nothing more is parked."""
+        table_id = found.source.table_id
         with self._database.catalog.mutex:
-            present = self._database.catalog.tables.get(found.captured.key)
-        if present != found.captured or found.captured.table_id in self._database.unlike:
+            present = next((s for s in self._database.catalog.sources if s.table_id == table_id), None)
+        if present != found.source or table_id in self._database.unlike:
             return False
         return all(self._aside(stream) <= found.aside[stream.stream_id] for stream in found.streams)
 
@@ -212,7 +217,7 @@ class Compaction:
         """Say that the pass's range is being compacted; gives the ranges, none if the pass stands no more."""
         if not self._carry_sum(found):
             return ()
-        statements = compacted.rows_sql(found.captured.table_id, found.ranges)
+        statements = compacted.rows_sql(found.source.table_id, found.ranges)
         with self._steps.locked():
             if not self._stands(found):
                 return ()
@@ -225,7 +230,9 @@ class Compaction:
 
     def _carry_sum(self, found: Pass) -> bool:
         """Add what goes to the table's row-hash sum, while all of it is there; whether the pass stands."""
-        captured, cursor = found.captured, self._steps.cursor
+        captured, cursor = found.source, self._steps.cursor
+        if isinstance(captured, TopicLog):
+            return True
         kept = f"SELECT lsn FROM {SCHEMA}.row_sums WHERE table_id = {captured.table_id}"
         while (row := ask_maybe(cursor, kept)) is not None and row[0] < found.through_lsn:
             after = f"WHERE lsn > {row[0]}"
@@ -262,15 +269,15 @@ class Compaction:
             with self._database.buffers.edges_lock:
                 with whole(self._steps.cursor):
                     deleted = 0
-                    for log in found.captured.logs:
+                    for log in found.source.logs:
                         deleted += ask(self._steps.cursor, f"DELETE FROM {log} WHERE {window} AND {going}")[0]
                     if deleted != sum(removed):
                         raise DataCorrupted(
-                            f"compacting the log of {found.captured.shown_name}: {deleted} rows are there of "
+                            f"compacting the log of {found.source.shown_name}: {deleted} rows are there of "
                             f"{sum(removed)} that go"
                         )
                     for sql in (
-                        *compacted.rows_sql(found.captured.table_id, after),
+                        *compacted.rows_sql(found.source.table_id, after),
                         *map(_put_sql, bookmarks),
                     ):
                         self._execute(sql)
@@ -306,8 +313,8 @@ class Compaction:
 
     def _finish(self, found: Pass, ranges: Sequence[Range], left: Mapping[int, float], rows: int) -> bool:
         """Say since when the ranges are compacted; whether the pass stood to its end."""
-        table_id = found.captured.table_id
-        keep_us = max(s.tombstone_retention_us for s in found.captured.streams if s.compaction == "key")
+        table_id = found.source.table_id
+        keep_us = max(s.tombstone_retention_us for s in found.source.streams if s.compaction == "key")
         after = compacted.finished(ranges, self._database.clock.now_us(), keep_us)
         if list(after) != list(compacted.read_ranges(self._steps.cursor, table_id)):
             with self._steps.locked():
@@ -317,7 +324,7 @@ class Compaction:
         for stream in found.streams:
             self._database.buffers[stream.stream_id].thinned(left[stream.stream_id])
         if rows:
-            about = facts(table=found.captured.shown_name, rows=rows, through_lsn=found.through_lsn)
+            about = facts(table=found.source.shown_name, rows=rows, through_lsn=found.through_lsn)
             logger.info("the log is compacted", extra=about)
         return True
 

@@ -195,7 +195,7 @@ class Retention:
         self._move_edges(source.table_id, goals)
         self._cut_log(source.table_id)
         present = self._source(source.table_id)
-        if isinstance(present, Captured):
+        if present is not None:
             self.compaction.look(present)
 
     def trim(self, stream: Stream, through_lsn: int, reason: str = BY_TIME) -> None:

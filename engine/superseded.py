@@ -6,7 +6,7 @@ What a stream needs is worked out from its own events, those that its operations
   `tombstone_retention` has passed since all that it deletes had gone, or as long as any of that is there.
 - The last event of each partition, so that a stream's end never goes back.
 - What a group has parked or released, and what stands behind a parked key.
-- A schema event, always.
+- A schema event, always; of a topic an event without a key, and the last one of each producer.
 
 And of the log's rows, whatever the streams make of them, the last of each key stays while any row of the
 key does: CHECK STREAM holds it against the table. What is left goes. All of it is in temporary tables of
@@ -26,7 +26,7 @@ from .checking import keys_sql
 from .compacted import Range
 from .log import EventQuery, event_query
 from .parked import PARKED, ParkedEvent, behind_sql
-from .streams import Captured, Catalog, Stream
+from .streams import Catalog, Source, Stream, TopicLog
 from .table import RESERVED_PREFIX, TableShape
 
 # Values of one INSERT: its text is parsed as a whole.
@@ -74,7 +74,7 @@ class Pass:
         aside: stream id -> the events that its groups have parked or released.
     """
 
-    captured: Captured
+    source: Source
     through_lsn: int
     ranges: tuple[Range, ...]
     starts: Mapping[int, int]
@@ -86,7 +86,7 @@ class Pass:
         """The compacted streams that have events there."""
         return [
             s
-            for s in self.captured.streams
+            for s in self.source.streams
             if self.starts.get(s.stream_id, self.through_lsn) < self.through_lsn
         ]
 
@@ -122,15 +122,17 @@ class Superseded:
         for stream in found.streams:
             self._keep_aside(stream)
         views += self._last_rows()
+        if isinstance(found.source, TopicLog):
+            self._keep_published(found.source)
         for place, view in enumerate(views):
             self._execute(f"CREATE OR REPLACE TEMP TABLE {_bare(LASTS)}{place} AS {view.lasts_sql()}")
             self._execute(
                 f"INSERT INTO {KEPT} SELECT lsn FROM {LASTS}{place} WHERE NOT gone OR lsn > {view.expired}"
             )
         self._keep_deletes(views)
+        schema = "" if isinstance(found.source, TopicLog) else " AND op <> 'x'"
         rows = " UNION ALL ".join(
-            f"SELECT lsn FROM {log} WHERE lsn <= {found.through_lsn} AND op <> 'x'"
-            for log in found.captured.logs
+            f"SELECT lsn FROM {log} WHERE lsn <= {found.through_lsn}{schema}" for log in found.source.logs
         )
         self._execute(f"INSERT INTO {GOING} SELECT lsn FROM ({rows}) ANTI JOIN {KEPT} USING (lsn)")
         for stream in found.streams:
@@ -197,18 +199,29 @@ class Superseded:
         events = query.sql(f"lsn > {first} AND lsn <= {found.through_lsn}", "false")
         self._execute(f"INSERT INTO {KEPT} SELECT lsn FROM ({events}) WHERE {behind}")
 
+    def _keep_published(self, topic: TopicLog) -> None:
+        """Of a topic's log events without a key stay, and each producer's last: it tells his sequence."""
+        log, where = topic.log, f"lsn <= {self._pass.through_lsn}"
+        self._execute(f"INSERT INTO {KEPT} SELECT lsn FROM {log} WHERE {where} AND key IS NULL")
+        self._execute(
+            f"INSERT INTO {KEPT} SELECT max(lsn) FROM {log} WHERE {where} AND producer IS NOT NULL "
+            "GROUP BY producer"
+        )
+
     def _last_rows(self) -> Iterator[View]:
         """The log's rows, whatever streams make of them: CHECK STREAM looks at the last of each key.
 
         Of the rows of a stream's snapshot each stream has its own alone: they are looked at with and without.
         """
-        found = self._pass
+        found, captured = self._pass, self._pass.source
+        if isinstance(captured, TopicLog):
+            return
         snapshots = [f" OR stream_id = {s.stream_id}" for s in found.streams if s.snapshot == "initial"]
         expired = min(found.expired.values())
         for mine in ("", *snapshots):
             where = f"lsn <= {found.through_lsn} AND op <> 'x' AND (stream_id IS NULL{mine})"
             by_types: dict[tuple[str, ...], list[str]] = {}
-            for version in found.captured.versions:
+            for version in captured.versions:
                 shape = version.table.shape
                 by_types.setdefault(_key_types(shape), []).append(
                     f"SELECT lsn, op, {keys_sql(shape)} FROM {version.table.log} WHERE {where}"
@@ -222,17 +235,26 @@ class Superseded:
         Keys of different types are never held against each other: a view for each.
         """
         start, through_lsn = self._pass.starts[stream.stream_id], self._pass.through_lsn
+        expired = self._pass.expired[stream.stream_id]
+        if isinstance(self._pass.source, TopicLog):
+            rows = (
+                "SELECT lsn, payload IS NULL AS gone_by, partition, key::VARCHAR AS k1 "
+                f"FROM {self._pass.source.log} "
+                f"WHERE lsn > {start} AND lsn <= {through_lsn} AND key IS NOT NULL"
+            )
+            yield View(rows, "partition, k1", "gone_by", expired)
+            return
         where = f"lsn > {start} AND lsn <= {through_lsn} AND op <> 'x'"
         by_types: dict[tuple[str, ...], list[str]] = {}
         for part in event_query(self._catalog, stream).between(start + 1, through_lsn).parts:
-            assert isinstance(part, EventQuery), "only a table is compacted"
+            assert isinstance(part, EventQuery), "of a table"
             shape = part.captured.shape
             by_types.setdefault(_key_types(shape), []).append(
                 f"SELECT l.lsn, l.event_op, {part.partition_sql()} AS partition, {keys_sql(shape)} "
                 f"FROM ({part.rows(where)}) AS l"
             )
         for types, queries in by_types.items():
-            by, expired = f"partition, {_key_names(types)}", self._pass.expired[stream.stream_id]
+            by = f"partition, {_key_names(types)}"
             yield View(" UNION ALL ".join(queries), by, "event_op = 'delete'", expired)
 
     def _execute(self, sql: str) -> list[tuple[Any, ...]]:

@@ -18,8 +18,10 @@ from .definitions import check_names, check_no_stream, insert_stream_sql, new_id
 from .log import TopicQuery
 from .streams import (
     DEFAULT_BUFFER_BYTES,
+    DEFAULT_COMPACTION_LAG_US,
     DEFAULT_PARTITIONS_WITH_KEY,
     DEFAULT_RETENTION_US,
+    DEFAULT_TOMBSTONE_RETENTION_US,
     PUBLISHED,
     Stream,
 )
@@ -42,6 +44,9 @@ class TopicSpec:
     buffer_bytes: int = DEFAULT_BUFFER_BYTES
     retention_us: int | None = DEFAULT_RETENTION_US
     retention_bytes: int | None = None
+    compaction: str = "none"
+    compaction_lag_us: int = DEFAULT_COMPACTION_LAG_US
+    tombstone_retention_us: int = DEFAULT_TOMBSTONE_RETENTION_US
     uid: str | None = None
     fresh: bool = False
 
@@ -84,6 +89,9 @@ def create_topic(
             created_at_us=database.commits.now_us(),
             retention_us=spec.retention_us,
             retention_bytes=spec.retention_bytes,
+            compaction=spec.compaction,
+            compaction_lag_us=spec.compaction_lag_us,
+            tombstone_retention_us=spec.tombstone_retention_us,
         )
         check_names(database, cursor, topic)
         statements = [

@@ -23,7 +23,7 @@ from . import segments
 from .buffers import Buffers
 from .cluster.placement import Placement
 from .duckdb_errors import translated
-from .errors import ProgramLimitExceeded, SerializationFailure, UndefinedObject
+from .errors import NotNullViolation, ProgramLimitExceeded, SerializationFailure, UndefinedObject
 from .placed import Placed
 from .quoting import literal
 from .streams import Catalog, Stream, TopicLog
@@ -166,6 +166,7 @@ class Topics:
         Raises:
             ProgramLimitExceeded: 54000, an event is too large, or there are too many producers.
             InvalidParameterValue, InvalidTextRepresentation: 22023, 22P02, the headers are no JSON object.
+            NotNullViolation: 23502, an event of a compacted topic has no key.
             duckdb.Error: the query's own.
         """
         assert transaction.has_writer_lock
@@ -177,6 +178,8 @@ class Topics:
             known = self._repeated(transaction, topic, named)
             if known is not None:
                 return known
+        if isinstance(publication, Single) and publication.key is None:
+            _check_keys(topic, 1)
         state = self._states.setdefault(topic.stream_id, _State())
         base_lsn = transaction.next_lsn
         sql = publication.sql(
@@ -199,6 +202,9 @@ class Topics:
             if failed is None:
                 raise
             raise failed from error
+        if topic.compaction == "key" and not isinstance(publication, Single):
+            keyless = f"SELECT count(*) FROM {TopicLog(topic).log} WHERE lsn > {base_lsn} AND key IS NULL"
+            _check_keys(topic, transaction.cursor.execute(keyless).fetchall()[0][0])
         if not isinstance(publication, Placed):
             state.turn = (state.turn + events) % topic.partitions
         transaction.captured(topic.table_id, events, frozenset())
@@ -371,6 +377,19 @@ class Topics:
     def dropped(self, topic: Stream) -> None:
         """A topic is gone."""
         self._states.pop(topic.stream_id, None)
+
+
+def _check_keys(topic: Stream, keyless: int) -> None:
+    """Of a compacted topic each event has a key: without one it could never be superseded.
+
+    Raises:
+        NotNullViolation: 23502.
+    """
+    if topic.compaction == "key" and keyless:
+        raise NotNullViolation(
+            f'an event of compacted topic "{topic.name}" has no key',
+            hint="PUBLISH TO ... KEY gives it one, and so does a column key of INSERT.",
+        )
 
 
 def _producers(cursor: duckdb.DuckDBPyConnection, topic: Stream) -> dict[str, _Last]:

@@ -54,12 +54,6 @@ def as_stream(stream: Stream, shapes: Sequence[TableShape]) -> st.CreateStream:
         "snapshot": (stream.snapshot, "none"),
         "before": (stream.before, "full"),
         "minimal_changes": (stream.minimal_changes, "replace"),
-        "compaction": (stream.compaction, "none"),
-        "compaction_lag": (stream.compaction_lag_us // 1000, DEFAULT_COMPACTION_LAG_US // 1000),
-        "tombstone_retention": (
-            stream.tombstone_retention_us // 1000,
-            DEFAULT_TOMBSTONE_RETENTION_US // 1000,
-        ),
     }
     return st.CreateStream(
         name=_name(stream.schema, stream.name),
@@ -84,6 +78,12 @@ def _kept(stream: Stream, partitions: int) -> dict[str, tuple[Value, Value]]:
         "retention": (retention_ms, DEFAULT_RETENTION_US // 1000),
         "retention_bytes": (stream.retention_bytes, None),
         "buffer_bytes": (stream.buffer_bytes, DEFAULT_BUFFER_BYTES),
+        "compaction": (stream.compaction, "none"),
+        "compaction_lag": (stream.compaction_lag_us // 1000, DEFAULT_COMPACTION_LAG_US // 1000),
+        "tombstone_retention": (
+            stream.tombstone_retention_us // 1000,
+            DEFAULT_TOMBSTONE_RETENTION_US // 1000,
+        ),
     }
 
 

@@ -35,7 +35,7 @@ from .arguments import Values, text
 from .context import Context
 from .language import statements as st
 from .language import statements_other as sto
-from .language.options import INTERVALS, Options
+from .language.options import COMPACTED, INTERVALS, Options
 from .language.render import render_statement
 from .names import TEMPORARY, Key
 from .results import Result, ResultColumn, table_result
@@ -119,6 +119,7 @@ def create_topic(session: Context, made: st.CreateTopic, parameters: Values) -> 
         session.notices.add(f'topic "{name}" already exists, skipping', sqlstate="42710")
         return Result.command("CREATE TOPIC")
     options = made.options
+    _refuse_compaction(session, options)
     spec = topic_definitions.TopicSpec(
         schema,
         name,
@@ -126,6 +127,9 @@ def create_topic(session: Context, made: st.CreateTopic, parameters: Values) -> 
         options.integer("buffer_bytes") or DEFAULT_BUFFER_BYTES,
         _retention_us(options) if "retention" in options else DEFAULT_RETENTION_US,
         options.integer("retention_bytes"),
+        options.text("compaction") or "none",
+        _us(options, "compaction_lag", DEFAULT_COMPACTION_LAG_US),
+        _us(options, "tombstone_retention", DEFAULT_TOMBSTONE_RETENTION_US),
         None if session.part is None else session.part.uid,
         session.part is not None and session.part.fresh,
     )
@@ -138,6 +142,21 @@ def create_topic(session: Context, made: st.CreateTopic, parameters: Values) -> 
         owner_of_made(session),
     )
     return Result.command("CREATE TOPIC")
+
+
+def _refuse_compaction(session: Context, options: Options) -> None:
+    """Of a topic in a cluster: its partitions move with their events.
+
+    Raises:
+        NotSupported: 0A000.
+    """
+    given = [option for option in options if option.name in ("compaction", *COMPACTED)]
+    if given and session.database.cluster.placement.epoch:
+        raise NotSupported(
+            f'option "{given[0].name}" of a topic is not supported in a cluster',
+            hint="A stream on a table can be compacted there.",
+            position=given[0].position or None,
+        )
 
 
 def owner_of_made(session: Context) -> str | None:
@@ -207,6 +226,8 @@ def set_stream(session: Context, asked: st.SetStream, parameters: Values) -> Wai
     tag = f"ALTER {_word(asked.topic)}"
     no_transaction(session, tag)
     stream = _of_kind(session, asked.name, topic=asked.topic)
+    if asked.topic:
+        _refuse_compaction(session, asked.options)
     values: dict[str, int | str | None] = {}
     for option in asked.options:
         if option.name == "compaction":

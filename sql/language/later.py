@@ -10,14 +10,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from ...engine.errors import NotSupported
-from .options import RULES, Options
 from .parse import Query
-from .statements import (
-    CreateStream,
-    CreateTopic,
-    SetStream,
-    Statement,
-)
+from .statements import CreateStream, Statement
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,31 +23,13 @@ class Later:
     position: int | None = None
 
 
-def _options(options: Options, owner: str) -> Iterator[Later]:
-    for option in options:
-        if owner in RULES[option.name].later:
-            hint = "A table with a primary key can have a compacted stream: INSERT ... ON CONFLICT into it."
-            yield Later(f'option "{option.name}" of a {owner}', hint, option.position or None)
-
-
 def _create_stream(statement: CreateStream) -> Iterator[Later]:
     if statement.all_in_schema is not None:
         yield Later("ALL TABLES IN SCHEMA", "Name the tables: CREATE STREAM s ON a, b, c.")
-    yield from _options(statement.options, "stream")
-
-
-def _create_topic(statement: CreateTopic) -> Iterator[Later]:
-    yield from _options(statement.options, "topic")
-
-
-def _set_stream(statement: SetStream) -> Iterator[Later]:
-    yield from _options(statement.options, "topic" if statement.topic else "stream")
 
 
 _PARTS: dict[type[Statement], Callable[..., Iterator[Later]]] = {
     CreateStream: _create_stream,
-    CreateTopic: _create_topic,
-    SetStream: _set_stream,
 }
 
 

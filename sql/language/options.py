@@ -1,8 +1,7 @@
 """The options of WITH (...) and SET (...): one row each, with what its value must be.
 
-An unknown option or a bad value is 22023, lists what is known and asks "did you mean". Whether a
-row is `later` of an object says that this version understands the option and cannot keep its promise yet: the
-planner answers 0A000 (`refuse_later` in later.py); no option is ever read and passed over.
+An unknown option or a bad value is 22023, lists what is known and asks "did you mean". No option is
+ever read and passed over.
 Source: docs/sql.md, "Streams", "Consumer groups".
 """
 
@@ -94,12 +93,10 @@ class Rule:
     Args:
         parse: makes the value of what was written; ValueError says what is expected, and a hint.
         owners: the kinds of object that have it: stream, topic, group, publish.
-        later: those of them of which this version cannot keep it yet.
     """
 
     parse: Callable[[Raw], Value]
     owners: frozenset[str]
-    later: frozenset[str] = frozenset()
 
 
 def _integer(low: int, high: int) -> Callable[[Raw], Value]:
@@ -190,7 +187,6 @@ def _text(raw: Raw) -> Value:
 
 
 _STREAM = frozenset({"stream"})
-_TOPIC = frozenset({"topic"})
 _STREAM_OR_TOPIC = frozenset({"stream", "topic"})
 _GROUP = frozenset({"group"})
 _PUBLISH = frozenset({"publish"})
@@ -204,9 +200,9 @@ RULES: dict[str, Rule] = {
     "snapshot": Rule(_words("none", "initial"), _STREAM),
     "before": Rule(_words("full", "key", "none"), _STREAM),
     "minimal_changes": Rule(_words("replace", "all", "none"), _STREAM),
-    "compaction": Rule(_words("none", "key"), _STREAM_OR_TOPIC, _TOPIC),
-    "compaction_lag": Rule(_interval(0), _STREAM_OR_TOPIC, _TOPIC),
-    "tombstone_retention": Rule(_interval(0), _STREAM_OR_TOPIC, _TOPIC),
+    "compaction": Rule(_words("none", "key"), _STREAM_OR_TOPIC),
+    "compaction_lag": Rule(_interval(0), _STREAM_OR_TOPIC),
+    "tombstone_retention": Rule(_interval(0), _STREAM_OR_TOPIC),
     "on_gap": Rule(_words("error", "earliest", "snapshot"), _GROUP),
     "on_park": Rule(_words("event", "key"), _GROUP),
     "session_timeout": Rule(_interval(SESSION_TIMEOUT_MS_MIN), _GROUP),
@@ -219,7 +215,8 @@ CHANGEABLE = frozenset(
     {"retention", "retention_bytes", "buffer_bytes", "compaction", "compaction_lag", "tombstone_retention"}
 )
 # Of streams and topics, those whose value is a length of time in milliseconds.
-INTERVALS = frozenset({"retention", "compaction_lag", "tombstone_retention"})
+COMPACTED = ("compaction_lag", "tombstone_retention")
+INTERVALS = frozenset({"retention", *COMPACTED})
 
 # Words that people bring from elsewhere, and ours.
 _FOREIGN = {

@@ -366,6 +366,54 @@ def test_what_is_set_aside_stays_until_it_is_released(base: Base) -> None:
     assert [row[0] for row in base("select lsn from stream s consumer group g")] == [11, 12]
 
 
+def test_topics(base: Base) -> None:
+    base("create topic t with (partitions = 2, retention = 'none', compaction = 'key')")
+    base("create topic free with (partitions = 1, compaction_lag = '0 s')")
+    for text in (
+        "publish to t 'x'",
+        "insert into t (key, payload) select nullif(i, 1), 'x' from range(3) r(i)",
+        "insert into t (payload) values ($$1$$)",
+        "insert into t (key, payload) values (null, 'x')",
+    ):
+        with raises("23502"):
+            base(text)
+    base("begin")
+    base("publish to t key 'a' 'lost'")
+    with raises("23502"):
+        base("insert into t (key, payload) select null, 'x'")
+    base("commit")
+    assert base("select * from stream t") == []
+    base("insert into t (key, payload) select i % 5, i from range(20) r(i)")  # 1 to 20
+    base("publish to t key 'made' 'by one' with (producer = 'p', sequence = 7)")  # 21
+    base("publish to t key 3 values (NULL)")  # 22
+    base("publish to t key 'made' values (NULL)")  # 23
+    base.clock.us += 2 * HOUR_US
+    base.look()
+    wanted = [16, 17, 18, 20, 21, 22, 23]
+    assert lsns(base, "t") == wanted
+    base.reopen()
+    assert lsns(base, "t") == wanted
+    [(_, made)] = base("show create stream t")
+    assert made.endswith("(partitions = 2, retention = 'none', compaction = 'key')")
+    # The producer's last is known, and its delete stays with it.
+    base("publish to t key 'made' 'by one' with (producer = 'p', sequence = 7)")
+    assert lsns(base, "t") == wanted
+    base("publish to t key 'x' '1'")  # 24
+    base("publish to t key 'y' '1'")  # 25
+    base("publish to t key 'z' '1'")  # 26
+    for _ in range(2):
+        base.clock.us += 2 * DAY_US
+        base.look()
+    assert lsns(base, "t") == [16, 17, 18, 20, 21, 23, 24, 25, 26]
+    base("insert into free (key, payload) values (1, 'a'), (null, 'b'), (1, 'c')")
+    base("alter topic free set (compaction = 'key')")
+    base.look()
+    assert base("select after from stream free") == [('"b"',), ('"c"',)]
+    base.reopen()
+    with raises("23502"):
+        base("publish to free 'x'")
+
+
 def test_bookmarks_and_bytes_follow(base: Base) -> None:
     base("create table t (id int primary key, v text)")
     base("create stream s on t with (partitions = 1, retention = 'none', compaction = 'key')")
@@ -674,8 +722,10 @@ class Model:
                 mine = [row for row in rows if row[1] == number]
                 assert folded(mine) == folded([row for row in every if row[1] == number])
         else:
-            end = self.chance.choice([0, *known])
-            self.readers[name] = self.base.clock.us, {n: known[n] for n in sorted(known) if n <= end}, end
+            # One who has read all, or one who begins now and gets to some place.
+            end = self.chance.choice([max(known, default=0), *known])
+            given = every if end == max(known, default=0) else left
+            self.readers[name] = self.base.clock.us, {row[0]: row for row in given if row[0] <= end}, end
 
     def stream(self, name: str) -> Any:
         """A stream."""
