@@ -229,7 +229,9 @@ def test_a_check_beside_an_alter_that_is_not_shown_yet(base: Base) -> None:
     database = base.database
     stream = next(iter(database.catalog.streams.values()))
     cursor, watch, other = database.cursor(), database.cursor(), Client(database)
-    thread = threading.Thread(target=other, args=("alter table t add column more int",), daemon=True)
+    other("begin")
+    other("alter table t add column more int")
+    thread = threading.Thread(target=other, args=("commit",), daemon=True)
     base("select * from stream s")  # All is published, which the mutex is wanted for.
     with database.catalog.mutex:
         thread.start()
