@@ -345,6 +345,28 @@ def test_checks_and_sums_go_on_over_versions(client: Client, clock: Hands) -> No
     assert client("select max(schema_version) from stream s") == [(4,)]
 
 
+def test_transactions_over_versions_of_several_tables(client: Client) -> None:
+    client("create table b (id int primary key)")
+    client("create stream wide on t, b with (partitions = 2)")
+    for text in (
+        *("begin", "insert into t values (1, 1)", "alter table t add column w int"),
+        *("insert into b values (1)", "commit", "begin", "drop table t", "create table t (id int)"),
+        "insert into t values (1), (2)",
+        *("insert into b values (2)", "alter table b rename to c", "insert into c values (3)", "commit"),
+    ):
+        client(text)
+    query = "select op, table_name, tx_last from {}"
+    events = client(query.format("stream wide"))
+    assert [row[:2] for row in events] == [
+        *(("insert", "main.t"), *[("schema", "main.t")] * 2, ("insert", "main.b")),
+        *(("insert", "main.b"), ("insert", "main.b"), *[("schema", "main.t")] * 2, ("insert", "main.t")),
+        *[("schema", "main.c")] * 2,
+    ]
+    assert [place for place, row in enumerate(events) if row[2]] == [3, len(events) - 1]
+    assert events == client(query.format("wide") + " order by lsn")
+    assert client("check stream wide") == client("check stream s") == []
+
+
 def test_rights_go_with_a_renamed_table(client: Client, reopen: Callable[[], Client]) -> None:
     client("create user alice password 'secret' superuser")
     client("create user bob password 'secret'")
