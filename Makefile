@@ -57,7 +57,7 @@ types: $(READY) ## mypy, strict, on the built wheel and the programs around it
 	@cd build/types && $(BIN:%=../../%)/python -m zipfile -e *.whl . && rm *.whl
 	cd build/types && MYPYPATH=.:../../docs/examples/flights:../../docs/examples/workers:../../docs/examples/following:../../docs:../../benchmarks \
 		../../$(BIN)/mypy --config-file ../../pyproject.toml --cache-dir ../../.mypy_cache \
-		--explicit-package-bases -p ducktail -p pyspark_ducktail -m demo -m spark_delays -m replay -m averages -m mirror -m totals -m at_least_once -m exactly_once \
+		--explicit-package-bases -p ducktail -p pyspark_ducktail -m demo -m spark_delays -m replay -m averages -m mirror -m totals -m at_least_once -m exactly_once -m whole_copy \
 		-m generate -m stream_read -m capture_cost -m refreshes -m shared_log -m memory -m results_out -m small_statements -m echo -m groups -m spark -m forwarding
 
 deps: spark ## the system programs that tests want, and Spark

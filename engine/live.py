@@ -488,6 +488,7 @@ def copies(database: LiveSource) -> Iterator[Row]:
             "last_lsn": copy.last_lsn,
             "rows": copy.rows,
             "rows_left": sum(copy.left(number, at.lsn) for number, at in positions.items()),
+            "partitions": json.dumps({str(number): last for number, (_, last) in copy.spans.items()}),
             "schema_version": copy.version,
             "made_at": _time(copy.made_us),
         }

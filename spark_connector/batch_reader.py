@@ -127,7 +127,7 @@ def _lsns_at(
     for owner, numbers in state.by_owner.items():
         query = sql.SQL(
             "SELECT partition, {}(lsn) FROM {} WHERE commit_time {} {}::TIMESTAMPTZ GROUP BY partition"
-        ).format(sql.SQL(least), state.source(numbers), sql.SQL(compared), sql.Literal(options[name]))
+        ).format(sql.SQL(least), state.source(numbers, {}), sql.SQL(compared), sql.Literal(options[name]))
         try:
             found |= dict(connections.to(owner).execute(query).fetchall())
         except psycopg.Error as error:

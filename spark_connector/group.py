@@ -9,7 +9,7 @@ committed.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import psycopg
@@ -21,7 +21,7 @@ from .errors import ConnectorError
 from .stream_state import StreamState
 
 _NAME = "consumerGroup"
-START = {"earliest": sql.SQL("EARLIEST"), "latest": sql.SQL("LATEST")}
+START = {word: sql.SQL(word.upper()) for word in ("earliest", "latest", "snapshot")}
 
 
 class Following:
@@ -36,10 +36,31 @@ class Following:
         self._told: dict[int, int] | None = None
 
     def ensure(self, connection: Connection, state: StreamState, start: str) -> None:
-        """Make it where it is not there: `start` earliest or latest."""
+        """Make it where it is not there: `start` earliest, latest or snapshot."""
         text = sql.SQL("CREATE CONSUMER GROUP IF NOT EXISTS {} ON {} START {}")
         made = text.format(sql.Identifier(self.name), state.scan, START[start])
         self._run(connection, made, "making")
+
+    def at_copy(
+        self, connection: Connection, state: StreamState, look: Callable[[], StreamState]
+    ) -> dict[int, int]:
+        """Its committed LSNs, at the beginning of a whole copy; made with one where it is not there.
+
+        Args:
+            look: the stream as it is now.
+
+        Raises:
+            ConnectorError: it is there, and somewhere else.
+        """
+        self.ensure(connection, state, "snapshot")
+        copy, committed = look().copy, self.committed(connection, state) or {}
+        if copy is None or any(lsn != copy.base_lsn for lsn in committed.values()):
+            raise ConnectorError(
+                f'option startingOffsets = snapshot: group "{self.name}" on stream "{state.name}" is there '
+                "already, and not at the beginning of a whole copy of its own: drop it, or name a group that "
+                f"is not there yet (option {_NAME}); the gateway must be the node that has the stream"
+            )
+        return committed
 
     def committed(self, connection: Connection, state: StreamState) -> dict[int, int] | None:
         """Its committed LSNs by partition; None where it is not there."""

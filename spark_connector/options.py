@@ -156,14 +156,15 @@ def positions(value: str) -> dict[int, int]:
 
 
 def starting(value: str) -> str | dict[int, int]:
-    """earliest, latest, group, or a map."""
-    if value.lower() in ("earliest", "latest", "group"):
+    """earliest, latest, group, snapshot, or a map."""
+    if value.lower() in ("earliest", "latest", "group", "snapshot"):
         return value.lower()
     try:
         return positions(value)
     except ValueError:
         raise ValueError(
-            """it is earliest, latest, group, or a map from partition to LSN: '{"0": 17, "1": 20}'"""
+            "it is earliest, latest, group, snapshot, or a map from partition to LSN: "
+            """'{"0": 17, "1": 20}'"""
         ) from None
 
 
@@ -249,9 +250,10 @@ OPTIONS: tuple[Option, ...] = (
     Option("endingTimestamp", "Events committed at or before it are read.", _BATCH, timestamp),
     Option(
         "startingOffsets",
-        "Where a query without a checkpoint begins: earliest, latest (wants consumerGroup), group, or a map "
-        "from partition to the last LSN that is not wanted. Without it group where consumerGroup is given "
-        "(a new one begins at earliest), else earliest.",
+        "Where a query without a checkpoint begins: earliest, latest (wants consumerGroup), group, snapshot "
+        "(a whole copy of the table and then every event; wants a consumerGroup that is not there yet), or "
+        "a map from partition to the last LSN that is not wanted. Without it group where consumerGroup is "
+        "given (a new one begins at earliest), else earliest.",
         _STREAM,
         starting,
     ),

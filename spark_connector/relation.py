@@ -19,7 +19,7 @@ from .errors import ConnectorError, OptionError
 from .options import Options
 from .owners import GIVEN, Owner
 from .spark_types import shaped, spark_schema, spark_type
-from .stream_state import StreamState, check_range, check_same, look_up, topic_scan
+from .stream_state import CopyState, StreamState, check_range, check_same, look_up, topic_scan
 
 CHANGES, JSON = "changes", "json"
 CHANGES_SUFFIX = "_changes"
@@ -38,6 +38,7 @@ class Relation:
         lsn, partition: its columns of that meaning; "" for a table.
         tie: orders rows of one LSN; "" where there is one row an LSN.
         scanned: it is read by TOPIC ... PARTITION, and not as a view.
+        copied: stream and group, where rows of the group's whole copy are read as well: no view has them.
     """
 
     name: tuple[str, ...]
@@ -47,23 +48,25 @@ class Relation:
     partition: str = ""
     tie: str = ""
     scanned: bool = False
+    copied: tuple[str, str] | None = None
 
     @classmethod
-    def of(cls, options: Options, state: StreamState) -> Relation:
+    def of(cls, options: Options, state: StreamState, copy: CopyState | None = None) -> Relation:
         """A stream's, in the envelope that is asked for.
 
         Raises:
             OptionError: a topic has no envelope changes, nor has a stream over several tables.
         """
         what = f'stream "{state.name}"'
+        copied = None if copy is None else (state.name, copy.group)
         if envelope(options, state) == JSON:
             name = (state.schema, state.name)
-            return cls(name, what, "stream", "lsn", "partition", scanned=state.placed)
+            return cls(name, what, "stream", "lsn", "partition", scanned=state.placed, copied=copied)
         if state.columns is None:
             kind = "is a topic" if state.table is None else "is over several tables"
             raise OptionError(f'option envelope cannot be changes: "{state.name}" {kind}; take json')
         name = (state.schema, state.name + CHANGES_SUFFIX)
-        return cls(name, what, "stream", "_lsn", "_partition", "_change_type")
+        return cls(name, what, "stream", "_lsn", "_partition", "_change_type", copied=copied)
 
     @classmethod
     def of_table(cls, options: Options) -> Relation:
@@ -98,6 +101,19 @@ class Relation:
         """What is read, for FROM."""
         return topic_scan(self.name, [partition]) if self.scanned else sql.Identifier(*self.name)
 
+    def _range(self, task: Task) -> sql.Composable:
+        """What a task reads, for FROM."""
+        if self.copied is None:
+            return self._source(task.partition)
+        stream, group = self.copied
+        return sql.SQL("STREAM {} PARTITION {} CONSUMER GROUP {} AFTER {} {}").format(
+            sql.Identifier(self.name[0], stream),
+            sql.Literal(task.partition),
+            sql.Identifier(group),
+            sql.Literal(task.after),
+            sql.SQL("ENVELOPE CHANGES" if self.tie else ""),
+        )
+
     def query(self, wanted: StructType, task: Task) -> sql.Composed:
         """The rows of a task, in an order that is always the same."""
         columns = [sql.Identifier(field.name) for field in wanted]
@@ -120,7 +136,7 @@ class Relation:
         if conditions:
             where = sql.SQL(" WHERE {}").format(sql.SQL(" AND ").join(conditions))
         listed = sql.SQL(", ").join(columns)
-        return sql.SQL("SELECT {} FROM {}{}{}").format(listed, self._source(task.partition), where, order)
+        return sql.SQL("SELECT {} FROM {}{}{}").format(listed, self._range(task), where, order)
 
 
 @dataclass

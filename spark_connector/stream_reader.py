@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, TypeVar
 
 import psycopg
@@ -58,7 +59,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def __init__(self, options: Options, schema: StructType) -> None:
         check_what(options)
-        if options["startingOffsets"] in ("latest", "group") and options["consumerGroup"] is None:
+        if options["startingOffsets"] in ("latest", "group", "snapshot") and options["consumerGroup"] is None:
             raise OptionError(
                 f"option startingOffsets = {options['startingOffsets']} wants option consumerGroup: a group "
                 "on the gateway keeps where the query began"
@@ -115,7 +116,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def prepareForTriggerAvailableNow(self) -> None:
         """What is there now is all that this run reads."""
-        self._target = self._retried(lambda connection: _last(look_up(connection, self._options)))
+        self._target = self._retried(self._present)
 
     def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
         """The tasks of a batch.
@@ -142,7 +143,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if past:
                 raise self._past_end(state, past[0], ended[past[0]])
             self._check_start(connection, state, begun)
-            relation = Relation.of(self._options, state)
+            relation = Relation.of(self._options, state, state.copied(begun))
             follows = self._follows(connection, state)
             return [
                 Task(
@@ -174,6 +175,14 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     # What they are made of.
 
+    def _present(self, connection: Connection) -> Lsns:
+        """How far the stream goes now, and the whole copy with which the query is to begin."""
+        state = look_up(connection, self._options)
+        if self._options["startingOffsets"] == "snapshot" and self._group is not None and state.copy is None:
+            self._group.ensure(connection, state, "snapshot")
+            state = look_up(connection, self._options)
+        return _last(state)
+
     def _initial(self, connection: Connection) -> Offset:
         state = look_up(connection, self._options)
         starting = self._options["startingOffsets"]
@@ -190,6 +199,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                     "42704",
                 )
             return _offset(state, found)
+        if starting == "snapshot":
+            look = partial(look_up, connection, self._options)
+            return _offset(state, self._group.at_copy(connection, state, look))
         self._group.ensure(connection, state, "latest" if starting == "latest" else "earliest")
         if starting == "earliest":
             return _offset(state, _earliest(state))
@@ -401,8 +413,9 @@ def _position(lsns: Lsns) -> str:
 def _events(state: StreamState, numbers: Sequence[int], begun: Lsns, through: int) -> sql.Composable:
     """FROM and WHERE of the events of an owner's partitions behind an offset, through an LSN."""
     starts = sql.SQL(", ").join(sql.Literal(begun[number]) for number in sorted(begun))
+    source, least = state.source(numbers, begun), min(begun[number] for number in numbers)
     return sql.SQL("FROM {} WHERE lsn > {} AND lsn <= {} AND lsn > [{}][partition + 1]").format(
-        state.source(numbers), sql.Literal(min(begun[n] for n in numbers)), sql.Literal(through), starts
+        source, sql.Literal(least), sql.Literal(through), starts
     )
 
 

@@ -13,6 +13,7 @@ not at all.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -49,6 +50,27 @@ class PartitionState:
 
 
 @dataclass(frozen=True, slots=True)
+class CopyState:
+    """A whole copy of the stream's table, which its group alone can read.
+
+    Args:
+        group: whose it is.
+        base_lsn: the LSN before its first one.
+        last_lsn: its last one; `base_lsn` of an empty table.
+        ends: partition -> LSN of its last row, where it has some; empty once the copy is dropped.
+    """
+
+    group: str
+    base_lsn: int
+    last_lsn: int
+    ends: Mapping[int, int]
+
+    def begins(self, number: int, lsn: int) -> bool:
+        """Whether a reader of a partition behind an LSN is to get some of it."""
+        return self.base_lsn <= lsn < self.ends.get(number, 0)
+
+
+@dataclass(frozen=True, slots=True)
 class StreamState:
     """A stream as it is now.
 
@@ -58,6 +80,7 @@ class StreamState:
         columns: those of its table that it carries; None where it has no table, or several.
         partitions: by number, without a hole.
         placed: it is a topic of a cluster.
+        copy: the whole copy of the query's group, if it has or had one.
     """
 
     schema: str
@@ -67,6 +90,7 @@ class StreamState:
     columns: str | None
     partitions: tuple[PartitionState, ...]
     placed: bool = False
+    copy: CopyState | None = None
 
     @property
     def identity(self) -> str:
@@ -88,16 +112,28 @@ class StreamState:
 
     def end_of(self, number: int) -> int:
         """Of the last event in the order in which a partition's LSNs are."""
-        owner = self.partitions[number].owner
-        return max(partition.last_lsn for partition in self.partitions if partition.owner == owner)
+        owner, least = self.partitions[number].owner, 0 if self.copy is None else self.copy.last_lsn
+        lsns = (partition.last_lsn for partition in self.partitions if partition.owner == owner)
+        return max(least, *lsns)
 
     @property
     def scan(self) -> sql.Composable:
         """Its name, for STREAM."""
         return sql.Identifier(self.schema, self.name)
 
-    def source(self, partitions: Sequence[int]) -> sql.Composable:
-        """What is read for the events of some partitions, in FROM, on their owner."""
+    def copied(self, begun: Mapping[int, int]) -> CopyState | None:
+        """The copy, where a reader from these places is within it."""
+        copy = self.copy
+        return copy if copy is not None and any(copy.begins(*one) for one in begun.items()) else None
+
+    def source(self, partitions: Sequence[int], begun: Mapping[int, int]) -> sql.Composable:
+        """What is read for the events of some partitions behind an offset, in FROM, on their owner."""
+        copy = self.copied(begun)
+        if copy is not None:
+            position = json.dumps({str(number): lsn for number, lsn in begun.items()})
+            return sql.SQL("STREAM {} CONSUMER GROUP {} AFTER {}").format(
+                self.scan, sql.Identifier(copy.group), sql.Literal(position)
+            )
         if not self.placed:
             return self.scan
         return topic_scan((self.schema, self.name), partitions)
@@ -125,8 +161,11 @@ def topic_scan(name: tuple[str, ...], partitions: Sequence[int]) -> sql.Composab
 _STATE = """
     SELECT s.schema_name, s.stream_name, s.identity, s.table_name, s.columns,
            p.last_lsn, p.trimmed_through_lsn, p.epoch, p.owner,
+           c.group_name, c.first_lsn, c.last_lsn, c.partitions::VARCHAR,
            coalesce(p.owner_local AND p.log = 'here', false)
     FROM ducktail.streams AS s JOIN ducktail.partitions AS p USING (schema_name, stream_name)
+    LEFT JOIN ducktail.copies AS c ON c.schema_name = s.schema_name AND c.stream_name = s.stream_name
+        AND lower(c.group_name) = lower(%s)
     WHERE lower(stream_name) = lower(%s) AND lower(schema_name) = lower(%s)
     ORDER BY p.partition
 """
@@ -144,13 +183,19 @@ def look_up(connection: Connection, options: Options, only: int | None = None) -
     """
     stream: Name = options["stream"]
     try:
-        rows = connection.execute(_STATE, (stream.name, stream.schema or "main")).fetchall()
+        # A batch read has no such option.
+        names = (options.get("consumerGroup") or "", stream.name, stream.schema or "main")
+        rows = connection.execute(_STATE, names).fetchall()
         if rows and all(here for *_, here in (rows if only is None else rows[only : only + 1])):
-            partitions = tuple(_partition(last, trimmed) for *_, last, trimmed, _, _, _ in rows)
-            schema, name, uid, table, columns, _, _, epoch, _, _ = rows[0]
+            schema, name, uid, table, columns, _, _, epoch, _, group, first, last, spans, _ = rows[0]
+            ends = {int(number): int(lsn) for number, lsn in json.loads(spans or "{}").items()}
+            copy = None if group is None else CopyState(group, first - 1, last, ends)
+            # A partition may end in it.
+            lasts = [max(row[5] or 0, ends.get(number, 0)) for number, row in enumerate(rows)]
+            partitions = tuple(_partition(lsn, row[6]) for lsn, row in zip(lasts, rows, strict=True))
             placed = table is None and epoch > 0
-            return StreamState(schema, name, uid, table, columns, partitions, placed)
-        given = {owner for *_, owner, here in rows if here}
+            return StreamState(schema, name, uid, table, columns, partitions, placed, copy)
+        given = {row[8] for row in rows if row[-1]}
         return _elsewhere(connection, stream, rows[0][:5] if rows else None, given)
     except psycopg.Error as error:
         if error.sqlstate not in _NOWHERE:

@@ -310,6 +310,7 @@ LIVE_VIEWS: dict[str, tuple[tuple[str, str], ...]] = {
         ("last_lsn", "BIGINT"),
         ("rows", "BIGINT"),
         ("rows_left", "BIGINT"),
+        ("partitions", "JSON"),
         ("schema_version", "INTEGER"),
         ("made_at", "TIMESTAMP WITH TIME ZONE"),
     ),

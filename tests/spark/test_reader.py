@@ -495,3 +495,45 @@ def test_what_a_user_needs(serve: Callable[..., ServerProcess]) -> None:
         one.stop()
         with pytest.raises(ConnectorError, match=r'reading table "orders" failed \(option table\)'):
             DucktailSource({n: v for n, v in way.items() if n != "stream"} | {"table": "orders"}).schema()
+
+
+def test_a_query_begins_with_a_whole_copy(db: Connection, reader: Made) -> None:
+    insert(db, 0, 500)
+    db.execute("ALTER STREAM orders_stream SET (retention_bytes = 1)")
+    while db.execute("SELECT sum(trimmed_events) FROM ducktail.partitions").fetchone() != (500,):
+        pass
+    db.execute("ALTER STREAM orders_stream SET (retention_bytes = '1 GB')")
+    one = reader(consumerGroup="late", startingOffsets="snapshot", maxEventsPerTrigger=200)
+    start = one.initialOffset()
+    assert start == one.initialOffset()
+    db.execute("UPDATE orders SET amount = 0 WHERE id < 10")
+    once = reader(consumerGroup="once", startingOffsets="snapshot")
+    once.prepareForTriggerAvailableNow()
+    first = once.initialOffset()
+    assert len(rows(once, first, once.latestOffset(first, ReadAllAvailable()))) == 500
+    db.execute("DROP CONSUMER GROUP once ON orders_stream")
+    seen, beginning = [], start
+    while (end := one.latestOffset(start, ReadMaxRows(200))) != start:
+        found = rows(one, start, end)
+        assert rows(reader(consumerGroup="late", startingOffsets="snapshot"), start, end) == found
+        seen += found
+        start = end
+    kinds = [row["_change_type"] for row in sorted(seen, key=lambda row: row["_lsn"])]
+    assert kinds[:500] == ["snapshot"] * 500 and len(kinds) == 520
+    seen.sort(key=lambda row: (row["_lsn"], row["_change_type"] != "update_preimage"))
+    assert {row["id"]: row["amount"] for row in seen} == dict(
+        db.execute("SELECT id, amount FROM orders").fetchall()
+    )
+    assert db.execute("SELECT rows_left FROM ducktail.copies").fetchall() == [(0,)]
+    # Once its table is dropped the query goes on all the same, and nobody begins with it.
+    tables = "SELECT count(*) FROM duckdb_tables() WHERE starts_with(table_name, 'copy_')"
+    while db.execute(tables).fetchone() != (0,):
+        pass
+    insert(db, 1000, 1010)
+    assert len(rows(one, start, one.latestOffset(start, ReadAllAvailable()))) == 10
+    with pytest.raises(ConnectorError, match="not at the beginning of a whole copy"):
+        reader(consumerGroup="late", startingOffsets="snapshot").initialOffset()
+    refused = reader(startingOffsets="snapshot")
+    with pytest.raises(OptionError, match="wants option consumerGroup"):
+        refused.initialOffset()
+    assert beginning["stream"] == start["stream"]
