@@ -105,6 +105,11 @@ class Copy:
         """Whether an LSN is a place within it: its beginning, or one of those that were reserved."""
         return self.base_lsn <= lsn <= self.last_lsn
 
+    def withholds(self, partition: int, lsn: int, after: int) -> bool:
+        """Whether an LSN is one of its own that a reader who goes on behind `after` does not come by any
+        more: SEEK has taken the partition elsewhere."""
+        return self.first_lsn <= lsn <= self.last_lsn and not self.left(partition, after)
+
     def last_at(self, partition: int, lsn: int) -> int:
         """LSN of the partition's last row at or before an LSN, 0 without one."""
         span = self.spans.get(partition)

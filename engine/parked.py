@@ -22,6 +22,7 @@ from dataclasses import dataclass, field
 
 import duckdb
 
+from .copies import Copy
 from .quoting import literal
 from .storage.schema import SCHEMA
 from .streams import Group
@@ -63,7 +64,8 @@ class Aside:
     Args:
         lsns: LSN -> partition of parked events after the scan's starts: passed over.
         keys: partition, LSN and key of events with whose key later ones are passed over.
-        released: LSN -> the event, rising: those at or before the starts, given besides.
+        released: LSN -> the event, rising: those that the scan does not come by, given besides: at or before
+            the starts, or rows of a whole copy that SEEK has left.
         partitions: LSN -> partition of all released events that the scan gives, those after the starts too.
     """
 
@@ -89,18 +91,27 @@ class ParkedOfGroup:
         heads = (e for e in self.of(PARKED, partition) if e.by_key and e.key == key and e.lsn < lsn)
         return next(heads, None) if key is not None else None
 
-    def aside(self, after: Mapping[int, int], released: Collection[int]) -> Aside | None:
+    def aside(
+        self, after: Mapping[int, int], released: Collection[int], copy: Copy | None = None
+    ) -> Aside | None:
         """What a scan from these LSNs has to know; None where it is nothing.
 
         Args:
             released: the LSNs of released events whose copies can be read.
+            copy: the group's whole copy.
         """
         there = frozenset(released)
+
+        def passed(event: ParkedEvent) -> bool:
+            start = after[event.partition]
+            left = copy is not None and copy.withholds(event.partition, event.lsn, start)
+            return event.lsn <= start or left
+
         parked = [event for event in self.of(PARKED) if event.partition in after]
         lsns = {event.lsn: event.partition for event in parked if event.lsn > after[event.partition]}
         keys = tuple((e.partition, e.lsn, e.key) for e in parked if e.by_key and e.key is not None)
         free = [event for event in self.of(RELEASED) if event.partition in after]
-        again = {e.lsn: e for e in free if e.lsn in there and e.lsn <= after[e.partition]}
+        again = {e.lsn: e for e in free if e.lsn in there and passed(e)}
         given = {e.lsn: e.partition for e in free if e.lsn in again or e.lsn > after[e.partition]}
         return Aside(lsns, keys, again, given) if lsns or keys or given else None
 

@@ -479,7 +479,8 @@ def aside_of(session: Context, group: Group, after: Mapping[int, int]) -> Aside 
         return None
     parked = parked_of(session.database, transaction, group)
     there = committed.events if committed is not None else {}
-    return parked.aside(after, [lsn for lsn, event in there.items() if event.state == RELEASED])
+    released = [lsn for lsn, event in there.items() if event.state == RELEASED]
+    return parked.aside(after, released, copy_of(session.database, transaction, group))
 
 
 def _passed(session: Context, group: Group | None, committed: Mapping[int, int]) -> dict[int, int]:
