@@ -20,7 +20,7 @@ from .configuration import LOG_LEVEL, Configuration, add_flag, add_flags, config
 from .engine.cluster.joining import join
 from .engine.database import Database
 from .engine.errors import DucktailError, InvalidParameterValue
-from .engine.logs import TEXT, set_up
+from .engine.log.logs import TEXT, set_up
 from .pgwire_gateway import Server, TlsFiles, listen
 from .spark_connector.pipelines import command as pipeline_command
 

@@ -12,8 +12,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from .engine.cluster.file import WHAT as CLUSTER_FILE
-from .engine.cluster.file import (
+from .engine.cluster.users import read_users, render_users
+from .engine.errors import DucktailError, InvalidParameterValue
+from .engine.placement.file import WHAT as CLUSTER_FILE
+from .engine.placement.file import (
     ClusterFile,
     FilePlacement,
     Move,
@@ -22,14 +24,12 @@ from .engine.cluster.file import (
     read_cluster_text,
     render,
 )
-from .engine.cluster.node import Node
-from .engine.cluster.plan import plan
-from .engine.cluster.rules import Rule, read_ranges
-from .engine.cluster.source import write_file
-from .engine.cluster.users import read_users, render_users
-from .engine.errors import DucktailError, InvalidParameterValue
-from .engine.rights import User
-from .engine.scram import SALT_BYTES, verifier_of
+from .engine.placement.node import Node
+from .engine.placement.plan import plan
+from .engine.placement.rules import Rule, read_ranges
+from .engine.placement.source import write_file
+from .engine.rights.rights import User
+from .engine.rights.scram import SALT_BYTES, verifier_of
 from .engine.toml_file import read_text
 
 T = TypeVar("T")

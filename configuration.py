@@ -16,9 +16,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from .engine.cluster.source import ClusterSource
 from .engine.errors import DucktailError, InvalidParameterValue
-from .engine.logs import FORMATS, LEVELS
+from .engine.log.logs import FORMATS, LEVELS
+from .engine.placement.source import ClusterSource
 from .engine.settings import (
     COMMAND_LINE,
     DEFAULT,

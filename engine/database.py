@@ -29,45 +29,46 @@ from pathlib import Path
 import duckdb
 from duckdb.func import FunctionNullHandling
 
-from . import row_sums
-from .assigned import Assigned
-from .buffers import Buffers
+from . import schema
+from .buffers.buffers import Buffers
+from .buffers.publisher import Publisher
+from .buffers.ready import ReadyMaker, ReadyQueries
 from .checkpoints.saved import Saved
+from .checks import row_sums
 from .clock import Clock, SystemClock
-from .cluster.arrivals import Arrivals
-from .cluster.holds import Holds
-from .cluster.identities import Identities
-from .cluster.membership import Membership
-from .cluster.placement import Placement
-from .commits import Commits, prepare_line
 from .duckdb_errors import translated
 from .errors import DucktailError, IoError
-from .gate import Gate
 from .live import LastRead, live_rows
-from .member_epochs import MemberEpochs
+from .members.assigned import Assigned
+from .members.member_epochs import MemberEpochs
 from .notifications import Notifications
-from .offsets import Offsets
-from .parked import Parked
+from .offsets.offsets import Offsets
+from .offsets.parked import Parked
+from .offsets.polls import Polls
 from .partition_of import PartitionOf
-from .polls import Polls
-from .publisher import Publisher
-from .ready import ReadyMaker, ReadyQueries
-from .retention import Retention
+from .placement.arrivals import Arrivals
+from .placement.holds import Holds
+from .placement.identities import Identities
+from .placement.membership import Membership
+from .placement.placement import Placement
 from .rights_changes import read_rights
-from .segments import Segments
 from .sessions import Sessions, Watchdog
 from .settings import Settings, shown
-from .snapshots import Snapshots
 from .spill import SpillSpace
-from .storage import opening, schema
+from .storage import opening
 from .storage.file import MEMORY, DuckdbFile, lock_down
 from .storage.incarnation import Hole
 from .storage.loading import Counters, lost_tables, make_changes_views, read_catalog, refresh_views
 from .storage.reopening import Reopener
 from .storage.side_file import SideFile, side_path
-from .streams import Catalog, Group
+from .streams.segments import Segments
+from .streams.streams import Catalog, Group
 from .topics import Topics
-from .transactions import Transactions
+from .transactions.commits import Commits, prepare_line
+from .transactions.gate import Gate
+from .transactions.snapshots import Snapshots
+from .transactions.transactions import Transactions
+from .trimming.retention import Retention
 from .waiting import Waiting
 
 # How long a system view waits for the publisher before it shows what there is.

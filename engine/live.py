@@ -16,34 +16,34 @@ from typing import Any, Protocol
 import duckdb
 
 from . import pipelines as reported
-from . import segments
 from .asking import ask_maybe
-from .assigned import Assigned
-from .buffer import PartitionBuffer, StreamBuffer
-from .buffers import Buffers
+from .buffers.buffer import PartitionBuffer, StreamBuffer
+from .buffers.buffers import Buffers
+from .buffers.publisher import Publisher
 from .checkpoints.shown import PIPELINE, checkpoints
 from .clock import Clock
-from .cluster import rows as cluster_rows
-from .cluster.holds import Holds
-from .cluster.identities import Identities
-from .cluster.membership import Membership
-from .cluster.node import Node
-from .cluster.placement import Placement
-from .copies import Copy
 from .errors import WrongState
-from .log import EVENT_NAMES, event_query
-from .offsets import Offsets, Position
-from .parked import BEHIND, NOTHING, PARKED, RELEASED, Parked, ParkedEvent
-from .polls import Polls
-from .publisher import Publisher
+from .log.log import EVENT_NAMES, event_query
+from .log.schema_json import shown_table
+from .log.schema_versions import schema_versions
+from .members.assigned import Assigned
+from .offsets.offsets import Offsets, Position
+from .offsets.parked import BEHIND, NOTHING, PARKED, RELEASED, Parked, ParkedEvent
+from .offsets.polls import Polls
+from .placement import rows as cluster_rows
+from .placement.holds import Holds
+from .placement.identities import Identities
+from .placement.membership import Membership
+from .placement.node import Node
+from .placement.placement import Placement
 from .quoting import shown_name
-from .rights import Rights, bookmark_item, group_item, pipeline_item, relation
-from .schema_json import shown_table
-from .schema_versions import schema_versions
+from .rights.rights import Rights, bookmark_item, group_item, pipeline_item, relation
 from .sessions import Sessions
 from .settings import ShownSetting, told_everybody
-from .streams import OPERATIONS, Bookmark, Catalog, Group, Stream
-from .transactions import Transactions
+from .streams import segments
+from .streams.copies import Copy
+from .streams.streams import OPERATIONS, Bookmark, Catalog, Group, Stream
+from .transactions.transactions import Transactions
 from .values import datarow
 from .values.durations import SECOND_US, interval_text
 

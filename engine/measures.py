@@ -12,19 +12,19 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
-from .assigned import Assigned
-from .buffer import PartitionBuffer, StreamBuffer
-from .buffers import Buffers
-from .cluster.membership import Membership
-from .commits import Commits
+from .buffers.buffer import PartitionBuffer, StreamBuffer
+from .buffers.buffers import Buffers
 from .errors import DucktailError
-from .offsets import Offsets
-from .polls import Polls
-from .retention import Retention
+from .members.assigned import Assigned
+from .offsets.offsets import Offsets
+from .offsets.polls import Polls
+from .placement.membership import Membership
 from .sessions import Sessions, Watchdog
 from .settings import Settings
-from .streams import Catalog
-from .transactions import Transactions
+from .streams.streams import Catalog
+from .transactions.commits import Commits
+from .transactions.transactions import Transactions
+from .trimming.retention import Retention
 
 
 class Measured(Protocol):

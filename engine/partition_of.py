@@ -15,11 +15,11 @@ import duckdb
 from .asking import ask
 from .duckdb_errors import translated
 from .errors import DucktailError, InvalidParameterValue
+from .log.topic_rows import key_hash_sql
 from .partitioning import hash_of, hash_sql
-from .rights import Rights, relation
-from .storage.schema import WRONG
-from .streams import Catalog, Stream, fold
-from .topic_rows import key_hash_sql
+from .rights.rights import Rights, relation
+from .schema import WRONG
+from .streams.streams import Catalog, Stream, fold
 from .values.duckdb_types import INTEGERS, read_type
 
 _DEFAULT_SCHEMA = "main"

@@ -19,7 +19,7 @@ import duckdb
 from .asking import ask, ask_maybe
 from .errors import InvalidParameterValue, InvalidTextRepresentation, ProgramLimitExceeded
 from .quoting import literal
-from .storage.schema import SCHEMA
+from .schema import SCHEMA
 from .values.durations import SECOND_US
 
 # Of a pipeline: some minutes of one that reports every few seconds, a day of one that runs each quarter hour.

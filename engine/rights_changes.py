@@ -15,11 +15,11 @@ import duckdb
 
 from .asking import ask_maybe
 from .quoting import literal
-from .rights import Item, Rights, User
-from .scram import read_verifier
-from .storage.schema import SCHEMA as OURS
-from .storage.schema import USERS
-from .transaction import Transaction
+from .rights.rights import Item, Rights, User
+from .rights.scram import read_verifier
+from .schema import SCHEMA as OURS
+from .schema import USERS
+from .transactions.transaction import Transaction
 
 NONCE = "authentication_nonce"
 TABLE = f"{OURS}.{USERS}"

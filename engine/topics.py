@@ -19,18 +19,18 @@ from functools import partial
 import duckdb
 import pyarrow as pa
 
-from . import segments
-from .buffers import Buffers
-from .cluster.placement import Placement
+from .buffers.buffers import Buffers
 from .duckdb_errors import translated
 from .errors import NotNullViolation, ProgramLimitExceeded, SerializationFailure, UndefinedObject
-from .placed import Placed
+from .log.topic_rows import Publication, check_error
+from .log.topic_values import Single
+from .placement.placement import Placement
 from .quoting import literal
-from .streams import Catalog, Stream, TopicLog
-from .topic_rows import Publication, check_error
-from .topic_values import Single
-from .transaction import Transaction
-from .transactions import Transactions
+from .streams import segments
+from .streams.placed import Placed
+from .streams.streams import Catalog, Stream, TopicLog
+from .transactions.transaction import Transaction
+from .transactions.transactions import Transactions
 from .values.arrow_results import arrow_table
 from .waiting import Waiting
 

@@ -12,12 +12,12 @@ from typing import TypeVar
 
 from ..engine.database import Database
 from ..engine.errors import DucktailError, InFailedTransaction
-from ..engine.gate import TableKey
 from ..engine.sessions import FAILED, IDLE, IN_TRANSACTION, SessionEntry
-from ..engine.streams import Captured
-from ..engine.transaction import Transaction
+from ..engine.streams.streams import Captured
+from ..engine.transactions.gate import TableKey
+from ..engine.transactions.transaction import Transaction
 from ..engine.waiting import Waiting
-from .cursors import Cursors
+from .results.cursors import Cursors
 from .variables import READ_ONLY, Variables
 
 T = TypeVar("T")

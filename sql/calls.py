@@ -12,17 +12,17 @@ from typing import NoReturn, TypeVar
 
 import duckdb
 
-from ..engine.commits import UNKNOWN
 from ..engine.database import Database
 from ..engine.duckdb_errors import translated
 from ..engine.errors import DucktailError, InternalError, IoError, QueryCanceled
 from ..engine.sessions import ACTIVE, SessionEntry
+from ..engine.transactions.commits import UNKNOWN
 from ..engine.waiting import Waiting
+from .access import Access
 from .block import Block
-from .cursors import Cursors
 from .guard import Guard
-from .results import Batch
-from .rights.access import Access
+from .results.cursors import Cursors
+from .results.results import Batch
 from .rights.telling import as_told
 from .text.foreign import hint_for
 from .variables import Variables

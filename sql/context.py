@@ -15,26 +15,26 @@ from typing import Any, Protocol
 import duckdb
 import pyarrow as pa
 
-from ..engine.cluster.peer import Peer
 from ..engine.database import Database
+from ..engine.placement.peer import Peer
 from ..engine.waiting import Waiting
+from .access import Access
 from .block import Block
-from .cursors import Cursors
-from .forwarding.links import Links
 from .frames import Frames
 from .guard import Guard
 from .listening import Listening
 from .names import Names
 from .notices import Notices
+from .peers.habits import Habits
+from .peers.holds import Holds
+from .peers.learned import Learner
+from .peers.links import Links
+from .peers.part import Part
+from .peers.peers import Peers
 from .portals import Portals
 from .positions import Positions
-from .results import Result
-from .rights.access import Access
-from .spread.habits import Habits
-from .spread.holds import Holds
-from .spread.learned import Learner
-from .spread.part import Part
-from .spread.peers import Peers
+from .results.cursors import Cursors
+from .results.results import Result
 from .statement import Statement
 from .variables import Variables
 

@@ -18,33 +18,7 @@ from ..engine.errors import (
 )
 from ..engine.values import pgtypes
 from ..engine.waiting import Waiting
-from . import (
-    bookmark_statements,
-    check_statements,
-    cluster_statements,
-    cursor_statements,
-    few_rows,
-    files,
-    group_statements,
-    listen_statements,
-    membership_statements,
-    offset_statements,
-    pipeline_statements,
-    polling,
-    prepared,
-    read_only,
-    scans,
-    session_calls,
-    settings_statements,
-    show_changes,
-    show_create,
-    staged,
-    stream_statements,
-    topics,
-    transaction_statements,
-    utilities,
-    writes,
-)
+from . import few_rows, plain_views, prepared, read_only, show_changes, staged
 from .context import Context, Runner
 from .copy import copying
 from .forwarding import relay, serving
@@ -54,17 +28,37 @@ from .language.grammar import PARAMETERS_MAX
 from .language.later import refuse_later
 from .language.parse import Query, has_scan, parameter_types, parse
 from .language.publishing import Published, as_insert
-from .results import Result, ResultColumn
+from .peers.part import Part, split
+from .results.results import Result, ResultColumn
 from .rights import permission, user_statements
 from .rights.made import owning
 from .rights.plan import refuse_passwords
 from .rights.telling import without_password
+from .runners import (
+    bookmark_statements,
+    check_statements,
+    cluster_statements,
+    cursor_statements,
+    files,
+    group_statements,
+    listen_statements,
+    membership_statements,
+    offset_statements,
+    pipeline_statements,
+    session_calls,
+    settings_statements,
+    show_create,
+    stream_statements,
+    topics,
+    transaction_statements,
+    utilities,
+    writes,
+)
 from .running import bound_with_types
-from .scan_relation import HIDDEN_LSN
+from .scans import polling, scans
+from .scans.scan_relation import HIDDEN_LSN
 from .spread import definitions as spread_definitions
 from .spread import naming as spread_naming
-from .spread import plain_views
-from .spread.part import Part, split
 from .spread.shares import in_cluster
 from .statement import Description, Statement
 from .text.classified import Classified, Kind

@@ -19,8 +19,8 @@ from ..engine.capture.binding import bind
 from ..engine.values import plain_rows
 from ..engine.values.plain_rows import Row, Untold
 from .context import Context
-from .plain_batch import PlainBatch
-from .results import ReadySource, Result, ResultColumn, select_tag
+from .results.plain_batch import PlainBatch
+from .results.results import ReadySource, Result, ResultColumn, select_tag
 from .running import binding_cursor, result_columns, told_in
 from .statement import Statement
 from .text.tokens import NUMBER, STRING

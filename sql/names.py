@@ -16,7 +16,7 @@ from ..engine.asking import ask_maybe
 from ..engine.database import Database
 from ..engine.errors import InvalidSchemaName, NotSupported, UndefinedObject, WrongObjectType
 from ..engine.quoting import ident
-from ..engine.streams import Stream, fold
+from ..engine.streams.streams import Stream, fold
 
 TEMPORARY = "temp"
 DEFAULT_SCHEMA = "main"

@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from ..engine.errors import DuplicateCursor, InvalidCursorName, ProgramLimitExceeded
-from .results import Batch, Result, ResultColumn
-from .scrolling import Scroll
+from .results.results import Batch, Result, ResultColumn
+from .results.scrolling import Scroll
 from .statement import Statement
 
 

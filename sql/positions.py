@@ -1,8 +1,8 @@
 """Who reads a group, and whose read position that moves: the session's own, or a member's.
 
-The rules of read positions are in `engine/read_positions.py`. A session has its own, of reads without
-MEMBER; those of members are the engine's (`engine/members.py`), whatever session reads or commits. What a
-session's transaction has read is void where it is rolled back. Source: docs/sql.md, "Committing".
+The rules of read positions are in `engine/offsets/read_positions.py`. A session has its own, of reads without
+MEMBER; those of members are the engine's (`engine/members/members.py`), whatever session reads or commits.
+What a session's transaction has read is void where it is rolled back. Source: docs/sql.md, "Committing".
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
-from ..engine.buffer import StreamBuffer
-from ..engine.member import Hold
-from ..engine.members import Members
-from ..engine.offsets import moved_by_seek
-from ..engine.read_positions import MOVED, ReadPosition, ReadPositions
+from ..engine.buffers.buffer import StreamBuffer
+from ..engine.members.member import Hold
+from ..engine.members.members import Members
+from ..engine.offsets.offsets import moved_by_seek
+from ..engine.offsets.read_positions import MOVED, ReadPosition, ReadPositions
 
 Key = tuple[int, int]  # stream id, group id
 # Answers whose reads are kept apart at once; each is told what counts of it when its client is answered.

@@ -20,13 +20,14 @@ from ..engine.errors import (
     WrongState,
 )
 from ..engine.waiting import Waiting
-from . import read_only, staged, topics
+from . import read_only, staged
 from .context import Context, Runner
 from .language.parse import Query
-from .results import Result, ResultColumn
+from .results.results import Result, ResultColumn
 from .rights import permission
+from .runners import topics
 from .running import text_rows
-from .scans import explainable
+from .scans.scans import explainable
 from .statement import Statement
 from .text.classified import Kind
 from .text.classify import classify

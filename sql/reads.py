@@ -12,7 +12,7 @@ from ..engine.waiting import Waiting
 from . import few_rows
 from .context import Context
 from .names import Key
-from .results import Result, select_tag
+from .results.results import Result, select_tag
 from .running import bound, lossless, query_result, rows_of, rows_result, with_casts
 from .statement import Statement
 from .text.classified import Reader

@@ -15,8 +15,16 @@ from ..engine.values import arrow_form, datarow
 from ..engine.values.arrow_results import arrow_table
 from ..engine.waiting import Waiting
 from .context import Context
-from .plain_batch import PlainBatch
-from .results import BATCH_ROWS, ArrowSource, ReadySource, Result, ResultColumn, select_tag, table_result
+from .results.plain_batch import PlainBatch
+from .results.results import (
+    BATCH_ROWS,
+    ArrowSource,
+    ReadySource,
+    Result,
+    ResultColumn,
+    select_tag,
+    table_result,
+)
 from .text.tokens import tokenize
 
 

@@ -23,7 +23,6 @@ import duckdb
 import pyarrow as pa
 
 from ..engine.asking import ask_maybe
-from ..engine.cluster.peer import CLUSTER, DIGEST, EPOCH, NODE, Peer
 from ..engine.database import Database
 from ..engine.errors import (
     AdminShutdown,
@@ -33,39 +32,41 @@ from ..engine.errors import (
     WrongState,
 )
 from ..engine.notifications import Notification
+from ..engine.placement.peer import CLUSTER, DIGEST, EPOCH, NODE, Peer
 from ..engine.sessions import IDLE, SessionEntry
 from ..engine.waiting import Wait, Waiting
-from . import cursor_statements, read_only, topics
+from . import read_only
+from .access import Access
 from .block import Block
 from .calls import Calls
 from .context import Waited
-from .cursors import Cursors
 from .execution import RUNNERS, prepare, told_at
 from .forwarding import relay, routing, serving
-from .forwarding.links import Links
+from .forwarding.arriving import arriving
 from .frames import Frames
 from .guard import Guard
 from .language.parse import Query
 from .listening import Listening
 from .names import Names
 from .notices import Notice, Notices
+from .peers.habits import Habits
+from .peers.holds import Holds
+from .peers.learned import Learner, still_missing
+from .peers.links import Links
+from .peers.part import Part
+from .peers.peers import Peers
 from .portals import Portals
 from .positions import Positions
-from .results import CopyIn, ReadySource, Result
+from .results.cursors import Cursors
+from .results.results import CopyIn, ReadySource, Result
 from .rights import permission, visible
-from .rights.access import Access
-from .settings_statements import renew_values, restore_values, set_variable
-from .spread.arriving import arriving
-from .spread.habits import Habits
-from .spread.holds import Holds
-from .spread.learned import Learner, still_missing
-from .spread.part import Part
-from .spread.peers import Peers
+from .runners import cursor_statements, topics
+from .runners.settings_statements import renew_values, restore_values, set_variable
+from .runners.transaction_statements import ENDINGS
 from .spread.shares import own_share
 from .statement import Statement
 from .text.classified import Kind
 from .together import Many, text_of_many, widest
-from .transaction_statements import ENDINGS
 from .variables import TRACE, Variables
 
 T = TypeVar("T")

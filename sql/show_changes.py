@@ -6,19 +6,19 @@ It is a plain read of the stream that says most of the table. Source: docs/sql.m
 from __future__ import annotations
 
 from ..engine.errors import WrongObjectType, WrongState
+from ..engine.log.schema_json import shown_table
 from ..engine.quoting import ident, literal
-from ..engine.schema_json import shown_table
-from ..engine.streams import Captured, Stream
+from ..engine.streams.streams import Captured, Stream
 from ..engine.waiting import Waiting
-from . import scans
 from .arguments import Values, number, value_of
 from .context import Context
-from .group_statements import timestamp_us
 from .language import statements as st
-from .opening import lsn_before
-from .results import Result
+from .results.results import Result
 from .rights import permission
 from .rights.reach import no_table
+from .runners.group_statements import timestamp_us
+from .scans import scans
+from .scans.opening import lsn_before
 
 
 def show_changes(session: Context, asked: st.ShowChanges, parameters: Values) -> Waiting[Result]:

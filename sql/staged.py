@@ -20,10 +20,11 @@ import pyarrow as pa
 from ..engine.errors import NotSupported
 from ..engine.quoting import ident
 from ..engine.waiting import Waiting
-from . import ddl, reads, topics, writes
+from . import reads
 from .context import Context
 from .names import Key
-from .results import Result, ResultColumn
+from .results.results import Result, ResultColumn
+from .runners import ddl, topics, writes
 from .running import atomically, bound, result_columns, rows_of, whole, with_casts
 from .statement import Statement
 from .text.classified import Classified, Kind

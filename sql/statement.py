@@ -9,8 +9,8 @@ from ..engine.errors import NotSupported
 from ..engine.values.pgtypes import pg_type
 from .language.parse import Query
 from .language.publishing import Published
-from .results import Result, ResultColumn
-from .spread.part import Part
+from .peers.part import Part
+from .results.results import Result, ResultColumn
 from .text.classified import Classified
 
 # Under which a statement keeps the columns that it has answered as it was described.

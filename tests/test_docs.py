@@ -16,8 +16,8 @@ from server_process import ServerProcess
 import ducktail
 from ducktail.__main__ import parser
 from ducktail.engine import errors
+from ducktail.engine.schema import LIVE_VIEWS
 from ducktail.engine.settings import numbers
-from ducktail.engine.storage.schema import LIVE_VIEWS
 from ducktail.sql.language import statements
 from ducktail.sql.language.options import RULES
 from ducktail.sql.text.tokens import split_statements

@@ -136,6 +136,26 @@ def test_no_import_cycle() -> None:
         pytest.fail("import cycle: " + " -> ".join(error.args[1]))
 
 
+def room(module: str) -> str:
+    """Where a module lies in its layer: its folder there, or itself."""
+    return ".".join(module.split(".")[:2])
+
+
+@pytest.mark.parametrize("package", [package for package in MAY_IMPORT if package])
+def test_no_cycle_of_folders(package: str) -> None:
+    """A folder of a layer, or a module beside them, is read without what stands on it."""
+    graph: dict[str, set[str]] = {}
+    for module, tree in TREES.items():
+        if layer(module) == package:
+            targets = {target[1:] for target, _ in imports(module, tree) if target.startswith(".")}
+            rooms = {room(target) for target in targets if layer(target) == package}
+            graph.setdefault(room(module), set()).update(rooms - {room(module)})
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as error:
+        pytest.fail("cycle of folders: " + " -> ".join(error.args[1]))
+
+
 def test_the_rules_see_a_breach() -> None:
     """The reader itself: an import inside a function, `from . import x`, and both spellings are seen."""
     source = "def f():\n    from ..sql import session\n    from .. import pgwire_gateway\nimport asyncio\n"

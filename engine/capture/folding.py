@@ -13,9 +13,9 @@ from dataclasses import dataclass
 import duckdb
 
 from ..asking import ask
-from ..difference import Difference
 from ..table import TableShape
 from .description import CapturedTable, filled
+from .difference import Difference
 from .rows import images
 
 
@@ -87,4 +87,3 @@ def _ends(which: str, refresh: Refresh) -> str:
 def _keys(shape: TableShape) -> list[str]:
     places = [shape.place(name) + 1 for name in shape.primary_key]
     return [f"(CASE WHEN op='d' THEN o{place} ELSE n{place} END)" for place in places]
-

@@ -26,7 +26,7 @@ import duckdb
 
 from ..errors import NotSupported
 from ..quoting import ident
-from ..storage.schema import SCHEMA
+from ..schema import SCHEMA
 from ..table import RESERVED_PREFIX, TableShape
 from .description import BASE, TXID, Action, CapturedTable, Dml, Match, Merge, MergeClause, Plan, Shape, Step
 from .determinism import NamesInUse, calls_with, compares_inexactly, is_deterministic, is_settled

@@ -7,11 +7,11 @@ table keeps its constraints, its indexes and its defaults. Source: docs/refreshe
 
 from __future__ import annotations
 
-from ..difference import Difference
 from ..quoting import ident
 from ..table import TableShape
 from .description import CapturedTable, Plan, Shape
 from .determinism import compares_inexactly
+from .difference import Difference
 from .log_first import apply_delete, apply_insert, apply_update, split_deletes, touches_unique
 from .rows import conflict_hash, images, logged
 
@@ -51,4 +51,3 @@ def _as(side: str, shape: TableShape) -> str:
     """The stored columns under the names of an image."""
     named = zip(shape.stored, images(side, shape).split(","), strict=True)
     return ",".join(f"{ident(column.name)} AS {name}" for column, name in named)
-

@@ -23,7 +23,7 @@ import duckdb
 from ..duckdb_errors import translated
 from ..errors import DataCorrupted, InternalError, IoError, UndefinedObject
 from ..quoting import literal
-from ..storage.schema import CHECKPOINT_SLOTS, SCHEMA
+from ..schema import CHECKPOINT_SLOTS, SCHEMA
 from ..whole import whole
 from .backend import KEEP, Report, check_forward, report_to_log
 from .binary_form import from_bytes, to_bytes

@@ -15,9 +15,9 @@ from typing import Any, Protocol
 import duckdb
 
 from ..clock import Clock
-from ..offsets import Offsets
+from ..offsets.offsets import Offsets
 from ..pipelines import rows as reported
-from ..streams import Catalog, Stream
+from ..streams.streams import Catalog, Stream
 from .duckdb_backend import TABLE
 from .lsn import PartitionLsns
 

@@ -14,23 +14,23 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 
-from .. import segments
 from ..asking import ask
+from ..buffers.scan import ScanRange
 from ..database import Database
 from ..errors import SerializationFailure, WrongState
-from ..event_rows import time_us
-from ..log import EVENT_COLUMNS
+from ..log.event_rows import time_us
+from ..log.log import EVENT_COLUMNS
+from ..placement.holds import GIVEN, HELD, KEPT, Hold, owned, rows_sql
+from ..placement.placement import Placement
 from ..quoting import literal
-from ..scan import ScanRange
-from ..segments import NEVER, NOTHING_CAME
-from ..streams import Stream, TopicLog
+from ..streams import segments
+from ..streams.segments import NEVER, NOTHING_CAME
+from ..streams.streams import Stream, TopicLog
 from ..topics import LENT
 from ..values.arrow_results import arrow_table
 from ..values.datarow import columns as columns_of
 from ..waiting import Waiting
 from ..whole import whole
-from .holds import GIVEN, HELD, KEPT, Hold, owned, rows_sql
-from .placement import Placement
 
 # Events of one piece: a piece is held in memory on both nodes.
 PIECE_ROWS, PIECE_BYTES = 4096, 8 << 20

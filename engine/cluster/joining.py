@@ -10,11 +10,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 from ..database import Database
+from ..placement.file import FilePlacement
+from ..placement.membership import REFUSED, Installed
+from ..placement.source import ClusterSource
 from ..waiting import Waiting, run
-from .file import FilePlacement
 from .giving import keep_all
-from .membership import REFUSED, Installed
-from .source import ClusterSource
 from .users import make_equal, read_users
 
 # How long a placement waits for a transaction that writes.

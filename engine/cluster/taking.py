@@ -18,21 +18,21 @@ from typing import Any
 
 import pyarrow as pa
 
-from .. import segments
 from ..asking import ask
+from ..buffers.publisher import Note
 from ..database import Database
-from ..definitions import commit_sql
-from ..edges import BY_LOSS, Edge, Edges, read_edges
+from ..definitions.definitions import commit_sql
 from ..errors import SerializationFailure, WrongState
-from ..offsets import Move, insert_sql
-from ..publisher import Note
+from ..log.edges import BY_LOSS, Edge, Edges, read_edges
+from ..offsets.offsets import Move, insert_sql
+from ..placement.holds import GIVEN, HELD, Hold, listed, owned, rows_sql
 from ..quoting import literal
-from ..segments import NOTHING_CAME, Segment
 from ..storage.incarnation import BITS, Hole, incarnation_base
-from ..streams import Group, Stream
+from ..streams import segments
+from ..streams.segments import NOTHING_CAME, Segment
+from ..streams.streams import Group, Stream
 from ..waiting import run
 from ..whole import undone
-from .holds import GIVEN, HELD, Hold, listed, owned, rows_sql
 
 LOCK_MS = 60_000
 RELATION = "__ducktail_piece"

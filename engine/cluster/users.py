@@ -17,12 +17,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ..database import Database
-from ..definitions import run_numbered
+from ..definitions.definitions import run_numbered
 from ..errors import InvalidParameterValue
 from ..quoting import literal
-from ..rights import Rights, User
+from ..rights.rights import Rights, User
+from ..rights.scram import read_verifier
 from ..rights_changes import Change, DropUser, PutNonce, PutUser
-from ..scram import read_verifier
 from ..toml_file import did_you_mean, line_of, parse, read_text
 from ..waiting import Waiting
 

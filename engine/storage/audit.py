@@ -20,14 +20,14 @@ from dataclasses import dataclass
 import duckdb
 
 from ..asking import ask
-from ..compacted import Range, read_ranges
 from ..duckdb_errors import translated
-from ..edges import read_edges
 from ..errors import DataCorrupted
+from ..log.compacted import Range, read_ranges
+from ..log.edges import read_edges
 from ..quoting import ident, literal
-from ..streams import Captured, Catalog, Source, Stream
+from ..schema import SCHEMA
+from ..streams.streams import Captured, Catalog, Source, Stream
 from .incarnation import BITS
-from .schema import SCHEMA
 
 # Places of one kind of damage that are named; each is a range of LSNs.
 PLACES_MAX = 10

@@ -25,8 +25,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from .. import schema
 from ..errors import DataCorrupted, DucktailError, DuplicateObject, IoError, ObjectInUse, UndefinedObject
-from . import schema, wal_chain
+from . import wal_chain
 from .audit import Finding, audit, read_everything
 from .file import DuckdbFile
 from .incarnation import incarnation_base, raise_incarnation

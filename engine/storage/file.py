@@ -17,9 +17,9 @@ import duckdb
 from ..asking import ask
 from ..errors import DataCorrupted, DucktailError, InvalidParameterValue, IoError
 from ..quoting import ident, literal
+from ..schema import SCHEMA
 from ..settings import Settings
 from .reach import is_allowed
-from .schema import SCHEMA
 
 MEMORY = ":memory:"
 # A file whose stem is our schema's name, or a name of DuckDB's own, is attached under this catalog

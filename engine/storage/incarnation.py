@@ -13,8 +13,8 @@ from dataclasses import dataclass
 import duckdb
 
 from ..asking import ask
+from ..schema import SCHEMA
 from ..whole import whole
-from .schema import SCHEMA
 
 # LSNs of one incarnation: a trillion.
 BITS = 40

@@ -14,13 +14,13 @@ import duckdb
 
 from ..asking import ask
 from ..capture.capture import CapturedTable
-from ..changes import ChangesQuery, clashing, view_name
-from ..copies import read_copies
 from ..errors import DucktailError, WrongState
-from ..log import EventQuery, event_query, log_name
+from ..log.changes import ChangesQuery, clashing, view_name
+from ..log.log import EventQuery, event_query, log_name
+from ..log.schema_json import version_of
 from ..quoting import ident, shown_name
-from ..schema_json import version_of
-from ..streams import Bookmark, Captured, Catalog, Group, Stream, TableVersion
+from ..streams.copies import read_copies
+from ..streams.streams import Bookmark, Captured, Catalog, Group, Stream, TableVersion
 from ..table import read_shape
 from ..whole import whole
 
@@ -97,9 +97,7 @@ def read_catalog(cursor: duckdb.DuckDBPyConnection) -> Catalog:
     return catalog
 
 
-def _put_several(
-    cursor: duckdb.DuckDBPyConnection, catalog: Catalog, served: Mapping[int, Captured]
-) -> None:
+def _put_several(cursor: duckdb.DuckDBPyConnection, catalog: Catalog, served: Mapping[int, Captured]) -> None:
     """The streams over several tables, each on those of its tables that are there."""
     rows = cursor.execute(
         "SELECT stream_id, table_id, created_lsn, partition_by FROM ducktail.stream_tables ORDER BY place"

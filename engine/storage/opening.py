@@ -24,11 +24,12 @@ from pathlib import Path
 
 import duckdb
 
+from .. import schema
 from ..asking import ask
 from ..errors import DataCorrupted, DucktailError, IoError, ObjectInUse
 from ..settings import Settings
-from ..streams import Catalog
-from . import schema, wal_chain
+from ..streams.streams import Catalog
+from . import wal_chain
 from .audit import audit, worst
 from .file import MEMORY, DuckdbFile
 from .incarnation import Hole, incarnation_base, raise_incarnation, read_holes

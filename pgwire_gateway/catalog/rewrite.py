@@ -18,7 +18,7 @@ from typing import NamedTuple
 from sqlglot.errors import SqlglotError
 
 from ...engine.errors import DucktailError, InsufficientPrivilege
-from ...sql import session_calls
+from ...sql.runners import session_calls
 from ...sql.text.tokens import Token, tokenize
 from . import functions
 from .literals import cast_parameters, respell_literals

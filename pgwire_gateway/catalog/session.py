@@ -17,8 +17,8 @@ from ...engine.quoting import literal
 from ...engine.settings import numbers
 from ...sql.rights.answers import answer
 from ...sql.rights.visible import SEPARATOR
+from ...sql.runners.settings_statements import of_the_server
 from ...sql.session import Session
-from ...sql.settings_statements import of_the_server
 from .functions import (
     CHANNELS_FUNCTION,
     CURSOR_COLUMNS,

@@ -14,7 +14,7 @@ import hmac
 import re
 
 from ...engine.errors import ProtocolViolation
-from ...engine.scram import Verifier
+from ...engine.rights.scram import Verifier
 
 PLAIN = "SCRAM-SHA-256"
 PLUS = "SCRAM-SHA-256-PLUS"

@@ -8,14 +8,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from ...engine.cluster.peer import PEER_SETTINGS, Peer, read_peer
 from ...engine.errors import (
     InvalidAuthorization,
     InvalidParameterValue,
     NotSupported,
     SyntaxError_,
 )
-from ...engine.scram import Verifier
+from ...engine.placement.peer import PEER_SETTINGS, Peer, read_peer
+from ...engine.rights.scram import Verifier
 from ..codec.frontend import Startup
 
 MAJOR = 3

@@ -13,7 +13,7 @@ from functools import lru_cache
 from traceback import format_tb
 
 from ...engine.errors import DucktailError, InternalError, ProgramLimitExceeded
-from ...engine.logs import facts
+from ...engine.log.logs import facts
 from ...engine.values import pgtypes
 from ...engine.waiting import Waiting
 from ...sql.text.classified import Kind

@@ -12,10 +12,10 @@ from concurrent.futures import Future, ThreadPoolExecutor
 
 from ...engine.database import Database
 from ...engine.waiting import run
-from ...sql.forwarding.links import Links
+from ...sql.forwarding.learning import learn
+from ...sql.peers.learned import Learned
+from ...sql.peers.links import Links
 from ...sql.session import Session
-from ...sql.spread.learned import Learned
-from ...sql.spread.learning import learn
 from .peers import Peers
 
 # What the session is called in the logs and views of the nodes that are asked.

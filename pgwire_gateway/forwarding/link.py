@@ -21,10 +21,10 @@ from dataclasses import dataclass, field
 import psycopg
 from psycopg import pq
 
-from ...engine.cluster.node import Node
 from ...engine.errors import ConnectionLost, DucktailError, QueryCanceled
+from ...engine.placement.node import Node
 from ...sql.notices import NOTICES_MAX, Notice
-from ...sql.remote import Reply
+from ...sql.peers.remote import Reply
 from .told import as_error
 
 # The one statement of a link, under its name at the peer.

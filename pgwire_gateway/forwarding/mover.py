@@ -16,17 +16,17 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-from ...engine.cluster.holds import GIVEN, NONE, Hold
-from ...engine.cluster.node import Node
 from ...engine.cluster.taking import Came, Taker
 from ...engine.database import Database
 from ...engine.errors import CannotConnect, DucktailError, SerializationFailure, WrongState
-from ...engine.logs import facts
-from ...engine.streams import Stream
-from ...sql.forwarding.frames import batch_of, facts_of
+from ...engine.log.logs import facts
+from ...engine.placement.holds import GIVEN, NONE, Hold
+from ...engine.placement.node import Node
+from ...engine.streams.streams import Stream
 from ...sql.forwarding.moving import GIVE, LOOK, PIECE
-from ...sql.forwarding.request import Request
-from ...sql.remote import Link, Remote
+from ...sql.peers.frames import batch_of, facts_of
+from ...sql.peers.remote import Link, Remote
+from ...sql.peers.request import Request
 
 logger = logging.getLogger(__name__)
 

@@ -18,10 +18,6 @@ import psycopg
 from psycopg import generators
 from psycopg.abc import PQGen
 
-from ...engine.cluster.membership import Membership
-from ...engine.cluster.node import Node
-from ...engine.cluster.peer import DIGEST, EPOCH, NODE, Peer, epoch_told
-from ...engine.cluster.placement import Placement
 from ...engine.errors import (
     CannotConnect,
     ConnectionLost,
@@ -31,9 +27,13 @@ from ...engine.errors import (
     SerializationFailure,
     WrongState,
 )
-from ...sql.forwarding.frames import facts_of
-from ...sql.forwarding.request import Request
-from ...sql.remote import Key, Link, Reply
+from ...engine.placement.membership import Membership
+from ...engine.placement.node import Node
+from ...engine.placement.peer import DIGEST, EPOCH, NODE, Peer, epoch_told
+from ...engine.placement.placement import Placement
+from ...sql.peers.frames import facts_of
+from ...sql.peers.remote import Key, Link, Reply
+from ...sql.peers.request import Request
 from .link import BYTEA_OID, PREPARED, TEXT, PeerLink
 
 # How long a connection may take to be there: TCP, TLS, SCRAM and the first answer.

@@ -15,11 +15,11 @@ import ipaddress
 import secrets
 import socket
 
-from ...engine.cluster.peer import Peer
 from ...engine.database import Database
 from ...engine.errors import InsufficientPrivilege, InvalidAuthorization
-from ...engine.rights import Rights
-from ...engine.scram import mock_verifier
+from ...engine.placement.peer import Peer
+from ...engine.rights.rights import Rights
+from ...engine.rights.scram import mock_verifier
 from ..conversation import Door, Entry
 
 NONCE_BYTES = 18

@@ -28,7 +28,7 @@ from ...engine.errors import (
     UndefinedDatabase,
 )
 from ...engine.waiting import run
-from ...sql.forwarding.links import Links
+from ...sql.peers.links import Links
 from ...sql.session import Session
 from .. import catalog
 from ..codec import Limits

@@ -15,7 +15,7 @@ import logging
 import socket
 from concurrent.futures import ThreadPoolExecutor
 
-from ...engine.logs import facts
+from ...engine.log.logs import facts
 from .metrics import CONTENT_TYPE, Metrics, Watched
 
 # A request of a scraper or a probe has a few hundred bytes, and comes at once.

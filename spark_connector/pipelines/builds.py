@@ -149,8 +149,12 @@ def _events(spark: SparkSession, config: Config, schema: str | None) -> DataFram
         return events
     row = f.from_json(f.col("after").cast("string"), schema)
     # What says that the table has changed is no row of it.
-    return events.where("op <> 'schema'").withColumn("_row", row).select(
-        "_row.*", f.col("lsn").alias("_lsn"), f.col("commit_time").alias("_commit_timestamp"), "key", "op"
+    return (
+        events.where("op <> 'schema'")
+        .withColumn("_row", row)
+        .select(
+            "_row.*", f.col("lsn").alias("_lsn"), f.col("commit_time").alias("_commit_timestamp"), "key", "op"
+        )
     )
 
 

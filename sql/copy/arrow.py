@@ -16,7 +16,7 @@ from ...engine.values.arrow_stream import ArrowStreamReader
 from ...engine.values.text_loading import BadValue, ColumnLoader
 from ...engine.waiting import Waiting
 from ..context import Context
-from ..results import Result
+from ..results.results import Result
 from ..statement import Statement
 from .inserting import Inserting, Refused
 

@@ -16,11 +16,12 @@ from ...engine.duckdb_errors import FILES_HINT
 from ...engine.errors import DucktailError, InsufficientPrivilege, NotSupported
 from ...engine.quoting import ident
 from ...engine.waiting import Waiting
-from .. import files, staged, writes
+from .. import staged
 from ..context import Context, Runner
 from ..language.parse import Query
 from ..names import Key
-from ..results import Result
+from ..results.results import Result
+from ..runners import files, writes
 from ..running import atomically, bound, count_of, placed
 from ..statement import Statement
 from ..text.classified import Classified, CopyFacts, Kind

@@ -13,8 +13,8 @@ from ...engine.errors import DucktailError
 from ...engine.quoting import ident
 from ...engine.values.text_loading import ColumnLoader
 from ...engine.waiting import Waiting
-from .. import topics, writes
 from ..context import Context
+from ..runners import topics, writes
 from ..spread import publishing
 from ..spread.shares import spread
 from ..statement import Statement

@@ -7,15 +7,15 @@ is wrong with a row is told with its line. Source: docs/sql.md, "COPY".
 
 from __future__ import annotations
 
-from ...engine import topic_rows
 from ...engine.errors import DucktailError, NotSupported
+from ...engine.log import topic_rows
 from ...engine.quoting import ident
 from ...engine.values.text_loading import BadValue, ColumnLoader, column_loader
 from ...engine.waiting import Waiting
-from .. import topics, writes
 from ..context import Context
 from ..names import TEMPORARY, Key
-from ..results import Result
+from ..results.results import Result
+from ..runners import topics, writes
 from ..running import binding_cursor, bound
 from ..statement import Statement
 from ..text.classified import Classified, CopyFacts

@@ -11,7 +11,7 @@ from ...engine.errors import DucktailError, NotSupported
 from ...engine.quoting import ident
 from ...engine.waiting import Waiting
 from ..context import Context, Runner
-from ..results import CopyOut, Result
+from ..results.results import CopyOut, Result
 from ..statement import Statement
 from ..text.classified import CopyFacts, Kind
 from .options import ARROW, read_options

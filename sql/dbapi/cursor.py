@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import pyarrow as pa
 
-from ..results import Result
+from ..results.results import Result
 from .errors import InterfaceError, NotSupportedError, translated
 from .python_values import Row, arrow_table, rows
 

@@ -24,13 +24,13 @@ from typing import Protocol
 
 from ...engine.database import Database
 from ...engine.errors import AdminShutdown, CharacterNotInRepertoire, InFailedTransaction
-from ...engine.events import Event
+from ...engine.log.events import Event
 from ...engine.table import RESERVED_PREFIX
 from ...engine.waiting import run
 from ..following.batch import Batch
 from ..frames import Frames
 from ..notices import Notice
-from ..results import Result
+from ..results.results import Result
 from ..session import Session
 from ..text.classified import Reader
 from ..text.tokens import number_question_marks, split_statements, tokenize

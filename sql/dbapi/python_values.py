@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 from ...engine.errors import NotSupported
 from ...engine.values.arrow_values import read_interval
 from ...engine.values.duckdb_types import DuckType, read_type
-from ..results import Result, ResultColumn
+from ..results.results import Result, ResultColumn
 
 Row = tuple[Any, ...]
 Convert = Callable[[Any], Any]

@@ -14,14 +14,14 @@ from ...engine.checkpoints.backend import KEEP
 from ...engine.checkpoints.bounds import NAME_BYTES_MAX, check_text
 from ...engine.checkpoints.duckdb_backend import DuckdbBackend
 from ...engine.checkpoints.lsn import PartitionLsns
-from ...engine.checkpoints.of_stream import checkpoints_of, checkpoints_of_jobs
 from ...engine.checkpoints.state import CheckpointState
 from ...engine.database import Database
 from ...engine.errors import AdminShutdown, DucktailError, InvalidParameterValue
-from ...engine.groups import find_group
-from ...engine.places import check_lsns
+from ...engine.groups.checkpoints import checkpoints_of, checkpoints_of_jobs
+from ...engine.groups.groups import find_group
+from ...engine.groups.places import check_lsns
 from ...engine.quoting import ident
-from ...engine.streams import Group, Stream
+from ...engine.streams.streams import Group, Stream
 from ...engine.waiting import run
 from ..following.feed import Feed, GroupFeed, Reads, StreamFeed, position_text, within
 from ..following.follower import Bounds, Follower, end_all

@@ -19,7 +19,7 @@ from functools import partial
 from typing import Protocol
 
 from ...engine.errors import ObjectInUse, WrongState
-from ...engine.streams import Stream
+from ...engine.streams.streams import Stream
 from ..following.batch import Batch
 from ..following.follower import (
     BATCH_SIZE,

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from ...engine.capture.capture import Verb
 from ...engine.errors import InvalidParameterValue, NotSupported, UndefinedColumn
-from ...engine.topic_rows import COLUMNS
+from ...engine.log.topic_rows import COLUMNS
 from ..text.classified import Classified
 from ..text.replacing import Piece, cut
 from ..text.tokens import PARAMETER, STRING, Token, closing

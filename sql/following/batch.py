@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from ...engine.events import Event, arrow_of
+from ...engine.log.events import Event, arrow_of
 
 
 @dataclass(frozen=True, slots=True)

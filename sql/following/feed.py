@@ -22,12 +22,12 @@ from typing import Protocol, TypeVar
 
 from ...engine.database import Database
 from ...engine.errors import UndefinedObject
-from ...engine.events import Event, events_of
+from ...engine.log.events import Event, events_of
 from ...engine.quoting import ident
-from ...engine.streams import Group, Stream
+from ...engine.streams.streams import Group, Stream
 from ...engine.waiting import Waiting, run
 from ..notices import Notice
-from ..results import EventBatch
+from ..results.results import EventBatch
 from ..session import Session
 
 # Each look of a read that waits; the longest that WAIT takes.

@@ -31,7 +31,7 @@ import duckdb
 
 from ...engine.duckdb_errors import translated
 from ...engine.errors import DucktailError, InvalidParameterValue, UndefinedObject, WrongState
-from ...engine.events import Event
+from ...engine.log.events import Event
 from ...engine.waiting import Wait, Waiting, block
 from .batch import Batch
 from .feed import EVENT_BYTES, Feed

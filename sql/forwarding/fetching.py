@@ -15,10 +15,10 @@ from dataclasses import dataclass
 import pyarrow as pa
 from sqlglot import exp
 
-from ...engine.changes import CHANGE_COLUMNS, HIDDEN_PLACE
-from ...engine.cluster.node import Node
 from ...engine.errors import DucktailError, NotSupported, OutOfMemory, WrongState
-from ...engine.log import EVENT_COLUMNS
+from ...engine.log.changes import CHANGE_COLUMNS, HIDDEN_PLACE
+from ...engine.log.log import EVENT_COLUMNS
+from ...engine.placement.node import Node
 from ...engine.quoting import ident, literal
 from ...engine.values.arrow_form import carrier
 from ...engine.waiting import Waiting
@@ -26,7 +26,7 @@ from ..context import Context
 from ..language import statements as st
 from ..language.parse import Query
 from ..language.render import render_scan, scalar_sql
-from ..results import ResultColumn
+from ..results.results import ResultColumn
 from ..shape.pruning import Fact
 from ..shape.values import Kind, Shape
 from ..text.replacing import numbered

@@ -12,15 +12,15 @@ from dataclasses import asdict
 from typing import Any
 
 from ...engine.cluster import giving
-from ...engine.cluster.holds import GIVEN
 from ...engine.errors import ProtocolViolation, SerializationFailure, WrongState
-from ...engine.streams import Stream, fold
+from ...engine.placement.holds import GIVEN
+from ...engine.streams.streams import Stream, fold
 from ...engine.waiting import Waiting
 from ..context import Context
-from ..results import ArrowBatch
-from ..spread.part import Part
-from .frames import batch_frame, facts_frame
-from .request import Request
+from ..peers.frames import batch_frame, facts_frame
+from ..peers.part import Part
+from ..peers.request import Request
+from ..results.results import ArrowBatch
 
 LOOK, GIVE, PIECE = "look", "give", "piece"
 Act = Callable[[Context, Stream, dict[str, Any]], Waiting[list[bytes]]]

@@ -12,8 +12,6 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ...engine.cluster.membership import ROUTED
-from ...engine.cluster.node import Node
 from ...engine.errors import (
     CannotConnect,
     ConnectionLost,
@@ -23,6 +21,8 @@ from ...engine.errors import (
     UndefinedObject,
     UndefinedTable,
 )
+from ...engine.placement.membership import ROUTED
+from ...engine.placement.node import Node
 from ...engine.values.pgtypes import pg_type
 from ...engine.waiting import Waiting
 from ...engine.waiting import run as run_blocking
@@ -30,16 +30,16 @@ from ..context import Context
 from ..language import statements as st
 from ..language import statements_other as sto
 from ..language.parse import Query
-from ..results import Batch, Result, ResultColumn
+from ..peers.frames import batch_of, head_of, tail_of
+from ..peers.links import Links
+from ..peers.request import Request
+from ..results.results import Batch, Result, ResultColumn
 from ..shape.shape import shapes_of
 from ..spread.naming import named_anew
 from ..statement import Description, Statement
 from ..text.classified import Classified, Kind
 from ..text.classify import classify
 from . import routing
-from .frames import batch_of, head_of, tail_of
-from .links import Links
-from .request import Request
 
 # Statements of ours that change nothing at the owner: sent again after a broken connection, and allowed in
 # a transaction block.
@@ -395,9 +395,7 @@ class RowSource:
             run_blocking(self.arrive(limit))
         return batch_of(self._waiting.popleft()) if self._waiting else None
 
-    def counts(
-        self, *, through: int | None = None, reason: str | None = None, member: bool = False
-    ) -> None:
+    def counts(self, *, through: int | None = None, reason: str | None = None, member: bool = False) -> None:
         """What has been read apart becomes the read position there.
 
         Args:

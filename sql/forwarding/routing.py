@@ -12,9 +12,9 @@ from dataclasses import dataclass, field, fields, replace
 
 from sqlglot import exp
 
-from ...engine.cluster.node import Node
 from ...engine.errors import NotSupported
-from ...engine.streams import fold
+from ...engine.placement.node import Node
+from ...engine.streams.streams import fold
 from ..context import Context
 from ..language import statements as st
 from ..language import statements_other as sto
@@ -22,7 +22,7 @@ from ..language.nodes import StreamScan
 from ..language.parse import Query
 from ..language.render import name_sql
 from ..names import OURS
-from ..remote import Key
+from ..peers.remote import Key
 from ..text.classified import Classified, Kind
 
 # Statements that make what they name, or are about more than a stream: they are this node's.

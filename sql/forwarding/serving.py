@@ -24,19 +24,19 @@ from ...engine.values.pgtypes import pg_type
 from ...engine.waiting import Waiting
 from ..context import Context, Runner
 from ..language.publishing import Published
+from ..peers.frames import FrameBatch, Head, Tail, batch_frame, facts_frame
+from ..peers.learned import still_missing
+from ..peers.part import split
+from ..peers.request import Request
 from ..portals import Portal
-from ..results import ReadySource, Result, ResultColumn
-from ..settings_statements import carried, set_variable
-from ..spread.arriving import arriving
-from ..spread.learned import still_missing
-from ..spread.learning import made_good
-from ..spread.part import split
+from ..results.results import ReadySource, Result, ResultColumn
+from ..runners.settings_statements import carried, set_variable
 from ..spread.shares import own_share
 from ..statement import Statement
 from ..text.classified import Kind
 from . import moving
-from .frames import FrameBatch, Head, Tail, batch_frame, facts_frame
-from .request import Request
+from .arriving import arriving
+from .learning import made_good
 
 AS_IT_IS = nullcontext()
 FRAME = (ResultColumn("frame", "BLOB"),)

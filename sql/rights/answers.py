@@ -6,9 +6,9 @@ catalog that the session is told of (pgwire_gateway/catalog). Source: docs/secur
 
 from __future__ import annotations
 
-from ...engine.rights import SEQUENCE, THE_DATABASE, Item, schema_item
-from ...engine.storage.schema import LIVE_VIEWS
-from .access import MAIN, OURS, TEMPORARY, Access
+from ...engine.rights.rights import SEQUENCE, THE_DATABASE, Item, schema_item
+from ...engine.schema import LIVE_VIEWS
+from ..access import MAIN, OURS, TEMPORARY, Access
 from .reach import may_call
 
 # Whoever made what nobody made: it owns everything, and nobody is let in by its name once there are users.

@@ -9,7 +9,6 @@ from collections.abc import Callable, Sequence
 
 import duckdb
 
-from ...engine import rights as r
 from ...engine import rights_changes as edit
 from ...engine.duckdb_errors import translated
 from ...engine.errors import (
@@ -19,11 +18,12 @@ from ...engine.errors import (
     UndefinedObject,
     UndefinedTable,
 )
+from ...engine.rights import rights as r
 from ...engine.waiting import Waiting
 from ..context import Context, Runner
-from ..ddl import alters_captured, drops_captured, replaced_captured
 from ..names import OURS, TEMPORARY, Key
-from ..results import Result
+from ..results.results import Result
+from ..runners.ddl import alters_captured, drops_captured, replaced_captured
 from ..running import atomically
 from ..statement import Statement
 from ..text.classified import Classified, DdlFacts, Name

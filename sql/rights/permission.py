@@ -23,14 +23,16 @@ from ...engine.errors import (
     SyntaxError_,
     UndefinedObject,
 )
-from ...engine.rights import relation
-from ...engine.streams import Stream
-from .. import scans, topics, writes
+from ...engine.rights.rights import relation
+from ...engine.streams.streams import Stream
+from ..access import Key
 from ..context import Context
 from ..dml.dml import slice_dml
 from ..language import statements as st
 from ..language import statements_other as sto
 from ..language.parse import Query
+from ..runners import topics, writes
+from ..scans import scans
 from ..statement import Statement
 from ..text.classified import Classified, Kind
 from ..text.classify import classify
@@ -38,7 +40,6 @@ from ..text.replacing import numbered, user_position
 from ..text.tokens import STRING, closing
 from ..variables import VARIABLES
 from . import made
-from .access import Key
 from .analysis import (
     WRAPPED_AT,
     Named,

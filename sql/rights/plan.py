@@ -15,7 +15,7 @@ import duckdb
 
 from ...engine.database import Database
 from ...engine.errors import InsufficientPrivilege
-from ...engine.storage.schema import SCHEMA, USERS
+from ...engine.schema import SCHEMA, USERS
 from ..context import Context
 from ..text.classified import Classified
 from ..text.tokens import Token, tokenize

@@ -17,11 +17,11 @@ from ...engine.errors import (
     ProgramLimitExceeded,
     UndefinedTable,
 )
-from ...engine.rights import SEQUENCE, Item
-from ...engine.storage.schema import LIVE_VIEWS
+from ...engine.rights.rights import SEQUENCE, Item
+from ...engine.schema import LIVE_VIEWS
+from ..access import OURS, TEMPORARY, Key
 from ..context import Context
 from ..text.tokens import tokenize
-from .access import OURS, TEMPORARY, Key
 from .analysis import Named, NotAnalysed, Path, Table, named_in_query
 
 # The catalog for PostgreSQL's clients: no text of a user's can name it, only what is made of one.

@@ -5,15 +5,15 @@ from __future__ import annotations
 import re
 
 from ...engine.errors import DucktailError, SyntaxError_
-from ...engine.storage.schema import LIVE_VIEWS, SCHEMA
-from .access import Access
+from ...engine.schema import LIVE_VIEWS, SCHEMA
+from ..access import Access
 
 _PASSWORD = "syntax error in a statement that holds a password"
 _SECRET = re.compile(r"\b(?:create|alter)\s+(?:user|role)\b|\bpassword\b", re.IGNORECASE)
 # Words of DuckDB's hints that go on with names of things.
 _NAMED = re.compile(r" of the table \".*\"\Z", re.DOTALL)
 _QUOTED = re.compile(r'"([^"]+)"')
-# Logs and what is kept of them (engine/storage/schema.py).
+# Logs and what is kept of them (engine/schema.py).
 _NUMBERED = re.compile(r"(?:log|topic|parked|parked_topic)(?:_\d+){1,2}")
 _GUESSES = ("Did you mean", "Candidate", "candidate")
 

@@ -12,7 +12,6 @@ from dataclasses import replace
 
 import duckdb
 
-from ...engine import rights as r
 from ...engine import rights_changes as edit
 from ...engine.cluster.users import USER_NAME_CHARS_MAX
 from ...engine.duckdb_errors import translated
@@ -28,8 +27,9 @@ from ...engine.errors import (
     UndefinedTable,
     WrongState,
 )
-from ...engine.scram import SALT_BYTES, verifier_of
-from ...engine.transaction import Transaction
+from ...engine.rights import rights as r
+from ...engine.rights.scram import SALT_BYTES, verifier_of
+from ...engine.transactions.transaction import Transaction
 from ...engine.waiting import Waiting
 from ..context import Context
 from ..language import statements as st
@@ -41,7 +41,7 @@ from ..language.statements_other import (
     Grant,
     Revoke,
 )
-from ..results import Result
+from ..results.results import Result
 
 Values = tuple[object, ...]
 # What may be given on each kind of thing.

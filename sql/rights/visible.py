@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from ...engine.quoting import literal
-from ...engine.rights import (
+from ...engine.rights.rights import (
     DATABASE,
     INHERITED,
     RELATION,
@@ -21,8 +21,8 @@ from ...engine.rights import (
     Rights,
     relation,
 )
-from ...engine.storage.schema import ACCOUNT_VARIABLE
-from ...engine.streams import Catalog
+from ...engine.schema import ACCOUNT_VARIABLE
+from ...engine.streams.streams import Catalog
 from ..context import Context
 
 # Parts a schema's name from a relation's: no name that a person types has it.

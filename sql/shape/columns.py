@@ -12,8 +12,8 @@ from typing import TypeVar
 
 from sqlglot import exp
 
-from ...engine.changes import CHANGE_NAMES
-from ...engine.log import EVENT_NAMES
+from ...engine.log.changes import CHANGE_NAMES
+from ...engine.log.log import EVENT_NAMES
 
 N = TypeVar("N", bound=exp.Expr)
 

@@ -14,15 +14,15 @@ from concurrent.futures import Future
 from dataclasses import dataclass, replace
 
 from ...engine.errors import CannotConnect, ConnectionLost
-from ...engine.streams import Stream
+from ...engine.streams.streams import Stream
 from ...engine.waiting import Wait, Waiting, all_of, first_true
 from ..context import Context
 from ..language import statements as st
 from ..language.render import render_scan
+from ..peers.owners import Owners
+from ..peers.part import Part
 from . import gathering
 from .membership import Home
-from .owners import Owners
-from .part import Part
 from .shares import ask_rows, own_share
 
 # How often a member that waits asks the home: a partition that comes to it or leaves it is known then.

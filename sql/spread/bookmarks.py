@@ -11,17 +11,17 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 
 from ...engine.errors import DucktailError, NotSupported
-from ...engine.streams import Stream
+from ...engine.streams.streams import Stream
 from ...engine.waiting import Waiting, all_of
 from ..context import Context
 from ..language import statements as st
 from ..language import statements_other as sto
 from ..language.position_text import format_positions
 from ..language.render import render_statement
-from ..results import ResultColumn
+from ..peers.owners import Owners
+from ..peers.part import Part
+from ..results.results import ResultColumn
 from .offsets import name_of
-from .owners import Owners
-from .part import Part
 from .shares import Row, ask_rows, listed, named, other_nodes, own_share
 
 Here = Callable[[st.Statement], Waiting[list[Row]]]

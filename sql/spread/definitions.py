@@ -22,15 +22,15 @@ from ...engine.errors import (
     WrongObjectType,
     WrongState,
 )
-from ...engine.streams import DEFAULT_PARTITIONS_WITH_KEY, Stream
+from ...engine.streams.streams import DEFAULT_PARTITIONS_WITH_KEY, Stream
 from ...engine.waiting import Waiting
 from ..arguments import Values, text, value_of
 from ..context import Context
 from ..language import statements as st
 from ..language.options import Option, Options
 from ..language.render import render_statement
-from ..results import Result
-from .part import Part
+from ..peers.part import Part
+from ..results.results import Result
 from .shares import ask_all, listed, named, other_nodes, own_share, owners_of, rows_of
 
 Plain = Callable[[Context, st.Statement, Values], Waiting[Result]]

@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from concurrent.futures import Future
 
-from ...engine.member import Hold
-from ...engine.streams import Group, Stream
+from ...engine.members.member import Hold
+from ...engine.streams.streams import Group, Stream
 from ...engine.waiting import Wait, Waiting
 from ..context import Context
-from .part import Part
+from ..peers.part import Part
 from .shares import check_owned
 
 # How soon it is looked again whether commits under older epochs are written: one takes about a millisecond.

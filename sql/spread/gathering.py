@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from ...engine import segments
-from ...engine.buffer import Hot
+from ...engine.buffers.buffer import Hot
+from ...engine.buffers.scan import Scan, ScanRange
 from ...engine.errors import (
     CannotConnect,
     ConnectionLost,
@@ -29,19 +29,19 @@ from ...engine.errors import (
     ProtocolViolation,
     UndefinedObject,
 )
-from ...engine.event_rows import EVENT_SCHEMA, commit_times, event_batch, transactions_of
-from ...engine.scan import Scan, ScanRange
-from ...engine.streams import Stream
+from ...engine.log.event_rows import EVENT_SCHEMA, commit_times, event_batch, transactions_of
+from ...engine.streams import segments
+from ...engine.streams.streams import Stream
 from ...engine.waiting import Waiting, all_of
 from ..context import Context
-from ..forwarding.frames import PassedBatch
 from ..language import statements as st
 from ..language.position_text import format_positions
 from ..language.render import render_scan
-from ..results import Batch, EventBatch
-from .habits import Habit
-from .owners import Owners
-from .part import Part
+from ..peers.frames import PassedBatch
+from ..peers.habits import Habit
+from ..peers.owners import Owners
+from ..peers.part import Part
+from ..results.results import Batch, EventBatch
 from .shares import ask_there, listed
 
 # What one read may gather, of each node and of all: it is held in memory, as it is put in order.
@@ -103,9 +103,7 @@ class GatheredScan:
         gathered, at = self._gathered, self._at
         self._at = end = min(at + min(limit, READ_ROWS), len(gathered))
         rows = gathered.rows.slice(at, end - at).to_pylist()
-        return Hot(
-            gathered.lsns[at:end].tolist(), gathered.partitions[at:end].tolist(), rows, self.exhausted
-        )
+        return Hot(gathered.lsns[at:end].tolist(), gathered.partitions[at:end].tolist(), rows, self.exhausted)
 
     def batches(self, limit: int | None = None) -> Iterator[pa.RecordBatch]:
         """All events as Arrow batches, with their numbers in a last column."""
@@ -249,9 +247,7 @@ class Bound:
     transactions: int | None = None
 
 
-def asks_there(
-    session: Context, part: Part, node: str, share: st.Scan, transactions: int | None
-) -> Ask:
+def asks_there(session: Context, part: Part, node: str, share: st.Scan, transactions: int | None) -> Ask:
     """What asks another owner for its events; its text is always the same, for it is parsed there once."""
     values: list[object] = [] if share.after is None else [share.after]
     if values:
@@ -351,9 +347,7 @@ def _times(taken: Mapping[str, Taking]) -> dict[str, Numbers]:
 
 def _behind(taken: Mapping[str, Taking], times: Mapping[str, Numbers], limit: int) -> list[str]:
     """The owners whose next events may be among the first `limit` of all, and which are to be asked again."""
-    more = [
-        node for node, taking in taken.items() if not taking.exhausted and (taking.asked or 0) < limit
-    ]
+    more = [node for node, taking in taken.items() if not taking.exhausted and (taking.asked or 0) < limit]
     if not more:
         return []
     every = np.concatenate(list(times.values()))
@@ -389,9 +383,7 @@ def _merged(taken: Mapping[str, Taking], times: Mapping[str, Numbers], bound: Bo
     whole = bound.transactions is not None or (
         len(order) == len(lsns) and all(taking.exhausted for taking in taken.values())
     )
-    gathered = Gathered(
-        pa.concat_arrays(rows).take(pa.array(order)), lsns[order], partitions[order], whole
-    )
+    gathered = Gathered(pa.concat_arrays(rows).take(pa.array(order)), lsns[order], partitions[order], whole)
     return _Merged(gathered, np.bincount(of[order], minlength=len(counts)).tolist())
 
 

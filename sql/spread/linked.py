@@ -9,10 +9,10 @@ from typing import Any
 from ...engine.errors import CannotConnect, ConnectionLost, WrongState
 from ...engine.waiting import Waiting
 from ..context import Context
-from ..forwarding.frames import batch_of, head_of, tail_of
-from ..forwarding.links import Links
-from ..forwarding.request import Request
-from ..results import Batch
+from ..peers.frames import batch_of, head_of, tail_of
+from ..peers.links import Links
+from ..peers.request import Request
+from ..results.results import Batch
 
 # The number of the answer that is under way; those of relayed statements begin at 1.
 SHARES = 0

@@ -10,15 +10,15 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 
 from ...engine.errors import DucktailError, NotSupported
-from ...engine.streams import fold
+from ...engine.streams.streams import fold
 from ...engine.waiting import Waiting
 from ..context import Context
 from ..language import statements as st
 from ..language.position_text import format_positions
 from ..language.render import render_statement
-from ..results import Result
-from .owners import Owners
-from .part import Part
+from ..peers.owners import Owners
+from ..peers.part import Part
+from ..results.results import Result
 from .shares import Row, ask_all, listed, other_nodes, own_share, owners_of
 
 Plain = Callable[..., Waiting[Result]]

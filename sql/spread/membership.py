@@ -1,8 +1,9 @@
 """Members of groups on topics that are spread over nodes: what is asked of the topic's home, and its answers.
 
-The home says who is a member and has which partitions, by the rules of one node (`engine/coordinated.py`). It
-is told of a read before and after it, of a commit before and after it; the owners of the partitions are read
-and committed by the node that was asked, with the epochs that the home has given out (`fencing.py`).
+The home says who is a member and has which partitions, by the rules of one node
+(`engine/members/coordinated.py`). It is told of a read before and after it, of a commit before and after it;
+the owners of the partitions are read and committed by the node that was asked, with the epochs that the home
+has given out (`fencing.py`).
 
 A question to another node is SHOW MEMBERS as a share, with what is asked among its facts, and its answer one
 value of JSON. Source: docs/design/cluster.md, "Members".
@@ -26,15 +27,15 @@ from ...engine.errors import (
     ProtocolViolation,
     SerializationFailure,
 )
-from ...engine.member import Shown
+from ...engine.members.member import Shown
 from ...engine.quoting import ident
-from ...engine.streams import Group, Stream
+from ...engine.streams.streams import Group, Stream
 from ...engine.waiting import Wait, Waiting
 from ..context import Context
-from ..results import Result, ResultColumn, table_result
+from ..peers.owners import Owners
+from ..peers.part import Part
+from ..results.results import Result, ResultColumn, table_result
 from .gathering import away
-from .owners import Owners
-from .part import Part
 from .shares import Row, ask_rows, own_share, peers
 
 ANSWER = (ResultColumn("answer", "VARCHAR"),)

@@ -13,14 +13,14 @@ from collections.abc import Callable
 from concurrent.futures import Future
 
 from ...engine.errors import DucktailError, DuplicateObject, LockNotAvailable, UndefinedObject
-from ...engine.streams import fold
+from ...engine.streams.streams import fold
 from ...engine.waiting import Wait, Waiting
 from ..context import Context
 from ..language import statements as st
 from ..language.render import render_statement
-from ..results import Result
+from ..peers.part import Part
+from ..results.results import Result
 from .listing import warn
-from .part import Part
 from .shares import ask_all, other_nodes
 
 Plain = Callable[..., Waiting[Result]]

@@ -16,16 +16,16 @@ from ...engine.errors import (
     InvalidParameterValue,
     NotSupported,
 )
-from ...engine.streams import Stream
+from ...engine.streams.streams import Stream
 from ...engine.waiting import Waiting, all_of
 from ..context import Context
 from ..language import statements as st
 from ..language.position_text import format_positions, parse_after
 from ..language.render import render_statement
+from ..peers.owners import Owners
+from ..peers.part import Part
 from .gathering import bare_number, by_owner
 from .membership import Home
-from .owners import Owners
-from .part import Part
 from .shares import Row, ask_rows, listed, own_share
 
 Here = Callable[[st.Statement], Waiting[list[Row]]]

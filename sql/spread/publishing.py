@@ -20,7 +20,6 @@ import duckdb
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ...engine.cluster.membership import PUBLISHED_REMOTELY
 from ...engine.duckdb_errors import translated
 from ...engine.errors import (
     CannotConnect,
@@ -31,15 +30,16 @@ from ...engine.errors import (
     ProtocolViolation,
 )
 from ...engine.partitioning import hash_of
-from ...engine.placed import Placed
+from ...engine.placement.membership import PUBLISHED_REMOTELY
 from ...engine.quoting import ident
-from ...engine.streams import Stream
+from ...engine.streams.placed import Placed
+from ...engine.streams.streams import Stream
 from ...engine.topics import LENT, PLACE_COLUMNS, Named, Published
-from ...engine.transaction import Transaction
+from ...engine.transactions.transaction import Transaction
 from ...engine.waiting import Wait, Waiting, all_of
 from ..context import Context
-from .owners import Owners
-from .part import Part
+from ..peers.owners import Owners
+from ..peers.part import Part
 from .shares import Row, ask_rows, check_owned, listed
 
 # A share is one message between nodes, in a form that takes a third more: well below a message's bound.

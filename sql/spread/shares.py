@@ -8,16 +8,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
-from ...engine.cluster.membership import DELIVERED, ROUTED
 from ...engine.errors import DucktailError, SerializationFailure, UndefinedObject, WrongState
-from ...engine.streams import Stream
+from ...engine.placement.membership import DELIVERED, ROUTED
+from ...engine.streams.streams import Stream
 from ...engine.waiting import Waiting, all_of
 from ..context import Context
-from ..results import Batch, Result
+from ..peers.owners import Owners
+from ..peers.part import Part
+from ..peers.peers import Peers
+from ..results.results import Batch, Result
 from .linked import LinkedPeers
-from .owners import Owners
-from .part import Part
-from .peers import Peers
 
 Row = tuple[object, ...]
 

@@ -136,9 +136,7 @@ def alter(reader: Reader) -> Classified:
     if object_type != "TABLE":
         return _ddl(reader, DdlFacts("ALTER", object_type, (name,), None, if_exists=if_exists))
     action, renamed = _action(reader)
-    facts = DdlFacts(
-        "ALTER", object_type, (name,), name, if_exists=if_exists, action=action, renamed=renamed
-    )
+    facts = DdlFacts("ALTER", object_type, (name,), name, if_exists=if_exists, action=action, renamed=renamed)
     return _ddl(reader, facts)
 
 

@@ -65,7 +65,7 @@ def check_rights_on_topics(first: Connection, second: Connection, ann: Connectio
     first.execute("CREATE CONSUMER GROUP g ON news")
     first.execute("PUBLISH TO news SELECT i FROM range(8) r(i)")
     read, publish = "SELECT count(*) FROM TOPIC news", "PUBLISH TO news SELECT i FROM range(8) r(i)"
-    commit = "COMMIT OFFSETS AT '{\"0\": 1, \"1\": 1}' ON news CONSUMER GROUP g"
+    commit = 'COMMIT OFFSETS AT \'{"0": 1, "1": 1}\' ON news CONSUMER GROUP g'
     for text in (read, publish, commit, "DROP TOPIC news", "SHOW PARTITIONS ON news"):
         with pytest.raises(psycopg.errors.UndefinedObject):
             ann.execute(text)

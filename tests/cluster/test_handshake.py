@@ -11,7 +11,7 @@ import pytest
 from cluster_processes import ClusterProcesses
 from server_process import ServerProcess
 
-from ducktail.engine.cluster.peer import epoch_told
+from ducktail.engine.placement.peer import epoch_told
 
 ALL = '[[topics]]\nname = "*"\npartitions = { n1 = "0", n2 = "1" }\n'
 

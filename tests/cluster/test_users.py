@@ -13,7 +13,7 @@ from cluster_processes import ClusterProcesses
 from ducktail.__main__ import main
 from ducktail.engine.cluster.users import read_users, render_users
 from ducktail.engine.errors import InvalidParameterValue
-from ducktail.engine.scram import make_verifier
+from ducktail.engine.rights.scram import make_verifier
 
 ALL = '[[topics]]\nname = "*"\npartitions = { n1 = "0" }\n'
 VERIFIER = str(make_verifier("x", b"salt"))

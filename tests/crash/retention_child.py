@@ -17,9 +17,9 @@ from typing import Any
 import duckdb
 from hands import DAY_US, Hands
 
-from ducktail.engine import compaction, retention
 from ducktail.engine.database import Database
 from ducktail.engine.settings import Settings
+from ducktail.engine.trimming import compaction, retention
 
 # Steps so small that the log is cut, and compacted, in several.
 STEP_LSNS, STEP_ROWS = 60, 40

@@ -9,12 +9,12 @@ import duckdb
 import pytest
 from local_client import Client, raises
 
-from ducktail.engine import publishing
-from ducktail.engine.buffer import StreamBuffer
+from ducktail.engine.buffers import publishing
+from ducktail.engine.buffers.buffer import StreamBuffer
+from ducktail.engine.buffers.scan import Scan, ScanRange
 from ducktail.engine.database import Database
-from ducktail.engine.scan import Scan, ScanRange
-from ducktail.engine.streams import Stream
-from ducktail.sql import scans
+from ducktail.engine.streams.streams import Stream
+from ducktail.sql.scans import scans
 
 
 @pytest.fixture

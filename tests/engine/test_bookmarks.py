@@ -11,8 +11,8 @@ from hands import HOUR_US, Hands
 from local_client import Client, raises
 from server_process import ServerProcess
 
-from ducktail.engine import bookmarks
 from ducktail.engine.database import Database
+from ducktail.engine.groups import bookmarks
 from ducktail.engine.settings import Settings
 from ducktail.engine.storage.backup import restore
 

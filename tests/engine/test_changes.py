@@ -9,12 +9,12 @@ from contextlib import suppress
 import pytest
 from local_client import Client, Row
 
-from ducktail.engine.buffers import CHANGES_IDLE_S
-from ducktail.engine.changes import ChangesQuery
+from ducktail.engine.buffers.buffers import CHANGES_IDLE_S
+from ducktail.engine.buffers.scan import Scan, ScanRange
 from ducktail.engine.database import Database
 from ducktail.engine.errors import DucktailError
-from ducktail.engine.event_rows import rows_in_formats
-from ducktail.engine.scan import Scan, ScanRange
+from ducktail.engine.log.changes import ChangesQuery
+from ducktail.engine.log.event_rows import rows_in_formats
 from ducktail.engine.values import datarow
 
 # Half a minute in all: left out of `make quick`.

@@ -19,10 +19,10 @@ from ducktail.engine.checkpoints.file_backend import FileBackend
 from ducktail.engine.checkpoints.kinds import CustomPosition
 from ducktail.engine.checkpoints.lsn import PartitionLsns
 from ducktail.engine.checkpoints.memory_backend import MemoryBackend
-from ducktail.engine.checkpoints.of_stream import checkpoints_of_jobs
 from ducktail.engine.checkpoints.state import CheckpointState
 from ducktail.engine.database import Database
 from ducktail.engine.errors import DataCorrupted
+from ducktail.engine.groups.checkpoints import checkpoints_of_jobs
 
 Make = Callable[..., Backend]
 LONG_AGO_US = 1_700_000_000_000_000

@@ -15,11 +15,11 @@ from ducktail.engine.checkpoints.checkpoint import Checkpoint
 from ducktail.engine.checkpoints.duckdb_backend import TABLE
 from ducktail.engine.checkpoints.lsn import PartitionLsns
 from ducktail.engine.checkpoints.memory_backend import MemoryBackend
-from ducktail.engine.checkpoints.of_stream import checkpoints_of_jobs
 from ducktail.engine.checkpoints.saved import UNPRUNED_MAX
 from ducktail.engine.checkpoints.state import CheckpointState
 from ducktail.engine.database import Database
 from ducktail.engine.errors import DucktailError
+from ducktail.engine.groups.checkpoints import checkpoints_of_jobs
 
 
 @pytest.fixture(scope="module")

@@ -12,8 +12,9 @@ import pytest
 from hands import HOUR_US, Hands
 from local_client import Client, raises
 
-from ducktail.engine import resync, row_sums
+from ducktail.engine.checks import row_sums
 from ducktail.engine.database import Database
+from ducktail.engine.definitions import resync
 from ducktail.engine.settings import Settings
 
 QUIET = Settings(retention_interval_ms=3_600_000)

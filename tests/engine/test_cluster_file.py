@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
-from ducktail.engine.cluster.file import (
+from ducktail.engine.errors import InvalidParameterValue, IoError, WrongState
+from ducktail.engine.placement.file import (
     ClusterFile,
     FilePlacement,
     Move,
@@ -18,9 +19,8 @@ from ducktail.engine.cluster.file import (
     read_cluster_text,
     render,
 )
-from ducktail.engine.cluster.node import Node
-from ducktail.engine.cluster.rules import Rule, ranges_text, read_ranges
-from ducktail.engine.errors import InvalidParameterValue, IoError, WrongState
+from ducktail.engine.placement.node import Node
+from ducktail.engine.placement.rules import Rule, ranges_text, read_ranges
 
 TEXT = """\
 cluster = "shop"

@@ -7,9 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from ducktail.engine.cluster.membership import INSTALLED, REFUSED
-from ducktail.engine.cluster.node import Node
-from ducktail.engine.cluster.placement import LocalPlacement
 from ducktail.engine.database import Database
 from ducktail.engine.errors import (
     ConnectionRefused,
@@ -18,6 +15,9 @@ from ducktail.engine.errors import (
     IoError,
     SerializationFailure,
 )
+from ducktail.engine.placement.membership import INSTALLED, REFUSED
+from ducktail.engine.placement.node import Node
+from ducktail.engine.placement.placement import LocalPlacement
 
 N1, N2 = Node("n1", "127.0.0.1", 1), Node("n2", "127.0.0.1", 2)
 THIRD = LocalPlacement(N1, 3, "shop", "a")

@@ -11,10 +11,11 @@ import pytest
 from hands import DAY_US, Hands
 from local_client import Client, state_of
 
-from ducktail.engine import copied_events, copying
-from ducktail.engine.copies import CHUNK_ROWS, Copy
+from ducktail.engine.buffers import copied_events
 from ducktail.engine.database import Database
+from ducktail.engine.groups import copying
 from ducktail.engine.settings import Settings
+from ducktail.engine.streams.copies import CHUNK_ROWS, Copy
 
 # The thread never looks by itself in these tests.
 QUIET = Settings(retention_interval_ms=3_600_000)
@@ -455,8 +456,8 @@ def test_what_fails_leaves_nothing(
     # As a kill between the copy's rows and its group.
     with monkeypatch.context() as patch:
         patch.setattr(copying, "discard", lambda *args: None)
-        patch.setattr("ducktail.sql.whole_copies.discard", lambda *args: None)
-        patch.setattr("ducktail.sql.whole_copies.present_stream", stopped)
+        patch.setattr("ducktail.sql.runners.whole_copies.discard", lambda *args: None)
+        patch.setattr("ducktail.sql.runners.whole_copies.present_stream", stopped)
         with pytest.raises(RuntimeError):
             client("create consumer group g on s start snapshot")
     assert copy_tables(client) == 1

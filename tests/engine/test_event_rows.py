@@ -7,8 +7,8 @@ from itertools import product
 import duckdb
 import pytest
 
-from ducktail.engine.event_rows import copy_rows, rows_in_formats
-from ducktail.engine.log import EVENT_TYPES
+from ducktail.engine.log.event_rows import copy_rows, rows_in_formats
+from ducktail.engine.log.log import EVENT_TYPES
 from ducktail.engine.values import datarow
 from ducktail.engine.values.copy_rows import CopyForm
 

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from ducktail.engine.database import Database
-from ducktail.engine.log import Commit, EventQuery, event_query
+from ducktail.engine.log.log import Commit, EventQuery, event_query
 from ducktail.engine.waiting import run
 from ducktail.sql.session import Session
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from local_client import Client
 
+from ducktail.engine.buffers.publisher import Publisher
 from ducktail.engine.database import Database
-from ducktail.engine.publisher import Publisher
 
 BUFFERED = "select sum(events), max(buffered_from_lsn) from ducktail.partitions where stream_name = 's'"
 

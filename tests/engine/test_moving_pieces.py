@@ -11,8 +11,8 @@ from nodes_in_process import Cluster, nodes_in_process
 from ducktail.engine.cluster import giving
 from ducktail.engine.cluster.taking import Came, Taker
 from ducktail.engine.database import Database
-from ducktail.engine.segments import EVENTS
-from ducktail.engine.streams import Stream
+from ducktail.engine.streams.segments import EVENTS
+from ducktail.engine.streams.streams import Stream
 from ducktail.engine.waiting import run
 
 MIB = 1 << 20

@@ -12,8 +12,8 @@ import pytest
 from local_client import Client, raises
 from server_process import ServerProcess
 
-from ducktail.engine import parking
 from ducktail.engine.database import Database
+from ducktail.engine.groups import parking
 from ducktail.engine.settings import Settings
 
 QUIET = Settings(retention_interval_ms=3_600_000)

@@ -21,7 +21,7 @@ from ducktail.engine.errors import (
     SerializationFailure,
     UndefinedObject,
 )
-from ducktail.engine.polls import Poll
+from ducktail.engine.offsets.polls import Poll
 from ducktail.engine.settings import Settings
 from ducktail.engine.waiting import Wait, block, run
 from ducktail.sql.session import Session

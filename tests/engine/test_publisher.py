@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from ducktail.engine import publisher as module
-from ducktail.engine.publisher import LINGER_LSNS, Note, Publisher
+from ducktail.engine.buffers import publisher as module
+from ducktail.engine.buffers.publisher import LINGER_LSNS, Note, Publisher
 
 # Longer than any test may take: what comes sooner came for another reason.
 FOREVER_S = 3600.0

@@ -13,16 +13,16 @@ import duckdb
 import pytest
 from json_values import VALUES
 
-from ducktail.engine import ready as module
-from ducktail.engine.buffer import StreamBuffer
+from ducktail.engine.buffers import ready as module
+from ducktail.engine.buffers.buffer import StreamBuffer
+from ducktail.engine.buffers.publisher import Note
+from ducktail.engine.buffers.publishing import refill
+from ducktail.engine.buffers.ready import READY_EVENTS_MAX, READY_STREAMS_MAX, ReadyQueries
 from ducktail.engine.database import Database
 from ducktail.engine.errors import DucktailError
-from ducktail.engine.log import event_query
-from ducktail.engine.polls import Poll
-from ducktail.engine.publisher import Note
-from ducktail.engine.publishing import refill
-from ducktail.engine.ready import READY_EVENTS_MAX, READY_STREAMS_MAX, ReadyQueries
-from ducktail.engine.streams import Stream
+from ducktail.engine.log.log import event_query
+from ducktail.engine.offsets.polls import Poll
+from ducktail.engine.streams.streams import Stream
 from ducktail.engine.waiting import run
 from ducktail.sql.session import Session
 

@@ -10,9 +10,9 @@ import pytest
 from hands import DAY_US, HOUR_US, Hands
 from local_client import Client, raises
 
+from ducktail.engine.buffers.retained_bytes import MARKS_MAX, RetainedBytes
 from ducktail.engine.database import Database
-from ducktail.engine.edges import Edge, Edges, read_edges
-from ducktail.engine.retained_bytes import MARKS_MAX, RetainedBytes
+from ducktail.engine.log.edges import Edge, Edges, read_edges
 from ducktail.engine.settings import Settings
 
 # The thread never looks by itself in these tests.

@@ -15,9 +15,10 @@ import pytest
 from hands import DAY_US, HOUR_US, Hands
 from local_client import Client, raises
 
-from ducktail.engine import scan, versions
+from ducktail.engine.buffers import scan
 from ducktail.engine.database import Database
-from ducktail.engine.rights import relation
+from ducktail.engine.definitions import versions
+from ducktail.engine.rights.rights import relation
 from ducktail.engine.settings import Settings
 from ducktail.engine.storage.audit import audit
 

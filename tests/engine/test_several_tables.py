@@ -11,7 +11,7 @@ import pytest
 from hands import HOUR_US, Hands
 from local_client import Client, Row, raises
 
-from ducktail.engine import scan
+from ducktail.engine.buffers import scan
 from ducktail.engine.database import Database
 from ducktail.engine.settings import Settings
 

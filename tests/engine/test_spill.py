@@ -12,8 +12,8 @@ import pytest
 
 from ducktail.engine.errors import OutOfMemory
 from ducktail.engine.spill import Extent, SpillFile, SpillSpace
-from ducktail.sql.results import ArrowBatch, EventBatch
-from ducktail.sql.spool import KeptSource, Spool
+from ducktail.sql.results.results import ArrowBatch, EventBatch
+from ducktail.sql.results.spool import KeptSource, Spool
 
 
 @pytest.fixture

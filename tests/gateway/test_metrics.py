@@ -15,7 +15,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from server_process import ServerProcess
 
-from ducktail.engine.buffer import PartitionBuffer
+from ducktail.engine.buffers.buffer import PartitionBuffer
 from ducktail.engine.database import Database
 from ducktail.engine.measures import lag_at_most
 from ducktail.engine.settings import Settings

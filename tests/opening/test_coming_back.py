@@ -15,11 +15,11 @@ import pyarrow as pa
 import pytest
 from local_client import Client, raises, state_of
 
-from ducktail.engine.checkpoints.of_stream import checkpoints_of
 from ducktail.engine.checkpoints.state import CheckpointState
 from ducktail.engine.clock import SystemClock
 from ducktail.engine.database import Database
 from ducktail.engine.errors import DataCorrupted, DucktailError, IoError
+from ducktail.engine.groups.checkpoints import checkpoints_of
 from ducktail.engine.settings import Settings
 from ducktail.engine.storage.reopening import Reopener
 from ducktail.engine.waiting import run

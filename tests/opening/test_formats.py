@@ -14,8 +14,8 @@ import pytest
 from local_client import Client, raises
 
 from ducktail.engine.database import Database
-from ducktail.engine.rights import relation
-from ducktail.engine.storage.schema import FORMAT_VERSION, MIGRATIONS
+from ducktail.engine.rights.rights import relation
+from ducktail.engine.schema import FORMAT_VERSION, MIGRATIONS
 
 FIXTURES = Path(__file__).resolve().parents[1] / "fixtures"
 # Several versions have written 3.

@@ -9,9 +9,9 @@ from hands import SECOND_US, Hands
 from local_client import Client, raises
 
 from ducktail.engine.database import Database
-from ducktail.engine.members import MEMBERS_MAX
+from ducktail.engine.members.members import MEMBERS_MAX
 from ducktail.engine.settings import Settings
-from ducktail.engine.streams import Group as GroupOf
+from ducktail.engine.streams.streams import Group as GroupOf
 from ducktail.engine.waiting import run
 
 READ = "select partition, lsn from stream s consumer group g member $1"

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as some
 
-from ducktail.engine.cluster.file import ClusterFile
-from ducktail.engine.cluster.node import Node
-from ducktail.engine.cluster.plan import Plan, balanced, plan
-from ducktail.engine.cluster.rules import Rule
 from ducktail.engine.errors import InvalidParameterValue
+from ducktail.engine.placement.file import ClusterFile
+from ducktail.engine.placement.node import Node
+from ducktail.engine.placement.plan import Plan, balanced, plan
+from ducktail.engine.placement.rules import Rule
 
 NAMES = ("a", "b", "c", "d", "e")
 

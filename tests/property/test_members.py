@@ -14,11 +14,11 @@ from hands import SECOND_US, Hands
 from hypothesis import given, settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from ducktail.engine.assignment import assign
 from ducktail.engine.errors import DucktailError, SerializationFailure, WrongState
-from ducktail.engine.member import Claim, Hold
-from ducktail.engine.members import Members
-from ducktail.engine.streams import Group
+from ducktail.engine.members.assignment import assign
+from ducktail.engine.members.member import Claim, Hold
+from ducktail.engine.members.members import Members
+from ducktail.engine.streams.streams import Group
 
 NAMES = ("a", "b", "c", "d", "e")
 TIMEOUT_S = 30

@@ -42,7 +42,7 @@ from table_statements import (
     statements,
 )
 
-from ducktail.engine.log import EVENT_NAMES
+from ducktail.engine.log.log import EVENT_NAMES
 from ducktail.sql.copy import stdin
 
 EXAMPLES = int(os.environ.get("DUCKTAIL_STATEFUL_EXAMPLES", "12"))

@@ -1,6 +1,7 @@
 """What a topic makes of payloads, keys and headers: the same in Python, in SQL and by the formula.
 
-Single events are made in Python (`engine/topic_values.py`), others by DuckDB (`engine/topic_rows.py`).
+Single events are made in Python (`engine/log/topic_values.py`), others by DuckDB
+(`engine/log/topic_rows.py`).
 """
 
 from __future__ import annotations
@@ -20,9 +21,9 @@ from hypothesis import strategies as some
 from local_client import Client
 
 from ducktail.engine.database import Database
-from ducktail.engine.streams import PUBLISHED, Stream
-from ducktail.engine.topic_rows import Rows, create_log_sql, publication
-from ducktail.engine.topic_values import single
+from ducktail.engine.log.topic_rows import Rows, create_log_sql, publication
+from ducktail.engine.log.topic_values import single
+from ducktail.engine.streams.streams import PUBLISHED, Stream
 
 TOPIC = Stream(
     stream_id=1, schema="main", name="s", table_id=1, operations=PUBLISHED, columns=(), filter=None,

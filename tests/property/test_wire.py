@@ -27,7 +27,7 @@ from wire_messages import Written
 
 from ducktail.engine.database import Database
 from ducktail.engine.errors import DucktailError
-from ducktail.engine.scram import make_verifier
+from ducktail.engine.rights.scram import make_verifier
 from ducktail.engine.settings import Settings
 from ducktail.engine.waiting import Wait, block, run
 from ducktail.pgwire_gateway import catalog

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from ducktail.engine.errors import InvalidAuthorization
-from ducktail.engine.rights import Rights, User
-from ducktail.engine.scram import make_verifier
+from ducktail.engine.rights.rights import Rights, User
+from ducktail.engine.rights.scram import make_verifier
 from ducktail.pgwire_gateway.conversation import Entry
 from ducktail.pgwire_gateway.transport.doors import door_for, is_loopback
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from ducktail.engine.database import Database
-from ducktail.engine.rights import Rights, group_item, relation
+from ducktail.engine.rights.rights import Rights, group_item, relation
 from ducktail.engine.waiting import run
 from ducktail.sql.session import Session
 

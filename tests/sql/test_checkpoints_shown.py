@@ -7,8 +7,8 @@ import json
 import ducktail
 from ducktail.engine.checkpoints.checkpoint import Checkpoint
 from ducktail.engine.checkpoints.lsn import PostgresLsn
-from ducktail.engine.checkpoints.of_stream import checkpoints_of_jobs
 from ducktail.engine.checkpoints.state import CheckpointState
+from ducktail.engine.groups.checkpoints import checkpoints_of_jobs
 from ducktail.engine.live import live_rows
 
 SHOWN = (

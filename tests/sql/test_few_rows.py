@@ -12,8 +12,8 @@ from ducktail.engine.database import Database
 from ducktail.engine.errors import DucktailError
 from ducktail.engine.waiting import run
 from ducktail.sql.few_rows import ROWS_MAX
-from ducktail.sql.plain_batch import PlainBatch
-from ducktail.sql.results import Batch
+from ducktail.sql.results.plain_batch import PlainBatch
+from ducktail.sql.results.results import Batch
 
 # What is taken as Python values.
 PLAIN = [

@@ -21,7 +21,7 @@ from hands import DAY_US, Hands
 import ducktail
 from ducktail.engine.database import Database
 from ducktail.engine.errors import IoError
-from ducktail.engine.events import Event
+from ducktail.engine.log.events import Event
 from ducktail.engine.settings import Settings
 from ducktail.engine.waiting import Waiting
 from ducktail.sql.dbapi.stream_manager import StreamManager
@@ -482,7 +482,7 @@ def test_the_example_counts_once(tmp_path: Path) -> None:
 
 
 def test_arrow_of_no_events() -> None:
-    from ducktail.engine.events import arrow_of
+    from ducktail.engine.log.events import arrow_of
 
     assert isinstance(arrow_of([]), pa.RecordBatch)
 

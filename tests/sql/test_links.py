@@ -8,13 +8,13 @@ from typing import Any, cast
 
 import pytest
 
-from ducktail.engine.cluster.node import Node
 from ducktail.engine.database import Database
 from ducktail.engine.errors import CannotConnect, ConnectionLost, DucktailError, InvalidParameterValue
+from ducktail.engine.placement.node import Node
 from ducktail.engine.waiting import run
-from ducktail.sql.forwarding.links import Links
-from ducktail.sql.forwarding.request import Request
-from ducktail.sql.remote import Reply
+from ducktail.sql.peers.links import Links
+from ducktail.sql.peers.remote import Reply
+from ducktail.sql.peers.request import Request
 from ducktail.sql.session import Session
 
 THERE = Node("n2", "127.0.0.1", 1)

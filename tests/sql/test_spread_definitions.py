@@ -8,7 +8,6 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from nodes_in_process import Client, Cluster, RoundRobin, nodes_in_process
 
-from ducktail.engine.cluster.peer import Peer
 from ducktail.engine.errors import (
     CannotConnect,
     DependentObjects,
@@ -20,6 +19,7 @@ from ducktail.engine.errors import (
     UndefinedObject,
     WrongState,
 )
+from ducktail.engine.placement.peer import Peer
 
 CREATE = "CREATE TOPIC t WITH (partitions = 12, retention = '90 minutes')"
 

@@ -10,7 +10,6 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from nodes_in_process import Client, Cluster, nodes_in_process
 
-from ducktail.engine.cluster.peer import Peer
 from ducktail.engine.errors import (
     CannotConnect,
     DucktailError,
@@ -18,10 +17,11 @@ from ducktail.engine.errors import (
     SerializationFailure,
     WrongState,
 )
+from ducktail.engine.placement.peer import Peer
 from ducktail.engine.waiting import run
+from ducktail.sql.peers.part import Part
 from ducktail.sql.session import Session
 from ducktail.sql.spread import membership
-from ducktail.sql.spread.part import Part
 
 PARTITIONS, EVENTS = 6, 60
 _numbers = itertools.count()

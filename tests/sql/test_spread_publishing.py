@@ -146,9 +146,7 @@ def test_an_owner_that_is_away_is_told_with_what_stands(
     assert lost.value.detail is not None and "2, 5, 8 and 11 are is unknown." in lost.value.detail
 
 
-def test_what_was_sent_and_then_refused_may_be_stored(
-    cluster: Cluster, clients: dict[str, Client]
-) -> None:
+def test_what_was_sent_and_then_refused_may_be_stored(cluster: Cluster, clients: dict[str, Client]) -> None:
     cluster.deaf["n3"] = 1
 
     def newer() -> None:

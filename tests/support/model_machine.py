@@ -18,7 +18,7 @@ from table_model import BASE, Duplicate, Effect, Row, Rows, Table, X
 from table_statements import Statement
 
 import ducktail
-from ducktail.engine.log import EVENT_NAMES
+from ducktail.engine.log.log import EVENT_NAMES
 from ducktail.sql.dbapi import opened
 
 SESSIONS = 3

@@ -8,15 +8,15 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 
 from ducktail.engine.clock import Clock
-from ducktail.engine.cluster.node import Node
-from ducktail.engine.cluster.peer import Peer
-from ducktail.engine.cluster.placement import Placement
 from ducktail.engine.database import Database
 from ducktail.engine.errors import CannotConnect, ConnectionLost, DucktailError
+from ducktail.engine.placement.node import Node
+from ducktail.engine.placement.peer import Peer
+from ducktail.engine.placement.placement import Placement
 from ducktail.engine.settings import Settings
 from ducktail.engine.waiting import Waiting, run
 from ducktail.sql.notices import Notice
-from ducktail.sql.results import Batch
+from ducktail.sql.results.results import Batch
 from ducktail.sql.session import Session
 
 NODES = tuple(Node(name, "127.0.0.1", place) for place, name in enumerate(("n1", "n2", "n3"), 1))

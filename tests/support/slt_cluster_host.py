@@ -14,8 +14,8 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from ducktail.engine.cluster.joining import join
-from ducktail.engine.cluster.source import ClusterSource
 from ducktail.engine.database import Database
+from ducktail.engine.placement.source import ClusterSource
 from ducktail.engine.settings import Settings
 from ducktail.pgwire_gateway import Server, listen
 from ducktail.pgwire_gateway.transport.server import ServerThread

@@ -97,8 +97,7 @@ class Table:
             return
         kinds = ("int", "int", "varchar", self.kind)
         self.versions[1] = tuple(
-            Column(number, name, kind)
-            for number, (name, kind) in enumerate(zip(BASE, kinds, strict=True))
+            Column(number, name, kind) for number, (name, kind) in enumerate(zip(BASE, kinds, strict=True))
         )
 
     def __eq__(self, other: object) -> bool:

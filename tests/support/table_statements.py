@@ -434,9 +434,7 @@ def executemany(draw: st.DrawFn, table: Table) -> Statement:
 _RUNS: dict[str, Callable[[Row], Effects]] = {
     "insert": lambda row: lambda _: _inserted([row]),
     "update": lambda row: (
-        lambda rows: _updated(
-            rows, lambda r: r[0] == row[0], lambda r: _with(_with(r, 1, row[1]), X, row[X])
-        )
+        lambda rows: _updated(rows, lambda r: r[0] == row[0], lambda r: _with(_with(r, 1, row[1]), X, row[X]))
     ),
     "delete": lambda row: lambda rows: _deleted(rows, lambda r: r[0] == row[0]),
 }

@@ -16,7 +16,7 @@ from ducktail.engine.errors import (
     ProtocolViolation,
     TooManyConnections,
 )
-from ducktail.engine.scram import make_verifier, mock_verifier, prepared, read_verifier, verifier_of
+from ducktail.engine.rights.scram import make_verifier, mock_verifier, prepared, read_verifier, verifier_of
 from ducktail.pgwire_gateway.conversation import Conversation, Door, Ended, Entry, Need, Session
 from ducktail.pgwire_gateway.conversation.scram import PLAIN, PLUS, Scram
 

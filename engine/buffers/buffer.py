@@ -1,0 +1,519 @@
+"""The in-process buffers of one stream: the tail of its log, as rows that are ready to be sent.
+
+Each partition keeps its newest events: their LSNs, and each event encoded once as the PostgreSQL
+DataRow it will be sent as. A read of hot events is a search in the LSNs and a join of bytes. The
+buffers are a cache of the log and nothing else: what falls out at the byte bound is still there.
+Rows that share an LSN (the two of an update in ENVELOPE CHANGES) are never parted by a limit.
+
+All partitions of a stream are appended to at once, under the stream's mutex, so that a reader of
+several partitions never sees one transaction's events in one of them and not in another.
+Positions are dense per partition (0, 1, 2 .. over all events it ever had, but for those that compaction
+has removed), so that lag and loss are exact counts. Source: docs/design/engine.md, "Buffers".
+"""
+
+from __future__ import annotations
+
+import threading
+from bisect import bisect_right
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import repeat
+from operator import itemgetter
+
+from ..errors import DucktailError
+from ..log.edges import Edge, Edges
+from ..streams.segments import Segment
+from ..tally import Tally
+from .retained_bytes import RetainedBytes
+
+# What a buffered event costs beside its bytes: the object's head (33 bytes), its LSN (32), and its
+# places in five lists.
+ROW_OVERHEAD_BYTES = 105
+# Rows are dropped from the front in steps, so that the cost of moving the rest is shared.
+DROP_STEP_ROWS = 1024
+
+
+def bytes_of(rows: Sequence[bytes]) -> int:
+    """What ready rows take in a buffer, bytes."""
+    return sum(map(len, rows)) + ROW_OVERHEAD_BYTES * len(rows)
+
+
+@dataclass(slots=True)
+class Addition:
+    """New events of one partition, rising: the newest of them ready, the others only counted.
+
+    Args:
+        lsns, rows: the ready ones.
+        total: all of them.
+        first_lsn, last_lsn: of all of them.
+        skipped_through_lsn: last LSN of those that are not ready, 0 where all are.
+    """
+
+    lsns: list[int] = field(default_factory=list)
+    rows: list[bytes] = field(default_factory=list)
+    total: int = 0
+    first_lsn: int = 0
+    last_lsn: int = 0
+    skipped_through_lsn: int = 0
+
+
+@dataclass(slots=True)
+class PartitionBuffer:
+    """One partition: counts over its whole life, and its newest events.
+
+    `first` is the place in `lsns` and `rows` where the buffer begins: what is before it has been
+    dropped and is cut off now and then.
+    """
+
+    lsns: list[int] = field(default_factory=list)
+    rows: list[bytes] = field(default_factory=list)
+    first: int = 0
+    events: int = 0  # ever appended: the position after the last event
+    first_lsn: int | None = None  # first retained event; None: there is none, or only the log can tell
+    last_lsn: int = 0  # last readable event, 0 before the first
+    last_commit_us: int = 0
+    trimmed_events: int = 0
+    trimmed_through_lsn: int = 0
+    trimmed_by: str = ""  # why the last trimmed event went
+    unbuffered_through_lsn: int = 0  # last event that is only in the log, or trimmed
+    buffered_bytes: int = 0
+
+    @property
+    def retained(self) -> int:
+        """How many events are retained."""
+        return self.events - self.trimmed_events
+
+    @property
+    def buffered_from_position(self) -> int:
+        """The position of the first buffered event."""
+        return self.events - (len(self.lsns) - self.first)
+
+    @property
+    def buffered_from_lsn(self) -> int | None:
+        """The LSN of the first buffered event, None where nothing is buffered."""
+        return self.lsns[self.first] if self.first < len(self.lsns) else None
+
+    def complete_after(self, lsn: int) -> bool:
+        """Whether every retained event after `lsn` is in the buffer."""
+        return lsn >= self.unbuffered_through_lsn
+
+    def append(self, added: Addition) -> None:
+        """Add events that rise from the last one."""
+        if not added.total:
+            return
+        assert added.first_lsn > self.last_lsn, "LSNs rise within a partition"
+        if added.skipped_through_lsn:
+            self.unbuffered_through_lsn = added.skipped_through_lsn
+        if not self.retained:
+            self.first_lsn = added.first_lsn
+        self.lsns.extend(added.lsns)
+        self.rows.extend(added.rows)
+        self.events += added.total
+        self.buffered_bytes += bytes_of(added.rows)
+        self.last_lsn = added.last_lsn
+
+    def came(self, segment: Segment, first_lsn: int | None) -> None:
+        """The partition came from another node; what it had until then is in its segment.
+
+        Args:
+            first_lsn: the segment's first retained one.
+        """
+        if self.trimmed_through_lsn >= segment.base_lsn:
+            return  # Retention has passed all of it, and perhaps later events.
+        self.events, self.last_lsn = segment.events, segment.base_lsn
+        self.unbuffered_through_lsn = segment.base_lsn
+        self.first_lsn = first_lsn
+
+    def fill(self, added: Addition) -> None:
+        """Put its newest events, which it has counted already, into the empty buffer."""
+        self.lsns, self.rows, self.first = list(added.lsns), list(added.rows), 0
+        self.unbuffered_through_lsn = added.skipped_through_lsn or added.first_lsn - 1
+        self.buffered_bytes = bytes_of(added.rows)
+
+    def clear(self) -> None:
+        """Drop every buffered event; the counts stay."""
+        self.lsns, self.rows, self.first, self.buffered_bytes = [], [], 0, 0
+        self.unbuffered_through_lsn = max(self.unbuffered_through_lsn, self.last_lsn)
+
+    def drop_first(self) -> int:
+        """Drop the oldest buffered event; the bytes that are free then."""
+        self.unbuffered_through_lsn = self.lsns[self.first]
+        freed = len(self.rows[self.first]) + ROW_OVERHEAD_BYTES
+        self.rows[self.first] = b""
+        self.first += 1
+        self.buffered_bytes -= freed
+        if self.first >= DROP_STEP_ROWS and self.first * 2 >= len(self.lsns):
+            del self.lsns[: self.first]
+            del self.rows[: self.first]
+            self.first = 0
+        return freed
+
+    def drop_through(self, lsn: int) -> int:
+        """Drop the buffered events up to an LSN; the bytes that are free then."""
+        place = self.after(lsn)
+        freed = bytes_of(self.rows[self.first : place])
+        if place > self.first:
+            self.unbuffered_through_lsn = self.lsns[place - 1]
+            self.buffered_bytes -= freed
+            del self.lsns[:place]
+            del self.rows[:place]
+            self.first = 0
+        return freed
+
+    def after(self, lsn: int) -> int:
+        """The place in `lsns` of the first buffered event after `lsn`."""
+        return bisect_right(self.lsns, lsn, self.first)
+
+    def position_after(self, lsn: int) -> int | None:
+        """How many events are at or before `lsn`; None where only the log can tell."""
+        if lsn >= self.last_lsn:
+            return self.events
+        if lsn <= self.trimmed_through_lsn:
+            return self.trimmed_events
+        if not self.complete_after(lsn):
+            return None
+        return self.buffered_from_position + self.after(lsn) - self.first
+
+    def last_at(self, lsn: int) -> int:
+        """LSN of the last event at or before `lsn`; where only the log could tell, `lsn` itself."""
+        if lsn >= self.last_lsn:
+            return self.last_lsn
+        place = self.after(lsn)
+        if place > self.first:
+            return self.lsns[place - 1]
+        whole = self.unbuffered_through_lsn <= self.trimmed_through_lsn
+        return self.trimmed_through_lsn if whole else lsn
+
+    def trim(self, edge: Edge) -> None:
+        """Events up to an edge are no longer retained."""
+        self.trimmed_events = edge.events
+        self.trimmed_through_lsn = edge.through_lsn
+        self.trimmed_by = edge.reason
+        self.unbuffered_through_lsn = max(self.unbuffered_through_lsn, edge.through_lsn)
+        if not self.retained:
+            self.first_lsn = None
+        elif self.first_lsn is None or self.first_lsn <= edge.through_lsn:
+            self.first_lsn = self.buffered_from_lsn if self.complete_after(edge.through_lsn) else None
+
+
+@dataclass(frozen=True, slots=True)
+class Hot:
+    """Events that a read has got, in LSN order, each row whole.
+
+    Args:
+        lsns, partitions: of each row.
+        rows: text-format DataRows.
+        exhausted: nothing more is readable now within the read's bounds.
+    """
+
+    lsns: list[int]
+    partitions: list[int]
+    rows: list[bytes]
+    exhausted: bool
+
+
+class StreamBuffer:
+    """The partition buffers of one stream, under one mutex and one byte bound.
+
+    While somebody reads ENVELOPE CHANGES of hot events, `changes` holds their rows in that form;
+    the two share the stream's bytes, half each. Whoever adds to either holds `feeding`.
+
+    Beside the partitions' own lists it keeps all buffered events in LSN order: a read of all
+    partitions that goes on where the last one ended is one slice of it, and the oldest event is what
+    is dropped first.
+    """
+
+    def __init__(self, partitions: int, bytes_max: int) -> None:
+        self.mutex = threading.Lock()
+        self.feeding = threading.Lock()
+        self.making_changes = threading.Lock()
+        self.changes: StreamBuffer | None = None
+        self.table_version = 1  # of `changes`: the version of the table that has their columns
+        self.read_s = 0.0  # when `changes` was read last: a monotonic clock's seconds
+        self.partitions = [PartitionBuffer() for _ in range(partitions)]
+        self.bytes_max = bytes_max
+        self.bytes = 0
+        self.given = Tally()  # rows that reads took
+        self.events_at_opening = 0
+        self.log_reads = 0  # reads that had to go to the log
+        self.edge_lsn = 0  # the stream's pointer into the log
+        self.retained_bytes = RetainedBytes()
+        self.compacted_lsn = 0  # up to which the log has been compacted; nothing of that is buffered
+        self.renumbered = 0  # how often compaction has changed what the partitions count
+        self.failure: DucktailError | None = None  # why the log could not be read
+        self._lsns: list[int] = []
+        self._numbers: list[int] = []
+        self._rows: list[bytes] = []
+        self._first = 0
+
+    @property
+    def end_lsn(self) -> int:
+        """LSN of the stream's last readable event, 0 before the first."""
+        return max([partition.last_lsn for partition in self.partitions])
+
+    def append(self, additions: Mapping[int, Addition], commit_us: int, size: int) -> None:
+        """Add the events of whole transactions at once.
+
+        Args:
+            additions: partition -> its new events.
+            commit_us: commit time of the last of these transactions.
+            size: bytes of all of these events, as they are sent.
+        """
+        with self.mutex:
+            if additions:
+                self.retained_bytes.add(max(added.last_lsn for added in additions.values()), size)
+            if any(added.skipped_through_lsn for added in additions.values()):
+                self._clear()
+            for number, added in additions.items():
+                partition = self.partitions[number]
+                before = partition.buffered_bytes
+                partition.append(added)
+                partition.last_commit_us = commit_us
+                self.bytes += partition.buffered_bytes - before
+            self._extend(additions)
+            self._fit(self.bytes_max)
+
+    def fill(self, additions: Mapping[int, Addition]) -> None:
+        """Put the newest events, which were counted when they were appended, into the buffer.
+
+        What has been trimmed meanwhile is left out; a buffer that has moved on is left alone.
+        """
+        with self.mutex:
+            last_lsn = max((added.last_lsn for added in additions.values()), default=0)
+            if self._lsns or last_lsn != self.end_lsn:
+                return
+            for number, added in additions.items():
+                partition = self.partitions[number]
+                if max(partition.trimmed_through_lsn, self.compacted_lsn) < added.first_lsn:
+                    partition.fill(added)
+                    self.bytes += partition.buffered_bytes
+            self._extend({n: a for n, a in additions.items() if self.partitions[n].lsns})
+            self._fit(self.bytes_max)
+
+    def _extend(self, additions: Mapping[int, Addition]) -> None:
+        """Put new events, which are later than all that are here, in LSN order."""
+        merged = [
+            entry
+            for number, added in additions.items()
+            for entry in zip(added.lsns, repeat(number), added.rows)
+        ]
+        if not merged:
+            return
+        if len(additions) > 1:
+            merged.sort(key=itemgetter(0))
+        lsns, numbers, rows = zip(*merged, strict=True)
+        self._lsns.extend(lsns)
+        self._numbers.extend(numbers)
+        self._rows.extend(rows)
+
+    def add_changes(self, changes: StreamBuffer) -> None:
+        """Share the bytes with the rows of ENVELOPE CHANGES, unless these are too many by now.
+
+        What has been trimmed since they were asked for is a gap in them as well.
+        """
+        with self.mutex:
+            if changes.bytes_max > self.bytes_max // 2:
+                return
+            for mine, theirs in zip(self.partitions, changes.partitions, strict=True):
+                theirs.trimmed_through_lsn = mine.trimmed_through_lsn
+            changes.compact(self.compacted_lsn)
+            self.bytes_max -= changes.bytes_max
+            self.changes = changes
+            self._fit(self.bytes_max)
+
+    def drop_changes(self) -> None:
+        """Let the rows of ENVELOPE CHANGES go; their bytes come back."""
+        with self.mutex:
+            if self.changes is not None:
+                self.bytes_max += self.changes.bytes_max
+                self.changes = None
+
+    @property
+    def oldest_lsn(self) -> int | None:
+        """LSN of the oldest buffered event, None where nothing is buffered."""
+        with self.mutex:
+            return self._lsns[self._first] if self._first < len(self._lsns) else None
+
+    def drop(self, bytes_: int, until_lsn: int | None, events: int) -> int:
+        """Drop the oldest events until so many bytes are free; the bytes that are.
+
+        Args:
+            until_lsn: events from this LSN on stay, but for the first `events`; None: none must.
+        """
+        freed = 0
+        with self.mutex:
+            while freed < bytes_ and self._first < len(self._lsns):
+                if events <= 0 and until_lsn is not None and self._lsns[self._first] >= until_lsn:
+                    break
+                before = self.bytes
+                self._drop_oldest()
+                freed += before - self.bytes
+                events -= 1
+        return freed
+
+    def make_room(self, bytes_: int) -> None:
+        """Drop the oldest events that so many bytes, which are on their way, will push out."""
+        with self.mutex:
+            self._fit(self.bytes_max - bytes_)
+
+    def _fit(self, bytes_max: int) -> None:
+        """Drop the oldest events until they fit."""
+        while self.bytes > bytes_max and self._first < len(self._lsns):
+            self._drop_oldest()
+
+    def _drop_oldest(self) -> None:
+        number = self._numbers[self._first]
+        self._rows[self._first] = b""
+        self._first += 1
+        self.bytes -= self.partitions[number].drop_first()
+        if self._first >= DROP_STEP_ROWS and self._first * 2 >= len(self._lsns):
+            del self._lsns[: self._first]
+            del self._numbers[: self._first]
+            del self._rows[: self._first]
+            self._first = 0
+
+    def _clear(self) -> None:
+        for partition in self.partitions:
+            partition.clear()
+        self._lsns, self._numbers, self._rows, self._first, self.bytes = [], [], [], 0, 0
+
+    def trim(self, edges: Edges) -> None:
+        """Events up to these edges are no longer retained."""
+        with self.mutex:
+            changes = self.changes
+            self._drop_through(edges.through_lsn)
+            for number, edge in edges.partitions.items():
+                self.partitions[number].trim(edge)
+            self.edge_lsn = edges.through_lsn
+            self.retained_bytes.trim(edges.through_lsn)
+        if changes is not None:
+            changes.trim(edges)
+
+    def _drop_through(self, lsn: int) -> None:
+        """Drop the events up to an LSN, all at once: a row at a time, writers would wait for it."""
+        place = bisect_right(self._lsns, lsn, self._first)
+        if place == self._first:
+            return
+        self.bytes -= sum(partition.drop_through(lsn) for partition in self.partitions)
+        del self._lsns[:place]
+        del self._numbers[:place]
+        del self._rows[:place]
+        self._first = 0
+
+    def compact(self, through_lsn: int) -> None:
+        """The log is being compacted up to an LSN: what is left there, it alone knows from here on."""
+        with self.mutex:
+            self.compacted_lsn = through_lsn
+            self._drop_through(through_lsn)
+            changes = self.changes
+        if changes is not None:
+            changes.compact(through_lsn)
+
+    def compacted(self, counts: Mapping[int, int]) -> None:
+        """So many events of each partition (partition -> events) have gone from the compacted log.
+
+        What the partitions count is the events that are left, and those that were trimmed.
+        """
+        with self.mutex:
+            for number, count in counts.items():
+                partition = self.partitions[number]
+                partition.events -= count
+                self.events_at_opening -= count
+                if partition.first_lsn is not None and partition.first_lsn <= self.compacted_lsn:
+                    partition.first_lsn = None
+            self.renumbered += 1
+
+    def thinned(self, left: float) -> None:
+        """A compaction is over; such a part of the events up to there is left."""
+        with self.mutex:
+            self.retained_bytes.thin(self.compacted_lsn, left)
+
+    def resize(self, bytes_max: int) -> None:
+        """Another byte bound: what does not fit any more is dropped now."""
+        with self.mutex:
+            self.changes, self.bytes_max = None, bytes_max
+            self._fit(self.bytes_max)
+
+    def holds(self, after: Mapping[int, int]) -> bool:
+        """Whether every retained event after these LSNs (partition -> LSN) is buffered."""
+        with self.mutex:
+            return self._holds(after)
+
+    def _holds(self, after: Mapping[int, int]) -> bool:
+        return all(
+            lsn >= self.partitions[number].trimmed_through_lsn and self.partitions[number].complete_after(lsn)
+            for number, lsn in after.items()
+        )
+
+    def read(self, after: Mapping[int, int], through_lsn: int, limit: int) -> Hot | None:
+        """The next events after a position, at most `limit`, in LSN order over the partitions.
+
+        Args:
+            after: partition -> LSN; exactly these partitions are read.
+            through_lsn: the last LSN that may be given.
+            limit: most rows, at least 1; one more where it would part rows of one LSN.
+
+        Returns:
+            None where an event that is asked for is no longer buffered: the log has it.
+        """
+        if self.failure is not None:
+            raise self.failure
+        with self.mutex:
+            if not self._holds(after):
+                return None
+            latest = max(after.values())
+            if len(after) == len(self.partitions) and self._goes_on(after, latest):
+                return _slice(self._lsns, self._numbers, self._rows, self._first, latest, through_lsn, limit)
+            return self._merged(after, through_lsn, limit)
+
+    def _goes_on(self, after: Mapping[int, int], latest: int) -> bool:
+        """Whether everything up to `latest` has been read in every partition."""
+        return all(
+            lsn == latest or self.partitions[number].after(lsn) == self.partitions[number].after(latest)
+            for number, lsn in after.items()
+        )
+
+    def _merged(self, after: Mapping[int, int], through_lsn: int, limit: int) -> Hot:
+        """The general read: the next events of each partition, merged."""
+        exhausted = True
+        entries: list[tuple[int, int, bytes]] = []
+        for number, lsn in after.items():
+            partition = self.partitions[number]
+            found = _slice(
+                partition.lsns, repeat(number), partition.rows, partition.first, lsn, through_lsn, limit
+            )
+            exhausted = exhausted and found.exhausted
+            entries += zip(found.lsns, repeat(number), found.rows)
+        if len(after) > 1:
+            entries.sort(key=itemgetter(0))
+        if len(entries) > limit:
+            stop = limit + (entries[limit - 1][0] == entries[limit][0])
+            exhausted = exhausted and stop == len(entries)
+            entries = entries[:stop]
+        return Hot(
+            [lsn for lsn, _, _ in entries],
+            [number for _, number, _ in entries],
+            [row for _, _, row in entries],
+            exhausted,
+        )
+
+
+def _slice(
+    lsns: list[int],
+    numbers: list[int] | repeat[int],
+    rows: list[bytes],
+    first: int,
+    after: int,
+    through_lsn: int,
+    limit: int,
+) -> Hot:
+    """Events of parallel lists after one LSN, up to another, at most `limit`, no LSN parted."""
+    start = bisect_right(lsns, after, first)
+    end = len(lsns)
+    if lsns and lsns[-1] > through_lsn:
+        end = bisect_right(lsns, through_lsn, start)
+    stop = min(end, start + limit)
+    if start < stop < end and lsns[stop - 1] == lsns[stop]:
+        stop += 1
+    picked = numbers[start:stop] if isinstance(numbers, list) else []
+    return Hot(lsns[start:stop], picked, rows[start:stop], stop == end)

@@ -1,0 +1,294 @@
+"""The buffers of all streams: made from the logs, filled by the publisher, held within one bound.
+
+Where the publishing of a stream fails its buffers are made from its log again; where that fails too,
+they say so to whoever reads, and the other streams go on. Source: docs/design/engine.md, "Publisher".
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+
+import duckdb
+
+from ..checks.checking import unlike_error
+from ..clock import Clock
+from ..duckdb_errors import translated
+from ..errors import DucktailError, UndefinedObject
+from ..log.changes import ChangesQuery
+from ..log.log import Events, event_query, newest_query
+from ..log.logs import without_values
+from ..notifications import Notifications
+from ..offsets.polls import Polls
+from ..streams.streams import Catalog, Stream
+from .budget import hold
+from .buffer import StreamBuffer
+from .copied_events import with_copy
+from .publisher import Note
+from .publishing import publish, ready_of, refill
+from .ready import ReadyQueries
+from .scan import Scan, ScanRange
+
+logger = logging.getLogger(__name__)
+
+# Rows of ENVELOPE CHANGES are kept ready for so long after the last hot read of them, in seconds: a
+# poll loop rests less, and each event costs twice while they are kept.
+CHANGES_IDLE_S = 60.0
+# Up to so many long polls a committing thread wakes the readers itself: some 10 us each.
+LIGHT_POLLS_MAX = 16
+
+
+class Buffers:
+    """See the head of the file.
+
+    Args:
+        bytes_max: what all buffers together may take.
+        cursor: makes a cursor of the engine's own, in UTC.
+        damage: stream id -> why its log is not to be read.
+        unlike: table id -> what CHECK STREAM has found of a table that does not agree with its log.
+        has_fallen: whether DuckDB has given the database up; asks it.
+        notifications, polls: told of what has become readable.
+        queries: of small rounds' events.
+    """
+
+    def __init__(
+        self,
+        catalog: Catalog,
+        bytes_max: int,
+        clock: Clock,
+        cursor: Callable[[], duckdb.DuckDBPyConnection],
+        damage: Mapping[int, DucktailError],
+        unlike: Mapping[int, str],
+        has_fallen: Callable[[], bool],
+        notifications: Notifications,
+        polls: Polls,
+        queries: ReadyQueries,
+    ) -> None:
+        self.edges_lock = threading.Lock()  # who moves edges, or reads them for buffers anew
+        self._catalog = catalog
+        self._bytes_max = bytes_max
+        self._clock = clock
+        self._new_cursor = cursor
+        self._damage = damage
+        self._unlike = unlike
+        self._has_fallen = has_fallen
+        self._notifications = notifications
+        self._polls = polls
+        self._queries = queries
+        self._cursor = cursor()  # the publisher's
+        self._by_stream: dict[int, StreamBuffer] = {}
+
+    def __getitem__(self, stream_id: int) -> StreamBuffer:
+        return self._by_stream[stream_id]
+
+    def __iter__(self) -> Iterator[StreamBuffer]:
+        with self._catalog.mutex:
+            return iter(list(self._by_stream.values()))
+
+    def get(self, stream_id: int) -> StreamBuffer | None:
+        """A stream's buffers by its number, if it still is."""
+        return self._by_stream.get(stream_id)
+
+    def of(self, stream: Stream) -> StreamBuffer:
+        """A stream's buffers.
+
+        Raises:
+            UndefinedObject: 42704, it has been dropped.
+        """
+        found = self._by_stream.get(stream.stream_id)
+        if found is None:
+            raise UndefinedObject(f'stream "{stream.name}" does not exist')
+        return found
+
+    def add(self, stream: Stream) -> None:
+        """A stream has been made: empty buffers for it."""
+        self._by_stream[stream.stream_id] = self._new(stream)
+
+    def drop(self, stream: Stream) -> None:
+        """A stream is gone."""
+        self._by_stream.pop(stream.stream_id, None)
+
+    def resize(self, stream: Stream) -> None:
+        """Hold a stream's buffers to the byte bound that it has now."""
+        self[stream.stream_id].resize(self._bound(stream))
+
+    def refill(self, through_lsn: int) -> None:
+        """Make the buffers of all streams from their logs, each up to its share of the bound."""
+        streams = self._catalog.streams.values()
+        share = self._bytes_max // max(len(streams), 1)
+        for stream in streams:
+            buffer = self._by_stream[stream.stream_id] = self._refilled(stream, through_lsn, share)
+            buffer.events_at_opening = sum(partition.events for partition in buffer.partitions)
+
+    def remake(self, stream: Stream, through_lsn: int) -> None:
+        """Make a stream's buffers again: partitions have come to it, or their beginning has gone.
+
+        Nothing is being published to it meanwhile.
+        """
+        with self.edges_lock:
+            before = self._by_stream[stream.stream_id]
+            cursor = self._new_cursor()
+            try:
+                made = self._refilled(stream, through_lsn, stream.buffer_bytes, cursor)
+            finally:
+                cursor.close()
+            made.given, made.events_at_opening = before.given, before.events_at_opening
+            self._by_stream[stream.stream_id] = made
+        self.hold()
+
+    def hold(self) -> None:
+        """Keep all buffers together within their bound."""
+        buffers = list(self)
+        changes = [buffer.changes for buffer in buffers]
+        hold([*buffers, *filter(None, changes)], self._bytes_max)
+
+    def scan(
+        self, stream: Stream, bounds: ScanRange, *, changes: bool = False, planned: Events | None = None
+    ) -> Scan:
+        """Begin a scan of a stream; with `changes`, of its events as ENVELOPE CHANGES has them.
+
+        Args:
+            planned: its events as whoever reads has taken their columns from; None is as they are now.
+
+        Raises:
+            Gap: 72000, what it begins with has been trimmed. WrongState: 55000, CHECK STREAM has found
+            that its table was written past ducktail.
+        """
+        query = event_query(self._catalog, stream) if planned is None else planned
+        if bounds.copy is not None:
+            query = with_copy(self._catalog, stream, query, bounds.copy)
+        differs = next((table_id for table_id in stream.tables if table_id in self._unlike), None)
+        if differs is not None:
+            raise unlike_error(stream, self._catalog.table_by_id(differs), self._unlike[differs])
+        if not changes:
+            return self._scan(query, stream, bounds)
+        self.hold()  # The last such scan may have made rows.
+        return self._scan(ChangesQuery(query), stream, bounds)
+
+    def _scan(self, query: Events | ChangesQuery, stream: Stream, bounds: ScanRange) -> Scan:
+        return Scan(
+            query,
+            self.of(stream),
+            bounds,
+            self._new_cursor,
+            lambda: self._catalog.stream_by_id(stream.stream_id) is not None,
+            self._clock,
+        )
+
+    def is_unlike(self, stream: Stream) -> bool:
+        """Whether reads of the stream fail until RESYNC has mended it."""
+        return stream.is_on(self._unlike)
+
+    # What the publisher runs.
+
+    def is_light(self, note: Note) -> bool:
+        """Whether a commit can be published with what comes with it, without a query, and few are to be
+        woken: all of its streams' events are ready."""
+        if not note.ready or self._polls.count > LIGHT_POLLS_MAX:
+            return False
+        with self._catalog.mutex:
+            streams = [s for s in self._catalog.streams.values() if s.is_on(note.tables)]
+            queries = [newest_query(self._catalog, stream) for stream in streams]
+        for query in queries:
+            buffer = self._by_stream.get(query.stream.stream_id)
+            if buffer is None or buffer.failure is not None or buffer.changes is not None:
+                return False
+            if note.last_lsn > query.stream.created_lsn and ready_of(query, [note]) is None:
+                return False
+        return True
+
+    def publish(self, notes: list[Note]) -> list[Callable[[], None]]:
+        """Make these transactions readable in every stream that they touched; gives what is left to do."""
+        left: list[Callable[[], None]] = []
+        touched = {table_id for note in notes for table_id in note.tables}
+        with self._catalog.mutex:
+            streams = [s for s in self._catalog.streams.values() if s.is_on(touched)]
+            queries = [event_query(self._catalog, stream) for stream in streams]
+        before = {query.stream.stream_id: self._ends(query.stream.stream_id) for query in queries}
+        for query in queries:
+            stream = query.stream
+            later = [n for n in notes if n.last_lsn > stream.created_lsn and stream.is_on(n.tables)]
+            buffer = self._by_stream.get(stream.stream_id)
+            if later and buffer is not None:
+                fill = self._publish_stream(query, buffer, later, notes[-1].last_lsn)
+                left += [fill, self.hold] if fill else []
+                self.hold()
+        changed = {number: dict(self._ends(number).items() - ends.items()) for number, ends in before.items()}
+        watched = self._notifications.watched()
+        if any(changed[number] for number in watched & changed.keys()):
+            # Before the round is said to be published: who reads at once waits for that.
+            self._notifications.published(changed)
+        return [partial(self._tell_polls, changed), *left]
+
+    def _tell_polls(self, changed: Mapping[int, Mapping[int, int]]) -> None:
+        """Wake those who wait for what has become readable: stream id -> partition -> newest LSN."""
+        for stream_id, ends in changed.items():
+            buffer = self._by_stream.get(stream_id)
+            if buffer is None:
+                continue
+            if buffer.failure is not None:
+                self._polls.look_again(stream_id)
+            elif ends:
+                self._polls.published(stream_id, [p.events for p in buffer.partitions], ends)
+
+    def _ends(self, stream_id: int) -> dict[int, int]:
+        """The newest LSN of each partition of a stream that has one."""
+        buffer = self._by_stream.get(stream_id)
+        if buffer is None:
+            return {}
+        with buffer.mutex:
+            return {n: part.last_lsn for n, part in enumerate(buffer.partitions) if part.last_lsn}
+
+    def _publish_stream(
+        self, query: Events, buffer: StreamBuffer, notes: Sequence[Note], through_lsn: int
+    ) -> Callable[[], None] | None:
+        stream = query.stream
+        try:
+            if buffer.failure is None:
+                if self._clock.monotonic_s() - buffer.read_s > CHANGES_IDLE_S:
+                    buffer.drop_changes()
+                return publish(self._cursor, query, buffer, notes, self._queries)
+        except Exception:
+            # Where the database has fallen that says it all; the buffers get the error all the same.
+            if not self._has_fallen():
+                logger.exception('publishing stream "%s" failed: its log is read again', stream.name)
+        if self._catalog.stream_by_id(stream.stream_id) is not None:
+            with self.edges_lock:
+                made = self._refilled(stream, through_lsn, stream.buffer_bytes)
+                # What is counted since the database was opened goes on.
+                made.given, made.events_at_opening = buffer.given, buffer.events_at_opening
+                self._by_stream[stream.stream_id] = made
+        return None
+
+    def _refilled(
+        self,
+        stream: Stream,
+        through_lsn: int,
+        bytes_max: int,
+        cursor: duckdb.DuckDBPyConnection | None = None,
+    ) -> StreamBuffer:
+        """A stream's buffers made from its log, up to so many bytes; where that fails, empty ones that
+        say why."""
+        buffer = self._new(stream)
+        buffer.failure = self._damage.get(stream.stream_id)
+        if buffer.failure is not None:
+            return buffer
+        try:
+            query = event_query(self._catalog, stream)
+            segments = self._catalog.segments.of(stream.stream_id)
+            size = min(bytes_max, buffer.bytes_max)
+            refill(cursor or self._cursor, query, buffer, through_lsn, size, segments)
+        except Exception as error:  # Whatever it is, its readers must be told, and nobody else's.
+            buffer = self._new(stream)
+            buffer.failure = translated(error)
+            logger.error('stream "%s" cannot be read from its log: %s', stream.name, without_values(error))
+        return buffer
+
+    def _new(self, stream: Stream) -> StreamBuffer:
+        """Empty buffers for a stream, with its byte bound."""
+        return StreamBuffer(stream.partitions, self._bound(stream))
+
+    def _bound(self, stream: Stream) -> int:
+        return min(stream.buffer_bytes, self._bytes_max)

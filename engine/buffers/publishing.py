@@ -1,0 +1,537 @@
+"""From log rows to buffered events: what the publisher does for one stream, and at open for all.
+
+Events come from the stream's own SELECT (`log.Events`) as Arrow batches in LSN order; each row
+is encoded once. Only what fits the stream's byte bound is kept while a large transaction runs
+through, the rest is counted. Source: docs/design/engine.md, "Publisher".
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+
+import duckdb
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from ..asking import ask, ask_maybe
+from ..log.changes import ChangesQuery
+from ..log.compacted import compacted_through
+from ..log.edges import read_edges
+from ..log.log import (
+    EVENT_LAYOUT,
+    EVENT_NAMES,
+    EVENT_TYPES,
+    NO_COMMIT,
+    Commit,
+    EventQuery,
+    Events,
+    Layout,
+    LogEvents,
+)
+from ..schema import SCHEMA
+from ..streams.segments import NO_SEGMENTS, Segment, first_lsns
+from ..values import datarow
+from ..values.arrow_results import arrow_batches, arrow_table
+from .buffer import ROW_OVERHEAD_BYTES, Addition, StreamBuffer, bytes_of
+from .publisher import Note
+from .ready import READY_COMMITS_MAX, READY_EVENTS_MAX, Ready, ReadyQueries, Written
+
+logger = logging.getLogger(__name__)
+
+# Rows of one Arrow batch: 8,192 encoded best of the sizes tried.
+BATCH_ROWS = 8192
+# Rows that are shared out, and dropped again, at once: a large transaction leaves its newest events
+# buffered up to so many.
+SHARE_ROWS = 512
+# LSNs of one query of the log: its events are sorted, and held in memory, at once.
+WINDOW_LSNS = 32_768
+# Changes of so many LSNs at once are not made ready beside the events.
+CHANGES_LSNS_MAX = 100_000
+# What an event takes in a buffer at least, about. A round that cannot fit is made readable by counting
+# it, a small part of the work of encoding it; what fits of it is encoded when readers are awake already.
+EVENT_BYTES_MIN = 256
+# Events at the tail that tell how large the others are.
+SAMPLE_ROWS = 256
+# Parts of a log's LSNs whose events are counted apart at open: retention by bytes is as exact as they.
+SPREAD = 64
+
+TEXT_FORMATS = (0,) * len(EVENT_NAMES)
+LSN, TXID, TX_LAST = (EVENT_NAMES.index(n) for n in ("lsn", "txid", "tx_last"))
+
+
+@dataclass(slots=True)
+class Gathered:
+    """Events of one stream on their way into its buffers: the newest ready, the others counted."""
+
+    bytes_max: int
+    layout: Layout = EVENT_LAYOUT
+    additions: dict[int, Addition] = field(default_factory=dict)
+    rows: int = 0  # events that came, dropped ones included
+    size: int = 0  # their bytes
+    _order: deque[tuple[int, int, int]] = field(default_factory=deque)
+    kept_bytes: int = 0  # what is kept of them takes so much in a buffer
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        """Encode a batch, in LSN order, and share it out to its partitions."""
+        self.add_rows(
+            datarow.rows(batch, self.layout.types),
+            batch.column(self.layout.lsn).to_numpy(),
+            batch.column(self.layout.partition).to_numpy(),
+        )
+
+    def add_rows(
+        self, rows: Sequence[bytes], lsns: npt.NDArray[np.int64], partitions: npt.NDArray[np.int32]
+    ) -> None:
+        """Share out encoded rows, in LSN order, to their partitions."""
+        self.rows += len(rows)
+        self.size += sum(map(len, rows))
+        for start in range(0, len(rows), SHARE_ROWS):
+            part = partitions[start : start + SHARE_ROWS]
+            for number in np.unique(part).tolist():
+                places = np.flatnonzero(part == number) + start
+                self._share(number, lsns[places], rows, places)
+
+    def _share(
+        self,
+        number: int,
+        lsns: npt.NDArray[np.int64],
+        rows: Sequence[bytes],
+        places: npt.NDArray[np.intp],
+    ) -> None:
+        added = self.additions.setdefault(number, Addition())
+        mine = [rows[place] for place in places.tolist()]
+        numbers = lsns.tolist()
+        size = bytes_of(mine)
+        if not added.total:
+            added.first_lsn = numbers[0]
+        added.lsns += numbers
+        added.rows += mine
+        added.total += len(numbers)
+        added.last_lsn = numbers[-1]
+        self._order.append((number, len(mine), size))
+        self.kept_bytes += size
+        while self.kept_bytes > self.bytes_max and len(self._order) > 1:
+            self._drop()
+
+    def _drop(self) -> None:
+        """Forget the oldest share: it does not fit any more."""
+        number, count, size = self._order.popleft()
+        added = self.additions[number]
+        added.skipped_through_lsn = added.lsns[count - 1]
+        del added.lsns[:count]
+        del added.rows[:count]
+        self.kept_bytes -= size
+
+
+def with_last(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Set tx_last on events that come in LSN order and in whole transactions."""
+    held: pa.RecordBatch | None = None
+    for batch in batches:
+        if not batch.num_rows:
+            continue
+        if held is not None:
+            yield _marked(held, batch.column(TXID)[0].as_py())
+        held = batch
+    if held is not None:
+        yield _marked(held, None)
+
+
+def _marked(batch: pa.RecordBatch, next_txid: int | None) -> pa.RecordBatch:
+    txids = batch.column(TXID).to_numpy()
+    last = np.empty(len(txids), dtype=bool)
+    last[:-1] = txids[:-1] != txids[1:]
+    last[-1] = next_txid != txids[-1]
+    return batch.set_column(TX_LAST, EVENT_NAMES[TX_LAST], pa.array(last))
+
+
+def in_order(
+    cursor: duckdb.DuckDBPyConnection, log: str, sql: Callable[[int, int], str], first: int, last: int
+) -> Iterator[pa.RecordBatch]:
+    """Run an event query from one LSN to another, both included; its batches in LSN order.
+
+    DuckDB keeps no order through a join when memory is short, and sorts a large range in as much
+    memory as it has: so the range is taken window by window, each sorted for itself. LSNs that no
+    event has, as a raised incarnation leaves a trillion of them, are passed over.
+
+    Args:
+        log: what is selected from for the LSNs of the log's rows.
+        sql: makes the query's text from a first and a last LSN.
+    """
+    start: int | None = first
+    while start is not None and start <= last:
+        end, rows = min(start + WINDOW_LSNS - 1, last), 0
+        for batch in arrow_batches(cursor, f"{sql(start, end)} ORDER BY lsn", BATCH_ROWS):
+            rows += batch.num_rows
+            yield batch
+        start = end + 1
+        if not rows and start <= last:
+            (start,) = ask(cursor, f"SELECT min(lsn) FROM {log} WHERE lsn BETWEEN {start} AND {last}")
+
+
+def publish(
+    cursor: duckdb.DuckDBPyConnection,
+    query: Events,
+    buffer: StreamBuffer,
+    notes: Sequence[Note],
+    queries: ReadyQueries,
+) -> Callable[[], None] | None:
+    """Put what some transactions, in commit order, wrote in the stream's tables into its buffers.
+
+    Returns:
+        None; or, where it was so much that it is only counted, and readable from the log, what puts the
+        newest of it into the buffers.
+    """
+    with buffer.feeding:
+        return _publish(cursor, query, buffer, notes, queries)
+
+
+def _publish(
+    cursor: duckdb.DuckDBPyConnection,
+    query: Events,
+    buffer: StreamBuffer,
+    notes: Sequence[Note],
+    queries: ReadyQueries,
+) -> Callable[[], None] | None:
+    tables = query.stream.tables
+    mine = [note for note in notes if query.stream.is_on(note.tables)]
+    touched = {table_id for note in mine for table_id in note.tables}
+    written = _Written(
+        mine[0].span(tables)[0],
+        mine[-1].span(tables)[1],
+        (mine[0].txid, mine[-1].txid),
+        Commit(mine[0].first_lsn, mine[0].commit_us, mine[0].annotation) if len(mine) == 1 else None,
+        len(mine) == 1 and all(t in mine[0].inserts for t in tables if t in touched),
+    )
+    commit_us = mine[-1].commit_us
+    every, query = query, query.of(touched).between(written.first_lsn, written.last_lsn)
+    if written.lsns * EVENT_BYTES_MIN > buffer.bytes_max:
+        counted = _counted(cursor, query, written)
+        events = sum(added.total for added in counted.values())
+        if events * EVENT_BYTES_MIN > buffer.bytes_max:
+            last_lsn = max(added.last_lsn for added in counted.values())
+            sample = written.events_sql(query, last_lsn - SAMPLE_ROWS * written.lsns // events)
+            size = _event_bytes(cursor, sample)
+            buffer.append(counted, commit_us, events * size)
+            buffer.drop_changes()
+            newest = buffer.bytes_max // (size + ROW_OVERHEAD_BYTES) * written.lsns // events
+            return lambda: _fill(cursor, query, buffer, written, last_lsn - 1 - newest)
+    ready = ready_of(every, mine)
+    if ready is None and len(mine) <= READY_COMMITS_MAX and written.lsns <= READY_EVENTS_MAX:
+        ready = _made_ready(cursor, every, mine, queries)
+    gathered = _gathered(cursor, query, buffer, written) if ready is None else _gathered_ready(buffer, ready)
+    if gathered.additions:
+        buffer.append(gathered.additions, commit_us, gathered.size)
+    changes = buffer.changes
+    if changes is not None:
+        _publish_changes(cursor, ChangesQuery(every), buffer, changes, written)
+    return None
+
+
+def ready_of(query: Events, notes: Sequence[Note]) -> list[Ready] | None:
+    """The events of these transactions in a stream, where all of them were made before COMMIT as they are
+    made now."""
+    ready = []
+    for note in notes:
+        made = note.ready.get(query.stream.stream_id)
+        if made is None or made.query != written_by(query, note):
+            return None
+        ready.append(made)
+    return ready
+
+
+def written_by(query: Events, note: Note) -> Events:
+    """The SELECT of a stream's events in the logs alone that a transaction has written."""
+    if isinstance(query, LogEvents):
+        return query
+    return query.of(note.tables).between(*note.span(query.stream.tables))
+
+
+def _made_ready(
+    cursor: duckdb.DuckDBPyConnection, query: Events, notes: Sequence[Note], queries: ReadyQueries
+) -> list[Ready] | None:
+    """The events of these transactions; None where one has events in two versions of a table."""
+    made = []
+    for note in notes:
+        mine = written_by(query, note)
+        written = {
+            part.source.table_id: Written(
+                *note.tables[part.source.table_id], part.source.table_id in note.inserts
+            )
+            for part in mine.parts
+        }
+        if len(mine.parts) > len(written):
+            return None
+        commit = Commit(note.first_lsn, note.commit_us, note.annotation)
+        made.append(queries.ready(cursor, mine, written, commit))
+    return made
+
+
+def _gathered_ready(buffer: StreamBuffer, ready: Sequence[Ready]) -> Gathered:
+    gathered = Gathered(buffer.bytes_max)
+    for made in ready:
+        if made.rows:
+            gathered.add_rows(made.rows, np.array(made.lsns), np.array(made.partitions, np.int32))
+    buffer.make_room(gathered.kept_bytes)
+    return gathered
+
+
+@dataclass(frozen=True, slots=True)
+class _Written:
+    """LSNs of a stream's logs that a round of transactions wrote; `commit` where it is only one.
+
+    Args:
+        inserts: it is one, of inserted rows alone.
+    """
+
+    first_lsn: int
+    last_lsn: int
+    txids: tuple[int, int]
+    commit: Commit | None
+    inserts: bool
+
+    @property
+    def lsns(self) -> int:
+        return self.last_lsn - self.first_lsn + 1
+
+    def events_sql(self, query: Events, first_lsn: int = 0, last_lsn: int | None = None) -> str:
+        """The events, those from an LSN on and up to another alone."""
+        first = max(self.first_lsn, first_lsn)
+        last = self.last_lsn if last_lsn is None else last_lsn
+        where = f"lsn BETWEEN {first} AND {last}"
+        if self.inserts and isinstance(query, EventQuery) and query.stream.shows_all:
+            assert self.commit is not None, "of one transaction"
+            return query.inserts_sql(where, "NULL::BOOLEAN", self.commit)
+        return query.sql(where, "NULL::BOOLEAN", self.commit, self.txids)
+
+
+def _gathered(
+    cursor: duckdb.DuckDBPyConnection,
+    query: Events,
+    buffer: StreamBuffer,
+    written: _Written,
+    after_lsn: int = 0,
+) -> Gathered:
+    gathered = Gathered(buffer.bytes_max)
+    first = max(written.first_lsn, after_lsn + 1)
+    parts = in_order(cursor, query.lsns, partial(written.events_sql, query), first, written.last_lsn)
+    for batch in with_last(parts):
+        gathered.add(batch)
+        # Old and new events together keep to the bound, in this round too.
+        buffer.make_room(gathered.kept_bytes)
+    return gathered
+
+
+def _counted(cursor: duckdb.DuckDBPyConnection, query: Events, written: _Written) -> dict[int, Addition]:
+    """The events of each partition, counted alone: none of them ready."""
+    events = written.events_sql(query)
+    counts = cursor.execute(
+        f"SELECT partition, count(*), min(lsn), max(lsn) FROM ({events}) GROUP BY partition"
+    ).fetchall()
+    return {
+        number: Addition(total=count, first_lsn=first, last_lsn=last, skipped_through_lsn=last)
+        for number, count, first, last in counts
+    }
+
+
+def _fill(
+    cursor: duckdb.DuckDBPyConnection,
+    query: Events,
+    buffer: StreamBuffer,
+    written: _Written,
+    after_lsn: int,
+) -> None:
+    """Put the newest events of a round that has been counted into the buffers."""
+    buffer.fill(_gathered(cursor, query, buffer, written, after_lsn).additions)
+
+
+def _publish_changes(
+    cursor: duckdb.DuckDBPyConnection,
+    query: ChangesQuery,
+    buffer: StreamBuffer,
+    changes: StreamBuffer,
+    written: _Written,
+) -> None:
+    """The same events once more, as rows of ENVELOPE CHANGES."""
+    if written.lsns > CHANGES_LSNS_MAX or changes.table_version != query.captured.version:
+        # They would push out all that is there, or have other columns than that: the next hot read makes the
+        # rows that it wants.
+        buffer.drop_changes()
+        return
+    try:
+        lsns = (written.first_lsn, written.last_lsn)
+        gathered = gather_changes(cursor, query, changes.bytes_max, lsns, written.commit)
+    except Exception:
+        # Without them its readers go to the log, which tells them what is wrong.
+        logger.exception('changes of stream "%s" cannot be kept ready', query.stream.name)
+        buffer.drop_changes()
+        return
+    _add(changes, gathered)
+
+
+def gather_changes(
+    cursor: duckdb.DuckDBPyConnection,
+    query: ChangesQuery,
+    bytes_max: int,
+    lsns: tuple[int, int],
+    commit: Commit | None = None,
+) -> Gathered:
+    """The changes from one LSN to another, both included, as rows for a buffer."""
+    gathered = Gathered(bytes_max, query.layout)
+    where = f"lsn BETWEEN {lsns[0]} AND {lsns[1]}"
+    for batch in arrow_batches(cursor, query.between(*lsns).wire_sql(where, commit), BATCH_ROWS):
+        if batch.num_rows:
+            gathered.add(batch)
+    return gathered
+
+
+def refill_changes(
+    cursor: duckdb.DuckDBPyConnection, query: ChangesQuery, buffer: StreamBuffer, after_lsn: int
+) -> None:
+    """Make a stream's rows of ENVELOPE CHANGES, of its events after an LSN.
+
+    One reader does it, others read the log meanwhile. Commits go on being published; only what was
+    published while the log was read makes the publisher wait.
+    """
+    if not buffer.making_changes.acquire(blocking=False):
+        return
+    try:
+        _refill_changes(cursor, query, buffer, after_lsn)
+    finally:
+        buffer.making_changes.release()
+
+
+def _refill_changes(
+    cursor: duckdb.DuckDBPyConnection, query: ChangesQuery, buffer: StreamBuffer, after_lsn: int
+) -> None:
+    changes = StreamBuffer(len(buffer.partitions), buffer.bytes_max // 2)
+    changes.table_version = query.captured.version
+    with changes.mutex:
+        for partition in changes.partitions:
+            partition.unbuffered_through_lsn = after_lsn
+    through = buffer.end_lsn
+    _add(changes, gather_changes(cursor, query, changes.bytes_max, (after_lsn + 1, through)))
+    with buffer.feeding:
+        latest = buffer.end_lsn
+        if latest - through >= CHANGES_LSNS_MAX or buffer.changes is not None:
+            return  # Too much has come meanwhile, or it was made just before: the next read sees.
+        if latest > through:
+            _add(changes, gather_changes(cursor, query, changes.bytes_max, (through + 1, latest)))
+        buffer.add_changes(changes)
+
+
+def _add(changes: StreamBuffer, gathered: Gathered) -> None:
+    if gathered.additions:
+        changes.append(gathered.additions, 0, gathered.size)
+
+
+def refill(
+    cursor: duckdb.DuckDBPyConnection,
+    query: Events,
+    buffer: StreamBuffer,
+    through_lsn: int,
+    bytes_max: int,
+    segments: Mapping[int, Segment] = NO_SEGMENTS,
+) -> None:
+    """Make a stream's empty buffers from its log: the counts of all events, and `bytes_max` of its tail.
+
+    Args:
+        segments: what its partitions had before they came here.
+    """
+    edges = read_edges(cursor, query.stream.stream_id)
+    edge = edges.through_lsn
+    firsts = first_lsns(cursor, query.stream.stream_id) if segments else {}
+    where = f"lsn > {edge} AND lsn <= {through_lsn}"
+    counts, spread = _count(cursor, query, where, edge, through_lsn)
+    events = sum(count for count, *_ in counts.values())
+    # What is left of a compacted range, the log alone knows.
+    compacted_lsn = compacted_through(cursor, query.stream.table_id)
+    tail_after = max(compacted_lsn, _tail_after(cursor, query, where, bytes_max, events))
+    gathered = Gathered(bytes_max)
+
+    def part(first: int, last: int) -> str:
+        return query.between(first, last).sql(f"lsn BETWEEN {first} AND {last}", "NULL::BOOLEAN")
+
+    for batch in with_last(in_order(cursor, query.lsns, part, max(edge, tail_after) + 1, through_lsn)):
+        gathered.add(batch)
+    with buffer.mutex:
+        buffer.edge_lsn = edge
+        buffer.compacted_lsn = compacted_lsn if compacted_lsn > max(edge, query.stream.created_lsn) else 0
+        for number, gone in edges.partitions.items():
+            partition = buffer.partitions[number]
+            partition.events, partition.last_lsn = gone.events, gone.through_lsn
+            partition.trim(gone)
+        for number, segment in segments.items():
+            buffer.partitions[number].came(segment, firsts.get(number))
+        for last, count in spread:
+            buffer.retained_bytes.add(last, count * gathered.size // max(1, gathered.rows))
+    for number, (count, first, last) in counts.items():
+        added = gathered.additions.setdefault(number, Addition())
+        if count > len(added.lsns):
+            added.skipped_through_lsn = max(added.skipped_through_lsn, min(tail_after, last), first)
+            if not added.lsns:
+                added.skipped_through_lsn = last
+        added.total, added.first_lsn, added.last_lsn = count, first, last
+    latest = max((last for _, _, last in counts.values()), default=0)
+    buffer.append(gathered.additions, _commit_us(cursor, latest), 0)
+
+
+def _commit_us(cursor: duckdb.DuckDBPyConnection, lsn: int) -> int:
+    """The commit time of an LSN, in microseconds; 0 where it is none."""
+    sql = f"SELECT epoch_us(commit_time) FROM {SCHEMA}.commits WHERE {lsn} BETWEEN first_lsn AND last_lsn"
+    row = ask_maybe(cursor, sql)
+    return 0 if row is None else int(row[0])
+
+
+def _count(
+    cursor: duckdb.DuckDBPyConnection, query: Events, where: str, first_lsn: int, last_lsn: int
+) -> tuple[dict[int, tuple[int, int, int]], list[tuple[int, int]]]:
+    """The retained events: by partition, and how they spread over the LSNs.
+
+    Returns:
+        partition -> (events, first and last LSN); and for some LSNs, rising, how many events lie
+        between the one before and it.
+    """
+    width = max(1, (last_lsn - first_lsn) // SPREAD + 1)
+    # What is asked of all events must not join them with their commits, nor make their JSON.
+    sql = query.sql(where, "NULL::BOOLEAN", NO_COMMIT)
+    counts: dict[int, tuple[int, int, int]] = {}
+    spread: dict[int, tuple[int, int]] = {}
+    for number, place, count, first, last in cursor.execute(
+        f"SELECT partition, (lsn - {first_lsn}) // {width}, count(*), min(lsn), max(lsn) "
+        f"FROM ({sql}) GROUP BY ALL"
+    ).fetchall():
+        known = counts.get(number, (0, first, 0))
+        counts[number] = (known[0] + count, min(known[1], first), max(known[2], last))
+        reached, events = spread.get(place, (0, 0))
+        spread[place] = (max(reached, last), events + count)
+    return counts, [spread[place] for place in sorted(spread)]
+
+
+def _tail_after(
+    cursor: duckdb.DuckDBPyConnection, query: Events, where: str, bytes_max: int, events: int
+) -> int:
+    """The LSN after which the newest events fill the buffer's bytes about once."""
+    if events <= SAMPLE_ROWS:
+        return 0
+    lsns = f"SELECT lsn FROM ({query.sql(where, 'false', NO_COMMIT)}) ORDER BY lsn DESC"
+    # Only the sample's own JSON is made: its first LSN is found before.
+    (first,) = ask(cursor, f"{lsns} LIMIT 1 OFFSET {SAMPLE_ROWS - 1}")
+    size = _event_bytes(cursor, query.sql(f"{where} AND lsn >= {first}", "false"))
+    fits = bytes_max // (size + ROW_OVERHEAD_BYTES)
+    if fits >= events:
+        return 0
+    return int(ask(cursor, f"{lsns} LIMIT 1 OFFSET {fits}")[0])
+
+
+def _event_bytes(cursor: duckdb.DuckDBPyConnection, sql: str) -> int:
+    """The bytes of one event of a query, as it is sent: the mean over the newest ones."""
+    sample = arrow_table(cursor.execute(f"{sql} ORDER BY lsn DESC LIMIT {SAMPLE_ROWS}"))
+    sizes = [
+        len(row) for batch in sample.to_batches() for row in datarow.rows(batch, EVENT_TYPES, TEXT_FORMATS)
+    ]
+    return sum(sizes) // max(1, len(sizes))

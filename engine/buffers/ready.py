@@ -1,0 +1,197 @@
+"""Events that are made ready by their own transaction, before its COMMIT.
+
+While somebody waits for a table's events, what a small transaction wrote is read back from the log within
+the transaction itself, by the stream's own SELECT, and encoded. When DuckDB has committed, publishing is an
+append in memory: the reader does not wait for a query, which is most of what a round costs. The rows are the
+very ones that the publisher would have made: a filter, which sees the session's settings, is left to it.
+
+They go with the transaction: nothing of them is readable before the COMMIT has returned, and nothing is
+left of them where it fails. The publisher's thread makes the events of a small round in the same way, on its
+own cursor. Source: docs/design/engine.md, "Publisher".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from operator import itemgetter
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import duckdb
+
+from ..log.log import (
+    COMMIT_NAMES,
+    EVENT_NAMES,
+    EVENT_TYPES,
+    ROW_NAMES,
+    Commit,
+    EventQuery,
+    Events,
+    LogEvents,
+    newest_query,
+)
+from ..quoting import literal
+from ..streams.streams import Catalog
+from ..values import plain_rows
+
+# Events of a transaction up to which they are made before COMMIT: its writer waits for that.
+READY_EVENTS_MAX = 256
+# Streams on its tables up to which they are, one over several counted with each: each is a query.
+READY_STREAMS_MAX = 4
+# Statements that are kept prepared on one session's cursor.
+PREPARED_MAX = 32
+# Transactions of a round up to which each is asked for alone, by what is prepared: two such queries take what
+# one does that joins them with their commits and is planned anew.
+READY_COMMITS_MAX = 2
+PREFIX = "__ducktail_ready_"
+
+LSN, PARTITION = ROW_NAMES.index("lsn"), ROW_NAMES.index("partition")
+# An event's columns out of those of its row and its commit.
+PICK = itemgetter(*((*ROW_NAMES, *COMMIT_NAMES).index(name) for name in EVENT_NAMES))
+
+
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """The events of one transaction in one stream, in LSN order.
+
+    Args:
+        query: by which they were made; they are void for a stream that has another one by now.
+        rows: text-format DataRows.
+    """
+
+    query: Events
+    lsns: list[int]
+    partitions: list[int]
+    rows: list[bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """What a transaction has written in one log.
+
+    Args:
+        inserts: all of it are rows that were inserted.
+    """
+
+    first_lsn: int
+    last_lsn: int
+    inserts: bool
+
+    @property
+    def events(self) -> int:
+        """How many log rows."""
+        return self.last_lsn - self.first_lsn + 1
+
+
+@dataclass(slots=True)
+class ReadyQueries:
+    """The queries of small transactions' events: prepared once on each cursor that asks them."""
+
+    _prepared: WeakKeyDictionary[duckdb.DuckDBPyConnection, dict[str, str]] = field(
+        default_factory=WeakKeyDictionary
+    )
+
+    def ready(
+        self,
+        cursor: duckdb.DuckDBPyConnection,
+        query: Events,
+        written: Mapping[int, Written],
+        commit: Commit,
+    ) -> Ready:
+        """A stream's events of one transaction, which the cursor sees.
+
+        Args:
+            query: of the logs that it has written.
+            written: table id -> what it has written there.
+
+        Raises:
+            duckdb.Error: the query's.
+        """
+        found: list[tuple[Any, ...]] = []
+        for part in query.parts:
+            found += self._rows(cursor, part, written[part.source.table_id], commit)
+        found.sort(key=itemgetter(LSN))
+        lsns = [row[LSN] for row in found]
+        # As the publisher's SELECT has them; the encoder takes a time as its microseconds.
+        commits = [(commit.commit_us, lsn - commit.first_lsn, lsn == lsns[-1]) for lsn in lsns]
+        events = [PICK(row + of_commit) for row, of_commit in zip(found, commits, strict=True)]
+        rows = plain_rows.encoded(events, EVENT_TYPES)
+        return Ready(query, lsns, [row[PARTITION] for row in found], rows)
+
+    def _rows(
+        self, cursor: duckdb.DuckDBPyConnection, query: LogEvents, written: Written, commit: Commit
+    ) -> list[tuple[Any, ...]]:
+        """ROW_NAMES of its events in one log."""
+        annotated = commit.annotation is not None
+        kind = f"{'i' if written.inserts else ''}{'a' if annotated else ''}"
+        name = f"{PREFIX}{query.stream.stream_id}_{query.source.table_id}_{kind}"
+        where, annotation = "lsn BETWEEN $1 AND $2", "$3::VARCHAR" if annotated else None
+        self._prepare(cursor, name, query.rows_sql(where, annotation, inserts=written.inserts))
+        values = [str(written.first_lsn), str(written.last_lsn)]
+        if commit.annotation is not None:
+            values.append(literal(commit.annotation))
+        return cursor.execute(f"EXECUTE {name}({', '.join(values)})").fetchall()
+
+    def _prepare(self, cursor: duckdb.DuckDBPyConnection, name: str, text: str) -> None:
+        prepared = self._prepared.setdefault(cursor, {})
+        if prepared.get(name) == text:
+            return
+        if len(prepared) >= PREPARED_MAX:
+            while prepared:
+                # Forgotten first: a cancel that comes between leaves none that is only thought to be there.
+                other, _ = prepared.popitem()
+                cursor.execute(f"DEALLOCATE {other}")
+        prepared.pop(name, None)
+        cursor.execute(f"PREPARE {name} AS {text}")
+        prepared[name] = text
+
+
+@dataclass(frozen=True, slots=True)
+class ReadyMaker:
+    """Makes events on the cursor of the session that wrote them.
+
+    Args:
+        is_awaited: whether somebody waits for a table's events, or has just done so.
+        is_quiet: whether there is one writer alone: the lock that several want is not held for longer.
+    """
+
+    catalog: Catalog
+    queries: ReadyQueries
+    is_awaited: Callable[[int], bool]
+    is_quiet: Callable[[], bool]
+
+    def made(
+        self, cursor: duckdb.DuckDBPyConnection, written: Mapping[int, Written], commit: Commit
+    ) -> dict[int, Ready]:
+        """The events of the transaction that is open on a cursor, by stream.
+
+        Args:
+            written: table id -> what the transaction has written in its log.
+
+        Returns:
+            Those of all streams of these tables; nothing where they are left to the publisher.
+
+        Raises:
+            duckdb.Error: a query's; the transaction is to be rolled back.
+        """
+        events = sum(span.events for span in written.values())
+        if events > READY_EVENTS_MAX or not any(map(self.is_awaited, written)) or not self.is_quiet():
+            return {}
+        with self.catalog.mutex:
+            streams = [s for s in self.catalog.streams.values() if s.is_on(written)]
+            if len(streams) > READY_STREAMS_MAX:
+                return {}
+            queries = [newest_query(self.catalog, stream).of(written) for stream in streams]
+        if sum(len(query.parts) for query in queries) > READY_STREAMS_MAX:
+            return {}
+        if not all(map(_is_same_anywhere, queries)):
+            return {}
+        return {
+            query.stream.stream_id: self.queries.ready(cursor, query, written, commit) for query in queries
+        }
+
+
+def _is_same_anywhere(query: Events) -> bool:
+    """Whether a stream's events do not hang on the settings of the session that asks for them."""
+    return not isinstance(query, EventQuery) or query.stream.filter is None

@@ -1,0 +1,491 @@
+"""Reading a stream: from the buffers where they reach, from the log where they do not.
+
+A scan starts in each partition after an LSN of its own, gives events in LSN order over all of its
+partitions, and ends at an LSN fixed when it begins. It never moves anything. What is asked for and
+no longer retained is a gap (72000), told before a later event is given.
+
+A cold read runs on a cursor of the engine, never on the user's (an old MVCC snapshot would skip
+what the buffer has meanwhile dropped); each batch is one transaction that reads the stream's edge
+and the events in the same MVCC snapshot. Source: docs/design/engine.md, "Reading".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import duckdb
+import pyarrow as pa
+
+from ..asking import ask, ask_maybe
+from ..clock import Clock
+from ..duckdb_errors import translated
+from ..errors import DataCorrupted, SerializationFailure, UndefinedObject
+from ..log.changes import ChangesQuery
+from ..log.edges import Edge, read_edges
+from ..log.log import Again, Events, end_of_transaction
+from ..offsets.parked import Aside, behind_sql
+from ..streams.copies import Copy
+from ..streams.streams import Stream
+from ..values import datarow
+from ..values.arrow_results import arrow_table
+from .buffer import Hot, PartitionBuffer, StreamBuffer
+from .copied_events import CopiedEvents
+from .gaps import Gone
+from .publishing import BATCH_ROWS, refill_changes
+from .whole_transactions import end_in_buffer, end_in_log
+
+# Fewest log rows that one query of a cold read looks at: a smaller window saves nothing.
+WINDOW_ROWS_MIN = 1024
+# LSNs in which they are looked for at first, times their number.
+REACH = 16
+# So many versions of tables do not begin within one query of a cold read: twice as many cost more than two
+# queries.
+VERSIONS_AT_ONCE = 8
+
+
+@dataclass(frozen=True, slots=True)
+class ScanRange:
+    """What a scan reads.
+
+    Args:
+        after: partition -> the LSN after which it is read; the partitions that are scanned.
+        through_lsn: last LSN that may be given.
+        from_start: partitions that are read from what is retained, whatever their LSN in `after`
+            says (a read without a group and without AFTER, or AFTER 0): never at a gap.
+        positions: partition -> how many of its events are at or before its LSN in `after`, where that
+            is known though retention has passed it.
+        group: name of the consumer group that reads, for errors.
+        from_lsn, to_lsn: bounds that a filter sets, both inclusive: events outside are passed over.
+        aside: what the group has parked, where the scan has to know of it: it is read from the log then.
+        copy: the group's whole copy, with those partitions in which the scan begins within it.
+    """
+
+    after: dict[int, int]
+    through_lsn: int
+    from_start: frozenset[int] = frozenset()
+    from_lsn: int = 0
+    to_lsn: int | None = None
+    positions: Mapping[int, int] = field(default_factory=dict)
+    group: str | None = None
+    aside: Aside | None = None
+    copy: Copy | None = None
+
+
+class Scan:
+    """One scan under way; see the head of the file. Not for several threads at once.
+
+    Of a `ChangesQuery` the rows are those of ENVELOPE CHANGES: an update's two come together.
+    """
+
+    def __init__(
+        self,
+        query: Events | ChangesQuery,
+        buffer: StreamBuffer,
+        bounds: ScanRange,
+        new_cursor: Callable[[], duckdb.DuckDBPyConnection],
+        alive: Callable[[], bool],
+        clock: Clock,
+    ) -> None:
+        self._query = query
+        self._copy = bounds.copy
+        self._buffer = buffer
+        self._clock = clock
+        self._new_cursor = new_cursor
+        self._alive = alive
+        self._cursor: duckdb.DuckDBPyConnection | None = None
+        self._from_start = bounds.from_start
+        self._bounds = bounds
+        self._began: dict[int, int] = {}  # partition -> how many of its events the scan begins behind
+        self._has_given = False
+        self._given_lsn = bounds.from_lsn - 1
+        self._aside = bounds.aside
+        self._reach = REACH  # LSNs that a window looks at, times its rows
+        self._renumbered = buffer.renumbered
+        self._after = dict(bounds.after)
+        self._floor = bounds.from_lsn - 1
+        self._snapshot_lsn = self.through_lsn = bounds.through_lsn
+        if bounds.to_lsn is not None:
+            self.through_lsn = min(self.through_lsn, bounds.to_lsn)
+        self.exhausted = not self._after
+        self.ends = self._start()
+
+    def _start(self) -> dict[int, int]:
+        """Hold each partition's start against what is retained.
+
+        Returns:
+            partition -> LSN of its last event within the scan's end, whatever a filter passes over.
+        """
+        ends: dict[int, int] = {}
+        with self._buffer.mutex:
+            for number, lsn in list(self._after.items()):
+                partition = self._buffer.partitions[number]
+                ends[number] = max(lsn, partition.last_at(self._snapshot_lsn))
+                if self._copy is not None:
+                    ends[number] = max(ends[number], self._copy.last_at(number, self._snapshot_lsn))
+                    self._after[number] = self._copy.start(number, lsn)
+                if lsn >= partition.trimmed_through_lsn:
+                    position = partition.position_after(lsn)
+                    if position is not None:
+                        self._began[number] = position
+                    continue
+                if number not in self._from_start:
+                    raise gone(self._query.stream, partition, number, lsn, self._bounds).error()
+                self._after[number] = partition.trimmed_through_lsn
+        if self._floor > 0:
+            self._after = {number: max(lsn, self._floor) for number, lsn in self._after.items()}
+        return ends
+
+    @property
+    def _events(self) -> Events:
+        return self._query.events if isinstance(self._query, ChangesQuery) else self._query
+
+    def _within_copy(self) -> Copy | None:
+        """The group's whole copy while rows of it may be still to come; behind them it is read as ever."""
+        if self._copy is not None and min(self._after.values(), default=0) >= self._copy.last_lsn:
+            self._query, self._copy = _plain(self._query), None
+        return self._copy
+
+    @property
+    def hot(self) -> bool:
+        """Whether the next events are in the buffers, as far as can be told without the log."""
+        buffer = self._buffer
+        if self._aside is not None or self._within_copy() is not None:
+            return False
+        if isinstance(self._query, ChangesQuery):
+            changes = buffer.changes
+            if changes is None or changes.table_version != self._query.captured.version:
+                return False
+            buffer = changes
+        return buffer.holds(self._after)
+
+    def read(self, limit: int) -> Hot:
+        """The next events, at most `limit` rows (fewer do not mean the end: see `exhausted`).
+
+        An update in ENVELOPE CHANGES is not parted: it gives one row more instead.
+
+        Raises:
+            Gap: 72000, an event that was to come has been trimmed.
+            UndefinedObject: 42704, the stream has been dropped.
+        """
+        if not self._alive():
+            raise UndefinedObject(f'stream "{self._query.stream.name}" does not exist')
+        found = self._buffered(limit)
+        if found is None:
+            self._buffer.log_reads += 1
+            batch, exhausted = self._cold(min(limit, BATCH_ROWS))
+            layout = self._query.layout
+            found = Hot(
+                batch.column(layout.lsn).to_pylist(),
+                batch.column(layout.partition).to_pylist(),
+                datarow.rows(batch, layout.types),
+                exhausted,
+            )
+        self._buffer.given.add(len(found.lsns))
+        self._given(found.lsns, found.exhausted)
+        return found
+
+    def end_of_transactions(self, count: int) -> int:
+        """The LSN up to which the scan gives so many transactions; its end where it has no more.
+
+        To be asked before it is read. Counted are those of which it gives something: of its partitions, and
+        within its filter's bounds.
+
+        Raises:
+            UndefinedObject: as `read`.
+        """
+        if not count or not self._after:
+            return 0 if not count else self._snapshot_lsn
+        end = None
+        is_buffered = self._aside is None and self._within_copy() is None
+        if is_buffered and min(self._after.values()) < self.through_lsn:
+            end = end_in_buffer(self._buffer, self._after, self.through_lsn, count)
+        if end is None:
+            try:
+                aside = None if self._aside is None else (self._excluded, self._again)
+                end = end_in_log(
+                    self._ready(typed=False), self._events, self._starts(), self.through_lsn, count, aside
+                )
+            except duckdb.Error as error:
+                raise self._told(error) from error
+        return end if end < self.through_lsn else self._snapshot_lsn
+
+    def _buffered(self, limit: int) -> Hot | None:
+        """The next rows from the buffers; None where only the log has them."""
+        if self._aside is not None or self._within_copy() is not None:
+            return None
+        if not isinstance(self._query, ChangesQuery):
+            return self._buffer.read(self._after, self.through_lsn, limit)
+        if self._buffer.failure is not None:
+            raise self._buffer.failure
+        version = self._query.captured.version
+        changes = self._buffer.changes
+        if changes is not None and changes.table_version < version:
+            # They have the columns of before a schema change.
+            self._buffer.drop_changes()
+        if self._buffer.changes is None and self._buffer.holds(self._after):
+            self._make_changes(self._query)
+        changes = self._buffer.changes
+        if changes is None or changes.table_version != version:
+            return None
+        self._buffer.read_s = self._clock.monotonic_s()
+        return changes.read(self._after, self.through_lsn, limit)
+
+    def _make_changes(self, query: ChangesQuery) -> None:
+        """The first hot read of ENVELOPE CHANGES: from here on its rows are kept ready."""
+        self._buffer.read_s = self._clock.monotonic_s()
+        if self._cursor is None:
+            self._cursor = self._new_cursor()
+        try:
+            refill_changes(self._cursor, query, self._buffer, min(self._after.values()))
+        except (duckdb.Error, OSError) as error:
+            raise self._told(error) from error
+
+    def _told(self, error: Exception) -> Exception:
+        """An error of DuckDB's as it is told: a stream that has been dropped is no longer there."""
+        if not self._alive():
+            return UndefinedObject(f'stream "{self._query.stream.name}" does not exist')
+        if self._copy is not None and isinstance(error, duckdb.CatalogException):
+            return SerializationFailure(
+                f'the whole copy of consumer group "{self._bounds.group}" has been read to its end meanwhile',
+                hint="Read again: the group goes on behind it.",
+            )
+        return translated(error)
+
+    def batches(self, limit: int | None = None) -> Iterator[pa.RecordBatch]:
+        """All remaining events (at most `limit`) as Arrow batches, typed, from the log.
+
+        Raises:
+            Gap, UndefinedObject: as `read`.
+        """
+        while not self.exhausted and limit != 0:
+            if not self._alive():
+                raise UndefinedObject(f'stream "{self._query.stream.name}" does not exist')
+            size = BATCH_ROWS if limit is None else min(limit, BATCH_ROWS)
+            batch, exhausted = self._cold(size, typed=True)
+            if limit is not None:
+                limit = max(0, limit - batch.num_rows)
+            self._given(batch.column(self._query.layout.lsn).to_pylist()[-1:], exhausted)
+            if batch.num_rows:
+                self._buffer.given.add(batch.num_rows)
+                yield batch
+
+    def _given(self, lsns: Sequence[int], exhausted: bool) -> None:
+        """Everything up to the last LSN given has been given, in every partition."""
+        self.exhausted = exhausted
+        if lsns:
+            self._given_lsn = lsns[-1]
+        self._has_given = self._has_given or bool(lsns)
+        done = self.through_lsn if exhausted else lsns[-1] if lsns else 0
+        for number, lsn in self._after.items():
+            if done > lsn:
+                self._after[number] = done
+
+    def schema(self) -> pa.Schema:
+        """Of what `batches` gives.
+
+        Raises:
+            UndefinedObject: as `read`.
+        """
+        cursor = self._ready(typed=True)
+        try:
+            sql = self._window_sql(0, 0, 0, typed=True)
+            return cursor.sql(sql).to_arrow_table().schema
+        except duckdb.Error as error:
+            raise self._told(error) from error
+
+    def _ready(self, *, typed: bool) -> duckdb.DuckDBPyConnection:
+        """The scan's cursor; rows of ENVELOPE CHANGES that DuckDB reads again are carried whole."""
+        if self._cursor is None:
+            self._cursor = self._new_cursor()
+            if typed and isinstance(self._query, ChangesQuery):
+                self._cursor.execute("SET SESSION arrow_lossless_conversion = true")
+        return self._cursor
+
+    def _cold(self, limit: int, *, typed: bool = False) -> tuple[pa.RecordBatch, bool]:
+        """The next events from the log: at most `limit`, and whether that was all."""
+        cursor = self._ready(typed=typed)
+        try:
+            cursor.execute("BEGIN")
+            try:
+                edge = self._check_edges(cursor)
+                return self._log_batch(cursor, limit, edge, typed=typed)
+            finally:
+                cursor.execute("COMMIT")
+        except duckdb.Error as error:
+            raise self._told(error) from error
+
+    def _check_edges(self, cursor: duckdb.DuckDBPyConnection) -> int:
+        """Nothing that is still to come may be behind an edge.
+
+        A read from the start that has given nothing yet begins at the edge instead.
+
+        Returns:
+            The stream's own edge: no event up to there is still to come in any partition.
+        """
+        edges = read_edges(cursor, self._query.stream.stream_id)
+        for number, edge in edges.partitions.items():
+            if number not in self._after or self._after[number] >= edge.through_lsn:
+                continue
+            if self._has_given or number not in self._from_start:
+                raise self._passed(number, edge).error()
+            self._after[number] = edge.through_lsn
+        return edges.through_lsn
+
+    def _passed(self, number: int, edge: Edge) -> Gone:
+        """The edge has passed a scan that is under way: where it began is known, not how far it came."""
+        partition = self._buffer.partitions[number]
+        first = partition.first_lsn
+        # Compaction may have changed what is counted since.
+        began = self._began.get(number) if self._renumbered == self._buffer.renumbered else None
+        return Gone(
+            self._query.stream,
+            number,
+            self._after[number],
+            edge,
+            first if first is not None and first > edge.through_lsn else None,
+            began,
+            exact=not self._has_given and began is not None,
+            group=self._bounds.group,
+        )
+
+    def _log_batch(
+        self, cursor: duckdb.DuckDBPyConnection, limit: int, edge: int, *, typed: bool
+    ) -> tuple[pa.RecordBatch, bool]:
+        """Events of a window of log rows; windows without an event of ours are passed over."""
+        # The log of a version that lies behind the edge may be gone; a copy's rows are no log's.
+        least = min(edge, self.through_lsn)
+        if (copy := self._within_copy()) is not None:
+            least = min(least, copy.base_lsn)
+        low = max(min(self._after.values()), least)
+        again = self._again(self._given_lsn, min(low, self.through_lsn), limit + 2)
+        if again is not None:
+            # Parked events before all others: nothing of the log has to be looked through for them.
+            table = arrow_table(cursor.execute(self._window_sql(0, 0, limit + 2, typed=typed, again=again)))
+            if not table.num_rows:
+                raise DataCorrupted(
+                    f'copies of released events of stream "{self._query.stream.name}" are not there',
+                    hint="If a commit has just covered them, read again; SHOW PARKED lists them.",
+                )
+            return as_batch(table.slice(0, self._whole(table, limit))), False
+        rows = min(max(2 * limit, WINDOW_ROWS_MIN), BATCH_ROWS)
+        while True:
+            # All the rest of a long log must not be looked at for each batch of it.
+            reach = min(low + self._reach * rows, self.through_lsn)
+            found = self._events.between(low + 1, reach)
+            later = sorted(part.first_lsn for part in found.parts if part.first_lsn > low + 1)
+            if len(later) >= VERSIONS_AT_ONCE:
+                reach = min(reach, later[VERSIONS_AT_ONCE - 1] - 1)
+                found = found.between(low + 1, reach)
+            log = found.lsns
+            row = ask_maybe(
+                cursor,
+                f"SELECT lsn FROM {log} WHERE lsn > {low} AND lsn <= {reach} "
+                f"ORDER BY lsn LIMIT 1 OFFSET {rows - 1}",
+            )
+            high = reach if row is None else int(row[0])
+            # Where compaction has left few rows, windows become wider.
+            self._reach = 2 * self._reach if row is None else max(REACH, self._reach // 2)
+            # One more tells whether there are more; two, where the last of `limit` may have a twin.
+            table = arrow_table(cursor.execute(self._window_sql(low, high, limit + 2, typed=typed)))
+            count = self._whole(table, limit)
+            if table.num_rows or high >= self.through_lsn:
+                batch = as_batch(table.slice(0, count))
+                return batch, count == table.num_rows and high >= self.through_lsn
+            # LSNs that no event has may be many: an incarnation passes over a trillion of them.
+            log = self._events.between(high + 1, self.through_lsn).lsns
+            (first,) = ask(cursor, f"SELECT min(lsn) FROM {log} WHERE lsn > {high}")
+            low = self.through_lsn if first is None else min(int(first) - 1, self.through_lsn)
+
+    def _whole(self, table: pa.Table, limit: int) -> int:
+        """How many of some rows to take: `limit`, or one more where that would part an update."""
+        if table.num_rows <= limit:
+            return int(table.num_rows)
+        lsns = table.column(self._query.layout.lsn)
+        return limit + int(lsns[limit - 1].as_py() == lsns[limit].as_py())
+
+    def _excluded(self, low: int, high: int) -> str:
+        """SQL predicate on the log's rows: what is parked in a window, and behind it, is passed over."""
+        aside = self._aside
+        if aside is None:
+            return ""
+        parts = []
+        inside = [str(lsn) for lsn in aside.lsns if low < lsn <= high]
+        if inside:
+            parts.append(f" AND lsn NOT IN ({', '.join(inside)})")
+        behind = behind_sql(key for key in aside.keys if key[1] < high)
+        if behind:
+            window = self._events.between(low + 1, high).sql(f"lsn > {low} AND lsn <= {high}", "false")
+            parts.append(f" AND lsn NOT IN (SELECT lsn FROM ({window}) WHERE {behind})")
+        return "".join(parts)
+
+    def _again(self, low: int, high: int, limit: int | None = None) -> Again | None:
+        """The released events of a range of LSNs, at most so many."""
+        aside = self._aside
+        if aside is None or not aside.released:
+            return None
+        lsns = [lsn for lsn in aside.released if low < lsn <= high][:limit]
+        if not lsns:
+            return None
+        last = [str(lsn) for lsn in lsns if aside.released[lsn].tx_last]
+        ends = f"(l.lsn IN ({', '.join(last)}))" if last else "false"
+        copies = self._events.holding(lsns).parked()
+        return Again(copies, f"lsn IN ({', '.join(map(str, lsns))})", ends)
+
+    def _window_sql(self, low: int, high: int, limit: int, *, typed: bool, again: Again | None = None) -> str:
+        where = f"lsn > {low} AND lsn <= {high}{self._excluded(low, high)}"
+        again = again or self._again(max(low, self._given_lsn), high)
+        # tx_last wants the window's last transaction whole.
+        whole = f"lsn > {low} AND lsn <= {end_of_transaction(high)}"
+        chunk_end = None if self._copy is None else self._copy.chunk_end(high)
+        if chunk_end is not None:
+            # Whose line of `commits` may be gone.
+            whole = f"lsn > {low} AND lsn <= {chunk_end}"
+        starts, query = self._starts(), self._query
+        if isinstance(query, ChangesQuery):
+            typed_rows = query.between(low + 1, high)
+            if typed:
+                return typed_rows.typed_sql(where, starts, limit, again)
+            return typed_rows.page_sql(where, whole, starts, limit, again)
+        window = query.window(self._ready(typed=typed), low, high)
+        return window.page_sql(where, whole, starts, limit, again)
+
+    def _starts(self) -> list[int]:
+        """The LSN after which each partition is read, the scan's end for those that are not."""
+        partitions = len(self._buffer.partitions)
+        return [self._after.get(number, self.through_lsn) for number in range(partitions)]
+
+    def interrupt(self) -> None:
+        """End a query of the scan that is under way; from any thread."""
+        cursor = self._cursor
+        if cursor is not None:
+            cursor.interrupt()
+
+    def close(self) -> None:
+        """Free the scan's cursor."""
+        if self._cursor is not None:
+            self._cursor.close()
+            self._cursor = None
+
+
+def gone(stream: Stream, partition: PartitionBuffer, number: int, lsn: int, bounds: ScanRange) -> Gone:
+    """What a read that wants to go on behind `lsn`, which retention has passed, has lost."""
+    position = bounds.positions.get(number)
+    edge = Edge(partition.trimmed_through_lsn, partition.trimmed_events, partition.trimmed_by)
+    exact = position is not None
+    return Gone(stream, number, lsn, edge, partition.first_lsn, position, exact=exact, group=bounds.group)
+
+
+def _plain(query: Events | ChangesQuery) -> Events | ChangesQuery:
+    """A query without the rows of a whole copy."""
+    if isinstance(query, ChangesQuery):
+        return replace(query, events=query.events.events) if isinstance(query.events, CopiedEvents) else query
+    return query.events if isinstance(query, CopiedEvents) else query
+
+
+def as_batch(table: pa.Table) -> pa.RecordBatch:
+    """A table as one batch."""
+    chunks = table.combine_chunks().to_batches()
+    if chunks:
+        return chunks[0]
+    return pa.RecordBatch.from_pylist([], schema=table.schema)

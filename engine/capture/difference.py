@@ -1,0 +1,154 @@
+"""The difference between old and new rows of a table with a primary key: one FULL JOIN on the key.
+
+    only old    a delete
+    only new    an insert
+    both        an update, where a column differs
+
+What is equal is no difference: NULLs are, NaNs are, 0.0 and -0.0 are, and so are 1 month and 30 days;
+texts are held byte by byte, whatever their collation. Nested values are equal when their parts are. The
+join, and what comes out of it, are DuckDB's own: they spill to disk, and nothing of them is held in Python.
+
+Source: docs/checks.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import duckdb
+
+from ..asking import ask, ask_maybe
+from ..errors import NotNullViolation, UniqueViolation
+from ..quoting import ident
+from ..table import TableShape
+from .description import CapturedTable
+from .log_first import key_changes, log_from_stage
+from .rows import images, stored_names
+
+# The sorts of a differing row, in the order of their events; `c` is an update that is split into two.
+SORTS = "dcui"
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """See the head of the file.
+
+    Args:
+        shape: of the table; it has a primary key.
+        old: a SELECT of `rid` and the old rows as o1, o2, ...; each key once.
+        new: a SELECT of the new rows as n1, n2, ...; each key once.
+        with_text: `name AS (...)`, common table expressions that `old` and `new` name, or ''.
+        whole: every old row is a delete and every new one an insert, also where they are equal.
+    """
+
+    shape: TableShape
+    old: str
+    new: str
+    with_text: str = ""
+    whole: bool = False
+
+    def __post_init__(self) -> None:
+        assert self.shape.primary_key, "rows are told apart by their primary key"
+
+    def sql(self) -> str:
+        """A SELECT of the rows that differ: rid, o1.., n1..; an absent row's columns are NULL."""
+        return f"WITH {self.with_text} {self._select()}" if self.with_text else self._select()
+
+    def _select(self) -> str:
+        places = range(1, len(self.shape.stored) + 1)
+        if self.whole:
+            none = ",".join("NULL" for _ in places)
+            gone = f"SELECT rid,{images('o', self.shape)},{none} FROM ({self.old})"
+            names = f"rid,{images('o', self.shape)},{images('n', self.shape)}"
+            come = f"SELECT NULL,{none},{images('n', self.shape)} FROM ({self.new})"
+            return f"SELECT * FROM ({gone} UNION ALL {come}) AS w({names})"
+        columns = ",".join([*(f"o.o{i}" for i in places), *(f"n.n{i}" for i in places)])
+        keys = " AND ".join(
+            f"{self._comparable('o.o', i)}={self._comparable('n.n', i)}" for i in self._key_places()
+        )
+        differs = " OR ".join(
+            f"{self._comparable('o.o', i)} IS DISTINCT FROM {self._comparable('n.n', i)}"
+            for i in places
+            if i not in self._key_places()
+        )
+        absent = f"o.o{self._key} IS NULL OR n.n{self._key} IS NULL"
+        return (
+            f"SELECT o.rid,{columns} FROM ({self.old}) AS o FULL JOIN ({self.new}) AS n ON {keys} "
+            f"WHERE {absent}" + (f" OR {differs}" if differs else "")
+        )
+
+    def sort_sql(self, split: list[int]) -> str:
+        """SQL of a differing row's sort, over the columns of `sql`.
+
+        Args:
+            split: places, from 0, of the columns by which an update is split.
+        """
+        changed = f"WHEN {key_changes(self.shape, split)} THEN 'c' " if split else ""
+        absent = f"WHEN o{self._key} IS NULL THEN 'i' WHEN n{self._key} IS NULL THEN 'd'"
+        return f"CASE {absent} {changed}ELSE 'u' END"
+
+    def log_sql(self, table: CapturedTable, inexact: Sequence[int] = ()) -> str:
+        """The INSERT of the difference's events into the table's log: deletes, updates, inserts.
+
+        Args:
+            inexact: places of columns that keep their old value where the new one compares equal, as the
+                table does.
+        """
+        key = set(self.shape.primary_key)
+        split = [i for i, c in enumerate(self.shape.stored) if c.name in table.split_on and c.name not in key]
+        sorts = SORTS if split else SORTS.replace("c", "")
+        with_text = f"WITH {self.with_text}" if self.with_text else ""
+        return log_from_stage(table, with_text, self._select(), self.sort_sql(split), sorts, inexact)
+
+    @property
+    def _key(self) -> int:
+        """Place, from 1, of a column that no row has NULL in."""
+        return self._key_places()[0]
+
+    def _key_places(self) -> list[int]:
+        return [self.shape.place(name) + 1 for name in self.shape.primary_key]
+
+    def _comparable(self, side: str, place: int) -> str:
+        return comparable(f"{side}{place}", self.shape.stored[place - 1].type)
+
+
+def comparable(value: str, type_: str) -> str:
+    """SQL of a value as it is compared: a text by its bytes, as a collation would take two for one."""
+    return f"encode({value})" if type_ == "VARCHAR" else value
+
+
+def check_key(cursor: duckdb.DuckDBPyConnection, relation: str, shape: TableShape) -> None:
+    """Each new row has a key of its own.
+
+    Args:
+        relation: what can be selected from for the new rows.
+        shape: of the table whose rows they are to be.
+
+    Raises:
+        NotNullViolation: 23502. UniqueViolation: 23505.
+    """
+    names = [ident(name) for name in shape.primary_key]
+    nulls = " OR ".join(f"{name} IS NULL" for name in names)
+    (count,) = ask(cursor, f"SELECT count(*) FROM {relation} WHERE {nulls}")
+    if count:
+        raise NotNullViolation(
+            f'NULL in the primary key of table "{shape.name}"', detail=f"{count} new rows have it."
+        )
+    keys = ",".join(comparable(ident(n), shape.stored[shape.place(n)].type) for n in shape.primary_key)
+    twice = ask_maybe(
+        cursor,
+        f"SELECT any_value(concat_ws(', ',{','.join(f'{n}::VARCHAR' for n in names)})) "
+        f"FROM {relation} GROUP BY {keys} HAVING count(*)>1 LIMIT 1",
+    )
+    if twice is not None:
+        raise UniqueViolation(
+            f'duplicate key in the new rows of table "{shape.name}"',
+            detail=f"They have key ({twice[0]}) more than once.",
+        )
+
+
+def table_rows(shape: TableShape) -> str:
+    """A SELECT of a table's rows as n1, n2, ..."""
+    columns = ",".join(f"n{i}" for i in range(1, len(shape.stored) + 1))
+    return f"SELECT * FROM (SELECT {stored_names(shape)} FROM {shape.qualified}) AS n({columns})"

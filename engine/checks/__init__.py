@@ -1,0 +1,1 @@
+"""Holding a stream against its table."""

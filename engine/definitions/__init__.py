@@ -1,0 +1,1 @@
+"""What defines streams and topics, and what alters the tables under them."""

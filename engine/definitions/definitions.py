@@ -1,0 +1,726 @@
+"""Making and dropping streams and consumer groups: DuckDB's rows first, then the catalog in memory.
+
+CREATE STREAM on a table without one must not lose what open transactions are writing there: it
+marks the table (new writers wait), waits for the writers it finds, takes the writer lock, and only
+then begins the transaction whose snapshot divides what is before the stream from what is in it.
+Source: docs/design/engine.md, "CREATE STREAM".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import duckdb
+
+from .. import rights_changes
+from ..asking import ask_maybe
+from ..buffers.publisher import Note
+from ..capture import capture
+from ..capture.determinism import built_in_functions, read_macros
+from ..checks import row_sums
+from ..database import Database
+from ..duckdb_errors import translated
+from ..errors import (
+    DependentObjects,
+    DuplicateObject,
+    InvalidParameterValue,
+    LockNotAvailable,
+    NotSupported,
+    UndefinedColumn,
+    UndefinedObject,
+)
+from ..live import lag_events, rows_left
+from ..log import compacted
+from ..log.changes import clashing, view_statements
+from ..log.log import create_log_sql, log_name, query_over_all, side_log, snapshot_sql
+from ..offsets.offsets import insert_sql
+from ..offsets.parked import NOTHING
+from ..quoting import ident, literal
+from ..rights import rights
+from ..schema import COMMIT_COLUMNS
+from ..streams.copies import forget_sql
+from ..streams.filters import check_filter, plain_division
+from ..streams.streams import (
+    BUFFER_BYTES_MAX,
+    BUFFER_BYTES_MIN,
+    DEFAULT_BUFFER_BYTES,
+    DEFAULT_COMPACTION_LAG_US,
+    DEFAULT_PARTITIONS_WITH_KEY,
+    DEFAULT_RETENTION_US,
+    DEFAULT_TOMBSTONE_RETENTION_US,
+    OPERATIONS,
+    PARTITIONS_MAX,
+    Captured,
+    Group,
+    Stream,
+    fold,
+)
+from ..table import TableShape, read_shape
+from ..waiting import Wait, Waiting
+from ..whole import undone
+
+# Tables with rows of a topic by its number, in a cluster.
+OF_TOPICS = ("partition_holds", "segments", "segment_events", "segment_producers")
+
+
+@dataclass(frozen=True, slots=True)
+class StreamSpec:
+    """What CREATE STREAM asks for; None is the default.
+
+    Args:
+        schema, name: of the stream.
+        tables: what it is on, each by its schema and name; of several it carries all columns and changes.
+        columns: which it carries, None for all.
+    """
+
+    schema: str
+    name: str
+    tables: tuple[tuple[str, ...], ...]
+    columns: tuple[str, ...] | None = None
+    operations: frozenset[str] = frozenset(OPERATIONS)
+    filter: str | None = None
+    partitions: int | None = None
+    partition_by: tuple[str, ...] | None = None
+    snapshot: str = "none"
+    before: str = "full"
+    minimal_changes: str = "replace"
+    buffer_bytes: int = DEFAULT_BUFFER_BYTES
+    retention_us: int | None = DEFAULT_RETENTION_US
+    retention_bytes: int | None = None
+    compaction: str = "none"
+    compaction_lag_us: int = DEFAULT_COMPACTION_LAG_US
+    tombstone_retention_us: int = DEFAULT_TOMBSTONE_RETENTION_US
+
+
+def _resolved(names: tuple[str, ...], shape: TableShape, what: str) -> tuple[str, ...]:
+    """Column names as the table spells them.
+
+    Raises:
+        UndefinedColumn: 42703. InvalidParameterValue: 22023, one named twice.
+    """
+    known = {column.name.lower(): column.name for column in shape.stored}
+    found = []
+    for name in names:
+        if name.lower() not in known:
+            raise UndefinedColumn(
+                f'{what} "{name}" is not a stored column of table "{shape.name}"',
+                hint=f"Its columns are {', '.join(c.name for c in shape.stored)}.",
+            )
+        found.append(known[name.lower()])
+    if len(set(found)) < len(found):
+        raise InvalidParameterValue(f"{what} named twice")
+    return tuple(found)
+
+
+def _stream_of(
+    spec: StreamSpec, shape: TableShape, table_id: int, stream_id: int, several: tuple[int, ...] | None = None
+) -> Stream:
+    """The stream that a spec describes on a table of this shape.
+
+    Args:
+        several: of a stream over several tables, their numbers: it is this one's part of it. Without a key
+            all of the table's events are in partition 0.
+
+    Raises:
+        InvalidParameterValue: 22023, options that do not fit the table.
+        UndefinedColumn: 42703.
+    """
+    key = shape.primary_key
+    if spec.columns is None:
+        columns = tuple(column.name for column in shape.stored)
+    else:
+        asked = set(_resolved(spec.columns, shape, "column")) | set(key)
+        columns = tuple(column.name for column in shape.stored if column.name in asked)
+    partition_by = (
+        key if spec.partition_by is None else _resolved(spec.partition_by, shape, "partition column")
+    )
+    partitions = spec.partitions
+    if partitions is None:
+        partitions = DEFAULT_PARTITIONS_WITH_KEY if partition_by else 1
+    if not 1 <= partitions <= PARTITIONS_MAX:
+        raise InvalidParameterValue(
+            f'option "partitions" wants a whole number from 1 to {PARTITIONS_MAX}, not {partitions}'
+        )
+    if partitions > 1 and not partition_by and several is None:
+        raise InvalidParameterValue(
+            f'table "{shape.name}" has no primary key to partition by',
+            hint="Name the columns: WITH (partitions = 4, partition_by = '...').",
+        )
+    if spec.before != "full" and not key:
+        raise InvalidParameterValue(f"option \"before\" = '{spec.before}' wants a primary key")
+    if not BUFFER_BYTES_MIN <= spec.buffer_bytes <= BUFFER_BYTES_MAX:
+        raise InvalidParameterValue(
+            f'option "buffer_bytes" wants {BUFFER_BYTES_MIN} to {BUFFER_BYTES_MAX} bytes, '
+            f"not {spec.buffer_bytes}"
+        )
+    stream = Stream(
+        stream_id=stream_id,
+        schema=spec.schema,
+        name=spec.name,
+        table_id=table_id,
+        operations=spec.operations,
+        columns=columns,
+        filter=spec.filter,
+        partitions=partitions,
+        partition_by=partition_by,
+        snapshot=spec.snapshot,
+        before=spec.before,
+        minimal_changes=spec.minimal_changes,
+        buffer_bytes=spec.buffer_bytes,
+        created_lsn=0,
+        retention_us=spec.retention_us,
+        retention_bytes=spec.retention_bytes,
+        compaction=spec.compaction,
+        compaction_lag_us=spec.compaction_lag_us,
+        tombstone_retention_us=spec.tombstone_retention_us,
+        changes_view=several is None and clashing(columns) is None,
+        all_columns=spec.columns is None,
+        several=several,
+    )
+    if stream.compaction == "key":
+        check_compacted(stream, shape)
+    return stream
+
+
+def check_compacted(stream: Stream, shape: TableShape) -> None:
+    """Whether a stream on a table of this shape can be compacted.
+
+    Raises:
+        InvalidParameterValue: 22023, it has no primary key. NotSupported: 0A000, it is over several tables.
+    """
+    if stream.several is not None:
+        raise NotSupported(
+            f'option "compaction" is not supported for stream "{stream.name}": it is over several tables',
+            hint="Make a compacted stream on each table.",
+        )
+    if not shape.primary_key:
+        raise InvalidParameterValue(
+            "option \"compaction\" = 'key' wants a primary key", detail=f'Table "{shape.name}" has none.'
+        )
+
+
+def _streams_of(
+    spec: StreamSpec, shapes: Sequence[TableShape], ids: Sequence[int], stream_id: int
+) -> tuple[Stream, list[Stream]]:
+    """The stream that a spec describes on tables of these shapes, and what it is on each of them.
+
+    Args:
+        ids: the tables' numbers.
+
+    Raises:
+        InvalidParameterValue: 22023. UndefinedColumn: 42703.
+    """
+    if len(shapes) == 1:
+        stream = _stream_of(spec, shapes[0], ids[0], stream_id)
+        return stream, [stream]
+    keyed = spec.partition_by is not None or any(shape.primary_key for shape in shapes)
+    if spec.partitions is None:
+        spec = replace(spec, partitions=DEFAULT_PARTITIONS_WITH_KEY if keyed else 1)
+    elif spec.partitions > 1 and not keyed:
+        raise InvalidParameterValue(
+            f'no table of stream "{spec.name}" has a primary key to partition by',
+            hint="Name columns that all have: WITH (partitions = 4, partition_by = '...').",
+        )
+    several = tuple(ids)
+    parts = [_stream_of(spec, shape, i, stream_id, several) for shape, i in zip(shapes, ids, strict=True)]
+    asked = () if spec.partition_by is None else parts[0].partition_by
+    return replace(parts[0], table_id=stream_id, columns=(), partition_by=asked), parts
+
+
+def create_stream(
+    database: Database,
+    session_id: int,
+    cursor: duckdb.DuckDBPyConnection,
+    spec: StreamSpec,
+    timeout_ms: int,
+    owner: str | None = None,
+) -> Waiting[Stream]:
+    """Make a stream; the session is in no transaction.
+
+    Args:
+        owner: the user whose it is, in small letters; None leaves it to the superusers.
+
+    Raises:
+        UndefinedTable: 42P01. NotSupported: 0A000, a view, temporary or attached table, triggers.
+        DuplicateObject: 42710, the name is taken. InvalidParameterValue: 22023. UndefinedColumn:
+        42703. LockNotAvailable: 55P03, a transaction that wrote the table did not end in time.
+    """
+    shapes = [read_shape(cursor, *table) for table in spec.tables]
+    _check_new(database, cursor, spec, shapes)
+    gate, marked = database.transactions.gate, []
+    try:
+        # In one order, as others may be marking some of them.
+        for key in sorted(fold(shape.schema, shape.name) for shape in shapes):
+            while (future := gate.mark(session_id, key)) is not None:
+                if not (yield Wait(future, timeout_ms / 1000)):
+                    raise LockNotAvailable(f'table "{key[-1]}" is getting another stream')
+            marked.append(key)
+            yield from wait_for_writers(database, session_id, key, timeout_ms)
+        yield from database.transactions.lock_writer(session_id, timeout_ms)
+        try:
+            with plain_division(cursor):
+                return _create_locked(database, session_id, cursor, spec, owner)
+        finally:
+            database.transactions.writer_lock.release(session_id)
+    finally:
+        for key in marked:
+            gate.unmark(key)
+
+
+def wait_for_writers(
+    database: Database, session_id: int, key: tuple[str, ...], timeout_ms: int
+) -> Waiting[None]:
+    """Wait for the open transactions that have written a table without a stream.
+
+    Raises:
+        LockNotAvailable: 55P03, one did not end in time.
+    """
+    for writer, future in database.transactions.gate.writers(key):
+        if writer == session_id:
+            continue
+        if not (yield Wait(future, timeout_ms / 1000)):
+            raise LockNotAvailable(
+                f'table "{key[-1]}" has uncommitted writes of session {writer}',
+                detail="What is captured begins between transactions: it waits for those that have written "
+                f"the table, and this one has not ended within {timeout_ms} ms.",
+                hint="SELECT * FROM ducktail.sessions shows it; lock_timeout is how long to wait.",
+            )
+
+
+def _check_new(
+    database: Database, cursor: duckdb.DuckDBPyConnection, spec: StreamSpec, shapes: Sequence[TableShape]
+) -> None:
+    check_no_stream(database, spec.schema, spec.name)
+    stream, _ = _streams_of(spec, shapes, range(1, len(shapes) + 1), 0)
+    check_names(database, cursor, stream)
+    if spec.filter is not None:
+        check_filter(cursor, shapes[0], spec.filter)
+
+
+def _check_surroundings(database: Database, cursor: duckdb.DuckDBPyConnection) -> None:
+    """Nothing in the database writes by itself, or says otherwise what our own SQL means."""
+    triggers = ask_maybe(cursor, "SELECT count(*) FROM duckdb_triggers()")
+    if triggers is not None and triggers[0]:
+        raise NotSupported(
+            "a database with triggers cannot have streams",
+            hint="DROP TRIGGER first: what a trigger writes would go past the stream.",
+        )
+    for name in sorted(built_in_functions() & read_macros(cursor, database.catalog_name)):
+        raise NotSupported(
+            f'a database with a macro under the name of built-in function "{name}" cannot have streams',
+            hint="DROP MACRO first.",
+        )
+
+
+def check_no_stream(database: Database, schema: str, name: str) -> None:
+    """Raise DuplicateObject (42710) where a stream or a topic has the name."""
+    known = database.catalog.streams.get(fold(schema, name))
+    if known is not None:
+        raise DuplicateObject(f'{known.kind} "{name}" already exists')
+
+
+def check_names(database: Database, cursor: duckdb.DuckDBPyConnection, stream: Stream) -> None:
+    """Nothing else may have the names of the stream's views.
+
+    Raises:
+        DuplicateObject: 42710.
+    """
+    for name in stream.views:
+        taken = ask_maybe(
+            cursor,
+            "SELECT table_type FROM information_schema.tables WHERE table_catalog = $1 "
+            "AND lower(table_schema) = lower($2) AND lower(table_name) = lower($3)",
+            [database.catalog_name, stream.schema, name],
+        )
+        if taken is None:
+            continue
+        kind = "view" if taken[0] == "VIEW" else "table"
+        other = ident(f"{stream.name}_{stream.kind}")
+        raise DuplicateObject(
+            f'the name "{name}" is taken by a {kind}',
+            hint=f"Tables, views, streams and topics share their names: try {other}."
+            if name == stream.name
+            else f"It would be the stream's view of typed changes: name the stream otherwise, as {other}.",
+        )
+
+
+def _create_locked(
+    database: Database,
+    session_id: int,
+    cursor: duckdb.DuckDBPyConnection,
+    spec: StreamSpec,
+    owner: str | None,
+) -> Stream:
+    """Under the marks and the writer lock: write the stream's rows and its owner's, then show it."""
+    shapes = [read_shape(cursor, *table) for table in spec.tables]
+    _check_new(database, cursor, spec, shapes)
+    _check_surroundings(database, cursor)
+    base_lsn, txid = database.commits.last_lsn, database.commits.last_txid + 1
+    now_us = database.commits.now_us()
+    item = rights.relation(spec.schema, spec.name)
+    # What an older stream of this name left behind is nobody's either way.
+    changes = [rights_changes.Forget(item) if owner is None else rights_changes.PutOwner(item, owner)]
+    made_now = {
+        "created_lsn": base_lsn,
+        "created_counter": database.snapshots.next_counter,
+        "created_at_us": now_us,
+    }
+    try:
+        with undone(cursor):
+            cursor.execute("BEGIN")
+            known = (database.catalog.tables.get(fold(shape.schema, shape.name)) for shape in shapes)
+            tables = [
+                captured or _new_table(cursor, shape, base_lsn)
+                for captured, shape in zip(known, shapes, strict=True)
+            ]
+            ids = [captured.table_id for captured in tables]
+            made, on_each = _streams_of(spec, [captured.shape for captured in tables], ids, new_id(cursor))
+            stream = replace(made, **made_now)  # type: ignore[arg-type]
+            parts = [
+                (captured, replace(part, **made_now))  # type: ignore[arg-type]
+                for captured, part in zip(tables, on_each, strict=True)
+            ]
+            cursor.execute(insert_stream_sql(stream))
+            if stream.several is not None:
+                cursor.execute(_insert_tables_sql([part for _, part in parts]))
+            with_it = [captured.with_streams((*captured.streams, part)) for captured, part in parts]
+            for statement in view_statements(query_over_all(stream, with_it)):
+                cursor.execute(statement)
+            for statement in rights_changes.statements_of(changes):
+                cursor.execute(statement)
+            events, written = 0, {}
+            for captured in tables if stream.snapshot == "initial" else ():
+                sql = snapshot_sql(captured, stream.stream_id, base_lsn + events, txid)
+                rows = int((ask_maybe(cursor, sql) or (0,))[0])
+                if rows:
+                    written[captured.table_id] = (base_lsn + events + 1, base_lsn + events + rows)
+                events += rows
+            cursor.execute(commit_sql(txid, base_lsn, events, now_us))
+
+            def show() -> None:
+                database.rights = rights_changes.after(database.rights, changes)
+                show_stream(database, stream, parts)
+                if events:
+                    lsns = (base_lsn + 1, base_lsn + events)
+                    database.publisher.put(Note(txid, *lsns, now_us, written))
+
+            shield = database.sessions.shield(session_id)
+            database.commits.commit_own(cursor, shield, (txid, base_lsn + events, now_us), show)
+    except duckdb.Error as error:
+        raise translated(error) from error
+    return stream
+
+
+def new_id(cursor: duckdb.DuckDBPyConnection) -> int:
+    """A number for a table, stream, group or bookmark, never used again."""
+    row = ask_maybe(cursor, "SELECT nextval('ducktail.object_id')")
+    assert row is not None
+    return int(row[0])
+
+
+def _new_table(cursor: duckdb.DuckDBPyConnection, shape: TableShape, base_lsn: int) -> Captured:
+    table_id, version = new_id(cursor), 1
+    log = log_name(table_id, version)
+    cursor.execute(create_log_sql(log, shape))
+    cursor.execute(
+        f"INSERT INTO ducktail.table_catalog VALUES ({table_id}, {literal(shape.schema)}, "
+        f"{literal(shape.name)}, {version})"
+    )
+    table = capture.CapturedTable(shape, log, frozenset(shape.primary_key))
+    captured = Captured(table_id, version, table)
+    for statement in row_sums.take_statements(captured, base_lsn, row_sums.CREATED):
+        cursor.execute(statement).fetchall()
+    return captured
+
+
+def names_sql(names: tuple[str, ...] | list[str]) -> str:
+    """A list of names as SQL."""
+    return f"[{', '.join(map(literal, names))}]::VARCHAR[]"
+
+
+def insert_stream_sql(stream: Stream) -> str:
+    """Write a stream's or a topic's row of the catalog."""
+    values = (
+        str(stream.stream_id),
+        literal(stream.schema),
+        literal(stream.name),
+        str(stream.table_id),
+        names_sql(sorted(stream.operations)),
+        names_sql(stream.columns),
+        "NULL" if stream.filter is None else literal(stream.filter),
+        str(stream.partitions),
+        names_sql(stream.partition_by),
+        literal(stream.snapshot),
+        literal(stream.before),
+        str(stream.buffer_bytes),
+        str(stream.created_lsn),
+        f"make_timestamptz({stream.created_at_us})",
+        _or_null(stream.retention_us),
+        _or_null(stream.retention_bytes),
+        str(stream.changes_view),
+        str(stream.all_columns),
+        literal(stream.minimal_changes),
+        literal(stream.compaction),
+        str(stream.compaction_lag_us),
+        str(stream.tombstone_retention_us),
+    )
+    return (
+        "INSERT INTO ducktail.stream_catalog (stream_id, schema_name, stream_name, table_id, operations, "
+        "columns, filter, partitions, partition_by, snapshot, before, buffer_bytes, created_lsn, "
+        "created_at, retention_us, retention_bytes, changes_view, all_columns, minimal_changes, "
+        "compaction, compaction_lag_us, tombstone_retention_us) "
+        f"VALUES ({', '.join(values)})"
+    )
+
+
+def _insert_tables_sql(parts: Sequence[Stream]) -> str:
+    """Write which tables a stream over several is on."""
+    rows = ", ".join(
+        f"({part.stream_id}, {part.table_id}, {place}, {part.created_lsn}, {names_sql(part.partition_by)})"
+        for place, part in enumerate(parts)
+    )
+    columns = "(stream_id, table_id, place, created_lsn, partition_by)"
+    return f"INSERT INTO ducktail.stream_tables {columns} VALUES {rows}"
+
+
+def _or_null(value: int | None) -> str:
+    return "NULL" if value is None else str(value)
+
+
+def show_stream(database: Database, stream: Stream, parts: Sequence[tuple[Captured, Stream]] = ()) -> None:
+    """A stream, or a topic, has been committed.
+
+    Args:
+        parts: the tables that it is on, and what it is on each; none of a topic.
+    """
+    with database.catalog.mutex:
+        database.catalog.put_stream(stream, parts)
+        database.catalog.version += 1
+        database.buffers.add(stream)
+        for table_id in stream.tables:
+            database.snapshots.stream_made(table_id)
+
+
+def drop_stream(
+    database: Database,
+    session_id: int,
+    cursor: duckdb.DuckDBPyConnection,
+    stream: Stream,
+    cascade: bool,
+    timeout_ms: int,
+) -> Waiting[None]:
+    """Drop a stream or a topic with its groups and bookmarks, and the log with the last one over it.
+
+    Raises:
+        DependentObjects: 2BP01, a group has unread events and `cascade` is not said.
+        LockNotAvailable: 55P03. UndefinedObject: 42704, somebody else has dropped it.
+    """
+    yield from database.transactions.lock_writer(session_id, timeout_ms)
+    groups: list[Group] = []
+    try:
+        yield from database.commits.wait_readable()
+        known = database.catalog.stream_by_id(stream.stream_id)
+        if known is None:
+            raise UndefinedObject(f'{stream.kind} "{stream.name}" does not exist')
+        # It may have been altered while this waited.
+        yield from _lock_groups(database, session_id, known, groups, timeout_ms)
+        if not cascade:
+            _check_all_read(database, known, groups)
+        _drop_locked(database, session_id, cursor, [known], groups)
+    finally:
+        database.offsets.unlock([group.group_id for group in groups], session_id)
+        database.transactions.writer_lock.release(session_id)
+
+
+def drop_table(
+    database: Database,
+    session_id: int,
+    cursor: duckdb.DuckDBPyConnection,
+    key: tuple[str, ...],
+    timeout_ms: int,
+) -> Waiting[tuple[Stream, ...]]:
+    """Drop a captured table with its streams, their groups and bookmarks, in one transaction.
+
+    Args:
+        key: schema and name in small letters.
+
+    Returns:
+        The streams that went with it.
+
+    Raises:
+        LockNotAvailable: 55P03; or its last stream was dropped while this waited. DependentObjects: 2BP01,
+        something else depends on the table.
+    """
+    yield from database.transactions.lock_writer(session_id, timeout_ms)
+    groups: list[Group] = []
+    try:
+        yield from database.commits.wait_readable()
+        captured = database.catalog.tables.get(key)
+        if captured is None:
+            raise LockNotAvailable(f'table "{key[-1]}" has just lost its streams', hint="Try again.")
+        streams = [database.catalog.streams[stream.key] for stream in captured.streams]
+        for stream in streams:
+            yield from _lock_groups(database, session_id, stream, groups, timeout_ms)
+        _drop_locked(database, session_id, cursor, streams, groups, captured)
+        return tuple(streams)
+    finally:
+        database.offsets.unlock([group.group_id for group in groups], session_id)
+        database.transactions.writer_lock.release(session_id)
+
+
+def _lock_groups(
+    database: Database, session_id: int, stream: Stream, locked: list[Group], timeout_ms: int
+) -> Waiting[None]:
+    """Wait until nobody commits in a stream's groups; each goes to `locked` as soon as it is asked for."""
+    for group in database.catalog.groups_of(stream.stream_id):
+        locked.append(group)
+        future = database.offsets.lock(group.group_id, session_id)
+        if future is not None and not (yield Wait(future, timeout_ms / 1000)):
+            raise LockNotAvailable(f'consumer group "{group.name}" is committing')
+
+
+def _check_all_read(database: Database, stream: Stream, groups: Sequence[Group]) -> None:
+    buffer = database.buffers[stream.stream_id]
+    for group in groups:
+        unread = sum(
+            lag_events(database, stream, number, buffer.partitions[number], position.lsn)
+            + rows_left(database.catalog.copies.get(group.group_id), number, position.lsn)
+            for number, position in database.offsets.positions(group.group_id).items()
+        )
+        # What is set aside, or to be read again, is not done either.
+        unread += len((database.parked.get(group.group_id) or NOTHING).events)
+        if unread:
+            raise DependentObjects(
+                f'cannot drop {stream.kind} "{stream.name}" because consumer group "{group.name}" has '
+                f"{unread} unread events",
+                hint=f"DROP {stream.kind.upper()} ... CASCADE drops the groups with their offsets as well.",
+            )
+
+
+def _drop_locked(
+    database: Database,
+    session_id: int,
+    cursor: duckdb.DuckDBPyConnection,
+    streams: Sequence[Stream],
+    groups: Sequence[Group],
+    table: Captured | None = None,
+) -> None:
+    """Drop streams with their groups, the logs that no other is over, and a table of which they are all."""
+    dropped = {stream.stream_id for stream in streams}
+    under = {source.table_id: source for stream in streams for source in database.catalog.sources_of(stream)}
+    ended = [source for source in under.values() if all(own.stream_id in dropped for own in source.streams)]
+    assert table is None or table in ended
+    group_ids = [group.group_id for group in groups]
+    ids, numbers = ", ".join(map(str, group_ids)), ", ".join(str(stream.stream_id) for stream in streams)
+    of_streams = (
+        *("stream_catalog", "stream_tables", "stream_edges", "bookmark_catalog", "checkpoint_states"),
+        *OF_TOPICS,
+    )
+    of_groups = ("group_catalog", "offset_log", "passed_positions", "parked_events", "member_epochs")
+    statements = [
+        *(f"DELETE FROM ducktail.{name} WHERE stream_id IN ({numbers})" for name in of_streams),
+        *(
+            f"DROP VIEW IF EXISTS {ident(stream.schema)}.{ident(view)}"
+            for stream in streams
+            for view in stream.views
+        ),
+    ]
+    tombstone = database.offsets.tombstone() if groups else None
+    if tombstone is not None:
+        statements += [f"DELETE FROM ducktail.{name} WHERE group_id IN ({ids})" for name in of_groups]
+        statements += [forget_sql(ids), insert_sql([tombstone])]
+    statements += [
+        "DELETE FROM ducktail.meta WHERE name = 'dropped'",
+        f"INSERT INTO ducktail.meta VALUES ('dropped', '{database.commits.last_lsn}')",
+    ]
+    for source in ended:
+        statements += [
+            f"DELETE FROM ducktail.table_catalog WHERE table_id = {source.table_id}",
+            row_sums.drop_statement(source.table_id),
+            compacted.drop_sql(source.table_id),
+            f"DELETE FROM ducktail.schema_catalog WHERE table_id = {source.table_id}",
+            *(f"DROP TABLE {log}" for log in source.logs),
+            *(f"DROP TABLE IF EXISTS {side_log(log)}" for log in source.logs),
+        ]
+    named = [(stream.schema, stream.name) for stream in streams]
+    if table is not None:
+        # Without CASCADE: DuckDB's own may take other captured tables with it.
+        statements.append(f"DROP TABLE {table.shape.qualified}")
+        named.append((table.shape.schema, table.shape.name))
+    changes = [rights_changes.Forget(item) for name in named for item in database.rights.of_stream(*name)]
+
+    def show() -> None:
+        with database.catalog.mutex:
+            for stream in streams:
+                database.catalog.drop_stream(stream)
+                database.buffers.drop(stream)
+                database.topics.dropped(stream)
+                database.catalog.segments.drop(stream.stream_id)
+                database.holds.drop(stream.stream_id)
+            database.catalog.version += 1
+            for table_id, source in under.items():
+                database.snapshots.stream_dropped(table_id, last=source in ended)
+                if source in ended:
+                    database.unlike.pop(table_id, None)
+        # Before its members go, which would wake their reads without the reason.
+        for stream in streams:
+            database.polls.stream_dropped(stream)
+        if tombstone is not None:
+            database.offsets.drop_groups(group_ids, tombstone)
+            database.members.forget(group_ids)
+            database.forget_reads(group_ids)
+        for group_id in group_ids:
+            database.parked.put(group_id, NOTHING)
+
+    # Nobody saves a checkpoint meanwhile: it would stay, or the two would meet in a row.
+    with database.checkpoints.mutex:
+        run_numbered(database, session_id, cursor, statements, show, changes)
+
+
+def commit_sql(txid: int, base_lsn: int, events: int, commit_us: int, annotation: str | None = None) -> str:
+    """A transaction's line in `commits`; one without events, as a definition is, takes no LSN."""
+    return (
+        f"INSERT INTO ducktail.commits {COMMIT_COLUMNS} VALUES ({txid}, {base_lsn + 1}, "
+        f"{base_lsn + events}, make_timestamptz({commit_us}), "
+        f"{'NULL' if annotation is None else literal(annotation)})"
+    )
+
+
+def run_numbered(
+    database: Database,
+    session_id: int,
+    cursor: duckdb.DuckDBPyConnection,
+    statements: list[str],
+    show: Callable[[], None],
+    changes: Sequence[rights_changes.Change] = (),
+) -> None:
+    """All of these statements or none, under the writer lock, as a numbered transaction without events.
+
+    So an opening notices when the log lacks it.
+
+    Args:
+        show: what memory makes of it, once DuckDB has committed.
+        changes: of users' rights that go with it.
+
+    Raises:
+        DucktailError: what DuckDB said, translated.
+    """
+    commits = database.commits
+    txid, now_us = commits.last_txid + 1, commits.now_us()
+    commit = commit_sql(txid, commits.last_lsn, 0, now_us)
+
+    def show_all() -> None:
+        database.rights = rights_changes.after(database.rights, changes)
+        show()
+
+    with plain_division(cursor):
+        try:
+            with undone(cursor):
+                cursor.execute("BEGIN")
+                for statement in [*statements, *rights_changes.statements_of(changes), commit]:
+                    cursor.execute(statement).fetchall()
+                shield = database.sessions.shield(session_id)
+                commits.commit_own(cursor, shield, (txid, commits.last_lsn, now_us), show_all)
+        except duckdb.Error as error:
+            raise translated(error) from error

@@ -1,0 +1,152 @@
+"""ALTER TABLE of a captured table: the change, its events and the next version's log in one transaction.
+
+That is the user's own: from the ALTER on it holds the writer lock, and sees the table as it is now, while all
+others know it as it was until COMMIT.
+
+What is allowed is judged by what has become of the table: its shape before and after the statement. So no
+spelling of ALTER TABLE can change more than this file knows of. Source: docs/design/schema_changes.md.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import duckdb
+
+from ..asking import ask_maybe
+from ..database import Database
+from ..duckdb_errors import translated
+from ..errors import DependentObjects, NotSupported
+from ..streams.filters import plain_division
+from ..streams.streams import Captured, fold
+from ..table import TableShape, read_shape
+from ..transactions.transaction import TableKey, Transaction
+from ..waiting import Waiting
+from .swaps import claim_name, rename
+from .versions import ADDED, enter_to_alter, put_version, told
+
+
+@dataclass(frozen=True, slots=True)
+class Alteration:
+    """What a user asks for.
+
+    Args:
+        text: his statement.
+        renamed: the table's new name, where it is to get one.
+        annotation: of the session, a JSON object as text, or None.
+        retypes: it is to give a column another type.
+    """
+
+    text: str
+    renamed: str | None
+    annotation: str | None
+    retypes: bool = False
+
+
+def not_supported(name: str) -> NotSupported:
+    """The error of a change that a captured table cannot take."""
+    return NotSupported(
+        f'ALTER TABLE of table "{name}" is not supported while it has a stream',
+        detail="ADD, DROP and RENAME COLUMN are, ALTER TYPE, RENAME TO, and SET and DROP of NOT NULL and "
+        "DEFAULT.",
+        hint="DROP STREAM first, change the table, and make the stream again.",
+    )
+
+
+def alter_table(
+    database: Database, transaction: Transaction, key: TableKey, asked: Alteration, timeout_ms: int
+) -> Waiting[None]:
+    """Change a captured table, in a transaction that holds the writer lock from here to its end.
+
+    Args:
+        key: schema and name in small letters.
+
+    Raises:
+        NotSupported: 0A000, the columns of its events would be others. ProgramLimitExceeded: 54000, too many
+        of its versions are retained. DependentObjects: 2BP01, an index or
+        something else depends on the table. LockNotAvailable: 55P03; or its last stream was dropped while
+        this waited. SerializationFailure: 40001, it was written since the transaction began to read.
+        DucktailError: what DuckDB said.
+    """
+    if asked.renamed is not None:
+        yield from claim_name(database, transaction, fold(key[0], asked.renamed), timeout_ms)
+    captured = yield from enter_to_alter(database, transaction, key, asked.annotation, timeout_ms)
+    with plain_division(transaction.cursor) as whole:
+        _alter(database, transaction, captured, asked, whole)
+
+
+def _alter(
+    database: Database, transaction: Transaction, captured: Captured, asked: Alteration, whole: bool
+) -> None:
+    """Under the writer lock: the user's own text, and then what is to be told of it."""
+    cursor, was = transaction.cursor, captured.shape
+    try:
+        if whole:  # What `/` means in the user's own text.
+            ask_maybe(cursor, "SET SESSION integer_division = true")
+        cursor.execute(asked.text).fetchall()
+        if whole:
+            ask_maybe(cursor, "SET SESSION integer_division = false")
+        shape = read_shape(cursor, was.schema, asked.renamed or was.name)
+        if told(shape) == told(was):
+            return  # As nothing has changed, nothing is to be told.
+        if asked.renamed is None:
+            ids = _ids_now(captured, shape, retypes=asked.retypes)
+            put_version(database, transaction, captured, shape, ids)
+        elif told(replace(shape, name=was.name)) == told(was):
+            rename(database, transaction, captured, shape)
+        else:
+            raise not_supported(was.name)
+    except duckdb.DependencyException as error:
+        raise DependentObjects(
+            f'cannot alter table "{was.name}" because something depends on it',
+            detail=translated(error).message,
+            hint="Where it is an index: DROP INDEX, alter the table, and CREATE INDEX again.",
+        ) from error
+    except duckdb.TransactionException as error:
+        if "outstanding updates" not in str(error) or captured.table_id not in transaction.tables:
+            raise translated(error, asked.text) from error
+        raise NotSupported(
+            f'table "{was.name}" has been updated in this transaction, and then cannot be altered so',
+            detail=translated(error).message,
+            hint="SET NOT NULL before the UPDATE, or in a transaction of its own.",
+        ) from error
+    except duckdb.Error as error:
+        raise translated(error, asked.text) from error
+
+
+def _ids_now(before: Captured, now: TableShape, *, retypes: bool) -> tuple[int, ...]:
+    """The numbers of the columns that a table has after a statement.
+
+    Args:
+        retypes: it is one that gives a column another type.
+
+    Raises:
+        NotSupported: 0A000, they are others than a column more or less, or one that is called otherwise, or
+        is of another type, could make; or the type of a column that partitions is another.
+    """
+    was, ids = before.shape, before.present.ids
+    if was.generated != now.generated:
+        raise not_supported(was.name)
+    old = [(column.name, column.type) for column in was.stored]
+    new = [(column.name, column.type) for column in now.stored]
+    if len(new) == len(old) - 1:
+        place = next((i for i, column in enumerate(new) if column != old[i]), len(new))
+        if [*old[:place], *old[place + 1 :]] != new or was.primary_key != now.primary_key:
+            raise not_supported(was.name)
+        return (*ids[:place], *ids[place + 1 :])
+    renamed = {a: b for (a, _), (b, _) in zip(old, new, strict=False) if a != b}
+    retyped = [a for (a, type_), (_, other) in zip(old, new, strict=False) if type_ != other]
+    added = len(new) - len(old)
+    key = tuple(renamed.get(name, name) for name in was.primary_key)
+    if added < 0 or len(renamed) + len(retyped) + added > 1 or key != now.primary_key:
+        raise not_supported(was.name)
+    if retyped and not retypes:
+        raise not_supported(was.name)  # A field of a nested column.
+    if retyped and any(retyped[0] in stream.partition_by for stream in before.streams):
+        raise NotSupported(
+            f'column "{retyped[0]}" of table "{was.name}" cannot have another type',
+            detail="A stream is partitioned by it: its values would go to other partitions.",
+            hint="DROP STREAM first, alter the table, and make it again.",
+        )
+    # No version adds two columns, so the number is no other column's, of any version.
+    return (*ids, ADDED + before.version + 1) if added else ids

@@ -1,0 +1,327 @@
+"""The name of a captured table, which its streams follow: which table has it is seen at COMMIT.
+
+A table that is built anew is given the name of the one before, which was called otherwise or dropped for it,
+in one transaction: dbt and pandas do so. So RENAME and DROP TABLE inside a transaction change the name that
+the captured table has there, and nothing else; when all is written it is looked at who has the old name:
+
+    nobody, renamed      the streams go with the table: its next version, with the new name
+    nobody, dropped      2BP01: the streams have no table
+    another table        a swap: that one is the captured table from here on
+
+A swapped-in table gets the primary key of the one before, if it has none. Where its columns are others, it is
+the next version; then what differs between the rows of the two is written to the log (`difference.py`), and
+nothing to the table itself. A dropped table is kept under a name of ours until then, as its rows are read.
+
+Source: docs/design/schema_changes.md, "Swaps".
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+
+import duckdb
+
+from ..asking import ask, ask_maybe
+from ..capture.description import filled
+from ..capture.difference import Difference, check_key, table_rows
+from ..checks.row_sums import ALTERED, take_statements
+from ..database import Database
+from ..duckdb_errors import translated
+from ..errors import DependentObjects, LockNotAvailable, NotSupported, SerializationFailure
+from ..quoting import ident
+from ..rights.rights import relation
+from ..rights_changes import Rename, add
+from ..streams.filters import plain_division
+from ..streams.streams import Captured, fold
+from ..table import RESERVED_PREFIX, TableShape, read_shape
+from ..transactions.transaction import Altered, TableKey, TableWrites, Transaction
+from ..waiting import Wait, Waiting
+from .definitions import wait_for_writers
+from .versions import enter_to_alter, put_version, show_altered, told
+
+# Numbers of columns that come with a swapped-in table begin here: above those that ALTER TABLE gives.
+SWAPPED = 1 << 40
+# Columns of a table, at most, as far as those numbers go: 2^16 for each version.
+PLACES = 16
+
+
+def claim_name(database: Database, transaction: Transaction, key: TableKey, timeout_ms: int) -> Waiting[None]:
+    """Nobody else writes a table of this name until the transaction ends.
+
+    Who has planned a write of one that is none of ours must not meet a captured table that takes its name.
+
+    Raises:
+        LockNotAvailable: 55P03.
+    """
+    if key in transaction.marks:
+        return
+    while (future := database.transactions.gate.mark(transaction.session_id, key)) is not None:
+        if not (yield Wait(future, timeout_ms / 1000)):
+            raise LockNotAvailable(f'table "{key[-1]}" is getting a stream, or its name is being taken')
+    transaction.marks.add(key)
+    yield from wait_for_writers(database, transaction.session_id, key, timeout_ms)
+
+
+def claim_table(
+    database: Database, transaction: Transaction, key: TableKey, renamed: str, timeout_ms: int
+) -> Waiting[None]:
+    """Before a table without a stream is renamed: where it is to be swapped in, nobody else writes it.
+
+    Args:
+        key: schema and name in small letters.
+        renamed: its new name.
+
+    Raises:
+        LockNotAvailable: 55P03. SerializationFailure: 40001, somebody has written it since the transaction
+        began to read: what differs would be told without that.
+    """
+    name = fold(key[0], renamed)
+    if not any(altered.before.key == name for altered in transaction.altered.values()):
+        return
+    yield from claim_name(database, transaction, key, timeout_ms)
+    if database.transactions.gate.written_since(key, transaction.plain_ends):
+        raise SerializationFailure(
+            f'table "{key[-1]}" was written after this transaction began to read',
+            hint="Roll back and try again.",
+        )
+
+
+def rename(database: Database, transaction: Transaction, captured: Captured, shape: TableShape) -> None:
+    """A captured table has another name.
+
+    Args:
+        shape: as it is now.
+    """
+    now = _called(database, transaction, captured, shape)
+    add(database, transaction, Rename(relation(*captured.key), relation(*now.key)))
+
+
+def _called(database: Database, transaction: Transaction, captured: Captured, shape: TableShape) -> Captured:
+    now = replace(captured, table=replace(captured.table, shape=shape))
+    known = transaction.altered.get(captured.table_id)
+    show_altered(database, transaction, captured, now, captured.shape.name if known is None else known.told)
+    number = captured.table_id
+    transaction.before_commit[f"table {number}"] = partial(settle, database, transaction, number)
+    return now
+
+
+def _aside(captured: Captured) -> str:
+    """The name that a dropped table has until COMMIT."""
+    return f"{RESERVED_PREFIX}_aside_{captured.table_id}"
+
+
+def drop(
+    database: Database, transaction: Transaction, key: TableKey, annotation: str | None, timeout_ms: int
+) -> Waiting[Captured]:
+    """Drop a captured table, for another one that has its name at COMMIT.
+
+    Args:
+        key: schema and name in small letters.
+        annotation: of the session, a JSON object as text, or None.
+
+    Returns:
+        The table as it was.
+
+    Raises:
+        LockNotAvailable, SerializationFailure: see `enter_to_alter`. DependentObjects: 2BP01, something
+        depends on it.
+    """
+    captured = yield from enter_to_alter(database, transaction, key, annotation, timeout_ms)
+    put_aside(database, transaction, captured)
+    return captured
+
+
+def put_aside(database: Database, transaction: Transaction, captured: Captured) -> None:
+    """Give a captured table a name of ours, and take its indexes away, as DROP TABLE would.
+
+    Raises:
+        DependentObjects: 2BP01, something depends on it.
+    """
+    shape, cursor = captured.shape, transaction.cursor
+    aside = replace(shape, name=_aside(captured))
+    try:
+        for name, _ in _indexes(cursor, shape):
+            cursor.execute(f"DROP INDEX {ident(shape.schema)}.{ident(name)}").fetchall()
+        cursor.execute(f"ALTER TABLE {shape.qualified} RENAME TO {ident(aside.name)}").fetchall()
+    except duckdb.DependencyException as error:
+        raise DependentObjects(
+            f'cannot drop table "{shape.name}" because something depends on it',
+            detail=translated(error).message,
+        ) from error
+    except duckdb.Error as error:
+        raise translated(error) from error
+    _called(database, transaction, captured, aside)
+
+
+def _indexes(cursor: duckdb.DuckDBPyConnection, shape: TableShape) -> list[tuple[str, str]]:
+    """Name and text of each index of a table, beside those of its constraints."""
+    return cursor.execute(
+        "SELECT index_name, sql FROM duckdb_indexes() WHERE database_name = current_database() "
+        "AND schema_name = $1 AND table_name = $2",
+        [shape.schema, shape.name],
+    ).fetchall()
+
+
+def settle(database: Database, transaction: Transaction, table_id: int) -> None:
+    """See who has the name of a captured table at COMMIT: see the head of the file.
+
+    Raises:
+        DependentObjects: 2BP01. NotSupported: 0A000. UniqueViolation, NotNullViolation: 23505, 23502, of the
+        primary key. duckdb.Error: DuckDB's own.
+    """
+    altered = transaction.altered[table_id]
+    now, before = altered.now, altered.before
+    swapped = now.key != before.key and _has_name(database, transaction, altered)
+    if swapped:
+        with plain_division(transaction.cursor):
+            _swap(database, transaction, altered)
+    elif now.shape.name == _aside(now):
+        raise DependentObjects(
+            f'cannot drop table "{before.shape.name}" because it has streams',
+            detail="No table has its name at the end of the transaction.",
+            hint="DROP TABLE ... CASCADE, in autocommit, drops them with it; SHOW STREAMS lists them.",
+        )
+    elif now.shape.name != altered.told:
+        with plain_division(transaction.cursor):
+            put_version(database, transaction, now, now.shape, now.present.ids)
+
+
+def _has_name(database: Database, transaction: Transaction, altered: Altered) -> bool:
+    """Whether a table has the name that a captured one had before.
+
+    Raises:
+        NotSupported: 0A000, it has streams of its own. DependentObjects: 2BP01, it is a view.
+    """
+    before = altered.before
+    if before.key in transaction.captured_tables(database.catalog):
+        raise NotSupported(
+            f'table "{before.shape.name}" cannot be swapped with another table that has streams',
+            hint="DROP STREAM on one of them first.",
+        )
+    found = ask_maybe(
+        transaction.cursor,
+        "SELECT table_type FROM information_schema.tables WHERE table_catalog = current_database() "
+        "AND lower(table_schema) = $1 AND lower(table_name) = $2 AND table_type <> 'LOCAL TEMPORARY'",
+        list(before.key),
+    )
+    if found is not None and found[0] == "VIEW":
+        raise DependentObjects(
+            f'"{before.shape.name}" cannot be a view, because the table of that name has streams',
+            hint="DROP STREAM first.",
+        )
+    return found is not None
+
+
+def _swap(database: Database, transaction: Transaction, altered: Altered) -> None:
+    """The table that has the name is the captured one from here on; what differs becomes events."""
+    old, cursor = altered.now, transaction.cursor
+    shape = read_shape(cursor, old.shape.schema, altered.before.shape.name)
+    _check_columns(old, shape)
+    shape = _with_key(cursor, old, shape)
+    ids = _ids(old, shape)
+    same = told(shape) == told(replace(old.shape, name=altered.told))
+    if same:
+        table = replace(old.table, shape=shape)
+        now = replace(old, table=table, changed_counter=database.snapshots.next_counter)
+        show_altered(database, transaction, old, now, shape.name)
+    else:
+        put_version(database, transaction, old, shape, ids, summed=False)
+        now = transaction.altered[old.table_id].now
+    difference = Difference(
+        shape, _old_rows(old, shape, ids), table_rows(shape), whole=old.minimal_changes == "none"
+    )
+    log = filled(difference.log_sql(now.table), transaction.next_lsn, transaction.txid)
+    events = int(ask(cursor, log)[0])
+    # Whoever began to read before meets it, also where nothing differs.
+    writes = TableWrites(transaction.next_lsn + 1, transaction.next_lsn, None)
+    transaction.tables.setdefault(old.table_id, writes).keys = None
+    transaction.captured(old.table_id, events, None)
+    if old.present.stored != now.present.stored:
+        for statement in take_statements(now, transaction.next_lsn, ALTERED):
+            cursor.execute(statement).fetchall()
+    if old.shape.name == _aside(old):
+        cursor.execute(f"DROP TABLE {old.shape.qualified}").fetchall()
+
+
+def _check_columns(old: Captured, shape: TableShape) -> None:
+    """What rows are told apart by, and divided by, is there and of its type.
+
+    Raises:
+        NotSupported: 0A000.
+    """
+    name = shape.name
+    if not old.shape.primary_key:
+        raise NotSupported(
+            f'table "{name}" has streams and no primary key: another table cannot take its place',
+            detail="Which of its rows are others could not be told.",
+            hint="TRUNCATE and INSERT in one transaction replace its rows.",
+        )
+    needed = {*old.shape.primary_key, *(name for stream in old.streams for name in stream.partition_by)}
+    for column in old.shape.stored:
+        place = shape.position(column.name)
+        if column.name not in needed:
+            continue
+        if place is None:
+            raise NotSupported(
+                f'the new table "{name}" has no column "{column.name}"',
+                detail="The primary key of the table before has it, or a stream is partitioned by it.",
+                hint="Give the new table the column; or DROP STREAM first.",
+            )
+        if shape.stored[place].type != column.type:
+            raise NotSupported(
+                f'column "{column.name}" of the new table "{name}" has another type: '
+                f"{shape.stored[place].type}, and not {column.type}",
+                detail="The primary key of the table before has it, or a stream is partitioned by it.",
+                hint="Cast it to that type where the new table is made; or DROP STREAM first.",
+            )
+
+
+def _with_key(cursor: duckdb.DuckDBPyConnection, old: Captured, shape: TableShape) -> TableShape:
+    """The new table with the primary key of the one before.
+
+    Raises:
+        NotSupported: 0A000, it has another one. UniqueViolation, NotNullViolation: 23505, 23502.
+    """
+    key = tuple(shape.stored[shape.place(name)].name for name in old.shape.primary_key)
+    if shape.primary_key == key:
+        return shape
+    if shape.primary_key:
+        raise NotSupported(
+            f'the new table "{shape.name}" has another primary key: '
+            f"({', '.join(shape.primary_key)}), and not ({', '.join(key)})",
+            hint="Make it with the same key, or with none; or DROP STREAM first.",
+        )
+    columns = ", ".join(map(ident, key))
+    indexes = _indexes(cursor, shape)  # DuckDB alters no table that has one.
+    for name, _ in indexes:
+        cursor.execute(f"DROP INDEX {ident(shape.schema)}.{ident(name)}").fetchall()
+    # DuckDB looks at rows of the transaction's own only at COMMIT, when their differences are written.
+    check_key(cursor, shape.qualified, replace(shape, primary_key=key))
+    cursor.execute(f"ALTER TABLE {shape.qualified} ADD PRIMARY KEY ({columns})").fetchall()
+    for _, text in indexes:
+        cursor.execute(text).fetchall()
+    return read_shape(cursor, shape.schema, shape.name)
+
+
+def _ids(old: Captured, shape: TableShape) -> tuple[int, ...]:
+    """The numbers of the new table's columns: one of the same name is the same column."""
+    known = {name.lower(): number for number, name in old.present.names.items()}
+    fresh = SWAPPED + ((old.version + 1) << PLACES)
+    return tuple(known.get(column.name.lower(), fresh + i) for i, column in enumerate(shape.stored))
+
+
+def _old_rows(old: Captured, shape: TableShape, ids: tuple[int, ...]) -> str:
+    """A SELECT of the rows before in the new table's columns: what was not there is NULL."""
+    there = dict(zip(old.present.ids, old.shape.stored, strict=True))
+    values = []
+    for number, column in zip(ids, shape.stored, strict=True):
+        before = there.get(number)
+        if before is None:
+            values.append(f"NULL::{column.type}")
+        elif before.type == column.type:
+            values.append(ident(before.name))
+        else:
+            values.append(f"TRY_CAST({ident(before.name)} AS {column.type})")
+    named = ",".join(f"{value} AS o{place}" for place, value in enumerate(values, 1))
+    return f"SELECT NULL::BIGINT AS rid,{named} FROM {old.shape.qualified}"

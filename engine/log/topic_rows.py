@@ -1,0 +1,256 @@
+"""What is published, as SQL: rows of a query become rows of a topic's log.
+
+    lsn, txid, partition, key JSON, payload JSON, headers JSON, producer, sequence
+
+A payload is JSON in the log, whatever it was, and comes back as it was (`payload_encoding` is a member of
+the event's headers, and is there only where the payload's JSON does not tell by itself):
+
+    given                           stored                  payload_encoding
+    text that is JSON, JSON         the text, unchanged     none; 'json' for a text that is a JSON string
+    text that is none               a JSON string           none
+    bytes                           base64, a JSON string   'base64'
+    any other type                  its JSON, as in `after` of a table's event (values/json_images.py)
+    NULL                            NULL: a tombstone
+
+A key's partition is that of its value (`partitioning.py`); a JSON key that is a string, a whole number or a
+boolean counts as that value, so that events with equal keys are always in one partition. Events without a
+key go round. Source: docs/topics.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from ..errors import (
+    DucktailError,
+    InvalidParameterValue,
+    InvalidTextRepresentation,
+    NotSupported,
+    ProgramLimitExceeded,
+)
+from ..partitioning import check_type, hash_sql
+from ..quoting import literal
+from ..streams.streams import Stream, TopicLog
+from ..values.duckdb_types import read_type
+from ..values.json_images import lenient_sql, value_sql
+
+PAYLOAD, KEY, HEADERS = COLUMNS = ("payload", "key", "headers")
+
+# An event is held in memory several times on its way: as the log's row, as Arrow, as the ready row.
+PAYLOAD_BYTES_MAX = 16 << 20
+# A key is kept in every event and hashed; nobody's key is longer.
+KEY_BYTES_MAX = 64 << 10
+HEADERS_BYTES_MAX = 64 << 10
+
+# Member of headers that says what a payload was before it became JSON.
+ENCODING = "payload_encoding"
+
+# A failed check is an error() that begins so; behind it the place in _CHECKS.
+_MARK = "__ducktail_topic:"
+_CHECKS: tuple[DucktailError, ...] = (
+    ProgramLimitExceeded(
+        f"the payload is larger than {PAYLOAD_BYTES_MAX} bytes",
+        hint="Publish where it is kept, and not the thing itself.",
+    ),
+    ProgramLimitExceeded(f"the key is larger than {KEY_BYTES_MAX} bytes"),
+    ProgramLimitExceeded(f"the headers are larger than {HEADERS_BYTES_MAX} bytes"),
+    InvalidTextRepresentation("the headers are not valid JSON"),
+    InvalidParameterValue("the headers are not a JSON object", hint='Write them as \'{"name": "value"}\'.'),
+)
+_PAYLOAD_BYTES, _KEY_BYTES, _HEADERS_BYTES, _HEADERS_JSON, _HEADERS_OBJECT = range(len(_CHECKS))
+_BLANKS = "e' \\t\\n\\r'"
+
+
+def create_log_sql(topic: Stream) -> str:
+    """The DDL of a topic's log."""
+    return (
+        f"CREATE TABLE {TopicLog(topic).log} (lsn BIGINT, txid BIGINT, partition INTEGER, "
+        "key JSON, payload JSON, headers JSON, producer VARCHAR, sequence BIGINT)"
+    )
+
+
+def check_error(text: str) -> DucktailError | None:
+    """The error of a check in what DuckDB said, or None."""
+    at = text.find(_MARK)
+    if at < 0:
+        return None
+    error = _CHECKS[int(text[at + len(_MARK)])]
+    return type(error)(error.message, hint=error.hint)
+
+
+def _failed(check: int) -> str:
+    return f"error('{_MARK}{check}')"
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """A query whose rows are to be published.
+
+    Args:
+        query: its text.
+        columns: what each column of it is (one of COLUMNS, None for what is not looked at), with its
+            DuckDB type.
+    """
+
+    query: str
+    columns: Sequence[tuple[str | None, str]]
+
+    def __post_init__(self) -> None:
+        named = [name for name, _ in self.columns if name is not None]
+        assert PAYLOAD in named and len(set(named)) == len(named) and set(named) <= set(COLUMNS)
+
+
+@dataclass(frozen=True, slots=True)
+class Publication:
+    """The INSERT of some rows into a topic's log, but for its numbers.
+
+    Args:
+        body: the rows as the log has them: n (from 1), partition_hash, key, payload, headers.
+    """
+
+    topic: Stream
+    body: str
+
+    def sql(self, base_lsn: int, txid: int, turn: int, producer: tuple[str, int] | None, told: bool) -> str:
+        """The statement.
+
+        Args:
+            base_lsn: the LSN before its first event.
+            turn: the partition, but for whole rounds, of its first event without a key.
+            producer: with its sequence.
+            told: whether it answers partition and LSN of each row, in order; else their number.
+        """
+        partitions = self.topic.partitions
+        partition = "0"
+        if partitions > 1:
+            partition = f"(coalesce(partition_hash::BIGINT, n - 1 + {turn}) % {partitions})::INTEGER"
+        name, sequence = ("NULL", "NULL") if producer is None else (literal(producer[0]), str(producer[1]))
+        returning = " RETURNING partition, lsn" if told else ""
+        return (
+            f"INSERT INTO {TopicLog(self.topic).log} SELECT {base_lsn} + n, {txid}, {partition}, key, "
+            f"payload, headers, {name}, {sequence} FROM ({self.body}\n){returning}"
+        )
+
+
+def publication(topic: Stream, rows: Rows) -> Publication:
+    """The INSERT of a query's rows into a topic's log.
+
+    Raises:
+        NotSupported: 0A000, a key of a type that has no stable text.
+    """
+    names = [f"c{place}" for place in range(len(rows.columns))]
+    found = {name: (c, type_) for c, (name, type_) in zip(names, rows.columns, strict=True) if name}
+    payload, encoding = _payload(*found[PAYLOAD])
+    key, key_hash = _key(*found[KEY]) if KEY in found else ("NULL::JSON", "NULL::UINTEGER")
+    headers = _headers(*found[HEADERS]) if HEADERS in found else "NULL::VARCHAR"
+    inner = (
+        f"SELECT row_number() OVER () AS n, {key_hash} AS partition_hash, {key} AS key, "
+        f"{payload} AS payload, {headers} AS headers, {encoding} AS encoding "
+        f"FROM ({rows.query}\n) AS q({', '.join(names)})"
+    )
+    body = (
+        "SELECT n, partition_hash, "
+        f"{_bounded('key', KEY_BYTES_MAX, _KEY_BYTES)} AS key, "
+        f"{_bounded('payload', PAYLOAD_BYTES_MAX, _PAYLOAD_BYTES)} AS payload, "
+        f"{_bounded(_encoded_headers(encoding), HEADERS_BYTES_MAX, _HEADERS_BYTES)}::JSON AS headers "
+        f"FROM ({inner})"
+    )
+    return Publication(topic, body)
+
+
+def _bounded(x: str, bytes_max: int, check: int) -> str:
+    return f"CASE WHEN strlen({x}) > {bytes_max} THEN {_failed(check)} ELSE {x} END"
+
+
+def _payload(x: str, type_: str) -> tuple[str, str]:
+    """SQL of a payload's JSON, and of what its headers must say of it (NULL for nothing)."""
+    kind = read_type(type_).name
+    if kind == "BLOB":
+        return f"to_json(to_base64({x}))", f"CASE WHEN {x} IS NOT NULL THEN 'base64' END"
+    if kind == "VARCHAR":
+        valid = f"(json_valid({x}) AND NOT {lenient_sql(x)})"
+        is_string = f"(ltrim({x}, {_BLANKS})[1] = '\"' AND {valid})"
+        return (
+            f"CASE WHEN {valid} THEN {x}::JSON ELSE to_json({x}) END",
+            f"CASE WHEN {is_string} THEN 'json' END",
+        )
+    return value_sql(x, type_), "NULL::VARCHAR"
+
+
+def _key(x: str, type_: str) -> tuple[str, str]:
+    """SQL of a key's JSON, and of its partition hash; both NULL where it is NULL."""
+    try:
+        check_type(type_)
+    except NotSupported:
+        raise NotSupported(
+            f"type {type_[:100]} cannot be a key",
+            hint="Publish it as text or as JSON: KEY x::VARCHAR, KEY to_json(x).",
+        ) from None
+    value = value_sql(x, type_)
+    if read_type(type_).name == "JSON":
+        # One way to write each value, so that what compares keys may compare their text.
+        value = f"CASE WHEN {_is_plain_json(x)} THEN json({x}) ELSE {value} END"
+    return value, f"CASE WHEN {x} IS NOT NULL THEN {key_hash_sql(x, type_)} END"
+
+
+def key_hash_sql(x: str, type_: str) -> str:
+    """SQL of the partition hash of a topic's key, type UINTEGER."""
+    plain = hash_sql([(x, type_)])
+    if read_type(type_).name != "JSON":
+        return plain
+    return (
+        f"CASE WHEN {_is_plain_json(x)} "
+        f"THEN ('0x' || left(sha1('[' || json({x}) || ']'), 8))::UINTEGER ELSE {plain} END"
+    )
+
+
+def _is_plain_json(x: str) -> str:
+    """SQL boolean: a JSON key that counts as the value that it is."""
+    # To DuckDB's JSON a whole number of more than 64 bits is a DOUBLE; its digits are kept.
+    wide = f"regexp_full_match(json({x})::VARCHAR, '-?[0-9]+')"
+    return f"(json_type({x}) IN ('VARCHAR', 'BIGINT', 'UBIGINT', 'BOOLEAN') OR {wide})"
+
+
+def _headers(x: str, type_: str) -> str:
+    """SQL of headers as text, a JSON object."""
+    if read_type(type_).name == "VARCHAR":
+        text = (
+            f"CASE WHEN json_valid({x}) AND NOT {lenient_sql(x)} THEN {x} ELSE {_failed(_HEADERS_JSON)} END"
+        )
+    else:
+        text = f"{value_sql(x, type_)}::VARCHAR"
+    return (
+        f"CASE WHEN {x} IS NULL THEN NULL WHEN json_type({text}) = 'OBJECT' THEN {text} "
+        f"ELSE {_failed(_HEADERS_OBJECT)} END"
+    )
+
+
+def _encoded_headers(encoding: str) -> str:
+    """SQL of the headers with what they say of the payload."""
+    if encoding.startswith("NULL"):
+        return "headers"
+    return f"CASE WHEN encoding IS NULL THEN headers ELSE {with_members({ENCODING: 'to_json(encoding)'})} END"
+
+
+def with_members(members: Mapping[str, str], headers: str = "headers") -> str:
+    """SQL of headers (text of a JSON object, or NULL) with members of our own before theirs.
+
+    A publisher's member of the same name makes way.
+
+    Args:
+        members: name -> SQL of its JSON text, not NULL.
+    """
+    ours = " || ',' || ".join(f"'\"{name}\":' || {value}" for name, value in members.items())
+    names = ", ".join(f"'{name}'" for name in members)
+    gone = "{" + ",".join(f'"{name}":null' for name in members) + "}"
+    theirs = (
+        f"CASE WHEN list_has_any(json_keys({headers}), [{names}]) "
+        f"THEN json_merge_patch({headers}, '{gone}')::VARCHAR ELSE {headers}::VARCHAR END"
+    )
+    # Their text stays as it is: only its first bracket goes.
+    rest = f"ltrim(substr(ltrim({theirs}, {_BLANKS}), 2), {_BLANKS})"
+    return (
+        f"'{{' || {ours} || CASE WHEN {headers} IS NULL THEN '}}' WHEN {rest}[1] = '}}' THEN '}}' "
+        f"ELSE ',' || {rest} END"
+    )

@@ -1,0 +1,1 @@
+"""Members of consumer groups: who is assigned which partitions, and who is fenced."""

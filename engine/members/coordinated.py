@@ -1,0 +1,113 @@
+"""Members of groups on topics that are spread over nodes, at the topic's home: who is to have what.
+
+The rules are those of `members.py`. What differs is that nothing is read or committed here: reads and
+commits are told from outside, before and after. While one is under way its member holds the partitions, for
+`session_timeout` at most: a node that tells of nothing any more keeps nobody waiting. That a member whose
+time is out commits nothing, the owners of the partitions see to, by the epochs that are given out here
+(`assigned.py`). Source: docs/design/cluster.md, "Members".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from ..errors import WrongState
+from ..quoting import literal
+from ..streams.streams import Group
+from .member import Commit, Hold, Shown
+from .members import GIVEN_ANEW, Members, check_no_members
+
+
+class Coordinated(Members):
+    """See the head of the file; safe to use from several threads."""
+
+    def under(self, group: Group, partitions: int, placement: int) -> None:
+        """What comes now is asked under the placement of this epoch.
+
+        Where another may have been in force in between, another node may have been the home: members of
+        before it are none any more, nor is what they had read then.
+        """
+        with self._touched(group, partitions) as shared:
+            if shared.placed and placement > shared.placed + 1:
+                self._empty(shared)
+                shared.epoch = max(self._clock.now_us() // 1000, shared.epoch + 1)
+            shared.placed = max(placement, shared.placed)
+
+    def reading(self, hold: Hold) -> None:
+        """A read that can give events is under way: what it has given is not known until it is told."""
+        with self._mutex:
+            hold.member.untold = hold.read
+
+    def told(self, hold: Hold) -> None:
+        """What has become of a read is known."""
+        with self._mutex:
+            if hold.member.untold == hold.read:
+                hold.member.untold = 0
+
+    def begin_commit(
+        self,
+        group: Group,
+        partitions: int,
+        name: str,
+        user: str,
+        lsns: Mapping[int, int] | None,
+        seeks: int,
+        since: Mapping[int, int],
+    ) -> Commit:
+        """See Members.
+
+        Raises:
+            WrongState: 55000, its read position, and what the latest read has given is not known.
+        """
+        if lsns is None:
+            with self._touched(group, partitions) as shared:
+                member = shared.members.get(name)
+                if member is not None and member.untold:
+                    # A link or a placement may have ended in between: the position of before is not this one.
+                    raise WrongState(
+                        f'the home of consumer group "{group.name}" does not know what the latest read of '
+                        f"member {literal(name)} has given",
+                        detail="Nothing was committed.",
+                        hint="Read again: what was not committed comes again.",
+                    )
+        return super().begin_commit(group, partitions, name, user, lsns, seeks, since)
+
+    def is_committed(self, group_id: int, commit: Commit, lsns: Mapping[int, int]) -> None:
+        """A commit is over, and this much of it is durable: its member holds that no more."""
+        with self._settled(group_id) as shared:
+            if shared is not None and commit.hold is not None and self._live(commit.hold) is not None:
+                self._committed(shared, commit.claims, lsns)
+
+    def nobody(self, group: Group, partitions: int) -> int:
+        """That the group has no members: whoever becomes one gets partitions under a higher epoch than this.
+
+        Raises:
+            WrongState: 55000, it has some.
+        """
+        with self._touched(group, partitions) as shared:
+            check_no_members(shared)
+            return shared.epoch
+
+    def passed(self, group: Group, partitions: int, epoch: int) -> None:
+        """An owner knows of a later epoch than this node has given out: all partitions get a later one still.
+
+        So it is where another node was the home before, or this node's clock was set back between two starts.
+        """
+        with self._touched(group, partitions) as shared:
+            if epoch < shared.epoch:
+                return
+            shared.epoch = epoch + 1
+            for partition, owner in enumerate(shared.owners):
+                shared.epochs[partition] = shared.epoch
+                if owner is not None:
+                    member = shared.members[owner]
+                    member.epoch = shared.epoch
+                    member.given.pop(partition, None)
+                    # The rest of it alone would be less than its member was given.
+                    self._positions.void((group.group_id, owner), GIVEN_ANEW)
+
+    def everybody(self, group: Group, partitions: int) -> tuple[list[Shown], list[str | None]]:
+        """The members of a group, by name, and who has each partition."""
+        with self._touched(group, partitions) as shared:
+            members = [self._shown(shared, shared.members[name]) for name in sorted(shared.members)]
+            return members, list(shared.owners)

@@ -1,0 +1,1 @@
+"""Where groups are: committed LSNs, read positions, parked events."""

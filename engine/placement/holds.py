@@ -1,0 +1,142 @@
+"""Which partitions of topics this node has the log of: one node at a time has it, whoever owns them.
+
+A placement says who is to serve a partition; the log, the groups' committed LSNs and the producers'
+sequences are where they were until the new owner has taken them (`taking.py`). Of each partition a node
+has a row of `partition_holds`:
+
+- `none`: it never had it;
+- `held`: it has it, since an epoch;
+- `kept`: it has it, and a placement has been in force that gave it to another node, who has not taken it;
+- `given`: it has given it to a node, at an epoch, and does nothing with it any more.
+
+Of all nodes' rows for one partition the one with the highest epoch counts, `given` last: what was
+given and not yet taken is still at the giver. A topic that was made before its database was of a cluster has
+no rows: its node has all of it. Source: docs/design/cluster.md, "Moving".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+import duckdb
+
+from ..errors import WrongState
+from ..quoting import literal
+from ..streams.streams import Stream
+from .placement import Placement
+
+TABLE = "ducktail.partition_holds"
+NONE, HELD, KEPT, GIVEN = "none", "held", "kept", "given"
+
+
+@dataclass(frozen=True, slots=True)
+class Hold:
+    """A row.
+
+    Args:
+        node: to whom it was given.
+        epoch: of the placement by which it was taken, or given.
+    """
+
+    state: str
+    node: str = ""
+    epoch: int = 0
+
+    @property
+    def rank(self) -> tuple[int, bool]:
+        """Of several nodes' rows the highest counts."""
+        return (-1, False) if self.state == NONE else (self.epoch, self.here)
+
+    @property
+    def here(self) -> bool:
+        """Whether the node has the log."""
+        return self.state in (HELD, KEPT)
+
+
+class Holds:
+    """See the head of the file: what memory knows follows the engine's commits.
+
+    Args:
+        cursor: one of the engine's own; it is used here only.
+    """
+
+    def __init__(self, cursor: duckdb.DuckDBPyConnection) -> None:
+        self._rows: dict[int, dict[int, Hold]] = {}
+        # What is missing of each topic, by which placement, rows and definition: every statement asks.
+        self._missing: dict[int, tuple[Placement, dict[int, Hold], Stream, list[int]]] = {}
+        for stream_id, partition, state, node, epoch in cursor.execute(
+            f"SELECT stream_id, partition, state, node, epoch FROM {TABLE}"
+        ).fetchall():
+            self._rows.setdefault(stream_id, {})[partition] = Hold(state, node, epoch)
+
+    def of(self, stream_id: int, partition: int) -> Hold:
+        """What this node has of a partition."""
+        rows = self._rows.get(stream_id)
+        return Hold(HELD) if rows is None else rows.get(partition, Hold(NONE))
+
+    def missing(self, placement: Placement, stream: Stream) -> list[int]:
+        """The partitions that this node owns and does not have yet."""
+        rows = self._rows.get(stream.stream_id)
+        if rows is None or not placement.epoch or not stream.topic:
+            return []
+        kept = self._missing.get(stream.stream_id)
+        if kept is not None and kept[0] is placement and kept[1] is rows and kept[2] is stream:
+            return kept[3]
+        found = [
+            partition
+            for partition in owned(placement, stream)
+            if rows.get(partition, Hold(NONE)).state != HELD
+        ]
+        self._missing[stream.stream_id] = (placement, rows, stream, found)
+        return found
+
+    def filled(self, stream: Stream, holds: Mapping[int, Hold]) -> dict[int, Hold]:
+        """Rows to be written: with the first ones of a topic those of its other partitions."""
+        return {**({} if stream.stream_id in self._rows else whole(stream, Hold(HELD))), **holds}
+
+    def put(self, stream_id: int, holds: Mapping[int, Hold]) -> None:
+        """Rows that are committed."""
+        # Whoever reads meanwhile sees the old rows or the new ones.
+        self._rows[stream_id] = {**self._rows.get(stream_id, {}), **holds}
+
+    def drop(self, stream_id: int) -> None:
+        """A topic is gone."""
+        self._rows.pop(stream_id, None)
+        self._missing.pop(stream_id, None)
+
+
+def owned(placement: Placement, stream: Stream) -> list[int]:
+    """The partitions of a topic that a placement gives to this node."""
+    found = []
+    for partition in range(stream.partitions):
+        try:
+            if placement.owner(stream.schema, stream.name, partition).name == placement.local.name:
+                found.append(partition)
+        except WrongState:
+            continue  # No node has it.
+    return found
+
+
+def rows_sql(stream_id: int, holds: Mapping[int, Hold]) -> list[str]:
+    """The statements that make these the rows of a topic's partitions."""
+    if not holds:
+        return []
+    values = ", ".join(
+        f"({stream_id}, {partition}, {literal(hold.state)}, {literal(hold.node)}, {hold.epoch})"
+        for partition, hold in holds.items()
+    )
+    return [
+        f"DELETE FROM {TABLE} WHERE stream_id = {stream_id} AND partition IN ({listed(holds)})",
+        f"INSERT INTO {TABLE} VALUES {values}",
+    ]
+
+
+def whole(stream: Stream, hold: Hold) -> dict[int, Hold]:
+    """The same row for each partition."""
+    return dict.fromkeys(range(stream.partitions), hold)
+
+
+def listed(numbers: Iterable[int]) -> str:
+    """Numbers as SQL lists them."""
+    return ", ".join(map(str, sorted(numbers)))

@@ -1,0 +1,143 @@
+"""What stands in the database for a password: SCRAM-SHA-256's stored key and server key, never itself.
+
+The text is PostgreSQL's own, `SCRAM-SHA-256$4096:salt$stored:server` with base64 parts, so that verifiers
+can be taken over and psql's `\\password`, which sends one, works. Source: RFC 5802, section 3; RFC 7677;
+RFC 4013 (SASLprep); PostgreSQL documentation, "pg_authid".
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import hmac
+import re
+import stringprep
+import unicodedata
+from dataclasses import dataclass, field
+
+from ..errors import InvalidParameterValue
+
+# Rounds of PBKDF2 for a new verifier: RFC 7677's least, which is PostgreSQL's default.
+ITERATIONS = 4096
+# Rounds that a verifier from outside may ask of each client that comes with it.
+ITERATIONS_MAX = 1_000_000
+SALT_BYTES = 16
+KEY_BYTES = 32
+PASSWORD_CHARS_MAX = 1024
+
+_FORM = re.compile(r"SCRAM-SHA-256\$(\d{1,9}):([A-Za-z0-9+/=]+)\$([A-Za-z0-9+/=]+):([A-Za-z0-9+/=]+)")
+
+# Characters that SASLprep forbids in a password.
+_PROHIBITED = (
+    stringprep.in_table_c12,
+    stringprep.in_table_c21_c22,
+    stringprep.in_table_c3,
+    stringprep.in_table_c4,
+    stringprep.in_table_c5,
+    stringprep.in_table_c6,
+    stringprep.in_table_c7,
+    stringprep.in_table_c8,
+    stringprep.in_table_c9,
+    stringprep.in_table_a1,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Verifier:
+    """What a password is held against.
+
+    Args:
+        stored_key: the hash of the key that a client proves to have.
+        server_key: what the server proves to have.
+    """
+
+    iterations: int
+    salt: bytes
+    stored_key: bytes = field(repr=False)
+    server_key: bytes = field(repr=False)
+
+    def __post_init__(self) -> None:
+        assert 1 <= self.iterations <= ITERATIONS_MAX and self.salt
+        assert len(self.stored_key) == len(self.server_key) == KEY_BYTES
+
+    def __str__(self) -> str:
+        salt, stored, server = (
+            base64.b64encode(part).decode() for part in (self.salt, self.stored_key, self.server_key)
+        )
+        return f"SCRAM-SHA-256${self.iterations}:{salt}${stored}:{server}"
+
+
+def make_verifier(password: str, salt: bytes, iterations: int = ITERATIONS) -> Verifier:
+    """The verifier of a password.
+
+    Args:
+        salt: random bytes.
+    """
+    salted = hashlib.pbkdf2_hmac("sha256", prepared(password).encode(), salt, iterations)
+    client_key = hmac.digest(salted, b"Client Key", "sha256")
+    server_key = hmac.digest(salted, b"Server Key", "sha256")
+    return Verifier(iterations, salt, hashlib.sha256(client_key).digest(), server_key)
+
+
+def read_verifier(text: str) -> Verifier | None:
+    """The verifier that a text is; None for any other text.
+
+    Raises:
+        InvalidParameterValue: 22023, it wants more rounds than a client should be asked for.
+    """
+    found = _FORM.fullmatch(text)
+    if found is None:
+        return None
+    try:
+        salt, stored, server = (base64.b64decode(part, validate=True) for part in found.groups()[1:])
+    except binascii.Error:
+        return None
+    iterations = int(found[1])
+    if not salt or not iterations or len(stored) != KEY_BYTES or len(server) != KEY_BYTES:
+        return None
+    if iterations > ITERATIONS_MAX:
+        raise InvalidParameterValue(f"a verifier has at most {ITERATIONS_MAX} iterations")
+    return Verifier(iterations, salt, stored, server)
+
+
+def verifier_of(password: str, salt: bytes) -> Verifier:
+    """The verifier of what stands behind PASSWORD: a password, or a verifier already.
+
+    Raises:
+        InvalidParameterValue: 22023, it is too long.
+    """
+    if len(password) > PASSWORD_CHARS_MAX:
+        raise InvalidParameterValue(f"a password has at most {PASSWORD_CHARS_MAX} characters")
+    return read_verifier(password) or make_verifier(password, salt)
+
+
+def mock_verifier(secret: bytes, name: str) -> Verifier:
+    """What a user who is not there is asked with: the same salt each time, and no password fits.
+
+    Args:
+        secret: of this database; without it a mock salt cannot be told from another.
+    """
+    salt = hmac.digest(secret, b"salt" + name.encode(), "sha256")[:SALT_BYTES]
+    stored = hmac.digest(secret, b"stored" + name.encode(), "sha256")
+    return Verifier(ITERATIONS, salt, stored, hmac.digest(secret, b"server" + name.encode(), "sha256"))
+
+
+def prepared(password: str) -> str:
+    """A password in the form in which both sides hash it (SASLprep); one that it forbids stays as it is.
+
+    >>> prepared("I\u00adX"), prepared("\u2168"), prepared("\u0007")
+    ('IX', 'IX', '\\x07')
+    """
+    mapped = "".join(
+        " " if stringprep.in_table_c12(c) else c for c in password if not stringprep.in_table_b1(c)
+    )
+    text = unicodedata.ucd_3_2_0.normalize("NFKC", mapped)
+    if not text or any(forbids(c) for c in text for forbids in _PROHIBITED):
+        return password
+    if any(map(stringprep.in_table_d1, text)):
+        # Right-to-left text begins and ends so, and has nothing else in it.
+        ends = stringprep.in_table_d1(text[0]) and stringprep.in_table_d1(text[-1])
+        if not ends or any(map(stringprep.in_table_d2, text)):
+            return password
+    return text

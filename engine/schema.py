@@ -1,0 +1,540 @@
+"""The tables that ducktail keeps in schema `ducktail` of the user's database, and its views.
+
+    meta            facts about the database: format version, identity, incarnation; 'hole' and 'txid' are of
+                    raised incarnations, 'dropped' is the last LSN before the latest DROP STREAM,
+                    'accepted' the last one before the latest damage that was accepted
+    table_catalog   a captured table: id, schema, name, version of its log
+    schema_catalog  a version of a captured table that has been altered: its first LSN, since when, and its
+                    shape as JSON (see `schema_json.py`); those whose logs are gone are not kept
+    stream_catalog  a stream: everything of `Stream`
+    stream_tables   of a stream over several tables, each of them in its order; in `stream_catalog` such a
+                    stream has its own number for a table
+    stream_edges    where a stream's retained events begin, a row a partition that has lost some;
+                    partition -1 is the stream's own pointer into the log
+    passed_positions  a group's committed LSN that retention has passed: events at or before it
+    group_catalog   a consumer group
+    bookmark_catalog  a bookmark: its LSNs, and how many events are at or before them, as JSON
+    parked_events   an event that a group has set aside, and what came of it (see `parked.py`)
+    group_copies    whole copies of tables for groups; of those that are nobody's (group 0), which LSNs no log
+                    has (see `copies.py`)
+    copy_N          the rows of copy N, in the form of a log
+    parked_commits  the lines of `commits` of parked events
+    parked_T_V      copies of log rows of parked events; of a topic's, parked_topic_S
+    pipeline_reports  what pipelines have reported, the newest of each (see `pipelines.py`)
+    checkpoint_states  states from which consumers and jobs go on, of a stream by its id, 0 for none (see
+                    `checkpoints/duckdb_backend.py`); `state` has all of one, the columns what is shown
+    checkpoint_turns  rows that transactions touch which change checkpoints of one key, so that they meet
+    cluster_identities  which definition of the cluster a topic or a group is (see `cluster/identities.py`)
+    member_epochs   under which epoch a member has come with a partition of a spread topic (see
+                    `member_epochs.py`)
+    partition_holds  whether this node has the log of a topic's partition (see `cluster/holds.py`)
+    segments        partitions of topics that came from another node: up to which LSN (see `segments.py`)
+    segment_events  their events up to there, as they are sent, with their producers
+    segment_producers  the last sequences that their producers had there
+    offset_log      commits of offsets, appended: what `offsets.Move.entry` says; the highest seq counts
+    __ducktail_users  a user, with what his password is held against (see `rights.py`); nobody reads it by SQL
+    owner_catalog   who made a thing
+    grant_catalog   a privilege that a user was given on a thing
+    commits         one row a captured transaction: txid, first and last LSN, commit time, annotation
+    compacted_ranges  ranges of LSNs of a captured table's log that were compacted (see `compacted.py`)
+    row_sums        what the rows of a captured table add up to as of an LSN (see `row_sums.py`)
+    log_T_V         the log of captured table T, schema version V (see `log.py`)
+    topic_S         the log of topic S (see `topic_rows.py`)
+
+The views a user sees are plain SQL; what lives in memory comes to them through one function of
+the engine's own, `ducktail_live(kind)`, which answers JSON rows. `partition_of` is a macro.
+Source: docs/sql.md, "System
+catalog".
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import duckdb
+
+from .errors import DataCorrupted
+from .quoting import ident, literal
+from .whole import whole
+
+SCHEMA = "ducktail"
+# Holds what passwords are held against: no SQL of any user's reads it. A name that stands in no text of
+# anybody's, so that a text which has it can be refused.
+USERS = "__ducktail_users"
+FORMAT_VERSION = 4
+# Of a stream that was made before there was compaction: the defaults (`streams.py`).
+LAG_US, TOMBSTONES_US = 3_600_000_000, 86_400_000_000
+# Few keys share one, and they are soon written.
+CHECKPOINT_SLOTS = 256
+# In the order in which they are written.
+COMMIT_COLUMNS = "(txid, first_lsn, last_lsn, commit_time, annotation)"
+
+TABLES = f"""
+CREATE SCHEMA IF NOT EXISTS {SCHEMA};
+CREATE TABLE IF NOT EXISTS {SCHEMA}.meta (name VARCHAR, value VARCHAR);
+CREATE TABLE IF NOT EXISTS {SCHEMA}.table_catalog (
+    table_id INTEGER, schema_name VARCHAR, table_name VARCHAR, version INTEGER);
+CREATE TABLE IF NOT EXISTS {SCHEMA}.schema_catalog (
+    table_id INTEGER, version INTEGER, first_lsn BIGINT, since TIMESTAMP WITH TIME ZONE, shape VARCHAR);
+CREATE TABLE IF NOT EXISTS {SCHEMA}.stream_catalog (
+    stream_id INTEGER, schema_name VARCHAR, stream_name VARCHAR, table_id INTEGER,
+    operations VARCHAR[], columns VARCHAR[], filter VARCHAR, partitions INTEGER,
+    partition_by VARCHAR[], snapshot VARCHAR, before VARCHAR, buffer_bytes BIGINT,
+    created_lsn BIGINT, created_at TIMESTAMP WITH TIME ZONE,
+    retention_us BIGINT, retention_bytes BIGINT, changes_view BOOLEAN, comment VARCHAR,
+    all_columns BOOLEAN, minimal_changes VARCHAR,
+    compaction VARCHAR, compaction_lag_us BIGINT, tombstone_retention_us BIGINT);
+CREATE TABLE IF NOT EXISTS {SCHEMA}.compacted_ranges (
+    table_id INTEGER, first_lsn BIGINT, last_lsn BIGINT, removed BIGINT,
+    compacted_at TIMESTAMP WITH TIME ZONE);
+CREATE TABLE IF NOT EXISTS {SCHEMA}.stream_tables (
+    stream_id INTEGER, table_id INTEGER, place INTEGER, created_lsn BIGINT, partition_by VARCHAR[]);
+CREATE TABLE IF NOT EXISTS {SCHEMA}.stream_edges (
+    stream_id INTEGER, partition INTEGER, trimmed_through_lsn BIGINT, trimmed_events BIGINT,
+    reason VARCHAR);
+CREATE TABLE IF NOT EXISTS {SCHEMA}.passed_positions (
+    group_id INTEGER, partition INTEGER, lsn BIGINT, position BIGINT);
+CREATE TABLE IF NOT EXISTS {SCHEMA}.group_catalog (
+    group_id INTEGER, stream_id INTEGER, group_name VARCHAR, start VARCHAR,
+    created_at TIMESTAMP WITH TIME ZONE, on_gap VARCHAR, session_timeout_ms BIGINT, on_park VARCHAR);
+CREATE TABLE IF NOT EXISTS {SCHEMA}.parked_events (
+    group_id INTEGER, partition INTEGER, lsn BIGINT, state VARCHAR, key VARCHAR, by_key BOOLEAN,
+    tx_last BOOLEAN, reason VARCHAR, parked_at TIMESTAMP WITH TIME ZONE, parked_by VARCHAR);
+CREATE TABLE IF NOT EXISTS {SCHEMA}.parked_commits (
+    txid BIGINT, first_lsn BIGINT, last_lsn BIGINT, commit_time TIMESTAMP WITH TIME ZONE,
+    annotation VARCHAR);
+CREATE TABLE IF NOT EXISTS {SCHEMA}.group_copies (
+    copy_id INTEGER, group_id INTEGER, stream_id INTEGER, version INTEGER, first_lsn BIGINT,
+    last_lsn BIGINT, first_txid BIGINT, made_at TIMESTAMP WITH TIME ZONE, rows BIGINT, spans VARCHAR);
+CREATE TABLE IF NOT EXISTS {SCHEMA}.bookmark_catalog (
+    bookmark_id INTEGER, stream_id INTEGER, bookmark_name VARCHAR, lsns VARCHAR, positions VARCHAR,
+    created_at TIMESTAMP WITH TIME ZONE);
+CREATE TABLE IF NOT EXISTS {SCHEMA}.pipeline_reports (
+    seq BIGINT, key VARCHAR, pipeline VARCHAR, state VARCHAR,
+    reported_at TIMESTAMP WITH TIME ZONE, reported_by VARCHAR);
+CREATE TABLE IF NOT EXISTS {SCHEMA}.checkpoint_states (
+    stream_id INTEGER, group_id INTEGER, key VARCHAR, sequence BIGINT, created_at TIMESTAMP WITH TIME ZONE,
+    position_type VARCHAR, position VARCHAR, watermark_ns BIGINT, event_count BIGINT, state BLOB);
+CREATE TABLE IF NOT EXISTS {SCHEMA}.checkpoint_turns AS
+    SELECT slot::INTEGER AS slot, 0::BIGINT AS turn FROM range({CHECKPOINT_SLOTS}) AS r(slot);
+CREATE TABLE IF NOT EXISTS {SCHEMA}.offset_log (
+    seq BIGINT, group_id INTEGER, entry VARCHAR);
+CREATE TABLE IF NOT EXISTS {SCHEMA}.commits (
+    txid BIGINT, first_lsn BIGINT, last_lsn BIGINT, commit_time TIMESTAMP WITH TIME ZONE,
+    annotation VARCHAR);
+CREATE TABLE IF NOT EXISTS {SCHEMA}.row_sums (
+    table_id INTEGER, lsn BIGINT, row_count BIGINT, hash_sum HUGEINT, taken_lsn BIGINT, reason VARCHAR,
+    taken_at TIMESTAMP WITH TIME ZONE, duckdb_version VARCHAR, differs VARCHAR);
+CREATE TABLE IF NOT EXISTS {SCHEMA}.{USERS} (user_name VARCHAR, verifier VARCHAR, superuser BOOLEAN);
+CREATE TABLE IF NOT EXISTS {SCHEMA}.owner_catalog (
+    kind VARCHAR, schema_name VARCHAR, object_name VARCHAR, part VARCHAR, owner VARCHAR);
+CREATE TABLE IF NOT EXISTS {SCHEMA}.grant_catalog (
+    user_name VARCHAR, privilege VARCHAR,
+    kind VARCHAR, schema_name VARCHAR, object_name VARCHAR, part VARCHAR);
+CREATE TABLE IF NOT EXISTS {SCHEMA}.cluster_identities (object_id INTEGER, uid VARCHAR);
+CREATE TABLE IF NOT EXISTS {SCHEMA}.member_epochs (group_id INTEGER, partition INTEGER, epoch BIGINT);
+CREATE TABLE IF NOT EXISTS {SCHEMA}.partition_holds (
+    stream_id INTEGER, partition INTEGER, state VARCHAR, node VARCHAR, epoch BIGINT);
+CREATE TABLE IF NOT EXISTS {SCHEMA}.segments (
+    stream_id INTEGER, partition INTEGER, base_lsn BIGINT, since_lsn BIGINT, events BIGINT, node VARCHAR);
+CREATE TABLE IF NOT EXISTS {SCHEMA}.segment_events (
+    stream_id INTEGER, partition INTEGER, lsn BIGINT, commit_us BIGINT, event BLOB, producer VARCHAR,
+    sequence BIGINT);
+CREATE TABLE IF NOT EXISTS {SCHEMA}.segment_producers (
+    stream_id INTEGER, partition INTEGER, producer VARCHAR, sequence BIGINT);
+CREATE SEQUENCE IF NOT EXISTS {SCHEMA}.object_id;
+"""
+
+# Facts of a new database; `incarnation` counts how often it was restored.
+FACTS = (
+    f"INSERT INTO {SCHEMA}.meta VALUES ('format', '{FORMAT_VERSION}'), ('identity', uuid()::VARCHAR), "
+    "('incarnation', '0')"
+)
+
+# Format n -> what makes it n + 1. A database may be of any format from 1 on; the tables that TABLES
+# makes are there when these run, a table's new columns are not.
+MIGRATIONS: dict[int, tuple[str, ...]] = {
+    1: (
+        f"INSERT INTO {SCHEMA}.meta VALUES ('identity', uuid()::VARCHAR), ('incarnation', '0')",
+        # Which logs were dropped before is not known.
+        f"INSERT INTO {SCHEMA}.meta SELECT 'dropped', coalesce(max(last_lsn), 0)::VARCHAR "
+        f"FROM {SCHEMA}.commits",
+        # Events of a stream of format 1 are kept until it is dropped: NULL says so.
+        f"ALTER TABLE {SCHEMA}.stream_catalog ADD COLUMN retention_us BIGINT",
+        f"ALTER TABLE {SCHEMA}.stream_catalog ADD COLUMN retention_bytes BIGINT",
+        f"ALTER TABLE {SCHEMA}.stream_edges ADD COLUMN reason VARCHAR",
+        f"ALTER TABLE {SCHEMA}.group_catalog ADD COLUMN on_gap VARCHAR",
+        f"UPDATE {SCHEMA}.group_catalog SET on_gap = 'error'",
+        # NULL until `loading.make_changes_views` has looked whether the view can be made.
+        f"ALTER TABLE {SCHEMA}.stream_catalog ADD COLUMN changes_view BOOLEAN",
+    ),
+    # And new tables, which TABLES makes; `loading.refresh_views` sees to the views.
+    2: (
+        f"ALTER TABLE {SCHEMA}.group_catalog ADD COLUMN session_timeout_ms BIGINT",
+        f"ALTER TABLE {SCHEMA}.group_catalog ADD COLUMN on_park VARCHAR",
+        f"UPDATE {SCHEMA}.group_catalog SET session_timeout_ms = 30000, on_park = 'event'",
+        f"ALTER TABLE {SCHEMA}.commits ADD COLUMN annotation VARCHAR",
+    ),
+    # Files that say 3 were written by versions with and without these columns.
+    3: (
+        f"ALTER TABLE {SCHEMA}.stream_catalog ADD COLUMN IF NOT EXISTS comment VARCHAR",
+        # NULL where it is not known: then a stream that carries all columns was made without a list.
+        f"ALTER TABLE {SCHEMA}.stream_catalog ADD COLUMN IF NOT EXISTS all_columns BOOLEAN",
+        f"ALTER TABLE {SCHEMA}.stream_catalog ADD COLUMN IF NOT EXISTS minimal_changes VARCHAR",
+        f"UPDATE {SCHEMA}.stream_catalog SET minimal_changes = 'replace' WHERE minimal_changes IS NULL",
+        f"ALTER TABLE {SCHEMA}.stream_catalog ADD COLUMN compaction VARCHAR",
+        f"ALTER TABLE {SCHEMA}.stream_catalog ADD COLUMN compaction_lag_us BIGINT",
+        f"ALTER TABLE {SCHEMA}.stream_catalog ADD COLUMN tombstone_retention_us BIGINT",
+        f"UPDATE {SCHEMA}.stream_catalog SET compaction = 'none', compaction_lag_us = {LAG_US}, "
+        f"tombstone_retention_us = {TOMBSTONES_US}",
+    ),
+}
+
+_PIPELINE_COLUMNS = (
+    ("pipeline_name", "VARCHAR"),
+    ("status", "VARCHAR"),
+    ("batch_id", "BIGINT"),
+    ("events", "BIGINT"),
+    ("events_per_second", "DOUBLE"),
+    ("state_rows", "BIGINT"),
+    ("watermark", "TIMESTAMP WITH TIME ZONE"),
+    ("offsets", "JSON"),
+    ("state", "JSON"),
+    ("reported_at", "TIMESTAMP WITH TIME ZONE"),
+    ("reported_by", "VARCHAR"),
+)
+
+# Views over what lives in memory: name -> the columns of `ducktail_live(name)`.
+LIVE_VIEWS: dict[str, tuple[tuple[str, str], ...]] = {
+    "streams": (
+        ("schema_name", "VARCHAR"),
+        ("stream_name", "VARCHAR"),
+        ("table_name", "VARCHAR"),
+        ("operations", "VARCHAR"),
+        ("columns", "VARCHAR"),
+        ("filter", "VARCHAR"),
+        ("partitions", "INTEGER"),
+        ("partition_by", "VARCHAR"),
+        ("snapshot", "VARCHAR"),
+        ("before", "VARCHAR"),
+        ("minimal_changes", "VARCHAR"),
+        ("compaction", "VARCHAR"),
+        ("compaction_lag", "VARCHAR"),
+        ("tombstone_retention", "VARCHAR"),
+        ("buffer_bytes", "BIGINT"),
+        ("retention", "VARCHAR"),
+        ("retention_bytes", "BIGINT"),
+        ("created_at", "TIMESTAMP WITH TIME ZONE"),
+        ("events", "BIGINT"),
+        ("bytes", "BIGINT"),
+        ("end_lsn", "BIGINT"),
+        ("last_event_at", "TIMESTAMP WITH TIME ZONE"),
+        ("unpublished_events", "BIGINT"),
+        ("unpublished_seconds", "DOUBLE"),
+        ("comment", "VARCHAR"),
+        ("identity", "VARCHAR"),
+        ("tables", "VARCHAR[]"),
+    ),
+    "schema_versions": (
+        ("schema_name", "VARCHAR"),
+        ("stream_name", "VARCHAR"),
+        ("table_name", "VARCHAR"),
+        ("schema_version", "INTEGER"),
+        ("since_lsn", "BIGINT"),
+        ("since", "TIMESTAMP WITH TIME ZONE"),
+        ("primary_key", "VARCHAR"),
+        ("columns", "JSON"),
+    ),
+    "partitions": (
+        ("schema_name", "VARCHAR"),
+        ("stream_name", "VARCHAR"),
+        ("partition", "INTEGER"),
+        ("first_lsn", "BIGINT"),
+        ("last_lsn", "BIGINT"),
+        ("events", "BIGINT"),
+        ("bytes", "BIGINT"),
+        ("buffered_from_lsn", "BIGINT"),
+        ("trimmed_events", "BIGINT"),
+        ("trimmed_through_lsn", "BIGINT"),
+        ("compacted_through_lsn", "BIGINT"),
+        ("last_event_at", "TIMESTAMP WITH TIME ZONE"),
+        ("owner", "VARCHAR"),
+        ("owner_host", "VARCHAR"),
+        ("owner_port", "INTEGER"),
+        ("owner_local", "BOOLEAN"),
+        ("epoch", "BIGINT"),
+        ("log", "VARCHAR"),
+    ),
+    "consumer_groups": (
+        ("schema_name", "VARCHAR"),
+        ("stream_name", "VARCHAR"),
+        ("group_name", "VARCHAR"),
+        ("start", "VARCHAR"),
+        ("on_gap", "VARCHAR"),
+        ("session_timeout", "VARCHAR"),
+        ("on_park", "VARCHAR"),
+        ("created_at", "TIMESTAMP WITH TIME ZONE"),
+        ("lag_events", "BIGINT"),
+        ("members", "INTEGER"),
+        ("parked_events", "BIGINT"),
+        ("released_events", "BIGINT"),
+    ),
+    "offsets": (
+        ("schema_name", "VARCHAR"),
+        ("stream_name", "VARCHAR"),
+        ("group_name", "VARCHAR"),
+        ("partition", "INTEGER"),
+        ("committed_lsn", "BIGINT"),
+        ("end_lsn", "BIGINT"),
+        ("lag_events", "BIGINT"),
+        ("lag_seconds", "DOUBLE"),
+        ("lag_bytes", "BIGINT"),
+        ("headroom_events", "BIGINT"),
+        ("headroom_seconds", "DOUBLE"),
+        ("trimmed_unread", "BIGINT"),
+        ("parked_events", "BIGINT"),
+        ("released_events", "BIGINT"),
+        ("committed_at", "TIMESTAMP WITH TIME ZONE"),
+        ("committed_by", "VARCHAR"),
+        ("last_read_at", "TIMESTAMP WITH TIME ZONE"),
+        ("last_read_by", "VARCHAR"),
+        ("member", "VARCHAR"),
+    ),
+    "copies": (
+        ("schema_name", "VARCHAR"),
+        ("stream_name", "VARCHAR"),
+        ("group_name", "VARCHAR"),
+        ("first_lsn", "BIGINT"),
+        ("last_lsn", "BIGINT"),
+        ("rows", "BIGINT"),
+        ("rows_left", "BIGINT"),
+        ("partitions", "JSON"),
+        ("schema_version", "INTEGER"),
+        ("made_at", "TIMESTAMP WITH TIME ZONE"),
+    ),
+    "parked": (
+        ("schema_name", "VARCHAR"),
+        ("stream_name", "VARCHAR"),
+        ("group_name", "VARCHAR"),
+        ("partition", "INTEGER"),
+        ("lsn", "BIGINT"),
+        ("state", "VARCHAR"),
+        ("key", "JSON"),
+        ("behind", "BIGINT"),
+        ("reason", "VARCHAR"),
+        ("parked_at", "TIMESTAMP WITH TIME ZONE"),
+        ("parked_by", "VARCHAR"),
+        ("op", "VARCHAR"),
+        ("before", "JSON"),
+        ("after", "JSON"),
+        ("commit_time", "TIMESTAMP WITH TIME ZONE"),
+        ("txid", "BIGINT"),
+    ),
+    "bookmarks": (
+        ("schema_name", "VARCHAR"),
+        ("stream_name", "VARCHAR"),
+        ("bookmark_name", "VARCHAR"),
+        ("position", "JSON"),
+        ("whole", "BOOLEAN"),
+        ("events", "BIGINT"),
+        ("trimmed_events", "BIGINT"),
+        ("trimmed", "JSON"),
+        ("created_at", "TIMESTAMP WITH TIME ZONE"),
+        ("created_by", "VARCHAR"),
+    ),
+    "pipelines": _PIPELINE_COLUMNS,
+    "pipeline_history": _PIPELINE_COLUMNS,
+    "checkpoints": (
+        ("schema_name", "VARCHAR"),
+        ("stream_name", "VARCHAR"),
+        ("consumer_name", "VARCHAR"),
+        ("group_name", "VARCHAR"),
+        ("position_type", "VARCHAR"),
+        ("position", "VARCHAR"),
+        ("sequence", "BIGINT"),
+        ("watermark", "TIMESTAMP WITH TIME ZONE"),
+        ("event_count", "BIGINT"),
+        ("created_at", "TIMESTAMP WITH TIME ZONE"),
+        ("age_seconds", "DOUBLE"),
+    ),
+    "members": (
+        ("schema_name", "VARCHAR"),
+        ("stream_name", "VARCHAR"),
+        ("group_name", "VARCHAR"),
+        ("member_name", "VARCHAR"),
+        ("epoch", "BIGINT"),
+        ("partitions", "INTEGER[]"),
+        ("state", "VARCHAR"),
+        ("lag_events", "BIGINT"),
+        ("joined_at", "TIMESTAMP WITH TIME ZONE"),
+        ("last_heartbeat", "TIMESTAMP WITH TIME ZONE"),
+        ("last_read_at", "TIMESTAMP WITH TIME ZONE"),
+        ("last_commit_at", "TIMESTAMP WITH TIME ZONE"),
+        ("user_name", "VARCHAR"),
+    ),
+    "sessions": (
+        ("session_id", "INTEGER"),
+        ("user_name", "VARCHAR"),
+        ("application_name", "VARCHAR"),
+        ("state", "VARCHAR"),
+        ("transaction_started_at", "TIMESTAMP WITH TIME ZONE"),
+        ("state_changed_at", "TIMESTAMP WITH TIME ZONE"),
+        ("writer_lock", "VARCHAR"),
+        ("waits_for", "VARCHAR"),
+        ("node", "VARCHAR"),
+        ("trace", "VARCHAR"),
+    ),
+    "nodes": (
+        ("node", "VARCHAR"),
+        ("host", "VARCHAR"),
+        ("port", "INTEGER"),
+        ("local", "BOOLEAN"),
+        ("epoch", "BIGINT"),
+        ("connected", "BOOLEAN"),
+        ("routed", "BIGINT"),
+        ("delivered_locally", "BIGINT"),
+        ("forwarded", "BIGINT"),
+        ("published_remotely", "BIGINT"),
+        ("placements_installed", "BIGINT"),
+        ("placements_refused", "BIGINT"),
+        ("moves", "BIGINT"),
+        ("nodes_joined", "BIGINT"),
+        ("nodes_left", "BIGINT"),
+        ("failed", "JSON"),
+    ),
+    "placement": (
+        ("cluster", "VARCHAR"),
+        ("epoch", "BIGINT"),
+        ("rule", "INTEGER"),
+        ("topics", "VARCHAR"),
+        ("node", "VARCHAR"),
+        ("local", "BOOLEAN"),
+        ("partitions", "VARCHAR"),
+        ("places", "INTEGER"),
+    ),
+    "settings": (
+        ("name", "VARCHAR"),
+        ("setting", "VARCHAR"),
+        ("source", "VARCHAR"),
+        ("place", "VARCHAR"),
+        ("description", "VARCHAR"),
+    ),
+}
+
+LIVE_FUNCTION = "ducktail_live"
+# Behind `partition_of` (`engine/partition_of.py`).
+PARTITION_FUNCTION = "ducktail_partition"
+# A table has hardly more partition columns.
+KEYS_MAX = 8
+# Before what is wrong, in what that function answers.
+WRONG = "!"
+# A session's cursors say in it for whom they ask; the owner of the database has none.
+ACCOUNT_VARIABLE = "__ducktail_account"
+
+
+def live_view_sql(name: str, columns: Sequence[tuple[str, str]]) -> str:
+    """The view over one kind of live rows: JSON objects in, typed columns out; JSON comes as text."""
+    texts = [(column, "VARCHAR" if type_ == "JSON" else type_) for column, type_ in columns]
+    shape = "[{" + ", ".join(f'"{column}": "{type_}"' for column, type_ in texts) + "}]"
+    picked = ", ".join(
+        f"r.{ident(column)}" + (f"::JSON AS {ident(column)}" if type_ == "JSON" else "")
+        for column, type_ in columns
+    )
+    asker = f"getvariable('{ACCOUNT_VARIABLE}')::VARCHAR"
+    return (
+        f"CREATE OR REPLACE VIEW {SCHEMA}.{ident(name)} AS SELECT {picked} FROM "
+        f"(SELECT unnest(from_json({LIVE_FUNCTION}({literal(name)}, {asker}), {literal(shape)})) AS r)"
+    )
+
+
+def partition_of_sql() -> str:
+    """The macro over `PARTITION_FUNCTION`, with a form for each number of values."""
+    forms = []
+    for count in range(1, KEYS_MAX + 1):
+        keys = [f"k{n}" for n in range(1, count + 1)]
+        types = ", ".join(f"typeof({key})" for key in keys)
+        texts = ", ".join(f"{key}::VARCHAR" for key in keys)
+        call = (
+            f"{PARTITION_FUNCTION}(stream, current_schema(), [{types}], [{texts}], "
+            f"getvariable({literal(ACCOUNT_VARIABLE)})::VARCHAR)"
+        )
+        told = f"CASE WHEN answer[1] = '{WRONG}' THEN error(substr(answer, 2)) ELSE answer END"
+        body = f"list_transform([{call}], lambda answer: {told})[1]::INTEGER"
+        forms.append(f"(stream, {', '.join(keys)}) AS {body}")
+    return f"CREATE OR REPLACE MACRO {SCHEMA}.partition_of{', '.join(forms)}"
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What `meta` says; a database of format 1 has no identity."""
+
+    format: int
+    identity: uuid.UUID | None
+    incarnation: int
+
+
+def read_facts(cursor: duckdb.DuckDBPyConnection) -> Facts | None:
+    """What the database says of itself; None where no ducktail has written it yet.
+
+    In no transaction, which would be aborted where there is none.
+
+    Raises:
+        DataCorrupted: XX001, the database was written by a newer ducktail.
+    """
+    try:
+        facts = dict(cursor.execute(f"SELECT name, value FROM {SCHEMA}.meta").fetchall())
+    except duckdb.CatalogException:  # It is not there.
+        return None
+    if "format" not in facts:
+        return None
+    found = int(facts["format"])
+    if found > FORMAT_VERSION:
+        raise DataCorrupted(
+            f"the database's format is {found}, and this ducktail reads up to {FORMAT_VERSION}",
+            hint="Open it with the newer version that wrote it.",
+        )
+    identity = uuid.UUID(facts["identity"]) if "identity" in facts else None
+    return Facts(found, identity, int(facts.get("incarnation", 0)))
+
+
+def install(cursor: duckdb.DuckDBPyConnection) -> None:
+    """Make what is not there yet and bring an older format up to ours, in one transaction.
+
+    Raises:
+        DataCorrupted: XX001, the database was written by a newer ducktail.
+    """
+    with whole(cursor):
+        cursor.execute(TABLES)
+        _migrate(cursor)
+        for name, columns in LIVE_VIEWS.items():
+            cursor.execute(live_view_sql(name, columns))
+        cursor.execute(partition_of_sql())
+
+
+def migrate(cursor: duckdb.DuckDBPyConnection) -> Facts:
+    """The same but for the views, which want the engine's own function: for a file that is not served.
+
+    Raises:
+        DataCorrupted: XX001, the database was written by a newer ducktail.
+    """
+    with whole(cursor):
+        cursor.execute(TABLES)
+        _migrate(cursor)
+        facts = read_facts(cursor)
+    assert facts is not None
+    return facts
+
+
+def _migrate(cursor: duckdb.DuckDBPyConnection) -> None:
+    facts = read_facts(cursor)
+    if facts is None:
+        cursor.execute(FACTS)
+        return
+    found = facts.format
+    for older in range(found, FORMAT_VERSION):
+        for statement in MIGRATIONS[older]:
+            cursor.execute(statement)
+    if found < FORMAT_VERSION:
+        cursor.execute(f"UPDATE {SCHEMA}.meta SET value = '{FORMAT_VERSION}' WHERE name = 'format'")

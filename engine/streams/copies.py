@@ -1,0 +1,193 @@
+"""Whole copies: a table as of one LSN, given to one consumer group alone before the events after it.
+
+A copy has LSNs of its own, which were reserved when its MVCC snapshot was fixed: no event has them. Its rows
+stand in a table of the form of a log (`copy_N`), by partition, and in each partition by LSN. So a read of
+its group goes from the copy's rows on to the stream's events by LSNs that rise, and a committed LSN says how
+far the group is in either. Nobody else reads them.
+
+Reserved LSNs have lines in `commits`, one for each `CHUNK_ROWS`: each is a transaction to who reads. Which
+LSNs are in no log the rows of `group_copies` say, for the audit at open: those of copies that are gone, too,
+for as long as `commits` has their lines. Source: docs/design/copies.md.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+import duckdb
+
+from ..quoting import literal
+from ..schema import SCHEMA
+
+# Rows that are one transaction of a copy: what LIMIT 1 TRANSACTIONS gives, and a client holds at once.
+CHUNK_ROWS = 1000
+# The group of copies that are nobody's: being made, or gone.
+NOBODY = 0
+TABLE = f"{SCHEMA}.group_copies"
+# How the tables of copies' rows are called, before the copy's number.
+PREFIX = "copy_"
+
+
+@dataclass(frozen=True, slots=True)
+class Copy:
+    """A whole copy.
+
+    Args:
+        group_id: whose it is.
+        version: of the table, as it was then.
+        first_lsn, last_lsn: the reserved LSNs; of an empty table `last_lsn` is the one before `first_lsn`.
+        first_txid: of its first chunk.
+        made_us: when its MVCC snapshot was fixed, microseconds since 1970.
+        rows: how many it has, or had.
+        spans: partition -> first and last LSN of its rows there; not of partitions that have none, and no
+            more of those that SEEK has taken elsewhere. Empty once all is read and its table is dropped.
+    """
+
+    copy_id: int
+    group_id: int
+    stream_id: int
+    version: int
+    first_lsn: int
+    last_lsn: int
+    first_txid: int
+    made_us: int
+    rows: int = 0
+    spans: Mapping[int, tuple[int, int]] = field(default_factory=dict)
+
+    @property
+    def base_lsn(self) -> int:
+        """The LSN as of which the copy is: every event up to there is in it."""
+        return self.first_lsn - 1
+
+    @property
+    def table(self) -> str:
+        """The qualified name of the table of its rows."""
+        return f"{SCHEMA}.{PREFIX}{self.copy_id}"
+
+    @property
+    def chunks(self) -> int:
+        """How many transactions its reserved LSNs are."""
+        return -(-(self.last_lsn - self.base_lsn) // CHUNK_ROWS)
+
+    @property
+    def last_txid(self) -> int:
+        """Of its last chunk; of an empty copy the one before `first_txid`."""
+        return self.first_txid + self.chunks - 1
+
+    @property
+    def lines_sql(self) -> str:
+        """SELECT of its lines of `commits`: retention may have cut these, and the rows still want them."""
+        first = f"{self.first_lsn} + i * {CHUNK_ROWS}"
+        return (
+            f"SELECT ({self.first_txid} + i)::BIGINT AS txid, ({first})::BIGINT AS first_lsn, "
+            f"least({first} + {CHUNK_ROWS - 1}, {self.last_lsn})::BIGINT AS last_lsn, "
+            f"make_timestamptz({self.made_us}) AS commit_time, NULL::VARCHAR AS annotation "
+            f"FROM range({self.chunks}) AS r(i)"
+        )
+
+    def chunk_end(self, lsn: int) -> int | None:
+        """The last LSN of the chunk that an LSN is in; None where it is not the copy's."""
+        if not self.first_lsn <= lsn <= self.last_lsn:
+            return None
+        place = (lsn - self.first_lsn) // CHUNK_ROWS
+        return min(self.base_lsn + (place + 1) * CHUNK_ROWS, self.last_lsn)
+
+    def left(self, partition: int, lsn: int) -> int:
+        """How many of its rows a reader of a partition that goes on behind an LSN is still to get."""
+        span = self.spans.get(partition)
+        if span is None or not self.base_lsn <= lsn < span[1]:
+            return 0
+        return span[1] - max(lsn, span[0] - 1)
+
+    def has(self, lsn: int) -> bool:
+        """Whether an LSN is a place within it: its beginning, or one of those that were reserved."""
+        return self.base_lsn <= lsn <= self.last_lsn
+
+    def withholds(self, partition: int, lsn: int, after: int) -> bool:
+        """Whether an LSN is one of its own that a reader who goes on behind `after` does not come by any
+        more: SEEK has taken the partition elsewhere."""
+        return self.first_lsn <= lsn <= self.last_lsn and not self.left(partition, after)
+
+    def last_at(self, partition: int, lsn: int) -> int:
+        """LSN of the partition's last row at or before an LSN, 0 without one."""
+        span = self.spans.get(partition)
+        return 0 if span is None or lsn < span[0] else min(span[1], lsn)
+
+    def at(self, after: Mapping[int, int]) -> Copy | None:
+        """What of it a read from these places (partition -> LSN) gets; None where that is nothing."""
+        spans = {number: self.spans[number] for number, lsn in after.items() if self.left(number, lsn)}
+        return replace(self, spans=spans) if spans else None
+
+    def start(self, partition: int, lsn: int) -> int:
+        """Behind which LSN the same reader finds the partition's next row or event."""
+        if not self.has(lsn):
+            return lsn
+        return max(lsn, self.spans[partition][0] - 1) if self.left(partition, lsn) else self.last_lsn
+
+    def without(self, partitions: set[int]) -> Copy:
+        """The same, of which these partitions are over."""
+        return replace(self, spans={n: span for n, span in self.spans.items() if n not in partitions})
+
+    def spans_sql(self) -> str:
+        """SQL boolean on a row: it is of a partition that is read."""
+        ranges: list[tuple[int, int]] = []
+        for first, last in sorted(self.spans.values()):
+            if ranges and ranges[-1][1] + 1 == first:
+                ranges[-1] = ranges[-1][0], last
+            else:
+                ranges.append((first, last))
+        return " OR ".join(f"lsn BETWEEN {first} AND {last}" for first, last in ranges) or "false"
+
+    def insert_sql(self) -> str:
+        """Write its row of the catalog."""
+        return (
+            f"INSERT INTO {TABLE} (copy_id, group_id, stream_id, version, first_lsn, last_lsn, first_txid, "
+            f"made_at, rows, spans) VALUES ({self.copy_id}, {self.group_id}, {self.stream_id}, "
+            f"{self.version}, {self.first_lsn}, {self.last_lsn}, {self.first_txid}, "
+            f"make_timestamptz({self.made_us}), {self.rows}, {literal(_spans_text(self.spans))})"
+        )
+
+    def delete_sql(self) -> str:
+        """Take its row of the catalog away."""
+        return f"DELETE FROM {TABLE} WHERE copy_id = {self.copy_id}"
+
+    def update_sql(self) -> str:
+        """Change what its row says of its partitions."""
+        return f"UPDATE {TABLE} SET spans = {literal(_spans_text(self.spans))} WHERE copy_id = {self.copy_id}"
+
+
+def forget_sql(groups: str) -> str:
+    """Let the copies of groups be nobody's: retention then drops their tables.
+
+    Args:
+        groups: SQL of the groups' ids.
+    """
+    return f"UPDATE {TABLE} SET group_id = {NOBODY}, spans = '{{}}' WHERE group_id IN ({groups})"
+
+
+def copy_tables(cursor: duckdb.DuckDBPyConnection) -> list[tuple[int, str]]:
+    """Number and qualified name of each table of a copy's rows."""
+    rows = cursor.execute(
+        "SELECT table_name FROM duckdb_tables() WHERE database_name = current_database() "
+        f"AND schema_name = '{SCHEMA}' AND regexp_matches(table_name, '^{PREFIX}[0-9]+$')"
+    ).fetchall()
+    return [(int(name.removeprefix(PREFIX)), f"{SCHEMA}.{name}") for (name,) in rows]
+
+
+def _spans_text(spans: Mapping[int, tuple[int, int]]) -> str:
+    return json.dumps({str(number): list(span) for number, span in sorted(spans.items())})
+
+
+def _spans(text: str) -> dict[int, tuple[int, int]]:
+    return {int(number): (first, last) for number, (first, last) in json.loads(text).items()}
+
+
+def read_copies(cursor: duckdb.DuckDBPyConnection) -> dict[int, Copy]:
+    """Group id -> its copy, as the cursor's MVCC snapshot has it."""
+    rows = cursor.execute(
+        f"SELECT copy_id, group_id, stream_id, version, first_lsn, last_lsn, first_txid, epoch_us(made_at), "
+        f"rows, spans FROM {TABLE} WHERE group_id <> {NOBODY}"
+    ).fetchall()
+    return {row[1]: replace(Copy(*row[:9]), spans=_spans(row[9])) for row in rows}

@@ -1,0 +1,1 @@
+"""Transactions: what they have read and written, their commits and conflicts, the writer lock."""

@@ -1,0 +1,208 @@
+"""One open transaction of a session, as the engine sees it.
+
+It says what the engine must know at COMMIT: what has been captured (and so needs the writer lock,
+LSNs and a row in `commits`), which committed LSNs move, and what else changes in memory once
+DuckDB has committed. Only the thread that runs its session touches it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+import duckdb
+
+from ..buffers.ready import Ready
+from ..capture.folding import Refresh
+from ..errors import WrongState
+from ..members.member import Claim, Hold, Pin
+from ..offsets.parked import ParkedOfGroup
+from ..rights.rights import Rights
+from ..streams.copies import Copy
+from ..streams.streams import Bookmark, Captured, Catalog, Group
+
+Reading = tuple[int, str]  # group id, member
+TableKey = tuple[str, ...]
+
+
+@dataclass(slots=True)
+class TableWrites:
+    """What a transaction has captured in one table: its LSNs and the keys it wrote (None: too many).
+
+    Args:
+        inserts: all of it are rows that were inserted.
+    """
+
+    first_lsn: int
+    last_lsn: int
+    keys: frozenset[int] | None
+    inserts: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Altered:
+    """A captured table that a transaction has altered.
+
+    Args:
+        before: as all others know it.
+        now: as the transaction has it, under the name that it has there.
+        told: the name that its newest version says that it has.
+    """
+
+    before: Captured
+    now: Captured
+    told: str
+
+
+@dataclass(slots=True)
+class PendingOffset:
+    """A committed LSN that moves at COMMIT, if it still stands at `expected` then.
+
+    Args:
+        claim: by what right; None is SEEK's.
+    """
+
+    expected: int
+    lsn: int
+    claim: Claim | None = None
+
+
+@dataclass(slots=True)
+class Transaction:
+    """See the head of the file.
+
+    Args:
+        session_id: whose it is; the owner of every lock it takes.
+        snapshot_counter: the engine's commit counter noted before DuckDB took the transaction's
+            MVCC snapshot; None while it has none.
+        catalog_version: the engine's, noted with it.
+        plain_ends: the gate's count of ended transactions, noted with it.
+        bookmarks: those that it has made; None for one that it has dropped.
+        parked: what groups have parked, of those of which it changes that.
+        copies: group id -> its whole copy, of those of which it changes that.
+        defines: it makes or drops a group or a bookmark, under the writer lock.
+        rights_changes: what it has changed of users and rights, which only it sees so far.
+        annotation: what marks its events, a JSON object as text.
+        producers: (stream id, producer) -> the sequence that it has published last here.
+        epochs: group id and member -> partition -> the epoch under which it has read it first.
+        holds: group id and member -> what of the member's stays his until the transaction ends.
+        pins: of the commits that are being written.
+        leaving: group ids and members that leave when it commits.
+        checks: what must still hold when it commits, by what it is about; they raise.
+        indexes_changed: it has made or dropped an index, which only it sees so far.
+        altered: the captured tables that it has altered, by their numbers.
+        marks: names of tables that nobody else may write until it ends.
+        before_commit: what is written last, when all else is, by what it is about; it raises where that
+            cannot be.
+        on_commit: what else memory makes of it; under the catalog's mutex.
+        after_commit: who is told, once memory has all of it.
+        ready: stream id -> its events as they will be sent, where they were made before COMMIT.
+        refresh: what may become a smaller change, if nothing else is captured before it ends.
+        txid, base_lsn: set when it gets the writer lock: its events are base_lsn + 1, + 2, ...
+    """
+
+    session_id: int
+    cursor: duckdb.DuckDBPyConnection
+    committed_by: str = ""
+    snapshot_counter: int | None = None
+    catalog_version: int = 0
+    plain_ends: int = 0
+    has_writer_lock: bool = False
+    txid: int = 0
+    base_lsn: int = 0
+    events: int = 0
+    tables: dict[int, TableWrites] = field(default_factory=dict)
+    offsets: dict[int, dict[int, PendingOffset]] = field(default_factory=dict)
+    first_reads: dict[int, dict[int, int]] = field(default_factory=dict)
+    epochs: dict[Reading, dict[int, int]] = field(default_factory=dict)
+    holds: dict[Reading, Hold] = field(default_factory=dict)
+    pins: list[Pin] = field(default_factory=list)
+    leaving: list[Reading] = field(default_factory=list)
+    new_groups: dict[tuple[int, str], Group] = field(default_factory=dict)
+    new_positions: dict[int, dict[int, int]] = field(default_factory=dict)
+    dropped_groups: set[int] = field(default_factory=set)
+    bookmarks: dict[tuple[int, str], Bookmark | None] = field(default_factory=dict)
+    parked: dict[int, ParkedOfGroup] = field(default_factory=dict)
+    copies: dict[int, Copy] = field(default_factory=dict)
+    locked_groups: set[int] = field(default_factory=set)
+    producers: dict[tuple[int, str], int] = field(default_factory=dict)
+    checks: dict[str, Callable[[], None]] = field(default_factory=dict)
+    altered: dict[int, Altered] = field(default_factory=dict)
+    marks: set[TableKey] = field(default_factory=set)
+    before_commit: dict[str, Callable[[], None]] = field(default_factory=dict)
+    on_commit: list[Callable[[], None]] = field(default_factory=list)
+    after_commit: list[Callable[[], None]] = field(default_factory=list)
+    ready: Mapping[int, Ready] = field(default_factory=dict)
+    rights_changes: list[Callable[[Rights], Rights]] = field(default_factory=list)
+    annotation: str | None = None
+    defines: bool = False
+    indexes_changed: bool = False
+    refresh: Refresh | None = None
+
+    @property
+    def numbered(self) -> bool:
+        """Whether it has a line in `commits`: it has events, or makes, changes or drops something."""
+        return bool(self.events) or self.defines
+
+    @property
+    def written(self) -> dict[int, TableWrites]:
+        """What it has captured, of the tables that have events of it: a refresh may have come to none."""
+        return {table_id: w for table_id, w in self.tables.items() if w.last_lsn >= w.first_lsn}
+
+    @property
+    def next_lsn(self) -> int:
+        """The LSN before its next event."""
+        return self.base_lsn + self.events
+
+    def captured_tables(self, catalog: Catalog) -> Mapping[TableKey, Captured]:
+        """The captured tables by the names that they have in this transaction."""
+        if not self.altered:
+            return catalog.tables
+        others = {k: table for k, table in catalog.tables.items() if table.table_id not in self.altered}
+        return {**others, **{altered.now.key: altered.now for altered in self.altered.values()}}
+
+    def alter(self, before: Captured, now: Captured, told: str) -> None:
+        """A captured table is another one from here on; see `Altered`."""
+        known = self.altered.get(now.table_id)
+        self.altered[now.table_id] = Altered(before if known is None else known.before, now, told)
+
+    def annotate(self, annotation: str | None) -> None:
+        """Before it writes events: they have this annotation.
+
+        Raises:
+            WrongState: 55000, there are events of it with another one.
+        """
+        if self.events and annotation != self.annotation:
+            raise WrongState(
+                "a transaction's events have one annotation",
+                detail="This transaction has written events with another one.",
+                hint="SET ducktail.annotation before its first write, or write in two transactions.",
+            )
+        self.annotation = annotation
+
+    def folded(self, refresh: Refresh, events: int) -> None:
+        """A refresh, which was all that was captured last, has so many events now.
+
+        Where it has none its keys stay known: its rows were written all the same.
+        """
+        writes = self.tables[refresh.table_id]
+        writes.first_lsn = min(writes.first_lsn, refresh.after_lsn + 1)
+        writes.last_lsn = refresh.after_lsn + events
+        writes.inserts = False
+        self.events = refresh.after_lsn + events - self.base_lsn
+
+    def captured(
+        self, table_id: int, events: int, keys: frozenset[int] | None, *, inserts: bool = False
+    ) -> None:
+        """A statement has written `events` rows to a table's log."""
+        if not events:
+            return
+        first = self.next_lsn + 1
+        self.events += events
+        writes = self.tables.get(table_id)
+        if writes is None:
+            self.tables[table_id] = TableWrites(first, self.next_lsn, keys, inserts)
+            return
+        writes.last_lsn = self.next_lsn
+        writes.inserts = writes.inserts and inserts
+        writes.keys = None if keys is None or writes.keys is None else writes.keys | keys

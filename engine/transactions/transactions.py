@@ -1,0 +1,354 @@
+"""Transactions: from their first statement over the writer lock to COMMIT or ROLLBACK.
+
+One transaction at a time writes captured tables: it holds the writer lock from its first such write
+to its end, and gets its numbers under it (`commits.py`). Before that, what its snapshot has is noted
+(`snapshots.py`). Who writes a table without a stream goes through the gate (`gate.py`).
+
+Source: docs/design/engine.md, "One writer", "Conflicts" and "CREATE STREAM".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
+from contextlib import nullcontext
+from dataclasses import dataclass, field, replace
+from functools import partial
+
+import duckdb
+
+from ..buffers.ready import ReadyMaker, Written
+from ..capture import capture
+from ..capture.folding import Refresh, fold
+from ..duckdb_errors import translated
+from ..errors import DucktailError, LockNotAvailable, SerializationFailure
+from ..log.log import Commit
+from ..members.members import Members
+from ..offsets.offsets import Move, Offsets
+from ..sessions import Sessions
+from ..streams.streams import Captured, Catalog
+from ..table import read_shape
+from ..waiting import Wait, Waiting
+from ..whole import undone
+from .commits import Commits
+from .gate import Gate, TableKey
+from .moving import check_standing, lock_moves
+from .snapshots import Snapshots
+from .transaction import Transaction
+from .writer_lock import WriterLock
+
+
+@dataclass(slots=True)
+class Transactions:
+    """See the head of the file.
+
+    Args:
+        fallen: what is answered while DuckDB has given the database up, None while it has not.
+        cursor: makes a cursor of the engine's own.
+        ready: makes events before COMMIT, while somebody waits for them.
+        indexes_changed: an index has been made or dropped since the tables' shapes were read.
+    """
+
+    catalog: Catalog
+    snapshots: Snapshots
+    commits: Commits
+    offsets: Offsets
+    members: Members
+    sessions: Sessions
+    fallen: Callable[[], DucktailError | None]
+    cursor: Callable[[], duckdb.DuckDBPyConnection]
+    ready: ReadyMaker
+    writer_lock: WriterLock = field(default_factory=WriterLock)
+    gate: Gate = field(default_factory=Gate)
+    indexes_changed: bool = False
+
+    def begin(
+        self, session_id: int, cursor: duckdb.DuckDBPyConnection, by: str, *, read_only: bool = False
+    ) -> Transaction:
+        """Begin a DuckDB transaction on a session's cursor."""
+        # A cancel may hit it once it has taken effect.
+        with undone(cursor):
+            cursor.execute("BEGIN TRANSACTION READ ONLY" if read_only else "BEGIN")
+        return Transaction(session_id, cursor, by)
+
+    # Who may write.
+
+    def lock_writer(self, session_id: int, timeout_ms: int) -> Waiting[None]:
+        """Wait for the writer lock.
+
+        Raises:
+            LockNotAvailable: 55P03, not within `timeout_ms`. IoError: 58030, DuckDB has given the
+            database up: what the next LSN is must be read first.
+        """
+        held = self.writer_lock.holder() == session_id
+        future = self.writer_lock.acquire(session_id)
+        if future is not None:
+            yield from self._wait_for_writer(session_id, future, timeout_ms)
+        fallen = self.fallen()
+        if fallen is not None:
+            if not held:
+                self.writer_lock.release(session_id)
+            raise fallen
+        try:
+            self.commits.settle_doubt()
+        except BaseException:
+            self.writer_lock.release(session_id)
+            raise
+
+    def _wait_for_writer(self, session_id: int, future: Future[None], timeout_ms: int) -> Waiting[None]:
+        granted = False
+        try:
+            granted = yield Wait(future, timeout_ms / 1000)
+        finally:
+            if not granted:
+                self.writer_lock.give_up(session_id)
+        if not granted:
+            holder = self.writer_lock.holder()
+            raise LockNotAvailable(
+                f"could not obtain the writer lock within {timeout_ms} ms",
+                detail=f"Session {holder} holds it." if holder else None,
+                hint="SELECT * FROM ducktail.sessions shows who holds it; lock_timeout is how long "
+                "a writer waits.",
+            )
+
+    def lock_for(self, transaction: Transaction, timeout_ms: int) -> Waiting[None]:
+        """Give a transaction the writer lock, with its txid and first LSN, until it ends.
+
+        Raises:
+            LockNotAvailable: 55P03.
+        """
+        if not transaction.has_writer_lock:
+            yield from self.lock_writer(transaction.session_id, timeout_ms)
+            transaction.has_writer_lock = True
+            transaction.base_lsn, transaction.txid = self.commits.last_lsn, self.commits.last_txid + 1
+        self.snapshots.touch(transaction)
+
+    def enter_plain(
+        self, transaction_of: int, table: TableKey, timeout_ms: int, within: Transaction | None
+    ) -> Waiting[bool]:
+        """Before a session writes a table that has no stream; True when it still has none.
+
+        Args:
+            within: the session's open transaction, if it has one.
+
+        Raises:
+            LockNotAvailable: 55P03, a CREATE STREAM on the table did not end within `timeout_ms`.
+        """
+        # Who holds the writer lock commits before a CREATE STREAM takes its snapshot: were it to wait
+        # for that statement, each would wait for the other.
+        holds = self.writer_lock.holder() == transaction_of
+        while (future := self.gate.enter(transaction_of, table, past_mark=holds)) is not None:
+            if not (yield Wait(future, timeout_ms / 1000)):
+                raise LockNotAvailable(
+                    f'table "{table[-1]}" is getting a stream for longer than {timeout_ms} ms'
+                )
+            if table in self.tables(within):
+                return False
+        return table not in self.tables(within)
+
+    def tables(self, within: Transaction | None) -> Mapping[TableKey, Captured]:
+        """The captured tables by the names that they have, in an open transaction or outside of any."""
+        return self.catalog.tables if within is None else within.captured_tables(self.catalog)
+
+    def enter_captured(
+        self, transaction: Transaction, key: TableKey, timeout_ms: int
+    ) -> Waiting[Captured | None]:
+        """Before a transaction writes a captured table: it gets the writer lock and its numbers.
+
+        Returns:
+            The table as it is under the lock; None where it is no longer captured.
+
+        Raises:
+            LockNotAvailable: 55P03.
+            SerializationFailure: 40001, the transaction's snapshot is older than a stream.
+        """
+        yield from self.lock_for(transaction, timeout_ms)
+        if self.indexes_changed:
+            self._read_shapes()
+        captured = transaction.captured_tables(self.catalog).get(key)
+        assert transaction.snapshot_counter is not None
+        if captured is not None and captured.table_id not in transaction.altered:
+            if transaction.snapshot_counter < captured.changed_counter:
+                raise SerializationFailure(
+                    f'table "{captured.shape.name}" was altered after this transaction began to read',
+                    hint="Roll back and try again.",
+                )
+            newest = max(stream.created_counter for stream in captured.streams)
+            if transaction.snapshot_counter < newest:
+                raise SerializationFailure(
+                    f'table "{captured.shape.name}" got a stream after this transaction began to read',
+                    hint="Roll back and try again.",
+                )
+        if captured is not None and transaction.indexes_changed:
+            shape = read_shape(transaction.cursor, captured.shape.schema, captured.shape.name)
+            return replace(captured, table=replace(captured.table, shape=shape))
+        return captured
+
+    def _read_shapes(self) -> None:
+        """An index has come or gone: what is unique in captured tables may be other now."""
+        self.indexes_changed = False
+        cursor = self.cursor()
+        try:
+            for captured in list(self.catalog.tables.values()):
+                shape = read_shape(cursor, captured.shape.schema, captured.shape.name)
+                if shape != captured.shape:
+                    table = replace(captured.table, shape=shape)
+                    with self.catalog.mutex:
+                        self.catalog.tables[captured.key] = replace(captured, table=table)
+        finally:
+            cursor.close()
+
+    def write_captured(
+        self,
+        transaction: Transaction,
+        captured: Captured,
+        plan: capture.Plan,
+        parameters: Sequence[object],
+        explain: str | None = None,
+    ) -> capture.Outcome:
+        """Run a captured statement: its log rows and its change of the table.
+
+        Args:
+            explain: the words of EXPLAIN ANALYZE, whose plan then takes the place of RETURNING's rows.
+
+        Raises:
+            SerializationFailure: 40001, it meets what was committed since its snapshot.
+            duckdb.Error: the statement's own.
+        """
+        assert transaction.has_writer_lock
+        if transaction.refresh is not None and transaction.refresh.table_id != captured.table_id:
+            self.settle(transaction)
+        after_lsn = transaction.next_lsn
+        try:
+            outcome = capture.execute(
+                transaction.cursor,
+                plan,
+                parameters,
+                transaction.next_lsn,
+                transaction.txid,
+                None if explain is None else capture.Explain(explain, captured.table.log),
+            )
+        except duckdb.ConstraintException as error:
+            if "uplicate key" in str(error) and self.snapshots.has_newer(transaction, captured):
+                raise stale(captured) from error
+            raise
+        if self.snapshots.hit(transaction, captured, outcome.keys if outcome.events else frozenset()):
+            raise stale(captured)
+        transaction.captured(captured.table_id, outcome.events, outcome.keys, inserts=plan.inserts)
+        if outcome.events and captured.minimal_changes == "all" and captured.shape.primary_key:
+            if transaction.refresh is None:
+                transaction.refresh = Refresh(captured.table_id, captured.table, after_lsn)
+            transaction.refresh.went_on(deletes=plan.deletes, inserts=plan.inserts)
+        return outcome
+
+    def settle(self, transaction: Transaction) -> None:
+        """What was deleted and inserted again becomes the smallest change; then others may be captured.
+
+        Raises:
+            DucktailError: what DuckDB said; the transaction is to be rolled back.
+        """
+        refresh, transaction.refresh = transaction.refresh, None
+        if refresh is None or not refresh.may_shrink:
+            return
+        try:
+            events = fold(transaction.cursor, refresh, transaction.next_lsn, transaction.txid)
+        except duckdb.Error as error:
+            raise translated(error) from error
+        transaction.folded(refresh, events)
+
+    # The end.
+
+    def commit(self, transaction: Transaction, timeout_ms: int) -> Waiting[None]:
+        """Commit: events, table, committed LSNs and all else of the transaction, or nothing.
+
+        Raises:
+            SerializationFailure: 40001, an offset moved meanwhile, or DuckDB found a conflict.
+            DucktailError: what DuckDB's COMMIT said; the transaction is rolled back.
+        """
+        try:
+            pending = yield from lock_moves(self.offsets, self.members, transaction, timeout_ms)
+        except BaseException:
+            self.rollback(transaction)
+            raise
+        # Offset commits are numbered in the order in which DuckDB commits them.
+        with self.offsets.writing() if pending else nullcontext():
+            for group_id, lsns in pending:
+                check = partial(check_standing, self.offsets, transaction, group_id, lsns)
+                transaction.checks[f"group {group_id}"] = check
+            moves = [self.offsets.move(*move, transaction.committed_by) for move in pending]
+            commit_us = self._commit_now(transaction, moves)
+        self.commits.committed(transaction, moves, commit_us)
+        self._release(transaction, committed=dict(pending))
+        for group_id, name in transaction.leaving:
+            self.members.remove(group_id, name)
+
+    def _commit_now(self, transaction: Transaction, moves: Sequence[Move]) -> int:
+        """Write the last rows and commit in DuckDB; a transaction that fails is rolled back."""
+        try:
+            self.settle(transaction)
+            for act in transaction.before_commit.values():
+                act()
+            for check in transaction.checks.values():
+                check()
+            commit_us = self.commits.write(transaction, moves)
+            if transaction.events and not transaction.altered:
+                tables = transaction.written.items()
+                written = {t: Written(w.first_lsn, w.last_lsn, w.inserts) for t, w in tables}
+                commit = Commit(transaction.base_lsn + 1, commit_us, transaction.annotation)
+                transaction.ready = self.ready.made(transaction.cursor, written, commit)
+        except duckdb.Error as error:
+            self.rollback(transaction)
+            raise translated(error) from error
+        except BaseException:
+            self.rollback(transaction)
+            raise
+        with self.sessions.shield(transaction.session_id):
+            try:
+                transaction.cursor.execute("COMMIT")
+            except BaseException as error:
+                try:
+                    done = self.commits.took_effect(transaction, moves, commit_us)
+                except BaseException:
+                    self.rollback(transaction)
+                    raise
+                if not done:
+                    self.rollback(transaction)
+                    raise translated(error) if isinstance(error, duckdb.Error) else error from error
+        return commit_us
+
+    def rollback(self, transaction: Transaction) -> None:
+        """Roll back and let go of everything; never fails."""
+        try:
+            transaction.cursor.execute("ROLLBACK")
+        except duckdb.Error:
+            pass  # DuckDB has no transaction any more: it ended with the error that is answered.
+        self._release(transaction, committed={})
+        # Whoever has read a group that was never made.
+        self.members.forget(transaction.new_positions)
+
+    def _release(self, transaction: Transaction, committed: Mapping[int, Mapping[int, int]]) -> None:
+        for pin in transaction.pins:
+            self.members.unpin(pin, committed.get(pin.group_id))
+        for hold in transaction.holds.values():
+            self.members.end(hold)
+        transaction.pins.clear()
+        transaction.holds.clear()
+        self.snapshots.ended(transaction.session_id)
+        self.offsets.unlock(list(transaction.locked_groups), transaction.session_id)
+        if transaction.has_writer_lock:
+            transaction.has_writer_lock = False
+            self.writer_lock.release(transaction.session_id)
+        for key in transaction.marks:
+            self.gate.unmark(key)
+        transaction.marks.clear()
+        self.gate.leave(transaction.session_id)
+
+
+def stale(captured: Captured) -> SerializationFailure:
+    """The error of who writes a row that was changed since he began to read."""
+    return SerializationFailure(
+        f'could not serialize access to table "{captured.shape.name}" due to a concurrent change',
+        detail="A row that this transaction writes was changed by a transaction that committed after "
+        "this one began to read.",
+        hint="Roll back and try again.",
+    )

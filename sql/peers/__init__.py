@@ -1,0 +1,1 @@
+"""The other nodes as statements see them: part, links, frames and requests."""

@@ -1,0 +1,58 @@
+"""What came of asking the other nodes for their definitions, and who does that for a node's sessions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from ...engine.errors import DucktailError, SerializationFailure
+from ...engine.placement.membership import Membership
+
+# (schema, topic) and, of a group, its name.
+Path = tuple[str, ...]
+
+
+@dataclass(slots=True)
+class Learned:
+    """What has come of it.
+
+    Args:
+        made: how many topics and groups.
+        away: node -> why it has not told what it has.
+        failed: definition -> why it could not be made here.
+    """
+
+    made: int = 0
+    away: dict[str, DucktailError] = field(default_factory=dict)
+    failed: dict[Path, DucktailError] = field(default_factory=dict)
+
+    def told(self) -> Iterator[str]:
+        """What is wrong, a sentence each."""
+        for node, error in sorted(self.away.items()):
+            yield f'Node "{node}" has not told what it has: {error.message}.'
+        for path, error in sorted(self.failed.items()):
+            yield f'"{path[-1]}" is not made here: {error.message}.'
+
+
+class Learner(Protocol):
+    """Who has this node learn, for all its sessions at once; may be called from any thread."""
+
+    def learn(self) -> Future[Learned]:
+        """Learn now; whoever asks meanwhile is answered as well."""
+
+
+def still_missing(cluster: Membership, error: DucktailError) -> DucktailError:
+    """What is told where a name is not here even now: as long as not all have been asked, it may be there.
+
+    Returns:
+        SerializationFailure: 40001, tried again it may be here. Or the same error.
+    """
+    if not cluster.lacks:
+        return error
+    return SerializationFailure(
+        f'node "{cluster.placement.local.name}" does not have all definitions of the cluster yet: {error}',
+        detail=" ".join(cluster.lacking) or None,
+        hint="Try again when all nodes are there; SHOW NODES lists them.",
+    )

@@ -1,0 +1,223 @@
+"""A session's own links to other nodes: made when first needed, kept to its end.
+
+A read position without MEMBER lives in the session that has read, which is the one at the owner: so it must
+stay the same one. What this session's settings change in answers goes along when it has changed.
+Source: docs/design/cluster.md, "Forwarding".
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Mapping
+from concurrent.futures import Future
+from dataclasses import replace
+from typing import Protocol
+
+from ...engine.errors import CannotConnect, ConnectionLost, DucktailError
+from ...engine.placement import membership
+from ...engine.placement.node import Node
+from ...engine.waiting import Wait, Waiting
+from ..notices import Notices
+from ..results.results import ResultColumn
+from ..variables import ANNOTATION, DEFAULT_READ_ONLY, TRACE, Variables
+from .remote import Key, Link, Remote, Reply
+from .request import Request
+
+# Settings that go along: those by which an answer, or how long it is waited for, would be another.
+CARRIED = (
+    "application_name",
+    "timezone",
+    "search_path",
+    "statement_timeout",
+    "lock_timeout",
+    "integer_division",
+    "default_null_order",
+    DEFAULT_READ_ONLY,
+    ANNOTATION,
+    TRACE,
+)
+
+# Queries of other nodes whose columns a session keeps: a few hundred bytes each.
+DESCRIBED_MAX = 256
+
+
+class Asking(Protocol):
+    """What the links need of the session whose they are."""
+
+    variables: Variables
+    notices: Notices
+
+    def changed(self, key: str, value: str, *, report: bool, local: bool) -> None:
+        """A setting has a new value."""
+
+
+class Links:
+    """See the head of the file.
+
+    Args:
+        remote: of the server.
+        user: whose rights the session has; None has all.
+        trace: by which its statements are found in all nodes' logs, where its client names no other.
+    """
+
+    def __init__(self, remote: Remote, user: str | None, trace: str) -> None:
+        self.remote = remote
+        self._user = user
+        self._trace = trace
+        self._links: dict[str, Link] = {}
+        self._sent: dict[str, dict[str, str]] = {}
+        self._numbers = itertools.count(1)
+        # Nodes whose streams the open transaction has read.
+        self._read: set[str] = set()
+        # What no other node has, as the present statement was told.
+        self.absent: frozenset[Key] = frozenset()
+        # (node, query) -> its columns, of queries that statements of this node's own have in them.
+        self.described: dict[tuple[str, str], tuple[ResultColumn, ...]] = {}
+
+    def describes(self, node: Node, text: str, columns: tuple[ResultColumn, ...]) -> None:
+        """Keep the columns of a query on another node."""
+        while len(self.described) >= DESCRIBED_MAX:
+            self.described.pop(next(iter(self.described)))
+        self.described[node.name, text] = columns
+
+    def number(self) -> int:
+        """A number for an answer, not used again in this session."""
+        return next(self._numbers)
+
+    def ask(
+        self,
+        session: Asking,
+        node: Node,
+        request: Request,
+        *,
+        again: bool = False,
+        changes: bool = False,
+    ) -> Waiting[Reply]:
+        """Ask a node something.
+
+        Args:
+            again: it may be sent once more where a connection that was there already is found broken: it
+                changes nothing, or the same twice.
+            changes: it changes something: where it is sent twice and refused then, it may be done.
+
+        Raises:
+            CannotConnect: 08001. ConnectionRefused: 08004. ConnectionLost: 08006, and whether it was done
+                is unknown. DucktailError: what the node has answered.
+        """
+        known = self._links.get(node.name)
+        fresh = known is None or known.lost
+        cluster = self.remote.cluster
+        try:
+            try:
+                reply = yield from self._asked(session, node, request)
+            except ConnectionLost as lost:
+                if fresh or not again:
+                    raise
+                try:
+                    reply = yield from self._asked(session, node, request)
+                except CannotConnect:
+                    # What was sent first may be done, or be done yet: that is not to be told as not begun.
+                    raise lost from None
+                except DucktailError as error:
+                    if changes:
+                        # It may be refused because the first one was done.
+                        raise lost from error
+                    raise
+        except DucktailError as error:
+            if error.sqlstate.startswith("08"):
+                cluster.count(membership.FAILED, node.name, error.sqlstate)
+            raise
+        cluster.count(membership.FORWARDED, node.name)
+        for notice in reply.notices:
+            session.notices.add(
+                notice.message,
+                severity=notice.severity,
+                sqlstate=notice.sqlstate,
+                detail=notice.detail,
+                hint=notice.hint,
+            )
+        return reply
+
+    def _asked(self, session: Asking, node: Node, request: Request) -> Waiting[Reply]:
+        if not session.variables[TRACE]:
+            # So that what it does is found in the other node's logs.
+            session.changed(TRACE, self._trace, report=False, local=False)
+        link = yield from self._link(node)
+        sent = self._sent[node.name]
+        values = {name: session.variables.values[name] for name in CARRIED}
+        changed = {name: value for name, value in values.items() if sent.get(name) != value}
+        future = link.ask(replace(request, settings=changed).encode())
+        try:
+            yield Wait(future)
+        except BaseException:
+            # A cancel, a time-out or the session's end: the peer is to stop as well. It may have taken the
+            # settings, or not.
+            sent.clear()
+            link.cancel(future)
+            raise
+        try:
+            reply = future.result()
+        except DucktailError:
+            if link.lost:
+                self._links.pop(node.name, None)
+            else:
+                # It may have failed before all of them were taken.
+                sent.clear()
+            raise
+        sent.update(changed)
+        return reply
+
+    def _link(self, node: Node) -> Waiting[Link]:
+        link = self._links.get(node.name)
+        epoch = self.remote.cluster.placement.epoch
+        if link is None or link.lost or link.epoch != epoch:
+            if link is not None:
+                link.release()
+            future = self.remote.link(node, self._user)
+            try:
+                yield Wait(future)
+            except BaseException:
+                future.add_done_callback(_released)
+                raise
+            link = self._links[node.name] = future.result()
+            self._sent[node.name] = {}
+        return link
+
+    def later(self, node: Node, request: Request) -> Future[Reply] | None:
+        """Tell a node something whose answer nobody needs; None where there is no link to it."""
+        link = self._links.get(node.name)
+        return None if link is None or link.lost else link.ask(request.encode())
+
+    def look_up(self, keys: Iterable[Key]) -> Waiting[Mapping[Key, Node]]:
+        """Ask which nodes have some streams.
+
+        Raises:
+            WrongState: 55000, two of them. CannotConnect: 08001, one that may have one cannot be asked.
+        """
+        future = self.remote.look(keys)
+        yield Wait(future)
+        return future.result()
+
+    def has_read(self, node: Node) -> None:
+        """The open transaction has read from a node."""
+        self._read.add(node.name)
+
+    def transaction_ended(self, *, committed: bool) -> None:
+        """What a transaction that is rolled back has read counts for nothing."""
+        read, self._read = self._read, set()
+        for name in read:
+            link = self._links.get(name)
+            if not committed and link is not None and not link.lost:
+                link.ask(Request("void").encode())
+
+    def close(self) -> None:
+        """The session is over."""
+        for link in self._links.values():
+            link.release()
+        self._links.clear()
+
+
+def _released(future: Future[Link]) -> None:
+    """A link that nobody waits for any more."""
+    if not future.cancelled() and future.exception() is None:
+        future.result().release()

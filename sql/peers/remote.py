@@ -1,0 +1,99 @@
+"""What sessions ask of the other nodes of a cluster: a connection there, and which of them has what.
+
+The gateway has the connections (pgwire_gateway/forwarding); a session in process has none, and all that it
+reads is its own. Source: docs/design/cluster.md, "Forwarding".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import Protocol
+
+from ...engine.placement.membership import Membership
+from ...engine.placement.node import Node
+from ..notices import Notice
+
+# (schema, name) of a stream or topic, in small letters.
+Key = tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """What a peer has answered to one request.
+
+    Args:
+        frames: see forwarding/frames.py.
+        notices: what its session was told meanwhile.
+    """
+
+    frames: tuple[bytes, ...]
+    notices: tuple[Notice, ...] = ()
+
+
+class Link(Protocol):
+    """A session at another node; every method may be called from any thread.
+
+    Requests are answered one after the other, in their order.
+    """
+
+    @property
+    def node(self) -> Node:
+        """Where it is."""
+
+    @property
+    def epoch(self) -> int:
+        """That of the placement in force here when the connection was made: the peer holds it to that."""
+
+    @property
+    def lost(self) -> bool:
+        """Whether the connection is gone: a new link is needed."""
+
+    def ask(self, request: bytes) -> Future[Reply]:
+        """Send a request.
+
+        The future's error is a DucktailError: the peer's own, as it told it, or ConnectionLost (08006)
+        where the connection broke or the peer fell silent.
+        """
+
+    def cancel(self, reply: Future[Reply]) -> None:
+        """End the request that this reply is to; harmless where it has been answered."""
+
+    def release(self) -> None:
+        """Its session is over: the connection goes back to the pool, or ends."""
+
+
+class Remote(Protocol):
+    """The other nodes, for all sessions of a server; every method may be called from any thread."""
+
+    @property
+    def cluster(self) -> Membership:
+        """The placement in force, and the counters."""
+
+    @property
+    def version(self) -> int:
+        """Another number whenever the directory has changed."""
+
+    def link(self, node: Node, user: str | None) -> Future[Link]:
+        """A session at a node, for one that is open here.
+
+        Args:
+            user: whose rights it has there; None: the rights of the node's own user.
+
+        The future's error is CannotConnect (08001), within the connect time-out, or ConnectionRefused
+        (08004), the node is of another cluster.
+        """
+
+    def known(self, key: Key) -> Node | None:
+        """The node that has a stream, as far as the directory knows."""
+
+    def look(self, keys: Iterable[Key]) -> Future[Mapping[Key, Node]]:
+        """Ask all other nodes which of them has these streams; what none has is not among the answer.
+
+        The future's error is WrongState (55000), two nodes have streams of one name; CannotConnect (08001),
+        none that answers has it, and one does not answer.
+        """
+
+    def forget(self, key: Key) -> None:
+        """What the directory knows of a stream is not so any more."""

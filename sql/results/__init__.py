@@ -1,0 +1,1 @@
+"""Results on their way to the client: batches, portals, cursors, spools."""

@@ -1,0 +1,542 @@
+"""What a statement answers: its columns, its rows batch by batch, and its command tag.
+
+A result is fetched by whoever drives the session, a bounded number of rows at a time, so the first
+row is there before the last one is computed and memory stays bounded. `fetch` runs DuckDB work: the
+gateway calls it on a worker thread. Fetching past the end gives the result's tag and tells the
+session that the answer is complete (that is when a read position is set).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import duckdb
+import pyarrow as pa
+
+from ...engine.duckdb_errors import translated
+from ...engine.errors import DucktailError
+from ...engine.log import event_rows
+from ...engine.log.event_rows import event_batch, rows_in_formats
+from ...engine.log.log import EVENT_COLUMNS, EVENT_TYPES
+from ...engine.values import copy_rows, datarow
+from ...engine.values.copy_rows import CopyForm
+from ...engine.waiting import Waiting
+
+# Rows that DuckDB gives at a time. They are encoded in two halves, each of the best size for that.
+BATCH_ROWS = 16_384
+# Rows that are worth a thread, and that are worth one more.
+INLINE_ROWS_MAX, PART_ROWS_MIN = 1024, 4096
+# Rows that are all there and stay with their result whatever comes.
+READY_ROWS_MAX = 256
+
+
+@dataclass(frozen=True, slots=True)
+class ResultColumn:
+    """A column of a result: its name and its DuckDB type text."""
+
+    name: str
+    type: str
+
+
+EVENT_RESULT = tuple(ResultColumn(name, type_) for name, type_ in EVENT_COLUMNS)
+
+
+class Batch(Protocol):
+    """Some rows of a result."""
+
+    @property
+    def row_count(self) -> int:
+        """How many."""
+
+    @property
+    def size(self) -> int:
+        """Bytes that they hold."""
+
+    def cut(self, start: int, count: int | None) -> Batch:
+        """Some of them: `count` from `start`, None for all from there."""
+
+    def turned(self) -> Batch:
+        """The same rows from the last to the first."""
+
+    def record_batch(self) -> pa.RecordBatch:
+        """The rows as Arrow, in the result's columns."""
+
+    def stored(self) -> tuple[pa.RecordBatch, Callable[[pa.RecordBatch], Batch]]:
+        """All that it is as Arrow, and what makes it of that again."""
+
+    def parts(self) -> Sequence[Batch]:
+        """The rows in parts for threads that encode; none where a thread is not worth its while."""
+
+    def datarows(self, types: Sequence[str], formats: Sequence[int], timezone: str) -> bytes | memoryview:
+        """The rows as PostgreSQL DataRow messages: `formats` 0 is text, 1 binary, a column each."""
+
+    def copy_rows(self, types: Sequence[str], form: CopyForm, timezone: str) -> bytes | memoryview:
+        """The rows as the CopyData messages of a COPY ... TO STDOUT."""
+
+
+@dataclass(frozen=True, slots=True)
+class ArrowBatch:
+    """Rows that came from DuckDB."""
+
+    rows: pa.RecordBatch
+
+    @property
+    def row_count(self) -> int:
+        """How many rows."""
+        return int(self.rows.num_rows)
+
+    @property
+    def size(self) -> int:
+        """Bytes that the rows hold."""
+        return int(self.rows.nbytes)
+
+    def cut(self, start: int, count: int | None) -> Batch:
+        """Some of the rows."""
+        return ArrowBatch(self.rows.slice(start, count))
+
+    def turned(self) -> Batch:
+        """The rows from the last to the first."""
+        return ArrowBatch(turned_rows(self.rows))
+
+    def record_batch(self) -> pa.RecordBatch:
+        """The rows as Arrow."""
+        return self.rows
+
+    def stored(self) -> tuple[pa.RecordBatch, Callable[[pa.RecordBatch], Batch]]:
+        """The rows, and how a batch is made of them."""
+        return self.rows, ArrowBatch
+
+    def parts(self) -> Sequence[Batch]:
+        """Two where there are enough rows: what encodes them leaves Python's lock to others."""
+        half = self.row_count // 2
+        if half < PART_ROWS_MIN:
+            return (self,) if self.row_count > INLINE_ROWS_MAX else ()
+        return self.cut(0, half), self.cut(half, None)
+
+    def datarows(self, types: Sequence[str], formats: Sequence[int], timezone: str) -> bytes | memoryview:
+        """The rows as DataRow messages."""
+        return datarow.encode(self.rows, types, formats, timezone)
+
+    def copy_rows(self, types: Sequence[str], form: CopyForm, timezone: str) -> bytes | memoryview:
+        """The rows as CopyData messages."""
+        return copy_rows.encode(self.rows, types, form, timezone)
+
+
+@dataclass(frozen=True, slots=True)
+class EventBatch:
+    """Events as the buffers hold them: DataRows in text format, in UTC.
+
+    Args:
+        rows: whole events; of ENVELOPE CHANGES, an update is two rows with one LSN.
+        lsns, partitions: of each of them.
+        columns: places of the event's columns that the result has; None for all of them.
+        types: of all columns of the rows.
+        parted: the last row's event goes on in the next batch.
+    """
+
+    rows: list[bytes]
+    lsns: list[int]
+    partitions: list[int]
+    columns: tuple[int, ...] | None = None
+    types: tuple[str, ...] = EVENT_TYPES
+    parted: bool = False
+
+    @property
+    def row_count(self) -> int:
+        """How many rows."""
+        return len(self.rows)
+
+    @property
+    def size(self) -> int:
+        """Bytes that the rows hold."""
+        return sum(map(len, self.rows))
+
+    def cut(self, start: int, count: int | None) -> Batch:
+        """Some of the rows."""
+        end = len(self.rows) if count is None else min(start + count, len(self.rows))
+        parted = self.parted
+        if start < end < len(self.rows):
+            parted = self.lsns[end - 1] == self.lsns[end]
+        part = slice(start, end)
+        return EventBatch(
+            self.rows[part], self.lsns[part], self.partitions[part], self.columns, self.types, parted
+        )
+
+    def turned(self) -> Batch:
+        """The rows from the last to the first; nobody follows a read that goes back."""
+        rows, lsns, partitions = self.rows[::-1], self.lsns[::-1], self.partitions[::-1]
+        return EventBatch(rows, lsns, partitions, self.columns, self.types)
+
+    @property
+    def whole(self) -> slice:
+        """The rows whose events are whole with them."""
+        return slice(0, len(self.rows) - self.parted)
+
+    def record_batch(self) -> pa.RecordBatch:
+        """The rows as Arrow; of an event's own columns only."""
+        # In process ENVELOPE CHANGES is read as Arrow from the log: nothing is parsed again.
+        assert self.types is EVENT_TYPES
+        batch = event_batch(self.rows)
+        return batch if self.columns is None else batch.select(list(self.columns))
+
+    def stored(self) -> tuple[pa.RecordBatch, Callable[[pa.RecordBatch], Batch]]:
+        """The ready bytes with their places, and how a batch is made of them."""
+        arrays = [
+            pa.array(self.rows, pa.binary()),
+            pa.array(self.lsns, pa.int64()),
+            pa.array(self.partitions, pa.int32()),
+        ]
+        columns, types, parted = self.columns, self.types, self.parted
+
+        def made_again(stored: pa.RecordBatch) -> Batch:
+            rows, lsns, partitions = (column.to_pylist() for column in stored.columns)
+            return EventBatch(rows, lsns, partitions, columns, types, parted)
+
+        return pa.RecordBatch.from_arrays(arrays, ["row", "lsn", "partition"]), made_again
+
+    def parts(self) -> Sequence[Batch]:
+        """None: what is ready is only put together."""
+        return ()
+
+    def datarows(self, types: Sequence[str], formats: Sequence[int], timezone: str) -> bytes | memoryview:
+        """The rows as DataRow messages: the ready bytes themselves where that is what is asked for."""
+        return rows_in_formats(self.rows, self.types, self.columns, formats, timezone)
+
+    def copy_rows(self, types: Sequence[str], form: CopyForm, timezone: str) -> bytes | memoryview:
+        """The rows as CopyData messages."""
+        return event_rows.copy_rows(self.rows, self.types, self.columns, form, timezone)
+
+
+class CopyIn(Protocol):
+    """A COPY FROM STDIN under way."""
+
+    @property
+    def column_count(self) -> int:
+        """How many columns a row has."""
+
+    @property
+    def binary(self) -> bool:
+        """Whether the rows come in the binary format."""
+
+    def write(self, data: bytes) -> Waiting[None]:
+        """Take a piece of what the client sends."""
+
+    def finish(self) -> Waiting[Result]:
+        """The client has sent all."""
+
+
+@dataclass(frozen=True, slots=True)
+class CopyOut:
+    """How the rows of a result go out as those of a COPY ... TO STDOUT.
+
+    Args:
+        header: the column names are the first line.
+    """
+
+    form: CopyForm
+    header: bool
+
+
+class Source(Protocol):
+    """Where a result's rows come from."""
+
+    def next(self, limit: int | None) -> Batch | None:
+        """Up to `limit` more rows; None at the end."""
+
+    def close(self) -> None:
+        """Free what it holds; may be called twice."""
+
+
+class Rest(Source, Protocol):
+    """A place for the rest of a result, from which it is then taken."""
+
+    def fill(self, first: Batch | None, source: Source) -> None:
+        """Keep some rows, and all that a source has left; the source is closed then."""
+
+
+Guard = Callable[[Callable[[], "Batch | None"]], "Batch | None"]
+
+
+class NoRows:
+    """The source of a statement that answers no rows."""
+
+    def next(self, limit: int | None) -> Batch | None:
+        """None."""
+        return None
+
+    def close(self) -> None:
+        """Nothing to free."""
+
+
+class ArrowSource:
+    """Rows of Arrow batches.
+
+    Args:
+        batches: the rows; raises duckdb.Error where DuckDB fails under way.
+        text: the user's own text when DuckDB was given that, for the place of an error.
+    """
+
+    def __init__(self, batches: Iterator[pa.RecordBatch], text: str | None = None) -> None:
+        self._batches = batches
+        self._text = text
+
+    def next(self, limit: int | None) -> Batch | None:
+        """The next batch, whatever the limit: the result cuts it."""
+        try:
+            for batch in self._batches:
+                if batch.num_rows:
+                    return ArrowBatch(batch)
+        except (duckdb.Error, OSError) as error:
+            raise translated(error, self._text) from error
+        return None
+
+    def close(self) -> None:
+        """Let go of the batches."""
+        self._batches = iter(())
+
+
+class ReadySource:
+    """Rows that are all there; they are few."""
+
+    detached = inline = True
+
+    def __init__(self, batches: Sequence[Batch]) -> None:
+        self._batches = list(reversed(batches))
+
+    def next(self, limit: int | None) -> Batch | None:
+        """The next batch."""
+        return self._batches.pop() if self._batches else None
+
+    def close(self) -> None:
+        """Let go of the batches."""
+        self._batches.clear()
+
+
+class Result:
+    """The answer to one statement.
+
+    Args:
+        columns: of its rows, None where it answers none.
+        source: the rows.
+        tag: PostgreSQL's command tag from the number of rows given ("SELECT 3").
+        on_end: told once when all rows are fetched (True) or it is closed before that (False).
+        on_rows: told after each fetch that gave rows, before they are handed out.
+        on_fail: told when it fails under way.
+        on_suspend: told when the rows handed out so far are an answer by themselves.
+    """
+
+    def __init__(
+        self,
+        columns: tuple[ResultColumn, ...] | None,
+        source: Source,
+        tag: Callable[[int], str],
+        on_end: Callable[[bool], None] | None = None,
+        on_rows: Callable[[Batch], None] | None = None,
+        on_fail: Callable[[], None] | None = None,
+        on_suspend: Callable[[], None] | None = None,
+    ) -> None:
+        self.columns = columns
+        self.tag: str | None = None
+        self.row_count = 0
+        self.source = source
+        self._tag = tag
+        self._on_end = on_end
+        self._on_rows = on_rows
+        self._on_fail = on_fail
+        self._on_suspend = on_suspend
+        # Rows have been handed out of an answer that is not complete: its client may not get them.
+        self._midway = False
+        # What takes the rows of a COPY FROM STDIN, whose answer is not this one yet.
+        self.copy_in: CopyIn | None = None
+        # How its rows are sent where they are those of a COPY ... TO STDOUT.
+        self.copy_out: CopyOut | None = None
+        # Arrow's schema of its rows, where DuckDB gives them as Arrow.
+        self.arrow_schema: pa.Schema | None = None
+        # The columns' formats that the statement itself asks for, as in Bind: FETCH of a BINARY cursor.
+        self.formats: Sequence[int] = ()
+        self._guard: Guard | None = None
+        # How its rows are waited for, where they come from another node.
+        self._arrive: Callable[[int | None], Waiting[None]] | None = None
+        # What is waited for once it has ended, before its client is told of the end.
+        self._settle: Callable[[], Waiting[None]] | None = None
+        self._rest: Batch | None = None
+        self._ended = False
+        self._lost: DucktailError | None = None
+
+    @classmethod
+    def command(cls, tag: str) -> Result:
+        """The answer of a statement without rows."""
+        result = cls(None, NoRows(), lambda _: tag)
+        result.tag, result._ended = tag, True
+        return result
+
+    @property
+    def holds_cursor(self) -> bool:
+        """Whether its rows still come from the session's own DuckDB cursor."""
+        return not (self._ended or getattr(self.source, "detached", False))
+
+    @property
+    def inline(self) -> bool:
+        """Whether the next fetch takes no DuckDB work, so that an event loop may do it itself."""
+        return self._ended or bool(getattr(self.source, "inline", False))
+
+    @property
+    def elsewhere(self) -> bool:
+        """Whether its rows come from another node: they are waited for with `arrive` before each fetch."""
+        return self._arrive is not None
+
+    def arrive(self, max_rows: int | None) -> Waiting[None]:
+        """Wait until the next rows, at most `max_rows`, are there, or there are no more.
+
+        Raises:
+            DucktailError: the statement failed there, or its node is lost.
+        """
+        if self._arrive is not None and self._rest is None and not self.inline:
+            yield from self._arrive(max_rows)
+
+    def bind_arrival(self, arrive: Callable[[int | None], Waiting[None]]) -> None:
+        """Its rows come from another node."""
+        self._arrive = arrive
+
+    @property
+    def settles(self) -> bool:
+        """Whether something is waited for behind its last row: `settled`."""
+        return self._settle is not None
+
+    def settled(self) -> Waiting[None]:
+        """Wait until its end is known where it has to be."""
+        if self._settle is not None:
+            yield from self._settle()
+
+    def bind_settling(self, settle: Callable[[], Waiting[None]]) -> None:
+        """Its end has to be known elsewhere before its client is told of it."""
+        self._settle = settle
+
+    def fetch(self, max_rows: int | None) -> Batch | None:
+        """The next rows, at most `max_rows` (and at most a batch); None when there are no more.
+
+        Raises:
+            DucktailError: the statement failed under way; what was fetched before must not count.
+        """
+        if self._lost is not None:
+            raise self._lost
+        if self._ended:
+            return None
+        if self._guard is None:
+            return self._next(max_rows)
+        return self._guard(lambda: self._next(max_rows))
+
+    def take(self, max_rows: int | None) -> Batch | None:
+        """The same within a call of the session: it is guarded already."""
+        if self._lost is not None:
+            raise self._lost
+        return None if self._ended else self._next(max_rows)
+
+    def suspend(self) -> None:
+        """The client has been answered with the rows so far, and may ask for more."""
+        midway, self._midway = self._midway, False
+        if midway and self._on_suspend is not None:
+            self._on_suspend()
+
+    def _next(self, max_rows: int | None) -> Batch | None:
+        batch, self._rest = self._rest, None
+        if batch is None:
+            batch = self.source.next(max_rows)
+        if batch is None:
+            self._end(complete=True)
+            return None
+        if max_rows is not None and batch.row_count > max_rows:
+            self._rest = batch.cut(max_rows, None)
+            batch = batch.cut(0, max_rows)
+        self.row_count += batch.row_count
+        self._midway = True
+        if self._on_rows is not None:
+            self._on_rows(batch)
+        return batch
+
+    def when_ended(self, tell: Callable[[bool], None]) -> None:
+        """Tell of the end, as `on_end`; of a result that nobody else is told of."""
+        assert self._on_end is None, "somebody is told of its end"
+        self._on_end = tell
+
+    def bind_guard(self, guard: Guard) -> None:
+        """Run each fetch within `guard`: the session's own, for errors and cancels."""
+        self._guard = guard
+
+    def keep_rest(self, rest: Rest) -> None:
+        """Take all remaining rows from the source, so that it is free.
+
+        Raises:
+            DucktailError: there is no room for them, or the statement failed under way; it is void then.
+        """
+        try:
+            first, self._rest = self._rest, None
+            rest.fill(first, self.source)
+        except BaseException:
+            rest.close()
+            self.close()
+            raise
+        self.source = rest
+
+    def copy_to(self, copy_out: CopyOut) -> None:
+        """Its rows are those of a COPY ... TO STDOUT: taken to their end, or not at all."""
+        self.copy_out = copy_out
+        self._tag = lambda rows: f"COPY {rows}"
+
+    def close(self) -> None:
+        """Give the rest up; in the middle of an answer that is a failure."""
+        if self.copy_out is not None or self._midway:
+            self.fail()
+        elif not self._ended:
+            if self._on_suspend is not None:
+                self._on_suspend()  # Of an answer without rows, too.
+            self._end(complete=False)
+
+    def fail(self, lost: DucktailError | None = None) -> None:
+        """The statement has failed or was cancelled: what it has given does not count.
+
+        With `lost`, it failed between two fetches: the next one says so.
+        """
+        if not self._ended:
+            self._lost = lost
+            self._end(complete=False)
+            if self._on_fail is not None:
+                self._on_fail()
+
+    def _end(self, *, complete: bool) -> None:
+        self._ended, self._midway = True, False
+        self.source.close()
+        if complete:
+            self.tag = self._tag(self.row_count)
+        if self._on_end is not None:
+            self._on_end(complete)
+
+    @property
+    def ended(self) -> bool:
+        """Whether all rows are fetched or given up."""
+        return self._ended
+
+
+def turned_rows(rows: pa.RecordBatch) -> pa.RecordBatch:
+    """Arrow rows from the last to the first."""
+    return rows.take(pa.array(range(rows.num_rows - 1, -1, -1), pa.int64()))
+
+
+def table_result(columns: Sequence[ResultColumn], table: pa.Table, tag: Callable[[int], str]) -> Result:
+    """A result whose rows are all there."""
+    batches = table.to_batches(BATCH_ROWS)
+    # Many take their room in the session's spool when another statement comes.
+    few = table.num_rows <= READY_ROWS_MAX
+    source: Source = (
+        ReadySource([ArrowBatch(batch) for batch in batches if batch.num_rows])
+        if few
+        else ArrowSource(iter(batches))
+    )
+    return Result(tuple(columns), source, tag)
+
+
+def select_tag(rows: int) -> str:
+    """The tag of a query."""
+    return f"SELECT {rows}"

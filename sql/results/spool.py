@@ -1,0 +1,155 @@
+"""What a session keeps of results that have to make room: in memory to a bound, then in a file of its own.
+
+DuckDB's cursor has one open result, so another statement, or a commit that a cursor outlives, takes the
+rest of a result from it. The rest of all results of a session together holds `spool_memory_bytes_max` in
+memory; what is more lies in the session's file (engine/spill.py), a batch an Arrow IPC stream, and comes
+back batch by batch: one batch of a session is in memory at a time. Source: docs/design/sql.md, "Cursors".
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from ...engine.spill import Extent, SpillFile, SpillSpace
+from .results import Batch, Source
+
+
+@dataclass(slots=True, eq=False)
+class Kept:
+    """A batch that a spool keeps.
+
+    Args:
+        batch: the rows where they are in memory.
+        extent: their place in the file where they are there.
+        made_again: makes the batch of the rows that were stored.
+    """
+
+    row_count: int
+    size: int
+    batch: Batch | None
+    extent: Extent | None = None
+    made_again: Callable[[pa.RecordBatch], Batch] | None = None
+
+
+class Spool:
+    """See the head of the file.
+
+    Args:
+        space: where the file lies.
+        memory_max: bytes that the session keeps in memory.
+    """
+
+    def __init__(self, space: SpillSpace, memory_max: int) -> None:
+        self._file = SpillFile(space)
+        self._memory_max = memory_max
+        self._memory = 0
+        self._last: tuple[Kept, Batch] | None = None
+
+    @property
+    def memory_bytes(self) -> int:
+        """What it holds in memory."""
+        return self._memory
+
+    @property
+    def file_bytes(self) -> int:
+        """What it holds in its file."""
+        return self._file.size
+
+    def keep(self, batch: Batch) -> Kept:
+        """Keep a batch.
+
+        Raises:
+            OutOfMemory: 53200, all files together hold too much. IoError: 58030, it cannot be written.
+        """
+        size = batch.size
+        if self._memory + size <= self._memory_max:
+            self._memory += size
+            return Kept(batch.row_count, size, batch)
+        rows, made_again = batch.stored()
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, rows.schema) as writer:
+            writer.write_batch(rows)
+        extent = self._file.write(memoryview(sink.getvalue()))
+        return Kept(batch.row_count, 0, None, extent, made_again)
+
+    def batch(self, kept: Kept) -> Batch:
+        """A batch that is kept.
+
+        Raises:
+            IoError: 58030, the file cannot be read.
+        """
+        if kept.batch is not None:
+            return kept.batch
+        if self._last is None or self._last[0] is not kept:
+            assert kept.extent is not None and kept.made_again is not None
+            data = pa.py_buffer(self._file.read(kept.extent))
+            with pa.ipc.open_stream(data) as reader:
+                self._last = kept, kept.made_again(reader.read_next_batch())
+        return self._last[1]
+
+    def free(self, kept: Kept) -> None:
+        """A batch is not wanted any more; once only."""
+        if self._last is not None and self._last[0] is kept:
+            self._last = None
+        if kept.extent is not None:
+            self._file.free(kept.extent)
+        self._memory -= kept.size
+
+    def close(self) -> None:
+        """Free all."""
+        self._last = None
+        self._file.close()
+
+
+class KeptSource:
+    """The rest of a result, freed as it is taken."""
+
+    detached = True
+
+    def __init__(self, spool: Spool) -> None:
+        self._spool = spool
+        self._kept: deque[Kept] = deque()
+        self._taken = 0  # rows of the first batch
+
+    def add(self, batch: Batch) -> None:
+        """Keep the next rows.
+
+        Raises:
+            OutOfMemory: 53200. IoError: 58030.
+        """
+        self._kept.append(self._spool.keep(batch))
+
+    def fill(self, first: Batch | None, source: Source) -> None:
+        """Keep some rows, and all that a source has left.
+
+        Raises:
+            DucktailError: there is no room for them, or the source fails under way.
+        """
+        if first is not None:
+            self.add(first)
+        while (batch := source.next(None)) is not None:
+            self.add(batch)
+        source.close()
+
+    def next(self, limit: int | None) -> Batch | None:
+        """The next rows, at most `limit`: what is left of a batch stays where it is."""
+        if not self._kept:
+            return None
+        first, start = self._kept[0], self._taken
+        batch = self._spool.batch(first)
+        left = first.row_count - start
+        if limit is not None and limit < left:
+            self._taken += limit
+            return batch.cut(start, limit)
+        self._spool.free(self._kept.popleft())
+        self._taken = 0
+        return batch.cut(start, None) if start else batch
+
+    def close(self) -> None:
+        """Free what is left."""
+        while self._kept:
+            self._spool.free(self._kept.popleft())

@@ -1,0 +1,410 @@
+"""CREATE, ALTER, DROP and COMMENT of what is DuckDB's own, guarded for what is ours.
+
+A captured table changes only in ways that its streams can tell (`engine/definitions/schema_changes.py`), a
+stream's view belongs to its stream, and schema `ducktail` to ducktail. DDL on a table counts as writing it: a
+CREATE STREAM there waits for it. Source: docs/sql.md, "Data definition".
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+
+import duckdb
+
+from ...engine.asking import ask
+from ...engine.definitions import definitions, schema_changes, swaps
+from ...engine.duckdb_errors import translated
+from ...engine.errors import DependentObjects, InsufficientPrivilege, LockNotAvailable, NotSupported
+from ...engine.quoting import ident
+from ...engine.streams.streams import Captured
+from ...engine.table import RESERVED_PREFIX
+from ...engine.transactions.transaction import Transaction
+from ...engine.waiting import Waiting
+from ..context import Context
+from ..names import OURS, TEMPORARY, Key
+from ..reads import refuse_captured
+from ..results.results import Result
+from ..running import count_of
+from ..statement import Statement
+from ..text.classified import Classified, DdlFacts, Name
+from . import refreshing
+from .stream_statements import no_transaction
+
+# What ALTER TABLE may do to a table with streams (`classify_ddl`).
+ALTERED = frozenset(
+    {
+        *("ADD COLUMN", "DROP COLUMN", "RENAME COLUMN", "ALTER TYPE", "RENAME TO"),
+        *("SET NOT NULL", "DROP NOT NULL", "SET DEFAULT", "DROP DEFAULT"),
+    }
+)
+# What is made by name and stands before DuckDB's own of that name: what that is, and where it is listed.
+BUILT_IN = {
+    "MACRO": ("function", "duckdb_functions() WHERE internal AND lower(function_name)"),
+    "TYPE": ("type", "duckdb_types() WHERE internal AND lower(type_name)"),
+}
+
+
+def run(session: Context, statement: Statement, parameters: tuple[object, ...]) -> Waiting[Result]:
+    """Run a DDL statement that reads no stream."""
+    return (yield from define(session, statement.classified, parameters))
+
+
+def define(session: Context, classified: Classified, parameters: tuple[object, ...]) -> Waiting[Result]:
+    """Run a DDL text: the user's own, or the same with its stream scans replaced."""
+    facts = classified.ddl
+    assert facts is not None
+    captured = _captured_to_drop(session, facts)
+    if captured is not None:
+        return (yield from _drop_captured(session, captured))
+    given_up = _captured_to_give_up(session, facts)
+    if given_up is not None:
+        return (yield from _give_up_captured(session, classified, given_up))
+    altered = _captured_to_alter(session, facts)
+    if altered is not None:
+        return (yield from _alter_captured(session, classified, altered))
+    replaced = replaced_captured(session, facts)
+    if replaced is not None:
+        if classified.cte_writes:
+            refuse_captured(session, classified.text)
+        session.names.refuse_hidden(replaced.key)
+        return (yield from refreshing.replace(session, classified, parameters, replaced))
+    keys = _guard(session, facts)
+    if classified.may_write:
+        keys += refuse_captured(session, classified.text) if classified.cte_writes else []
+    if facts.verb == "CREATE":
+        _guard_built_in(session, facts)
+    if session.block.begun:
+        session.block.touched()
+    transactions = session.database.transactions
+    if facts.renamed is not None and session.block.transaction is not None:
+        within, timeout_ms = session.block.transaction, session.block.lock_timeout_ms
+        for key in keys:
+            yield from swaps.claim_table(session.database, within, key, facts.renamed, timeout_ms)
+    try:
+        for key in keys:
+            free = yield from session.block.enter_plain(key)
+            if not free and not _harmless(facts):
+                raise LockNotAvailable(f'table "{key[-1]}" has just got a stream', hint="Try again.")
+        try:
+            if facts.verb == "DROP" and facts.cascade:
+                rows = _drop_cascade(session, classified, facts)
+            else:
+                rows = count_of(session, classified.text, parameters)
+        except duckdb.Error as error:
+            raise translated(error, classified.text) from error
+    finally:
+        if not session.block.begun:
+            transactions.gate.leave(session.id)
+    session.database.catalog.version += 1
+    session.block.ddl = session.block.begun
+    if facts.object_type == "INDEX":
+        _note_index(session)
+    _note_temporary(session, facts)
+    if facts.as_select:
+        return Result.command(f"SELECT {rows}")
+    return Result.command(f"{facts.verb} {facts.object_type}")
+
+
+def drops_captured(session: Context, facts: DdlFacts) -> bool:
+    """Whether it is the DROP TABLE ... CASCADE of a captured table: a transaction of its own."""
+    return _captured_to_drop(session, facts) is not None
+
+
+def alters_captured(session: Context, facts: DdlFacts) -> bool:
+    """Whether it is an ALTER TABLE that makes a captured table's next version."""
+    return _captured_to_alter(session, facts) is not None
+
+
+def _captured_to_alter(session: Context, facts: DdlFacts) -> Key | None:
+    """The captured table that an ALTER TABLE changes in a way that its streams can tell."""
+    if facts.verb != "ALTER" or facts.action not in ALTERED or facts.table is None:
+        return None
+    key = session.names.table_key(facts.table)
+    return key if key in session.block.tables else None
+
+
+def _alter_captured(session: Context, classified: Classified, key: Key) -> Waiting[Result]:
+    """ALTER TABLE of a table with streams: each of them gets an event of it in each partition."""
+    facts = classified.ddl
+    assert facts is not None
+    _guard_names(facts)
+    for stream in session.block.tables[key].streams:
+        session.names.refuse_hidden_of(stream)
+    retypes = facts.action == "ALTER TYPE"
+    asked = schema_changes.Alteration(classified.text, facts.renamed, session.variables.annotation, retypes)
+
+    def work(transaction: Transaction) -> Waiting[None]:
+        timeout_ms = session.block.lock_timeout_ms
+        yield from schema_changes.alter_table(session.database, transaction, key, asked, timeout_ms)
+
+    yield from session.block.unit(work)
+    session.database.catalog.version += 1
+    session.block.ddl = session.block.begun
+    return Result.command("ALTER TABLE")
+
+
+def _captured_to_give_up(session: Context, facts: DdlFacts) -> Key | None:
+    """The captured table whose place another one may take until COMMIT.
+
+    That of a DROP TABLE inside a transaction, and of a CREATE OR REPLACE TABLE with a list of columns.
+    """
+    if facts.object_type != "TABLE" or facts.table is None or len(facts.names) > 1 or facts.temporary:
+        return None
+    if facts.verb == "DROP" and session.block.begun and not facts.cascade:
+        key = session.names.table_key(facts.table)
+    elif facts.verb == "CREATE" and facts.or_replace and not facts.as_select:
+        key = session.names.made_key(facts.table)
+    else:
+        return None
+    return key if key in session.block.tables else None
+
+
+def _give_up_captured(session: Context, classified: Classified, key: Key) -> Waiting[Result]:
+    """Drop a table with streams, or make it anew: which table they follow is seen at COMMIT."""
+    facts = classified.ddl
+    assert facts is not None
+    for stream in session.block.tables[key].streams:
+        session.names.refuse_hidden_of(stream)
+
+    def work(transaction: Transaction) -> Waiting[None]:
+        timeout_ms, annotation = session.block.lock_timeout_ms, session.variables.annotation
+        yield from swaps.drop(session.database, transaction, key, annotation, timeout_ms)
+        if facts.verb == "CREATE":
+            try:
+                count_of(session, classified.text, ())
+            except duckdb.Error as error:
+                raise translated(error, classified.text) from error
+
+    yield from session.block.unit(work)
+    session.database.catalog.version += 1
+    session.block.ddl = session.block.begun
+    return Result.command(f"{facts.verb} TABLE")
+
+
+def replaced_captured(session: Context, facts: DdlFacts) -> Captured | None:
+    """The captured table whose rows a CREATE OR REPLACE TABLE ... AS replaces; the table itself stays."""
+    if facts.verb != "CREATE" or facts.object_type != "TABLE" or facts.table is None:
+        return None
+    if facts.temporary or not (facts.or_replace and facts.as_select):
+        return None
+    return session.block.tables.get(session.names.made_key(facts.table))
+
+
+def _captured_to_drop(session: Context, facts: DdlFacts) -> Captured | None:
+    """The captured table that a DROP TABLE ... CASCADE names.
+
+    Raises:
+        NotSupported: 0A000, it names others beside it.
+    """
+    if facts.verb != "DROP" or facts.object_type != "TABLE" or not facts.cascade:
+        return None
+    keys = [session.names.table_key(name) for name in facts.names]
+    tables = session.block.tables
+    found = next((tables[key] for key in keys if key in tables), None)
+    if found is not None and len(keys) > 1:
+        raise NotSupported(
+            f'DROP TABLE of several tables is not supported where one has streams: "{found.shape.name}"',
+            hint="DROP TABLE it by itself.",
+        )
+    return found
+
+
+def _drop_captured(session: Context, captured: Captured) -> Waiting[Result]:
+    """DROP TABLE ... CASCADE of a table with streams: they go with it, read or not.
+
+    Raises:
+        ActiveTransaction: 25001, as DROP STREAM.
+    """
+    no_transaction(session, "DROP TABLE of a table with streams")
+    for stream in captured.streams:
+        session.names.refuse_hidden_of(stream)
+    told = {stream.stream_id for stream in captured.streams if session.access.sees(stream.key)}
+    dropped = yield from definitions.drop_table(
+        session.database, session.id, session.cursor, captured.key, session.block.lock_timeout_ms
+    )
+    for stream in dropped:
+        if stream.stream_id in told:
+            session.notices.add(f'drop cascades to stream "{stream.name}"')
+    return Result.command("DROP TABLE")
+
+
+def _drop_cascade(session: Context, classified: Classified, facts: DdlFacts) -> int:
+    """DROP ... CASCADE: DuckDB drops tables by it that the statement does not name.
+
+    Raises:
+        DependentObjects: 2BP01, a captured table would be among them.
+    """
+    outside = not session.block.begun
+    if outside:
+        session.cursor.execute("BEGIN")
+    try:
+        rows = count_of(session, classified.text, ())
+        there = session.cursor.execute(
+            "SELECT lower(schema_name), lower(table_name) FROM duckdb_tables() WHERE database_name = $1",
+            [session.database.catalog_name],
+        ).fetchall()
+        gone = [key for key in session.block.tables if key not in set(there)]
+        if gone:
+            raise DependentObjects(
+                f'cannot drop "{facts.names[0][-1]}" because table "{gone[0][-1]}", which has streams, '
+                "depends on it",
+                hint="DROP STREAM first.",
+            )
+    except BaseException:
+        if outside:
+            with suppress(duckdb.Error):
+                session.cursor.execute("ROLLBACK")
+        raise
+    if outside:
+        session.cursor.execute("COMMIT")
+    return rows
+
+
+def _tables(session: Context) -> list[Key]:
+    """All tables of the database but ours."""
+    rows = session.meta.execute(
+        "SELECT lower(schema_name), lower(table_name) FROM duckdb_tables() WHERE database_name = $1",
+        [session.database.catalog_name],
+    ).fetchall()
+    return [(schema, name) for schema, name in rows if schema != OURS]
+
+
+def _guard_built_in(session: Context, facts: DdlFacts) -> None:
+    """A macro or a type under a built-in one's name (json, say) would change what our own SQL means.
+
+    Raises:
+        NotSupported: 0A000.
+    """
+    asked = BUILT_IN.get(facts.object_type)
+    if asked is None:
+        return
+    what, there = asked
+    for name in facts.names:
+        (count,) = ask(session.meta, f"SELECT count(*) FROM {there} = lower($1)", [name[-1]])
+        if count:
+            made = facts.object_type.lower()
+            raise NotSupported(
+                f'"{name[-1]}" is a built-in {what}, and a {made} cannot take its name',
+                hint=f"Give the {made} a name of its own.",
+            )
+
+
+def _harmless(facts: DdlFacts) -> bool:
+    """Whether it leaves a captured table's columns and rows as they are."""
+    return facts.object_type == "INDEX" or facts.verb == "COMMENT"
+
+
+def _guard(session: Context, facts: DdlFacts) -> list[Key]:
+    """Refuse what would break a stream; the tables that the statement changes."""
+    if facts.verb == "CREATE" and facts.temporary:
+        return []  # It hides a table of its name from this session, and changes none.
+    _guard_names(facts)
+    if facts.object_type == "SCHEMA":
+        for name in facts.names:
+            _guard_schema(session, facts, name[-1].lower())
+    if facts.verb == "DROP" and facts.cascade:
+        # Any table may go with it: a CREATE STREAM beside it has to wait.
+        return [key for key in _tables(session) if key not in session.block.tables]
+    if facts.object_type == "SCHEMA":
+        return []
+    for name in facts.names:
+        if len(name) > 1 and name[-2].lower() == OURS and facts.object_type != "COLUMN":
+            raise InsufficientPrivilege(f'schema "{OURS}" belongs to ducktail')
+    if facts.object_type in ("TABLE", "VIEW"):
+        for name in facts.names:
+            _guard_relation(session, facts, name)
+    if facts.table is None:
+        return []
+    key = _key(session, facts, facts.table)
+    if key[0] == OURS:
+        raise InsufficientPrivilege(f'schema "{OURS}" belongs to ducktail')
+    if key in session.block.tables:
+        if not _harmless(facts):
+            _refuse_captured_ddl(facts, key)
+        return []
+    return [key] if key[0] != TEMPORARY else []
+
+
+def _key(session: Context, facts: DdlFacts, name: Name) -> Key:
+    """The table or view of a name: what is made goes into the search path's first schema."""
+    if facts.verb == "CREATE" and facts.object_type != "INDEX":
+        return session.names.made_key(name)
+    return session.names.table_key(name)
+
+
+def _guard_names(facts: DdlFacts) -> None:
+    """Refuse names of ours, of what is made or named, and of what a table is to be called."""
+    for name in (*facts.names, *([] if facts.renamed is None else [(facts.renamed,)])):
+        if any(part.lower().startswith(RESERVED_PREFIX) for part in name):
+            raise InsufficientPrivilege(f'names that begin with "{RESERVED_PREFIX}" are ducktail\'s own')
+
+
+def _guard_schema(session: Context, facts: DdlFacts, schema: str) -> None:
+    if schema == OURS:
+        raise InsufficientPrivilege(f'schema "{OURS}" belongs to ducktail')
+    if facts.verb == "CREATE" and not facts.or_replace:
+        return
+    catalog = session.database.catalog
+    inside = [key for key in (*catalog.streams, *catalog.tables) if key[0] == schema]
+    if inside and facts.verb != "COMMENT":
+        raise DependentObjects(
+            f'schema "{schema}" holds streams, topics or tables with streams: "{inside[0][1]}"',
+            hint="Drop them first: SHOW STREAMS and SHOW TOPICS list them.",
+        )
+
+
+def _guard_relation(session: Context, facts: DdlFacts, name: tuple[str, ...]) -> None:
+    key = _key(session, facts, name)
+    stream = session.database.catalog.stream_of_view(key)
+    if stream is None or (facts.verb == "COMMENT" and key != stream.key):
+        return
+    if facts.verb == "CREATE" and not facts.or_replace:
+        return  # DuckDB says that the name is taken.
+    if facts.verb == "COMMENT":
+        raise NotSupported(
+            f'"{name[-1]}" is a {stream.kind}',
+            hint=f"COMMENT ON {stream.kind.upper()} {ident(stream.name)} IS '...' comments on it.",
+        )
+    what = f"is a {stream.kind}" if key == stream.key else f'is a view of stream "{stream.name}"'
+    raise NotSupported(
+        f'"{name[-1]}" {what}',
+        hint=f"DROP {stream.kind.upper()} {ident(stream.name)} drops it with its views.",
+    )
+
+
+def _refuse_captured_ddl(facts: DdlFacts, key: Key) -> None:
+    if facts.verb == "CREATE" and not facts.or_replace:
+        return  # DuckDB says that the table is there.
+    if facts.verb == "DROP":
+        raise DependentObjects(
+            f'cannot drop table "{key[-1]}" because it has streams',
+            hint="DROP TABLE ... CASCADE drops them with it; SHOW STREAMS lists them.",
+        )
+    if facts.verb == "ALTER":
+        raise schema_changes.not_supported(key[-1])
+    raise NotSupported(
+        f'{facts.verb} TABLE of table "{key[-1]}" is not supported while it has a stream',
+        hint="DROP STREAM first, change the table, and make the stream again.",
+    )
+
+
+def _note_index(session: Context) -> None:
+    """What is unique may have changed: the engine looks again, here and once this is committed."""
+    database = session.database
+
+    def changed() -> None:
+        database.transactions.indexes_changed = True
+
+    if session.block.begun:
+        session.block.opened().indexes_changed = True
+        session.block.opened().on_commit.append(changed)
+    else:
+        changed()
+
+
+def _note_temporary(session: Context, facts: DdlFacts) -> None:
+    """Remember temporary tables: they hide others of the same name from here on."""
+    for name in facts.names:
+        temporary = facts.temporary or (len(name) > 1 and name[0].lower() == TEMPORARY)
+        if facts.verb == "CREATE" and facts.object_type in ("TABLE", "VIEW") and temporary:
+            session.names.temporary.add(name[-1].lower())

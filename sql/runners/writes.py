@@ -1,0 +1,311 @@
+"""INSERT, UPDATE, DELETE and TRUNCATE: captured where the table has a stream, plain where not.
+
+A captured statement runs in an explicit transaction, under the writer lock, in the shape that the
+engine chooses; a plain one is DuckDB's own, after a look at the gate (a CREATE STREAM on the table
+may be under way). Source: docs/design/sql.md, "Writing".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
+
+import duckdb
+import pyarrow as pa
+
+from ...engine.capture import capture
+from ...engine.capture.binding import Bound, bind
+from ...engine.capture.capture import read_macros, read_views
+from ...engine.duckdb_errors import translated
+from ...engine.errors import InsufficientPrivilege, NotSupported, UndefinedObject, WrongObjectType
+from ...engine.quoting import ident
+from ...engine.streams.streams import Captured
+from ...engine.table import is_plain_table
+from ...engine.transactions.transaction import Transaction
+from ...engine.waiting import Waiting
+from ..context import Context
+from ..dml.dml import slice_dml
+from ..names import DEFAULT_SCHEMA, OURS, TEMPORARY, Key
+from ..reads import refuse_captured
+from ..results.results import Result
+from ..running import bound, count_of, lossless, placed, result_columns, rows_of, rows_result
+from ..statement import Statement
+from ..text.classified import Classified
+from ..text.classify import classify
+from . import topics
+
+# Within, rows of these types come whole from the session's cursor.
+Keeping = Callable[[Context, Sequence[str]], AbstractContextManager[None]]
+
+
+@dataclass(frozen=True, slots=True)
+class How:
+    """How a DML text is run.
+
+    Args:
+        keeping: how the rows of RETURNING are taken from DuckDB.
+        explain: the words of EXPLAIN ANALYZE, whose plan is then all that is answered.
+    """
+
+    keeping: Keeping = lossless
+    explain: str | None = None
+
+
+TAGS: dict[str, Callable[[int], str]] = {
+    "INSERT": "INSERT 0 {}".format,
+    "UPDATE": "UPDATE {}".format,
+    "DELETE": "DELETE {}".format,
+    "MERGE": "MERGE {}".format,
+    "PUBLISH": "PUBLISH {}".format,
+    "TRUNCATE": lambda _: "TRUNCATE TABLE",
+}
+
+# The verbs that a topic takes.
+APPENDING = frozenset({"INSERT", "PUBLISH", "COPY"})
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """What a DML text did: its row count, and the rows of RETURNING (None where it has none)."""
+
+    count: int
+    names: tuple[str, ...] = ()
+    types: tuple[object, ...] = ()
+    table: pa.Table | None = None
+
+
+def write(
+    session: Context, statement: Statement, classified: Classified, parameters: tuple[object, ...]
+) -> Waiting[Result]:
+    """Run a DML text.
+
+    Args:
+        statement: whose plans are kept.
+        classified: the text that DuckDB is to run: the statement's own, or the same with its
+            stream scans replaced.
+    """
+    rows = yield from write_rows(session, statement, classified, parameters)
+    tag = TAGS[_verb(statement, classified)]
+    if rows.table is None:
+        return Result.command(tag(rows.count))
+    return rows_result(session, result_columns(rows.names, rows.types), rows.table, lambda _: tag(rows.count))
+
+
+def write_rows(
+    session: Context,
+    statement: Statement,
+    classified: Classified,
+    parameters: tuple[object, ...],
+    how: How = How(),
+) -> Waiting[Rows]:
+    """Run a DML text and keep its rows.
+
+    Args:
+        statement, classified: as `write` takes them.
+        how: how they are taken, and whether it is explained instead.
+    """
+    facts = classified.dml
+    assert facts is not None
+    key = session.names.table_key(facts.target)
+    refuse_ours(session, _verb(statement, classified), key, facts.target_position)
+    topic = topics.target(session, classified)
+    if topic is not None:
+        if how.explain is not None:
+            raise topics.refuse_explained(topic)
+        done = yield from topics.run(session, statement, classified, parameters, topic)
+        return Rows(done.count, done.names, done.types, done.table)
+    if classified.cte_writes:
+        refuse_captured(session, classified.text)
+    while True:
+        if key not in session.block.tables:
+            rows = yield from _plain(session, classified, parameters, key, how)
+        else:
+            session.names.refuse_hidden(key)
+            rows = yield from _captured(session, statement, classified, parameters, key, how)
+        if rows is not None:
+            return rows
+
+
+def refuse_target(session: Context, statement: Statement) -> None:
+    """Refuse to write what is ours, before DuckDB says so in its own words.
+
+    Raises:
+        NotSupported: 0A000, the target is a stream. InsufficientPrivilege: 42501, it is in our schema.
+        WrongObjectType: 42809, PUBLISH to what is no topic.
+    """
+    facts = statement.classified.dml
+    assert facts is not None
+    verb = _verb(statement, statement.classified)
+    refuse_ours(session, verb, session.names.table_key(facts.target), facts.target_position)
+
+
+def _verb(statement: Statement, classified: Classified) -> str:
+    """What the user calls it."""
+    return classified.verb if statement.published is None else "PUBLISH"
+
+
+def refuse_ours(session: Context, verb: str, key: Key, start: int) -> None:
+    """Refuse to write what is ours.
+
+    Args:
+        verb: INSERT, PUBLISH, COPY and so on.
+        start: where the name stands, from 0.
+
+    Raises:
+        NotSupported: 0A000, the target is a stream. InsufficientPrivilege: 42501, it is in our schema.
+        WrongObjectType: 42809, PUBLISH to what is no topic.
+    """
+    position = start + 1
+    if key[0] == OURS:
+        raise InsufficientPrivilege(
+            f'schema "{OURS}" cannot be written',
+            hint="Streams, groups and offsets are changed by their own statements.",
+            position=position,
+        )
+    stream = session.database.catalog.stream_of_view(key)
+    if stream is None or not session.names.sees(key):
+        if verb == "PUBLISH":
+            raise _no_topic(session, key, position)
+        return
+    if stream.topic:
+        if verb not in APPENDING:
+            raise NotSupported(
+                f'{verb} on topic "{stream.name}" is not supported',
+                hint="What is published stays as it is: publish another event with the same key.",
+                position=position,
+            )
+        return
+    view = "" if key == stream.key else f'view "{key[-1]}" of '
+    raise NotSupported(
+        f'{view}stream "{stream.name}" cannot be written',
+        hint="Write its table: each change becomes an event.",
+        position=position,
+    )
+
+
+def _no_topic(session: Context, key: Key, position: int) -> UndefinedObject | WrongObjectType:
+    """What PUBLISH to something that is no topic is answered."""
+    if key[0] == TEMPORARY or (session.names.kind_of(key) is not None and session.names.sees(key)):
+        return WrongObjectType(
+            f'"{key[-1]}" is not a topic',
+            hint="INSERT writes a table; a stream on it has an event for each row.",
+            position=position,
+        )
+    return UndefinedObject(
+        f'topic "{key[-1]}" does not exist', hint="SHOW TOPICS lists them.", position=position
+    )
+
+
+def _plain(
+    session: Context, classified: Classified, parameters: tuple[object, ...], key: Key, how: How
+) -> Waiting[Rows | None]:
+    """A write of a table without a stream; None where it has just got one."""
+    facts = classified.dml
+    assert facts is not None
+    if session.block.begun:
+        session.block.touched()
+    transactions = session.database.transactions
+    try:
+        free = yield from session.block.enter_plain(key)
+        if not free:
+            return None
+        classified = _named_whole(session, classified, key)
+        try:
+            if how.explain is not None:
+                columns, table = rows_of(session, f"{how.explain} {classified.text}", parameters)
+                return Rows(0, table=table)
+            if not facts.has_returning:
+                return Rows(count_of(session, classified.text, parameters))
+            with how.keeping(session, bound(session, classified.text).types):
+                columns, table = rows_of(session, classified.text, parameters)
+            names, types = zip(*((column.name, column.type) for column in columns), strict=True)
+            return Rows(table.num_rows, names, types, table)
+        except duckdb.Error as error:
+            raise placed(session, error, classified.text) from error
+    finally:
+        if not session.block.begun:
+            transactions.gate.leave(session.id)
+
+
+def _named_whole(session: Context, classified: Classified, key: Key) -> Classified:
+    """The statement with its target's schema told, where DuckDB could find another table than we did.
+
+    Between our look and DuckDB's a table of the name may come or go in a schema before it.
+    """
+    facts = classified.dml
+    assert facts is not None
+    if session.names.path == (DEFAULT_SCHEMA,) or len(facts.target) != 1 or key[0] == TEMPORARY:
+        return classified
+    text, start = classified.text, facts.target_position
+    return classify(f"{text[:start]}{ident(key[0])}.{text[start:]}")
+
+
+def _captured(
+    session: Context,
+    statement: Statement,
+    classified: Classified,
+    parameters: tuple[object, ...],
+    key: Key,
+    how: How,
+) -> Waiting[Rows | None]:
+    """A write of a captured table; None where its last stream has just been dropped."""
+
+    transactions = session.database.transactions
+
+    def work(transaction: Transaction) -> Waiting[Rows | None]:
+        captured = yield from transactions.enter_captured(transaction, key, session.block.lock_timeout_ms)
+        if captured is None:
+            return None
+        transaction.annotate(session.variables.annotation)
+        version = (transaction.catalog_version, session.names.path)
+        plan, shape = _plan(session, statement, classified, captured, version)
+        try:
+            with how.keeping(session, shape.types):
+                outcome = transactions.write_captured(transaction, captured, plan, parameters, how.explain)
+        except duckdb.Error as error:
+            raise translated(error) from error
+        if outcome.returning is None:
+            return Rows(outcome.rows)
+        return Rows(outcome.rows, shape.names, shape.types, outcome.returning)
+
+    return (yield from session.block.unit(work))
+
+
+def _plan(
+    session: Context,
+    statement: Statement,
+    classified: Classified,
+    captured: Captured,
+    version: tuple[int, tuple[str, ...]],
+) -> tuple[capture.Plan, Bound]:
+    """The statement's plan for the table as it is, kept with the statement.
+
+    Names are those of the transaction's own MVCC snapshot: `version` is the catalog's then and the search
+    path. A plan for others may take a view for a table.
+
+    The user's own text is bound first, on the session's cursor: a wrong name is told with its place
+    in what the user wrote.
+    """
+    kept = statement.plans.get(classified.text)
+    if isinstance(kept, tuple) and kept[0] is captured.table and kept[1] == version:
+        return kept[2], kept[3]
+    try:
+        shape = bind(session.cursor, classified.text)
+    except duckdb.Error as error:
+        raise placed(session, error, classified.text) from error
+    dml = slice_dml(classified, captured.shape.schema, lambda query: bind(session.cursor, query).names)
+    if dml.query_from and _is_plain_table(session, dml.query_from):
+        dml = replace(dml, repeatable=True)
+    plan = capture.plan(
+        dml, captured.table, lambda: read_macros(session.cursor), lambda: read_views(session.cursor)
+    )
+    if classified.text == statement.text:
+        statement.plans[classified.text] = (captured.table, version, plan, shape)
+    return plan, shape
+
+
+def _is_plain_table(session: Context, name: tuple[str, ...]) -> bool:
+    """Whether a name is a table of the database whose rows are the same when they are read twice."""
+    schema, table = session.names.table_key(name)
+    return schema not in (OURS, TEMPORARY) and is_plain_table(session.cursor, schema, table)

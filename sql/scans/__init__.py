@@ -1,0 +1,1 @@
+"""Stream scans: planned, opened, polled, and how far each has read."""

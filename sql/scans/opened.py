@@ -1,0 +1,38 @@
+"""A stream scan that has been opened: its events, from where in each partition, and whose read they are."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from ...engine.buffers.scan import Scan, ScanRange
+from ...engine.members.member import Hold
+from ...engine.streams.streams import Stream
+from ..positions import Reader
+from ..spread.gathering import Gathered, GatheredScan
+from ..spread.membership import MemberRead
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """A scan that is ready to be read, as often as needed.
+
+    Args:
+        committed: partition -> committed LSN from which a group's read begins; empty without one.
+        ends: partition -> LSN of its last event within the scan's end.
+        changes: whether it is read as ENVELOPE CHANGES.
+        first: a scan that has not been read: for the first reader.
+        reader: whose read position a read of it sets; None where it sets none.
+        hold: what a member holds while it is read.
+        gathered: the events, where they are of several nodes; there are no bounds then.
+    """
+
+    stream: Stream
+    bounds: ScanRange
+    committed: Mapping[int, int]
+    ends: Mapping[int, int]
+    first: Scan | GatheredScan
+    reader: Reader | None = None
+    hold: Hold | MemberRead | None = None
+    changes: bool = False
+    gathered: Gathered | None = None
