@@ -38,7 +38,8 @@ from .checks import row_sums
 from .clock import Clock, SystemClock
 from .duckdb_errors import translated
 from .errors import DucktailError, IoError
-from .live import LastRead, live_rows
+from .live import live_rows
+from .live_source import LastRead
 from .members.assigned import Assigned
 from .members.member_epochs import MemberEpochs
 from .notifications import Notifications

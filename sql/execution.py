@@ -55,7 +55,7 @@ from .runners import (
     writes,
 )
 from .running import bound_with_types
-from .scans import polling, scans
+from .scans import polling, scan_texts, scans
 from .scans.scan_relation import HIDDEN_LSN
 from .spread import definitions as spread_definitions
 from .spread import naming as spread_naming
@@ -213,14 +213,14 @@ def _described_query(session: Context, statement: Statement) -> Description:
         )
     text = statement.text
     if isinstance(statement.node, Query):
-        text = scans.bindable(session, statement.node)
+        text = scan_texts.bindable(session, statement.node)
     if statement.classified.cte_writes:
         topics.refuse_in_with(session, text)
     try:
         found, casts = bound_with_types(session, text, given)
     except DucktailError as error:
         if isinstance(statement.node, Query) and error.position is not None:
-            error.position = user_position(error.position, scans.empty_scans(session, statement.node))
+            error.position = user_position(error.position, scan_texts.empty_scans(session, statement.node))
         raise
     types = {int(name): type_ for name, type_ in found.parameters.items()}
     for place, type_ in enumerate(given, 1):
@@ -251,7 +251,7 @@ def _described_dml(session: Context, statement: Statement) -> Description:
     if topic is not None:
         classified = statement.classified
         if isinstance(statement.node, Query):
-            classified = classify(scans.bindable(session, statement.node))
+            classified = classify(scan_texts.bindable(session, statement.node))
         return topics.describe(session, statement, classified, topic)
     described = _described_query(session, statement)
     if _returns(statement.classified):
@@ -460,7 +460,7 @@ def _of_one_node(runner: Runner) -> Runner:
 
     def run(session: Context, statement: Statement, parameters: tuple[object, ...]) -> Waiting[Result]:
         if session.database.cluster.placement.epoch:
-            plain_views.refuse(session, statement, lambda query: scans.bindable(session, query))
+            plain_views.refuse(session, statement, lambda query: scan_texts.bindable(session, query))
         return (yield from runner(session, statement, parameters))
 
     return run

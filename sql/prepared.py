@@ -27,7 +27,7 @@ from .results.results import Result, ResultColumn
 from .rights import permission
 from .runners import topics
 from .running import text_rows
-from .scans.scans import explainable
+from .scans.scan_texts import explainable
 from .statement import Statement
 from .text.classified import Kind
 from .text.classify import classify

@@ -18,7 +18,7 @@ from .language.parse import Query
 from .names import TEMPORARY
 from .reads import cte_targets
 from .running import bound
-from .scans.scans import bindable
+from .scans.scan_texts import bindable
 from .statement import Statement
 from .text.classified import Classified, Kind
 from .text.tokens import Token

@@ -18,8 +18,9 @@ from ..clock import Clock
 from ..duckdb_errors import translated
 from ..errors import DucktailError, UndefinedObject
 from ..log.changes import ChangesQuery
-from ..log.log import Events, event_query, newest_query
 from ..log.logs import without_values
+from ..log.queries import Events
+from ..log.several_logs import event_query, newest_query
 from ..notifications import Notifications
 from ..offsets.polls import Polls
 from ..streams.streams import Catalog, Stream

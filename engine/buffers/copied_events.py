@@ -9,7 +9,9 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
-from ..log.log import HIDDEN, Commit, EventQuery, Events, LogEvents, side_log
+from ..log.log import HIDDEN, Commit, side_log
+from ..log.queries import Events, LogEvents
+from ..log.table_query import EventQuery
 from ..partitioning import hash_sql
 from ..quoting import ident
 from ..schema import SCHEMA

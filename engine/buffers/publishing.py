@@ -22,17 +22,9 @@ from ..asking import ask, ask_maybe
 from ..log.changes import ChangesQuery
 from ..log.compacted import compacted_through
 from ..log.edges import read_edges
-from ..log.log import (
-    EVENT_LAYOUT,
-    EVENT_NAMES,
-    EVENT_TYPES,
-    NO_COMMIT,
-    Commit,
-    EventQuery,
-    Events,
-    Layout,
-    LogEvents,
-)
+from ..log.log import EVENT_LAYOUT, EVENT_NAMES, EVENT_TYPES, NO_COMMIT, Commit, Layout
+from ..log.queries import Events, LogEvents
+from ..log.table_query import EventQuery
 from ..schema import SCHEMA
 from ..streams.segments import NO_SEGMENTS, Segment, first_lsns
 from ..values import datarow

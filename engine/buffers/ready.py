@@ -20,17 +20,10 @@ from weakref import WeakKeyDictionary
 
 import duckdb
 
-from ..log.log import (
-    COMMIT_NAMES,
-    EVENT_NAMES,
-    EVENT_TYPES,
-    ROW_NAMES,
-    Commit,
-    EventQuery,
-    Events,
-    LogEvents,
-    newest_query,
-)
+from ..log.log import COMMIT_NAMES, EVENT_NAMES, EVENT_TYPES, ROW_NAMES, Commit
+from ..log.queries import Events, LogEvents
+from ..log.several_logs import newest_query
+from ..log.table_query import EventQuery
 from ..quoting import literal
 from ..streams.streams import Catalog
 from ..values import plain_rows

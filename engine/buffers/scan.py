@@ -23,7 +23,8 @@ from ..duckdb_errors import translated
 from ..errors import DataCorrupted, SerializationFailure, UndefinedObject
 from ..log.changes import ChangesQuery
 from ..log.edges import Edge, read_edges
-from ..log.log import Again, Events, end_of_transaction
+from ..log.log import end_of_transaction
+from ..log.queries import Again, Events
 from ..offsets.parked import Aside, behind_sql
 from ..streams.copies import Copy
 from ..streams.streams import Stream

@@ -13,7 +13,8 @@ from collections.abc import Callable, Mapping, Sequence
 import duckdb
 
 from ..asking import ask_maybe
-from ..log.log import EVENT_NAMES, Again, Events
+from ..log.log import EVENT_NAMES
+from ..log.queries import Again, Events
 from ..schema import SCHEMA
 from ..values import datarow
 from .buffer import StreamBuffer

@@ -15,7 +15,8 @@ import duckdb
 from ..database import Database
 from ..errors import DuplicateObject, UndefinedObject
 from ..log.changes import comment_sql, view_statements
-from ..log.log import TopicQuery, query_over_all
+from ..log.several_logs import query_over_all
+from ..log.topic_query import TopicQuery
 from ..quoting import ident, literal
 from ..rights.rights import Item
 from ..rights_changes import Rename

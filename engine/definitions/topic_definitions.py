@@ -12,7 +12,7 @@ import duckdb
 from .. import rights_changes
 from ..database import Database
 from ..log.changes import view_statements
-from ..log.log import TopicQuery
+from ..log.topic_query import TopicQuery
 from ..log.topic_rows import create_log_sql
 from ..placement import holds, identities
 from ..placement.holds import HELD, NONE, Hold

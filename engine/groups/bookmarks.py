@@ -21,7 +21,7 @@ from ..errors import (
     SerializationFailure,
     UndefinedObject,
 )
-from ..live import lag_events
+from ..live_groups import lag_events
 from ..quoting import ident, literal
 from ..streams.streams import Bookmark, Catalog, Stream
 from ..transactions.transaction import Transaction

@@ -13,7 +13,7 @@ from ..asking import ask
 from ..database import Database
 from ..definitions.definitions import new_id
 from ..errors import DuplicateObject, SerializationFailure, UndefinedObject
-from ..live import lag_events, rows_left
+from ..live_groups import lag_events, rows_left
 from ..offsets.offsets import Move, insert_sql
 from ..offsets.parked import NOTHING
 from ..placement import identities

@@ -24,7 +24,8 @@ from ..errors import (
     UndefinedObject,
     WrongState,
 )
-from ..log.log import Events, event_query
+from ..log.queries import Events
+from ..log.several_logs import event_query
 from ..offsets.parked import (
     BEHIND,
     NOTHING,

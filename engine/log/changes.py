@@ -21,7 +21,10 @@ from ..streams.streams import CHANGES_SUFFIX, Captured, Catalog, Stream
 from ..table import Column
 from ..values import datarow
 from ..values.carrying import carried
-from .log import Again, Commit, EventQuery, Events, Layout, LogEvents, query_over_all
+from .log import Commit, Layout
+from .queries import Again, Events, LogEvents
+from .several_logs import query_over_all
+from .table_query import EventQuery
 
 CHANGE_COLUMNS: tuple[tuple[str, str], ...] = (
     ("_change_type", "VARCHAR"),

@@ -13,8 +13,9 @@ from typing import Any, Protocol
 
 from ..quoting import shown_name
 from ..streams.streams import Captured, Catalog, Stream
-from .log import EventQuery, query_over
 from .schema_json import columns_told, shown_table
+from .several_logs import query_over
+from .table_query import EventQuery
 
 
 class HasCatalog(Protocol):

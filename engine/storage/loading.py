@@ -16,8 +16,10 @@ from ..asking import ask
 from ..capture.capture import CapturedTable
 from ..errors import DucktailError, WrongState
 from ..log.changes import ChangesQuery, clashing, view_name
-from ..log.log import EventQuery, event_query, log_name
+from ..log.log import log_name
 from ..log.schema_json import version_of
+from ..log.several_logs import event_query
+from ..log.table_query import EventQuery
 from ..quoting import ident, shown_name
 from ..streams.copies import read_copies
 from ..streams.streams import Bookmark, Captured, Catalog, Group, Stream, TableVersion

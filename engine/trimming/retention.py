@@ -35,8 +35,9 @@ from ..duckdb_errors import translated
 from ..errors import LockNotAvailable
 from ..log.changes import views_anew
 from ..log.edges import BY_BYTES, BY_TIME, Edge, Edges, read_edges
-from ..log.log import bare_name, event_query, side_log
+from ..log.log import bare_name, side_log
 from ..log.logs import facts
+from ..log.several_logs import event_query
 from ..offsets.offsets import Offsets
 from ..offsets.parked import Parked, kept_behind_sql
 from ..offsets.polls import Polls

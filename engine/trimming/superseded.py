@@ -24,7 +24,8 @@ import duckdb
 from ..asking import ask
 from ..checks.checking import keys_sql
 from ..log.compacted import Range
-from ..log.log import EventQuery, event_query
+from ..log.several_logs import event_query
+from ..log.table_query import EventQuery
 from ..offsets.parked import PARKED, ParkedEvent, behind_sql
 from ..streams.streams import Catalog, Source, Stream, TopicLog
 from ..table import RESERVED_PREFIX, TableShape

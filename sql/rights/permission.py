@@ -32,7 +32,7 @@ from ..language import statements as st
 from ..language import statements_other as sto
 from ..language.parse import Query
 from ..runners import topics, writes
-from ..scans import scans
+from ..scans import scan_texts
 from ..statement import Statement
 from ..text.classified import Classified, Kind
 from ..text.classify import classify
@@ -160,7 +160,7 @@ def _reached(session: Context, node: object, classified: Classified) -> tuple[st
     """The text for the plan, and what its names reach."""
     text, query = classified.text, node if isinstance(node, Query) else None
     if query is not None:
-        text = scans.bindable(session, query)
+        text = scan_texts.bindable(session, query)
     reach = Reach(session)
     try:
         if classified.verb == "MERGE":
@@ -171,7 +171,7 @@ def _reached(session: Context, node: object, classified: Classified) -> tuple[st
             reach.take(_named(lambda: named_in_query(session.names.cursor(), text)))
     except DucktailError as error:
         if query is not None and error.position is not None:
-            error.position = user_position(error.position, scans.empty_scans(session, query))
+            error.position = user_position(error.position, scan_texts.empty_scans(session, query))
         raise
     return text, reach
 
@@ -271,7 +271,7 @@ def _ddl(session: Context, statement: Statement, parameters: Values, how: How) -
     made.check(session, classified)
     if isinstance(statement.node, Query):
         _scans(session, statement.node, parameters)
-        classified = classify(scans.bindable(session, statement.node))
+        classified = classify(scan_texts.bindable(session, statement.node))
     facts = classified.ddl
     assert facts is not None
     start, end = facts.query_offset, len(classified.text)

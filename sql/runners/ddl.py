@@ -12,7 +12,7 @@ from contextlib import suppress
 import duckdb
 
 from ...engine.asking import ask
-from ...engine.definitions import definitions, schema_changes, swaps
+from ...engine.definitions import dropping, schema_changes, swaps
 from ...engine.duckdb_errors import translated
 from ...engine.errors import DependentObjects, InsufficientPrivilege, LockNotAvailable, NotSupported
 from ...engine.quoting import ident
@@ -219,7 +219,7 @@ def _drop_captured(session: Context, captured: Captured) -> Waiting[Result]:
     for stream in captured.streams:
         session.names.refuse_hidden_of(stream)
     told = {stream.stream_id for stream in captured.streams if session.access.sees(stream.key)}
-    dropped = yield from definitions.drop_table(
+    dropped = yield from dropping.drop_table(
         session.database, session.id, session.cursor, captured.key, session.block.lock_timeout_ms
     )
     for stream in dropped:

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from ...engine.asking import ask_maybe
 from ...engine.checks.checking import UNLIKE_COLUMNS
-from ...engine.definitions import alterations, definitions, topic_definitions
+from ...engine.definitions import alterations, definitions, dropping, topic_definitions
 from ...engine.errors import (
     ActiveTransaction,
     DucktailError,
@@ -274,7 +274,7 @@ def drop_stream(session: Context, dropped: st.DropStream, parameters: Values) ->
         session.notices.add(f'{word.lower()} "{dropped.name}" does not exist, skipping')
         return Result.command(f"DROP {word}")
     stream = _of_kind(session, dropped.name, topic=dropped.topic)
-    yield from definitions.drop_stream(
+    yield from dropping.drop_stream(
         session.database, session.id, session.cursor, stream, dropped.cascade, session.block.lock_timeout_ms
     )
     return Result.command(f"DROP {word}")

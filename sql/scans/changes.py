@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from ...engine.errors import NotSupported
 from ...engine.log.changes import ChangesQuery, clashing
-from ...engine.log.log import event_query
+from ...engine.log.several_logs import event_query
 from ...engine.quoting import ident
 from ..context import Context
 from ..language import statements as st

@@ -19,8 +19,8 @@ from ...engine.errors import InvalidParameterValue, SerializationFailure
 from ...engine.groups.copying import copy_of
 from ...engine.groups.parking import parked_of
 from ...engine.groups.places import check_no_hole, last_lsn_before
-from ...engine.live import LastRead
-from ...engine.log.log import Events
+from ...engine.live_source import LastRead
+from ...engine.log.queries import Events
 from ...engine.members.assigned import epoch_told
 from ...engine.members.member import Hold
 from ...engine.offsets.parked import RELEASED, Aside

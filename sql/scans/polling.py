@@ -28,7 +28,7 @@ from ...engine.buffers.buffer import PartitionBuffer
 from ...engine.buffers.scan import gone
 from ...engine.errors import ActiveTransaction, InvalidParameterValue, NotSupported
 from ...engine.groups.parking import passed_over
-from ...engine.live import position_of
+from ...engine.live_groups import position_of
 from ...engine.offsets.polls import Poll
 from ...engine.streams.streams import Group, Stream
 from ...engine.values.temporal_text import interval_parts

@@ -7,7 +7,9 @@ import json
 import pytest
 
 from ducktail.engine.database import Database
-from ducktail.engine.log.log import Commit, EventQuery, event_query
+from ducktail.engine.log.log import Commit
+from ducktail.engine.log.several_logs import event_query
+from ducktail.engine.log.table_query import EventQuery
 from ducktail.engine.waiting import run
 from ducktail.sql.session import Session
 

@@ -20,7 +20,7 @@ from ducktail.engine.buffers.publishing import refill
 from ducktail.engine.buffers.ready import READY_EVENTS_MAX, READY_STREAMS_MAX, ReadyQueries
 from ducktail.engine.database import Database
 from ducktail.engine.errors import DucktailError
-from ducktail.engine.log.log import event_query
+from ducktail.engine.log.several_logs import event_query
 from ducktail.engine.offsets.polls import Poll
 from ducktail.engine.streams.streams import Stream
 from ducktail.engine.waiting import run

@@ -1,0 +1,281 @@
+"""Scans within a query of DuckDB: opened, read, and what each has given told in the end."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+import duckdb
+
+from ...engine.buffers.scan import Scan
+from ...engine.duckdb_errors import translated
+from ...engine.errors import (
+    DucktailError,
+)
+from ...engine.log.changes import ChangesQuery
+from ...engine.log.queries import Events
+from ...engine.quoting import ident
+from ..arguments import Values
+from ..context import Context
+from ..forwarding.fetching import Fetched, FetchedTracker
+from ..language.parse import Query
+from ..results.results import Batch, Source
+from ..running import with_casts
+from ..shape.shape import Cut, Kind, Shape, Unit
+from ..spread.gathering import GatheredScan
+from ..spread.membership import MemberRead
+from ..text.replacing import Piece, cut, numbered, user_position
+from .changes import PairSource, whole_rows
+from .opened import Opened
+from .opening import new_scan
+from .plain import least, limit_of
+from .scan_relation import HIDDEN_LSN, EventRelation
+from .scan_texts import relation_of, unlimited
+from .taken import taken_whole
+from .tracking import TrackedBatch, Tracker
+
+NUMBERS = itertools.count(1)
+
+
+@dataclass(slots=True)
+class Read:
+    """One scan of a query under way."""
+
+    shape: Shape
+    opened: Opened
+    tracker: Tracker
+    relation: EventRelation
+    name: str
+    changes: ChangesQuery | None
+
+    def given(self, session: Context, batch: TrackedBatch) -> None:
+        """Rows of a row-wise answer are handed out."""
+        if self.opened.gathered is not None:
+            self.tracker.note_numbers(batch.numbers)
+        else:
+            self.given_through(session, batch.last_lsn)
+
+    def given_through(self, session: Context, lsn: int) -> None:
+        """The same, up to an LSN."""
+        self.tracker.note_through(lsn, session.database.buffers.of(self.opened.stream))
+
+    def readable(self) -> str:
+        """What the scan's relation is read as."""
+        if self.changes is None:
+            return ident(self.name)
+        return self.changes.relation_sql(ident(self.name), hidden=self.shape.hidden)
+
+    @property
+    def registered(self) -> object:
+        """What DuckDB reads under the relation's name."""
+        return self.relation
+
+    @property
+    def elsewhere(self) -> bool:
+        """Whether it has a member's read position, which is at another node."""
+        return isinstance(self.opened.hold, MemberRead)
+
+
+@dataclass(slots=True)
+class ReadAway:
+    """One scan of a query under way whose rows have been fetched from another node."""
+
+    shape: Shape
+    tracker: FetchedTracker
+    relation: Fetched
+    name: str
+
+    def given(self, session: Context, batch: TrackedBatch) -> None:
+        """Rows of a row-wise answer are handed out."""
+        self.given_through(session, batch.last_lsn)
+
+    def given_through(self, session: Context, lsn: int) -> None:
+        """The same, up to an LSN."""
+        self.tracker.note_through(lsn, None)
+
+    def readable(self) -> str:
+        """What the fetched rows are read as."""
+        return self.relation.relation_sql(ident(self.name), self.shape.scan, hidden=self.shape.hidden)
+
+    @property
+    def registered(self) -> object:
+        """What DuckDB reads under the relation's name."""
+        return self.relation.rows
+
+    @property
+    def elsewhere(self) -> bool:
+        """Whether it has a member's read position, which is at another node."""
+        return self.shape.scan.member is not None
+
+    def piece(self, session: Context) -> Piece:
+        """What stands in the user's text instead of what was sent."""
+        unit = self.shape.unit
+        if unit is None:
+            return relation_of(self.shape.scan, self.readable())
+        read = self.relation.relation_sql(ident(self.name), self.shape.scan, hidden=False)
+        return Piece(unit.start, unit.end, f"SELECT * FROM {read}")
+
+
+@dataclass(slots=True)
+class Reading:
+    """All scans of one execution: their relations, the text over them, and what becomes of them."""
+
+    reads: list[Read | ReadAway]
+    query: Query
+    values: list[object] = field(default_factory=list)
+    text: str = ""
+    pieces: list[Piece] = field(default_factory=list)
+    registered: list[str] = field(default_factory=list)
+    parameters: Values = ()
+    casts: dict[str, str] | None = None
+    pairs: PairSource | None = None
+
+    def read_units(self, session: Context) -> None:
+        """Run the row-wise queries that stand inside, and put their rows in their places."""
+        for read in self.reads:
+            if read.shape.unit is not None and isinstance(read, Read):
+                self._read_unit(session, read, read.shape.unit)
+        text = cut(self.query.text, self.pieces)
+        if self.casts:
+            text = with_casts(text, self.casts)
+        self.text, self.values = numbered(text, self.parameters)
+
+    def _read_unit(self, session: Context, read: Read, unit: Unit) -> None:
+        inside = [Piece(e.offset, e.offset, e.text) for e in unit.edits]
+        inside.append(relation_of(read.shape.scan, read.readable()))
+        inside += cut_pieces(unit.cuts, self.parameters)
+        inside += [p for p in unlimited(self.query) if unit.start <= p.start < unit.end]
+        shifted = [Piece(p.start - unit.start, p.end - unit.start, p.text) for p in inside]
+        text, values = numbered(cut(self.query.text[unit.start : unit.end], shifted), self.parameters)
+        taken = taken_whole(session, text, values)
+        table = taken.table
+        hidden = table.column(taken.names.index(HIDDEN_LSN))
+        buffer = session.database.buffers.of(read.opened.stream)
+        limit = least(unit.limits, self.parameters)
+        if read.opened.changes:
+            count = table.num_rows if limit is None else whole_rows(hidden, limit)
+            if limit is None or table.num_rows <= limit:
+                read.tracker.note_end()
+            elif count:
+                read.tracker.note_through(hidden[count - 1].as_py() // 2, buffer)
+            table = table.slice(0, count)
+        else:
+            if read.opened.gathered is not None:
+                read.tracker.note_numbers(hidden.to_pylist())
+            elif table.num_rows:
+                read.tracker.note_through(int(hidden[-1].as_py()), buffer)
+            if limit is None or table.num_rows < limit:
+                read.tracker.note_end()
+        name = f"__ducktail_unit_{next(NUMBERS)}"
+        session.cursor.register(name, table)
+        self.registered.append(name)
+        self.pieces = [p for p in self.pieces if not unit.start <= p.start < unit.end]
+        self.pieces.append(Piece(unit.start, unit.end, taken.query(name, without=HIDDEN_LSN)))
+
+    def told(self, error: BaseException, query: Query) -> DucktailError:
+        """The error as it is told: a scan's own before DuckDB's words for it, at the user's place."""
+        own = next((read.relation.error for read in self.reads if read.relation.error), None)
+        if own is not None:
+            return own
+        found = translated(error)
+        if found.position is not None:
+            found.position = user_position(found.position, self.pieces)
+        return found
+
+    def ended(self, session: Context, *, complete: bool, rows: int) -> None:
+        """The answer is over: positions, then everything that was made for it."""
+        for read in self.reads:
+            kind = read.shape.kind
+            if kind is Kind.ROWWISE:
+                limit = least(read.shape.limits, self.parameters)
+                if self.pairs is not None and complete:
+                    self._ended_with_pairs(session, read, self.pairs)
+                elif complete and (limit is None or rows < limit):
+                    read.tracker.complete()
+                elif complete:
+                    read.tracker.stopped()
+            elif kind is Kind.WHOLE and complete:
+                if read.shape.unit is None:
+                    read.tracker.complete()
+                else:
+                    read.tracker.stopped()
+            elif kind is Kind.WHOLE:
+                read.tracker.void("the answer of the latest read was not taken to its end")
+            elif kind is Kind.NONE:
+                read.tracker.untold()
+        self.close(session)
+
+    def _ended_with_pairs(self, session: Context, read: Read | ReadAway, pairs: PairSource) -> None:
+        """An answer in ENVELOPE CHANGES is complete: its LIMIT has parted no update."""
+        if pairs.ran_out:
+            read.tracker.complete()
+        else:
+            read.given_through(session, pairs.last_lsn)
+            read.tracker.stopped()
+
+    def failed(self, session: Context) -> None:
+        """The query has failed: none of its reads counts."""
+        for read in self.reads:
+            if read.shape.kind in (Kind.ROWWISE, Kind.WHOLE):
+                read.tracker.failed()
+        self.close(session)
+
+    def close(self, session: Context) -> None:
+        """Take the relations away."""
+        for read in self.reads:
+            session.guard.interrupts.discard(read.relation.interrupt)
+            read.relation.close()
+            read.tracker.ended()
+        for name in self.registered:
+            # In a transaction that has failed DuckDB has already taken it away.
+            with suppress(duckdb.Error):
+                session.cursor.unregister(name)
+        self.registered.clear()
+
+
+def cut_pieces(cuts: Sequence[Cut], parameters: Values) -> list[Piece]:
+    """LIMITs that ask for one row more."""
+    limits = [(item, limit_of(item.limit, parameters)) for item in cuts]
+    return [Piece(item.start, item.end, f"LIMIT {n + 1}") for item, n in limits if n is not None]
+
+
+def scanner_of(session: Context, opened: Opened, planned: Events | None) -> Callable[[], Scan | GatheredScan]:
+    return lambda: new_scan(session, opened, planned)
+
+
+class Pulled:
+    """The rows of a query over scans; ends with the scans."""
+
+    def __init__(
+        self,
+        session: Context,
+        inner: Source,
+        reading: Reading,
+        query: Query,
+        hidden: int | None,
+        pairs: bool,
+    ) -> None:
+        self._session = session
+        self._inner = inner
+        self._reading = reading
+        self._query = query
+        self._hidden = hidden
+        self._pairs = pairs
+
+    def next(self, limit: int | None) -> Batch | None:
+        """The next batch."""
+        try:
+            batch = self._inner.next(limit)
+        except DucktailError as error:
+            raise self._reading.told(error, self._query) from error
+        if batch is None or self._hidden is None:
+            return batch
+        if isinstance(batch, TrackedBatch):
+            return batch
+        return TrackedBatch(batch.record_batch(), self._hidden, self._pairs)
+
+    def close(self) -> None:
+        """Free the query."""
+        self._inner.close()
