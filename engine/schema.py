@@ -24,10 +24,10 @@
     checkpoint_states  states from which consumers and jobs go on, of a stream by its id, 0 for none (see
                     `checkpoints/duckdb_backend.py`); `state` has all of one, the columns what is shown
     checkpoint_turns  rows that transactions touch which change checkpoints of one key, so that they meet
-    cluster_identities  which definition of the cluster a topic or a group is (see `cluster/identities.py`)
+    cluster_identities  which definition of the cluster a topic or a group is (see `placement/identities.py`)
     member_epochs   under which epoch a member has come with a partition of a spread topic (see
                     `member_epochs.py`)
-    partition_holds  whether this node has the log of a topic's partition (see `cluster/holds.py`)
+    partition_holds  whether this node has the log of a topic's partition (see `placement/holds.py`)
     segments        partitions of topics that came from another node: up to which LSN (see `segments.py`)
     segment_events  their events up to there, as they are sent, with their producers
     segment_producers  the last sequences that their producers had there
