@@ -133,10 +133,12 @@ class Compaction:
             f"SELECT coalesce(max(last_lsn), 0) FROM {SCHEMA}.commits WHERE last_lsn > {done} "
             f"AND commit_time <= make_timestamptz({max(0, before_us)})",
         )
+        through_lsn = max(done, through_lsn)
         for stream in source.streams:
             if stream.compaction != "key":
                 through_lsn = min(through_lsn, self._start(stream))
-        through_lsn = max(done, through_lsn)
+        if through_lsn < done:
+            return None  # What one that is compacted no more has left of the ranges is not to go.
         if not through_lsn or through_lsn > database.commits.last_lsn:
             return None  # A COMMIT has not returned yet: the next pass sees.
         expired = {

@@ -200,6 +200,29 @@ def test_what_another_stream_shows_stays(base: Base) -> None:
     assert lsns(base, "small") == [5]
 
 
+def test_a_stream_that_is_compacted_no_more_keeps_what_it_has(base: Base) -> None:
+    base("create table t (id int primary key, v int)")
+    options = "partitions = 1, retention = 'none', compaction = 'key'"
+    base(f"create stream every on t with ({options})")
+    base(f"create stream small on t where v < 5 with ({options})")
+    base("insert into t values (1, 1), (2, 2)")
+    base("update t set v = 20 where id = 1")  # 3: a delete of small
+    base("update t set v = 30 where id = 1")  # 4: of every alone
+    base("insert into t values (3, 3)")
+    base.clock.us += 2 * HOUR_US
+    base.look()
+    assert lsns(base, "small") == [2, 3, 5] and lsns(base, "every") == [2, 3, 4, 5]
+    base("alter stream small set (compaction = 'none')")
+    base.clock.us += 2 * DAY_US  # Its delete may go by now.
+    base.look()
+    base.reopen()
+    base.look()
+    assert lsns(base, "small") == [2, 3, 5]
+    base("alter stream small set (compaction = 'key')")
+    base.look()
+    assert lsns(base, "small") == [2, 5] and lsns(base, "every") == [2, 4, 5]
+
+
 def test_a_filter_and_operations_have_last_events_of_their_own(base: Base) -> None:
     base("create table t (id int primary key, v int)")
     options = "with (partitions = 1, retention = 'none', compaction = 'key')"
