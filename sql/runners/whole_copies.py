@@ -84,7 +84,8 @@ def pass_gaps(session: Context, stream: Stream, group: Group, partitions: list[i
 
     Raises:
         Gap: 72000, a block with locks of its own cannot wait for one; or events behind the copy were gone
-        before it was made. ReadOnlyTransaction: 25006. InsufficientPrivilege: 42501.
+        before it was made. ReadOnlyTransaction: 25006. InsufficientPrivilege: 42501. UndefinedObject: 42704,
+        somebody else has dropped the group.
     """
     database, through_lsn = session.database, 0
     while group.on_gap == "snapshot" and (lost := lost_events(session, stream, group, partitions)):
@@ -97,12 +98,16 @@ def pass_gaps(session: Context, stream: Stream, group: Group, partitions: list[i
             under_way = database.copies_of_groups.setdefault(group.group_id, done)
         if under_way is not done:
             yield Wait(under_way)  # Another member takes it, for both.
+            group = _present(session, stream, group, session.block.transaction)
             continue
         try:
-            copy = yield from _replaced(session, stream, group)
+            copy = yield from _replaced(session, stream, group, partitions)
         finally:
             del database.copies_of_groups[group.group_id]
             done.set_result(None)
+        group = _present(session, stream, group, session.block.transaction)
+        if copy is None:
+            continue
         through_lsn = copy.last_lsn
         yield from database.publisher.wait_published(through_lsn)
         for gap in lost:
@@ -127,6 +132,18 @@ def lost_events(session: Context, stream: Stream, group: Group, partitions: list
         known = {number: place for number, place in places.items() if place is not None}
         bounds = ScanRange(behind, 0, positions=known, group=group.name)
         return [gone(stream, buffer.partitions[n], n, lsn, bounds) for n, lsn in behind.items()]
+
+
+def _present(session: Context, stream: Stream, group: Group, transaction: Transaction | None) -> Group:
+    """A group as it is after a wait.
+
+    Raises:
+        UndefinedObject: 42704, somebody else has dropped it; one that has its name now is another.
+    """
+    present = groups.find_group(session.database.catalog, stream, group.name, transaction)
+    if present.group_id != group.group_id:
+        raise groups.missing_group(stream, group.name)
+    return present
 
 
 def _too_slow(lost: list[Gone]) -> Gap:
@@ -156,8 +173,16 @@ def _check_free(session: Context, group: Group, lost: list[Gone]) -> None:
         raise error
 
 
-def _replaced(session: Context, stream: Stream, group: Group) -> Waiting[Copy]:
-    """Take a copy for a group that is there, and move it to the copy's beginning."""
+class _NotWantedError(Exception):
+    """While the copy was taken, SEEK has led the group away from the gap, or it wants no copy any more."""
+
+
+def _replaced(session: Context, stream: Stream, group: Group, partitions: list[int]) -> Waiting[Copy | None]:
+    """Take a copy for a group that is there, and move it to the copy's beginning.
+
+    Returns:
+        The copy; None where the group is at no gap in these partitions any more.
+    """
     database = session.database
     copy = yield from _taken(session, stream, owner := database.sessions.new_id())
     given = copy
@@ -167,14 +192,19 @@ def _replaced(session: Context, stream: Stream, group: Group) -> Waiting[Copy]:
         timeout_ms = session.block.lock_timeout_ms
         yield from database.transactions.lock_for(transaction, timeout_ms)
         present = present_stream(database, stream)
-        mine = groups.find_group(database.catalog, present, group.name, None)
+        mine = _present(session, present, group, None)
         yield from lock_group(database.offsets, transaction, mine, timeout_ms)
+        if mine.on_gap != "snapshot" or not lost_events(session, present, mine, partitions):
+            raise _NotWantedError
         given = give_copy(database, transaction, copy, mine)
         standing = database.offsets.positions(mine.group_id)
         moved = [groups.Shift(n, at.lsn, copy.base_lsn, 0, 0) for n, at in standing.items()]
         groups.seek(database, transaction, mine, moved, lambda seeks: None)
 
-    yield from _given(session, copy, owner, work)
+    try:
+        yield from _given(session, copy, owner, work)
+    except _NotWantedError:
+        return None
     return given
 
 

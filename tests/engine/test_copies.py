@@ -392,6 +392,38 @@ def test_no_second_copy_for_one_read(client: Client, clock: Hands, monkeypatch: 
     assert mirror(client) == table(client)
 
 
+def test_what_comes_to_the_group_while_its_copy_is_taken(
+    client: Client, clock: Hands, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who moves the group meanwhile is right; a group that is dropped is not the next one of its name."""
+    make = "create consumer group g on s with (on_gap = 'snapshot')"
+    client(make)
+    client("update t set v = 'new' where id < 30")
+    clock.us += 2 * DAY_US
+    client("insert into t values (9999, 'late')")
+    look(client)
+    fill = copied_events.fill_sql
+    meanwhile = ["drop consumer group g on s", f"{make} start earliest"]
+
+    def filling(*args: object) -> str:
+        other = Client(client.session.database)
+        for statement in meanwhile:
+            other(statement)
+        other.close()
+        return fill(*args)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(copying, "fill_sql", filling)
+    client("drop consumer group g on s")
+    client(f"{make} start after 0")
+    refused(client, "42704", "select lsn from stream s consumer group g")
+    assert len(client("select lsn from stream s consumer group g")) == 1
+    client("alter consumer group g on s seek after 0")
+    meanwhile[:] = ["alter consumer group g on s seek latest"]
+    assert client("select lsn from stream s consumer group g") == []
+    assert client("select * from ducktail.copies") == []
+    assert copy_tables(client) == 0
+
+
 def test_writers_and_ddl_go_on_while_it_is_taken(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     """What the copy has is as of its LSN, whatever is committed before its rows are read."""
     fill = copied_events.fill_sql
