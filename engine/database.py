@@ -37,7 +37,7 @@ from .checkpoints.saved import Saved
 from .checks import row_sums
 from .clock import Clock, SystemClock
 from .duckdb_errors import translated
-from .errors import DucktailError, IoError
+from .errors import DucktailError, IoError, WrongState
 from .live import live_rows
 from .live_source import LastRead
 from .members.assigned import Assigned
@@ -63,7 +63,7 @@ from .storage.loading import Counters, lost_tables, make_changes_views, read_cat
 from .storage.reopening import Reopener
 from .storage.side_file import SideFile, side_path
 from .streams.segments import Segments
-from .streams.streams import Catalog, Group
+from .streams.streams import Catalog, Group, Stream
 from .topics import Topics
 from .transactions.commits import Commits, prepare_line
 from .transactions.gate import Gate
@@ -403,6 +403,16 @@ class Database:
             self.damage = {**lost_tables(cursor, catalog), **damage}
         cursor.close()
         return counters
+
+    def refuse_lost(self, stream: Stream) -> None:
+        """Refuse what wants all tables of a stream over several.
+
+        Raises:
+            WrongState: 55000, one was dropped while no ducktail had the file open.
+        """
+        lost = self.damage.get(stream.stream_id)
+        if isinstance(lost, WrongState):
+            raise lost
 
     def _live(self, kind: str, account: str | None) -> str:
         """Rows of a live view, as an account is told; what was committed before it was asked is in them."""

@@ -70,6 +70,8 @@ LAG_US, TOMBSTONES_US = 3_600_000_000, 86_400_000_000
 CHECKPOINT_SLOTS = 256
 # In the order in which they are written.
 COMMIT_COLUMNS = "(txid, first_lsn, last_lsn, commit_time, annotation)"
+# Behind the name, in `table_catalog`, of a table that was dropped past ducktail, once another has its name.
+DROPPED = " (dropped)"
 
 TABLES = f"""
 CREATE SCHEMA IF NOT EXISTS {SCHEMA};

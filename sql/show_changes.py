@@ -42,10 +42,17 @@ def show_changes(session: Context, asked: st.ShowChanges, parameters: Values) ->
 
 
 def _of_table(session: Context, name: st.Name) -> str:
-    """A predicate on events of a stream over several tables: they are of this one, whatever it was called."""
+    """A predicate on events of a stream over several tables: they are of this one, whatever it was called.
+
+    Another of them may have been called so before, or since.
+    """
     captured = session.database.catalog.tables[session.names.table_key(name.parts)]
-    names = {shown_table(version.table.shape) for version in captured.versions}
-    return f"table_name IN ({', '.join(map(literal, sorted(names)))})"
+    ends = [*(f" AND lsn < {version.first_lsn}" for version in captured.versions[1:]), ""]
+    called = (
+        f"table_name = {literal(shown_table(version.table.shape))} AND lsn >= {version.first_lsn}{end}"
+        for version, end in zip(captured.versions, ends, strict=True)
+    )
+    return f"({' OR '.join(called)})"
 
 
 def _since_us(session: Context, since: st.Scalar, parameters: Values) -> int:

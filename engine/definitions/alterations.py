@@ -106,6 +106,7 @@ def rename_stream(
     yield from database.transactions.lock_writer(session_id, timeout_ms)
     try:
         present = _present(database, stream)
+        database.refuse_lost(present)
         renamed = replace(present, name=name)
         tables = database.catalog.tables_of(renamed)
         events = TopicQuery(renamed) if renamed.topic else query_over_all(renamed, tables)

@@ -33,7 +33,7 @@ from ..log.log import create_log_sql, log_name, snapshot_sql
 from ..log.several_logs import query_over_all
 from ..quoting import ident, literal
 from ..rights import rights
-from ..schema import COMMIT_COLUMNS
+from ..schema import COMMIT_COLUMNS, DROPPED
 from ..streams.filters import check_filter, plain_division
 from ..streams.streams import (
     BUFFER_BYTES_MAX,
@@ -420,11 +420,21 @@ def _new_table(cursor: duckdb.DuckDBPyConnection, shape: TableShape, base_lsn: i
         f"INSERT INTO ducktail.table_catalog VALUES ({table_id}, {literal(shape.schema)}, "
         f"{literal(shape.name)}, {version})"
     )
+    cursor.execute(leave_name_sql(shape, table_id))
     table = capture.CapturedTable(shape, log, frozenset(shape.primary_key))
     captured = Captured(table_id, version, table)
     for statement in row_sums.take_statements(captured, base_lsn, row_sums.CREATED):
         cursor.execute(statement).fetchall()
     return captured
+
+
+def leave_name_sql(shape: TableShape, table_id: int) -> str:
+    """What was dropped past ducktail, and was called as this table is now, gives the name up."""
+    return (
+        f"UPDATE ducktail.table_catalog SET table_name = table_name || {literal(DROPPED)} "
+        f"WHERE lower(schema_name) = lower({literal(shape.schema)}) "
+        f"AND lower(table_name) = lower({literal(shape.name)}) AND table_id <> {table_id}"
+    )
 
 
 def names_sql(names: tuple[str, ...] | list[str]) -> str:

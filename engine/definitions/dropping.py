@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import duckdb
 
@@ -162,14 +162,15 @@ def _drop_locked(
         "DELETE FROM ducktail.meta WHERE name = 'dropped'",
         f"INSERT INTO ducktail.meta VALUES ('dropped', '{database.commits.last_lsn}')",
     ]
-    for source in ended:
+    logs = {source.table_id: source.logs for source in ended} | _lost_logs(cursor, numbers, under)
+    for table_id, its_logs in logs.items():
         statements += [
-            f"DELETE FROM ducktail.table_catalog WHERE table_id = {source.table_id}",
-            row_sums.drop_statement(source.table_id),
-            compacted.drop_sql(source.table_id),
-            f"DELETE FROM ducktail.schema_catalog WHERE table_id = {source.table_id}",
-            *(f"DROP TABLE {log}" for log in source.logs),
-            *(f"DROP TABLE IF EXISTS {side_log(log)}" for log in source.logs),
+            f"DELETE FROM ducktail.table_catalog WHERE table_id = {table_id}",
+            row_sums.drop_statement(table_id),
+            compacted.drop_sql(table_id),
+            f"DELETE FROM ducktail.schema_catalog WHERE table_id = {table_id}",
+            *(f"DROP TABLE {log}" for log in its_logs),
+            *(f"DROP TABLE IF EXISTS {side_log(log)}" for log in its_logs),
         ]
     named = [(stream.schema, stream.name) for stream in streams]
     if table is not None:
@@ -204,3 +205,26 @@ def _drop_locked(
     # Nobody saves a checkpoint meanwhile: it would stay, or the two would meet in a row.
     with database.checkpoints.mutex:
         run_numbered(database, session_id, cursor, statements, show, changes)
+
+
+def _lost_logs(
+    cursor: duckdb.DuckDBPyConnection, numbers: str, there: Collection[int]
+) -> dict[int, tuple[str, ...]]:
+    """Of tables that were dropped past ducktail, under streams over several alone that are among these: table
+    id -> its logs."""
+    of_streams = "SELECT table_id FROM ducktail.stream_tables WHERE stream_id"
+    rows = cursor.execute(
+        f"{of_streams} IN ({numbers}) AND table_id NOT IN ({of_streams} NOT IN ({numbers})) "
+        "AND table_id NOT IN (SELECT table_id FROM ducktail.stream_catalog)"
+    ).fetchall()
+    lost = sorted({int(table_id) for (table_id,) in rows}.difference(there))
+    tables = "SELECT table_name FROM duckdb_tables() WHERE database_name = current_database() "
+    return {
+        table_id: tuple(
+            f"ducktail.{ident(name)}"
+            for (name,) in cursor.execute(
+                f"{tables} AND schema_name = 'ducktail' AND starts_with(table_name, 'log_{table_id}_')"
+            ).fetchall()
+        )
+        for table_id in lost
+    }

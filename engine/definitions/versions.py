@@ -33,7 +33,7 @@ from ..table import TableShape
 from ..transactions.transaction import TableKey, Transaction
 from ..transactions.transactions import stale
 from ..waiting import Waiting
-from .definitions import names_sql
+from .definitions import leave_name_sql, names_sql
 
 # Numbers of columns that were added begin here, above the places of all that a table can begin with.
 ADDED = 1 << 20
@@ -231,6 +231,8 @@ class _Change:
         )
         yield self._row(now.older[-1])
         yield self._row(now.present)
+        if now.older[-1].table.shape.name != now.shape.name:
+            yield leave_name_sql(now.shape, now.table_id)
         yield (
             f"UPDATE ducktail.table_catalog SET version = {now.version}, "
             f"table_name = {literal(now.shape.name)} WHERE table_id = {now.table_id}"

@@ -14,15 +14,16 @@ import duckdb
 
 from ..asking import ask
 from ..capture.capture import CapturedTable
-from ..errors import DucktailError, WrongState
+from ..errors import DucktailError, UndefinedTable, WrongState
 from ..log.changes import ChangesQuery, clashing, view_name
 from ..log.log import log_name
 from ..log.schema_json import version_of
 from ..log.several_logs import event_query
 from ..log.table_query import EventQuery
 from ..quoting import ident, shown_name
+from ..schema import DROPPED
 from ..streams.copies import read_copies
-from ..streams.streams import Bookmark, Captured, Catalog, Group, Stream, TableVersion
+from ..streams.streams import Bookmark, Captured, Catalog, Group, Stream, TableVersion, fold
 from ..table import read_shape
 from ..whole import whole
 
@@ -59,8 +60,12 @@ def read_catalog(cursor: duckdb.DuckDBPyConnection) -> Catalog:
         "SELECT table_id, schema_name, table_name, version FROM ducktail.table_catalog ORDER BY 1"
     ).fetchall()
     served: dict[int, Captured] = {}
+    # A table that was dropped past ducktail has left its name to the next one: older ones let both have it.
+    newest = {fold(schema_name, table_name): table_id for table_id, schema_name, table_name, _ in tables}
     for table_id, schema_name, table_name, version in tables:
         try:
+            if newest[fold(schema_name, table_name)] != table_id:
+                raise UndefinedTable(f'another table is called "{table_name}" now')
             shape = read_shape(cursor, schema_name, table_name)
         except DucktailError as error:
             # It was dropped while no ducktail had the file open: the others are served all the same.
@@ -134,6 +139,7 @@ def lost_tables(cursor: duckdb.DuckDBPyConnection, catalog: Catalog) -> dict[int
     for stream_id, schema_name, table_name, table_id in rows:
         stream = catalog.stream_by_id(stream_id)
         if stream is not None and table_id not in stream.tables:
+            table_name = table_name.removesuffix(DROPPED)
             found[stream_id] = WrongState(
                 f'table "{table_name}" of stream "{stream.name}" does not exist any more',
                 detail=f"{shown_name(schema_name)}.{shown_name(table_name)} was dropped past ducktail. All "

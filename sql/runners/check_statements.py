@@ -68,6 +68,7 @@ def _on_table(session: Context, name: st.Name, what: str) -> Stream:
             position=name.position or None,
         )
     session.names.refuse_hidden_of(stream)
+    session.database.refuse_lost(stream)
     return stream
 
 

@@ -32,6 +32,7 @@ def show_create(session: Context, asked: st.ShowCreateStream, parameters: object
     if stream.topic:
         made = as_topic(stream)
     else:
+        session.database.refuse_lost(stream)
         tables = session.database.catalog.tables_of(stream)
         made = as_stream(stream, [captured.shape for captured in tables])
     return text_rows(CREATE_COLUMNS, [[stream.name, render_statement(made)]], "SHOW CREATE STREAM")

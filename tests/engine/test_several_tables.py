@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 from collections.abc import Iterator
 from pathlib import Path
@@ -282,3 +283,47 @@ def test_it_waits_for_who_has_written_one_of_the_tables(base: Base) -> None:
     base("insert into d values (2)")
     assert other("select op, after from stream s2") == [("insert", '{"v":2}')]
     other.close()
+
+
+def test_the_name_of_a_table_that_was_dropped_past_ducktail_is_taken(base: Base) -> None:
+    """By a new table, and by one that is renamed: each is served, and what was there before is not."""
+    base("drop stream b_stream")
+    base.again("drop table b", "drop table c")
+    for text in ("check {}", "alter {} resync", "alter {} rename to r", "show create {}"):
+        with raises("55000"):
+            base(text.format("stream s"))
+    base("create table b (id int primary key)")
+    base("create stream b_stream on b")
+    base("insert into b values (1)")
+    base("alter table a rename to c")
+    base.again()
+    base("insert into b values (2)")
+    base("insert into c values (3, 3)")
+    found = "select stream_name, tables from ducktail.streams where stream_name <> 's' order by 1"
+    assert base(found) == [("a_stream", ["main.c"]), ("b_stream", ["main.b"])]
+    assert base("select after from stream b_stream") == [('{"id":1}',), ('{"id":2}',)]
+    assert base("select after from stream a_stream where op <> 'schema'") == [('{"id":3,"v":3}',)]
+    with raises("55000") as error:
+        base("select * from stream s")
+    assert 'table "b" of stream "s"' in str(error.value)
+    base("drop stream s")
+    # What c_stream is on stays, as that does; of the table b that is gone nothing does.
+    kept = base.database.cursor().execute("select table_name from ducktail.table_catalog order by all")
+    assert kept.fetchall() == [("b",), ("c",), ("c (dropped)",)]
+
+
+def test_changes_are_shown_of_a_table_whose_name_another_has_had(base: Base) -> None:
+    for name in TABLES:
+        base(f"drop stream {name}_stream")
+    for text in (
+        "insert into a values (1, 1)",
+        "insert into c values (2)",
+        "alter table a rename to a2",
+        "alter table c rename to a",
+        "insert into a values (3)",
+        "insert into a2 values (4, 4)",
+    ):
+        base(text)
+    for table, expected in (("a", [2, 3]), ("a2", [1, 4])):
+        rows = base(f"show changes for {table}")
+        assert [json.loads(row[6])["v"] for row in rows if row[2] != "schema"] == expected
