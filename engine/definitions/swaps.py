@@ -42,6 +42,8 @@ from .versions import enter_to_alter, put_version, show_altered, told
 
 # Numbers of columns that come with a swapped-in table begin here: above those that ALTER TABLE gives.
 SWAPPED = 1 << 40
+# The schema that DuckDB's temporary tables have, in a database of their own.
+TEMPORARY_SCHEMA = "main"
 # Columns of a table, at most, as far as those numbers go: 2^16 for each version.
 PLACES = 16
 
@@ -172,6 +174,9 @@ def settle(database: Database, transaction: Transaction, table_id: int) -> None:
     """
     altered = transaction.altered[table_id]
     now, before = altered.now, altered.before
+    if now.key == before.key and now.shape.name == altered.told:
+        return
+    _refuse_hidden(transaction, altered)
     swapped = now.key != before.key and _has_name(database, transaction, altered)
     if swapped:
         with plain_division(transaction.cursor):
@@ -185,6 +190,29 @@ def settle(database: Database, transaction: Transaction, table_id: int) -> None:
     elif now.shape.name != altered.told:
         with plain_division(transaction.cursor):
             put_version(database, transaction, now, now.shape, now.present.ids)
+
+
+def _refuse_hidden(transaction: Transaction, altered: Altered) -> None:
+    """Temporary tables and views, which to DuckDB are called main.t as well, would be read in place of these.
+
+    Raises:
+        NotSupported: 0A000.
+    """
+    names = {key[1] for key in (altered.before.key, altered.now.key) if key[0] == TEMPORARY_SCHEMA}
+    for stream in altered.now.streams:
+        if stream.schema.lower() == TEMPORARY_SCHEMA:
+            names |= {view.lower() for view in stream.views}
+    found = ask_maybe(
+        transaction.cursor,
+        "SELECT table_name FROM information_schema.tables WHERE table_catalog = 'temp' "
+        "AND list_contains($1::VARCHAR[], lower(table_name))",
+        [sorted(names)],
+    )
+    if found is not None:
+        raise NotSupported(
+            f'"{found[0]}" is hidden by a temporary table or view of this session',
+            hint="Drop that one, or give it another name.",
+        )
 
 
 def _has_name(database: Database, transaction: Transaction, altered: Altered) -> bool:

@@ -404,7 +404,10 @@ def _note_index(session: Context) -> None:
 
 def _note_temporary(session: Context, facts: DdlFacts) -> None:
     """Remember temporary tables: they hide others of the same name from here on."""
+    known = session.names.temporary
+    if facts.renamed is not None and facts.names[0][-1].lower() in known:
+        known.add(facts.renamed.lower())
     for name in facts.names:
         temporary = facts.temporary or (len(name) > 1 and name[0].lower() == TEMPORARY)
         if facts.verb == "CREATE" and facts.object_type in ("TABLE", "VIEW") and temporary:
-            session.names.temporary.add(name[-1].lower())
+            known.add(name[-1].lower())

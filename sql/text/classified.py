@@ -62,7 +62,7 @@ class DdlFacts:
         as_select: CREATE TABLE ... AS a query; `query_offset` is where that query begins.
         action: what ALTER TABLE does: a word or more in capitals, as "SET NOT NULL" or "RENAME TO"; "" where
             it is nothing that we know of.
-        renamed: the new name, of ALTER TABLE ... RENAME TO.
+        renamed: the new name, of ALTER TABLE and ALTER VIEW ... RENAME TO.
     """
 
     verb: str

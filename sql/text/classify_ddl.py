@@ -133,11 +133,14 @@ def alter(reader: Reader) -> Classified:
         return object_type
     if_exists = reader.accept("IF", "EXISTS")
     name = reader.qualified()
-    if object_type != "TABLE":
+    if object_type not in ("TABLE", "VIEW"):
         return _ddl(reader, DdlFacts("ALTER", object_type, (name,), None, if_exists=if_exists))
     action, renamed = _action(reader)
-    facts = DdlFacts("ALTER", object_type, (name,), name, if_exists=if_exists, action=action, renamed=renamed)
-    return _ddl(reader, facts)
+    table = name if object_type == "TABLE" else None
+    return _ddl(
+        reader,
+        DdlFacts("ALTER", object_type, (name,), table, if_exists=if_exists, action=action, renamed=renamed),
+    )
 
 
 # What ALTER TABLE t ADD and DROP may go on with, beside a column.
@@ -147,7 +150,7 @@ _OF_COLUMN = (("SET", "NOT", "NULL"), ("DROP", "NOT", "NULL"), ("SET", "DEFAULT"
 
 
 def _action(reader: Reader) -> tuple[str, str | None]:
-    """What ALTER TABLE t does, and the table's new name."""
+    """What ALTER TABLE t, or ALTER VIEW v, does, and the new name."""
     if reader.accept("RENAME", "TO"):
         return "RENAME TO", None if reader.at_end else reader.qualified()[-1]
     if reader.accept("RENAME"):
