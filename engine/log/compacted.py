@@ -105,6 +105,11 @@ def counted(ranges: Sequence[Range], removed: Sequence[int]) -> tuple[Range, ...
     return tuple(replace(r, removed=r.removed + n) for r, n in zip(ranges, removed, strict=True))
 
 
+def begun_again(ranges: Sequence[Range], first_lsn: int) -> tuple[Range, ...]:
+    """As if from an LSN on nothing had been compacted yet: some of what is deleted there goes only now."""
+    return tuple(replace(r, compacted_us=None) if r.last_lsn >= first_lsn else r for r in ranges)
+
+
 def finished(ranges: Sequence[Range], now_us: int, keep_us: int) -> tuple[Range, ...]:
     """Nothing is there any more that should have gone; ranges that need not be told apart become one.
 

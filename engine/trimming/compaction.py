@@ -99,6 +99,13 @@ class Compaction:
         superseded = Superseded(self._steps.cursor, self._database.catalog, found)
         try:
             superseded.work_out()
+            first = superseded.first_delete()
+            if first is not None:
+                found = replace(
+                    found,
+                    ranges=compacted.begun_again(found.ranges, first),
+                    expired={number: min(lsn, first - 1) for number, lsn in found.expired.items()},
+                )
             if self._remove(found, superseded):
                 self._done[source.table_id] = dict(found.expired)
         finally:

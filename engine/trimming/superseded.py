@@ -3,7 +3,7 @@
 What a stream needs is worked out from its own events, those that its operations and its filter let through:
 
 - Of each key (in each partition) the last one at or before the pass's horizon; a delete only until
-  `tombstone_retention` has passed since all that it deletes had gone, or as long as any of that is there.
+  `tombstone_retention` has passed since all that it deletes had gone.
 - The last event of each partition, so that a stream's end never goes back.
 - What a group has parked or released, and what stands behind a parked key.
 - A schema event, always; of a topic an event without a key, and the last one of each producer.
@@ -99,6 +99,7 @@ class Superseded:
         self._cursor = cursor
         self._catalog = catalog
         self._pass = found
+        self._views: list[View] = []
 
     def close(self) -> None:
         """Drop the tables."""
@@ -125,6 +126,7 @@ class Superseded:
         views += self._last_rows()
         if isinstance(found.source, TopicLog):
             self._keep_published(found.source)
+        self._views = views
         for place, view in enumerate(views):
             self._execute(f"CREATE OR REPLACE TEMP TABLE {_bare(LASTS)}{place} AS {view.lasts_sql()}")
             self._execute(
@@ -144,22 +146,32 @@ class Superseded:
                 )
 
     def _keep_deletes(self, views: Sequence[View]) -> None:
-        """A delete goes where nothing else of its key stays: another stream may have kept what it deletes.
+        """A delete stays as long as anything else of its key is there: another stream may have kept that, or
+        a group, and who was given it is to be given the delete too."""
+        for place, view in enumerate(views):
+            if view.expired:
+                others = f"SELECT {view.by} FROM ({view.rows}) ANTI JOIN {LASTS}{place} USING (lsn)"
+                self._execute(f"INSERT INTO {KEPT} {self._expired_sql(place, view, others)}")
 
-        What one stream keeps so may be what another one's delete is of: until nothing is added.
-        """
-        more = True
-        while more:
-            more = False
-            for place, view in enumerate(views):
-                if view.expired:
-                    kept = f"SELECT {view.by} FROM ({view.rows}) SEMI JOIN {KEPT} USING (lsn)"
-                    [(added,)] = self._execute(
-                        f"INSERT INTO {KEPT} SELECT lsn FROM {LASTS}{place} SEMI JOIN ({kept}) "
-                        f"USING ({view.by}) ANTI JOIN {KEPT} USING (lsn) "
-                        f"WHERE gone AND lsn <= {view.expired}"
-                    )
-                    more = more or bool(added)
+    def first_delete(self) -> int | None:
+        """The first delete whose time begins anew: it had expired, and what it deletes goes only now."""
+        deletes = []
+        for place, view in enumerate(self._views):
+            going = f"SELECT {view.by} FROM ({view.rows}) SEMI JOIN {GOING} USING (lsn) "
+            going += f"ANTI JOIN {LASTS}{place} USING (lsn)"
+            if view.expired:
+                deletes.append(self._expired_sql(place, view, going))
+        if not deletes:
+            return None
+        (first,) = ask(self._cursor, f"SELECT min(lsn) FROM ({' UNION ALL '.join(deletes)})")
+        return None if first is None else int(first)
+
+    def _expired_sql(self, place: int, view: View, keys: str) -> str:
+        """A SELECT of the deletes of some keys that have expired."""
+        return (
+            f"SELECT lsn FROM {LASTS}{place} SEMI JOIN ({keys}) USING ({view.by}) "
+            f"WHERE gone AND lsn <= {view.expired}"
+        )
 
     def ends(self, rows: int) -> list[int]:
         """The last LSN of each step that takes so many rows."""

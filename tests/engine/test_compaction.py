@@ -279,6 +279,33 @@ def test_a_delete_stays_with_what_another_stream_keeps(base: Base) -> None:
     assert base("check stream odd") == []
 
 
+def test_the_time_of_a_delete_begins_when_what_it_deletes_goes(base: Base) -> None:
+    options = "partitions = 1, retention = 'none', compaction = 'key'"
+    base("create table t (id int primary key)")
+    base(f"create stream s on t with ({options})")
+    base(f"create stream born on t operations insert with ({options})")
+    base("insert into t values (1)")
+    base("delete from t where id = 1")
+    base("insert into t values (2)")
+    for _ in range(3):
+        base.clock.us += DAY_US + HOUR_US
+        base.look()
+        assert lsns(base, "s") == [1, 2, 3]  # The insert is the other stream's.
+    # A reader may just have been given it, and is to be given its delete.
+    base("drop stream born")
+    base("insert into t values (3)")
+    base.clock.us += 2 * HOUR_US
+    base.look()
+    assert lsns(base, "s") == [2, 3, 4]
+    base.reopen()
+    base.clock.us += DAY_US - HOUR_US
+    base.look()
+    assert lsns(base, "s") == [2, 3, 4]
+    base.clock.us += HOUR_US
+    base.look()
+    assert lsns(base, "s") == [3, 4]
+
+
 def test_rows_of_snapshots(base: Base) -> None:
     base("create table t (id int primary key, v int)")
     base("insert into t select i, 0 from range(4) r(i)")
