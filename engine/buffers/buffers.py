@@ -160,9 +160,7 @@ class Buffers:
         query = event_query(self._catalog, stream) if planned is None else planned
         if bounds.copy is not None:
             query = with_copy(self._catalog, stream, query, bounds.copy)
-        differs = next((table_id for table_id in stream.tables if table_id in self._unlike), None)
-        if differs is not None:
-            raise unlike_error(stream, self._catalog.table_by_id(differs), self._unlike[differs])
+        self.check_like(stream)
         if not changes:
             return self._scan(query, stream, bounds)
         self.hold()  # The last such scan may have made rows.
@@ -177,6 +175,16 @@ class Buffers:
             lambda: self._catalog.stream_by_id(stream.stream_id) is not None,
             self._clock,
         )
+
+    def check_like(self, stream: Stream) -> None:
+        """A stream's events say what its table is.
+
+        Raises:
+            WrongState: 55000, CHECK STREAM has found that the table was written past ducktail.
+        """
+        differs = next((table_id for table_id in stream.tables if table_id in self._unlike), None)
+        if differs is not None:
+            raise unlike_error(stream, self._catalog.table_by_id(differs), self._unlike[differs])
 
     def is_unlike(self, stream: Stream) -> bool:
         """Whether reads of the stream fail until RESYNC has mended it."""

@@ -41,8 +41,8 @@ def take_copy(
     """Copy the rows that a stream shows of its table now; the copy is nobody's yet (`give_copy`).
 
     Raises:
-        LockNotAvailable: 55P03. UndefinedObject: 42704, somebody else has dropped the stream.
-        DucktailError: what DuckDB said.
+        LockNotAvailable: 55P03. UndefinedObject: 42704, somebody else has dropped the stream. WrongState:
+        55000, its table was written past ducktail. DucktailError: what DuckDB said.
     """
     with closing(database.cursor(utc=True)) as reader:
         try:
@@ -51,6 +51,7 @@ def take_copy(
             try:
                 yield from database.commits.wait_readable()
                 present = present_stream(database, stream)
+                database.buffers.check_like(present)  # RESYNC's events would come behind rows that have them.
                 captured = database.catalog.table_by_id(present.table_id)
                 copy = _reserve(database, session_id, reader, captured, present, copy_id)
             finally:

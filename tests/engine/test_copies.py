@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import duckdb
 import pytest
 from hands import DAY_US, Hands
 from local_client import Client, state_of
@@ -513,6 +514,21 @@ def test_who_may_not_have_it(client: Client) -> None:
     refused(client, "42710", "create consumer group h on s start snapshot")
     client("create consumer group if not exists h on s start snapshot")
     assert copy_tables(client) == 0
+
+
+def test_no_copy_of_a_table_that_was_written_past_ducktail(
+    client: Client, reopen: Callable[[], Client], tmp_path: Path
+) -> None:
+    client.close()
+    client.session.database.close()
+    with duckdb.connect(str(tmp_path / "kept.duckdb")) as past:
+        past.execute("INSERT INTO t VALUES (9999, 'past')")
+    again = reopen()
+    again("check stream s")
+    refused(again, "55000", "create consumer group g on s start snapshot")
+    again("alter stream s resync")
+    again("create consumer group g on s start snapshot")
+    assert mirror(again) == table(again)
 
 
 def test_lsns_of_a_copy() -> None:
