@@ -166,6 +166,52 @@ def test_a_group_from_its_creation_to_its_end(owner: Connection, entry: Connecti
     assert answer(owner, "DESCRIBE CONSUMER GROUP h ON s")[0] == "42704"
 
 
+def test_a_stream_over_several_tables(owner: Connection, entry: Connection) -> None:
+    for text in (
+        "CREATE TABLE orders (id INTEGER PRIMARY KEY)",
+        "CREATE TABLE lines (id INTEGER, line INTEGER, PRIMARY KEY (id, line))",
+        "CREATE TABLE notes (txt VARCHAR)",
+        "CREATE STREAM shop ON orders, lines, notes",
+    ):
+        owner.execute(text)
+    with owner.transaction():
+        for text in (
+            "INSERT INTO orders VALUES (1)",
+            "INSERT INTO lines VALUES (1, 1), (1, 2)",
+            "INSERT INTO notes VALUES ('gift')",
+        ):
+            owner.execute(text)
+    owner.execute("DELETE FROM lines WHERE line = 2")
+    for text in (
+        "SELECT * FROM STREAM shop",
+        "SELECT * FROM STREAM shop PARTITION 0 AFTER 1",
+        "SELECT table_name, tx_last FROM STREAM shop LIMIT 1 TRANSACTIONS",
+        "SELECT * FROM STREAM shop ENVELOPE CHANGES",
+        "SHOW CREATE STREAM shop",
+        "DESCRIBE STREAM shop",
+        "CHECK STREAM shop",
+    ):
+        assert answer(entry, text) == answer(owner, text), text
+    assert answer(entry, "CREATE CONSUMER GROUP g ON shop WITH (on_park = 'key')")[0] == "0A000"
+    entry.execute("CREATE CONSUMER GROUP g ON shop")
+    read = "SELECT lsn, table_name, tx_last FROM STREAM shop CONSUMER GROUP g"
+    first = entry.execute(f"{read} LIMIT 1 TRANSACTIONS").fetchall()
+    assert [row[1:] for row in first] == [
+        ("main.orders", False),
+        *[("main.lines", False)] * 2,
+        ("main.notes", True),
+    ]
+    entry.execute("COMMIT OFFSETS ON shop CONSUMER GROUP g")
+    rest = entry.execute(read).fetchall()
+    assert [row[1:] for row in rest] == [("main.lines", True)]
+    entry.execute("COMMIT OFFSETS ON shop CONSUMER GROUP g")
+    assert entry.execute(read).fetchall() == []
+    entry.execute(f"ALTER CONSUMER GROUP g ON shop SEEK TO AFTER {first[1][0]}")
+    assert entry.execute(read).fetchall() == [*first[2:], *rest]
+    entry.execute("DROP STREAM shop CASCADE")
+    assert answer(owner, "SELECT * FROM STREAM shop")[0] == "42704"
+
+
 def test_a_read_position_is_what_the_client_was_sent(owner: Connection, entry: Connection) -> None:
     owner.execute("CREATE CONSUMER GROUP parts ON s")
     entry.execute("BEGIN")

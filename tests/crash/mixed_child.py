@@ -48,6 +48,8 @@ MIRRORS = "select group_name from ducktail.consumer_groups where group_name like
 KEPT = ("a", "b")
 BRIEF, COMPACTED = "brief", "compacted"
 TABLES = (*KEPT, BRIEF, COMPACTED)
+# Each transaction writes all of these, in this order; the last has no key.
+TOGETHER = ("debit", "credit", "note")
 SETUP = (
     *(f"create table {name} (id int primary key, v bigint, w varchar)" for name in TABLES),
     "create stream s_a on a with (partitions = 3, retention = 'none')",
@@ -57,6 +59,11 @@ SETUP = (
     "create stream pair on a, b with (partitions = 2, retention = 'none', minimal_changes = 'all')",
     "create stream s_compacted on compacted "
     "with (retention = 'none', compaction = 'key', compaction_lag = '0 s')",
+    *(f"create table {name} (id int{' primary key' * (name != 'note')}, v bigint)" for name in TOGETHER),
+    "create stream books on debit, credit, note with (partitions = 3, retention = 'none')",
+    "create stream booked on credit with (retention = '1 s')",
+    "create consumer group carrier on books",
+    "create table carried (lsn bigint)",
     "create table moved (lsn bigint)",
     "create table mirror (id int, v bigint)",
     "create consumer group reader on s_a",
@@ -262,6 +269,45 @@ def move(database: Database) -> None:
         client("commit")
 
 
+def book(database: Database, seed: int) -> None:
+    """Write several tables in each transaction, some of which alter one of them between the writes."""
+    client, chance = Client(database), random.Random(seed)
+    while True:
+        number, kind = chance.getrandbits(31), chance.random()
+        client("begin")
+        for place, name in enumerate(TOGETHER):
+            client(f"insert into {name} (id, v) values ({number}, {place})")
+            if kind < 0.1 and place == 1:
+                client(f"alter table {chance.choice(TOGETHER)} add column c{number} int")
+            elif kind < 0.2 and place == 1:
+                added = client("select column_name from (describe debit) where column_name like 'c%'")
+                if added:
+                    client(f"alter table debit drop column {added[0][0]}")
+        client("commit" if kind < 0.95 else "rollback")
+
+
+def carry(database: Database) -> None:
+    """Move the LSNs of whole transactions over several tables with their offsets, in one transaction."""
+    client = Client(database)
+    while True:
+        if client("select lsn from stream books consumer group carrier wait '100 ms' limit 1"):
+            carry_on(client)
+
+
+def carry_on(client: Client) -> bool:
+    """One batch of that; whether there was one."""
+    client("begin")
+    client(
+        "insert into carried select lsn from (select lsn from stream books consumer group carrier "
+        "limit 2 transactions)"
+    )
+    moved = client.tag != "INSERT 0 0"
+    if moved:
+        client("commit offsets on books consumer group carrier")
+    client("commit")
+    return moved
+
+
 def mirror(database: Database, seed: int) -> None:
     """Keep a copy of table a by a group that begins with the whole of it, and now and then by a new one."""
     client, chance = Client(database), random.Random(seed)
@@ -328,6 +374,7 @@ def check(database: Database, journal: Journal) -> dict[str, State]:
     whole = client(f"select {names} from pair where op <> 'schema' order by lsn")
     assert whole == client(f"select * from ({each}) order by lsn")
     assert client(f"select {names} from stream pair where op <> 'schema'") == whole
+    _check_together(client)
     _check_offsets(client, journal)
     for (group,) in client(MIRRORS):
         while follow(client, group):
@@ -387,6 +434,26 @@ def _check_lasts(client: Client, state: State) -> None:
     assert found == {number: row["v"] for number, row in state.rows.items()}
 
 
+def _check_together(client: Client) -> None:
+    """Transactions over several tables are there whole and in their order, and carried once."""
+    names = "lsn, txid, tx_seq, tx_last, table_name, after"
+    rows = client(f"select {names} from stream books where op <> 'schema'")
+    assert rows == client(f"select {names} from books where op <> 'schema' order by lsn")
+    for first in range(0, len(rows), len(TOGETHER)):
+        events = rows[first : first + len(TOGETHER)]
+        assert [event[4] for event in events] == [f"main.{name}" for name in TOGETHER]
+        assert len({(event[1], json.loads(event[5])["id"]) for event in events}) == 1
+        assert [event[3] for event in events] == [False, False, True]
+    for name in TOGETHER:
+        ids = client(f"select id from {name} order by 1")
+        assert ids == sorted((json.loads(row[5])["id"],) for row in rows if row[4] == f"main.{name}")
+    assert client("check stream books") == []
+    while carry_on(client):
+        pass
+    carried = client("select lsn from carried order by lsn")
+    assert carried == client("select lsn from stream books"), "what was carried and its offsets part"
+
+
 def _check_offsets(client: Client, journal: Journal) -> None:
     """A group is where it was acknowledged, or where the commit under way would bring it."""
     offsets = "select partition, committed_lsn from ducktail.offsets where group_name = '{}'"
@@ -444,7 +511,8 @@ def load(path: Path, seed: int, ready: int, *, last: bool) -> None:
         Load(database, journal, name, state, chance.getrandbits(32), ready).run
         for name, state in states.items()
     ]
-    runs += [lambda: read(database, journal), lambda: move(database)]
+    runs += [lambda: read(database, journal), lambda: move(database), lambda: carry(database)]
+    runs.append(partial(book, database, chance.getrandbits(32)))
     runs.append(partial(mirror, database, chance.getrandbits(32)))
     threads = [threading.Thread(target=ending, args=(run,)) for run in runs]
     for thread in threads:
