@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import json
 import logging
+from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Protocol
@@ -48,6 +49,8 @@ logger = logging.getLogger(__name__)
 
 # Rows of the log that one step deletes, and LSNs over which one carries the row-hash sum.
 STEP_ROWS, STEP_LSNS = 20_000, 100_000
+# Bookmarks of one UPDATE: its text is parsed as a whole.
+BOOKMARKS_AT_ONCE = 100
 # From when a commit is given its time until a snapshot has it, at the most; microseconds.
 COMMIT_US = 1_000_000
 # A pass looks at all that is older than its horizon: it is worth that once what has come since the last one
@@ -265,16 +268,17 @@ class Compaction:
             )[0]
             for r in ranges
         ]
-        gone: dict[int, dict[int, int]] = {}
-        for stream_id, partition, count in self._execute(
-            f"SELECT stream_id, partition, count(*) FROM {GONE} WHERE {window} GROUP BY ALL"
+        # Fetched before the lock is held: of each stream and partition the LSNs of its events that go.
+        gone: dict[int, dict[int, list[int]]] = {}
+        for stream_id, partition, lsns in self._execute(
+            f"SELECT stream_id, partition, list(lsn ORDER BY lsn) FROM {GONE} WHERE {window} GROUP BY ALL"
         ):
-            gone.setdefault(stream_id, {})[partition] = count
+            gone.setdefault(stream_id, {})[partition] = lsns
         after = compacted.counted(ranges, removed)
         with self._steps.locked():
             if not self._stands(found):
                 return None
-            bookmarks = list(self._bookmarks(gone, window))
+            bookmarks = list(self._bookmarks(gone))
             with self._database.buffers.edges_lock:
                 with whole(self._steps.cursor):
                     deleted = 0
@@ -285,12 +289,10 @@ class Compaction:
                             f"compacting the log of {found.source.shown_name}: {deleted} rows are there of "
                             f"{sum(removed)} that go"
                         )
-                    for sql in (
-                        *compacted.rows_sql(found.source.table_id, after),
-                        *map(_put_sql, bookmarks),
-                    ):
+                    for sql in (*compacted.rows_sql(found.source.table_id, after), *_put_sql(bookmarks)):
                         self._execute(sql)
-                for stream_id, counts in gone.items():
+                for stream_id, going_lsns in gone.items():
+                    counts = {partition: len(lsns) for partition, lsns in going_lsns.items()}
                     self._database.buffers[stream_id].compacted(counts)
             with self._database.catalog.mutex:
                 self._database.catalog.bookmarks.update({mark.key: mark for mark in bookmarks})
@@ -300,25 +302,18 @@ class Compaction:
             self._database.polls.look_again(stream_id)
         return after
 
-    def _bookmarks(self, gone: Mapping[int, Mapping[int, int]], window: str) -> Iterator[Bookmark]:
+    def _bookmarks(self, gone: Mapping[int, Mapping[int, Sequence[int]]]) -> Iterator[Bookmark]:
         """Under the writer lock: the bookmarks behind which events go, with the counts they have then."""
-        for stream_id in gone:
+        for stream_id, partitions in gone.items():
             with self._database.catalog.mutex:
                 bookmarks = self._database.catalog.bookmarks_of(stream_id)
             for bookmark in bookmarks:
-                places = ", ".join(f"({p}, {bookmark.lsns[p]})" for p in bookmark.positions)
-                if not places:
-                    continue
-                mine = f"SELECT * FROM {GONE} WHERE stream_id = {stream_id} AND {window}"
-                counts = self._execute(
-                    f"SELECT p, count(*) FROM ({mine}) JOIN (VALUES {places}) AS b (p, until) "
-                    "ON partition = p AND lsn <= until GROUP BY 1"
-                )
-                behind = dict(counts)
-                if behind:
-                    yield replace(
-                        bookmark, positions={p: n - behind.get(p, 0) for p, n in bookmark.positions.items()}
-                    )
+                positions = {
+                    p: count - bisect_right(partitions.get(p, ()), bookmark.lsns[p])
+                    for p, count in bookmark.positions.items()
+                }
+                if positions != bookmark.positions:
+                    yield replace(bookmark, positions=positions)
 
     def _finish(self, found: Pass, ranges: Sequence[Range], left: Mapping[int, float], rows: int) -> bool:
         """Say since when the ranges are compacted; whether the pass stood to its end."""
@@ -341,8 +336,11 @@ class Compaction:
         return self._steps.cursor.execute(sql).fetchall()
 
 
-def _put_sql(bookmark: Bookmark) -> str:
-    return (
-        f"UPDATE {SCHEMA}.bookmark_catalog SET positions = {literal(json.dumps(dict(bookmark.positions)))} "
-        f"WHERE bookmark_id = {bookmark.bookmark_id}"
-    )
+def _put_sql(bookmarks: Sequence[Bookmark]) -> list[str]:
+    rows = [f"({mark.bookmark_id}, {literal(json.dumps(dict(mark.positions)))})" for mark in bookmarks]
+    return [
+        f"UPDATE {SCHEMA}.bookmark_catalog SET positions = found.positions "
+        f"FROM (VALUES {', '.join(rows[first : first + BOOKMARKS_AT_ONCE])}) AS found (id, positions) "
+        "WHERE bookmark_id = found.id"
+        for first in range(0, len(rows), BOOKMARKS_AT_ONCE)
+    ]

@@ -465,25 +465,32 @@ def test_topics(base: Base) -> None:
         base("publish to free 'x'")
 
 
-def test_bookmarks_and_bytes_follow(base: Base) -> None:
+def test_bookmarks_and_bytes_follow(base: Base, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compaction, "BOOKMARKS_AT_ONCE", 1)
     base("create table t (id int primary key, v text)")
     base("create stream s on t with (partitions = 1, retention = 'none', compaction = 'key')")
     base("insert into t select i, repeat('x', 1000) from range(100) r(i)")
     base("update t set v = v || 'y'")
     base("create bookmark b on s")
+    base("create bookmark early on s at '{\"0\": 20}'")
     base("update t set v = v || 'z' where id < 50")
     before = base("select bytes from ducktail.streams")
-    assert base("select events, trimmed_events from ducktail.bookmarks") == [(50, 0)]
+    counts = "select events, trimmed_events from ducktail.bookmarks order by bookmark_name"
+    assert base(counts) == [(50, 0), (230, 0)]
     base.clock.us += 2 * HOUR_US
     base.look()
-    assert base("select events, trimmed_events from ducktail.bookmarks") == [(50, 0)]
+    assert base(counts) == [(50, 0), (100, 0)]
     [(after,)] = base("select bytes from ducktail.streams")
     assert 0.3 < after / before[0][0] < 0.5
     base("alter stream s set (retention = '1 hour')")
     base.look()
-    assert base("select events, trimmed_events, whole from ducktail.bookmarks") == [(0, 50, False)]
+    assert base("select events, trimmed_events, whole from ducktail.bookmarks where bookmark_name = 'b'") == [
+        (0, 50, False)
+    ]
     base.reopen()
-    assert base("select events, trimmed_events, whole from ducktail.bookmarks") == [(0, 50, False)]
+    assert base("select events, trimmed_events, whole from ducktail.bookmarks where bookmark_name = 'b'") == [
+        (0, 50, False)
+    ]
 
 
 def test_a_reader_that_waits_counts_what_is_left(base: Base) -> None:
