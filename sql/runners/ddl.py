@@ -68,6 +68,9 @@ def define(session: Context, classified: Classified, parameters: tuple[object, .
             refuse_captured(session, classified.text)
         session.names.refuse_hidden(replaced.key)
         return (yield from refreshing.replace(session, classified, parameters, replaced))
+    indexed = _captured_to_index(session, facts)
+    if indexed is not None:
+        return (yield from _index_captured(session, classified, indexed))
     keys = _guard(session, facts)
     if classified.may_write:
         keys += refuse_captured(session, classified.text) if classified.cte_writes else []
@@ -141,6 +144,41 @@ def _alter_captured(session: Context, classified: Classified, key: Key) -> Waiti
     session.database.catalog.version += 1
     session.block.ddl = session.block.begun
     return Result.command("ALTER TABLE")
+
+
+def _captured_to_index(session: Context, facts: DdlFacts) -> Key | None:
+    """The captured table that a CREATE INDEX is on."""
+    if facts.verb != "CREATE" or facts.object_type != "INDEX" or facts.table is None:
+        return None
+    key = session.names.table_key(facts.table)
+    return key if key in session.block.tables else None
+
+
+def _index_captured(session: Context, classified: Classified, key: Key) -> Waiting[Result]:
+    """Make an index of a table with streams, under the writer lock.
+
+    DuckDB lets a table be renamed or dropped beside it, in a transaction that does not see the index. What is
+    left of that is an index of no table, with which no table can be written any more.
+    """
+    facts = classified.ddl
+    assert facts is not None
+    _guard_names(facts)
+
+    def work(transaction: Transaction) -> Waiting[None]:
+        transactions = session.database.transactions
+        timeout_ms = session.block.lock_timeout_ms
+        if (yield from transactions.enter_captured(transaction, key, timeout_ms)) is None:
+            raise LockNotAvailable(f'table "{key[-1]}" has just lost its streams', hint="Try again.")
+        try:
+            count_of(session, classified.text, ())
+        except duckdb.Error as error:
+            raise translated(error, classified.text) from error
+
+    yield from session.block.unit(work)
+    session.database.catalog.version += 1
+    session.block.ddl = session.block.begun
+    _note_index(session)
+    return Result.command("CREATE INDEX")
 
 
 def _captured_to_give_up(session: Context, facts: DdlFacts) -> Key | None:
@@ -291,7 +329,7 @@ def _guard_built_in(session: Context, facts: DdlFacts) -> None:
 
 def _harmless(facts: DdlFacts) -> bool:
     """Whether it leaves a captured table's columns and rows as they are."""
-    return facts.object_type == "INDEX" or facts.verb == "COMMENT"
+    return facts.verb == "COMMENT"
 
 
 def _guard(session: Context, facts: DdlFacts) -> list[Key]:
