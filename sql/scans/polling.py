@@ -438,7 +438,9 @@ def _counted(
                 waiter.places[place] = counted_from, position_of(database, stream, place, buffer, start)
             before = waiter.places[place][1]
         copy = begins.bounds.copy
-        before += (skipped or 0) - (0 if copy is None else copy.left(place, begins.bounds.after[place]))
+        before += skipped or 0
+        if copy is not None:
+            before -= copy.left(place, max(begins.bounds.after[place], narrowed.from_lsn - 1))
         after[place] = before
         found += max(0, upto - before)
     return _Counted(found, after)

@@ -184,6 +184,25 @@ def test_each_envelope_each_partition_and_each_member(client: Client) -> None:
     assert sorted(seen) == sorted([(row[3], row[4]) for row in typed[:-1]])
 
 
+def test_what_is_waited_for_is_what_a_filter_takes(client: Client) -> None:
+    client("create consumer group g on s start snapshot")
+    [[last_lsn]] = client("select last_lsn from ducktail.copies")
+    found: list[tuple[object, ...]] = []
+
+    def wait() -> None:
+        other = Client(client.session.database)
+        found.extend(other(f"select lsn from stream s consumer group g wait '1 h' where lsn > {last_lsn}"))
+        other.close()
+
+    waiting = threading.Thread(target=wait)
+    waiting.start()
+    while waiting.is_alive() and not client.session.database.polls.count:
+        pass
+    client("insert into t values (9999, 'late')")
+    waiting.join()
+    assert found == [(last_lsn + 1,)]
+
+
 def test_where_a_filter_and_columns_leave_something_out(client: Client) -> None:
     client("create table w (id int, v text, secret text, n int)")
     client("insert into w select i, 'v' || i, 'x', i % 5 from range(100) r(i)")
