@@ -41,9 +41,10 @@ def replace(
         SerializationFailure: 40001.
     """
     facts = classified.ddl
-    assert facts is not None and facts.query_offset is not None
+    assert facts is not None and facts.list_offset is not None
     _refuse_unfit(captured)
-    query = classified.text[facts.query_offset :]
+    # With the names of its columns, where they stand behind the table's.
+    query = classified.text[facts.list_offset :]
     transactions = session.database.transactions
 
     other_columns = False
@@ -58,7 +59,7 @@ def replace(
         transaction.annotate(session.variables.annotation)
         cursor = session.cursor
         try:
-            rows = count_of(session, f"CREATE TEMP TABLE {NEW} AS {query}", parameters)
+            rows = count_of(session, f"CREATE TEMP TABLE {NEW} {query}", parameters)
         except duckdb.Error as error:
             told = placed(session, error, classified.text)
             told.position = None  # It would be of our text.

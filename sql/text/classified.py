@@ -60,6 +60,7 @@ class DdlFacts:
         names: what is made, changed or dropped; for COMMENT ON COLUMN with the column last.
         table: the table that it changes: the table itself, or the one that an index is on.
         as_select: CREATE TABLE ... AS a query; `query_offset` is where that query begins.
+        list_offset: where what stands behind the name of CREATE TABLE begins: a list of columns, or AS.
         action: what ALTER TABLE does: a word or more in capitals, as "SET NOT NULL" or "RENAME TO"; "" where
             it is nothing that we know of.
         renamed: the new name, of ALTER TABLE and ALTER VIEW ... RENAME TO.
@@ -76,6 +77,7 @@ class DdlFacts:
     cascade: bool = False
     as_select: bool = False
     query_offset: int | None = None
+    list_offset: int | None = None
     action: str = ""
     renamed: str | None = None
 

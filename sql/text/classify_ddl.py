@@ -90,7 +90,7 @@ def create(reader: Reader) -> Classified:
         return object_type
     if_not_exists = reader.accept("IF", "NOT", "EXISTS")
     table: Name | None = None
-    query_offset = None
+    list_offset = query_offset = None
     if object_type == "MACRO":
         reader.accept("TABLE")
     name = None if object_type == "INDEX" and reader.peek() == "ON" else reader.qualified()
@@ -101,6 +101,7 @@ def create(reader: Reader) -> Classified:
     elif object_type == "TABLE" and name is not None:
         table = name
         temporary = temporary or name[0].lower() == "temp"
+        list_offset = None if reader.at_end else reader.tokens[reader.index].start
         query_offset = _query_offset(reader)
     facts = DdlFacts(
         "CREATE",
@@ -112,6 +113,7 @@ def create(reader: Reader) -> Classified:
         if_not_exists=if_not_exists,
         as_select=query_offset is not None,
         query_offset=query_offset,
+        list_offset=list_offset,
     )
     return _ddl(reader, facts)
 
