@@ -245,10 +245,11 @@ def create_stream(
     try:
         # In one order, as others may be marking some of them.
         for key in sorted(fold(shape.schema, shape.name) for shape in shapes):
-            while (future := gate.mark(session_id, key)) is not None:
+            while (future := gate.mark(session_id, key, several=len(shapes) > 1)) is not None:
                 if not (yield Wait(future, timeout_ms / 1000)):
                     raise LockNotAvailable(f'table "{key[-1]}" is getting another stream')
             marked.append(key)
+        for key in marked:
             yield from wait_for_writers(database, session_id, key, timeout_ms)
         yield from database.transactions.lock_writer(session_id, timeout_ms)
         try:

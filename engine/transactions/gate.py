@@ -22,6 +22,8 @@ class Gate:
     def __init__(self) -> None:
         self._mutex = threading.Lock()
         self._marks: dict[TableKey, tuple[int, Future[None]]] = {}
+        # Of the sessions that have marked several: which.
+        self._several: dict[int, set[TableKey]] = {}
         self._writers: dict[TableKey, dict[int, Future[None]]] = {}
         # Transactions that wrote tables are counted as they end; by table, the latest one, oldest first.
         self._ends = 0
@@ -40,12 +42,17 @@ class Gate:
             if session_id in writers:
                 return None
             mark = self._marks.get(table)
-            if mark is not None and mark[0] != session_id and not past_mark:
+            if mark is not None and not past_mark and not self._is_awaited(session_id, mark[0]):
                 if not writers:
                     del self._writers[table]
                 return mark[1]
             writers[session_id] = Future()
             return None
+
+    def _is_awaited(self, session_id: int, marking: int) -> bool:
+        """Whether it is the one that marks; or that has several marks, and waits for this one to end."""
+        tables = self._several.get(marking, ())
+        return session_id == marking or any(session_id in self._writers.get(table, ()) for table in tables)
 
     def leave(self, session_id: int) -> None:
         """The session's transaction is over."""
@@ -78,13 +85,20 @@ class Gate:
         with self._mutex:
             return self._ended.get(table, self._forgotten) > ends
 
-    def mark(self, session_id: int, table: TableKey) -> Future[None] | None:
-        """Mark a table for a CREATE STREAM; a future when another one has marked it."""
+    def mark(self, session_id: int, table: TableKey, *, several: bool = False) -> Future[None] | None:
+        """Mark a table for a CREATE STREAM; a future when another one has marked it.
+
+        Args:
+            several: it marks several, and goes on when the writers of each have ended: until then who has
+                written one of them may write the others. Else each would wait for the other.
+        """
         with self._mutex:
             mark = self._marks.get(table)
             if mark is not None:
                 return mark[1]
             self._marks[table] = (session_id, Future())
+            if several:
+                self._several.setdefault(session_id, set()).add(table)
             return None
 
     def writers(self, table: TableKey) -> list[tuple[int, Future[None]]]:
@@ -101,6 +115,11 @@ class Gate:
     def unmark(self, table: TableKey) -> None:
         """The CREATE STREAM is over, whatever came of it."""
         with self._mutex:
-            _, future = self._marks.pop(table)
+            session_id, future = self._marks.pop(table)
+            rest = self._several.get(session_id, set()) - {table}
+            if rest:
+                self._several[session_id] = rest
+            else:
+                self._several.pop(session_id, None)
         if future.set_running_or_notify_cancel():
             future.set_result(None)

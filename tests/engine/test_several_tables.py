@@ -6,6 +6,7 @@ import json
 import random
 from collections.abc import Iterator
 from pathlib import Path
+from threading import Thread
 
 import duckdb
 import pytest
@@ -327,3 +328,28 @@ def test_changes_are_shown_of_a_table_whose_name_another_has_had(base: Base) -> 
     for table, expected in (("a", [2, 3]), ("a2", [1, 4])):
         rows = base(f"show changes for {table}")
         assert [json.loads(row[6])["v"] for row in rows if row[2] != "schema"] == expected
+
+
+def test_who_has_written_one_of_the_tables_may_write_the_others_before_it(base: Base) -> None:
+    """Else the writer would wait for CREATE STREAM, and CREATE STREAM for the writer."""
+    writer, others = Client(base.database, lock_timeout="50ms"), Client(base.database, lock_timeout="50ms")
+    for text in ("create table d (v int)", "create table e (v int)"):
+        base(text)
+    for text in ("begin", "insert into e values (1)"):
+        writer(text)
+    made = Thread(target=lambda: base("create stream s2 on d, e with (snapshot = 'initial')"))
+    made.start()
+    gate = base.database.transactions.gate
+    while gate.mark_of(("main", "e")) is None:
+        made.join(0.005)
+    with raises("55P03"):
+        others("insert into d values (0)")
+    for text in ("insert into d values (2)", "commit"):
+        writer(text)
+    made.join()
+    told = others("select table_name, op, after from stream s2")
+    assert told == [("main.d", "snapshot", '{"v":2}'), ("main.e", "snapshot", '{"v":1}')]
+    others("insert into d values (3)")
+    assert others("select count(*) from stream s2") == [(3,)]
+    writer.close()
+    others.close()
