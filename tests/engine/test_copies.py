@@ -153,6 +153,9 @@ def test_retention_takes_its_lines_and_not_its_rows(
     again = reopen()
     sql = "select count(*), count_if(tx_last) from stream s consumer group g group by txid order by txid"
     assert again(sql) == [(CHUNK_ROWS, 1), (CHUNK_ROWS, 1), (ROWS - 2 * CHUNK_ROWS, 1), (1, 1)]
+    [[made_at]] = again("select made_at from ducktail.copies")
+    count = "select count(*) from stream s consumer group g where commit_time"
+    assert (again(f"{count} <= '{made_at}'"), again(f"{count} > '{made_at}'")) == ([(ROWS,)], [(1,)])
     assert len(again("select lsn from stream s consumer group g limit 1 transactions")) == CHUNK_ROWS
     assert len(again("select lsn from stream s consumer group g limit 3 transactions")) == ROWS
     assert mirror(again) == table(again)
