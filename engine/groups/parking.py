@@ -377,8 +377,11 @@ def _event(
     detail = None
     if rows:
         detail = f"It is one of partition {rows[0][0]}." if rows[0][0] != partition else "It is trimmed."
+    hint = None
+    if not rows and lsn <= database.buffers.of(stream).compacted_lsn:
+        hint = "Compaction may have taken it since it was read: reads go on without it."
     raise InvalidParameterValue(
-        f'LSN {lsn} is no event of partition {partition} of stream "{stream.name}"', detail=detail
+        f'LSN {lsn} is no event of partition {partition} of stream "{stream.name}"', detail=detail, hint=hint
     )
 
 

@@ -401,6 +401,9 @@ def test_what_is_set_aside_stays_until_it_is_released(base: Base) -> None:
     found = lsns(base, "s")
     assert len(found) == 5  # Of key 1 all that is set aside, of key 2 the last.
     assert [row[0] for row in base("select behind from ducktail.parked")] == [3]
+    with raises("22023") as error:
+        base("alter consumer group g on s park partition 0 at 2")
+    assert "Compaction may have taken it" in str(error.value.hint)
     base("alter consumer group g on s release partition 0")
     assert base.one("select count(*) from stream s consumer group g") == 5
     base("update t set v = 9")
