@@ -132,7 +132,8 @@ class Transactions:
             within: the session's open transaction, if it has one.
 
         Raises:
-            LockNotAvailable: 55P03, a CREATE STREAM on the table did not end within `timeout_ms`.
+            LockNotAvailable: 55P03, a CREATE STREAM on the table, or a transaction that gives a table its
+                name, did not end within `timeout_ms`.
         """
         # Who holds the writer lock commits before a CREATE STREAM takes its snapshot: were it to wait
         # for that statement, each would wait for the other.
@@ -140,7 +141,8 @@ class Transactions:
         while (future := self.gate.enter(transaction_of, table, past_mark=holds)) is not None:
             if not (yield Wait(future, timeout_ms / 1000)):
                 raise LockNotAvailable(
-                    f'table "{table[-1]}" is getting a stream for longer than {timeout_ms} ms'
+                    f'table "{table[-1]}" is getting a stream, or its name is being taken, for longer than '
+                    f"{timeout_ms} ms"
                 )
             if table in self.tables(within):
                 return False
