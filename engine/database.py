@@ -397,10 +397,12 @@ class Database:
         self.rights = read_rights(cursor, getattr(self, "rights", None))
         row_sums.take_missing(cursor, catalog, counters.lsn)
         self.unlike = row_sums.marks(cursor)
-        self.damage = {}
+        self.damage: dict[int, DucktailError] = {}
+        self.lost: dict[int, WrongState] = {}
         if not looked.is_new:
             damage = opening.find_damage(cursor, catalog, counters.lsn, accept_loss=accept_loss)
-            self.damage = {**lost_tables(cursor, catalog), **damage}
+            self.lost = lost_tables(cursor, catalog)
+            self.damage = {**self.lost, **damage}
         cursor.close()
         return counters
 
@@ -410,9 +412,8 @@ class Database:
         Raises:
             WrongState: 55000, one was dropped while no ducktail had the file open.
         """
-        lost = self.damage.get(stream.stream_id)
-        if isinstance(lost, WrongState):
-            raise lost
+        if stream.stream_id in self.lost:
+            raise self.lost[stream.stream_id]
 
     def _live(self, kind: str, account: str | None) -> str:
         """Rows of a live view, as an account is told; what was committed before it was asked is in them."""

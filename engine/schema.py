@@ -92,7 +92,8 @@ CREATE TABLE IF NOT EXISTS {SCHEMA}.compacted_ranges (
     table_id INTEGER, first_lsn BIGINT, last_lsn BIGINT, removed BIGINT,
     compacted_at TIMESTAMP WITH TIME ZONE);
 CREATE TABLE IF NOT EXISTS {SCHEMA}.stream_tables (
-    stream_id INTEGER, table_id INTEGER, place INTEGER, created_lsn BIGINT, partition_by VARCHAR[]);
+    stream_id INTEGER, table_id INTEGER, place INTEGER, created_lsn BIGINT, partition_by VARCHAR[],
+    columns VARCHAR[]);
 CREATE TABLE IF NOT EXISTS {SCHEMA}.stream_edges (
     stream_id INTEGER, partition INTEGER, trimmed_through_lsn BIGINT, trimmed_events BIGINT,
     reason VARCHAR);

@@ -481,10 +481,11 @@ def insert_stream_sql(stream: Stream) -> str:
 def _insert_tables_sql(parts: Sequence[Stream]) -> str:
     """Write which tables a stream over several is on."""
     rows = ", ".join(
-        f"({part.stream_id}, {part.table_id}, {place}, {part.created_lsn}, {names_sql(part.partition_by)})"
+        f"({part.stream_id}, {part.table_id}, {place}, {part.created_lsn}, {names_sql(part.partition_by)}, "
+        f"{names_sql(part.columns)})"
         for place, part in enumerate(parts)
     )
-    columns = "(stream_id, table_id, place, created_lsn, partition_by)"
+    columns = "(stream_id, table_id, place, created_lsn, partition_by, columns)"
     return f"INSERT INTO ducktail.stream_tables {columns} VALUES {rows}"
 
 

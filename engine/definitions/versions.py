@@ -26,6 +26,7 @@ from ..errors import DependentObjects, DucktailError, LockNotAvailable, NotSuppo
 from ..log.changes import clashing, views_anew
 from ..log.log import create_log_sql, log_name
 from ..log.schema_json import KeptVersion, version_json
+from ..log.table_query import lost_column
 from ..quoting import literal
 from ..streams.filters import check_filter
 from ..streams.streams import Captured, Stream, TableVersion
@@ -128,10 +129,14 @@ def _streams_now(cursor: duckdb.DuckDBPyConnection, before: Captured, now: Captu
         DependentObjects: 2BP01, a filter names what is called otherwise now, is of another type, or is gone;
         a stream is partitioned by what is gone, or has no column left.
         NotSupported: 0A000, a new column has a name of ENVELOPE CHANGES.
+        WrongState: 55000, what a stream is partitioned by was renamed past ducktail.
     """
     was, there = before.present, set(now.present.stored)
     for stream in before.streams:
         ids = {name: number for number, name in was.names.items()}
+        lost = next((name for name in stream.partition_by if name not in ids), None)
+        if lost is not None:
+            raise lost_column(before, stream, lost)
         if any(ids[name] not in now.present.ids for name in stream.partition_by):
             raise _depends(before, "a stream is partitioned by the column")
         if not any(ids[name] in now.present.ids for name in stream.columns):
@@ -240,7 +245,8 @@ class _Change:
         for stream in now.streams:
             if stream.is_part:
                 yield (
-                    f"UPDATE ducktail.stream_tables SET partition_by = {names_sql(stream.partition_by)} "
+                    f"UPDATE ducktail.stream_tables SET partition_by = {names_sql(stream.partition_by)}, "
+                    f"columns = {names_sql(stream.columns)} "
                     f"WHERE stream_id = {stream.stream_id} AND table_id = {now.table_id}"
                 )
                 continue

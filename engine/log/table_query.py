@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from ..errors import WrongState
 from ..partitioning import hash_sql
 from ..quoting import ident, literal
-from ..streams.streams import Captured, Source
+from ..streams.streams import Captured, Source, Stream
 from ..table import Column
 from ..values.json_images import object_sql
 from .log import ANNOTATION, HIDDEN, NO_COMMIT, ROW_NAMES, Commit
@@ -166,9 +167,16 @@ class EventQuery(LogEvents):
         return f"((CASE {schema}WHEN l.op = 'd' THEN {old} ELSE {new} END) % {stream.partitions})::INTEGER"
 
     def _placed(self, names: Sequence[str]) -> list[tuple[int, Column]]:
-        """The places in the log of these columns, in the order of `names`."""
+        """The places in the log of these columns, in the order of `names`.
+
+        Raises:
+            WrongState: 55000, the table has none of such a name: it was altered past ducktail.
+        """
         stored = self.captured.shape.stored
         by_name = {column.name: (place, column) for place, column in enumerate(stored, 1)}
+        lost = next((name for name in names if name not in by_name), None)
+        if lost is not None:
+            raise lost_column(self.captured, self.stream, lost)
         return [by_name[name] for name in names]
 
     def _image(self, side: str, names: Sequence[str]) -> str:
@@ -209,4 +217,13 @@ def _table_headers(annotation: str | None) -> str:
     return (
         f"CASE WHEN {annotation} IS NOT NULL OR l.key_change IS NOT NULL "
         f"THEN ('{{' || concat_ws(',', {members}) || '}}')::JSON END"
+    )
+
+
+def lost_column(captured: Captured, stream: Stream, name: str) -> WrongState:
+    """What is said where a stream's column has gone, or was renamed, while no ducktail had the file open."""
+    return WrongState(
+        f'table "{captured.shape.name}" has no column "{name}", which stream "{stream.name}" carries',
+        detail="It was altered past ducktail.",
+        hint="DROP STREAM and CREATE STREAM ... WITH (snapshot = 'initial').",
     )

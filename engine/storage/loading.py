@@ -107,18 +107,18 @@ def read_catalog(cursor: duckdb.DuckDBPyConnection) -> Catalog:
 def _put_several(cursor: duckdb.DuckDBPyConnection, catalog: Catalog, served: Mapping[int, Captured]) -> None:
     """The streams over several tables, each on those of its tables that are there."""
     rows = cursor.execute(
-        "SELECT stream_id, table_id, created_lsn, partition_by FROM ducktail.stream_tables ORDER BY place"
+        "SELECT stream_id, table_id, created_lsn, partition_by, columns FROM ducktail.stream_tables "
+        "ORDER BY place"
     ).fetchall()
     for stream in _read_streams(cursor, "stream_id IN (SELECT stream_id FROM ducktail.stream_tables)"):
         mine = [row for row in rows if row[0] == stream.stream_id and row[1] in served]
         several = tuple(row[1] for row in mine)
         parts = []
-        for _, table_id, created_lsn, partition_by in mine:
-            stored = served[table_id].shape.stored
+        for _, table_id, created_lsn, partition_by, columns in mine:
             part = replace(
                 stream,
                 table_id=table_id,
-                columns=tuple(column.name for column in stored),
+                columns=tuple(columns),
                 partition_by=tuple(partition_by),
                 created_lsn=created_lsn,
                 several=several,
@@ -128,14 +128,14 @@ def _put_several(cursor: duckdb.DuckDBPyConnection, catalog: Catalog, served: Ma
         catalog.put_stream(replace(stream, several=several, partition_by=asked), parts)
 
 
-def lost_tables(cursor: duckdb.DuckDBPyConnection, catalog: Catalog) -> dict[int, DucktailError]:
+def lost_tables(cursor: duckdb.DuckDBPyConnection, catalog: Catalog) -> dict[int, WrongState]:
     """Of streams over several tables of which one was dropped while no ducktail had the file open: stream id
     -> what its readers are told."""
     rows = cursor.execute(
         "SELECT s.stream_id, t.schema_name, t.table_name, s.table_id FROM ducktail.stream_tables AS s "
         "JOIN ducktail.table_catalog AS t USING (table_id) ORDER BY s.place DESC"
     ).fetchall()
-    found: dict[int, DucktailError] = {}
+    found: dict[int, WrongState] = {}
     for stream_id, schema_name, table_name, table_id in rows:
         stream = catalog.stream_by_id(stream_id)
         if stream is not None and table_id not in stream.tables:

@@ -286,6 +286,22 @@ def test_it_waits_for_who_has_written_one_of_the_tables(base: Base) -> None:
     other.close()
 
 
+def test_a_column_that_was_renamed_past_ducktail(base: Base) -> None:
+    base("drop stream a_stream")
+    base("create stream by_v on a, b with (partition_by = 'v')")
+    base("insert into a values (1, 1)")
+    base.again("alter table a rename column v to w")
+    for text in ("select * from stream s", "select * from stream by_v", "alter table a add column z int"):
+        with raises("55000") as error:
+            base(text)
+        assert 'table "a" has no column "v"' in str(error.value)
+    for name in ("s", "by_v"):
+        [(kind, *_, table)] = base(f"check stream {name}")
+        assert (kind, table) == ("columns", "main.a")
+    base("insert into b values (1, 'y', 1)")
+    assert base("select count(*) from stream b_stream") == [(1,)]
+
+
 def test_the_name_of_a_table_that_was_dropped_past_ducktail_is_taken(base: Base) -> None:
     """By a new table, and by one that is renamed: each is served, and what was there before is not."""
     base("drop stream b_stream")
