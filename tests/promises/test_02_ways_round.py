@@ -72,7 +72,7 @@ def test_nor_one_that_was_made_past_ducktail(client: Client, database: Database)
         "with w as (delete from t returning *), x as (delete from t returning *) select * from w",
         "drop table t",
         "alter table t add primary key (id)",
-        "create or replace table t (id int)",
+        "create or replace table t (x int)",
         "truncate s",
         "insert into s select * from s",
         "drop view s",

@@ -25,7 +25,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, precondition, rule
-from local_client import Client
+from local_client import Client, raises
 from model_machine import SESSIONS, Machine
 from model_sessions import Program, state_of
 from stream_model import MINIMAL, Change, Done, Images, Part, Session, Stream, Told, part
@@ -510,7 +510,12 @@ class Streams(Machine):
         key = (stream.name, f"g{len(self.groups)}")
         if key in self.groups or self.locked:
             return
-        self.reader(f"create consumer group {key[1]} on {stream.name} start {start}")
+        create = f"create consumer group {key[1]} on {stream.name} start {start}"
+        if start == "snapshot" and stream is self.wide:
+            with raises("0A000"):
+                self.reader(create)
+            return
+        self.reader(create)
         self.groups[key] = dict(self.reader(_offsets_of(key)))
         if start == "snapshot":
             self._expect_copy(stream, key)

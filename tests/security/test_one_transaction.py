@@ -17,7 +17,7 @@ pytestmark = pytest.mark.slow
 
 CHILD = """
 import os, sys
-from ducktail.engine.commits import Commits
+from ducktail.engine.transactions.commits import Commits
 from ducktail.engine.database import Database
 from ducktail.engine.waiting import run
 from ducktail.sql.session import Session
