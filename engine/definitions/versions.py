@@ -22,7 +22,7 @@ from ..capture.capture import CapturedTable
 from ..checks.checking import unlike_error
 from ..checks.row_sums import ALTERED, take_statements
 from ..database import Database
-from ..errors import DependentObjects, DucktailError, LockNotAvailable, NotSupported, ProgramLimitExceeded
+from ..errors import DependentObjects, DucktailError, NotSupported, ProgramLimitExceeded
 from ..log.changes import clashing, views_anew
 from ..log.log import create_log_sql, log_name
 from ..log.schema_json import KeptVersion, version_json
@@ -56,9 +56,7 @@ def enter_to_alter(
         LockNotAvailable: 55P03; or its last stream was dropped while this waited. SerializationFailure:
         40001, it was written since the transaction began to read.
     """
-    captured = yield from database.transactions.enter_captured(transaction, key, timeout_ms)
-    if captured is None:
-        raise LockNotAvailable(f'table "{key[-1]}" has just lost its streams', hint="Try again.")
+    captured = yield from database.transactions.enter_still_captured(transaction, key, timeout_ms)
     yield from database.commits.wait_readable()
     if database.snapshots.has_newer(transaction, captured):
         raise stale(captured)  # Its sum, and what is told of it, would be of the rows before that.

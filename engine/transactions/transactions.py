@@ -186,6 +186,20 @@ class Transactions:
             return replace(captured, table=replace(captured.table, shape=shape))
         return captured
 
+    def enter_still_captured(
+        self, transaction: Transaction, key: TableKey, timeout_ms: int
+    ) -> Waiting[Captured]:
+        """`enter_captured`, for what has no other way to go than that of a captured table.
+
+        Raises:
+            LockNotAvailable: 55P03; or its last stream was dropped while this waited.
+            SerializationFailure: 40001, the transaction's snapshot is older than a stream.
+        """
+        captured = yield from self.enter_captured(transaction, key, timeout_ms)
+        if captured is None:
+            raise LockNotAvailable(f'table "{key[-1]}" has just lost its streams', hint="Try again.")
+        return captured
+
     def _read_shapes(self) -> None:
         """An index has come or gone: what is unique in captured tables may be other now."""
         self.indexes_changed = False

@@ -165,20 +165,27 @@ def _index_captured(session: Context, classified: Classified, key: Key) -> Waiti
     _guard_names(facts)
 
     def work(transaction: Transaction) -> Waiting[None]:
-        transactions = session.database.transactions
         timeout_ms = session.block.lock_timeout_ms
-        if (yield from transactions.enter_captured(transaction, key, timeout_ms)) is None:
-            raise LockNotAvailable(f'table "{key[-1]}" has just lost its streams', hint="Try again.")
-        try:
-            count_of(session, classified.text, ())
-        except duckdb.Error as error:
-            raise translated(error, classified.text) from error
+        yield from session.database.transactions.enter_still_captured(transaction, key, timeout_ms)
+        _run_by_duckdb(session, classified)
 
     yield from session.block.unit(work)
     session.database.catalog.version += 1
     session.block.ddl = session.block.begun
     _note_index(session)
     return Result.command("CREATE INDEX")
+
+
+def _run_by_duckdb(session: Context, classified: Classified) -> None:
+    """The user's own text, in the transaction that has the table's lock.
+
+    Raises:
+        DucktailError: what DuckDB said.
+    """
+    try:
+        count_of(session, classified.text, ())
+    except duckdb.Error as error:
+        raise translated(error, classified.text) from error
 
 
 def _captured_to_give_up(session: Context, facts: DdlFacts) -> Key | None:
@@ -208,10 +215,7 @@ def _give_up_captured(session: Context, classified: Classified, key: Key) -> Wai
         timeout_ms, annotation = session.block.lock_timeout_ms, session.variables.annotation
         yield from swaps.drop(session.database, transaction, key, annotation, timeout_ms)
         if facts.verb == "CREATE":
-            try:
-                count_of(session, classified.text, ())
-            except duckdb.Error as error:
-                raise translated(error, classified.text) from error
+            _run_by_duckdb(session, classified)
 
     yield from session.block.unit(work)
     session.database.catalog.version += 1
