@@ -1,4 +1,4 @@
-"""The log of a captured table, and the SQL that turns its rows into a stream's events.
+"""The log of a captured table: its rows, and what an event has of them.
 
 The log holds each change once, typed and flat, however many streams are on the table:
 
@@ -10,7 +10,7 @@ first rows of every version but the first are its schema events: op 'x', one a p
 the row's key_hash.
 
 A stream is a cursor over it. Everything that a stream adds (operations, filter, columns, before,
-partition, JSON) is worked out by one SELECT, built here: the publisher runs it for what has just
+partition, JSON) is worked out by one SELECT (`table_query.py`): the publisher runs it for what has just
 been committed, a cold read for a range, and the stream's own view for all. So hot, cold and view
 give the same bytes. Source: docs/design/engine.md, "The log".
 """

@@ -116,9 +116,13 @@ def _may_take_copy(session: Context, stream: Stream, group: object) -> bool:
     """Whether a read as a group may have to take a whole copy of the table first."""
     if group is None:
         return False
-    with session.database.catalog.mutex:
-        groups = session.database.catalog.groups_of(stream.stream_id)
-    return any(one.on_gap == "snapshot" for one in groups)
+    catalog = session.database.catalog
+    with catalog.mutex:
+        if isinstance(group, str):
+            known = catalog.groups.get((stream.stream_id, group.lower()))
+            return known is not None and known.on_gap == "snapshot"
+        # Which one a parameter names is not known yet.
+        return any(one.on_gap == "snapshot" for one in catalog.groups_of(stream.stream_id))
 
 
 def _is_found_at_once(session: Context, name: st.Name) -> bool:
