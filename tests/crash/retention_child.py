@@ -16,9 +16,9 @@ from typing import Any
 
 import duckdb
 from hands import DAY_US, Hands
+from reopening import QUIET
 
 from ducktail.engine.database import Database
-from ducktail.engine.settings import Settings
 from ducktail.engine.trimming import compaction, retention
 
 # Steps so small that the log is cut, and compacted, in several.
@@ -47,7 +47,7 @@ def look(path: Path, steps: int) -> None:
     """One pass, a day after the file's events."""
     clock = Hands()
     clock.us += DAY_US
-    database = Database.open(str(path), Settings(retention_interval_ms=3_600_000), clock)
+    database = Database.open(str(path), QUIET, clock)
     database.retention.steps.cursor = Fatal(database.retention.steps.cursor, steps)  # type: ignore[assignment]
     database.retention.look()
     os._exit(0)
@@ -72,4 +72,4 @@ def main(file: Path, copies: Path, stride: int) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3]) if len(sys.argv) > 3 else 1)
+    main(Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3]))

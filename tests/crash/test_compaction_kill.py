@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 from hands import DAY_US, Hands
+from killed_passes import killed_passes
 from local_client import Client
+from reopening import QUIET
 
 from ducktail.engine.database import Database
-from ducktail.engine.settings import Settings
 
-HERE = Path(__file__).resolve().parent
-QUIET = Settings(retention_interval_ms=3_600_000)
 # Of the pass's some seventy statements every so-manieth; more are a matter of time alone.
 STRIDE = int(os.environ.get("DUCKTAIL_KILL_STRIDE", "16"))
 # The LSNs that a whole pass leaves.
@@ -83,15 +80,8 @@ def check(path: Path) -> None:
 def test_a_pass_killed_at_its_steps(tmp_path: Path) -> None:
     made = tmp_path / "made.duckdb"
     make(made)
-    ran = subprocess.run(
-        [sys.executable, str(HERE / "retention_child.py"), str(made), str(tmp_path), str(STRIDE)],
-        capture_output=True,
-        text=True,
-        timeout=200,
-        env={**os.environ, "PYTHONPATH": str(HERE.parent / "support")},
-    )
-    assert ran.returncode == 0, ran.stderr
-    killed = int(ran.stdout)
+    files = killed_passes(made, tmp_path, STRIDE)
+    killed = len(files) - 1
     assert killed * STRIDE > 40
-    for step in range(killed + 1):
-        check(tmp_path / f"{step}.duckdb")
+    for path in files:
+        check(path)

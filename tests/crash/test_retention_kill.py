@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 from hands import DAY_US, HOUR_US, Hands
+from killed_passes import killed_passes
 from local_client import Client, raises
+from reopening import QUIET
 
 from ducktail.engine.database import Database
-from ducktail.engine.settings import Settings
-
-HERE = Path(__file__).resolve().parent
-QUIET = Settings(retention_interval_ms=3_600_000)
 
 # Stream -> its first retained LSN once a pass is over, and how many events it has then. Of t LSNs 1 to
 # 100 are old and 201 to 220 are new; of u 101 to 200 are old.
@@ -94,16 +90,9 @@ def check(path: Path) -> None:
 def test_a_pass_killed_at_every_step(tmp_path: Path) -> None:
     made = tmp_path / "made.duckdb"
     make(made)
-    ran = subprocess.run(
-        [sys.executable, str(HERE / "retention_child.py"), str(made), str(tmp_path)],
-        capture_output=True,
-        text=True,
-        timeout=200,
-        env={**os.environ, "PYTHONPATH": str(HERE.parent / "support")},
-    )
-    assert ran.returncode == 0, ran.stderr
-    killed = int(ran.stdout)
+    files = killed_passes(made, tmp_path)
+    killed = len(files) - 1
     # Counting, two tables' edges and logs: well over twenty steps, or the pass has not done its work.
     assert killed > 20
-    for step in range(killed + 1):
-        check(tmp_path / f"{step}.duckdb")
+    for path in files:
+        check(path)

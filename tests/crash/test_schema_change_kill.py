@@ -13,13 +13,12 @@ from pathlib import Path
 
 import pytest
 from local_client import Client, raises
+from reopening import QUIET
 
 from ducktail.engine.database import Database
-from ducktail.engine.settings import Settings
 
 HERE = Path(__file__).resolve().parent
 KILLS = os.environ.get("DUCKTAIL_SCHEMA_KILLS", "2")
-QUIET = Settings(retention_interval_ms=3_600_000)
 ALTERED = (
     "BEGIN;UPDATE t SET v = 6 WHERE id = 2;ALTER TABLE t ADD COLUMN w INT;ALTER TABLE t RENAME TO u;"
     "INSERT INTO u VALUES (4, 4, 4);COMMIT"

@@ -9,14 +9,13 @@ from pathlib import Path
 import pytest
 from hands import HOUR_US, Hands
 from local_client import Client, raises
+from reopening import QUIET
 from server_process import ServerProcess
 
 from ducktail.engine.database import Database
 from ducktail.engine.groups import bookmarks
-from ducktail.engine.settings import Settings
 from ducktail.engine.storage.backup import restore
 
-QUIET = Settings(retention_interval_ms=3_600_000)
 LEFT = "select whole, events, trimmed_events, trimmed from ducktail.bookmarks where bookmark_name = $1"
 
 

@@ -11,13 +11,12 @@ import duckdb
 import pytest
 from hands import HOUR_US, Hands
 from local_client import Client, raises
+from reopening import QUIET
 
 from ducktail.engine.checks import row_sums
 from ducktail.engine.database import Database
 from ducktail.engine.definitions import resync
-from ducktail.engine.settings import Settings
 
-QUIET = Settings(retention_interval_ms=3_600_000)
 TABLE = (
     "id int primary key, v text collate nocase, f double, l int[], s struct(a int, b text), b blob, "
     "i interval"

@@ -14,16 +14,13 @@ import duckdb
 import pytest
 from hands import DAY_US, HOUR_US, SECOND_US, Hands
 from local_client import Client, raises
+from reopening import QUIET
 
 from ducktail.engine.buffers.retained_bytes import RetainedBytes
 from ducktail.engine.database import Database
 from ducktail.engine.log import compacted
 from ducktail.engine.log.compacted import Range
-from ducktail.engine.settings import Settings
 from ducktail.engine.trimming import compaction
-
-# The thread never looks by itself in these tests.
-QUIET = Settings(retention_interval_ms=3_600_000)
 
 
 class Base:

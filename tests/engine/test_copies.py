@@ -11,15 +11,12 @@ import duckdb
 import pytest
 from hands import DAY_US, Hands
 from local_client import Client, state_of
+from reopening import Reopening
 
 from ducktail.engine.buffers import copied_events
-from ducktail.engine.database import Database
 from ducktail.engine.groups import copying
-from ducktail.engine.settings import Settings
 from ducktail.engine.streams.copies import CHUNK_ROWS, Copy
 
-# The thread never looks by itself in these tests.
-QUIET = Settings(retention_interval_ms=3_600_000)
 ROWS = 2500
 
 
@@ -32,22 +29,8 @@ def clock() -> Hands:
 @pytest.fixture
 def reopen(tmp_path: Path, clock: Hands) -> Iterator[Callable[[], Client]]:
     """Opens the test's file (again); a session on it."""
-    opened: list[tuple[Database, Client]] = []
-
-    def close() -> None:
-        for database, client in opened:
-            client.close()
-            database.close()
-        opened.clear()
-
-    def again() -> Client:
-        close()
-        database = Database.open(str(tmp_path / "kept.duckdb"), QUIET, clock)
-        opened.append((database, Client(database)))
-        return opened[0][1]
-
-    yield again
-    close()
+    with Reopening(tmp_path / "kept.duckdb", clock) as again:
+        yield again
 
 
 @pytest.fixture

@@ -10,13 +10,12 @@ from pathlib import Path
 
 import pytest
 from local_client import Client, raises
+from reopening import QUIET
 from server_process import ServerProcess
 
 from ducktail.engine.database import Database
 from ducktail.engine.groups import parking
-from ducktail.engine.settings import Settings
 
-QUIET = Settings(retention_interval_ms=3_600_000)
 READ = "select lsn from stream s consumer group g"
 
 

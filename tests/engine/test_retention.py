@@ -9,14 +9,10 @@ from pathlib import Path
 import pytest
 from hands import DAY_US, HOUR_US, Hands
 from local_client import Client, raises
+from reopening import Reopening
 
 from ducktail.engine.buffers.retained_bytes import MARKS_MAX, RetainedBytes
-from ducktail.engine.database import Database
 from ducktail.engine.log.edges import Edge, Edges, read_edges
-from ducktail.engine.settings import Settings
-
-# The thread never looks by itself in these tests.
-QUIET = Settings(retention_interval_ms=3_600_000)
 
 
 @pytest.fixture
@@ -28,22 +24,8 @@ def clock() -> Hands:
 @pytest.fixture
 def reopen(tmp_path: Path, clock: Hands) -> Iterator[Callable[[], Client]]:
     """Opens the test's file (again); a session on it."""
-    opened: list[tuple[Database, Client]] = []
-
-    def close() -> None:
-        for database, client in opened:
-            client.close()
-            database.close()
-        opened.clear()
-
-    def again() -> Client:
-        close()
-        database = Database.open(str(tmp_path / "kept.duckdb"), QUIET, clock)
-        opened.append((database, Client(database)))
-        return opened[0][1]
-
-    yield again
-    close()
+    with Reopening(tmp_path / "kept.duckdb", clock) as again:
+        yield again
 
 
 @pytest.fixture

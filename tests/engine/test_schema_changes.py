@@ -14,15 +14,13 @@ import duckdb
 import pytest
 from hands import DAY_US, HOUR_US, Hands
 from local_client import Client, raises
+from reopening import Reopening
 
 from ducktail.engine.buffers import scan
-from ducktail.engine.database import Database
 from ducktail.engine.definitions import versions
 from ducktail.engine.rights.rights import relation
-from ducktail.engine.settings import Settings
 from ducktail.engine.storage.audit import audit
 
-QUIET = Settings(retention_interval_ms=3_600_000)
 # Runs of random changes of a table's columns.
 SEEDS = int(os.environ.get("DUCKTAIL_SCHEMA_SEEDS", "1"))
 # What changes a table and changes it back, in turns.
@@ -46,22 +44,8 @@ def clock() -> Hands:
 @pytest.fixture
 def reopen(tmp_path: Path, clock: Hands) -> Iterator[Callable[[], Client]]:
     """Opens the test's file (again); a session on it."""
-    opened: list[tuple[Database, Client]] = []
-
-    def close() -> None:
-        for database, client in opened:
-            client.close()
-            database.close()
-        opened.clear()
-
-    def again() -> Client:
-        close()
-        database = Database.open(str(tmp_path / "versions.duckdb"), QUIET, clock)
-        opened.append((database, Client(database)))
-        return opened[0][1]
-
-    yield again
-    close()
+    with Reopening(tmp_path / "versions.duckdb", clock) as again:
+        yield again
 
 
 @pytest.fixture

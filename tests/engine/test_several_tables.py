@@ -12,13 +12,11 @@ import duckdb
 import pytest
 from hands import HOUR_US, Hands
 from local_client import Client, Row, raises
+from reopening import QUIET
 
 from ducktail.engine.buffers import scan
 from ducktail.engine.database import Database
-from ducktail.engine.settings import Settings
 
-# The thread of retention never looks by itself in these tests.
-QUIET = Settings(retention_interval_ms=3_600_000)
 TABLES = {
     "a": "id int primary key, v int",
     "b": "x int, y text, v int, primary key (y, x)",

@@ -9,11 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from local_client import Client
+from reopening import QUIET
 
 from ducktail.engine.database import Database
-from ducktail.engine.settings import Settings
 
-QUIET = Settings(retention_interval_ms=3_600_000)
 SWAPS = int(os.environ.get("DUCKTAIL_SWAPS", "7"))
 SEED = int(os.environ.get("DUCKTAIL_SWAPS_SEED", "3"))
 KEYS = 8

@@ -9,12 +9,7 @@ import duckdb
 import pytest
 from hands import DAY_US, Hands
 from local_client import Client, raises
-
-from ducktail.engine.database import Database
-from ducktail.engine.settings import Settings
-
-# Retention never looks by itself in these tests.
-QUIET = Settings(retention_interval_ms=3_600_000)
+from reopening import Reopening
 
 
 @pytest.fixture
@@ -24,29 +19,20 @@ def clock() -> Hands:
 
 @pytest.fixture
 def reopen(tmp_path: Path, clock: Hands) -> Iterator[Callable[[], Client]]:
-    """Opens the test's file (again); a session on it."""
-    opened: list[tuple[Database, Client]] = []
+    """Opens the test's file (again), after a change past ducktail if there is one; a session on it."""
+    with Reopening(tmp_path / "topics.duckdb", clock) as opening:
 
-    def close() -> None:
-        for database, client in opened:
-            client.close()
-            database.close()
-        opened.clear()
+        def again(change: str | None = None) -> Client:
+            if change is not None:
+                opening.close()
+                with duckdb.connect(str(opening.path)) as plain:
+                    [[log]] = plain.execute(
+                        "select table_name from duckdb_tables() where table_name like 'topic_%' limit 1"
+                    ).fetchall()
+                    plain.execute(change.format(f"ducktail.{log}"))
+            return opening()
 
-    def again(change: str | None = None) -> Client:
-        close()
-        if change is not None:
-            with duckdb.connect(str(tmp_path / "topics.duckdb")) as plain:
-                [[log]] = plain.execute(
-                    "select table_name from duckdb_tables() where table_name like 'topic_%' limit 1"
-                ).fetchall()
-                plain.execute(change.format(f"ducktail.{log}"))
-        database = Database.open(str(tmp_path / "topics.duckdb"), QUIET, clock)
-        opened.append((database, Client(database)))
-        return opened[0][1]
-
-    yield again
-    close()
+        yield again
 
 
 NAMED = "publish to s '{}' with (producer = 'p', sequence = {})"

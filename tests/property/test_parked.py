@@ -12,12 +12,10 @@ from pathlib import Path
 
 import pytest
 from local_client import Client
+from reopening import QUIET
 
 from ducktail.engine.database import Database
 from ducktail.engine.errors import DucktailError
-from ducktail.engine.settings import Settings
-
-QUIET = Settings(retention_interval_ms=3_600_000)
 
 
 class Consumer:
