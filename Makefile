@@ -11,7 +11,8 @@ BIN   := .venv/bin
 READY := .venv/.ready
 # A checkout may be called anything (ducktail-main): its own __init__.py is no package to pytest then.
 PYTEST := $(BIN)/pytest --rootdir=tests
-SPREAD := -n $(JOBS) --dist loadgroup --no-loadscope-reorder
+# Which of them runs what, and in which order, tests/conftest.py says.
+SPREAD := -n $(JOBS) --dist loadscope --no-loadscope-reorder
 INSTALL := -c requirements.lock -e '.[dev,demo]'
 
 # Tests start hundreds of processes: Python keeps what it has compiled, whatever the environment says, or each

@@ -42,20 +42,40 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
                 item.add_marker(pytest.mark.skip(reason=f"{marker} is not installed (make deps)"))
 
 
-def _share_out(items: list[pytest.Item]) -> None:
-    """Which of several workers (`pytest -n 2`) runs what.
+def _group(node_id: str) -> str:
+    """What is run by one worker of several: a file, as its tests share a server, and all that wants Spark."""
+    file = node_id.partition("::")[0]
+    return "spark" if "spark" in file else file
 
-    A file goes to one, as its tests share a server. All that starts a JVM for Spark goes to the same one,
-    and first, as it takes longest; then come the files with slow tests, then the largest: what begins last
-    is to be short, or one worker waits for the other.
+
+def _share_out(items: list[pytest.Item]) -> None:
+    """The order in which several workers (`pytest -n 2`) take what there is.
+
+    First all that starts a JVM for Spark, as it takes longest; then come the files with slow tests, then the
+    largest: what begins last is to be short, or one worker waits for the other.
     """
-    groups = ["spark" if "spark" in item.path.as_posix() else item.path.as_posix() for item in items]
+    groups = [_group(item.nodeid) for item in items]
     weights = Counter[str]()
     for item, group in zip(items, groups, strict=True):
-        item.add_marker(pytest.mark.xdist_group(group))
         weights[group] += SLOW_WEIGHT if item.get_closest_marker("slow") else 1
     order = sorted(range(len(items)), key=lambda n: (groups[n] != "spark", -weights[groups[n]], groups[n]))
     items[:] = [items[n] for n in order]
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Shares the tests out by `_group`.
+
+    xdist has marks for groups as well, but writes them into a field of the test that pytest 9 does not read:
+    each test was a group of its own, and both workers started each file's server, and Spark.
+    """
+    from xdist.scheduler import LoadScopeScheduling
+
+    class ByGroup(LoadScopeScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            return _group(nodeid)
+
+    return ByGroup(config, log)
 
 
 def postgres_programs() -> Path | None:
