@@ -21,6 +21,8 @@ from ..engine.offsets.read_positions import MOVED, ReadPosition, ReadPositions
 Key = tuple[int, int]  # stream id, group id
 # Answers whose reads are kept apart at once; each is told what counts of it when its client is answered.
 APART_MAX = 256
+# Of so many members elsewhere the latest read is known: a connection reads as few.
+LATEST_MAX = 64
 
 
 ROLLED_BACK = "the transaction that read was rolled back"
@@ -33,6 +35,10 @@ class Elsewhere(Protocol):
     @property
     def name(self) -> str:
         """The member's."""
+
+    @property
+    def read(self) -> int:
+        """Its number among the member's reads, which rise."""
 
     def set(self, lsns: Mapping[int, int]) -> None:
         """The read has given everything up to these."""
@@ -101,6 +107,8 @@ class Positions:
         # By group and member. A transaction's reads count as one: they stand, or none does.
         self._of_transaction: dict[tuple[Key, str | None], Reader] = {}
         self._holds: set[Hold | Elsewhere] = set()
+        # The latest reads whose read position is at another node.
+        self._latest: dict[tuple[Key, str], Elsewhere] = {}
         # Reads whose members hold at other nodes what the open transaction has read.
         self._kept: list[Elsewhere] = []
         # What the open transaction moves by SEEK.
@@ -154,6 +162,10 @@ class Positions:
         earlier = self._of_transaction.get((key, member))
         number = self._own.begin() if earlier is None else earlier.read
         reader = Reader(key, number, hold, committed, seeks)
+        if hold is not None and not isinstance(hold, Hold):
+            while len(self._latest) >= LATEST_MAX:
+                self._latest.pop(next(iter(self._latest)))
+            self._latest[key, hold.name] = hold
         if transaction and (earlier is None or earlier.member is not reader.member):
             self._of_transaction[key, member] = reader
         return reader
@@ -219,6 +231,14 @@ class Positions:
         """
         return self._own.get(key, group_name, seeks)
 
+    def latest(self, key: Key, member: str) -> Elsewhere | None:
+        """The session's latest read as a member whose position is at another node, where that is known."""
+        return self._latest.get((key, member))
+
+    def lsns(self, key: Key) -> Mapping[int, int]:
+        """How far the session's own reads of a group have given events, where that is known."""
+        return self._own.lsns(key)
+
     def released(self, key: Key, member: str | None) -> dict[int, frozenset[int]]:
         """Partition -> the released events that the latest reads of a group, as a member or as none, gave."""
         if member is None:
@@ -277,6 +297,7 @@ class Positions:
     def clear(self) -> None:
         """Forget the session's own."""
         self._kept_apart.clear()
+        self._latest.clear()
         self._own.clear()
         self._of_transaction.clear()
         self._moved.clear()

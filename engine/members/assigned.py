@@ -169,6 +169,11 @@ class Assigned(Members):
 
     # What of the rules is another then.
 
+    def _known_of(self, shared: Shared, hold: Hold, seeks: int) -> Mapping[int, int]:
+        # Several connections of the member may read at once, and the home has heard of them in another order
+        # than this node: it says how far a commit goes, and this node whether it has given so much.
+        return self._positions.lsns((hold.group_id, hold.member.name), seeks) if shared.elsewhere else {}
+
     def _check(self, shared: Shared, partition: int, claim: Claim) -> None:
         if not shared.elsewhere:
             super()._check(shared, partition, claim)

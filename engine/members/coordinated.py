@@ -9,9 +9,11 @@ time is out commits nothing, the owners of the partitions see to, by the epochs 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
+from ..clock import Clock
 from ..errors import WrongState
+from ..offsets.read_positions import ReadPositions
 from ..quoting import literal
 from ..streams.streams import Group
 from .member import Commit, Hold, Shown
@@ -20,6 +22,11 @@ from .members import GIVEN_ANEW, Members, check_no_members
 
 class Coordinated(Members):
     """See the head of the file; safe to use from several threads."""
+
+    def __init__(self, clock: Clock) -> None:
+        super().__init__(clock)
+        # So that numbers of reads rise over a restart, as epochs do.
+        self._positions = ReadPositions(clock.now_us())
 
     def under(self, group: Group, partitions: int, placement: int) -> None:
         """What comes now is asked under the placement of this epoch.
@@ -33,44 +40,46 @@ class Coordinated(Members):
                 shared.epoch = max(self._clock.now_us() // 1000, shared.epoch + 1)
             shared.placed = max(placement, shared.placed)
 
-    def reading(self, hold: Hold) -> None:
-        """A read that can give events is under way: what it has given is not known until it is told."""
+    def reading(self, hold: Hold, before: Iterable[Hold]) -> None:
+        """A read that can give events is under way: what it has given is not known until it is told.
+
+        Args:
+            before: what is held by other reads of the same connection.
+        """
         with self._mutex:
-            hold.member.untold = hold.read
+            # What it does not know of these, or of what has ended, comes again with this read.
+            earlier = {one.read for one in before}
+            untold = hold.member.untold
+            under_way = {n: one for n, one in untold.items() if n not in earlier and not one.ended}
+            hold.member.untold = {**under_way, hold.read: hold}
 
     def told(self, hold: Hold) -> None:
         """What has become of a read is known."""
         with self._mutex:
-            if hold.member.untold == hold.read:
-                hold.member.untold = 0
+            hold.member.untold.pop(hold.read, None)
 
-    def begin_commit(
-        self,
-        group: Group,
-        partitions: int,
-        name: str,
-        user: str,
-        lsns: Mapping[int, int] | None,
-        seeks: int,
-        since: Mapping[int, int],
-    ) -> Commit:
-        """See Members.
+    def check_told(self, group: Group, partitions: int, name: str, own: int | None) -> None:
+        """A member's read position is to be committed: what was given last is to be known.
+
+        A link or a placement may have ended before it was told: the position of before is less than the
+        client was given. Another connection of the member that reads meanwhile is in nobody's way.
+
+        Args:
+            own: the latest read of the connection that commits; None where that is not known.
 
         Raises:
-            WrongState: 55000, its read position, and what the latest read has given is not known.
+            WrongState: 55000, it is not known.
         """
-        if lsns is None:
-            with self._touched(group, partitions) as shared:
-                member = shared.members.get(name)
-                if member is not None and member.untold:
-                    # A link or a placement may have ended in between: the position of before is not this one.
-                    raise WrongState(
-                        f'the home of consumer group "{group.name}" does not know what the latest read of '
-                        f"member {literal(name)} has given",
-                        detail="Nothing was committed.",
-                        hint="Read again: what was not committed comes again.",
-                    )
-        return super().begin_commit(group, partitions, name, user, lsns, seeks, since)
+        with self._touched(group, partitions) as shared:
+            member = shared.members.get(name)
+            untold = {} if member is None else member.untold
+            if any(own is None or read == own or (read > own and it.ended) for read, it in untold.items()):
+                raise WrongState(
+                    f'the home of consumer group "{group.name}" does not know what the latest read of '
+                    f"member {literal(name)} has given",
+                    detail="Nothing was committed.",
+                    hint="Read again: what was not committed comes again.",
+                )
 
     def is_committed(self, group_id: int, commit: Commit, lsns: Mapping[int, int]) -> None:
         """A commit is over, and this much of it is durable: its member holds that no more."""

@@ -33,7 +33,7 @@ class Member:
         heard_s: when it was heard from, by the clock that never goes back.
         given: partition -> last LSN that was given and is not committed, and by which read.
         open: partition -> how many reads and transactions hold it.
-        untold: at a topic's home, the latest read, while it is not told what has become of it; 0: none.
+        untold: at a topic's home, its reads of which is not known what has become of them, by number.
     """
 
     name: str
@@ -46,7 +46,7 @@ class Member:
     last_commit_us: int = 0
     given: dict[int, tuple[int, int]] = field(default_factory=dict)
     open: Counter[int] = field(default_factory=Counter)
-    untold: int = 0
+    untold: dict[int, Hold] = field(default_factory=dict)
 
     def holds(self, partition: int) -> bool:
         """Whether it has something there that a hand-over would take from it."""

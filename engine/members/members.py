@@ -179,8 +179,14 @@ class Members:
                     # A commit of the rest would be one of less than was given, and nobody would be told.
                     self._positions.void(_key(hold), GIVEN_ANEW, hold.read)
                     return
+                known = self._known_of(shared, hold, seeks)
+                lsns = {p: max(lsn, known.get(p, 0)) for p, lsn in lsns.items()}
                 self._positions.set(_key(hold), hold.read, lsns, began, seeks, again)
                 self._gave(hold, lsns, began)
+
+    def _known_of(self, shared: Shared, hold: Hold, seeks: int) -> Mapping[int, int]:
+        """How far a read sets the member's position at least; nothing: as far as it has given itself."""
+        return {}
 
     def seeked(self, hold: Hold, partitions: Set[int], seeks: int) -> None:
         """SEEK has moved the group in the transaction of a read: what that has read since stands."""
@@ -283,6 +289,11 @@ class Members:
         """Partition -> the released events that a member's latest reads have given."""
         with self._mutex:
             return self._positions.released((group_id, name))
+
+    def given(self, group_id: int, name: str) -> dict[int, int]:
+        """Partition -> how far a member's latest reads have given events, where that is known."""
+        with self._mutex:
+            return self._positions.lsns((group_id, name))
 
     def pin(self, group_id: int, claims: Mapping[int, Claim]) -> Pin:
         """Hold a commit that is about to be written against who has what now, and keep it so.

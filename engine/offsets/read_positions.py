@@ -77,11 +77,15 @@ class ReadPosition:
 
 
 class ReadPositions:
-    """The read positions of a session, or of members; who has them guards them."""
+    """The read positions of a session, or of members; who has them guards them.
 
-    def __init__(self) -> None:
+    Args:
+        first: the number of the first read.
+    """
+
+    def __init__(self, first: int = 1) -> None:
         self._positions: dict[Hashable, ReadPosition] = {}
-        self._numbers = itertools.count(1)
+        self._numbers = itertools.count(first)
 
     def begin(self) -> int:
         """A read begins: its number."""
@@ -120,6 +124,17 @@ class ReadPositions:
             position.given = stays
         else:
             self._positions[key] = ReadPosition(reason=reason)
+
+    def lsns(self, key: Hashable, seeks: int | None = None) -> dict[int, int]:
+        """Partition -> last LSN given; empty without a position.
+
+        Args:
+            seeks: how often SEEK had moved the group then; None: it does not matter.
+        """
+        position = self._positions.get(key)
+        if position is None or position.reason or seeks not in (None, position.seeks):
+            return {}
+        return position.lsns
 
     def released(self, key: Hashable) -> dict[int, frozenset[int]]:
         """Partition -> the released events that the position's reads gave; empty without a position."""

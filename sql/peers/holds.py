@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import secrets
+from collections.abc import Iterator
 
 from ...engine.members.coordinated import Coordinated
 from ...engine.members.member import Commit, Hold
@@ -18,6 +19,10 @@ class Holds:
     def __init__(self, members: Coordinated) -> None:
         self._members = members
         self._held: dict[int, tuple[Hold, Commit | None]] = {}
+
+    def __iter__(self) -> Iterator[Hold]:
+        """What is held now."""
+        return iter([hold for hold, _ in self._held.values()])
 
     def add(self, hold: Hold, commit: Commit | None = None) -> int:
         """A read or a commit begins: its number."""

@@ -32,6 +32,7 @@ class Part:
         producer, sequence: whose publication a share of events is, and its number there.
         told: the places of its events are asked for.
         through: what is committed is the session's read position, no further than this.
+        given: what is committed by number, and how far who commits has been given events: partition -> LSN.
         epochs: partition -> the epoch under which it is the member's that reads or commits.
         nobody: an epoch of the group's home under which it has no members.
         asked: what is asked of the home about members (membership.py).
@@ -49,6 +50,7 @@ class Part:
     told: bool = False
     events: bool = False
     through: Mapping[str, int] | None = None
+    given: Mapping[str, int] | None = None
     epochs: Mapping[str, int] | None = None
     nobody: int = 0
     asked: Mapping[str, Any] | None = None

@@ -181,12 +181,13 @@ def _part_of_block(
 def _commit_unassigned(session: Context, home: Home, lsns: dict[int, int] | None) -> Waiting[None]:
     """A commit without MEMBER; where an owner knows of members, the home is asked whether there are any."""
     position = _own_position(session, home) if lsns is None else lsns
+    given = None if lsns is None else session.positions.lsns((home.stream.stream_id, home.group.group_id))
     here, nobody = partial(_commit_here, session), 0
     committed: list[int] = []
     while True:
         left = {partition: lsn for partition, lsn in position.items() if partition not in committed}
         facts = Part(home.owners.epoch, nobody=nobody)
-        shares = spread_offsets.commit_shares(home, left, facts, read=lsns is None)
+        shares = spread_offsets.commit_shares(home, left, facts, given=given)
         try:
             yield from spread_offsets.run(
                 session, home.stream, home.owners, shares, here, "committed", committed
@@ -216,7 +217,8 @@ def _commit_as_member(
     committed: list[int] = []
     try:
         facts = Part(home.owners.epoch, epochs={str(p): epoch for p, epoch in claimed.epochs.items()})
-        shares = spread_offsets.commit_shares(home, claimed.lsns, facts, read=lsns is None, member=member)
+        given = None if lsns is None else claimed.given
+        shares = spread_offsets.commit_shares(home, claimed.lsns, facts, given=given, member=member)
         yield from spread_offsets.run(session, home.stream, home.owners, shares, here, "committed", committed)
     except BaseException:
         home.tell(
@@ -243,6 +245,8 @@ def _covered(session: Context, group: Group, member: str | None, commit: Commit)
     parked = parked_of(database, transaction, group)
     if commit.again is None:
         given = session.positions.released((group.stream_id, group.group_id), member)
+        if session.part is not None and session.part.given is not None:
+            given = _up_to(given, {int(p): lsn for p, lsn in session.part.given.items()})
         return released_through(parked, commit.lsns, given)
     if not commit.again:
         return frozenset()
@@ -353,7 +357,15 @@ def _through(session: Context, group: Group, position: ReadPosition) -> ReadPosi
     known = {p: max(standing[p].lsn, lsn) for p, lsn in position.lsns.items() if p in found}
     if any(known.get(p, -1) < lsn for p, lsn in found.items()):
         raise WrongState("what was read of the group on this node is not known any more")
-    return replace(position, given={p: replace(position.given[p], lsn=lsn) for p, lsn in found.items()})
+    given = {p: replace(position.given[p], lsn=lsn) for p, lsn in found.items()}
+    return replace(position, given=given, released=_up_to(position.released, through))
+
+
+def _up_to(released: Mapping[int, frozenset[int]], through: Mapping[int, int]) -> dict[int, frozenset[int]]:
+    """Of the released events that were read here, those that the client of another node was given."""
+    return {
+        p: frozenset(lsn for lsn in lsns if lsn <= through.get(p, 0)) for p, lsns in released.items()
+    }
 
 
 def _submit(session: Context, group: Group, commit: Commit, seeks: int | None) -> Waiting[None]:

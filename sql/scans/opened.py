@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from ...engine.buffers.scan import Scan, ScanRange
 from ...engine.members.member import Hold
@@ -25,6 +25,7 @@ class Opened:
         reader: whose read position a read of it sets; None where it sets none.
         hold: what a member holds while it is read.
         gathered: the events, where they are of several nodes; there are no bounds then.
+        again: partition -> the released events among what was gathered here.
     """
 
     stream: Stream
@@ -36,3 +37,15 @@ class Opened:
     hold: Hold | MemberRead | None = None
     changes: bool = False
     gathered: Gathered | None = None
+    again: Mapping[int, frozenset[int]] = field(default_factory=dict)
+
+    @property
+    def released(self) -> Mapping[int, frozenset[int]]:
+        """Partition -> the released events that it gives, as far as they are this node's."""
+        aside = self.bounds.aside
+        if aside is None:
+            return self.again
+        found: dict[int, set[int]] = {}
+        for lsn, partition in aside.partitions.items():
+            found.setdefault(partition, set()).add(lsn)
+        return {partition: frozenset(lsns) for partition, lsns in found.items()}

@@ -226,13 +226,16 @@ def _gather(
     asks: dict[str, gathering.Ask] = {}
     # Where other nodes' partitions began is asked by none but their owners.
     committed = dict.fromkeys(partitions, 0)
+    again: dict[int, frozenset[int]] = {}
     for node, own in shares.items():
         share = gathering.share_of(whole, own, after)
         epochs = None if read is None else {str(partition): read.epochs[partition] for partition in own}
         # What a group has read counts to its end, whatever WHERE has rejected.
         part = Part(owners.epoch, epochs=epochs, within=asked.pruning.within if group is None else None)
         if node == owners.local:
-            asks[node] = partial(_own_part, session, stream, share, part, asked.transactions, committed)
+            asks[node] = partial(
+                _own_part, session, stream, share, part, asked.transactions, committed, again
+            )
         else:
             asks[node] = gathering.asks_there(session, part, node, share, asked.transactions)
     habit = session.habits.of(stream.stream_id)
@@ -248,7 +251,11 @@ def _gather(
             session.positions.void(reader, "the latest read of the group began elsewhere, with AFTER")
             reader = None
     scan = gathering.GatheredScan(found)
-    return Opened(stream, ScanRange({}, 0), committed, found.ends(), scan, reader, read, gathered=found)
+    # What is given again stands at or before the committed LSN, which does not go back.
+    ends = {partition: max(lsn, committed[partition]) for partition, lsn in found.ends().items()}
+    return Opened(
+        stream, ScanRange({}, 0), committed, ends, scan, reader, read, gathered=found, again=again
+    )
 
 
 def _own_part(
@@ -258,14 +265,21 @@ def _own_part(
     part: Part,
     transactions: int | None,
     committed: dict[int, int],
+    again: dict[int, frozenset[int]],
     limit: int | None,
 ) -> Waiting[gathering.Taking]:
-    """What this node's own partitions give to a gathering scan."""
+    """What this node's own partitions give to a gathering scan.
+
+    Args:
+        committed, again: get those of these partitions, as in Opened.
+    """
     with own_share(session, part):
         opened = yield from open_scan(
             session, stream, share, (), Pruning(), gives=True, transactions=transactions, limit=limit
         )
     committed.update(opened.committed)
+    if share.member is None:
+        again.update(opened.released)
     # A member has a read position here as it has at other owners; without one the gathering scan's is all.
     tracker, scan = Tracker(session, opened, moves=share.member is not None), opened.first
     session.guard.interrupts.add(scan.interrupt)
@@ -393,10 +407,10 @@ def _with_segments(
     parts = {"": gathering.read_segments(session, stream, bounds, moved, begun.limit), "here": here}
     found = gathering.merged(parts, begun.limit, begun.transactions)
     reader = _reader(session, stream, wanted, begun, begins)
-    gathered = gathering.GatheredScan(found)
-    return Opened(
-        stream, ScanRange({}, 0), begins.committed, found.ends(), gathered, reader, begun.hold, gathered=found
-    )
+    gathered, committed = gathering.GatheredScan(found), begins.committed
+    ends = {partition: max(lsn, committed.get(partition, 0)) for partition, lsn in found.ends().items()}
+    made = Opened(stream, bounds, committed, ends, gathered, reader, begun.hold, gathered=found)
+    return replace(made, bounds=ScanRange({}, 0), again=made.released)
 
 
 def moved_parts(session: Context, stream: Stream, bounds: ScanRange) -> dict[int, int]:

@@ -9,11 +9,13 @@ Source: docs/design/sql.md, "Scans".
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 
 import duckdb
 
 from ...engine.errors import (
     AmbiguousColumn,
+    ConnectionLost,
     DatatypeMismatch,
     DucktailError,
     NotSupported,
@@ -301,7 +303,8 @@ def _writing(write: Writer) -> Runner:
             reading.failed(session)
             raise
         reading.ended(session, complete=True, rows=0)
-        yield from settled(session)
+        with suppress(ConnectionLost):  # What is written stands.
+            yield from settled(session)
         return result
 
     return run

@@ -34,6 +34,9 @@ class Tracker:
         self._lsns = dict(opened.committed)
         self._aside = opened.bounds.aside
         self._through = 0  # LSN up to which everything has been given
+        # Of what was gathered: partition -> the last event given, also where that is given again.
+        self._last: dict[int, int] = {}
+        self._all = False
 
     def given(self, lsns: Sequence[int], partitions: Sequence[int]) -> None:
         """These events, in LSN order, are handed out; `stopped` makes them the position."""
@@ -42,6 +45,10 @@ class Tracker:
         if self._aside is not None and lsns:
             # What is given again stands at or before the committed LSN, which does not go back.
             self._through = max(self._through, lsns[-1])
+            started = self._opened.committed
+            lsns = [max(started[n], lsn) for n, lsn in zip(partitions, lsns, strict=True)]
+        elif self._opened.again:
+            self._last.update(zip(partitions, lsns, strict=True))
             started = self._opened.committed
             lsns = [max(started[n], lsn) for n, lsn in zip(partitions, lsns, strict=True)]
         # The last of each partition: dict keeps the later of two.
@@ -67,16 +74,18 @@ class Tracker:
         lsns, partitions = gathered.places(numbers)
         for partition, lsn in zip(partitions, lsns, strict=True):
             self._lsns[partition] = max(lsn, self._lsns.get(partition, 0))
+            if self._opened.again:
+                self._last[partition] = max(lsn, self._last.get(partition, 0))
 
     def note_end(self) -> None:
         """The read has come to the scan's end; `stopped` makes it the position."""
-        self._through = self._opened.bounds.through_lsn
+        self._through, self._all = self._opened.bounds.through_lsn, True
         self._lsns.update(self._opened.ends)
 
     def complete(self) -> None:
         """The scan ran to its end: everything in it counts, rejected events included."""
         if self._reader is not None:
-            self._through = self._opened.bounds.through_lsn
+            self._through, self._all = self._opened.bounds.through_lsn, True
             self._set({**self._lsns, **self._opened.ends})
 
     def stopped(self) -> None:
@@ -108,6 +117,13 @@ class Tracker:
 
     def _given_again(self) -> Mapping[int, frozenset[int]]:
         """By partition, the released events that the read has given again."""
+        if again := self._opened.again:
+            # Within a partition they come by LSN, those that are given again among the others.
+            last = self._last
+            return {
+                p: frozenset(one for one in lsns if self._all or one <= last.get(p, 0))
+                for p, lsns in again.items()
+            }
         if self._aside is None:
             return _NONE
         lists: dict[int, list[int]] = {number: [] for number in self._opened.committed}

@@ -84,8 +84,8 @@ def _read(session: Context, stream: Stream, group: Group, asked: Facts) -> dict[
         joins=asked["joins"],
     )
     if asked["gives"]:
-        members.reading(hold)
-    return {"hold": session.holds.add(hold), "epochs": hold.epochs}
+        members.reading(hold, session.holds)
+    return {"hold": session.holds.add(hold), "epochs": hold.epochs, "read": hold.read}
 
 
 def _look(session: Context, stream: Stream, group: Group, asked: Facts) -> dict[str, Any]:
@@ -121,10 +121,14 @@ def _told(session: Context, stream: Stream, group: Group, asked: Facts) -> dict[
 def _commit(session: Context, stream: Stream, group: Group, asked: Facts) -> dict[str, Any]:
     members, count = session.database.members.coordinated, stream.partitions
     lsns = None if asked["lsns"] is None else _numbered(asked["lsns"])
+    if lsns is None:
+        members.check_told(group, count, asked["member"], asked["read"])
     commit = members.begin_commit(group, count, asked["member"], session.user, lsns, 0, {})
     assert commit.hold is not None
     epochs = {partition: claim.epoch for partition, claim in commit.claims.items()}
-    return {"hold": session.holds.add(commit.hold, commit), "lsns": dict(commit.lsns), "epochs": epochs}
+    given = members.given(group.group_id, asked["member"])
+    number = session.holds.add(commit.hold, commit)
+    return {"hold": number, "lsns": dict(commit.lsns), "epochs": epochs, "given": given}
 
 
 def _committed(session: Context, stream: Stream, group: Group, asked: Facts) -> dict[str, Any]:
@@ -203,11 +207,13 @@ class Claimed:
     Args:
         number: of what the member holds for it.
         epochs: partition -> the epoch under which it is the member's.
+        given: partition -> how far the member has been given events.
     """
 
     number: int
     lsns: Lsns
     epochs: Lsns
+    given: Lsns
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,9 +232,11 @@ class Home:
 
     def read(self, member: str, wanted: Sequence[int], *, gives: bool, joins: bool) -> Waiting[MemberRead]:
         """A member reads."""
+        # What was lost of an earlier read comes again with this one.
+        self.session.told[:] = [one for one in self.session.told if not one.done()]
         facts = {"do": "read", "member": member, "wanted": list(wanted), "gives": gives, "joins": joins}
         found = yield from self._ask(facts)
-        return MemberRead(self, member, found["hold"], _numbered(found["epochs"]))
+        return MemberRead(self, member, found["hold"], _numbered(found["epochs"]), found["read"])
 
     def look(self, member: str, wanted: Sequence[int], *, joins: bool) -> Waiting[Look]:
         """A member waits."""
@@ -242,8 +250,12 @@ class Home:
         Raises:
             SerializationFailure: 40001, it is no member, or has not all of it. WrongState: 55000.
         """
-        found = yield from self._ask({"do": "commit", "member": member, "lsns": lsns})
-        return Claimed(found["hold"], _numbered(found["lsns"]), _numbered(found["epochs"]))
+        latest = self.session.positions.latest((self.stream.stream_id, self.group.group_id), member)
+        own = None if latest is None else latest.read
+        facts = {"do": "commit", "member": member, "lsns": lsns, "read": own}
+        found = yield from self._ask(facts)
+        lsns, epochs, given = (_numbered(found[name]) for name in ("lsns", "epochs", "given"))
+        return Claimed(found["hold"], lsns, epochs, given)
 
     def committed(self, claimed: Claimed, lsns: Lsns) -> Waiting[None]:
         """This much of a commit is durable; of the rest it is not known, or it is not."""
@@ -292,7 +304,7 @@ class Home:
                 future = peers(self.session).later(self.owners.home, self._text(facts))
                 told = self.session.told
                 # An answer that is taken in parts asks nobody to wait.
-                told[:] = [one for one in [*told, future] if one is not None and not one.done()]
+                told[:] = [one for one in [*told, future] if one is not None and _matters(one)]
 
     def _ask(self, facts: dict[str, Any]) -> Waiting[Any]:
         if self.here:
@@ -313,6 +325,11 @@ class Home:
         return Part(self.owners.epoch, asked=facts).text(f"SHOW MEMBERS ON {on}")
 
 
+def _matters(told: Future[Any]) -> bool:
+    """Whether what a node was told is still on its way, or is lost."""
+    return not told.done() or told.exception() is not None
+
+
 def _home_away(stream: Stream, owners: Owners, error: DucktailError) -> DucktailError:
     found = away(stream.name, owners.home, owners.partitions[owners.home], error)
     found.detail = "The topic's home says which partitions are whose member's." + (
@@ -329,12 +346,14 @@ class MemberRead:
         name: the member's.
         number: of what it holds at the home.
         epochs: partition -> the epoch under which it is the member's.
+        read: its number among the member's reads, which rise.
     """
 
     home: Home
     name: str
     number: int
     epochs: Lsns
+    read: int
     over: bool = False
 
     def set(self, lsns: Lsns) -> None:
@@ -361,9 +380,19 @@ class MemberRead:
 
 
 def settled(session: Context) -> Waiting[None]:
-    """Wait until homes know what they were told: so that another connection may go on from there."""
+    """Wait until homes know what they were told: so that another connection may go on from there.
+
+    Raises:
+        ConnectionLost: 08006, one was lost on the way.
+    """
     told: list[Future[Any]] = session.told
+    lost: BaseException | None = None
     while told:
         future = told.pop(0)
         if not future.done():
             yield Wait(future)
+        if isinstance(error := future.exception(), ConnectionLost):
+            lost = error
+    if lost is not None:
+        # Its client is not told that it has been given what nobody knows of.
+        raise lost

@@ -150,14 +150,21 @@ def check_own(session: Context, home: Home, partitions: Sequence[int]) -> None:
 
 
 def commit_shares(
-    home: Home, lsns: Mapping[int, int], facts: Part, *, read: bool, member: str | None = None
+    home: Home,
+    lsns: Mapping[int, int],
+    facts: Part,
+    *,
+    given: Mapping[int, int] | None,
+    member: str | None = None,
 ) -> dict[str, Share]:
     """The owners' shares of a commit.
 
     Args:
         facts: by what right it is one.
-        read: it is of the read position.
+        given: how far who commits has been given events; None: it is that, the read position, which is
+            committed.
     """
+    read = given is None
     if read:
         # Nothing was given of those partitions.
         lsns = {partition: lsn for partition, lsn in lsns.items() if lsn}
@@ -169,8 +176,10 @@ def commit_shares(
             epochs = {str(p): facts.epochs[str(p)] for p in partitions}
             part = replace(facts, epochs=epochs)
         at = None if read else format_positions(part_lsns)
-        if read:
+        if given is None:
             part = replace(part, through={str(partition): lsn for partition, lsn in part_lsns.items()})
+        else:
+            part = replace(part, given={str(p): given[p] for p in partitions if p in given})
         statement = st.CommitOffsets(name_of(home.stream), home.group.name, at, member)
         shares[node] = Share(statement, part, partitions)
     return shares
