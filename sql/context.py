@@ -107,8 +107,12 @@ class Context(Protocol):
     def looking(self) -> AbstractContextManager[None]:
         """Within, names are looked up and texts bound, outside or inside a statement that runs."""
 
-    def parse(self, text: str, oids: tuple[int, ...] = ()) -> Waiting[Statement]:
-        """Parse one statement."""
+    def parse(self, text: str, oids: tuple[int, ...] = (), *, told: bool = True) -> Waiting[Statement]:
+        """Parse one statement.
+
+        Args:
+            told: whether somebody is told of its columns before it runs.
+        """
 
     def begin_implicit(self) -> Waiting[None]:
         """What follows is one transaction, unless one is open."""

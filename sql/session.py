@@ -218,20 +218,39 @@ class Session:
         """PostgreSQL's byte: 'I' outside a block, 'T' in one, 'E' in a failed one."""
         return self.block.status
 
-    def parse(self, text: str, oids: Sequence[int] = ()) -> Waiting[Statement]:
+    def parse(self, text: str, oids: Sequence[int] = (), *, told: bool = True) -> Waiting[Statement]:
         """Parse one statement.
 
         Args:
             text: the statement; empty is allowed.
             oids: PostgreSQL type OIDs of its parameters, 0 where the client leaves one open.
+            told: whether somebody is told of its columns before it runs.
 
         Raises:
             SyntaxError_: 42601, with the position.
         """
-        if not self.guard.running:
+        fresh = not self.guard.running
+        if fresh:
             yield from self.database.standing()
+        found = yield from self._parsed(text, oids, fresh)
+        if found.away is None or not found.told_there:
+            return found
+        # It is kept without what its owner has told of it: that may be another thing by now.
+        found = found.declared(found.parameter_types_given)
+        if told:
+            found.tell((yield from self._within_call(relay.describe(self, found))))
+        return found
+
+    def _parsed(self, text: str, oids: Sequence[int], fresh: bool) -> Waiting[Statement]:
+        """A statement as it is kept, or is to be.
+
+        Args:
+            fresh: it is a client's, and not one that is looked at once more.
+        """
         key = (text, tuple(oids), self.database.catalog.version, self._known)
         found = self._statements.pop(key, None)
+        if found is not None and fresh and found.away is None and found.told_there:
+            found = None  # The columns of the scans that it fetches may be others by now.
         if found is None or self.block.ddl:
             found = yield from self._prepared(text, tuple(oids))
             passing = self.block.ddl or found.lacks or found.classified.kind is Kind.CURSOR
@@ -261,8 +280,7 @@ class Session:
                 statement = prepare(self, text, oids)
         except (routing.Ask, routing.Describe) as missing:
             statement = yield from self._within_call(self._prepared_after(text, oids, missing))
-        if statement.away is not None and not relay.describes_itself(statement):
-            statement.tell((yield from self._within_call(relay.describe(self, statement))))
+        statement.told_there = relay.is_told_there(statement)
         return statement
 
     def _within_call(self, work: Waiting[T]) -> Waiting[T]:
@@ -293,7 +311,7 @@ class Session:
                     self.links.absent |= missing.keys - found.keys()
                 else:
                     columns = yield from relay.columns_of(self, missing.node, missing.text)
-                    self.links.describes(missing.node, missing.text, columns)
+                    self.links.described[missing.node.name, missing.text] = columns
                 try:
                     with self.looking():
                         statement = prepare(self, text, oids)
@@ -305,6 +323,7 @@ class Session:
             raise WrongState("the streams of the statement are being moved", hint="Try it again.")
         finally:
             self.links.absent = frozenset()
+            self.links.described.clear()
 
     def execute(self, statement: Statement, parameters: Sequence[object] = ()) -> Waiting[Result]:
         """Run a statement.

@@ -73,6 +73,8 @@ class Statement:
         self.lacks = False
         # The epoch of the placement by which it is here, or there.
         self.epoch = 0
+        # Whether another node says what its columns are: what that has told holds as it is told.
+        self.told_there = False
         self._description: Description | None = None
 
     def declared(self, types: tuple[str, ...]) -> Statement:
@@ -80,6 +82,7 @@ class Statement:
         given = self._describe, self._inline, self.published, self.part
         made = Statement(self.classified, self.node, types, *given)
         made.away, made.lacks, made.epoch = self.away, self.lacks, self.epoch
+        made.told_there = self.told_there
         return made
 
     def as_arrow(self) -> Statement:

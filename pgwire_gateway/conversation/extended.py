@@ -110,7 +110,7 @@ class Extended:
         if len(found) > 1:
             raise SyntaxError_("cannot insert multiple commands into a prepared statement")
         text, offset = found[0] if found else ("", 0)
-        source, statement = yield from self._work.parse(text, offset, message.oids)
+        source, statement = yield from self._work.parse(text, offset, message.oids, told=True)
         with placed(source):
             types, columns = statement.parameter_types, source.columns(statement.columns)
         check_width(columns)

@@ -191,8 +191,12 @@ class Session(Protocol):
     def transaction_status(self) -> str:
         """I, T or E, as in ReadyForQuery."""
 
-    def parse(self, text: str, oids: Sequence[int] = ()) -> Waiting[Any]:
-        """Prepare one statement."""
+    def parse(self, text: str, oids: Sequence[int] = (), *, told: bool = True) -> Waiting[Any]:
+        """Prepare one statement.
+
+        Args:
+            told: whether its columns are told before it runs.
+        """
 
     def execute(self, statement: Any, parameters: Sequence[object] = ()) -> Waiting[Any]:
         """Run it."""

@@ -43,7 +43,7 @@ class Simple:
         """Nothing runs where a later statement cannot be parsed: a COMMIT before it would stand."""
         for text, offset in statements:
             try:
-                yield from self._work.parse(text, offset)
+                yield from self._work.parse(text, offset, told=False)
             except SyntaxError_:
                 raise
             except DucktailError:
@@ -53,7 +53,7 @@ class Simple:
     def _run(self, offset: int, text: str, *, last: bool) -> Steps[None]:
         work = self._work
         work.observed.reset(text)
-        source, statement = yield from work.parse(text, offset)
+        source, statement = yield from work.parse(text, offset, told=False)
         work.observed.found(statement.classified.kind, text)
         if statement.empty:
             work.channel.send(EmptyQueryResponse())

@@ -79,8 +79,14 @@ class Work:
         yield Need.WORKER
         return split_pieces(text)
 
-    def parse(self, text: str, offset: int, oids: Sequence[int] = ()) -> Steps[tuple[Source, Statement]]:
-        """Parse one statement that stands `offset` characters into the client's text."""
+    def parse(
+        self, text: str, offset: int, oids: Sequence[int] = (), *, told: bool
+    ) -> Steps[tuple[Source, Statement]]:
+        """Parse one statement that stands `offset` characters into the client's text.
+
+        Args:
+            told: whether the client may ask for its columns before it runs.
+        """
         if text not in self._inline_texts:
             yield Need.WORKER
         self.channel.check_cancelled()
@@ -88,7 +94,9 @@ class Work:
         if numeric := catalog.numeric_columns(text, oids):
             source = replace(source, numeric=numeric, described=None, _shown=None)
         with placed(source):
-            statement: Statement = yield from self.session.parse(source.rewritten, source.declared(oids))
+            statement: Statement = yield from self.session.parse(
+                source.rewritten, source.declared(oids), told=told
+            )
             if source.reads_catalog:
                 _ = statement.columns  # Binds it: what is missing is told now.
         if is_inline(statement) and len(self._inline_texts) < INLINE_TEXTS_MAX:

@@ -18,7 +18,6 @@ from sqlglot import exp
 from ...engine.errors import DucktailError, NotSupported, OutOfMemory, WrongState
 from ...engine.log.changes import CHANGE_COLUMNS, HIDDEN_PLACE
 from ...engine.log.log import EVENT_COLUMNS
-from ...engine.placement.node import Node
 from ...engine.quoting import ident, literal
 from ...engine.values.arrow_form import carrier
 from ...engine.waiting import Waiting
@@ -209,7 +208,7 @@ def fetch(session: Context, query: Query, found: Shape, parameters: Sequence[obj
     sent = sent_for(query, found)
     text, values = numbered(sent.text, parameters)
     try:
-        statement = yield from session.parse(text)
+        statement = yield from session.parse(text, told=False)
         if not isinstance(statement.away, Away):
             raise WrongState(f'stream "{found.scan.stream}" is being moved', hint="Try it again.")
         source = yield from relay.read_apart(session, statement, tuple(values))
@@ -219,9 +218,9 @@ def fetch(session: Context, query: Query, found: Shape, parameters: Sequence[obj
         raise
     node = statement.away.node
     columns = source.columns or ()
-    if not _as_described(found, columns):
+    if not _as_described(query, found, columns):
         source.close()
-        _forget(session, node, found.scan)
+        _forget(session, found.scan)
         raise NotSupported("cached plan must not change result type", hint="Prepare the statement again.")
     batches: list[pa.RecordBatch] = []
     size = 0
@@ -246,20 +245,18 @@ def fetch(session: Context, query: Query, found: Shape, parameters: Sequence[obj
     return Fetched(source, _table(batches, columns, source.schema), columns)
 
 
-def _as_described(found: Shape, columns: Sequence[ResultColumn]) -> bool:
+def _as_described(query: Query, found: Shape, columns: Sequence[ResultColumn]) -> bool:
     """Whether a scan in ENVELOPE CHANGES still has the columns with which the statement was prepared."""
     if found.scan.envelope == "json" or found.unit is not None:
         return True
-    known = dict(found.scan.typed)
-    return len(columns) <= len(known) and all(known.get(c.name) == c.type for c in columns)
+    needed = columns_needed(query, found)
+    known = [column for column in found.scan.typed if not needed or column[0] in needed]
+    return [(column.name, column.type) for column in columns] == known
 
 
-def _forget(session: Context, node: Node, scan: st.Scan) -> None:
+def _forget(session: Context, scan: st.Scan) -> None:
     """What is known of a stream's columns is not so any more: its statements are prepared anew."""
     assert session.links is not None, "what is away was found through links"
-    session.links.described = {
-        key: columns for key, columns in session.links.described.items() if key[0] != node.name
-    }
     for key in routing.keys_of_name(session, scan.stream):
         session.links.remote.forget(key)
 

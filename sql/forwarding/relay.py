@@ -112,8 +112,10 @@ def as_now(session: Context, statement: Statement) -> Waiting[Statement]:
     if known and statement.epoch == epoch:
         return statement
     oids = tuple(pg_type(type_).oid if type_ else 0 for type_ in statement.parameter_types_given)
-    again = yield from session.parse(statement.text, oids)
+    again = yield from session.parse(statement.text, oids, told=False)
     if again.away is not None:
+        if again.told_there and statement.described is not None:
+            again.tell(statement.description)
         return again.as_arrow() if statement.arrow else again
     if away is None and _scans_away(again) == _scans_away(statement):
         statement.epoch = epoch
@@ -128,6 +130,13 @@ def _scans_away(statement: Statement) -> list[tuple[str | None, tuple[tuple[str,
     """Of each scan the other node that has its stream, and the columns that are known of it."""
     node = statement.node
     return [(scan.away, scan.typed) for scan in node.scans] if isinstance(node, Query) else []
+
+
+def is_told_there(statement: Statement) -> bool:
+    """Whether another node says what a statement's columns are, or those of a scan in it."""
+    if statement.away is not None:
+        return not describes_itself(statement)
+    return any(typed for there, typed in _scans_away(statement) if there is not None)
 
 
 def describes_itself(statement: Statement) -> bool:

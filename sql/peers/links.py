@@ -37,9 +37,6 @@ CARRIED = (
     TRACE,
 )
 
-# Queries of other nodes whose columns a session keeps: a few hundred bytes each.
-DESCRIBED_MAX = 256
-
 
 class Asking(Protocol):
     """What the links need of the session whose they are."""
@@ -71,14 +68,8 @@ class Links:
         self._read: set[str] = set()
         # What no other node has, as the present statement was told.
         self.absent: frozenset[Key] = frozenset()
-        # (node, query) -> its columns, of queries that statements of this node's own have in them.
+        # (node, query) -> its columns, of queries that the statement which is being prepared has in it.
         self.described: dict[tuple[str, str], tuple[ResultColumn, ...]] = {}
-
-    def describes(self, node: Node, text: str, columns: tuple[ResultColumn, ...]) -> None:
-        """Keep the columns of a query on another node."""
-        while len(self.described) >= DESCRIBED_MAX:
-            self.described.pop(next(iter(self.described)))
-        self.described[node.name, text] = columns
 
     def number(self) -> int:
         """A number for an answer, not used again in this session."""

@@ -203,6 +203,8 @@ def run_query(session: Context, statement: Statement, parameters: Values) -> Wai
     settle(session, made, *(read.elsewhere for read in reading.reads))
     schema = result.arrow_schema
     made.arrow_schema = schema if schema is None or hidden is None else schema.remove(hidden)
+    if any(found.scan.away is not None for found in shapes):
+        check_described(statement, made)
     return made
 
 

@@ -340,6 +340,37 @@ def test_a_mixed_read_counts_as_far_as_its_client_has_got(mine: Connection) -> N
     assert max(row[1] for row in offsets) == 31
 
 
+@pytest.mark.parametrize("simple", [False, True])
+@pytest.mark.parametrize("more", ["", "JOIN names n ON n.id = c.id"])
+def test_an_alter_of_the_owners_is_seen_by_the_next_statement(
+    owner: Connection, mine: Connection, simple: bool, more: str
+) -> None:
+    """A statement that its client has not prepared before has the columns that there are."""
+    kind = psycopg.ClientCursor if simple else psycopg.Cursor
+    owner.execute("CREATE TABLE wide (id INTEGER PRIMARY KEY)")
+    owner.execute("CREATE STREAM wides ON wide")
+    try:
+        owner.execute("INSERT INTO wide VALUES (1)")
+        text = f"SELECT c.* FROM STREAM wides ENVELOPE CHANGES c {more} WHERE c.id < %s"
+        for turn in range(4):
+            names = ["id", *(f"x{n}" for n in range(turn))]
+            for _ in range(2):
+                cursor = kind(mine).execute(text, [5], prepare=False)
+                assert [column.name for column in cursor.description or ()][:-5] == names
+                assert cursor.rowcount == 1
+            owner.execute(f"ALTER TABLE wide ADD COLUMN x{turn} VARCHAR")
+        if simple:
+            return
+        statement = mine.execute(text, [5], prepare=True).statusmessage
+        owner.execute("ALTER TABLE wide DROP COLUMN x0")
+        with pytest.raises(psycopg.errors.FeatureNotSupported, match="cached plan"):
+            mine.execute(text, [5], prepare=True)
+        assert statement == "SELECT 1"
+    finally:
+        owner.execute("DROP STREAM wides CASCADE")
+        owner.execute("DROP TABLE wide")
+
+
 def test_notices_and_copy(owner: Connection, entry: Connection) -> None:
     told: list[str] = []
     entry.add_notice_handler(lambda notice: told.append(str(notice.message_primary)))

@@ -129,7 +129,7 @@ class Session:
     fail_commit: bool = False
     portals: Portals = field(default_factory=lambda: Portals(1000, lambda: 0))
 
-    def parse(self, text: str, oids: Sequence[int] = ()) -> Waiting[Statement]:
+    def parse(self, text: str, oids: Sequence[int] = (), *, told: bool = True) -> Waiting[Statement]:
         yield from ()
         self.calls.append(f"parse {text}")
         if text.startswith("nonsense"):
