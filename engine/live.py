@@ -74,7 +74,8 @@ def streams(database: LiveSource) -> Iterator[Row]:
     """ducktail.streams."""
     unpublished = _unpublished(database)
     for stream, buffer in buffered_streams(database):
-        tables = [shown_table(captured.shape) for captured in database.catalog.tables_of(stream)]
+        there = database.catalog.tables_of(stream)
+        tables = [shown_table(captured.shape) for captured in there if not captured.ours]
         late = [unpublished[table_id] for table_id in stream.tables if table_id in unpublished]
         waiting = sum(events for events, _ in late)
         since_us = min((us for _, us in late), default=0)

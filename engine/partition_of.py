@@ -103,7 +103,7 @@ class PartitionOf:
             by = captured.part_of(stream).partition_by
             columns = {column.name: column.type for column in captured.shape.stored}
             types = tuple(columns[name] for name in by)
-            if by and (len(types) == count or stream.several is None):
+            if by and not captured.ours and (len(types) == count or stream.several is None):
                 found[types] = by
         if len(found) > 1:
             raise InvalidParameterValue(

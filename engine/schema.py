@@ -8,7 +8,8 @@
                     shape as JSON (see `schema_json.py`); those whose logs are gone are not kept
     stream_catalog  a stream: everything of `Stream`
     stream_tables   of a stream over several tables, each of them in its order; in `stream_catalog` such a
-                    stream has its own number for a table
+                    stream has its own number for a table; where it is over all of a schema (`of_schema`), the
+                    first is one of ours, and later ones have been put behind it
     stream_edges    where a stream's retained events begin, a row a partition that has lost some;
                     partition -1 is the stream's own pointer into the log
     passed_positions  a group's committed LSN that retention has passed: events at or before it
@@ -87,7 +88,7 @@ CREATE TABLE IF NOT EXISTS {SCHEMA}.stream_catalog (
     created_lsn BIGINT, created_at TIMESTAMP WITH TIME ZONE,
     retention_us BIGINT, retention_bytes BIGINT, changes_view BOOLEAN, comment VARCHAR,
     all_columns BOOLEAN, minimal_changes VARCHAR,
-    compaction VARCHAR, compaction_lag_us BIGINT, tombstone_retention_us BIGINT);
+    compaction VARCHAR, compaction_lag_us BIGINT, tombstone_retention_us BIGINT, of_schema VARCHAR);
 CREATE TABLE IF NOT EXISTS {SCHEMA}.compacted_ranges (
     table_id INTEGER, first_lsn BIGINT, last_lsn BIGINT, removed BIGINT,
     compacted_at TIMESTAMP WITH TIME ZONE);
@@ -190,6 +191,7 @@ MIGRATIONS: dict[int, tuple[str, ...]] = {
         f"ALTER TABLE {SCHEMA}.stream_catalog ADD COLUMN compaction VARCHAR",
         f"ALTER TABLE {SCHEMA}.stream_catalog ADD COLUMN compaction_lag_us BIGINT",
         f"ALTER TABLE {SCHEMA}.stream_catalog ADD COLUMN tombstone_retention_us BIGINT",
+        f"ALTER TABLE {SCHEMA}.stream_catalog ADD COLUMN of_schema VARCHAR",
         f"UPDATE {SCHEMA}.stream_catalog SET compaction = 'none', compaction_lag_us = {LAG_US}, "
         f"tombstone_retention_us = {TOMBSTONES_US}",
     ),

@@ -120,6 +120,16 @@ _REFUSED = {
 }
 
 
+def tables_in(cursor: duckdb.DuckDBPyConnection, schema: str) -> list[tuple[str, str]]:
+    """Schema and name of each table that a stream over all of a schema is on, oldest first."""
+    return cursor.execute(
+        "SELECT schema_name, table_name FROM duckdb_tables() WHERE database_name = current_database() "
+        "AND lower(schema_name) = lower($1) AND NOT temporary AND NOT internal "
+        f"AND NOT starts_with(lower(table_name), '{RESERVED_PREFIX}') ORDER BY table_oid",
+        [schema],
+    ).fetchall()
+
+
 def read_shape(cursor: duckdb.DuckDBPyConnection, schema: str, name: str) -> TableShape:
     """Read the shape of a base table of the current database.
 

@@ -25,7 +25,6 @@ from .forwarding import relay, serving
 from .language import statements as st
 from .language import statements_other as sto
 from .language.grammar import PARAMETERS_MAX
-from .language.later import refuse_later
 from .language.parse import Query, has_scan, parameter_types, parse
 from .language.publishing import Published, as_insert
 from .peers.part import Part, split
@@ -147,7 +146,6 @@ def _read(session: Context, text: str) -> tuple[Classified, object]:
     if classified.kind is Kind.OURS or (classified.kind in SCANNABLE and has_scan(text)):
         parsed = parse(text, session.names.is_table)
         if not isinstance(parsed, Query) or parsed.scans:
-            refuse_later(parsed)
             return classified, parsed
     return classified, None
 

@@ -155,7 +155,7 @@ class Buffers:
 
         Raises:
             Gap: 72000, what it begins with has been trimmed. WrongState: 55000, CHECK STREAM has found
-            that its table was written past ducktail.
+            that its table was written past ducktail, or a table has come so into the schema that it is over.
         """
         query = event_query(self._catalog, stream) if planned is None else planned
         if bounds.copy is not None:
@@ -180,15 +180,19 @@ class Buffers:
         """A stream's events say what its table is.
 
         Raises:
-            WrongState: 55000, CHECK STREAM has found that the table was written past ducktail.
+            WrongState: 55000, CHECK STREAM has found that the table was written past ducktail; or one has
+            come so into the schema that the stream is over.
         """
+        behind = self._catalog.behind.get(stream.stream_id)
+        if behind is not None:
+            raise behind
         differs = next((table_id for table_id in stream.tables if table_id in self._unlike), None)
         if differs is not None:
             raise unlike_error(stream, self._catalog.table_by_id(differs), self._unlike[differs])
 
     def is_unlike(self, stream: Stream) -> bool:
         """Whether reads of the stream fail until RESYNC has mended it."""
-        return stream.is_on(self._unlike)
+        return stream.is_on(self._unlike) or stream.stream_id in self._catalog.behind
 
     # What the publisher runs.
 

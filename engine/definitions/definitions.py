@@ -49,9 +49,11 @@ from ..streams.streams import (
     Stream,
     fold,
 )
-from ..table import TableShape, read_shape
-from ..waiting import Wait, Waiting
+from ..table import TableShape, read_shape, tables_in
+from ..waiting import Waiting
 from ..whole import undone
+from . import whole_schemas
+from .claims import mark, wait_for_writers
 
 # Tables with rows of a topic by its number, in a cluster.
 OF_TOPICS = ("partition_holds", "segments", "segment_events", "segment_producers")
@@ -65,6 +67,7 @@ class StreamSpec:
         schema, name: of the stream.
         tables: what it is on, each by its schema and name; of several it carries all columns and changes.
         columns: which it carries, None for all.
+        of_schema: it is on all tables of this schema, those to come included; `tables` is empty then.
     """
 
     schema: str
@@ -84,6 +87,7 @@ class StreamSpec:
     compaction: str = "none"
     compaction_lag_us: int = DEFAULT_COMPACTION_LAG_US
     tombstone_retention_us: int = DEFAULT_TOMBSTONE_RETENTION_US
+    of_schema: str | None = None
 
 
 def _resolved(names: tuple[str, ...], shape: TableShape, what: str) -> tuple[str, ...]:
@@ -170,6 +174,7 @@ def _stream_of(
         changes_view=several is None and clashing(columns) is None,
         all_columns=spec.columns is None,
         several=several,
+        of_schema=spec.of_schema,
     )
     if stream.compaction == "key":
         check_compacted(stream, shape)
@@ -204,6 +209,8 @@ def _streams_of(
     Raises:
         InvalidParameterValue: 22023. UndefinedColumn: 42703.
     """
+    if spec.of_schema is not None:
+        return _over_schema(spec, shapes, ids, stream_id)
     if len(shapes) == 1:
         stream = _stream_of(spec, shapes[0], ids[0], stream_id)
         return stream, [stream]
@@ -219,6 +226,40 @@ def _streams_of(
     parts = [_stream_of(spec, shape, i, stream_id, several) for shape, i in zip(shapes, ids, strict=True)]
     asked = () if spec.partition_by is None else parts[0].partition_by
     return replace(parts[0], table_id=stream_id, columns=(), partition_by=asked), parts
+
+
+def _over_schema(
+    spec: StreamSpec, shapes: Sequence[TableShape], ids: Sequence[int], stream_id: int
+) -> tuple[Stream, list[Stream]]:
+    """The same of all tables of a schema; the first shape is of the table of ours."""
+    if spec.partitions is None:
+        spec = replace(spec, partitions=DEFAULT_PARTITIONS_WITH_KEY)
+    several = tuple(ids)
+    first = _stream_of(replace(spec, before="full"), shapes[0], ids[0], stream_id, several)
+    rest = [
+        _stream_of(spec, shape, i, stream_id, several) for shape, i in zip(shapes[1:], ids[1:], strict=True)
+    ]
+    parts = [replace(first, before=spec.before), *rest]
+    return replace(parts[0], table_id=stream_id, columns=()), parts
+
+
+def part_on(stream: Stream, shape: TableShape, table_id: int) -> Stream:
+    """What a stream over all tables of a schema is on one that has come.
+
+    Raises:
+        InvalidParameterValue: 22023, UndefinedColumn: 42703: the table does not fit its options.
+    """
+    spec = StreamSpec(
+        stream.schema,
+        stream.name,
+        (),
+        before=stream.before,
+        partitions=stream.partitions,
+        partition_by=stream.partition_by or None,
+        of_schema=stream.of_schema,
+    )
+    part = _stream_of(spec, shape, table_id, stream.stream_id, stream.tables)
+    return stream.as_on(part)
 
 
 def create_stream(
@@ -239,22 +280,27 @@ def create_stream(
         DuplicateObject: 42710, the name is taken. InvalidParameterValue: 22023. UndefinedColumn:
         42703. LockNotAvailable: 55P03, a transaction that wrote the table did not end in time.
     """
-    shapes = [read_shape(cursor, *table) for table in spec.tables]
-    _check_new(database, cursor, spec, shapes)
-    gate, marked = database.transactions.gate, []
+    gate = database.transactions.gate
+    marked: list[tuple[str, ...]] = []
     try:
-        # In one order, as others may be marking some of them.
-        for key in sorted(fold(shape.schema, shape.name) for shape in shapes):
-            while (future := gate.mark(session_id, key, several=len(shapes) > 1)) is not None:
-                if not (yield Wait(future, timeout_ms / 1000)):
-                    raise LockNotAvailable(f'table "{key[-1]}" is getting another stream')
-            marked.append(key)
-        for key in marked:
-            yield from wait_for_writers(database, session_id, key, timeout_ms)
+        fresh: list[tuple[str, ...]] | None = None
+        while fresh is None or fresh:
+            shapes = _shapes(database, cursor, spec)
+            _check_new(database, cursor, spec, shapes)
+            # In one order, as others may be marking some of them.
+            wanted = sorted(fold(shape.schema, shape.name) for shape in shapes)
+            if spec.of_schema is not None:
+                # Nobody makes, drops or renames a table there from here on, but for those who are at it.
+                wanted.insert(0, whole_schemas.all_of(spec.of_schema))
+            fresh = [key for key in wanted if key not in marked]
+            for key in fresh:
+                yield from mark(database, session_id, key, marked, timeout_ms, several=len(wanted) > 1)
+            for key in fresh:
+                yield from wait_for_writers(database, session_id, key, timeout_ms)
         yield from database.transactions.lock_writer(session_id, timeout_ms)
         try:
             with plain_division(cursor):
-                return _create_locked(database, session_id, cursor, spec, owner)
+                return _create_locked(database, session_id, cursor, spec, owner, marked)
         finally:
             database.transactions.writer_lock.release(session_id)
     finally:
@@ -262,24 +308,14 @@ def create_stream(
             gate.unmark(key)
 
 
-def wait_for_writers(
-    database: Database, session_id: int, key: tuple[str, ...], timeout_ms: int
-) -> Waiting[None]:
-    """Wait for the open transactions that have written a table without a stream.
-
-    Raises:
-        LockNotAvailable: 55P03, one did not end in time.
-    """
-    for writer, future in database.transactions.gate.writers(key):
-        if writer == session_id:
-            continue
-        if not (yield Wait(future, timeout_ms / 1000)):
-            raise LockNotAvailable(
-                f'table "{key[-1]}" has uncommitted writes of session {writer}',
-                detail="What is captured begins between transactions: it waits for those that have written "
-                f"the table, and this one has not ended within {timeout_ms} ms.",
-                hint="SELECT * FROM ducktail.sessions shows it; lock_timeout is how long to wait.",
-            )
+def _shapes(database: Database, cursor: duckdb.DuckDBPyConnection, spec: StreamSpec) -> list[TableShape]:
+    """The shapes of the tables that a stream is to be on; the first is ours where it is on all of some."""
+    if spec.of_schema is None:
+        return [read_shape(cursor, *table) for table in spec.tables]
+    tables = tables_in(cursor, spec.of_schema)
+    whole_schemas.check_bound(len(tables))
+    first = whole_schemas.first_shape(0, spec.partition_by)
+    return [first, *(read_shape(cursor, *table) for table in tables)]
 
 
 def _check_new(
@@ -345,9 +381,13 @@ def _create_locked(
     cursor: duckdb.DuckDBPyConnection,
     spec: StreamSpec,
     owner: str | None,
+    marked: Sequence[tuple[str, ...]],
 ) -> Stream:
     """Under the marks and the writer lock: write the stream's rows and its owner's, then show it."""
-    shapes = [read_shape(cursor, *table) for table in spec.tables]
+    shapes = _shapes(database, cursor, spec)
+    fresh = {fold(shape.schema, shape.name) for shape in shapes} - {*marked, *database.catalog.tables}
+    if fresh:  # It was made by a transaction that has held the writer lock.
+        raise LockNotAvailable(f'table "{min(fresh)[-1]}" has just been made', hint="Try again.")
     _check_new(database, cursor, spec, shapes)
     _check_surroundings(database, cursor)
     base_lsn, txid = database.commits.last_lsn, database.commits.last_txid + 1
@@ -363,13 +403,17 @@ def _create_locked(
     try:
         with undone(cursor):
             cursor.execute("BEGIN")
+            stream_id = new_id(cursor)
+            if spec.of_schema is not None:
+                shapes[0] = whole_schemas.first_shape(stream_id, spec.partition_by)
+                cursor.execute(whole_schemas.create_sql(shapes[0]))
             known = (database.catalog.tables.get(fold(shape.schema, shape.name)) for shape in shapes)
             tables = [
                 captured or _new_table(cursor, shape, base_lsn)
                 for captured, shape in zip(known, shapes, strict=True)
             ]
             ids = [captured.table_id for captured in tables]
-            made, on_each = _streams_of(spec, [captured.shape for captured in tables], ids, new_id(cursor))
+            made, on_each = _streams_of(spec, [captured.shape for captured in tables], ids, stream_id)
             stream = replace(made, **made_now)  # type: ignore[arg-type]
             parts = [
                 (captured, replace(part, **made_now))  # type: ignore[arg-type]
@@ -377,7 +421,7 @@ def _create_locked(
             ]
             cursor.execute(insert_stream_sql(stream))
             if stream.several is not None:
-                cursor.execute(_insert_tables_sql([part for _, part in parts]))
+                cursor.execute(insert_tables_sql([part for _, part in parts]))
             with_it = [captured.with_streams((*captured.streams, part)) for captured, part in parts]
             for statement in view_statements(query_over_all(stream, with_it)):
                 cursor.execute(statement)
@@ -414,6 +458,14 @@ def new_id(cursor: duckdb.DuckDBPyConnection) -> int:
 
 
 def _new_table(cursor: duckdb.DuckDBPyConnection, shape: TableShape, base_lsn: int) -> Captured:
+    captured = new_log(cursor, shape)
+    for statement in row_sums.take_statements(captured, base_lsn, row_sums.CREATED):
+        cursor.execute(statement).fetchall()
+    return captured
+
+
+def new_log(cursor: duckdb.DuckDBPyConnection, shape: TableShape) -> Captured:
+    """Make a table a captured one, with an empty log; its row-hash sum is still to be taken."""
     table_id, version = new_id(cursor), 1
     log = log_name(table_id, version)
     cursor.execute(create_log_sql(log, shape))
@@ -423,10 +475,7 @@ def _new_table(cursor: duckdb.DuckDBPyConnection, shape: TableShape, base_lsn: i
     )
     cursor.execute(leave_name_sql(shape, table_id))
     table = capture.CapturedTable(shape, log, frozenset(shape.primary_key))
-    captured = Captured(table_id, version, table)
-    for statement in row_sums.take_statements(captured, base_lsn, row_sums.CREATED):
-        cursor.execute(statement).fetchall()
-    return captured
+    return Captured(table_id, version, table)
 
 
 def leave_name_sql(shape: TableShape, table_id: int) -> str:
@@ -468,22 +517,27 @@ def insert_stream_sql(stream: Stream) -> str:
         literal(stream.compaction),
         str(stream.compaction_lag_us),
         str(stream.tombstone_retention_us),
+        "NULL" if stream.of_schema is None else literal(stream.of_schema),
     )
     return (
         "INSERT INTO ducktail.stream_catalog (stream_id, schema_name, stream_name, table_id, operations, "
         "columns, filter, partitions, partition_by, snapshot, before, buffer_bytes, created_lsn, "
         "created_at, retention_us, retention_bytes, changes_view, all_columns, minimal_changes, "
-        "compaction, compaction_lag_us, tombstone_retention_us) "
+        "compaction, compaction_lag_us, tombstone_retention_us, of_schema) "
         f"VALUES ({', '.join(values)})"
     )
 
 
-def _insert_tables_sql(parts: Sequence[Stream]) -> str:
-    """Write which tables a stream over several is on."""
+def insert_tables_sql(parts: Sequence[Stream], first: int = 0) -> str:
+    """Write which tables a stream over several is on.
+
+    Args:
+        first: the place of the first of these.
+    """
     rows = ", ".join(
         f"({part.stream_id}, {part.table_id}, {place}, {part.created_lsn}, {names_sql(part.partition_by)}, "
         f"{names_sql(part.columns)})"
-        for place, part in enumerate(parts)
+        for place, part in enumerate(parts, first)
     )
     columns = "(stream_id, table_id, place, created_lsn, partition_by, columns)"
     return f"INSERT INTO ducktail.stream_tables {columns} VALUES {rows}"

@@ -172,6 +172,11 @@ def _drop_locked(
             *(f"DROP TABLE {log}" for log in its_logs),
             *(f"DROP TABLE IF EXISTS {side_log(log)}" for log in its_logs),
         ]
+    statements += [
+        f"DROP TABLE {source.shape.qualified}"
+        for source in ended
+        if isinstance(source, Captured) and source.ours
+    ]
     named = [(stream.schema, stream.name) for stream in streams]
     if table is not None:
         # Without CASCADE: DuckDB's own may take other captured tables with it.

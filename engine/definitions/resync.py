@@ -35,6 +35,7 @@ from ..streams.streams import Captured, Stream
 from ..waiting import Waiting
 from ..whole import undone
 from .definitions import commit_sql, run_numbered
+from .made_tables import take_in
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +69,10 @@ def check_stream(
     """
     found = []
     for captured in database.catalog.tables_of(stream):
-        found.append((yield from _check_table(database, session_id, cursor, captured, stream, timeout_ms)))
+        if not captured.ours:
+            found.append(
+                (yield from _check_table(database, session_id, cursor, captured, stream, timeout_ms))
+            )
     return found
 
 
@@ -146,13 +150,16 @@ def resync_stream(
         NotSupported: 0A000, the table has no primary key. LockNotAvailable: 55P03. UndefinedObject: 42704,
         somebody else has dropped the stream.
     """
+    came = 0
+    if stream.stream_id in database.catalog.behind:
+        came = yield from take_in(database, session_id, cursor, stream, timeout_ms)
     yield from database.transactions.lock_writer(session_id, timeout_ms)
     try:
         yield from database.commits.wait_readable()
         present = database.catalog.stream_by_id(stream.stream_id)
         if present is None:
             raise UndefinedObject(f'stream "{stream.name}" does not exist')
-        tables = database.catalog.tables_of(present)
+        tables = [captured for captured in database.catalog.tables_of(present) if not captured.ours]
         keyless = [captured for captured in tables if not captured.shape.primary_key]
         for captured in keyless:
             if present.several is not None and captured.table_id not in database.unlike:
@@ -162,7 +169,7 @@ def resync_stream(
                 detail="Which of its rows differ cannot be told.",
                 hint="DROP STREAM and CREATE STREAM ... WITH (snapshot = 'initial').",
             )
-        mended = Mended(0, 0, 0)
+        mended = Mended(came, 0, 0)
         with plain_division(cursor):
             for captured in tables:
                 if captured not in keyless:

@@ -22,7 +22,8 @@ from ..streams.streams import Captured, fold
 from ..table import TableShape, read_shape
 from ..transactions.transaction import TableKey, Transaction
 from ..waiting import Waiting
-from .swaps import claim_name, rename
+from .claims import claim_name
+from .swaps import rename
 from .versions import ADDED, enter_to_alter, put_version, told
 
 

@@ -5,7 +5,7 @@ in one transaction: dbt and pandas do so. So RENAME and DROP TABLE inside a tran
 the captured table has there, and nothing else; when all is written it is looked at who has the old name:
 
     nobody, renamed      the streams go with the table: its next version, with the new name
-    nobody, dropped      2BP01: the streams have no table
+    nobody, dropped      2BP01: the streams have no table; but those over all of a schema go on without it
     another table        a swap: that one is the captured table from here on
 
 A swapped-in table gets the primary key of the one before, if it has none. Where its columns are others, it is
@@ -28,7 +28,7 @@ from ..capture.difference import Difference, check_key, table_rows
 from ..checks.row_sums import ALTERED, take_statements
 from ..database import Database
 from ..duckdb_errors import translated
-from ..errors import DependentObjects, LockNotAvailable, NotSupported, SerializationFailure
+from ..errors import DependentObjects, NotSupported, SerializationFailure
 from ..quoting import ident
 from ..rights.rights import relation
 from ..rights_changes import Rename, add
@@ -36,8 +36,9 @@ from ..streams.filters import plain_division
 from ..streams.streams import Captured, fold
 from ..table import RESERVED_PREFIX, TableShape, read_shape
 from ..transactions.transaction import Altered, TableKey, TableWrites, Transaction
-from ..waiting import Wait, Waiting
-from .definitions import wait_for_writers
+from ..waiting import Waiting
+from .claims import claim_name
+from .made_tables import look_at_last, retire
 from .versions import enter_to_alter, put_version, show_altered, told
 
 # Numbers of columns that come with a swapped-in table begin here: above those that ALTER TABLE gives.
@@ -46,23 +47,6 @@ SWAPPED = 1 << 40
 TEMPORARY_SCHEMA = "main"
 # Columns of a table, at most, as far as those numbers go: 2^16 for each version.
 PLACES = 16
-
-
-def claim_name(database: Database, transaction: Transaction, key: TableKey, timeout_ms: int) -> Waiting[None]:
-    """Nobody else writes a table of this name until the transaction ends.
-
-    Who has planned a write of one that is none of ours must not meet a captured table that takes its name.
-
-    Raises:
-        LockNotAvailable: 55P03.
-    """
-    if key in transaction.marks:
-        return
-    while (future := database.transactions.gate.mark(transaction.session_id, key)) is not None:
-        if not (yield Wait(future, timeout_ms / 1000)):
-            raise LockNotAvailable(f'table "{key[-1]}" is getting a stream, or its name is being taken')
-    transaction.marks.add(key)
-    yield from wait_for_writers(database, transaction.session_id, key, timeout_ms)
 
 
 def claim_table(
@@ -178,10 +162,19 @@ def settle(database: Database, transaction: Transaction, table_id: int) -> None:
         return
     _refuse_hidden(transaction, altered)
     swapped = now.key != before.key and _has_name(database, transaction, altered)
+    aside = now.shape.name == _aside(now)
+    if swapped:
+        # The one before may have stayed, without streams.
+        look_at_last(database, transaction, before.shape.schema)
+        if now.may_go and not now.shape.primary_key:
+            swapped = False  # Its rows cannot be told apart: it is gone or renamed, and the other one is new.
     if swapped:
         with plain_division(transaction.cursor):
             _swap(database, transaction, altered)
-    elif now.shape.name == _aside(now):
+    elif aside and now.may_go:
+        with plain_division(transaction.cursor):
+            retire(database, transaction, now)
+    elif aside:
         raise DependentObjects(
             f'cannot drop table "{before.shape.name}" because it has streams',
             detail="No table has its name at the end of the transaction.",

@@ -61,18 +61,24 @@ def view_statements(events: Events) -> list[str]:
     return statements
 
 
-def views_anew(catalog: Catalog, captured: Captured, altered: Sequence[Captured] = ()) -> list[str]:
+def views_anew(
+    catalog: Catalog,
+    captured: Captured,
+    altered: Sequence[Captured] = (),
+    without: Captured | None = None,
+) -> list[str]:
     """What makes the views of all of a table's streams again, as the table is now.
 
     Args:
         catalog: has the other tables of streams over several.
         altered: those among them that are others in this transaction.
+        without: one that they are not to have any more.
     """
     now = {table.table_id: table for table in (*altered, captured)}
     statements = []
     for own in captured.streams:
         stream = catalog.streams[own.key] if own.is_part else own
-        tables = [now.get(table.table_id, table) for table in catalog.tables_of(stream)]
+        tables = [now.get(table.table_id, table) for table in catalog.tables_of(stream) if table != without]
         statements += [f"DROP VIEW IF EXISTS {ident(stream.schema)}.{ident(view)}" for view in stream.views]
         statements += view_statements(query_over_all(stream, tables))
     return statements

@@ -123,14 +123,28 @@ def create_log_sql(name: str, shape: TableShape) -> str:
 
 def snapshot_sql(captured: Captured, stream_id: int, base_lsn: int, txid: int) -> str:
     """Insert the table's present rows as a stream's first events, from LSN base_lsn + 1 on."""
+    return _rows_sql(captured, "s", str(stream_id), base_lsn, txid)
+
+
+def made_sql(captured: Captured, base_lsn: int, txid: int) -> str:
+    """Insert all rows of a table that a transaction has made, as inserts."""
+    return _rows_sql(captured, "i", "NULL", base_lsn, txid)
+
+
+def dropped_sql(captured: Captured, base_lsn: int, txid: int) -> str:
+    """Insert all rows of a table that is about to be dropped, as deletes."""
+    return _rows_sql(captured, "d", "NULL", base_lsn, txid)
+
+
+def _rows_sql(captured: Captured, op: str, stream_id: str, base_lsn: int, txid: int) -> str:
     shape = captured.shape
     key_types = {column.name: column.type for column in shape.stored}
     key = [(ident(name), key_types[name]) for name in shape.primary_key]
     key_hash = hash_sql(key) if key else "NULL"
-    new = ", ".join(f"n{place}" for place in range(1, len(shape.stored) + 1))
+    image = ", ".join(f"{'o' if op == 'd' else 'n'}{place}" for place in range(1, len(shape.stored) + 1))
     values = ", ".join(ident(column.name) for column in shape.stored)
     return (
-        f"INSERT INTO {captured.table.log} (lsn, txid, op, stream_id, key_hash, {new}) "
-        f"SELECT {base_lsn} + row_number() OVER (), {txid}, 's', {stream_id}, {key_hash}, {values} "
+        f"INSERT INTO {captured.table.log} (lsn, txid, op, stream_id, key_hash, {image}) "
+        f"SELECT {base_lsn} + row_number() OVER (), {txid}, '{op}', {stream_id}, {key_hash}, {values} "
         f"FROM {shape.qualified}"
     )

@@ -11,12 +11,20 @@ from dataclasses import asdict
 from typing import Any, NamedTuple
 
 from ..quoting import shown_name
+from ..schema import SCHEMA as OURS
 from ..table import Column, TableShape
 
 
 def shown_table(shape: TableShape) -> str:
-    """A table's name with its schema, as a user would write it."""
+    """A table's name with its schema, as a user would write it; of a dropped one that which it had."""
+    if shape.schema == OURS:
+        return shape.name.partition(" ")[2]
     return f"{shown_name(shape.schema)}.{shown_name(shape.name)}"
+
+
+def dropped_name(table_id: int, shape: TableShape) -> str:
+    """What stands in the place of a dropped table is called so, in our schema."""
+    return f"{table_id} {shown_table(shape)}"
 
 
 def columns_told(shape: TableShape, carried: Collection[str]) -> list[dict[str, Any]]:
@@ -39,6 +47,8 @@ def columns_told(shape: TableShape, carried: Collection[str]) -> list[dict[str, 
 
 def schema_json(shape: TableShape, carried: Collection[str]) -> str:
     """`after` of a schema event of a stream that carries these columns."""
+    if shape.schema == OURS:
+        return json.dumps({"table": shown_table(shape), "dropped": True}, ensure_ascii=False)
     told = {
         "table": shown_table(shape),
         "primary_key": list(shape.primary_key),

@@ -28,7 +28,10 @@ def schema_versions(database: HasCatalog) -> Iterator[dict[str, Any]]:
     """The rows, a version of a stream each: topics have none, as their payloads have no columns."""
     with database.catalog.mutex:
         found: Sequence[tuple[Captured, Stream]] = [
-            (captured, stream) for captured in database.catalog.tables.values() for stream in captured.streams
+            (captured, stream)
+            for captured in database.catalog.tables.values()
+            for stream in captured.streams
+            if captured.was_dropped or not captured.ours
         ]
     for captured, stream in sorted(found, key=lambda item: item[1].key):
         for part in query_over(captured, stream).parts:

@@ -24,7 +24,7 @@ from ..quoting import ident, shown_name
 from ..schema import DROPPED
 from ..streams.copies import read_copies
 from ..streams.streams import Bookmark, Captured, Catalog, Group, Stream, TableVersion, fold
-from ..table import read_shape
+from ..table import read_shape, tables_in
 from ..whole import whole
 
 logger = logging.getLogger(__name__)
@@ -88,6 +88,8 @@ def read_catalog(cursor: duckdb.DuckDBPyConnection) -> Catalog:
             catalog.put_stream(stream, [(captured, stream)])
         served[table_id] = captured
     _put_several(cursor, catalog, served)
+    for stream in catalog.streams.values():
+        _look_behind(cursor, catalog, stream)
     for topic in _read_streams(cursor, "operations = ['publish']"):
         catalog.put_stream(topic)
     for row in cursor.execute(
@@ -126,6 +128,20 @@ def _put_several(cursor: duckdb.DuckDBPyConnection, catalog: Catalog, served: Ma
             parts.append((served[table_id], part))
         asked = parts[0][1].partition_by if parts and stream.partition_by else ()
         catalog.put_stream(replace(stream, several=several, partition_by=asked), parts)
+
+
+def _look_behind(cursor: duckdb.DuckDBPyConnection, catalog: Catalog, stream: Stream) -> None:
+    """Whether tables have come past ducktail into the schema that a stream is over."""
+    if stream.of_schema is None:
+        return
+    came = [name for name in tables_in(cursor, stream.of_schema) if fold(*name) not in catalog.tables]
+    if came:
+        named = ", ".join(f"{shown_name(schema)}.{shown_name(table)}" for schema, table in came)
+        catalog.behind[stream.stream_id] = WrongState(
+            f'tables have come past ducktail into the schema that stream "{stream.name}" is on: {named}',
+            detail="Changes of them are not captured; those of the other tables are.",
+            hint=f"ALTER STREAM {ident(stream.name)} RESYNC: their rows are told as inserts.",
+        )
 
 
 def lost_tables(cursor: duckdb.DuckDBPyConnection, catalog: Catalog) -> dict[int, WrongState]:
@@ -249,7 +265,7 @@ def _read_streams(
         "SELECT stream_id, schema_name, stream_name, operations, columns, filter, partitions, "
         "partition_by, snapshot, before, buffer_bytes, created_lsn, epoch_us(created_at), "
         "retention_us, retention_bytes, coalesce(changes_view, false), table_id, comment, all_columns, "
-        "minimal_changes, compaction, compaction_lag_us, tombstone_retention_us "
+        "minimal_changes, compaction, compaction_lag_us, tombstone_retention_us, of_schema "
         f"FROM ducktail.stream_catalog WHERE {where} ORDER BY stream_id"
     ).fetchall()
     return [
@@ -277,6 +293,7 @@ def _read_streams(
             compaction=row[20],
             compaction_lag_us=row[21],
             tombstone_retention_us=row[22],
+            of_schema=row[23],
         )
         for row in rows
     ]

@@ -13,8 +13,9 @@ from functools import lru_cache
 from itertools import takewhile
 
 from ..capture.capture import CapturedTable
-from ..errors import UndefinedObject
+from ..errors import UndefinedObject, WrongState
 from ..quoting import ident
+from ..schema import SCHEMA
 from ..table import TableShape
 from .copies import Copy
 from .segments import Segments
@@ -83,6 +84,8 @@ class Stream:
         tombstone_retention_us: how long a delete is kept then, microseconds.
         several: of a stream over several tables, whole or part, their numbers in the order in which they were
             named; None of any other. The whole has no columns, and of `partition_by` only what was asked for.
+        of_schema: it is over all tables of this schema, those to come included. Its first table is one of
+            ours without rows, so that it is over one where the schema has none.
     """
 
     stream_id: int
@@ -110,6 +113,7 @@ class Stream:
     compaction_lag_us: int = DEFAULT_COMPACTION_LAG_US
     tombstone_retention_us: int = DEFAULT_TOMBSTONE_RETENTION_US
     several: tuple[int, ...] | None = None
+    of_schema: str | None = None
 
     def __post_init__(self) -> None:
         assert 1 <= self.partitions <= PARTITIONS_MAX
@@ -367,6 +371,22 @@ class Captured:
         return fold(self.shape.schema, self.shape.name)
 
     @property
+    def ours(self) -> bool:
+        """Whether it is a table of ours: what is left of one that was dropped, or the first of a stream over
+        all tables of a schema. It never has rows."""
+        return self.shape.schema == SCHEMA
+
+    @property
+    def was_dropped(self) -> bool:
+        """Whether it is what is left of a dropped table: its log."""
+        return self.ours and self.version > 1
+
+    @property
+    def may_go(self) -> bool:
+        """Whether its streams go on without it: each is over all tables of its schema."""
+        return all(stream.of_schema is not None for stream in self.streams)
+
+    @property
     def minimal_changes(self) -> str:
         """Which refreshes are told as what differs: of all streams' wishes, the one that leaves out least."""
         return min((stream.minimal_changes for stream in self.streams), key=MINIMAL_CHANGES.index)
@@ -420,6 +440,7 @@ class Catalog:
     Args:
         copies: group id -> its whole copy, the latest one that it has had.
         copying: number -> the copies that are being made.
+        behind: stream id -> what its readers are told where tables have come into its schema past ducktail.
         version: counts up where what a name means may have changed, in DuckDB's catalog as well.
         mutex: guards changes of it, and of what follows it in memory; no DuckDB call is made under it.
     """
@@ -430,6 +451,7 @@ class Catalog:
     bookmarks: dict[tuple[int, str], Bookmark] = field(default_factory=dict)
     copies: dict[int, Copy] = field(default_factory=dict)
     copying: dict[int, Copy] = field(default_factory=dict)
+    behind: dict[int, WrongState] = field(default_factory=dict)
     version: int = 0
     segments: Segments = field(default_factory=Segments, compare=False, repr=False)
     mutex: threading.RLock = field(default_factory=threading.RLock, compare=False, repr=False)
@@ -447,7 +469,14 @@ class Catalog:
 
     def tables_of(self, stream: Stream) -> tuple[Captured, ...]:
         """The captured tables that a stream is on, in the order in which they were named; of a topic none."""
+        if stream.of_schema is not None and not stream.is_part:
+            stream = self.present(stream) or stream  # Tables have come since somebody got hold of it.
         return () if stream.topic else tuple(self.table_by_id(table_id) for table_id in stream.tables)
+
+    def over_schema(self, schema: str) -> tuple[Stream, ...]:
+        """The streams over all tables of a schema, by any case of its name."""
+        found = (stream for stream in self.streams.values() if stream.of_schema is not None)
+        return tuple(stream for stream in found if fold(stream.of_schema or "") == fold(schema))
 
     @property
     def sources(self) -> list[Source]:
@@ -512,9 +541,24 @@ class Catalog:
                 self.streams[stream.key] = stream
                 continue
             whole = self.streams[stream.key]
-            if whole.partition_by and whole.tables[0] == after.table_id:
+            if whole.of_schema is None and whole.partition_by and whole.tables[0] == after.table_id:
                 # They may be called otherwise now; the whole goes by its first table's names.
                 self.streams[stream.key] = replace(whole, partition_by=stream.partition_by)
+
+    def put_new_table(self, captured: Captured) -> None:
+        """A table has come into a schema of which streams are over all tables: they are over it too."""
+        self.tables[captured.key] = captured
+        for part in captured.streams:
+            whole = self.streams[part.key]
+            self.streams[part.key] = replace(whole, several=(*whole.tables, captured.table_id))
+
+    def take_table(self, captured: Captured) -> None:
+        """What was left of a dropped table is gone: its streams, over all of a schema, go on without it."""
+        del self.tables[captured.key]
+        for part in captured.streams:
+            whole = self.streams[part.key]
+            rest = tuple(table_id for table_id in whole.tables if table_id != captured.table_id)
+            self.streams[part.key] = replace(whole, several=rest)
 
     def replace_stream(self, before: Stream, after: Stream) -> None:
         """Show a stream as it is now: other options, or another name."""

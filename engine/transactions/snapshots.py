@@ -64,6 +64,9 @@ class Snapshots:
                 default=self._counter,
             )
             for table_id, writes in transaction.tables.items():
+                self._conflicts.setdefault(
+                    table_id, Conflicts()
+                )  # It may be one that the transaction has made.
                 self._conflicts[table_id].record(self._counter, writes.keys)
                 self._conflicts[table_id].forget_through(oldest)
 

@@ -91,9 +91,12 @@ class Transaction:
         checks: what must still hold when it commits, by what it is about; they raise.
         indexes_changed: it has made or dropped an index, which only it sees so far.
         altered: the captured tables that it has altered, by their numbers.
+        makes_in: the schemas, in small letters, in which it may have made tables that streams are to have.
+        made: the tables that came so.
         marks: names of tables that nobody else may write until it ends.
         before_commit: what is written last, when all else is, by what it is about; it raises where that
             cannot be.
+        at_last: the same, behind all of that.
         on_commit: what else memory makes of it; under the catalog's mutex.
         after_commit: who is told, once memory has all of it.
         ready: stream id -> its events as they will be sent, where they were made before COMMIT.
@@ -128,8 +131,11 @@ class Transaction:
     producers: dict[tuple[int, str], int] = field(default_factory=dict)
     checks: dict[str, Callable[[], None]] = field(default_factory=dict)
     altered: dict[int, Altered] = field(default_factory=dict)
+    makes_in: set[str] = field(default_factory=set)
+    made: list[Captured] = field(default_factory=list)
     marks: set[TableKey] = field(default_factory=set)
     before_commit: dict[str, Callable[[], None]] = field(default_factory=dict)
+    at_last: Callable[[], None] | None = None
     on_commit: list[Callable[[], None]] = field(default_factory=list)
     after_commit: list[Callable[[], None]] = field(default_factory=list)
     ready: Mapping[int, Ready] = field(default_factory=dict)

@@ -304,10 +304,12 @@ class Transactions:
             self.settle(transaction)
             for act in transaction.before_commit.values():
                 act()
+            if transaction.at_last is not None:
+                transaction.at_last()
             for check in transaction.checks.values():
                 check()
             commit_us = self.commits.write(transaction, moves)
-            if transaction.events and not transaction.altered:
+            if transaction.events and not transaction.altered and not transaction.made:
                 tables = transaction.written.items()
                 written = {t: Written(w.first_lsn, w.last_lsn, w.inserts) for t, w in tables}
                 commit = Commit(transaction.base_lsn + 1, commit_us, transaction.annotation)

@@ -34,6 +34,7 @@ from ..clock import Clock
 from ..duckdb_errors import translated
 from ..errors import LockNotAvailable
 from ..log.changes import views_anew
+from ..log.compacted import drop_sql
 from ..log.edges import BY_BYTES, BY_TIME, Edge, Edges, read_edges
 from ..log.log import bare_name, side_log
 from ..log.logs import facts
@@ -526,6 +527,8 @@ class Retention:
             older = (version for version in source.older if version.version not in kept)
             emptied = next((version for version in older if self._is_empty(version)), None)
             if emptied is None:
+                if source.was_dropped and not source.older and self._is_empty(source.present):
+                    self._drop_left(source)
                 return
             with self.steps.locked():
                 present = self._source(table_id)
@@ -569,6 +572,31 @@ class Retention:
                 catalog.put_table(captured, after)
         about = facts(table=after.shown_name, version=version.version)
         logger.info("the log of an earlier version is dropped", extra=about)
+
+    def _drop_left(self, captured: Captured) -> None:
+        """Drop what was left of a dropped table, as nothing that was told of it is retained any more."""
+        catalog, number = self._database.catalog, captured.table_id
+        with self.steps.locked():
+            if self._source(number) != captured or not self._is_empty(captured.present):
+                return
+            with self._database.buffers.edges_lock:
+                self.steps.transaction(
+                    [
+                        *views_anew(catalog, captured, without=captured),
+                        *(
+                            f"DELETE FROM {SCHEMA}.{name} WHERE table_id = {number}"
+                            for name in ("table_catalog", "stream_tables", "schema_catalog", "row_sums")
+                        ),
+                        drop_sql(number),
+                        f"DROP TABLE {captured.log}",
+                        f"DROP TABLE IF EXISTS {side_log(captured.log)}",
+                        f"DROP TABLE {captured.shape.qualified}",
+                    ]
+                )
+                with catalog.mutex:
+                    catalog.take_table(captured)
+                    self._database.unlike.pop(number, None)
+        logger.info("a dropped table is forgotten", extra=facts(table=captured.shown_name))
 
     def _edge(self, stream: Stream) -> int:
         buffer = self._database.buffers.get(stream.stream_id)

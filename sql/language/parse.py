@@ -4,10 +4,8 @@ How to use it, for one statement without its semicolon (`split_statements` cuts 
 
     if ours:                          # classify() says Kind.OURS
         statement = parse(text)       # a dataclass of statements.py
-        refuse_later(statement)       # 0A000 for what a later version brings (later.py)
     elif has_scan(text):              # cheap; an ordinary text is never parsed
         query = parse(text, is_table) # a Query
-        refuse_later(query)
         shapes = shapes_of(query)     # shape.py: the read position of each scan, edits, pruning
 
 `is_table(name)` says whether the session sees a table or view of that (lower case) name; it is

@@ -12,7 +12,7 @@ from contextlib import suppress
 import duckdb
 
 from ...engine.asking import ask
-from ...engine.definitions import dropping, schema_changes, swaps
+from ...engine.definitions import dropping, made_tables, schema_changes, swaps, whole_schemas
 from ...engine.duckdb_errors import translated
 from ...engine.errors import DependentObjects, InsufficientPrivilege, LockNotAvailable, NotSupported
 from ...engine.quoting import ident
@@ -76,6 +76,10 @@ def define(session: Context, classified: Classified, parameters: tuple[object, .
         keys += refuse_captured(session, classified.text) if classified.cte_writes else []
     if facts.verb == "CREATE":
         _guard_built_in(session, facts)
+    made = _made_in_captured_schema(session, facts)
+    if made is not None:
+        return (yield from _make_captured(session, classified, parameters, made, keys))
+    keys += _schema_of_tables(session, facts)
     if session.block.begun:
         session.block.touched()
     transactions = session.database.transactions
@@ -88,6 +92,8 @@ def define(session: Context, classified: Classified, parameters: tuple[object, .
             free = yield from session.block.enter_plain(key)
             if not free and not _harmless(facts):
                 raise LockNotAvailable(f'table "{key[-1]}" has just got a stream', hint="Try again.")
+        if _made_in_captured_schema(session, facts) is not None:
+            raise LockNotAvailable("the schema has just got a stream on all of its tables", hint="Try again.")
         try:
             if facts.verb == "DROP" and facts.cascade:
                 rows = _drop_cascade(session, classified, facts)
@@ -106,6 +112,66 @@ def define(session: Context, classified: Classified, parameters: tuple[object, .
     if facts.as_select:
         return Result.command(f"SELECT {rows}")
     return Result.command(f"{facts.verb} {facts.object_type}")
+
+
+def _made_in_captured_schema(session: Context, facts: DdlFacts) -> Key | None:
+    """The table that a CREATE TABLE makes, or that gets its name by an ALTER TABLE, where streams are over
+    all tables of its schema: it is none of theirs yet."""
+    if facts.object_type != "TABLE" or facts.table is None or facts.temporary:
+        return None
+    if facts.verb == "CREATE":
+        key = session.names.made_key(facts.table)
+    elif facts.verb == "ALTER" and facts.renamed is not None:
+        schema, _ = session.names.table_key(facts.table)
+        key = (schema, facts.renamed.lower())
+    else:
+        return None
+    if key in session.block.tables or not session.database.catalog.over_schema(key[0]):
+        return None
+    return key
+
+
+def _schema_of_tables(session: Context, facts: DdlFacts) -> list[Key]:
+    """Under which the gate is told that tables of a schema are made, renamed or dropped."""
+    if facts.object_type != "TABLE" or facts.table is None or facts.temporary:
+        return []
+    schema = _key(session, facts, facts.table)[0]
+    return [] if schema in (TEMPORARY, OURS) else [whole_schemas.all_of(schema)]
+
+
+def _make_captured(
+    session: Context,
+    classified: Classified,
+    parameters: tuple[object, ...],
+    made: Key,
+    changed: list[Key],
+) -> Waiting[Result]:
+    """CREATE TABLE where streams are over all tables of the schema: all of its rows are events.
+
+    Args:
+        made: the name that a table gets.
+        changed: the tables that the statement changes.
+    """
+    facts = classified.ddl
+    assert facts is not None
+    session.names.refuse_hidden(made)
+
+    def work(transaction: Transaction) -> Waiting[int]:
+        timeout_ms, annotation = session.block.lock_timeout_ms, session.variables.annotation
+        yield from made_tables.enter_to_make(session.database, transaction, made, annotation, timeout_ms)
+        for key in changed:
+            # Another transaction may have made it meanwhile.
+            if not (yield from session.block.enter_plain(key)):
+                raise LockNotAvailable(f'table "{key[-1]}" has just got a stream', hint="Try again.")
+        try:
+            return count_of(session, classified.text, parameters)
+        except duckdb.Error as error:
+            raise translated(error, classified.text) from error
+
+    rows = yield from session.block.unit(work)
+    session.database.catalog.version += 1
+    session.block.ddl = session.block.begun
+    return Result.command(f"SELECT {rows}" if facts.as_select else f"{facts.verb} TABLE")
 
 
 def drops_captured(session: Context, facts: DdlFacts) -> bool:
@@ -191,12 +257,18 @@ def _run_by_duckdb(session: Context, classified: Classified) -> None:
 def _captured_to_give_up(session: Context, facts: DdlFacts) -> Key | None:
     """The captured table whose place another one may take until COMMIT.
 
-    That of a DROP TABLE inside a transaction, and of a CREATE OR REPLACE TABLE with a list of columns.
+    That of a DROP TABLE inside a transaction, or of one whose streams go on without it, and of a
+    CREATE OR REPLACE TABLE with a list of columns.
     """
     if facts.object_type != "TABLE" or facts.table is None or len(facts.names) > 1 or facts.temporary:
         return None
-    if facts.verb == "DROP" and session.block.begun and not facts.cascade:
+    if facts.verb == "DROP":
         key = session.names.table_key(facts.table)
+        captured = session.block.tables.get(key)
+        if captured is not None and captured.may_go:
+            return key
+        if not session.block.begun or facts.cascade:
+            return None
     elif facts.verb == "CREATE" and facts.or_replace and not facts.as_select:
         key = session.names.made_key(facts.table)
     else:
@@ -247,6 +319,13 @@ def _captured_to_drop(session: Context, facts: DdlFacts) -> Captured | None:
         raise NotSupported(
             f'DROP TABLE of several tables is not supported where one has streams: "{found.shape.name}"',
             hint="DROP TABLE it by itself.",
+        )
+    if found is None or found.may_go:
+        return None  # Its streams go on without it.
+    if any(stream.of_schema is not None for stream in found.streams):
+        raise DependentObjects(
+            f'cannot drop table "{found.shape.name}" because it has streams beside one on all tables',
+            hint="DROP STREAM those that are on it by name, and then the table: that one goes on.",
         )
     return found
 
@@ -362,7 +441,7 @@ def _guard(session: Context, facts: DdlFacts) -> list[Key]:
         raise InsufficientPrivilege(f'schema "{OURS}" belongs to ducktail')
     if key in session.block.tables:
         if not _harmless(facts):
-            _refuse_captured_ddl(facts, key)
+            _refuse_captured_ddl(facts, session.block.tables[key])
         return []
     return [key] if key[0] != TEMPORARY else []
 
@@ -388,6 +467,7 @@ def _guard_schema(session: Context, facts: DdlFacts, schema: str) -> None:
         return
     catalog = session.database.catalog
     inside = [key for key in (*catalog.streams, *catalog.tables) if key[0] == schema]
+    inside += [stream.key for stream in catalog.over_schema(schema)]
     if inside and facts.verb != "COMMENT":
         raise DependentObjects(
             f'schema "{schema}" holds streams, topics or tables with streams: "{inside[0][1]}"',
@@ -414,18 +494,24 @@ def _guard_relation(session: Context, facts: DdlFacts, name: tuple[str, ...]) ->
     )
 
 
-def _refuse_captured_ddl(facts: DdlFacts, key: Key) -> None:
+def _refuse_captured_ddl(facts: DdlFacts, captured: Captured) -> None:
     if facts.verb == "CREATE" and not facts.or_replace:
         return  # DuckDB says that the table is there.
+    name = captured.shape.name
+    if facts.verb == "DROP" and captured.may_go:
+        raise NotSupported(
+            f'DROP TABLE of several tables is not supported where one has streams: "{name}"',
+            hint="DROP TABLE it by itself: its streams go on.",
+        )
     if facts.verb == "DROP":
         raise DependentObjects(
-            f'cannot drop table "{key[-1]}" because it has streams',
+            f'cannot drop table "{name}" because it has streams',
             hint="DROP TABLE ... CASCADE drops them with it; SHOW STREAMS lists them.",
         )
     if facts.verb == "ALTER":
-        raise schema_changes.not_supported(key[-1])
+        raise schema_changes.not_supported(name)
     raise NotSupported(
-        f'{facts.verb} TABLE of table "{key[-1]}" is not supported while it has a stream',
+        f'{facts.verb} TABLE of table "{name}" is not supported while it has a stream',
         hint="DROP STREAM first, change the table, and make the stream again.",
     )
 

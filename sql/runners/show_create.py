@@ -48,7 +48,7 @@ def as_topic(stream: Stream) -> st.CreateTopic:
 def as_stream(stream: Stream, shapes: Sequence[TableShape]) -> st.CreateStream:
     """The CREATE STREAM that a stream could have been made by: what is a default is left out."""
     by = () if stream.several is not None else shapes[0].primary_key
-    keyed = stream.partition_by or any(shape.primary_key for shape in shapes)
+    keyed = stream.of_schema or stream.partition_by or any(shape.primary_key for shape in shapes)
     values: dict[str, tuple[Value, Value]] = {
         **_kept(stream, DEFAULT_PARTITIONS_WITH_KEY if keyed else 1),
         "partition_by": (stream.partition_by, by),
@@ -58,8 +58,8 @@ def as_stream(stream: Stream, shapes: Sequence[TableShape]) -> st.CreateStream:
     }
     return st.CreateStream(
         name=_name(stream.schema, stream.name),
-        tables=tuple(_name(shape.schema, shape.name) for shape in shapes),
-        all_in_schema=None,
+        tables=() if stream.of_schema else tuple(_name(shape.schema, shape.name) for shape in shapes),
+        all_in_schema=_name(stream.of_schema) if stream.of_schema else None,
         columns=None if stream.all_columns else stream.columns,
         operations=tuple(op for op in OPERATIONS if op in stream.operations),
         where=None if stream.filter is None else st.Fragment(stream.filter, 0),

@@ -14,6 +14,7 @@ from ...engine.errors import (
     ActiveTransaction,
     DucktailError,
     InvalidParameterValue,
+    InvalidSchemaName,
     NotSupported,
     ProgramLimitExceeded,
     WrongObjectType,
@@ -80,6 +81,8 @@ def create_stream(session: Context, made: st.CreateStream, parameters: Values) -
             hint="Make several streams: they share one order of LSNs.",
         )
     spec = _spec(made, schema, name, tuple(keys))
+    if made.all_in_schema is not None:
+        spec = replace(spec, of_schema=_schema(session, made.all_in_schema))
     yield from definitions.create_stream(
         session.database,
         session.id,
@@ -89,6 +92,32 @@ def create_stream(session: Context, made: st.CreateStream, parameters: Values) -
         session.access.owner,
     )
     return Result.command("CREATE STREAM")
+
+
+def _schema(session: Context, name: st.Name) -> str:
+    """The schema of ALL TABLES IN SCHEMA, as it is spelled.
+
+    Raises:
+        NotSupported: 0A000, it is another database's, or none of a user's. InvalidSchemaName: 3F000.
+    """
+    parts = name.parts
+    if len(parts) > 2 or (len(parts) == 2 and parts[0].lower() != session.database.catalog_name.lower()):
+        raise NotSupported(
+            f'cross-database references are not supported: "{name}"', position=name.position or None
+        )
+    found = ask_maybe(
+        session.meta,
+        "SELECT schema_name FROM duckdb_schemas() "
+        "WHERE database_name = $1 AND lower(schema_name) = lower($2)",
+        [session.database.catalog_name, name.last],
+    )
+    if found is None:
+        raise InvalidSchemaName(f'schema "{name.last}" does not exist', position=name.position or None)
+    if found[0] in ("ducktail", "information_schema", "pg_catalog"):
+        raise NotSupported(
+            f'a stream on schema "{found[0]}" is not supported', position=name.position or None
+        )
+    return str(found[0])
 
 
 def _captured_key(session: Context, table: st.Name) -> Key:

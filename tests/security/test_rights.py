@@ -917,3 +917,27 @@ def test_rights_outlive_the_server(serve: Callable[..., ServerProcess]) -> None:
         with pytest.raises(psycopg.errors.UndefinedTable):
             bob.execute("SELECT * FROM b")
         bob.execute("DROP TABLE n.t")
+
+
+def test_a_stream_on_all_tables_of_a_schema_is_the_superusers(server: ServerProcess) -> None:
+    wide = "CREATE STREAM main.wide ON ALL TABLES IN SCHEMA bobs"
+    with connect(server, "ann") as ann, connect(server, "bob") as bob, connect(server, "eve") as eve:
+        for connection in (ann, bob, eve):
+            connection.autocommit = True
+        for limited in (bob, eve):
+            with pytest.raises(DENIED):
+                limited.execute(wide)
+        ann.execute(wide)
+        # Others make and drop tables there as ever, and are not told of it.
+        bob.execute("CREATE TABLE bobs.more AS SELECT 7 AS id")
+        assert "wide" not in str(told(bob, "DROP TABLE bobs.more, bobs.mine"))
+        bob.execute("DROP TABLE bobs.more")
+        bob.execute("CREATE TABLE bobs.more (id INT PRIMARY KEY)")
+        bob.execute("INSERT INTO bobs.more VALUES (8)")
+        streams = bob.execute("SELECT stream_name FROM ducktail.streams").fetchall()
+        assert ("wide",) not in streams
+        assert bob.execute("SELECT * FROM bobs.more").fetchall() == [(8,)]
+        rows = ann.execute("SELECT op, after->>'id' FROM STREAM wide WHERE op <> 'schema'").fetchall()
+        assert rows == [("insert", "7"), ("delete", None), ("insert", "8")]
+        bob.execute("DROP TABLE bobs.more")
+        ann.execute("DROP STREAM wide")

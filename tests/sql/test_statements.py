@@ -19,7 +19,6 @@ from ducktail.engine.errors import (
 )
 from ducktail.sql.language import statements as st
 from ducktail.sql.language import statements_other as other
-from ducktail.sql.language.later import later_parts, refuse_later
 from ducktail.sql.language.openings import OPENINGS
 from ducktail.sql.language.parse import Query, has_scan, parameter_types, parse
 from ducktail.sql.language.position_text import format_positions, parse_after, parse_positions
@@ -303,33 +302,6 @@ def test_errors_have_their_class_their_place_and_a_way_out(
         assert sentence is None or sentence.endswith((".", "?"))
 
 
-# What a later version brings: understood, and refused by name.
-LATER = [
-    "CREATE STREAM s ON ALL TABLES IN SCHEMA n",
-]
-
-
-@pytest.mark.parametrize("text", LATER)
-def test_later_things_are_refused_and_say_so(text: str) -> None:
-    with pytest.raises(NotSupported, match="is not supported yet"):
-        refuse_later(parse(text))
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "CREATE STREAM s ON t (a) OPERATIONS INSERT WHERE a > 1 WITH (partitions = 2, snapshot = initial)",
-        "CREATE CONSUMER GROUP g ON s START AFTER 5",
-        "COMMIT OFFSETS ON s CONSUMER GROUP g",
-        "SELECT * FROM STREAM s PARTITION 1 CONSUMER GROUP g AFTER 3 LIMIT 5",
-        "SELECT * FROM STREAM s ENVELOPE JSON",
-        "SELECT * FROM STREAM s WAIT '5 s' FOR 10",
-    ],
-)
-def test_what_is_there_is_not_refused(text: str) -> None:
-    refuse_later(parse(text))
-
-
 # Scans.
 
 
@@ -464,7 +436,7 @@ def test_a_deep_text_does_no_harm() -> None:
         parse("SELECT " + "(" * 1001 + "1" + ")" * 1001)
 
 
-WORDS = sorted({word for text in (*STATEMENTS, *LATER, *NO_SCANS) for word in text.split()})
+WORDS = sorted({word for text in (*STATEMENTS, *NO_SCANS) for word in text.split()})
 
 
 @given(st_.lists(st_.sampled_from([*WORDS, "(", ")", ",", "'", "LIMIT", "-1", "STREAM", "FROM", "INSERT"])))
@@ -475,7 +447,6 @@ def test_any_text_is_answered(words: list[str]) -> None:
         has_scan(text)
         parsed = parse(text)
         parameter_types(parsed)
-        list(later_parts(parsed))
         if isinstance(parsed, Query):
             assert len(shapes_of(parsed)) == len(parsed.scans)
 

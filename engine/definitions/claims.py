@@ -1,0 +1,75 @@
+"""Names of tables that nobody else writes for a while: a stream is made on them, or a table gets one."""
+
+from __future__ import annotations
+
+from ..database import Database
+from ..errors import LockNotAvailable
+from ..transactions.transaction import TableKey, Transaction
+from ..waiting import Wait, Waiting
+
+
+def wait_for_writers(
+    database: Database, session_id: int, key: tuple[str, ...], timeout_ms: int
+) -> Waiting[None]:
+    """Wait for the open transactions that have written a table without a stream.
+
+    Raises:
+        LockNotAvailable: 55P03, one did not end in time.
+    """
+    for writer, future in database.transactions.gate.writers(key):
+        if writer == session_id:
+            continue
+        if not (yield Wait(future, timeout_ms / 1000)):
+            raise LockNotAvailable(
+                f"{_told(key)} has uncommitted writes of session {writer}",
+                detail="What is captured begins between transactions: it waits for those that have written "
+                f"it, and this one has not ended within {timeout_ms} ms.",
+                hint="SELECT * FROM ducktail.sessions shows it; lock_timeout is how long to wait.",
+            )
+
+
+def mark(
+    database: Database,
+    session_id: int,
+    key: TableKey,
+    marked: list[TableKey],
+    timeout_ms: int,
+    *,
+    several: bool,
+) -> Waiting[None]:
+    """Mark a table for a CREATE STREAM; those that are writing it are still to be waited for.
+
+    Args:
+        marked: gets the name as soon as it is marked.
+        several: see `Gate.mark`.
+
+    Raises:
+        LockNotAvailable: 55P03.
+    """
+    while (future := database.transactions.gate.mark(session_id, key, several=several)) is not None:
+        if not (yield Wait(future, timeout_ms / 1000)):
+            raise LockNotAvailable(f"{_told(key)} is getting another stream")
+    marked.append(key)
+
+
+def _told(key: TableKey) -> str:
+    """What a name at the gate is, for messages."""
+    schema, name = key
+    return f'table "{name}"' if name else f'schema "{schema}"'
+
+
+def claim_name(database: Database, transaction: Transaction, key: TableKey, timeout_ms: int) -> Waiting[None]:
+    """Nobody else writes a table of this name until the transaction ends.
+
+    Who has planned a write of one that is none of ours must not meet a captured table that takes its name.
+
+    Raises:
+        LockNotAvailable: 55P03.
+    """
+    if key in transaction.marks:
+        return
+    while (future := database.transactions.gate.mark(transaction.session_id, key)) is not None:
+        if not (yield Wait(future, timeout_ms / 1000)):
+            raise LockNotAvailable(f'table "{key[-1]}" is getting a stream, or its name is being taken')
+    transaction.marks.add(key)
+    yield from wait_for_writers(database, transaction.session_id, key, timeout_ms)

@@ -1,0 +1,234 @@
+"""Tables that come into a schema of which streams are over all, and those that leave it: seen at COMMIT.
+
+A transaction that has made a table, or swapped one, looks at its end which tables of the schema have no
+stream yet. Each becomes a captured one there, and all of its rows are inserts: what the transaction did to a
+table that it made comes down to these. So CREATE TABLE AS, COPY, renames and swaps need nothing of their own.
+It holds the writer lock from the CREATE on, and nobody else writes a table of that name.
+
+A dropped table is told as deletes of all of its rows, and a schema event. What was told before stays
+readable: the log stays, over a table of ours without rows, until retention has emptied it (`Retention`).
+
+A table that was made past ducktail is nobody's until RESYNC takes it in: its streams' readers are told.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+
+import duckdb
+
+from .. import rights_changes
+from ..asking import ask
+from ..checks import row_sums
+from ..database import Database
+from ..duckdb_errors import translated
+from ..errors import DependentObjects, DucktailError, SerializationFailure, WrongState
+from ..log.changes import view_statements
+from ..log.log import dropped_sql, made_sql
+from ..log.schema_json import dropped_name
+from ..log.several_logs import query_over_all
+from ..quoting import ident, literal
+from ..schema import SCHEMA
+from ..streams.filters import plain_division
+from ..streams.streams import Captured, Stream, fold
+from ..table import TableShape, read_shape, tables_in
+from ..transactions.transaction import TableKey, Transaction
+from ..waiting import Waiting
+from .claims import claim_name
+from .definitions import insert_tables_sql, new_log, part_on
+from .versions import put_version
+from .whole_schemas import check_bound, create_sql
+
+
+def enter_to_make(
+    database: Database, transaction: Transaction, key: TableKey, annotation: str | None, timeout_ms: int
+) -> Waiting[None]:
+    """Before a transaction makes a table, or names one, where streams are over all tables of the schema.
+
+    Args:
+        key: the table's schema and name in small letters.
+        annotation: of the session, a JSON object as text, or None.
+
+    Raises:
+        LockNotAvailable: 55P03. SerializationFailure: 40001, such a stream was made since the transaction
+        began to read.
+    """
+    yield from claim_name(database, transaction, key, timeout_ms)
+    yield from database.transactions.lock_for(transaction, timeout_ms)
+    assert transaction.snapshot_counter is not None
+    streams = database.catalog.over_schema(key[0])
+    if any(transaction.snapshot_counter < stream.created_counter for stream in streams):
+        raise SerializationFailure(
+            f'schema "{key[0]}" got a stream after this transaction began to read',
+            hint="Roll back and try again.",
+        )
+    transaction.annotate(annotation)
+    look_at_last(database, transaction, key[0])
+
+
+def look_at_last(database: Database, transaction: Transaction, schema: str) -> None:
+    """The transaction looks at COMMIT for tables of a schema without streams that are to have some."""
+    if database.catalog.over_schema(schema):
+        transaction.makes_in.add(schema.lower())
+        transaction.at_last = partial(_settle, database, transaction)
+
+
+def _settle(database: Database, transaction: Transaction) -> None:
+    """Capture what has come.
+
+    Raises:
+        WrongState: 55000, a stream cannot be on a table. ProgramLimitExceeded: 54000.
+    """
+    with plain_division(transaction.cursor):
+        for schema in sorted(transaction.makes_in):
+            _settle_in(database, transaction, schema)
+    if not transaction.made:
+        return
+    transaction.defines = True
+
+    def follow() -> None:
+        for captured in transaction.made:
+            database.catalog.put_new_table(captured)
+            database.snapshots.stream_made(captured.table_id)
+        database.catalog.version += 1
+
+    transaction.on_commit.append(follow)
+
+
+def _settle_in(database: Database, transaction: Transaction, schema: str) -> None:
+    cursor, catalog = transaction.cursor, database.catalog
+    known = transaction.captured_tables(catalog)
+    # One that is not claimed, and has not been a captured one's name, may be written by others now.
+    mine = {*transaction.marks, *catalog.tables}
+    names = [name for name in tables_in(cursor, schema) if fold(*name) in mine]
+    fresh = [name for name in names if fold(*name) not in known]
+    if not fresh:
+        return
+    streams = catalog.over_schema(schema)
+    made = [
+        _made(database, transaction, streams, read_shape(cursor, *name), n) for n, name in enumerate(fresh)
+    ]
+    transaction.made += made
+    altered = {table_id: altered.now for table_id, altered in transaction.altered.items()}
+    for stream in streams:
+        there = [altered.get(table.table_id, table) for table in catalog.tables_of(stream)]
+        check_bound(len(there) - 1 + len(made))
+        for view in stream.views:
+            cursor.execute(f"DROP VIEW IF EXISTS {ident(stream.schema)}.{ident(view)}").fetchall()
+        for statement in view_statements(query_over_all(stream, [*there, *made])):
+            cursor.execute(statement).fetchall()
+
+
+def take_in(
+    database: Database, session_id: int, cursor: duckdb.DuckDBPyConnection, stream: Stream, timeout_ms: int
+) -> Waiting[int]:
+    """Take in the tables that have come past ducktail into the schema that a stream is over, in a transaction
+    of its own; how many events that makes.
+
+    Raises:
+        LockNotAvailable: 55P03. WrongState: 55000, a stream cannot be on one. ProgramLimitExceeded: 54000.
+    """
+    assert stream.of_schema is not None
+    transaction = database.transactions.begin(session_id, cursor, "")
+    try:
+        known = database.catalog.tables
+        for key in sorted({fold(*name) for name in tables_in(cursor, stream.of_schema)} - known.keys()):
+            yield from claim_name(database, transaction, key, timeout_ms)
+    except BaseException:
+        database.transactions.rollback(transaction)
+        raise
+    # Those who wrote them meanwhile have committed: a snapshot from now on has that.
+    marks = set(transaction.marks)
+    transaction.marks.clear()
+    database.transactions.rollback(transaction)
+    transaction = database.transactions.begin(session_id, cursor, "")
+    transaction.marks |= marks
+    try:
+        yield from database.transactions.lock_for(transaction, timeout_ms)
+        look_at_last(database, transaction, stream.of_schema)
+
+        def follow() -> None:
+            for over in database.catalog.over_schema(stream.of_schema or ""):
+                database.catalog.behind.pop(over.stream_id, None)
+
+        transaction.on_commit.append(follow)
+    except BaseException:
+        database.transactions.rollback(transaction)
+        raise
+    yield from database.transactions.commit(transaction, timeout_ms)
+    return transaction.events
+
+
+def _made(
+    database: Database, transaction: Transaction, streams: tuple[Stream, ...], shape: TableShape, place: int
+) -> Captured:
+    """Make a table a captured one, with its rows as inserts.
+
+    Args:
+        place: how many come before it.
+    """
+    cursor, base_lsn = transaction.cursor, transaction.next_lsn
+    captured = new_log(cursor, shape)
+    parts = []
+    for stream in streams:
+        try:
+            part = part_on(stream, shape, captured.table_id)
+        except DucktailError as error:
+            raise WrongState(
+                f'table "{shape.name}" does not fit a stream on all tables of schema "{shape.schema}"',
+                detail=f"{error.message[0].upper()}{error.message[1:]}.",
+                hint="Make it so that it fits, or in another schema.",
+            ) from error
+        part = replace(part, created_lsn=base_lsn, created_counter=database.snapshots.next_counter)
+        cursor.execute(insert_tables_sql([part], len(stream.tables) + place)).fetchall()
+        parts.append(part)
+    captured = captured.with_streams(tuple(parts))
+    rows = int(ask(cursor, made_sql(captured, base_lsn, transaction.txid))[0])
+    transaction.captured(captured.table_id, rows, None, inserts=True)
+    for statement in row_sums.take_statements(captured, transaction.next_lsn, row_sums.CREATED):
+        cursor.execute(statement).fetchall()
+    return captured
+
+
+def retire(database: Database, transaction: Transaction, captured: Captured) -> None:
+    """Drop a captured table whose streams go on without it.
+
+    Args:
+        captured: as it is in the transaction, which has put it aside.
+
+    Raises:
+        DependentObjects: 2BP01, something depends on it. ProgramLimitExceeded: 54000, too many of its
+        versions are retained. duckdb.Error: DuckDB's own.
+    """
+    cursor, was = transaction.cursor, captured.shape
+    rows = int(ask(cursor, dropped_sql(captured, transaction.next_lsn, transaction.txid))[0])
+    # Who has read it before, and writes one of its rows, meets that.
+    transaction.captured(captured.table_id, rows, None)
+    before = transaction.altered[captured.table_id].before.shape
+    name = dropped_name(captured.table_id, before)
+    left = replace(
+        was,
+        schema=SCHEMA,
+        name=name,
+        generated=(),
+        column_order=tuple(column.name for column in was.stored),
+        unique=(was.primary_key,) if was.primary_key else (),
+        unique_expressions=False,
+    )
+    try:
+        cursor.execute(create_sql(left)).fetchall()
+        cursor.execute(f"DROP TABLE {was.qualified}").fetchall()
+    except duckdb.DependencyException as error:
+        raise DependentObjects(
+            f'cannot drop table "{before.name}" because something depends on it',
+            detail=translated(error).message,
+        ) from error
+    left = read_shape(cursor, SCHEMA, name)
+    put_version(database, transaction, captured, left, captured.present.ids)
+    cursor.execute(
+        f"UPDATE {SCHEMA}.table_catalog SET schema_name = {literal(SCHEMA)} "
+        f"WHERE table_id = {captured.table_id}"
+    ).fetchall()
+    for item in database.rights.of_stream(*captured.key):
+        rights_changes.add(database, transaction, rights_changes.Forget(item))
