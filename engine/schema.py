@@ -10,6 +10,8 @@
     stream_tables   of a stream over several tables, each of them in its order; in `stream_catalog` such a
                     stream has its own number for a table; where it is over all of a schema (`of_schema`), the
                     first is one of ours, and later ones have been put behind it
+    replaced_tables  tables of schemas of which streams are over all that are in none: another one has taken
+                    their place (see `swaps.py`); those that are gone may stand there still
     stream_edges    where a stream's retained events begin, a row a partition that has lost some;
                     partition -1 is the stream's own pointer into the log
     passed_positions  a group's committed LSN that retention has passed: events at or before it
@@ -95,6 +97,7 @@ CREATE TABLE IF NOT EXISTS {SCHEMA}.compacted_ranges (
 CREATE TABLE IF NOT EXISTS {SCHEMA}.stream_tables (
     stream_id INTEGER, table_id INTEGER, place INTEGER, created_lsn BIGINT, partition_by VARCHAR[],
     columns VARCHAR[]);
+CREATE TABLE IF NOT EXISTS {SCHEMA}.replaced_tables (schema_name VARCHAR, table_name VARCHAR);
 CREATE TABLE IF NOT EXISTS {SCHEMA}.stream_edges (
     stream_id INTEGER, partition INTEGER, trimmed_through_lsn BIGINT, trimmed_events BIGINT,
     reason VARCHAR);

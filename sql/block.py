@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import TypeVar
 
 from ..engine.database import Database
-from ..engine.errors import DucktailError, InFailedTransaction
+from ..engine.errors import DucktailError, InFailedTransaction, WrongState
 from ..engine.sessions import FAILED, IDLE, IN_TRANSACTION, SessionEntry
 from ..engine.streams.streams import Captured
 from ..engine.transactions.gate import TableKey
@@ -110,6 +110,22 @@ class Block:
         """
         transactions = self._database.transactions
         return transactions.enter_plain(self._entry.session_id, key, self.lock_timeout_ms, self.transaction)
+
+    def enter_plain_write(self, key: TableKey) -> Waiting[bool]:
+        """`enter_plain`, of who writes rows.
+
+        Raises:
+            LockNotAvailable: 55P03. WrongState: 55000, the table is in none of the streams over all tables of
+            its schema, and nothing of it is to be missed there.
+        """
+        free = yield from self.enter_plain(key)
+        if free and self._database.catalog.is_aside(key):
+            raise WrongState(
+                f'table "{key[-1]}" cannot be written: it is in no stream on all tables of schema "{key[0]}"',
+                detail="Another table has taken its place.",
+                hint="DROP it, or ALTER TABLE ... RENAME TO another name: then it is in them, with its rows.",
+            )
+        return free
 
     @property
     def piped(self) -> bool:

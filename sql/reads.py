@@ -102,7 +102,7 @@ def _run_writing(session: Context, text: str, parameters: tuple[object, ...]) ->
     transactions = session.database.transactions
     try:
         for key in keys:
-            free = yield from session.block.enter_plain(key)
+            free = yield from session.block.enter_plain_write(key)
             if not free:
                 raise LockNotAvailable(f'table "{key[-1]}" has just got a stream', hint="Try again.")
         return (yield from run_whole(session, text, parameters))

@@ -1,4 +1,4 @@
-"""The difference between old and new rows of a table with a primary key: one FULL JOIN on the key.
+"""The difference between old and new rows of a table: of one with a primary key, one FULL JOIN on the key.
 
     only old    a delete
     only new    an insert
@@ -111,6 +111,38 @@ class Difference:
 
     def _comparable(self, side: str, place: int) -> str:
         return comparable(f"{side}{place}", self.shape.stored[place - 1].type)
+
+
+def keyless_sql(
+    table: CapturedTable, old: str, new: str, op: str, base_lsn: int, txid: int, *, whole: bool
+) -> str:
+    """The INSERT of one side of the difference of a table without a primary key into its log.
+
+    Rows are told apart by all of their columns, and one that stands there twice is two.
+
+    Args:
+        old: a SELECT of `rid` and the old rows as o1, o2, ...
+        new: a SELECT of the new rows as n1, n2, ...
+        op: 'd', of the old rows that are gone, or 'i', of the new ones that have come.
+        whole: of all old, or new, rows.
+    """
+    places = range(1, len(table.shape.stored) + 1)
+    texts = {place for place in places if table.shape.stored[place - 1].type == "VARCHAR"}
+
+    def rows(side: str, select: str) -> str:
+        # A text by its bytes, as a collation would take two for one.
+        values = (f"encode({side}{i}) AS c{i}" if i in texts else f"{side}{i} AS c{i}" for i in places)
+        return f"SELECT {','.join(values)} FROM ({select})"
+
+    sides = [rows("o", old), rows("n", new)]
+    side = "o" if op == "d" else "n"
+    mine, others = sides if op == "d" else sides[::-1]
+    values = ",".join(f"decode(c{i})" if i in texts else f"c{i}" for i in places)
+    return (
+        f"INSERT INTO {table.log} (lsn,txid,op,{images(side, table.shape)}) "
+        f"SELECT {base_lsn}+row_number() OVER (),{txid},'{op}',{values} "
+        f"FROM ({mine if whole else f'{mine} EXCEPT ALL {others}'})"
+    )
 
 
 def comparable(value: str, type_: str) -> str:

@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
+from ..asking import ask_maybe
 from ..database import Database
-from ..errors import LockNotAvailable
+from ..errors import LockNotAvailable, NotSupported
+from ..streams.streams import Stream
 from ..transactions.transaction import TableKey, Transaction
 from ..waiting import Wait, Waiting
+
+# The schema that DuckDB's temporary tables have, in a database of their own.
+TEMPORARY_SCHEMA = "main"
 
 
 def wait_for_writers(
@@ -73,3 +80,30 @@ def claim_name(database: Database, transaction: Transaction, key: TableKey, time
             raise LockNotAvailable(f'table "{key[-1]}" is getting a stream, or its name is being taken')
     transaction.marks.add(key)
     yield from wait_for_writers(database, transaction.session_id, key, timeout_ms)
+
+
+def refuse_hidden(transaction: Transaction, keys: Iterable[TableKey], streams: Iterable[Stream]) -> None:
+    """Temporary tables and views, which to DuckDB are called main.t as well, would be read in place of these.
+
+    Args:
+        keys: of tables, in small letters.
+        streams: whose views would be others.
+
+    Raises:
+        NotSupported: 0A000.
+    """
+    names = {key[1] for key in keys if key[0] == TEMPORARY_SCHEMA}
+    for stream in streams:
+        if stream.schema.lower() == TEMPORARY_SCHEMA:
+            names |= {view.lower() for view in stream.views}
+    found = ask_maybe(
+        transaction.cursor,
+        "SELECT table_name FROM information_schema.tables WHERE table_catalog = 'temp' "
+        "AND list_contains($1::VARCHAR[], lower(table_name))",
+        [sorted(names)],
+    )
+    if found is not None:
+        raise NotSupported(
+            f'"{found[0]}" is hidden by a temporary table or view of this session',
+            hint="Drop that one, or give it another name.",
+        )

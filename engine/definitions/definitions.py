@@ -312,7 +312,8 @@ def _shapes(database: Database, cursor: duckdb.DuckDBPyConnection, spec: StreamS
     """The shapes of the tables that a stream is to be on; the first is ours where it is on all of some."""
     if spec.of_schema is None:
         return [read_shape(cursor, *table) for table in spec.tables]
-    tables = tables_in(cursor, spec.of_schema)
+    is_aside = database.catalog.is_aside
+    tables = [name for name in tables_in(cursor, spec.of_schema) if not is_aside(fold(*name))]
     whole_schemas.check_bound(len(tables))
     first = whole_schemas.first_shape(0, spec.partition_by)
     return [first, *(read_shape(cursor, *table) for table in tables)]
@@ -400,6 +401,8 @@ def _create_locked(
         "created_counter": database.snapshots.next_counter,
         "created_at_us": now_us,
     }
+    # It is on all tables that are there, but for those that are in none of the others of its kind.
+    anew = spec.of_schema is not None and not database.catalog.over_schema(spec.of_schema)
     try:
         with undone(cursor):
             cursor.execute("BEGIN")
@@ -407,6 +410,8 @@ def _create_locked(
             if spec.of_schema is not None:
                 shapes[0] = whole_schemas.first_shape(stream_id, spec.partition_by)
                 cursor.execute(whole_schemas.create_sql(shapes[0]))
+                if anew:
+                    cursor.execute(whole_schemas.none_aside_sql(spec.of_schema))
             known = (database.catalog.tables.get(fold(shape.schema, shape.name)) for shape in shapes)
             tables = [
                 captured or _new_table(cursor, shape, base_lsn)
@@ -438,6 +443,8 @@ def _create_locked(
 
             def show() -> None:
                 database.rights = rights_changes.after(database.rights, changes)
+                if anew:
+                    database.catalog.none_aside(spec.of_schema or "")
                 show_stream(database, stream, parts)
                 if events:
                     lsns = (base_lsn + 1, base_lsn + events)

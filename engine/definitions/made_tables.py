@@ -1,12 +1,18 @@
 """Tables that come into a schema of which streams are over all, and those that leave it: seen at COMMIT.
 
-A transaction that has made a table, or swapped one, looks at its end which tables of the schema have no
-stream yet. Each becomes a captured one there, and all of its rows are inserts: what the transaction did to a
-table that it made comes down to these. So CREATE TABLE AS, COPY, renames and swaps need nothing of their own.
+A transaction that has made a table, or named one, looks at its end which of these names is a table's without
+a stream. Each becomes a captured one there, and all of its rows are inserts: what the transaction did to a
+table that it made comes down to these. So CREATE TABLE AS, COPY and renames need nothing of their own.
 It holds the writer lock from the CREATE on, and nobody else writes a table of that name.
 
 A dropped table is told as deletes of all of its rows, and a schema event. What was told before stays
-readable: the log stays, over a table of ours without rows, until retention has emptied it (`Retention`).
+readable: the log stays, over a table of ours without rows, until retention has emptied it (`Retention`). A
+table that is made under its name takes it up again, as its next version, so that one that is dropped and made
+each night is one table of the stream and not one a night.
+
+A table whose place another one has taken (`swaps.py`) is in no stream any more: it is a copy of what the
+stream knows, and is dropped as a rule. So that nothing of it is missed, nobody writes it; under another name
+it is a table like all others.
 
 A table that was made past ducktail is nobody's until RESYNC takes it in: its streams' readers are told.
 """
@@ -26,7 +32,7 @@ from ..duckdb_errors import translated
 from ..errors import DependentObjects, DucktailError, SerializationFailure, WrongState
 from ..log.changes import view_statements
 from ..log.log import dropped_sql, made_sql
-from ..log.schema_json import dropped_name
+from ..log.schema_json import dropped_name, shown_table
 from ..log.several_logs import query_over_all
 from ..quoting import ident, literal
 from ..schema import SCHEMA
@@ -35,9 +41,9 @@ from ..streams.streams import Captured, Stream, fold
 from ..table import TableShape, read_shape, tables_in
 from ..transactions.transaction import TableKey, Transaction
 from ..waiting import Waiting
-from .claims import claim_name
+from .claims import claim_name, refuse_hidden
 from .definitions import insert_tables_sql, new_log, part_on
-from .versions import put_version
+from .versions import VERSIONS_MAX, follows, ids_by_name, put_version
 from .whole_schemas import check_bound, create_sql
 
 
@@ -54,24 +60,51 @@ def enter_to_make(
         LockNotAvailable: 55P03. SerializationFailure: 40001, such a stream was made since the transaction
         began to read.
     """
-    yield from claim_name(database, transaction, key, timeout_ms)
+    # The lock first: who waits for it has claimed no name that its holder may want.
     yield from database.transactions.lock_for(transaction, timeout_ms)
     assert transaction.snapshot_counter is not None
-    streams = database.catalog.over_schema(key[0])
-    if any(transaction.snapshot_counter < stream.created_counter for stream in streams):
-        raise SerializationFailure(
-            f'schema "{key[0]}" got a stream after this transaction began to read',
-            hint="Roll back and try again.",
-        )
+    for stream in database.catalog.over_schema(key[0]):
+        for captured in database.catalog.tables_of(stream):
+            since = max(captured.changed_counter, captured.part_of(stream).created_counter)
+            if transaction.snapshot_counter < since:
+                raise SerializationFailure(
+                    f'schema "{stream.of_schema}" got a stream or another table after this transaction began '
+                    "to read",
+                    hint="Roll back and try again.",
+                )
+    yield from claim_name(database, transaction, key, timeout_ms)
     transaction.annotate(annotation)
-    look_at_last(database, transaction, key[0])
+    look_at_last(database, transaction, key)
 
 
-def look_at_last(database: Database, transaction: Transaction, schema: str) -> None:
-    """The transaction looks at COMMIT for tables of a schema without streams that are to have some."""
-    if database.catalog.over_schema(schema):
-        transaction.makes_in.add(schema.lower())
-        transaction.at_last = partial(_settle, database, transaction)
+def look_at_last(database: Database, transaction: Transaction, key: TableKey) -> None:
+    """The transaction looks at COMMIT whether a name is that of a table without streams that is to have some.
+
+    Args:
+        key: schema and name in small letters.
+    """
+    transaction.makes.add(key)
+    transaction.at_last = partial(_settle, database, transaction)
+
+
+def set_aside(database: Database, transaction: Transaction, key: TableKey) -> None:
+    """A table whose place another one has taken is in none of the streams over all tables of its schema.
+
+    Args:
+        key: its schema, and the name that it has now, in small letters.
+    """
+    if not database.catalog.over_schema(key[0]):
+        return
+    transaction.makes.discard(key)
+    transaction.cursor.execute(_not_aside_sql(key)).fetchall()
+    names = ", ".join(map(literal, key))
+    transaction.cursor.execute(f"INSERT INTO {SCHEMA}.replaced_tables VALUES ({names})").fetchall()
+    transaction.on_commit.append(partial(database.catalog.aside.add, key))
+
+
+def _not_aside_sql(key: TableKey) -> str:
+    schema, name = map(literal, key)
+    return f"DELETE FROM {SCHEMA}.replaced_tables WHERE schema_name = {schema} AND table_name = {name}"
 
 
 def _settle(database: Database, transaction: Transaction) -> None:
@@ -80,8 +113,9 @@ def _settle(database: Database, transaction: Transaction) -> None:
     Raises:
         WrongState: 55000, a stream cannot be on a table. ProgramLimitExceeded: 54000.
     """
+    schemas = {key[0] for key in transaction.makes}
     with plain_division(transaction.cursor):
-        for schema in sorted(transaction.makes_in):
+        for schema in sorted(schemas):
             _settle_in(database, transaction, schema)
     if not transaction.made:
         return
@@ -98,17 +132,25 @@ def _settle(database: Database, transaction: Transaction) -> None:
 
 def _settle_in(database: Database, transaction: Transaction, schema: str) -> None:
     cursor, catalog = transaction.cursor, database.catalog
-    known = transaction.captured_tables(catalog)
-    # One that is not claimed, and has not been a captured one's name, may be written by others now.
-    mine = {*transaction.marks, *catalog.tables}
-    names = [name for name in tables_in(cursor, schema) if fold(*name) in mine]
-    fresh = [name for name in names if fold(*name) not in known]
+    streams, known = catalog.over_schema(schema), transaction.captured_tables(catalog)
+    names = tables_in(cursor, schema) if streams else []
+    # Others were there before, and are none of these streams'.
+    fresh = [name for name in names if fold(*name) in transaction.makes and fold(*name) not in known]
     if not fresh:
         return
-    streams = catalog.over_schema(schema)
-    made = [
-        _made(database, transaction, streams, read_shape(cursor, *name), n) for n, name in enumerate(fresh)
-    ]
+    refuse_hidden(transaction, [fold(*name) for name in fresh], streams)
+    made: list[Captured] = []
+    for name in fresh:
+        shape, key = read_shape(cursor, *name), fold(*name)
+        cursor.execute(_not_aside_sql(key)).fetchall()
+        transaction.on_commit.append(partial(catalog.aside.discard, key))
+        left = _left_of(database, transaction, streams, shape)
+        if left is None:
+            made.append(_made(database, transaction, streams, shape, len(made)))
+        else:
+            _take_up(database, transaction, left, shape)
+    if not made:
+        return
     transaction.made += made
     altered = {table_id: altered.now for table_id, altered in transaction.altered.items()}
     for stream in streams:
@@ -118,6 +160,43 @@ def _settle_in(database: Database, transaction: Transaction, schema: str) -> Non
             cursor.execute(f"DROP VIEW IF EXISTS {ident(stream.schema)}.{ident(view)}").fetchall()
         for statement in view_statements(query_over_all(stream, [*there, *made])):
             cursor.execute(statement).fetchall()
+
+
+def _left_of(
+    database: Database, transaction: Transaction, streams: tuple[Stream, ...], shape: TableShape
+) -> Captured | None:
+    """What is left of a dropped table whose events those of one that is made now can go on with."""
+    numbers = {stream.stream_id for stream in streams}
+    for captured in database.catalog.tables.values():
+        if (
+            captured.was_dropped
+            and captured.table_id not in transaction.altered
+            and captured.table_id not in database.unlike
+            and shown_table(captured.shape).lower() == shown_table(shape).lower()
+            and {stream.stream_id for stream in captured.streams} == numbers
+            # One more for the next DROP.
+            and len(captured.versions) + 1 < VERSIONS_MAX
+            and len(shape.primary_key) == len(captured.shape.primary_key)
+            and follows(captured, shape)
+        ):
+            return captured
+    return None
+
+
+def _take_up(database: Database, transaction: Transaction, left: Captured, shape: TableShape) -> None:
+    """A table that was dropped is made again: its next version, with its rows as inserts."""
+    cursor = transaction.cursor
+    put_version(database, transaction, left, shape, ids_by_name(left, shape), summed=False)
+    now = transaction.altered[left.table_id].now
+    rows = int(ask(cursor, made_sql(now, transaction.next_lsn, transaction.txid))[0])
+    transaction.captured(now.table_id, rows, None)
+    for statement in (
+        *row_sums.take_statements(now, transaction.next_lsn, row_sums.CREATED),
+        f"UPDATE {SCHEMA}.table_catalog SET schema_name = {literal(shape.schema)} "
+        f"WHERE table_id = {now.table_id}",
+        f"DROP TABLE {left.shape.qualified}",
+    ):
+        cursor.execute(statement).fetchall()
 
 
 def take_in(
@@ -132,8 +211,9 @@ def take_in(
     assert stream.of_schema is not None
     transaction = database.transactions.begin(session_id, cursor, "")
     try:
-        known = database.catalog.tables
-        for key in sorted({fold(*name) for name in tables_in(cursor, stream.of_schema)} - known.keys()):
+        there = {fold(*name) for name in tables_in(cursor, stream.of_schema)}
+        catalog = database.catalog
+        for key in sorted(key for key in there - catalog.tables.keys() if not catalog.is_aside(key)):
             yield from claim_name(database, transaction, key, timeout_ms)
     except BaseException:
         database.transactions.rollback(transaction)
@@ -142,11 +222,17 @@ def take_in(
     marks = set(transaction.marks)
     transaction.marks.clear()
     database.transactions.rollback(transaction)
-    transaction = database.transactions.begin(session_id, cursor, "")
+    try:
+        transaction = database.transactions.begin(session_id, cursor, "")
+    except BaseException:
+        for key in marks:
+            database.transactions.gate.unmark(key)
+        raise
     transaction.marks |= marks
     try:
         yield from database.transactions.lock_for(transaction, timeout_ms)
-        look_at_last(database, transaction, stream.of_schema)
+        for key in marks:
+            look_at_last(database, transaction, key)
 
         def follow() -> None:
             for over in database.catalog.over_schema(stream.of_schema or ""):

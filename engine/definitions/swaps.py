@@ -24,11 +24,12 @@ import duckdb
 
 from ..asking import ask, ask_maybe
 from ..capture.description import filled
-from ..capture.difference import Difference, check_key, table_rows
+from ..capture.difference import Difference, check_key, keyless_sql, table_rows
 from ..checks.row_sums import ALTERED, take_statements
 from ..database import Database
 from ..duckdb_errors import translated
 from ..errors import DependentObjects, NotSupported, SerializationFailure
+from ..log.changes import views_anew
 from ..quoting import ident
 from ..rights.rights import relation
 from ..rights_changes import Rename, add
@@ -37,16 +38,9 @@ from ..streams.streams import Captured, fold
 from ..table import RESERVED_PREFIX, TableShape, read_shape
 from ..transactions.transaction import Altered, TableKey, TableWrites, Transaction
 from ..waiting import Waiting
-from .claims import claim_name
-from .made_tables import look_at_last, retire
-from .versions import enter_to_alter, put_version, show_altered, told
-
-# Numbers of columns that come with a swapped-in table begin here: above those that ALTER TABLE gives.
-SWAPPED = 1 << 40
-# The schema that DuckDB's temporary tables have, in a database of their own.
-TEMPORARY_SCHEMA = "main"
-# Columns of a table, at most, as far as those numbers go: 2^16 for each version.
-PLACES = 16
+from .claims import claim_name, refuse_hidden
+from .made_tables import look_at_last, retire, set_aside
+from .versions import enter_to_alter, follows, ids_by_name, put_version, show_altered, told
 
 
 def claim_table(
@@ -160,17 +154,21 @@ def settle(database: Database, transaction: Transaction, table_id: int) -> None:
     now, before = altered.now, altered.before
     if now.key == before.key and now.shape.name == altered.told:
         return
-    _refuse_hidden(transaction, altered)
+    if now.ours:
+        return  # It has been dropped.
+    refuse_hidden(transaction, (before.key, now.key), now.streams)
     swapped = now.key != before.key and _has_name(database, transaction, altered)
     aside = now.shape.name == _aside(now)
-    if swapped:
-        # The one before may have stayed, without streams.
-        look_at_last(database, transaction, before.shape.schema)
-        if now.may_go and not now.shape.primary_key:
-            swapped = False  # Its rows cannot be told apart: it is gone or renamed, and the other one is new.
+    if swapped and now.may_go:
+        shape = read_shape(transaction.cursor, before.shape.schema, before.shape.name)
+        if not follows(now, shape):  # It is gone, or renamed, and the other one is new.
+            swapped = False
+            look_at_last(database, transaction, before.key)
     if swapped:
         with plain_division(transaction.cursor):
             _swap(database, transaction, altered)
+            if not aside:
+                set_aside(database, transaction, now.key)
     elif aside and now.may_go:
         with plain_division(transaction.cursor):
             retire(database, transaction, now)
@@ -183,29 +181,6 @@ def settle(database: Database, transaction: Transaction, table_id: int) -> None:
     elif now.shape.name != altered.told:
         with plain_division(transaction.cursor):
             put_version(database, transaction, now, now.shape, now.present.ids)
-
-
-def _refuse_hidden(transaction: Transaction, altered: Altered) -> None:
-    """Temporary tables and views, which to DuckDB are called main.t as well, would be read in place of these.
-
-    Raises:
-        NotSupported: 0A000.
-    """
-    names = {key[1] for key in (altered.before.key, altered.now.key) if key[0] == TEMPORARY_SCHEMA}
-    for stream in altered.now.streams:
-        if stream.schema.lower() == TEMPORARY_SCHEMA:
-            names |= {view.lower() for view in stream.views}
-    found = ask_maybe(
-        transaction.cursor,
-        "SELECT table_name FROM information_schema.tables WHERE table_catalog = 'temp' "
-        "AND list_contains($1::VARCHAR[], lower(table_name))",
-        [sorted(names)],
-    )
-    if found is not None:
-        raise NotSupported(
-            f'"{found[0]}" is hidden by a temporary table or view of this session',
-            hint="Drop that one, or give it another name.",
-        )
 
 
 def _has_name(database: Database, transaction: Transaction, altered: Altered) -> bool:
@@ -226,6 +201,8 @@ def _has_name(database: Database, transaction: Transaction, altered: Altered) ->
         "AND lower(table_schema) = $1 AND lower(table_name) = $2 AND table_type <> 'LOCAL TEMPORARY'",
         list(before.key),
     )
+    if found is not None and found[0] == "VIEW" and altered.now.may_go:
+        return False
     if found is not None and found[0] == "VIEW":
         raise DependentObjects(
             f'"{before.shape.name}" cannot be a view, because the table of that name has streams',
@@ -240,20 +217,20 @@ def _swap(database: Database, transaction: Transaction, altered: Altered) -> Non
     shape = read_shape(cursor, old.shape.schema, altered.before.shape.name)
     _check_columns(old, shape)
     shape = _with_key(cursor, old, shape)
-    ids = _ids(old, shape)
+    ids = ids_by_name(old, shape)
     same = told(shape) == told(replace(old.shape, name=altered.told))
     if same:
         table = replace(old.table, shape=shape)
         now = replace(old, table=table, changed_counter=database.snapshots.next_counter)
         show_altered(database, transaction, old, now, shape.name)
+        others = [altered.now for altered in transaction.altered.values()]
+        # Where these have changed since the rename, the views of streams over several have the other name.
+        for statement in views_anew(database.catalog, now, others) if len(others) > 1 else ():
+            cursor.execute(statement).fetchall()
     else:
         put_version(database, transaction, old, shape, ids, summed=False)
         now = transaction.altered[old.table_id].now
-    difference = Difference(
-        shape, _old_rows(old, shape, ids), table_rows(shape), whole=old.minimal_changes == "none"
-    )
-    log = filled(difference.log_sql(now.table), transaction.next_lsn, transaction.txid)
-    events = int(ask(cursor, log)[0])
+    events = _tell_difference(transaction, now, _old_rows(old, shape, ids))
     # Whoever began to read before meets it, also where nothing differs.
     writes = TableWrites(transaction.next_lsn + 1, transaction.next_lsn, None)
     transaction.tables.setdefault(old.table_id, writes).keys = None
@@ -265,6 +242,20 @@ def _swap(database: Database, transaction: Transaction, altered: Altered) -> Non
         cursor.execute(f"DROP TABLE {old.shape.qualified}").fetchall()
 
 
+def _tell_difference(transaction: Transaction, now: Captured, old_rows: str) -> int:
+    """Write what differs to the log: how many events that is."""
+    cursor, table, whole = transaction.cursor, now.table, now.minimal_changes == "none"
+    base_lsn, txid, new_rows = transaction.next_lsn, transaction.txid, table_rows(now.shape)
+    if now.shape.primary_key:
+        difference = Difference(now.shape, old_rows, new_rows, whole=whole)
+        return int(ask(cursor, filled(difference.log_sql(table), base_lsn, txid))[0])
+    events = 0
+    for op in "di":
+        text = keyless_sql(table, old_rows, new_rows, op, base_lsn + events, txid, whole=whole)
+        events += int(ask(cursor, text)[0])
+    return events
+
+
 def _check_columns(old: Captured, shape: TableShape) -> None:
     """What rows are told apart by, and divided by, is there and of its type.
 
@@ -272,7 +263,7 @@ def _check_columns(old: Captured, shape: TableShape) -> None:
         NotSupported: 0A000.
     """
     name = shape.name
-    if not old.shape.primary_key:
+    if not old.shape.primary_key and not old.may_go:
         raise NotSupported(
             f'table "{name}" has streams and no primary key: another table cannot take its place',
             detail="Which of its rows are others could not be told.",
@@ -323,13 +314,6 @@ def _with_key(cursor: duckdb.DuckDBPyConnection, old: Captured, shape: TableShap
     for _, text in indexes:
         cursor.execute(text).fetchall()
     return read_shape(cursor, shape.schema, shape.name)
-
-
-def _ids(old: Captured, shape: TableShape) -> tuple[int, ...]:
-    """The numbers of the new table's columns: one of the same name is the same column."""
-    known = {name.lower(): number for number, name in old.present.names.items()}
-    fresh = SWAPPED + ((old.version + 1) << PLACES)
-    return tuple(known.get(column.name.lower(), fresh + i) for i, column in enumerate(shape.stored))
 
 
 def _old_rows(old: Captured, shape: TableShape, ids: tuple[int, ...]) -> str:

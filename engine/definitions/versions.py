@@ -25,7 +25,7 @@ from ..database import Database
 from ..errors import DependentObjects, DucktailError, NotSupported, ProgramLimitExceeded
 from ..log.changes import clashing, views_anew
 from ..log.log import create_log_sql, log_name
-from ..log.schema_json import KeptVersion, version_json
+from ..log.schema_json import KeptVersion, shown_table, version_json
 from ..log.table_query import lost_column
 from ..quoting import literal
 from ..streams.filters import check_filter
@@ -38,6 +38,10 @@ from .definitions import leave_name_sql, names_sql
 
 # Numbers of columns that were added begin here, above the places of all that a table can begin with.
 ADDED = 1 << 20
+# Numbers of columns that come with another table in its place begin here: above those that ALTER TABLE gives.
+SWAPPED = 1 << 40
+# Columns of a table, at most, as far as those numbers go: 2^16 for each version.
+PLACES = 16
 # Versions of one table that have logs. What reads all of a stream asks each, and twice as many cost more than
 # twice as much: with 60, a change takes a second under the writer lock, and the stream's view two.
 VERSIONS_MAX = 64
@@ -118,6 +122,30 @@ def show_altered(
 def told(shape: TableShape) -> TableShape:
     """A shape without what no event and no capture depends on: what is unique is looked at apart."""
     return replace(shape, unique=(), unique_expressions=False)
+
+
+def ids_by_name(old: Captured, shape: TableShape) -> tuple[int, ...]:
+    """The numbers of another table's columns in a table's place: one of the same name is the same column."""
+    known = {name.lower(): number for number, name in old.present.names.items()}
+    fresh = SWAPPED + ((old.version + 1) << PLACES)
+    return tuple(known.get(column.name.lower(), fresh + i) for i, column in enumerate(shape.stored))
+
+
+def follows(old: Captured, shape: TableShape) -> bool:
+    """Whether a table's events can go on as those of another one in its place.
+
+    Its key and what it is partitioned by are there, of their types, and it has a column in common at all.
+    """
+    places = {column.name: shape.position(column.name) for column in old.shape.stored}
+    key = old.shape.primary_key
+    if shape.primary_key and [name.lower() for name in shape.primary_key] != [name.lower() for name in key]:
+        return False
+    needed = {*key, *(name for stream in old.streams for name in stream.partition_by)}
+    for column in old.shape.stored:
+        place = places[column.name]
+        if column.name in needed and (place is None or shape.stored[place].type != column.type):
+            return False
+    return any(place is not None for place in places.values())
 
 
 def _streams_now(cursor: duckdb.DuckDBPyConnection, before: Captured, now: Captured) -> tuple[Stream, ...]:
@@ -204,7 +232,8 @@ class _Change:
         self._altered = [altered.now for altered in transaction.altered.values()]
         self._txid, self._base_lsn = transaction.txid, transaction.next_lsn
         self.partitions = max(stream.partitions for stream in captured.streams)
-        version = captured.version + 1
+        version, ended = captured.version + 1, _ended(transaction, captured)
+        before, name = shown_table(ended.table.shape), shown_table(shape)
         table = CapturedTable(shape, log_name(captured.table_id, version), captured.table.split_on)
         after = Captured(
             captured.table_id,
@@ -212,10 +241,11 @@ class _Change:
             table,
             first_lsn=self._base_lsn + 1,
             since_us=database.commits.now_us(),
-            older=(*captured.older, _ended(transaction, captured)),
+            older=(*captured.older, ended),
             changed_counter=database.snapshots.next_counter,
             column_ids=ids,
             txid=transaction.txid,
+            renamed_from=before if before != name else None,
         )
         self.after = after.with_streams(_streams_now(transaction.cursor, captured, after))
 
@@ -264,7 +294,8 @@ class _Change:
         yield from views_anew(self._database.catalog, now, self._altered)
 
     def _row(self, version: TableVersion) -> str:
-        kept = KeptVersion(version.table.shape, version.ids, version.carried, version.txid)
+        shape, renamed_from = version.table.shape, version.renamed_from
+        kept = KeptVersion(shape, version.ids, version.carried, version.txid, renamed_from)
         return (
             f"INSERT INTO ducktail.schema_catalog VALUES ({self.after.table_id}, {version.version}, "
             f"{version.first_lsn}, make_timestamptz({version.since_us}), {literal(version_json(kept))})"

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from ..errors import ProgramLimitExceeded
-from ..quoting import ident
+from ..quoting import ident, literal
 from ..schema import SCHEMA
 from ..streams.streams import TABLES_MAX, fold
 from ..table import Column, TableShape
@@ -55,6 +55,11 @@ def create_sql(shape: TableShape) -> str:
     if shape.primary_key:
         columns.append(f"PRIMARY KEY ({_names(shape.primary_key)})")
     return f"CREATE TABLE {shape.qualified} ({', '.join(columns)})"
+
+
+def none_aside_sql(schema: str) -> str:
+    """No table of a schema has had to leave its streams for another one."""
+    return f"DELETE FROM {SCHEMA}.replaced_tables WHERE schema_name = {literal(schema.lower())}"
 
 
 def _names(names: Iterable[str]) -> str:

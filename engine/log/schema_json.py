@@ -45,12 +45,17 @@ def columns_told(shape: TableShape, carried: Collection[str]) -> list[dict[str, 
     ]
 
 
-def schema_json(shape: TableShape, carried: Collection[str]) -> str:
-    """`after` of a schema event of a stream that carries these columns."""
+def schema_json(shape: TableShape, carried: Collection[str], renamed_from: str | None) -> str:
+    """`after` of a schema event of a stream that carries these columns.
+
+    Args:
+        renamed_from: the table's name before, where it had another.
+    """
     if shape.schema == OURS:
         return json.dumps({"table": shown_table(shape), "dropped": True}, ensure_ascii=False)
     told = {
         "table": shown_table(shape),
+        **({} if renamed_from is None else {"renamed_from": renamed_from}),
         "primary_key": list(shape.primary_key),
         "columns": columns_told(shape, carried),
     }
@@ -58,22 +63,23 @@ def schema_json(shape: TableShape, carried: Collection[str]) -> str:
 
 
 class KeptVersion(NamedTuple):
-    """A version as it is kept: its shape, and `ids`, `carried` and `txid` of a `TableVersion`."""
+    """A version as it is kept: its shape, and what else a `TableVersion` has under these names."""
 
     shape: TableShape
     ids: tuple[int, ...]
     carried: tuple[tuple[int, tuple[int, ...]], ...] = ()
     txid: int = 0
+    renamed_from: str | None = None
 
 
 def version_json(version: KeptVersion) -> str:
     """The text of a version that is to be kept."""
-    rest = {"ids": version.ids, "carried": version.carried, "txid": version.txid}
+    rest = {name: value for name, value in version._asdict().items() if name != "shape"}
     return json.dumps({**asdict(version.shape), **rest}, ensure_ascii=False)
 
 
 def version_of(text: str) -> KeptVersion:
-    """What `version_json` gave this text of; from before there was a txid in it, it was no other's."""
+    """What `version_json` gave this text of; an older one may have no txid, and no name before."""
     kept = json.loads(text)
     shape = TableShape(
         schema=kept["schema"],
@@ -86,4 +92,4 @@ def version_of(text: str) -> KeptVersion:
         unique_expressions=kept["unique_expressions"],
     )
     carried = tuple((stream_id, tuple(ids)) for stream_id, ids in kept["carried"])
-    return KeptVersion(shape, tuple(kept["ids"]), carried, kept.get("txid", 0))
+    return KeptVersion(shape, tuple(kept["ids"]), carried, kept.get("txid", 0), kept.get("renamed_from"))

@@ -205,7 +205,7 @@ class EventQuery(LogEvents):
         image = self._image("n", self.stream.columns)
         if not self.has_schema_events:
             return f"CASE WHEN l.event_op <> 'delete' THEN {image} END"
-        schema = literal(schema_json(self.captured.shape, self.stream.columns))
+        schema = literal(schema_json(self.captured.shape, self.stream.columns, self.captured.renamed_from))
         return f"CASE l.event_op WHEN 'schema' THEN {schema}::JSON WHEN 'delete' THEN NULL ELSE {image} END"
 
 

@@ -21,7 +21,7 @@ from ..log.schema_json import version_of
 from ..log.several_logs import event_query
 from ..log.table_query import EventQuery
 from ..quoting import ident, shown_name
-from ..schema import DROPPED
+from ..schema import DROPPED, SCHEMA
 from ..streams.copies import read_copies
 from ..streams.streams import Bookmark, Captured, Catalog, Group, Stream, TableVersion, fold
 from ..table import read_shape, tables_in
@@ -82,12 +82,15 @@ def read_catalog(cursor: duckdb.DuckDBPyConnection) -> Catalog:
             older=tuple(older),
             column_ids=present.ids,
             txid=present.txid,
+            renamed_from=present.renamed_from,
         )
         stored = tuple(column.name for column in shape.stored)
         for stream in _read_streams(cursor, f"table_id = {table_id}", stored):
             catalog.put_stream(stream, [(captured, stream)])
         served[table_id] = captured
     _put_several(cursor, catalog, served)
+    aside = cursor.execute(f"SELECT schema_name, table_name FROM {SCHEMA}.replaced_tables").fetchall()
+    catalog.aside = {fold(*name) for name in aside}
     for stream in catalog.streams.values():
         _look_behind(cursor, catalog, stream)
     for topic in _read_streams(cursor, "operations = ['publish']"):
@@ -134,7 +137,8 @@ def _look_behind(cursor: duckdb.DuckDBPyConnection, catalog: Catalog, stream: St
     """Whether tables have come past ducktail into the schema that a stream is over."""
     if stream.of_schema is None:
         return
-    came = [name for name in tables_in(cursor, stream.of_schema) if fold(*name) not in catalog.tables]
+    there = tables_in(cursor, stream.of_schema)
+    came = [n for n in there if fold(*n) not in catalog.tables and not catalog.is_aside(fold(*n))]
     if came:
         named = ", ".join(f"{shown_name(schema)}.{shown_name(table)}" for schema, table in came)
         catalog.behind[stream.stream_id] = WrongState(
@@ -182,10 +186,17 @@ def _read_versions(
             known = dict(zip((column.name for column in shape.stored), ids, strict=True))
             stored = enumerate(present.table.shape.stored, 1)
             ids = tuple(known.get(column.name, -place) for place, column in stored)
-            present = replace(present, first_lsn=first_lsn, since_us=since_us, ids=ids, txid=kept.txid)
+            present = replace(
+                present,
+                first_lsn=first_lsn,
+                since_us=since_us,
+                ids=ids,
+                txid=kept.txid,
+                renamed_from=kept.renamed_from,
+            )
             continue
         table = CapturedTable(shape, log_name(table_id, version), frozenset(shape.primary_key))
-        found.append(TableVersion(version, first_lsn, since_us, table, ids, kept.carried, kept.txid))
+        found.append(TableVersion(version, first_lsn, since_us, table, ids, *kept[2:]))
     return [*found, present]
 
 

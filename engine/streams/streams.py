@@ -240,6 +240,7 @@ class TableVersion:
         ids: the number of each stored column, by its place: it stays the column's whatever that is called.
         carried: of an earlier version, each stream with a list of columns and the numbers of what it carried.
         txid: the transaction that made it, which may have events in the version before too; 0 where none has.
+        renamed_from: the table's name before, as a user would write it, where it had another.
     """
 
     version: int
@@ -249,6 +250,7 @@ class TableVersion:
     ids: tuple[int, ...]
     carried: tuple[tuple[int, tuple[int, ...]], ...] = ()
     txid: int = 0
+    renamed_from: str | None = None
 
     @property
     def names(self) -> dict[int, str]:
@@ -267,7 +269,8 @@ class Captured:
     """A captured table with its log and the streams over it.
 
     Args:
-        version, first_lsn, since_us, table, txid: of its present version, the only one that is written.
+        version, first_lsn, since_us, table, txid, renamed_from: of its present version, the only one that is
+            written.
         older: its earlier versions, oldest first: those whose logs are still there.
         changed_counter: the commit counter of the change that made the present version.
         column_ids: the numbers of the present version's columns; () of a table that was never altered, where
@@ -284,6 +287,7 @@ class Captured:
     changed_counter: int = 0
     column_ids: tuple[int, ...] = ()
     txid: int = 0
+    renamed_from: str | None = None
 
     @property
     def shape(self) -> TableShape:
@@ -322,7 +326,15 @@ class Captured:
     def present(self) -> TableVersion:
         """The version that is written."""
         ids = self.column_ids or tuple(range(1, len(self.shape.stored) + 1))
-        return TableVersion(self.version, self.first_lsn, self.since_us, self.table, ids, txid=self.txid)
+        return TableVersion(
+            self.version,
+            self.first_lsn,
+            self.since_us,
+            self.table,
+            ids,
+            txid=self.txid,
+            renamed_from=self.renamed_from,
+        )
 
     def only(self, version: TableVersion) -> Captured:
         """The table as it was, or is, in one of its versions, with that one's log alone."""
@@ -335,6 +347,7 @@ class Captured:
             older=(),
             column_ids=version.ids,
             txid=version.txid,
+            renamed_from=version.renamed_from,
         )
 
     def stream_in(self, stream: Stream, version: TableVersion) -> Stream:
@@ -441,6 +454,8 @@ class Catalog:
         copies: group id -> its whole copy, the latest one that it has had.
         copying: number -> the copies that are being made.
         behind: stream id -> what its readers are told where tables have come into its schema past ducktail.
+        aside: names of tables that are in none of the streams over all of their schema, as others have taken
+            their places; see `is_aside`.
         version: counts up where what a name means may have changed, in DuckDB's catalog as well.
         mutex: guards changes of it, and of what follows it in memory; no DuckDB call is made under it.
     """
@@ -452,6 +467,7 @@ class Catalog:
     copies: dict[int, Copy] = field(default_factory=dict)
     copying: dict[int, Copy] = field(default_factory=dict)
     behind: dict[int, WrongState] = field(default_factory=dict)
+    aside: set[tuple[str, ...]] = field(default_factory=set)
     version: int = 0
     segments: Segments = field(default_factory=Segments, compare=False, repr=False)
     mutex: threading.RLock = field(default_factory=threading.RLock, compare=False, repr=False)
@@ -477,6 +493,14 @@ class Catalog:
         """The streams over all tables of a schema, by any case of its name."""
         found = (stream for stream in self.streams.values() if stream.of_schema is not None)
         return tuple(stream for stream in found if fold(stream.of_schema or "") == fold(schema))
+
+    def is_aside(self, key: tuple[str, ...]) -> bool:
+        """Whether a table without a stream has had to leave the streams over all of its schema to another."""
+        return key in self.aside and key not in self.tables and bool(self.over_schema(key[0]))
+
+    def none_aside(self, schema: str) -> None:
+        """The first stream over all tables of a schema is made, on all that are there."""
+        self.aside -= {key for key in self.aside if key[0] == schema.lower()}
 
     @property
     def sources(self) -> list[Source]:

@@ -64,11 +64,10 @@ class Snapshots:
                 default=self._counter,
             )
             for table_id, writes in transaction.tables.items():
-                self._conflicts.setdefault(
-                    table_id, Conflicts()
-                )  # It may be one that the transaction has made.
-                self._conflicts[table_id].record(self._counter, writes.keys)
-                self._conflicts[table_id].forget_through(oldest)
+                # It may be one that the transaction has made.
+                conflicts = self._conflicts.setdefault(table_id, Conflicts())
+                conflicts.record(self._counter, writes.keys)
+                conflicts.forget_through(oldest)
 
     def stream_made(self, table_id: int) -> None:
         """A stream on a table, or a topic, has been committed; its table is a captured one from now on."""

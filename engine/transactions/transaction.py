@@ -91,7 +91,7 @@ class Transaction:
         checks: what must still hold when it commits, by what it is about; they raise.
         indexes_changed: it has made or dropped an index, which only it sees so far.
         altered: the captured tables that it has altered, by their numbers.
-        makes_in: the schemas, in small letters, in which it may have made tables that streams are to have.
+        makes: names of tables that it may have made, and that streams are to have.
         made: the tables that came so.
         marks: names of tables that nobody else may write until it ends.
         before_commit: what is written last, when all else is, by what it is about; it raises where that
@@ -131,7 +131,7 @@ class Transaction:
     producers: dict[tuple[int, str], int] = field(default_factory=dict)
     checks: dict[str, Callable[[], None]] = field(default_factory=dict)
     altered: dict[int, Altered] = field(default_factory=dict)
-    makes_in: set[str] = field(default_factory=set)
+    makes: set[TableKey] = field(default_factory=set)
     made: list[Captured] = field(default_factory=list)
     marks: set[TableKey] = field(default_factory=set)
     before_commit: dict[str, Callable[[], None]] = field(default_factory=dict)

@@ -596,6 +596,7 @@ class Retention:
                 with catalog.mutex:
                     catalog.take_table(captured)
                     self._database.unlike.pop(number, None)
+                self._database.transactions.snapshots.stream_dropped(number, last=True)
         logger.info("a dropped table is forgotten", extra=facts(table=captured.shown_name))
 
     def _edge(self, stream: Stream) -> int:

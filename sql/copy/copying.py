@@ -172,7 +172,7 @@ def _plain(session: Context, classified: Classified, key: Key, parameters: Value
         session.block.touched()
     transactions = session.database.transactions
     try:
-        free = yield from session.block.enter_plain(key)
+        free = yield from session.block.enter_plain_write(key)
         if not free:
             return None
         return count_of(session, classified.text, parameters)

@@ -128,6 +128,8 @@ def _made_in_captured_schema(session: Context, facts: DdlFacts) -> Key | None:
         return None
     if key in session.block.tables or not session.database.catalog.over_schema(key[0]):
         return None
+    if facts.if_not_exists and session.names.kind_of(key) is not None:
+        return None  # It makes none.
     return key
 
 
@@ -160,8 +162,9 @@ def _make_captured(
         timeout_ms, annotation = session.block.lock_timeout_ms, session.variables.annotation
         yield from made_tables.enter_to_make(session.database, transaction, made, annotation, timeout_ms)
         for key in changed:
-            # Another transaction may have made it meanwhile.
-            if not (yield from session.block.enter_plain(key)):
+            free = yield from session.block.enter_plain(key)
+            # Another transaction may have made it meanwhile: to CREATE TABLE DuckDB says that it is there.
+            if not free and (facts.verb != "CREATE" or facts.or_replace):
                 raise LockNotAvailable(f'table "{key[-1]}" has just got a stream', hint="Try again.")
         try:
             return count_of(session, classified.text, parameters)
@@ -500,7 +503,7 @@ def _refuse_captured_ddl(facts: DdlFacts, captured: Captured) -> None:
     name = captured.shape.name
     if facts.verb == "DROP" and captured.may_go:
         raise NotSupported(
-            f'DROP TABLE of several tables is not supported where one has streams: "{name}"',
+            f'DROP TABLE of several tables is not supported: "{name}" has a stream',
             hint="DROP TABLE it by itself: its streams go on.",
         )
     if facts.verb == "DROP":

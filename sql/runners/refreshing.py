@@ -47,10 +47,10 @@ def replace(
     query = classified.text[facts.list_offset :]
     transactions = session.database.transactions
 
-    other_columns = False
+    anew = False
 
     def work(transaction: Transaction) -> Waiting[int]:
-        nonlocal other_columns
+        nonlocal anew
         timeout_ms = session.block.lock_timeout_ms
         present = yield from transactions.enter_captured(transaction, captured.key, timeout_ms)
         if present is None:
@@ -64,8 +64,9 @@ def replace(
             told = placed(session, error, classified.text)
             told.position = None  # It would be of our text.
             raise told from error
-        if _columns(cursor, f"temp.main.{NEW}") != _columns(cursor, present.shape.qualified):
-            other_columns = True
+        columns = _columns(cursor, present.shape.qualified)
+        if not present.shape.primary_key or _columns(cursor, f"temp.main.{NEW}") != columns:
+            anew = True
             yield from _swap(session, transaction, present)
             return rows
         check_key(cursor, f"temp.main.{NEW}", present.shape)
@@ -79,15 +80,16 @@ def replace(
         return rows
 
     rows = yield from session.block.unit(work)
-    anew = "it has other columns now, and the primary key that it had"
-    stays = "its rows are replaced, and what it is made of stays"
-    session.notices.add(f'table "{captured.shape.name}" has streams: {anew if other_columns else stays}')
+    if captured.shape.primary_key or not anew:
+        other = "it has other columns now, and the primary key that it had"
+        stays = "its rows are replaced, and what it is made of stays"
+        session.notices.add(f'table "{captured.shape.name}" has streams: {other if anew else stays}')
     return Result.command(f"SELECT {rows}")
 
 
 def _refuse_unfit(captured: Captured) -> None:
     name = captured.shape.name
-    if not captured.shape.primary_key:
+    if not captured.shape.primary_key and not captured.may_go:
         raise NotSupported(
             f'table "{name}" has streams and no primary key: CREATE OR REPLACE cannot tell its rows apart',
             hint="TRUNCATE and INSERT in one transaction replace its rows.",
@@ -110,7 +112,7 @@ def _swap(session: Context, transaction: Transaction, present: Captured) -> Wait
     ).fetchall()
     table, key = present.shape.qualified, present.shape.primary_key
     parts = [f"{ident(name)} {type_}" for name, type_ in columns]
-    if {name.lower() for name in key} <= {name.lower() for name, _ in columns}:
+    if key and {name.lower() for name in key} <= {name.lower() for name, _ in columns}:
         # Made with the table it is held from the first row on; added, DuckDB would look at COMMIT only.
         parts.append(f"PRIMARY KEY ({', '.join(map(ident, key))})")
         check_key(session.cursor, f"temp.main.{NEW}", present.shape)

@@ -207,7 +207,7 @@ def _plain(
         session.block.touched()
     transactions = session.database.transactions
     try:
-        free = yield from session.block.enter_plain(key)
+        free = yield from session.block.enter_plain_write(key)
         if not free:
             return None
         classified = _named_whole(session, classified, key)

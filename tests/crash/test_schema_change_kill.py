@@ -28,6 +28,11 @@ SWAPPED = (
     "INSERT INTO t VALUES (2, 5, NULL), (4, 4, 4);COMMIT"
 )
 
+IN_SCHEMA = (
+    "BEGIN;CREATE TABLE n.a__tmp AS SELECT 1 AS id, 3 AS v;ALTER TABLE n.a RENAME TO a__backup;"
+    "ALTER TABLE n.a__tmp RENAME TO a;DROP TABLE n.b;CREATE TABLE n.c AS SELECT 5 AS id;COMMIT"
+)
+
 
 def make(path: Path) -> None:
     """A table with two streams, altered before, and with events of both versions."""
@@ -39,6 +44,21 @@ def make(path: Path) -> None:
     client("insert into t values (1, 1)")
     client("alter table t alter v set default 5")
     client("insert into t (id) values (2)")
+    client("checkpoint")
+    client.close()
+    database.close()
+
+
+def make_schema(path: Path) -> None:
+    """A stream on all tables of a schema, one of which was dropped before."""
+    database = Database.open(str(path), QUIET)
+    client = Client(database)
+    client("create schema n")
+    client("create stream s on all tables in schema n with (partitions = 1)")
+    client("create table n.a as select i as id, 1 as v from range(3) as r(i)")
+    client("create table n.b as select 1 as id")
+    client("create table n.c (id int, w int)")
+    client("drop table n.c")
     client("checkpoint")
     client.close()
     database.close()
@@ -89,15 +109,48 @@ def check_swap(path: Path, *, done: bool) -> None:
     database.close()
 
 
+def check_schema(path: Path, *, done: bool) -> None:
+    """Tables of a schema that one transaction has swapped, dropped and made, with a stream on all of them."""
+    database = Database.open(str(path), QUIET)
+    client = Client(database)
+    assert not database.damage and not database.catalog.behind
+    assert client("check stream s") == []
+    told = client("select op, table_name, after->>'dropped' from stream s where lsn > 5")
+    assert told == client("select op, table_name, after->>'dropped' from s where lsn > 5 order by lsn")
+    swapped = [*(("delete", "n.a", None),) * 3, ("insert", "n.a", None)]
+    dropped = [("delete", "n.b", None), ("schema", "n.b", "true")]
+    assert told == ([*swapped, *dropped, ("schema", "n.c", None), ("insert", "n.c", None)] if done else [])
+    there = ["n.a", "n.c"] if done else ["n.a", "n.b"]
+    assert client("select list_sort(tables) from ducktail.streams") == [(there,)]
+    if done:
+        with raises("55000"):
+            client("insert into n.a__backup values (1, 1)")
+        client("drop table n.a__backup")
+    for table in there:
+        client(f"insert into {table} (id) values (7)")
+    client("create table if not exists n.b as select 1 as id")
+    assert client("check stream s") == []
+    assert client("select list_sort(tables) from ducktail.streams") == [(sorted({*there, "n.b"}),)]
+    client.close()
+    database.close()
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
-@pytest.mark.parametrize(("script", "looked"), [(ALTERED, check), (SWAPPED, check_swap)])
+@pytest.mark.parametrize(
+    ("maker", "script", "looked"),
+    [
+        (make, ALTERED, check),
+        (make, SWAPPED, check_swap),
+        (make_schema, IN_SCHEMA, check_schema),
+    ],
+)
 def test_a_change_killed_between_its_statements(
-    tmp_path: Path, script: str, looked: Callable[..., None]
+    tmp_path: Path, maker: Callable[[Path], None], script: str, looked: Callable[..., None]
 ) -> None:
     made = tmp_path / "made.duckdb"
-    make(made)
+    maker(made)
     ran = subprocess.run(
         [sys.executable, str(HERE / "schema_change_child.py"), str(made), str(tmp_path), script, KILLS],
         capture_output=True,
