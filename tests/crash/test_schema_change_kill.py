@@ -55,7 +55,7 @@ def make_schema(path: Path) -> None:
     client = Client(database)
     client("create schema n")
     client("create stream s on all tables in schema n with (partitions = 1)")
-    client("create table n.a as select i as id, 1 as v from range(3) as r(i)")
+    client("create table n.a as select i::int as id, 1 as v from range(3) as r(i)")
     client("create table n.b as select 1 as id")
     client("create table n.c (id int, w int)")
     client("drop table n.c")
