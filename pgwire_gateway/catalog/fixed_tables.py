@@ -6,6 +6,7 @@ They are made once, when the catalog is installed, as tables beside its views.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 
 import duckdb
 import pyarrow as pa
@@ -48,20 +49,26 @@ _FUNCTION_COLUMNS = (
 Rows = dict[str, Sequence[object]]
 
 
+# The same for all databases of a process, which may have many: DuckDB's own functions are among them.
+_made: dict[str, pa.Table] = {}
+
+
 def make(cursor: duckdb.DuckDBPyConnection) -> None:
-    """Make all of them."""
-    tables: dict[str, Rows] = {
-        "fixed_relations": _relations(),
-        "fixed_columns": _columns(),
-        "fixed_types": _types(),
-        "fixed_settings": _settings(),
-        "fixed_duck_types": {"head": list(type_heads()), **_of_types(list(type_heads().values()))},
-    }
-    for name, rows in tables.items():
-        _create(cursor, name, pa.table(rows), "*")
+    """Make all of them; one caller at a time."""
+    if not _made:
+        tables: dict[str, Rows] = {
+            "fixed_relations": _relations(),
+            "fixed_columns": _columns(),
+            "fixed_types": _types(),
+            "fixed_settings": _settings(),
+            "fixed_duck_types": {"head": list(type_heads()), **_of_types(list(type_heads().values()))},
+            "fixed_functions": _functions(cursor),
+        }
+        _made.update({name: pa.table(rows) for name, rows in tables.items()})
     oid = place_sql(OTHER, path_sql("proname", "arguments", "prokind"))
-    functions = pa.table(_functions(cursor))
-    _create(cursor, "fixed_functions", functions, f"* REPLACE (coalesce(oid, {oid}) AS oid)")
+    for name, rows in _made.items():
+        picked = f"* REPLACE (coalesce(oid, {oid}) AS oid)" if name == "fixed_functions" else "*"
+        _create(cursor, name, rows, picked)
 
 
 def _create(cursor: duckdb.DuckDBPyConnection, name: str, rows: pa.Table, picked: str) -> None:
@@ -187,6 +194,8 @@ def _functions(cursor: duckdb.DuckDBPyConnection) -> Rows:
     return columns | {"argument_oids": pa.array(columns["argument_oids"], pa.list_(pa.int64()))}
 
 
+# DuckDB's functions have some hundred types, each of them in many signatures.
+@cache
 def _type_oid(text: str) -> int:
     """The oid of a DuckDB type in a function's signature, where ANY, T and LIST stand for many."""
     head = text.partition("(")[0].rstrip("[]0123456789")
@@ -196,6 +205,7 @@ def _type_oid(text: str) -> int:
 _SHOWN = {found.oid: found.shown for found in TYPES}
 
 
+@cache
 def _type_name(text: str) -> str:
     oid = _type_oid(text)
     return _SHOWN[oid] if oid != ANY_OID else '"any"'

@@ -1,4 +1,4 @@
-"""A retention pass killed (-9) at every step: nothing retained is lost, nothing lost is untold."""
+"""A retention pass killed (-9) at its steps: nothing retained is lost, nothing lost is untold."""
 
 from __future__ import annotations
 
@@ -13,6 +13,9 @@ from reopening import QUIET
 
 from ducktail.engine.database import Database
 
+# Of the pass's statements every so-manieth: a transaction has three and more, and what it has done before its
+# COMMIT is not there after the kill. With 1 it is each of them.
+STRIDE = int(os.environ.get("DUCKTAIL_KILL_STRIDE", "3"))
 # Stream -> its first retained LSN once a pass is over, and how many events it has then. Of t LSNs 1 to
 # 100 are old and 201 to 220 are new; of u 101 to 200 are old.
 AFTER = {"short": (201, 20), "kept": (1, 120), "other": (None, 0)}
@@ -87,12 +90,12 @@ def check(path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
-def test_a_pass_killed_at_every_step(tmp_path: Path) -> None:
+def test_a_pass_killed_at_its_steps(tmp_path: Path) -> None:
     made = tmp_path / "made.duckdb"
     make(made)
-    files = killed_passes(made, tmp_path)
+    files = killed_passes(made, tmp_path, STRIDE)
     killed = len(files) - 1
-    # Counting, two tables' edges and logs: well over twenty steps, or the pass has not done its work.
-    assert killed > 20
+    # Counting, two tables' edges and logs: well over forty statements, or the pass has not done its work.
+    assert killed * STRIDE > 40
     for path in files:
         check(path)

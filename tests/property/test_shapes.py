@@ -36,7 +36,7 @@ from ducktail.engine.table import TableShape, read_shape
 from ducktail.sql.dml.dml import slice_dml
 from ducktail.sql.text.classify import classify
 
-SECONDS = float(os.environ.get("DUCKTAIL_FUZZ_SECONDS", "20"))
+SECONDS = float(os.environ.get("DUCKTAIL_FUZZ_SECONDS", "12"))
 SEED = int(os.environ.get("DUCKTAIL_FUZZ_SEED", "1"))
 STATEMENTS_PER_ROUND = 10
 
