@@ -158,13 +158,16 @@ def give_back(connection: Connection, options: Options) -> None:
 
 
 @contextlib.contextmanager
-def lent(options: Options) -> Iterator[Connection]:
+def lent(options: Options, node: str = "") -> Iterator[Connection]:
     """The worker's connection for a while; it is kept for the next task, or closed where something failed.
+
+    Args:
+        node: as `connect` takes it.
 
     Raises:
         ConnectorError: as `connect`.
     """
-    connection = borrow(options)
+    connection = borrow(options, node)
     try:
         yield connection
     except BaseException:

@@ -43,8 +43,10 @@ class Following:
 
     def at_copy(
         self, connection: Connection, state: StreamState, look: Callable[[], StreamState]
-    ) -> dict[int, int]:
-        """Its committed LSNs, at the beginning of a whole copy; made with one where it is not there.
+    ) -> tuple[StreamState, dict[int, int]]:
+        """The stream with its whole copy, and its committed LSNs, which are at the beginning of that.
+
+        It is made with one where it is not there.
 
         Args:
             look: the stream as it is now.
@@ -53,14 +55,15 @@ class Following:
             ConnectorError: it is there, and somewhere else.
         """
         self.ensure(connection, state, "snapshot")
-        copy, committed = look().copy, self.committed(connection, state) or {}
+        copied, committed = look(), self.committed(connection, state) or {}
+        copy = copied.copy
         if copy is None or any(lsn != copy.base_lsn for lsn in committed.values()):
             raise ConnectorError(
                 f'option startingOffsets = snapshot: group "{self.name}" on stream "{state.name}" is there '
                 "already, and not at the beginning of a whole copy of its own: drop it, or name a group that "
-                f"is not there yet (option {_NAME}); the gateway must be the node that has the stream"
+                f"is not there yet (option {_NAME})"
             )
-        return committed
+        return copied, committed
 
     def committed(self, connection: Connection, state: StreamState) -> dict[int, int] | None:
         """Its committed LSNs by partition; None where it is not there."""

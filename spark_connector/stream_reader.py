@@ -1,8 +1,9 @@
 """`spark.readStream.format("ducktail")`: micro-batches of a stream.
 
 An offset is a map from partition to the last LSN that has been read, with the stream's identity beside it;
-its keys are sorted, as Spark compares offsets as text. Spark's checkpoint is the truth: what it has written
-is what a restart reads, and the rows of a range of LSNs never change.
+its keys are sorted, as Spark compares offsets as text. Within a whole copy it says as well where that ends in
+each partition that is not through it: without the copy a query would go on behind it. Spark's checkpoint is
+the truth: what it has written is what a restart reads, and the rows of a range of LSNs never change.
 
     initialOffset   asked more than once: the same answer, or one that only ever moves with retention
     latestOffset    its `start` is in Spark's commit log: the group follows it; then waits for an event
@@ -38,10 +39,12 @@ from .group import Following
 from .options import Options
 from .owners import Connections, Owner
 from .relation import Relation, Rows, Task, split
-from .stream_state import StreamState, check_range, check_same, look_up
+from .stream_state import GAP, StreamState, check_range, check_same, look_up
 
 # The stream's identity among the keys of an offset; no partition is called so.
 STREAM = "stream"
+# Where the whole copy ends, that the query is within.
+COPY = "copy"
 # LSNs that are looked through for a batch's end, times its events: a database has other streams too.
 REACH = 4
 
@@ -201,7 +204,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return _offset(state, found)
         if starting == "snapshot":
             look = partial(look_up, connection, self._options)
-            return _offset(state, self._group.at_copy(connection, state, look))
+            return _offset(*self._group.at_copy(connection, state, look))
         self._group.ensure(connection, state, "latest" if starting == "latest" else "earliest")
         if starting == "earliest":
             return _offset(state, _earliest(state))
@@ -227,9 +230,18 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         )
 
     def _state(self, connection: Connection, offset: Offset) -> StreamState:
-        """The stream, which is that of an offset."""
+        """The stream, which is that of an offset, and has the whole copy that this is within."""
         state = look_up(connection, self._options)
         check_same(state, str(offset[STREAM]), self._options["stream"])
+        ends = {} if state.copy is None else state.copy.ends
+        lost = [number for number, lsn in offset.get(COPY, {}).items() if ends.get(int(number)) != lsn]
+        if lost:
+            raise ConnectorError(
+                f'the whole copy of stream "{state.name}" is gone that the query was reading in partition '
+                f"{lost[0]} after LSN {offset[lost[0]]}: its group was moved by SEEK or dropped, or is "
+                "another one (option consumerGroup); begin anew, with another checkpointLocation and group",
+                GAP,
+            )
         return state
 
     def _check_start(self, connection: Connection, state: StreamState, begun: Lsns) -> None:
@@ -383,12 +395,17 @@ class Refused(DataSourceStreamReader):
 
 def _lsns(offset: Offset) -> Lsns:
     """The partitions of an offset."""
-    return {int(key): int(lsn) for key, lsn in offset.items() if key != STREAM}
+    return {int(key): int(lsn) for key, lsn in offset.items() if key not in (STREAM, COPY)}
 
 
 def _offset(state: StreamState, lsns: Mapping[int, int]) -> Offset:
     """An offset, its keys in the order of their texts."""
     made: Offset = {str(number): lsns[number] for number in sorted(lsns, key=str)}
+    copy = state.copied(lsns)
+    if copy is not None:
+        made[COPY] = {
+            number: copy.ends[int(number)] for number in made if copy.begins(int(number), made[number])
+        }
     return {**made, STREAM: state.identity}
 
 

@@ -15,13 +15,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import psycopg
 from psycopg import sql
 from psycopg.rows import dict_row
 
-from .connection import Connection, failure
+from .connection import Connection, failure, lent
 from .errors import ConnectorError, OptionError
 from .names import Name
 from .options import Options
@@ -196,7 +196,7 @@ def look_up(connection: Connection, options: Options, only: int | None = None) -
             placed = table is None and epoch > 0
             return StreamState(schema, name, uid, table, columns, partitions, placed, copy)
         given = {row[8] for row in rows if row[-1]}
-        return _elsewhere(connection, stream, rows[0][:5] if rows else None, given)
+        return _elsewhere(connection, options, rows[0][:5] if rows else None, given)
     except psycopg.Error as error:
         if error.sqlstate not in _NOWHERE:
             raise failure(error, f'looking up stream "{stream}"', "stream") from None
@@ -206,25 +206,28 @@ def look_up(connection: Connection, options: Options, only: int | None = None) -
     )
 
 
-def _elsewhere(connection: Connection, stream: Name, known: Facts | None, given: set[str]) -> StreamState:
+def _elsewhere(connection: Connection, options: Options, known: Facts | None, given: set[str]) -> StreamState:
     """A stream that other nodes have, or have some of.
 
     Args:
         known: schema, name, identity, table and columns, where the connection's node has them.
         given: the name of the connection's node, if it has some of it.
     """
+    stream: Name = options["stream"]
     name = sql.Identifier(stream.schema or "main", stream.name)
-    if known is None:
-        described = connection.execute(sql.SQL("DESCRIBE STREAM {}").format(name))
-        facts: dict[str, str] = dict(described.fetchall())
-        identity = facts["schema_name"], facts["stream_name"], facts["identity"]
-        known = (*identity, facts["table_name"], facts["columns"])
     cursor = connection.cursor(row_factory=dict_row)
     partitions = []
     for shown in cursor.execute(sql.SQL("SHOW PARTITIONS ON {}").format(name)):
         here = shown["owner"] in given
         owner = GIVEN if here else Owner(shown["owner"], shown["owner_host"], shown["owner_port"])
         partitions.append(_partition(shown["last_lsn"], shown["trimmed_through_lsn"], owner))
+    if known is None:
+        # Topics are known on every node: it is a stream on tables, and one node has all of it. That one alone
+        # knows of a whole copy.
+        owner = partitions[0].owner
+        with lent(owner.options(options), owner.node) as there:
+            state = look_up(there, options)
+        return replace(state, partitions=tuple(replace(one, owner=owner) for one in state.partitions))
     return StreamState(*known, tuple(partitions), placed=known[3] is None)
 
 

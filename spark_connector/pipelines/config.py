@@ -2,7 +2,7 @@
 
     name = "orders"                       # under which it reports; its consumer group, too
     checkpoint = "/data/checkpoints/orders"
-    trigger = "5 s"                       # how often; as fast as it can where this is left out
+    trigger = "5 seconds"                 # how often; as fast as it can where this is left out
 
     [gateway]                             # where the stream is, and where the pipeline reports
     host = "127.0.0.1"                    # and port, user, password, ...: docs/spark/options.md

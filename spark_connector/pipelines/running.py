@@ -110,10 +110,12 @@ def run(build: Build, config: Config, master: str | None = None, *, once: bool =
     try:
         try:
             writer = build(spark, config)
+            writer = writer.queryName(config.name).option("checkpointLocation", config.checkpoint)
+            writer = (
+                writer.trigger(availableNow=True) if once else writer.trigger(processingTime=config.trigger)
+            )
         except PySparkException as failed:
             raise ConnectorError(_cause(failed)) from None
-        writer = writer.queryName(config.name).option("checkpointLocation", config.checkpoint)
-        writer = writer.trigger(availableNow=True) if once else writer.trigger(processingTime=config.trigger)
         group = {key.lower(): value for key, value in config.source.items()}.get("consumergroup", config.name)
         reporter = Reporter(config.connection, config.name, config.stream, group)
         spark.streams.addListener(reporter)

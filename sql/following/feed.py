@@ -322,14 +322,28 @@ class GroupFeed:
         return True
 
     def _forget_lost(self) -> None:
-        """What was given of a partition that is another member's by now comes to that one again."""
+        """Forget what was given and does not come to this member again: a read would wait for that many more.
+
+        A partition may be another member's by now; SEEK, or a whole copy, may have moved the group on; what
+        retention has taken is behind a gap.
+        """
         if not self._given:
             return
         database, stream = self._reads.database, self._reads.stream()
         group = next((g for g in database.catalog.groups.values() if g.group_id == self._group_id), None)
-        if group is not None:
-            owners = database.members.owners(group, stream.partitions)
-            self._given = {lsn: p for lsn, p in self._given.items() if owners[p] == self._member}
+        if group is None:
+            return
+        owners, standing, buffer = (
+            database.members.owners(group, stream.partitions), self._standing(), database.buffers.of(stream)
+        )  # fmt: skip
+        with buffer.mutex:
+            edges = {number: buffer.partitions[number].trimmed_through_lsn for number in standing}
+        mine = {number for number in standing if owners[number] == self._member}
+        if group.on_gap == "snapshot" and any(standing[number] < edges[number] for number in mine):
+            mine = set()  # The next read gets a copy, in all partitions.
+        # Of those that were released, some are before the committed LSN.
+        begins = {number: 0 if self._again else max(standing[number], edges[number]) for number in mine}
+        self._given = {lsn: p for lsn, p in self._given.items() if p in mine and lsn > begins[p]}
 
     def _standing(self) -> dict[int, int]:
         """Partition -> the group's committed LSN.

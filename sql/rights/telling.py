@@ -13,8 +13,8 @@ _SECRET = re.compile(r"\b(?:create|alter)\s+(?:user|role)\b|\bpassword\b", re.IG
 # Words of DuckDB's hints that go on with names of things.
 _NAMED = re.compile(r" of the table \".*\"\Z", re.DOTALL)
 _QUOTED = re.compile(r'"([^"]+)"')
-# Logs and what is kept of them (engine/schema.py).
-_NUMBERED = re.compile(r"(?:log|topic|parked|parked_topic)(?:_\d+){1,2}")
+# Logs and what is kept of them, whole copies (engine/schema.py).
+_NUMBERED = re.compile(r"(?:log|topic|parked|parked_topic|copy)(?:_\d+){1,2}")
 _GUESSES = ("Did you mean", "Candidate", "candidate")
 
 

@@ -424,6 +424,12 @@ def describe_group(session: Context, asked: st.DescribeGroup, parameters: Values
     )
     assert row is not None
     rows = list(zip([*names, "trimmed_unread"], row, strict=True))
+    copy = session.database.catalog.copies.get(group.group_id)
+    if copy is not None:
+        standing = session.database.offsets.positions(group.group_id)
+        left = sum(copy.left(number, at.lsn) for number, at in standing.items())
+        facts = {"first_lsn": copy.first_lsn, "last_lsn": copy.last_lsn, "rows": copy.rows, "rows_left": left}
+        rows += [(f"copy_{name}", str(value)) for name, value in facts.items()]
     if session.part is not None:
         rows.append(("session_timeout_ms", str(group.session_timeout_ms)))
         item = rights.group_item(stream.schema, stream.name, group.name)

@@ -19,7 +19,8 @@ Connection = psycopg.Connection[Any]
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClusterProcesses]:
     """Three nodes; n1 has table t with 30 rows, stream s of 3 partitions on it, and group g; n3 has other."""
-    with ClusterProcesses(tmp_path_factory.mktemp("c"), 3, ALL) as nodes:
+    retention = ("--retention-interval-ms", "500")
+    with ClusterProcesses(tmp_path_factory.mktemp("c"), 3, ALL, options=retention) as nodes:
         with nodes["n1"].connect() as owner:
             owner.execute("CREATE TABLE t (id INTEGER PRIMARY KEY, x VARCHAR)")
             owner.execute("CREATE STREAM s ON t WITH (partitions = 3)")
@@ -369,6 +370,48 @@ def test_an_alter_of_the_owners_is_seen_by_the_next_statement(
     finally:
         owner.execute("DROP STREAM wides CASCADE")
         owner.execute("DROP TABLE wide")
+
+
+def test_a_whole_copy_of_another_nodes_table(owner: Connection, entry: Connection) -> None:
+    """Read in parts into a table of this node's; and another one after a gap, with its warning."""
+    owner.execute("CREATE TABLE w (id INTEGER PRIMARY KEY, v INTEGER)")
+    owner.execute("INSERT INTO w SELECT i, i FROM range(50) r(i)")
+    owner.execute("CREATE STREAM ws ON w WITH (partitions = 2)")
+    entry.execute("CREATE TABLE w_mirror (id INTEGER, v INTEGER)")
+    make = "CREATE CONSUMER GROUP c ON ws START SNAPSHOT WITH (on_gap = 'snapshot')"
+    with entry.transaction(force_rollback=True), pytest.raises(psycopg.Error) as caught:
+        entry.execute(make)
+    assert caught.value.sqlstate in ("25001", "0A000")
+    entry.execute(make)
+    owner.execute("UPDATE w SET v = 100 WHERE id = 7")
+    scan = "STREAM ws CONSUMER GROUP c ENVELOPE CHANGES"
+    part = f"SELECT id, v FROM {scan} WHERE _change_type <> 'update_preimage'"
+    seen = 0
+    while count := entry.execute(f"INSERT INTO w_mirror SELECT * FROM ({part} LIMIT 20)").rowcount:
+        entry.execute("COMMIT OFFSETS ON ws CONSUMER GROUP c")
+        seen += count
+    assert seen == 51
+    last = "SELECT id, max(v) FROM w_mirror GROUP BY id ORDER BY id"
+    assert entry.execute(last).fetchall() == owner.execute("SELECT * FROM w ORDER BY id").fetchall()
+    facts = dict(entry.execute("DESCRIBE CONSUMER GROUP c ON ws").fetchall())
+    assert (facts["copy_rows"], facts["copy_rows_left"]) == ("50", "0")
+    # What is about the node itself.
+    assert entry.execute("SELECT * FROM ducktail.copies").fetchall() == []
+    owner.execute("UPDATE w SET v = 200 WHERE id < 10")
+    owner.execute("ALTER STREAM ws SET (retention_bytes = 1)")
+    trimmed = "SELECT sum(trimmed_unread) FROM ducktail.offsets WHERE group_name = 'c'"
+    while owner.execute(trimmed).fetchone() != (10,):
+        pass
+    owner.execute("ALTER STREAM ws SET (retention_bytes = '1 GB')")
+    told: list[tuple[str | None, str | None]] = []
+    entry.add_notice_handler(lambda notice: told.append((notice.severity, notice.sqlstate)))
+    entry.execute("TRUNCATE w_mirror")
+    assert entry.execute(f"INSERT INTO w_mirror SELECT * FROM ({part})").rowcount == 50
+    entry.execute("COMMIT OFFSETS ON ws CONSUMER GROUP c")
+    assert ("WARNING", "72000") in told
+    assert entry.execute(last).fetchall() == owner.execute("SELECT * FROM w ORDER BY id").fetchall()
+    owner.execute("DROP STREAM ws CASCADE")
+    owner.execute("DROP TABLE w")
 
 
 def test_notices_and_copy(owner: Connection, entry: Connection) -> None:

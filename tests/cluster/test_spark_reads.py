@@ -135,6 +135,24 @@ def test_micro_batches_follow_each_other_without_a_hole(cluster: ClusterProcesse
         other.latestOffset(other.initialOffset(), ReadAllAvailable())
 
 
+def test_a_whole_copy_of_another_nodes_table(cluster: ClusterProcesses) -> None:
+    """Begun on one node and gone on with on another; neither has the stream."""
+    options = {"stream": "s", "consumerGroup": "copied", "startingOffsets": "snapshot"}
+    with streaming(cluster["n1"], **options) as one:
+        start = one.initialOffset()
+        end = one.latestOffset(start, ReadMaxRows(20))
+        first = rows_of(one, start, end)
+    with streaming(cluster["n3"], **options) as other:
+        assert rows_of(other, start, end) == first
+        last = other.latestOffset(end, ReadMaxRows(100))
+        rows = first + rows_of(other, end, last)
+        assert other.latestOffset(last, ReadMaxRows(100)) == last
+    assert len(first) == 20 and {row["_change_type"] for row in rows} == {"snapshot"}
+    assert sorted(row["id"] for row in rows) == list(range(50))
+    with cluster["n2"].connect() as owner:
+        assert owner.execute("SELECT rows_left FROM ducktail.copies").fetchall() == [(0,)]
+
+
 def test_a_stream_on_a_table_of_another_node(cluster: ClusterProcesses) -> None:
     with streaming(cluster["n1"], stream="s", consumerGroup="g", wholeTransactions="true") as one:
         start = one.initialOffset()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 import duckdb
@@ -15,7 +15,11 @@ from reopening import Reopening
 
 from ducktail.engine.buffers import copied_events
 from ducktail.engine.groups import copying
+from ducktail.engine.log.events import Event
 from ducktail.engine.streams.copies import CHUNK_ROWS, Copy
+from ducktail.sql.dbapi.stream_manager import StreamManager
+from ducktail.sql.following.following import Following
+from ducktail.sql.session import Session
 
 ROWS = 2500
 
@@ -367,6 +371,105 @@ def test_a_block_gets_it_in_its_next_transaction(client: Client, clock: Hands) -
     client("rollback")
 
 
+def trimmed(client: Client, clock: Hands, key: int) -> None:
+    """Retention takes all but the row with this key, which comes now."""
+    clock.us += 2 * DAY_US
+    client(f"insert into t values ({key}, 'late')")
+    look(client)
+
+
+def test_members_at_a_gap(client: Client, clock: Hands) -> None:
+    """One finds it: another who waits is woken, what a third had read is void, and all go on in the copy."""
+    client("create consumer group g on s with (on_gap = 'snapshot', session_timeout = '9 days')")
+
+    def read(member: str, more: str = "", by: Client = client) -> list[tuple[object, ...]]:
+        return by(f"select op, partition, key->>'id' from stream s consumer group g member '{member}' {more}")
+
+    def commit(member: str) -> None:
+        client(f"commit offsets on s consumer group g member '{member}'")
+
+    for member in "abab":
+        read(member)
+        commit(member)
+    client("update t set v = 'new' where id < 60")
+    assert read("a") and read("b")
+    commit("b")
+    other = Client(client.session.database)
+    found: list[tuple[object, ...]] = []
+    waiting = threading.Thread(target=lambda: found.extend(read("b", "wait '1 h'", other)))
+    waiting.start()
+    while waiting.is_alive() and not client.session.database.polls.count:
+        pass
+    [[mine]] = client("select min(partition) from ducktail.offsets where member = 'a'")
+    [[key]] = client(
+        f"select min(i) from range(9000, 9999) r(i) where ducktail.partition_of('s', i) = {mine}"
+    )
+    trimmed(client, clock, key)
+    rows = read("a")
+    waiting.join()
+    other.close()
+    assert {row[0] for row in found} == {"snapshot"} and {row[0] for row in rows} == {"snapshot"}
+    assert sorted(int(str(row[2])) for row in rows + found) == [*range(ROWS), key]
+    commit("a")
+    refused(client, "55000", "commit offsets on s consumer group g")
+    assert read("b") == found
+    commit("b")
+    client("update t set v = 'newer' where id < 60")
+    assert read("a") and read("b")
+    trimmed(client, clock, key + 1000)
+    assert len(read("a")) > 100
+    refused(client, "55000", "commit offsets on s consumer group g member 'b'")
+    assert {row[0] for row in read("b")} == {"snapshot"}
+
+
+def test_who_follows_in_process(client: Client, clock: Hands) -> None:
+    """ReplicationStream.follow as a member of the group: through the copy, killed in it, and at a gap."""
+    client("create consumer group g on s start snapshot with (on_gap = 'snapshot')")
+    client("update t set v = 'new' where id < 10")
+    told: list[object] = []
+    streams = StreamManager(client.session.database, Following(), "u", told.extend)
+    rows: dict[int, str] = {}
+
+    def take(events: Iterable[Event]) -> None:
+        for event in events:
+            assert event.key is not None and event.after is not None and event.op != "delete"
+            rows[json.loads(event.key)["id"]] = json.loads(event.after)["v"]
+
+    for batch in streams.open("s").follow("one", group="g"):
+        take(batch)
+        if batch.number == 3:
+            break  # The third is not done: it comes again.
+    assert client("select rows_left from ducktail.copies") == [(ROWS - 200,)]
+    count = ROWS + 10 - 200
+    stream = streams.open("s")
+    follow = stream.follow("one", group="g", batch_size=700, checkpoint_every=None)
+    while count:
+        batch = next(follow)
+        take(batch)
+        count -= len(batch)
+        stream.checkpoint(batch)
+    assert rows == table(client) and client("select sum(lag_events) from ducktail.offsets") == [(0,)]
+    # What was given and is not committed does not come again: as many are not waited for.
+    client("update t set v = 'newer' where id < 100")
+    given = 0
+    while given < 100:
+        given += len(next(follow))
+    client("delete from t where id >= 20")
+    trimmed(client, clock, 9999)
+    rows.clear()
+    while len(rows) < 21:
+        take(batch := next(follow))
+    assert rows == table(client) and told
+    stream.checkpoint(batch)
+    assert client("select rows, rows_left from ducktail.copies") == [(21, 0)]
+    client("update t set v = 'newest' where id < 5")
+    assert len(next(follow)) == 5
+    client("alter consumer group g on s seek latest")
+    client("insert into t values (10000, 'last')")
+    assert [event.key for event in next(follow)] == ['{"id":10000}']
+    streams.close()
+
+
 def test_no_second_copy_for_one_read(client: Client, clock: Hands, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where retention is faster than copying, a read ends instead of taking copies for ever."""
     client("create consumer group g on s with (on_gap = 'snapshot')")
@@ -519,6 +622,49 @@ def test_who_may_not_have_it(client: Client) -> None:
     refused(client, "42710", "create consumer group h on s start snapshot")
     client("create consumer group if not exists h on s start snapshot")
     assert copy_tables(client) == 0
+
+
+def test_rights(client: Client, clock: Hands) -> None:
+    """A copy wants SELECT on the table and CONSUME on the stream when it is taken; then it is the group's."""
+    client("create user root password 'x' superuser")
+    users = {}
+    for name, rights in {
+        "ann": ("select on t", "consume on s"),
+        "bob": ("select on t",),
+        "eve": ("consume on s",),
+    }.items():
+        client(f"create user {name} password 'x'")
+        for right in rights:
+            client(f"grant {right} to {name}")
+        users[name] = Client(client.session.database)
+        users[name].session = Session(client.session.database, user=name, account=name)
+    ann, bob, eve = users.values()
+    make = "create consumer group {} on s {}"
+    for options in ("start snapshot", "with (on_gap = 'snapshot')"):
+        refused(eve, "42501", make.format("e", options))
+        refused(bob, "42704", make.format("b", options))  # He is not told of the stream.
+    eve(make.format("e", ""))
+    refused(eve, "42501", "alter consumer group e on s set (on_gap = 'snapshot')")
+    ann(make.format("a", "start snapshot with (on_gap = 'snapshot')"))
+    read = "select lsn from stream s consumer group a"
+    refused(eve, "42704", read)
+    assert eve("select * from ducktail.copies") == []
+    # Whom its owner lets use the group.
+    ann("grant consume on consumer group a on s to eve")
+    assert len(eve(read)) == ROWS and eve("select rows from ducktail.copies") == [(ROWS,)]
+    # A right that is taken away leaves the copy that is there, and gives no other one.
+    client("revoke select on t from ann")
+    assert len(ann(read)) == ROWS
+    ann("alter consumer group a on s seek latest")
+    client("update t set v = 'new' where id < 60")
+    trimmed(client, clock, 9999)
+    refused(ann, "42501", read)
+    refused(eve, "42501", read)
+    client("grant select on t to ann")
+    refused(eve, "42501", read)
+    assert len(ann(read)) == len(eve(read)) == ROWS + 1
+    for user in users.values():
+        user.close()
 
 
 def test_no_copy_of_a_table_that_was_written_past_ducktail(

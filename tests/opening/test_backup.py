@@ -135,7 +135,7 @@ class Writers:
                 self.acknowledged.append(key)
 
     def _plain(self) -> None:
-        """Bulk loads go to the file itself before they are committed."""
+        """Bulk loads go to the file itself before they are committed, and so do the rows of whole copies."""
         with self._server.connect() as connection:
             number = 0
             while not self._stop.is_set():
@@ -146,6 +146,8 @@ class Writers:
                     connection.execute("checkpoint")
                 except psycopg.Error as error:
                     assert "CHECKPOINT" in str(error)
+                connection.execute("drop consumer group if exists h on copied_stream")
+                connection.execute("create consumer group h on copied_stream start snapshot")
 
 
 @pytest.mark.slow
@@ -155,6 +157,11 @@ def test_a_served_database_while_others_write(serve: Callable[..., ServerProcess
     with server.connect() as connection:
         connection.execute("create table t (id int primary key, v text)")
         connection.execute("create stream s on t with (partitions = 1)")
+        connection.execute("create table copied as select i::int as id from range(3000) r(i)")
+        connection.execute("create stream copied_stream on copied with (partitions = 2, partition_by = 'id')")
+        connection.execute("create consumer group g on copied_stream start snapshot")
+        connection.execute("select lsn from stream copied_stream consumer group g limit 1000")
+        connection.execute("commit offsets on copied_stream consumer group g")
     code, said = ducktail("check", tmp_path / "served.duckdb")
     assert code == 1 and "is open in another process" in said
     seen: list[tuple[int, int]] = []
@@ -179,6 +186,14 @@ def test_a_served_database_while_others_write(serve: Callable[..., ServerProcess
         # All that was acknowledged when it began; of what came while it ran, a beginning.
         assert before <= len(rows) <= after and rows == [(key,) for key in range(1, len(rows) + 1)]
         assert after > before, "writers did not wait"
+        # A group in the middle of its whole copy goes on there; another may just have got its own.
+        left = dict(client("select group_name, rows_left from ducktail.copies"))
+        assert left.pop("g") == 2000 and left in ({}, {"h": 3000})
+        client("insert into copied values (3000)")
+        client("create consumer group i on copied_stream start snapshot")
+        for group, count in (("g", 2001), *((name, 3001) for name in left), ("i", 3001)):
+            found = client(f"select (after->>'id')::int from stream copied_stream consumer group {group}")
+            assert len(set(found)) == len(found) == count
         closed(client)
 
 

@@ -27,7 +27,7 @@ INSERT INTO hidden VALUES (1, 'hidden value'), (2, 'other hidden value');
 CREATE INDEX hidden_index ON hidden (hidden_column);
 COMMENT ON TABLE hidden IS 'hidden comment';
 CREATE STREAM hidden_stream ON hidden;
-CREATE CONSUMER GROUP hidden_group ON hidden_stream;
+CREATE CONSUMER GROUP hidden_group ON hidden_stream START SNAPSHOT;
 CREATE BOOKMARK hidden_bookmark ON hidden_stream;
 CREATE SCHEMA hidden_schema;
 CREATE TABLE hidden_schema.hidden_table (hidden_id INT);
@@ -345,6 +345,7 @@ LISTS = [
     "SELECT * FROM ducktail.consumer_groups",
     "SELECT * FROM ducktail.offsets",
     "SELECT * FROM ducktail.members",
+    "SELECT * FROM ducktail.copies",
     "SELECT * FROM ducktail.parked",
     "SELECT * FROM ducktail.bookmarks",
     "SELECT * FROM ducktail.pipelines",

@@ -533,6 +533,21 @@ def test_a_query_begins_with_a_whole_copy(db: Connection, reader: Made) -> None:
     assert len(rows(one, start, one.latestOffset(start, ReadAllAvailable()))) == 10
     with pytest.raises(ConnectorError, match="not at the beginning of a whole copy"):
         reader(consumerGroup="late", startingOffsets="snapshot").initialOffset()
+    # Without its copy it would go on behind that.
+    two = {"consumerGroup": "two", "startingOffsets": "snapshot"}
+    start = reader(**two).initialOffset()
+    end = reader(**two).latestOffset(start, ReadMaxRows(100))
+    assert len(rows(reader(**two), start, end)) == 100
+    for lose in (
+        "ALTER CONSUMER GROUP two ON orders_stream SEEK TO LATEST",
+        "DROP CONSUMER GROUP two ON orders_stream",
+    ):
+        db.execute(lose)
+        with pytest.raises(ConnectorError, match=r"the whole copy of stream .* is gone") as caught:
+            reader(**two).latestOffset(end, ReadAllAvailable())
+        assert caught.value.sqlstate == "72000"
+        with pytest.raises(ConnectorError, match=r"the whole copy of stream .* is gone"):
+            reader(**two).partitions(start, end)
     refused = reader(startingOffsets="snapshot")
     with pytest.raises(OptionError, match="wants option consumerGroup"):
         refused.initialOffset()

@@ -32,8 +32,7 @@ MAKE = "CREATE CONSUMER GROUP IF NOT EXISTS {group} ON {stream} START SNAPSHOT W
 READ = """SELECT lsn, op, key::VARCHAR, after::VARCHAR
           FROM STREAM {stream} CONSUMER GROUP {group} WAIT '1 s' LIMIT {batch}"""
 COMMIT = "COMMIT OFFSETS ON {stream} CONSUMER GROUP {group}"
-COPY = """SELECT first_lsn FROM ducktail.copies
-          WHERE stream_name = {stream_name} AND group_name = {group_name} AND rows_left = 0"""
+DESCRIBE = "DESCRIBE CONSUMER GROUP {group} ON {stream}"
 
 
 def apply(mirror: sqlite3.Connection, events: list[tuple[int, str, str, str]]) -> None:
@@ -51,21 +50,19 @@ def work(arguments: argparse.Namespace, mirror: sqlite3.Connection) -> None:
     names = {
         "stream": sql.Identifier(arguments.stream),
         "group": sql.Identifier(arguments.group),
-        "stream_name": sql.Literal(arguments.stream),
-        "group_name": sql.Literal(arguments.group),
         "batch": sql.Literal(BATCH),
     }
-    make, read, commit, copy = (sql.SQL(text).format(**names) for text in (MAKE, READ, COMMIT, COPY))
+    make, read, commit, describe = (sql.SQL(text).format(**names) for text in (MAKE, READ, COMMIT, DESCRIBE))
     with psycopg.connect(arguments.conninfo, autocommit=True) as connection:
         connection.execute(make)
         while not stopping:
             events = connection.execute(read).fetchall()
             apply(mirror, events)
             connection.execute(commit)
-            read_through = connection.execute(copy).fetchone()
-            if read_through is not None:
+            group: dict[str, str] = dict(connection.execute(describe).fetchall())
+            if group.get("copy_rows_left") == "0":
                 with mirror:
-                    mirror.execute("DELETE FROM mirror WHERE lsn < ?", read_through)
+                    mirror.execute("DELETE FROM mirror WHERE lsn < ?", (int(group["copy_first_lsn"]),))
 
 
 def main() -> None:
