@@ -35,6 +35,7 @@ from .buffers.publisher import Publisher
 from .buffers.ready import ReadyMaker, ReadyQueries
 from .checkpoints.saved import Saved
 from .checks import row_sums
+from .checks.at_opening import mark_unlike
 from .clock import Clock, SystemClock
 from .duckdb_errors import translated
 from .errors import DucktailError, IoError, WrongState
@@ -62,6 +63,7 @@ from .storage.incarnation import Hole
 from .storage.loading import Counters, lost_tables, make_changes_views, read_catalog, refresh_views
 from .storage.reopening import Reopener
 from .storage.side_file import SideFile, side_path
+from .storage.stamp import read_stamp
 from .streams.segments import Segments
 from .streams.streams import Catalog, Group, Stream
 from .topics import Topics
@@ -80,7 +82,13 @@ class Database:
     """See the head of the file. Made by `Database.open`; safe to use from several threads."""
 
     def __init__(
-        self, file: DuckdbFile, settings: Settings, clock: Clock, *, accept_loss: bool = False
+        self,
+        file: DuckdbFile,
+        settings: Settings,
+        clock: Clock,
+        *,
+        accept_loss: bool = False,
+        stamp: bytes | None = None,
     ) -> None:
         self.path = file.path
         self.name = "memory" if file.path == MEMORY else Path(file.path).stem
@@ -110,7 +118,7 @@ class Database:
         self._reopener = Reopener(self._let_go, self._come_back, clock, has_file=file.path != MEMORY)
         self._closed = False
         self._claimed: tuple[int, int] | None = None
-        self._stand(file, {}, accept_loss=accept_loss)
+        self._stand(file, {}, accept_loss=accept_loss, stamp=stamp)
 
     def forget_reads(self, group_ids: Iterable[int]) -> None:
         """Groups are gone: nobody asks any more when they were read."""
@@ -145,14 +153,16 @@ class Database:
                 were acknowledged.
         """
         settings = settings or Settings()
-        claimed = opening.claim(path)
+        claimed, stamp = opening.claim(path), None
         try:
             if claimed is not None:
+                stamp = read_stamp(path)
                 opening.check_logs(path, accept_loss=accept_loss)
             file = opening.connect(path, settings, accept_loss=accept_loss)
             try:
                 claimed = claimed or opening.claim_new(path)
-                database = cls(file, settings, clock or SystemClock(), accept_loss=accept_loss)
+                clock = clock or SystemClock()
+                database = cls(file, settings, clock, accept_loss=accept_loss, stamp=stamp)
             except BaseException as error:
                 file.abandon()
                 if isinstance(error, duckdb.Error):
@@ -174,11 +184,20 @@ class Database:
         self._end_threads()
         self._file.close()
         if self.side is not None:
+            stamp = read_stamp(self.path)
+            if stamp is not None:
+                self.side.leave(stamp)
             self.side.close()
         opening.release(self._claimed)
 
-    def _stand(self, file: DuckdbFile, seeks: Mapping[int, int], *, accept_loss: bool) -> None:
-        """Make everything that is made from the file; the threads last, when nothing can fail any more."""
+    def _stand(
+        self, file: DuckdbFile, seeks: Mapping[int, int], *, accept_loss: bool, stamp: bytes | None
+    ) -> None:
+        """Make everything that is made from the file; the threads last, when nothing can fail any more.
+
+        Args:
+            stamp: the file's before DuckDB had it open; None where nobody has looked.
+        """
         self._file = file
         file.connection.create_function(
             schema.LIVE_FUNCTION,
@@ -195,7 +214,7 @@ class Database:
             "VARCHAR",
             null_handling=FunctionNullHandling.SPECIAL,
         )
-        counters = self._load(accept_loss=accept_loss)
+        counters = self._load(accept_loss=accept_loss, stamp=stamp)
         for opener in self._openers:
             opener(self)
         catalog, clock, settings = self.catalog, self.clock, self.settings
@@ -325,7 +344,7 @@ class Database:
         opening.check_logs(self.path, accept_loss=False)
         file = opening.connect(self.path, self.settings, accept_loss=False)
         try:
-            self._stand(file, self.offsets.all_seeks(), accept_loss=False)
+            self._stand(file, self.offsets.all_seeks(), accept_loss=False, stamp=None)
         except BaseException:
             file.abandon()
             if self.side is not None:
@@ -374,7 +393,7 @@ class Database:
         finally:
             cursor.close()
 
-    def _load(self, *, accept_loss: bool) -> Counters:
+    def _load(self, *, accept_loss: bool, stamp: bytes | None) -> Counters:
         """Look at the file, install or migrate our schema, read the counters and the catalog."""
         cursor = self.cursor(utc=True)
         looked = opening.look(cursor, self.path, accept_loss=accept_loss)
@@ -386,6 +405,7 @@ class Database:
             raise
         lock_down(cursor, self.path, self.settings.allowed_directories)
         self.side, self.holes = settled.side, settled.holes
+        is_as_left = stamp is not None and self.side is not None and self.side.stamp == stamp
         counters = settled.counters
         catalog = read_catalog(cursor)
         if make_changes_views(cursor, catalog):
@@ -396,13 +416,15 @@ class Database:
         self.catalog = catalog
         self.rights = read_rights(cursor, getattr(self, "rights", None))
         row_sums.take_missing(cursor, catalog, counters.lsn)
-        self.unlike = row_sums.marks(cursor)
         self.damage: dict[int, DucktailError] = {}
         self.lost: dict[int, WrongState] = {}
         if not looked.is_new:
             damage = opening.find_damage(cursor, catalog, counters.lsn, accept_loss=accept_loss)
             self.lost = lost_tables(cursor, catalog)
             self.damage = {**self.lost, **damage}
+            if not is_as_left and not accept_loss:
+                mark_unlike(cursor, catalog, damage)
+        self.unlike = row_sums.marks(cursor)
         cursor.close()
         return counters
 

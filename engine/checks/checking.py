@@ -22,9 +22,9 @@ from dataclasses import dataclass, field
 
 import duckdb
 
-from ..asking import ask
+from ..asking import ask, ask_maybe
 from ..capture.difference import Difference, comparable, table_rows
-from ..capture.rows import stored_names
+from ..capture.rows import partition_hash, stored_names
 from ..errors import WrongState
 from ..log.compacted import compacted_through
 from ..log.schema_json import shown_table
@@ -127,7 +127,7 @@ def look_within(cursor: duckdb.DuckDBPyConnection, captured: Captured, stream: S
     """
     shape = captured.shape
     kept = row_sums.read_kept(cursor, captured.table_id)
-    unfit = _unfit_columns(cursor, captured)
+    unfit = unfit_columns(cursor, captured)
     if unfit is not None:
         return Look(shown_table(shape), (Unlike("columns", detail=unfit),), {"columns": 1}, None, kept)
     counts: dict[str, int] = {}
@@ -155,8 +155,9 @@ def look_within(cursor: duckdb.DuckDBPyConnection, captured: Captured, stream: S
     return Look(shown_table(shape), tuple(told[:TOLD_MAX]), counts, left, kept)
 
 
-def _unfit_columns(cursor: duckdb.DuckDBPyConnection, captured: Captured) -> str | None:
-    """What tells a table's columns from those that its log was made for; None where they are the same."""
+def unfit_columns(cursor: duckdb.DuckDBPyConnection, captured: Captured) -> str | None:
+    """What tells a table's columns, and its key, from those that its log was made for; None where they are
+    the same."""
     cursor.execute(f"SELECT COLUMNS('^n[0-9]+$') FROM {captured.log} LIMIT 0")
     logged = [str(column[1]) for column in cursor.description or []]
     cursor.execute(f"SELECT {stored_names(captured.shape)} FROM {captured.shape.qualified} LIMIT 0")
@@ -171,7 +172,16 @@ def _unfit_columns(cursor: duckdb.DuckDBPyConnection, captured: Captured) -> str
     # Of a table that was altered the names of all columns are kept, with their numbers.
     known = zip(captured.shape.stored, captured.present.ids, strict=True)
     new = next((column.name for column, number in known if number < 0), None)
-    return None if new is None else f'the table has a column "{new}" that no ALTER TABLE has told of'
+    if new is not None:
+        return f'the table has a column "{new}" that no ALTER TABLE has told of'
+    # What the newest event was told apart by.
+    key = partition_hash("n", captured.shape)
+    other = ask_maybe(
+        cursor,
+        f"SELECT key_hash IS DISTINCT FROM ({key}) FROM {captured.log} WHERE op IN ('i','u') "
+        "ORDER BY lsn DESC LIMIT 1",
+    )
+    return "the table has another primary key than its events" if other == (True,) else None
 
 
 def last_images_sql(captured: Captured, stream: Stream) -> str:
@@ -305,10 +315,15 @@ def _row_json(side: str, shape: TableShape) -> str:
 
 def _left_text(left: Sum, shape: TableShape, kept: KeptSum) -> str:
     which = "rows without retained events differ" if shape.primary_key else "rows differ"
-    balance = "as many rows as there should be"
-    if left.rows:
-        balance = f"{abs(left.rows)} {'more' if left.rows > 0 else 'fewer'} rows than there should be"
+    balance = balance_text(left.rows)
     return f"{which}: {balance}, by the row-hash sum that was taken after LSN {kept.taken_lsn}"
+
+
+def balance_text(more: int) -> str:
+    """How many rows there are more than there should be, in words."""
+    if not more:
+        return "as many rows as there should be"
+    return f"{abs(more)} {'more' if more > 0 else 'fewer'} rows than there should be"
 
 
 def unlike_error(stream: Stream, captured: Captured, differs: str) -> WrongState:
@@ -321,6 +336,6 @@ def unlike_error(stream: Stream, captured: Captured, differs: str) -> WrongState
         hint = "Without a primary key it cannot be mended: make the stream again."
     return WrongState(
         f'stream "{stream.name}" does not agree with {table}',
-        detail=f"The table was written past ducktail. CHECK STREAM has found: {differs}.",
+        detail=f"The table was written past ducktail: {differs}.",
         hint=hint,
     )

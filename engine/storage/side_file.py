@@ -12,6 +12,7 @@ so it is never ahead of the database, and a database that opens behind it has lo
     32      8     incarnation
     64      36    mark 0
     128     36    mark 1
+    192     16    stamp of the database file when this was closed (see `stamp.py`); zeros without one
     256     2     length of the address
     258     n     address of the server that has the database open, "host port"; empty without one
 
@@ -42,6 +43,7 @@ SIZE = 512
 HEAD = struct.Struct("<8sII16sQ")
 MARK = struct.Struct("<QQQQI")
 MARK_PLACES = (64, 128)
+STAMP_PLACE, STAMP_BYTES = 192, 16
 ADDRESS_PLACE, ADDRESS_BYTES_MAX = 256, SIZE - 258
 
 
@@ -148,6 +150,23 @@ class SideFile:
         with self._mutex:
             if not self._closed:
                 os.pwrite(self._descriptor, struct.pack("<H", len(data)) + data, ADDRESS_PLACE)
+
+    def leave(self, stamp: bytes) -> None:
+        """Say how the database file is left: whoever opens it next sees whether somebody has written it."""
+        assert len(stamp) == STAMP_BYTES
+        with self._mutex:
+            if self._closed:
+                return
+            try:
+                os.pwrite(self._descriptor, stamp, STAMP_PLACE)
+            except OSError as error:
+                # Another stamp than the file's only makes the next opening look.
+                logger.error("the side file cannot be written: %s", error)
+
+    @property
+    def stamp(self) -> bytes:
+        """How the database file was left when it was closed last; zeros where nobody has said."""
+        return os.pread(self._descriptor, STAMP_BYTES, STAMP_PLACE)
 
     @property
     def address(self) -> str:

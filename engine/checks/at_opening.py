@@ -1,0 +1,110 @@
+"""What an opening sees of tables that were written past ducktail.
+
+It looks only where somebody may have written the file since ducktail closed it (`storage/stamp.py`): at
+columns and key, the number of rows, and the row-hash sum. To count rows costs next to nothing; to sum them
+is to read them, and is done of so many as an opening has time for. A table that was dropped and made again
+is found by what it has, as any other edit is. Which rows differ is CHECK STREAM's to say.
+Source: docs/checks.md.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Container
+from dataclasses import dataclass
+
+import duckdb
+
+from ..asking import ask
+from ..duckdb_errors import translated
+from ..streams.streams import Captured, Catalog
+from ..whole import whole
+from . import row_sums
+from .checking import balance_text, unfit_columns
+from .row_sums import KeptSum
+
+logger = logging.getLogger(__name__)
+
+# Rows of tables and their logs that one opening sums, the smallest tables first: half a second or so.
+SUMMED_ROWS_MAX = 10_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class _Counted:
+    """A table whose columns fit.
+
+    Args:
+        rows: how many it has.
+        logged: how many log rows tell what has changed since its sum was kept.
+        more: how many rows more it has than it should.
+    """
+
+    captured: Captured
+    kept: KeptSum
+    rows: int
+    logged: int
+    more: int
+
+
+def mark_unlike(cursor: duckdb.DuckDBPyConnection, catalog: Catalog, damaged: Container[int]) -> None:
+    """Keep of each table that does not agree with its log that it does not: its readers are told.
+
+    Args:
+        damaged: streams whose logs are known not to be whole.
+    """
+    agreeing = []
+    for captured in catalog.tables.values():
+        if any(stream.stream_id in damaged for stream in captured.streams):
+            continue
+        try:
+            counted = _count(cursor, captured)
+        except duckdb.Error as error:  # A damaged table is told of by whoever reads it.
+            logger.error("%s cannot be counted: %s", captured.shown_name, translated(error).message)
+            continue
+        if isinstance(counted, str):
+            _mark(cursor, captured, counted)
+        elif counted is not None and counted.more:
+            _mark(cursor, captured, f"there are {balance_text(counted.more)}")
+        elif counted is not None:
+            agreeing.append(counted)
+    left = SUMMED_ROWS_MAX
+    for found in sorted(agreeing, key=lambda one: one.rows + one.logged):
+        left -= found.rows + found.logged
+        if left < 0:
+            text = "the rows of %s were counted and not read: CHECK STREAM says whether they are as they were"
+            logger.info(text, found.captured.shown_name)
+        elif not _sums_agree(cursor, found):
+            _mark(cursor, found.captured, "rows are others than they were")
+
+
+def _count(cursor: duckdb.DuckDBPyConnection, captured: Captured) -> _Counted | str | None:
+    """Count a table's rows; a text says that its columns do not fit, None that there is nothing to say."""
+    kept = row_sums.read_kept(cursor, captured.table_id)
+    if kept is None or kept.differs is not None:
+        return None
+    unfit = unfit_columns(cursor, captured)
+    if unfit is not None:
+        return unfit
+    (rows,) = ask(cursor, f"SELECT count(*) FROM {captured.shape.qualified}")
+    added, taken, logged = ask(
+        cursor,
+        "SELECT count(*) FILTER (WHERE op='i'), count(*) FILTER (WHERE op='d'), count(*) "
+        f"FROM {captured.logged} WHERE lsn>{kept.lsn} AND op IN ('i','u','d')",
+    )
+    return _Counted(captured, kept, rows, logged, rows - (kept.sum.rows + added - taken))
+
+
+def _sums_agree(cursor: duckdb.DuckDBPyConnection, found: _Counted) -> bool:
+    captured, kept = found.captured, found.kept
+    try:
+        expected = kept.sum + row_sums.change(cursor, captured, kept.lsn)
+        return row_sums.table_sum(cursor, captured.shape) == expected
+    except duckdb.Error as error:
+        logger.error("%s cannot be summed: %s", captured.shown_name, translated(error).message)
+        return True
+
+
+def _mark(cursor: duckdb.DuckDBPyConnection, captured: Captured, differs: str) -> None:
+    logger.error("%s was written past ducktail: %s", captured.shown_name, differs)
+    with whole(cursor):
+        cursor.execute(row_sums.mark_statement(captured.table_id, differs)).fetchall()
