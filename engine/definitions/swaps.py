@@ -8,6 +8,9 @@ the captured table has there, and nothing else; when all is written it is looked
     nobody, dropped      2BP01: the streams have no table; but those over all of a schema go on without it
     another table        a swap: that one is the captured table from here on
 
+Two captured tables may change their names, or more of them go round: the streams of each find the table of
+its name. A captured table whose own name is left to nobody takes no other one's.
+
 A swapped-in table gets the primary key of the one before, if it has none. Where its columns are others, it is
 the next version; then what differs between the rows of the two is written to the log (`difference.py`), and
 nothing to the table itself. A dropped table is kept under a name of ours until then, as its rows are read.
@@ -30,7 +33,7 @@ from ..database import Database
 from ..duckdb_errors import translated
 from ..errors import DependentObjects, NotSupported, SerializationFailure
 from ..log.changes import views_anew
-from ..quoting import ident
+from ..quoting import ident, shown_name
 from ..rights.rights import relation
 from ..rights_changes import Rename, add
 from ..streams.filters import plain_division
@@ -186,29 +189,49 @@ def settle(database: Database, transaction: Transaction, table_id: int) -> None:
 def _has_name(database: Database, transaction: Transaction, altered: Altered) -> bool:
     """Whether a table has the name that a captured one had before.
 
+    That may be another captured one, if its own streams have a table to follow as well: one of its name.
+
     Raises:
-        NotSupported: 0A000, it has streams of its own. DependentObjects: 2BP01, it is a view.
+        NotSupported: 0A000, they have none. DependentObjects: 2BP01, it is a view.
     """
     before = altered.before
-    if before.key in transaction.captured_tables(database.catalog):
+    other = transaction.captured_tables(database.catalog).get(before.key)
+    if other is not None:
+        was = transaction.altered[other.table_id].before
+        if _kind_of(transaction, was) is None:
+            why = f'No table is called "{was.shape.name}" at the end of the transaction.'
+        elif database.catalog.over_schema(before.key[0]):
+            why = "A stream is on all tables of their schema."
+        else:
+            return True
+        names = ", ".join(shown_name(stream.name) for stream in other.streams)
         raise NotSupported(
-            f'table "{before.shape.name}" cannot be swapped with another table that has streams',
-            hint="DROP STREAM on one of them first.",
+            f'table "{was.shape.name}" has streams ({names}), and cannot be swapped with table '
+            f'"{before.shape.name}", which has streams too',
+            detail=why,
+            hint="DROP STREAM on one of them first; or DELETE and INSERT in one transaction, which replaces "
+            "a table's rows.",
         )
-    found = ask_maybe(
-        transaction.cursor,
-        "SELECT table_type FROM information_schema.tables WHERE table_catalog = current_database() "
-        "AND lower(table_schema) = $1 AND lower(table_name) = $2 AND table_type <> 'LOCAL TEMPORARY'",
-        list(before.key),
-    )
-    if found is not None and found[0] == "VIEW" and altered.now.may_go:
+    kind = _kind_of(transaction, before)
+    if kind == "VIEW" and altered.now.may_go:
         return False
-    if found is not None and found[0] == "VIEW":
+    if kind == "VIEW":
         raise DependentObjects(
             f'"{before.shape.name}" cannot be a view, because the table of that name has streams',
             hint="DROP STREAM first.",
         )
-    return found is not None
+    return kind is not None
+
+
+def _kind_of(transaction: Transaction, named: Captured) -> str | None:
+    """What has the name of a captured table in the transaction: 'BASE TABLE', 'VIEW' or nothing."""
+    found = ask_maybe(
+        transaction.cursor,
+        "SELECT table_type FROM information_schema.tables WHERE table_catalog = current_database() "
+        "AND lower(table_schema) = $1 AND lower(table_name) = $2 AND table_type <> 'LOCAL TEMPORARY'",
+        list(named.key),
+    )
+    return None if found is None else str(found[0])
 
 
 def _swap(database: Database, transaction: Transaction, altered: Altered) -> None:
