@@ -100,8 +100,9 @@ def last_lsn_before(database: Database, at_us: int) -> int:
     try:
         row = ask(
             cursor,
-            # Retention cuts `commits`, and a whole copy whose lines are gone is still read.
+            # Retention cuts `commits`; whole copies and parked events whose lines are gone are still read.
             "SELECT coalesce(max(last_lsn), 0) FROM (SELECT last_lsn, commit_time FROM ducktail.commits "
+            "UNION ALL SELECT last_lsn, commit_time FROM ducktail.parked_commits "
             "UNION ALL SELECT last_lsn, made_at FROM ducktail.group_copies) WHERE epoch_us(commit_time) < $1",
             [at_us],
         )

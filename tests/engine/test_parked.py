@@ -59,6 +59,12 @@ def test_retention_takes_nothing_of_a_parked_key(client: Client) -> None:
         (6, "update", '{"id":1,"v":0}', '{"id":1,"v":1}', 5, 1, False),
         (10, "update", '{"id":1,"v":1}', '{"id":1,"v":2}', 6, 1, False),
     ]
+    # Their lines in `commits` have gone, and their times are known all the same.
+    at = client.one("select commit_time::varchar from stream s consumer group g where lsn = 6")
+    read_at = f"{READ} where commit_time {{}} '{at}'"
+    assert client(read_at.format("<=")) == [(2,), (6,)]
+    assert client(read_at.format("=")) == [(6,)]
+    assert client(read_at.format(">=")) == [(6,), (10,)]
     notes = client("select headers->'annotation'->>'who' from stream s consumer group g")
     assert notes == [(None,), ("me",), ("me",)]
     typed = client("select _change_type, v, _lsn from stream s consumer group g envelope changes")
