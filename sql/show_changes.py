@@ -23,9 +23,9 @@ from .scans.opening import lsn_before
 
 def show_changes(session: Context, asked: st.ShowChanges, parameters: Values) -> Waiting[Result]:
     """SHOW CHANGES FOR t [SINCE ...] [LIMIT n]: the retained events of a table, oldest first."""
-    stream = _stream(session, asked.table)
+    captured, stream = _found(session, asked.table)
     text = f"SELECT * FROM STREAM {ident(stream.schema)}.{ident(stream.name)}"
-    conditions = [_of_table(session, asked.table)] if stream.is_part else []
+    conditions = [_of_table(session, captured)] if stream.is_part else []
     limit = None if asked.limit is None else number(asked.limit, parameters, "LIMIT")
     if asked.since is not None:
         at_us = _since_us(session, asked.since, parameters)
@@ -41,12 +41,12 @@ def show_changes(session: Context, asked: st.ShowChanges, parameters: Values) ->
     return (yield from scans.run_query(session, statement, ()))
 
 
-def _of_table(session: Context, name: st.Name) -> str:
+def _of_table(session: Context, captured: Captured) -> str:
     """A predicate on events of a stream over several tables: they are of this one, whatever it was called.
 
-    Another of them may have been called so before, or since.
+    Another of them may have been called so before, or since; and so may it be in the session's transaction.
     """
-    captured = session.database.catalog.tables[session.names.table_key(name.parts)]
+    captured = session.database.catalog.table_by_id(captured.table_id)
     ends = [*(f" AND lsn < {version.first_lsn}" for version in captured.versions[1:]), ""]
     called = (
         f"table_name = {literal(shown_table(version.table.shape))} AND lsn >= {version.first_lsn}{end}"
@@ -64,8 +64,8 @@ def _since_us(session: Context, since: st.Scalar, parameters: Values) -> int:
     return timestamp_us(session, str(value))
 
 
-def _stream(session: Context, name: st.Name) -> Stream:
-    """The stream that is read: one that has every change of the table, with as much of it as there is.
+def _found(session: Context, name: st.Name) -> tuple[Captured, Stream]:
+    """The table, and the stream that is read: one that has every change of it, with as much as there is.
 
     Raises:
         UndefinedTable: 42P01. WrongObjectType: 42809, it is a stream. WrongState: 55000,
@@ -79,8 +79,13 @@ def _stream(session: Context, name: st.Name) -> Stream:
             position=name.position or None,
         )
     key = session.names.table_key(name.parts)
-    if not session.access.sees(key) or session.names.kind_of(key) is None:
+    kind = session.names.kind_of(key)
+    if not session.access.sees(key) or kind is None:
         raise no_table(name.parts, name.position or None)
+    if kind == "view":
+        raise WrongObjectType(
+            f'"{name}" is a view, and SHOW CHANGES wants a table', position=name.position or None
+        )
     captured = session.block.tables.get(key)
     streams = [] if captured is None else [s for s in captured.streams if s.shows_all]
     readable = [s for s in streams if session.access.may("select", s.key)]
@@ -89,7 +94,7 @@ def _stream(session: Context, name: st.Name) -> Stream:
             f'table "{name.last}" has no stream of all its changes',
             hint="CREATE STREAM s ON t makes one; SHOW STREAMS lists what there is.",
         )
-    return max(readable, key=lambda stream: _breadth(captured, stream))
+    return captured, max(readable, key=lambda stream: _breadth(captured, stream))
 
 
 def _breadth(captured: Captured, stream: Stream) -> tuple[bool, int, bool, int]:
