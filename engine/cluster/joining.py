@@ -6,6 +6,7 @@ stay as they were. Source: docs/cluster.md.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from pathlib import Path
 
@@ -16,6 +17,8 @@ from ..placement.source import ClusterSource
 from ..waiting import Waiting, run
 from .giving import keep_all
 from .users import make_equal, read_users
+
+logger = logging.getLogger(__name__)
 
 # How long a placement waits for a transaction that writes.
 LOCK_MS = 60_000
@@ -82,6 +85,18 @@ def _take(
     try:
         if new.epoch > cluster.placement.epoch:
             keep_all(database, new)
-        return cluster.install(new, before)
+        first, installed = not cluster.placement.epoch, cluster.install(new, before)
     finally:
         database.transactions.writer_lock.release(owner_id)
+    if first:
+        _tell_of_compacted(database)
+    return installed
+
+
+def _tell_of_compacted(database: Database) -> None:
+    """Topics that were compacted before this was a node are compacted no further: partitions may move."""
+    with database.catalog.mutex:
+        streams = list(database.catalog.streams.values())
+    for stream in streams:
+        if stream.topic and stream.compaction != "none":
+            logger.warning('topic "%s" is compacted no further: this is a node of a cluster', stream.name)

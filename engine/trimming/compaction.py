@@ -56,6 +56,9 @@ COMMIT_US = 1_000_000
 # A pass looks at all that is older than its horizon: it is worth that once what has come since the last one
 # is such a part of the rest, and else not more often than once in a `compaction_lag`.
 DIRTY_SHARE = 4
+# Nor than so many times as long as the last one took: a log of many keys, of which few are new, costs a pass
+# as many looks as any, and a `compaction_lag` may be a second.
+REST = 50
 
 
 class Compacting(Protocol):
@@ -85,6 +88,7 @@ class Compaction:
         self._steps = steps
         self._find_first = find_first
         self._done: dict[int, dict[int, int]] = {}  # table id -> `Pass.expired` of the last whole pass
+        self._rests: dict[int, float] = {}  # table id -> up to when little that is new is no reason for one
         self.removed = Tally()  # rows of logs
 
     def look(self, source: Source) -> None:
@@ -99,6 +103,7 @@ class Compaction:
             return
         # The buffers count what is published, and what goes must be counted there before.
         run(self._database.publisher.wait_published(found.through_lsn))
+        begun_s = self._database.clock.monotonic_s()
         superseded = Superseded(self._steps.cursor, self._database.catalog, found)
         try:
             superseded.work_out()
@@ -113,6 +118,8 @@ class Compaction:
                 self._done[source.table_id] = dict(found.expired)
         finally:
             superseded.close()
+            now_s = self._database.clock.monotonic_s()
+            self._rests[source.table_id] = now_s + REST * (now_s - begun_s)
         for stream in found.streams:
             present = self._database.catalog.stream_by_id(stream.stream_id)
             if present is not None:
@@ -183,9 +190,13 @@ class Compaction:
         # The last one did not come to its end, or nobody knows; or there are deletes that may go.
         if before is None or last_us is None:
             return bool(dirty or clean)
+        if dirty * DIRTY_SHARE >= max(clean, 1):
+            return True
+        if self._database.clock.monotonic_s() < self._rests.get(source.table_id, 0):
+            return False
         if any(lsn > before.get(number, 0) for number, lsn in expired.items()):
             return bool(clean)
-        return bool(dirty) and (dirty * DIRTY_SHARE >= clean or last_us <= lately_us)
+        return bool(dirty) and last_us <= lately_us
 
     def _start(self, stream: Stream) -> int:
         """The LSN after which a stream retains its events."""

@@ -175,12 +175,13 @@ def create_topic(session: Context, made: st.CreateTopic, parameters: Values) -> 
 
 
 def _refuse_compaction(session: Context, options: Options) -> None:
-    """Of a topic in a cluster: its partitions move with their events.
+    """Of a topic in a cluster: its partitions move with their events. One from before may end it.
 
     Raises:
         NotSupported: 0A000.
     """
-    given = [option for option in options if option.name in ("compaction", *COMPACTED)]
+    ends = options.text("compaction") == "none"
+    given = [o for o in options if o.name in COMPACTED or (o.name == "compaction" and not ends)]
     if given and session.database.cluster.placement.epoch:
         raise NotSupported(
             f'option "{given[0].name}" of a topic is not supported in a cluster',

@@ -58,6 +58,7 @@ def test_a_topic_is_one_thing_on_all_nodes(clients: dict[str, Client], entry: st
         clients["n2"]("CREATE CONSUMER GROUP g ON t")
     clients["n3"]("CREATE TOPIC IF NOT EXISTS t")
     assert clients["n3"].notices == ['topic "t" already exists, skipping']
+    clients["n1"]("ALTER TOPIC t SET (compaction = 'none')")
     for text in ("CREATE TOPIC kept WITH (compaction = 'key')", "ALTER TOPIC t SET (compaction_lag = '1 h')"):
         with pytest.raises(NotSupported, match="in a cluster"):
             clients[entry](text)
