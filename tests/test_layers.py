@@ -68,9 +68,13 @@ MODULES = modules()
 TREES = {name: ast.parse(path.read_text(), str(path)) for name, path in MODULES.items()}
 
 
-def imports(module: str, tree: ast.AST) -> Iterator[tuple[str, int]]:
-    """What `module` imports, with the line: our own modules as `.engine.errors`, others by name."""
-    for node in ast.walk(tree):
+def imports(module: str, tree: ast.AST, *, typing: bool = True) -> Iterator[tuple[str, int]]:
+    """What `module` imports, with the line: our own modules as `.engine.errors`, others by name.
+
+    Args:
+        typing: those as well that only type checkers read.
+    """
+    for node in nodes(tree, typing):
         if isinstance(node, ast.Import):
             yield from ((alias.name, node.lineno) for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.level == 0:
@@ -91,19 +95,28 @@ def relative(module: str, node: ast.ImportFrom) -> Iterator[str]:
         yield "." + (inner if inner in MODULES else ".".join(base))
 
 
-def runtime(tree: ast.Module) -> ast.Module:
-    """The tree without the imports that only type checkers read."""
+def nodes(tree: ast.AST, typing: bool) -> Iterator[ast.AST]:
+    """The nodes of a tree, with or without what stands under TYPE_CHECKING."""
+    left = [tree]
+    while left:
+        node = left.pop()
+        if not typing and isinstance(node, ast.If) and is_for_types(node.test):
+            continue
+        yield node
+        left += ast.iter_child_nodes(node)
 
-    class Strip(ast.NodeTransformer):
-        def visit_If(self, node: ast.If) -> ast.AST | None:
-            return None if "TYPE_CHECKING" in ast.unparse(node.test) else self.generic_visit(node)
 
-    return ast.fix_missing_locations(Strip().visit(ast.parse(ast.unparse(tree))))
+def is_for_types(test: ast.expr) -> bool:
+    """Whether a condition asks for TYPE_CHECKING."""
+    return any("TYPE_CHECKING" in (getattr(n, "id", ""), getattr(n, "attr", "")) for n in ast.walk(test))
+
+
+IMPORTS = {name: tuple(imports(name, tree)) for name, tree in TREES.items()}
 
 
 @pytest.mark.parametrize("module", MODULES)
 def test_no_arrow_runs_up(module: str) -> None:
-    for target, line in imports(module, TREES[module]):
+    for target, line in IMPORTS[module]:
         assert not target.startswith("ducktail"), f"{module}:{line}: imports inside the package are relative"
         if target.startswith("."):
             found = layer(target[1:])
@@ -112,7 +125,7 @@ def test_no_arrow_runs_up(module: str) -> None:
 
 @pytest.mark.parametrize("module", MODULES)
 def test_asyncio_and_sockets_stay_in_the_transport(module: str) -> None:
-    for target, line in imports(module, TREES[module]):
+    for target, line in IMPORTS[module]:
         places = ONLY_IN.get(target.split(".")[0])
         allowed = places is None or any(module == p or module.startswith(f"{p}.") for p in places)
         assert allowed, f"{module}:{line} imports {target}"
@@ -128,7 +141,8 @@ def test_only_the_gateway_is_async(module: str) -> None:
 def test_no_import_cycle() -> None:
     graph: dict[str, set[str]] = {}
     for module, tree in TREES.items():
-        targets = {target[1:] for target, _ in imports(module, runtime(tree)) if target.startswith(".")}
+        found = imports(module, tree, typing=False)
+        targets = {target[1:] for target, _ in found if target.startswith(".")}
         graph[module] = targets - {module}
     try:
         TopologicalSorter(graph).prepare()
@@ -145,9 +159,9 @@ def room(module: str) -> str:
 def test_no_cycle_of_folders(package: str) -> None:
     """A folder of a layer, or a module beside them, is read without what stands on it."""
     graph: dict[str, set[str]] = {}
-    for module, tree in TREES.items():
+    for module, found in IMPORTS.items():
         if layer(module) == package:
-            targets = {target[1:] for target, _ in imports(module, tree) if target.startswith(".")}
+            targets = {target[1:] for target, _ in found if target.startswith(".")}
             rooms = {room(target) for target in targets if layer(target) == package}
             graph.setdefault(room(module), set()).update(rooms - {room(module)})
     try:

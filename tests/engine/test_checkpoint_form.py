@@ -196,6 +196,7 @@ def test_a_state_that_cannot_be_is_refused(sqlstate: str, values: dict[str, Any]
         CheckpointState(**{"stream": "s", "sequence": 1, "created_us": 1, **values})
 
 
+@pytest.mark.slow
 def test_a_state_of_the_greatest_size_has_both_forms() -> None:
     state = CheckpointState("s", 1, 1, operator_states={"a": bytes(STATE_BYTES_MAX)})
     assert from_bytes(to_bytes(state)) == state

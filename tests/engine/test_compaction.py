@@ -790,6 +790,7 @@ class Model:
         return next(s for s in self.base.database.catalog.streams.values() if s.name == name)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(1))
 def test_a_model(base: Base, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compaction, "STEP_ROWS", 10)

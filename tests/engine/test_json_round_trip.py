@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -90,14 +89,22 @@ EDGES: dict[str, list[str]] = {
 NESTED = ("LIST", "ARRAY", "STRUCT", "MAP", "UNION")
 
 
+@pytest.fixture(scope="module")
+def database(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Database]:
+    """A database for all of them: each takes its table and its stream away."""
+    opened = Database.open(str(tmp_path_factory.mktemp("json") / "t.duckdb"), Settings())
+    yield opened
+    opened.close()
+
+
 @pytest.fixture
-def client(tmp_path: Path) -> Iterator[Client]:
-    """A session on an empty database."""
-    database = Database.open(str(tmp_path / "t.duckdb"), Settings())
+def client(database: Database) -> Iterator[Client]:
+    """A session on a database that has no table."""
     made = Client(database)
     yield made
+    for text in ("drop stream if exists s", "drop table if exists t"):
+        made(text)
     made.close()
-    database.close()
 
 
 def images(client: Client, stream: str) -> dict[int, Any]:
@@ -126,8 +133,6 @@ def check(client: Client, type_: str, values: list[str]) -> None:
             f"from (select x, {again} AS y from t where id = {place})"
         )
         assert same, (type_, [*values, "NULL"][place], value, again)
-    client("drop stream s")
-    client("drop table t")
 
 
 @pytest.mark.parametrize("type_", EDGES)

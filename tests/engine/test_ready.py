@@ -141,6 +141,7 @@ def test_events_of_all_types_are_those_of_the_log(scene: Scene, options: str) ->
     scene.check()
 
 
+@pytest.mark.slow
 def test_small_rounds_of_the_publisher_are_made_in_the_same_way(scene: Scene) -> None:
     """Of one transaction, two and three; with a filter, whose text is the publisher's to work out."""
     scene.do(ALL_TYPES, "CREATE STREAM s ON t", "CREATE STREAM f ON t WHERE id % 3 = 0")

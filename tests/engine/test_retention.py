@@ -140,6 +140,7 @@ def test_a_stream_without_events_holds_nothing_back(client: Client, clock: Hands
     assert log_of(client) == (1, 1)
 
 
+@pytest.mark.slow
 def test_bytes_are_a_bound(client: Client, clock: Hands) -> None:
     client("create table t (id int primary key, v text)")
     client("create stream s on t with (retention = 'none', retention_bytes = '100 kB')")

@@ -482,6 +482,7 @@ class Model:
             assert places == [(place, place == len(places) - 1) for place in range(len(places))]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(SEEDS))
 def test_random_columns(client: Client, reopen: Callable[[], Client], seed: int) -> None:
     model = Model(client, random.Random(seed))

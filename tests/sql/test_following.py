@@ -461,6 +461,7 @@ def test_bad_names(con: ducktail.Connection, name: str, sqlstate: str) -> None:
     assert error.value.sqlstate == sqlstate
 
 
+@pytest.mark.slow  # A process of its own, as the next one.
 def test_the_example_counts_once(tmp_path: Path) -> None:
     program = Path(__file__).resolve().parents[2] / "docs" / "examples" / "following" / "totals.py"
     path, target = tmp_path / "shop.duckdb", tmp_path / "totals.json"
@@ -652,6 +653,7 @@ assert ducktail.connect(sys.argv[1]).streams.get_checkpoint("s", "c").event_coun
 """
 
 
+@pytest.mark.slow
 def test_a_process_that_is_forked_off_leaves_the_database_alone(tmp_path: Path) -> None:
     command = [sys.executable, "-c", FORK, str(tmp_path / "d.duckdb")]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 
 import pytest
 from nodes_in_process import Client, Cluster, nodes_in_process
@@ -26,8 +27,8 @@ PARTITIONS = 12
 EVENTS = 120
 
 
-@pytest.fixture
-def cluster() -> Iterator[Cluster]:
+@contextmanager
+def filled() -> Iterator[Cluster]:
     """Three nodes with a topic, a group, a table on the first, and events that came through all nodes."""
     with nodes_in_process() as nodes:
         clients = [nodes.client(node) for node in nodes.databases]
@@ -42,10 +43,29 @@ def cluster() -> Iterator[Cluster]:
         yield nodes
 
 
+@pytest.fixture(scope="module")
+def shared() -> Iterator[Cluster]:
+    """The nodes of the tests that write nothing but their group's offsets."""
+    with filled() as nodes:
+        yield nodes
+
+
 @pytest.fixture
-def clients(cluster: Cluster) -> Iterator[dict[str, Client]]:
-    """A client of each."""
-    made = {node: cluster.client(node) for node in cluster.databases}
+def cluster() -> Iterator[Cluster]:
+    """The nodes of a test that does more to them."""
+    with filled() as nodes:
+        yield nodes
+
+
+@pytest.fixture
+def clients(request: pytest.FixtureRequest) -> Iterator[dict[str, Client]]:
+    """A client of each node, of the test's own nodes where it has some; group g is new."""
+    has_own = "cluster" in request.fixturenames
+    nodes: Cluster = request.getfixturevalue("cluster" if has_own else "shared")
+    made = {node: nodes.client(node) for node in nodes.databases}
+    if not has_own:
+        made["n1"]("DROP CONSUMER GROUP g ON t")
+        made["n2"]("CREATE CONSUMER GROUP g ON t")
     yield made
     for client in made.values():
         client.close()
