@@ -193,9 +193,11 @@ class Names:
         """The stream of this name, if there is one."""
         parts = self.without_catalog(parts)
         streams = self._database.catalog.streams
-        keys = [fold(*parts)] if len(parts) == 2 else [fold(schema, parts[0]) for schema in self.path]
-        found = (streams.get(key) for key in keys)
-        return next((s for s in found if s is not None and self.sees(s.key)), None)
+        for key in [parts] if len(parts) == 2 else [(schema, parts[0]) for schema in self.path]:
+            stream = streams.get(fold(*key))
+            if stream is not None and self.sees(stream.key):
+                return stream
+        return None
 
     def stream(self, parts: tuple[str, ...], position: int = 0, kind: str = "stream") -> Stream:
         """The stream of this name.

@@ -83,7 +83,9 @@ class PeerLink:
         # Until a cancel has been dealt with by the peer: it must not end the request after the one it is for.
         self._cancelling = False
         self._settled = asyncio.Event()
+        # It runs on when an answer comes: nearly all come long before it ends.
         self._probing: asyncio.TimerHandle | None = None
+        self._sent_s = 0.0
         self._tasks: set[asyncio.Task[None]] = set()
         self._libpq.nonblocking = 1
         self._libpq.notice_handler = self._noticed
@@ -143,7 +145,9 @@ class PeerLink:
         except psycopg.Error as error:
             self._lose(_words(error))
             return
-        self._probing = self._loop.call_later(SILENT_S, self._probe)
+        self._sent_s = self._loop.time()
+        if self._probing is None:
+            self._probing = self._loop.call_later(SILENT_S, self._probe)
 
     def _flush(self) -> None:
         """Send what libpq holds; the rest when the peer takes it."""
@@ -182,7 +186,6 @@ class PeerLink:
         assert at is not None, "what is answered was asked"
         self._at, self._results = None, []
         self._settled.set()
-        self._still()
         failed = next((r for r in results if r.status == pq.ExecStatus.FATAL_ERROR), None)
         if failed is not None:
             if self._libpq.status != pq.ConnStatus.OK:
@@ -251,7 +254,12 @@ class PeerLink:
 
     def _probe(self) -> None:
         self._probing = None
-        if self._at is not None and not self.lost:
+        if self._at is None or self.lost:
+            return
+        left_s = SILENT_S - (self._loop.time() - self._sent_s)
+        if left_s > 0:
+            self._probing = self._loop.call_later(left_s, self._probe)
+        else:
             self._spawn(self._probed())
 
     async def _probed(self) -> None:
@@ -265,11 +273,6 @@ class PeerLink:
         if self._at is not None and not self.lost and self._probing is None:
             self._probing = self._loop.call_later(SILENT_S, self._probe)
 
-    def _still(self) -> None:
-        if self._probing is not None:
-            self._probing.cancel()
-            self._probing = None
-
     # Ends.
 
     def close(self) -> None:
@@ -281,7 +284,8 @@ class PeerLink:
             return
         self.lost = True
         self._settled.set()
-        self._still()
+        if self._probing is not None:
+            self._probing.cancel()
         self._loop.remove_reader(self._socket)
         if self._writing:
             self._loop.remove_writer(self._socket)

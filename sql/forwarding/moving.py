@@ -85,7 +85,7 @@ def _piece(session: Context, stream: Stream, asked: dict[str, Any]) -> Waiting[l
     if given.state != GIVEN or given.node != session.peer.node:
         raise SerializationFailure(f"partition {asked['partition']} is not here to be given")
     table = giving.piece(session.database, stream, asked["partition"], asked["after"])
-    return [batch_frame(ArrowBatch(batch)) for batch in table.combine_chunks().to_batches()]
+    return [batch_frame(ArrowBatch(batch), placed=False) for batch in table.combine_chunks().to_batches()]
     yield
 
 

@@ -33,7 +33,7 @@ from ..language.parse import Query
 from ..peers.frames import batch_of, head_of, tail_of
 from ..peers.links import Links
 from ..peers.request import Request
-from ..results.results import Batch, Result, ResultColumn
+from ..results.results import Batch, ReadySource, Result, ResultColumn
 from ..shape.shape import shapes_of
 from ..spread.naming import named_anew
 from ..statement import Description, Statement
@@ -185,7 +185,8 @@ def _executed(session: Context, statement: Statement, parameters: tuple[object, 
     if source.columns is None:
         assert source.tag is not None, "a statement without rows is answered whole"
         return Result.command(source.tag)
-    result = Result(source.columns, source, source.tag_of)
+    # Nearly all answers come in one reply: nothing of theirs is waited for, or can fail, any more.
+    result = Result(source.columns, source.ready() or source, source.tag_of)
     result.arrow_schema = source.schema
     _check_types(statement, result)
     return result
@@ -375,6 +376,10 @@ class RowSource:
         """The owner's tag."""
         assert self.tag is not None, "an answer that is complete has its tag"
         return self.tag
+
+    def ready(self) -> ReadySource | None:
+        """All rows, where they are here."""
+        return None if self._more else ReadySource([batch_of(frame) for frame in self._waiting])
 
     @property
     def inline(self) -> bool:

@@ -103,7 +103,7 @@ def forward_with(runners: dict[Kind, Runner], told_at: Told) -> Runner:
         session.portals.add(name, portal)
         portal.result = result
         session.kept(result)
-        if inner.inline and not result.inline and request.rows != 0:
+        if not result.inline and request.rows != 0 and inner.inline:
             # It may be the event loop that runs this: the rows are not in memory, or many, and are fetched.
             return [head, Tail(None, more=True).encode()]
         return [head, *_taken(session, name, portal, request.rows)]
@@ -173,14 +173,14 @@ def _taken(session: Context, name: str, portal: Portal, rows: int | None) -> lis
     """The next rows, and whether there are more."""
     assert portal.result is not None, "an answer is there before it is taken"
     frames: list[bytes] = []
-    size, left = 0, rows
+    size, left, placed = 0, rows, portal.statement.part is not None
     while (left is None or left > 0) and size < REPLY_BYTES:
         batch = portal.take(left)
         if batch is None:
             tag = portal.result.tag
             session.portals.remove(name)
             return [*frames, Tail(tag).encode()]
-        frames.append(batch_frame(batch))
+        frames.append(batch_frame(batch, placed=placed))
         size += len(frames[-1])
         left = None if left is None else left - batch.row_count
     if left == 0:

@@ -2,9 +2,9 @@
 
     frame   first byte   then
     head    H            JSON: the columns (name, DuckDB type; null where there are no rows), Arrow's schema
-    events  E            u32 length of a JSON object (rows, columns, types, parted), the object, the LSNs
-                         (int64 each), the partitions (int32 each), the sizes of the DataRow messages (int32
-                         each), these in text and UTC
+    events  E            u32 length of a JSON object (rows, columns, types, parted, placed), the object; where
+                         they are placed the LSNs (int64 each), the partitions (int32 each) and the sizes of
+                         the DataRow messages (int32 each); these messages, in text and UTC
     rows    A            an Arrow IPC stream of one batch
     facts   F            JSON: what an operation of its own answers
     tail    T            JSON: the command tag; whether there are more rows
@@ -20,9 +20,10 @@ import json
 import struct
 import sys
 from array import array
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import repeat
 from typing import Any
 
 import pyarrow as pa
@@ -30,15 +31,21 @@ import pyarrow as pa
 from ...engine.errors import ProtocolViolation
 from ...engine.log.log import EVENT_TYPES
 from ...engine.values.copy_rows import CopyForm
-from ..results.results import ArrowBatch, Batch, EventBatch, ResultColumn
+from ..results.results import EVENT_RESULT, ArrowBatch, Batch, EventBatch, ResultColumn
 
 HEAD, EVENTS, ROWS, FACTS, TAIL = b"H", b"E", b"A", b"F", b"T"
 _LENGTH = struct.Struct("<I")
+_WRITER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
 UTC = "UTC"
-# Heads that are kept as they were read: of the statements that are repeated now, and short.
+# Heads, tails and what is said of events are kept as they were written and read: those of the statements that
+# are repeated now, where they are short.
 KEPT_MAX, KEPT_BYTES_MAX = 128, 4096
 
 assert sys.byteorder == "little", "frames are written in the machine's own order"
+
+
+def _json(value: object) -> bytes:
+    return _WRITER.encode(value).encode()
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +63,8 @@ class Head:
 
     def encode(self) -> bytes:
         """The frame."""
+        if self.columns is EVENT_RESULT and not self.parameters and self.schema is None:
+            return _EVENT_HEAD
         columns = None if self.columns is None else [[c.name, c.type] for c in self.columns]
         found: dict[str, Any] = {"columns": columns}
         if self.parameters:
@@ -74,13 +83,22 @@ class Tail:
 
     def encode(self) -> bytes:
         """The frame."""
-        return TAIL + _json({"tag": self.tag, "more": self.more})
+        return _tail_frame(self.tag, self.more)
 
 
-def batch_frame(batch: Batch) -> bytes:
-    """Some rows as a frame."""
+@lru_cache(KEPT_MAX)
+def _tail_frame(tag: str | None, more: bool) -> bytes:
+    return TAIL + _json({"tag": tag, "more": more})
+
+
+def batch_frame(batch: Batch, *, placed: bool) -> bytes:
+    """Some rows as a frame.
+
+    Args:
+        placed: events come with their LSNs and partitions: not where they are only given on.
+    """
     if isinstance(batch, EventBatch):
-        return _events_frame(batch)
+        return _events_frame(batch, placed)
     rows = batch.record_batch()
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, rows.schema) as writer:
@@ -93,18 +111,35 @@ def facts_frame(facts: object) -> bytes:
     return FACTS + _json(facts)
 
 
-def _events_frame(batch: EventBatch) -> bytes:
-    about: dict[str, Any] = {"rows": len(batch.rows)}
-    if batch.columns is not None:
-        about["columns"] = batch.columns
-    if batch.types is not EVENT_TYPES:
-        about["types"] = batch.types
-    if batch.parted:
+def _events_frame(batch: EventBatch, placed: bool) -> bytes:
+    types = None if batch.types is EVENT_TYPES else batch.types
+    about = _events_head(len(batch.rows), batch.columns, types, batch.parted, placed)
+    places: tuple[bytes, ...] = ()
+    if placed:
+        found = array("q", batch.lsns), array("i", batch.partitions), array("i", map(len, batch.rows))
+        places = tuple(one.tobytes() for one in found)
+    return b"".join((about, *places, *batch.rows))
+
+
+@lru_cache(KEPT_MAX)
+def _events_head(
+    rows: int, columns: tuple[int, ...] | None, types: tuple[str, ...] | None, parted: bool, placed: bool
+) -> bytes:
+    """What is said of events in front of them; what is not said is as with nearly all."""
+    about: dict[str, Any] = {"rows": rows}
+    if columns is not None:
+        about["columns"] = columns
+    if types is not None:
+        about["types"] = types
+    if parted:
         about["parted"] = True
+    if placed:
+        about["placed"] = True
     written = _json(about)
-    lsns, partitions = array("q", batch.lsns).tobytes(), array("i", batch.partitions).tobytes()
-    sizes = array("i", map(len, batch.rows)).tobytes()
-    return b"".join((EVENTS, _LENGTH.pack(len(written)), written, lsns, partitions, sizes, *batch.rows))
+    return EVENTS + _LENGTH.pack(len(written)) + written
+
+
+_EVENT_HEAD = HEAD + _json({"columns": [[c.name, c.type] for c in EVENT_RESULT]})
 
 
 def head_of(frame: bytes) -> Head:
@@ -135,8 +170,15 @@ def tail_of(frame: bytes) -> Tail:
     Raises:
         ProtocolViolation: 08P01, the frame is none.
     """
+    return _kept_tail(frame) if len(frame) <= KEPT_BYTES_MAX else _tail(frame)
+
+
+def _tail(frame: bytes) -> Tail:
     found = _object(frame, TAIL)
     return Tail(found["tag"], found["more"])
+
+
+_kept_tail = lru_cache(KEPT_MAX)(_tail)
 
 
 def facts_of(frame: bytes) -> Any:
@@ -161,10 +203,10 @@ def batch_of(frame: bytes) -> Batch:
         raise _malformed()
     (length,) = _LENGTH.unpack_from(frame, 1)
     place = 1 + _LENGTH.size
-    about = json.loads(frame[place : place + length])
+    about = _kept_about(frame[place : place + length])
     count, place = about["rows"], place + length
     lsns, partitions, sizes = array("q"), array("i"), array("i")
-    for found in (lsns, partitions, sizes):
+    for found in (lsns, partitions, sizes) if about.get("placed") else ():
         end = place + count * found.itemsize
         found.frombytes(frame[place:end])
         place = end
@@ -181,6 +223,10 @@ def batch_of(frame: bytes) -> Batch:
     )
 
 
+# Only read: it is the same one for all events of which the same is said.
+_kept_about: Callable[[bytes], dict[str, Any]] = lru_cache(KEPT_MAX)(json.loads)
+
+
 @dataclass(slots=True, eq=False)
 class PassedBatch:
     """Events that another node has made ready, in one piece: taken apart only where that is asked for.
@@ -188,7 +234,9 @@ class PassedBatch:
     Args:
         data: their DataRow messages.
         sizes: of each of them.
-        lsns, partitions, columns, types, parted: as in EventBatch.
+        lsns, partitions: as in EventBatch. All three are empty where the events are only given on: nobody
+            asks then where they stand.
+        columns, types, parted: as in EventBatch.
     """
 
     data: memoryview
@@ -215,14 +263,22 @@ class PassedBatch:
         """The same, one by one."""
         if self._events is None:
             rows, place, data = [], 0, self.data
-            for size in self.sizes:
+            for size in self.sizes or self._sizes_read():
                 end = place + size
                 rows.append(bytes(data[place:end]))
                 place = end
-            self._events = EventBatch(
-                rows, list(self.lsns), list(self.partitions), self.columns, self.types, self.parted
-            )
+            places = (self.lsns, self.partitions) if self.lsns else (range(self.count), repeat(0, self.count))
+            lsns, partitions = map(list, places)
+            self._events = EventBatch(rows, lsns, partitions, self.columns, self.types, self.parted)
         return self._events
+
+    def _sizes_read(self) -> Iterator[int]:
+        """The sizes, as the messages say them."""
+        place = 0
+        while place < len(self.data):
+            size = 1 + int.from_bytes(self.data[place + 1 : place + 5], "big")
+            yield size
+            place += size
 
     def cut(self, start: int, count: int | None) -> Batch:
         """Some of the rows."""
@@ -253,10 +309,6 @@ class PassedBatch:
     def copy_rows(self, types: Sequence[str], form: CopyForm, timezone: str) -> bytes | memoryview:
         """The rows as CopyData messages."""
         return self.events().copy_rows(types, form, timezone)
-
-
-def _json(value: object) -> bytes:
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
 
 
 def _object(frame: bytes, kind: bytes) -> Any:

@@ -135,9 +135,9 @@ class Links:
             session.changed(TRACE, self._trace, report=False, local=False)
         link = yield from self._link(node)
         sent = self._sent[node.name]
-        values = {name: session.variables.values[name] for name in CARRIED}
-        changed = {name: value for name, value in values.items() if sent.get(name) != value}
-        future = link.ask(replace(request, settings=changed).encode())
+        values = session.variables.values
+        changed = {name: values[name] for name in CARRIED if sent.get(name) != values[name]}
+        future = link.ask((replace(request, settings=changed) if changed else request).encode())
         try:
             yield Wait(future)
         except BaseException:

@@ -28,6 +28,8 @@ from duckdb import Value
 from ...engine.errors import NotSupported, ProtocolViolation
 from ...engine.values.temporal_text import typed
 
+_WRITER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
+
 
 @dataclass(frozen=True, slots=True)
 class Request:
@@ -58,7 +60,7 @@ class Request:
             found["rows"] = self.rows
         if self.values:
             found["values"] = [_plain(value) for value in self.values]
-        return json.dumps(found, ensure_ascii=False, separators=(",", ":")).encode()
+        return _WRITER.encode(found).encode()
 
     @classmethod
     def decode(cls, data: bytes) -> Request:
