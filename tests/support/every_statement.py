@@ -344,7 +344,8 @@ class Told:
 
 
 UUID = re.compile(r"\b[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\b")
-PLAN = re.compile(r"[\d ]+")
+# Of a plan, what the numbers in the tables make of it: DuckDB packs values by how large they are just now.
+PLAN = re.compile(r"\bU?(?:TINY|SMALL|BIG|HUGE)?INT(?:EGER)?\b|[\d ─]+")
 NUMBER = re.compile(r"\b\d{1,18}\b")
 PASSING = frozenset(
     {
