@@ -239,6 +239,10 @@ class Positions:
         """How far the session's own reads of a group have given events, where that is known."""
         return self._own.lsns(key)
 
+    def committed(self, key: Key, lsns: Mapping[int, int]) -> None:
+        """The session has committed these LSNs of a group; a later commit is of what it reads since."""
+        self._own.committed(key, lsns)
+
     def released(self, key: Key, member: str | None) -> dict[int, frozenset[int]]:
         """Partition -> the released events that the latest reads of a group, as a member or as none, gave."""
         if member is None:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Hashable, Mapping, Set
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from ..errors import WrongState
 from .offsets import moved_by_seek
@@ -33,12 +33,14 @@ class Given:
         began: the committed LSN from which the read began.
         read: which read it was.
         at: when it was given, in the order of all reads and what they gave.
+        done: its reader has committed it.
     """
 
     lsn: int
     began: int
     read: int
     at: int
+    done: bool = False
 
 
 @dataclass(slots=True)
@@ -70,6 +72,14 @@ class ReadPosition:
     def again(self) -> frozenset[int]:
         """The released events that were given."""
         return _NOTHING.union(*(lsns for number, lsns in self.released.items() if number in self.given))
+
+    def left(self) -> ReadPosition:
+        """Without the partitions that its reader has committed; all of it, where that leaves nothing.
+
+        So a commit is of what has been read since, and one of nothing new is told so.
+        """
+        left = {partition: given for partition, given in self.given.items() if not given.done}
+        return ReadPosition(left or self.given, self.seeks, self.reason, self.released)
 
     def copy(self) -> ReadPosition:
         """The same, for who does not hold its owner's lock."""
@@ -142,6 +152,15 @@ class ReadPositions:
         if position is None or position.reason:
             return {}
         return {number: lsns for number, lsns in position.released.items() if number in position.given}
+
+    def committed(self, key: Hashable, lsns: Mapping[int, int]) -> None:
+        """The reader's own commit of these LSNs stands."""
+        position = self._positions.get(key)
+        if position is not None:
+            position.given = {
+                partition: replace(given, done=given.done or lsns.get(partition) == given.lsn)
+                for partition, given in position.given.items()
+            }
 
     def get(self, key: Hashable, group_name: str, seeks: int) -> ReadPosition:
         """The position of a group.

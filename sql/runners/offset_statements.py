@@ -108,6 +108,7 @@ def _commit_own(
         check_lsns(session.database, stream, lsns, copy)
     seeks = session.database.offsets.seeks(group.group_id)
     commit = _begin(session, stream, group, member, lsns, seeks)
+    key = stream.stream_id, group.group_id
     try:
         covered = _covered(session, group, member, commit)
         if session.block.begun:
@@ -118,6 +119,8 @@ def _commit_own(
                 )
                 cover(session.database, transaction, group, covered)
             _keep(session, transaction, group, commit, covers=bool(covered))
+            if member is None:
+                transaction.after_commit.append(partial(session.positions.committed, key, commit.lsns))
             session.notices.add(
                 "the offsets are committed when the transaction is", hint="COMMIT makes them durable."
             )
@@ -130,6 +133,8 @@ def _commit_own(
             yield from _commit_covering(session, stream, group, commit, read_after, covered)
         else:
             yield from _submit(session, group, commit, read_after)
+        if member is None:
+            session.positions.committed(key, commit.lsns)
     finally:
         if commit.hold is not None:
             session.database.members.end(commit.hold)
@@ -328,7 +333,7 @@ def _begin(
     position = None
     if lsns is None:
         own = session.positions.get((stream.stream_id, group.group_id), group.name, seeks)
-        position = _through(session, group, own)
+        position = _through(session, group, own).left()
         lsns = position.lsns
     nobody = 0
     if part is not None:
@@ -363,9 +368,7 @@ def _through(session: Context, group: Group, position: ReadPosition) -> ReadPosi
 
 def _up_to(released: Mapping[int, frozenset[int]], through: Mapping[int, int]) -> dict[int, frozenset[int]]:
     """Of the released events that were read here, those that the client of another node was given."""
-    return {
-        p: frozenset(lsn for lsn in lsns if lsn <= through.get(p, 0)) for p, lsns in released.items()
-    }
+    return {p: frozenset(lsn for lsn in lsns if lsn <= through.get(p, 0)) for p, lsns in released.items()}
 
 
 def _submit(session: Context, group: Group, commit: Commit, seeks: int | None) -> Waiting[None]:

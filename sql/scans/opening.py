@@ -253,9 +253,7 @@ def _gather(
     scan = gathering.GatheredScan(found)
     # What is given again stands at or before the committed LSN, which does not go back.
     ends = {partition: max(lsn, committed[partition]) for partition, lsn in found.ends().items()}
-    return Opened(
-        stream, ScanRange({}, 0), committed, ends, scan, reader, read, gathered=found, again=again
-    )
+    return Opened(stream, ScanRange({}, 0), committed, ends, scan, reader, read, gathered=found, again=again)
 
 
 def _own_part(
