@@ -20,6 +20,7 @@ from ducktail.engine.errors import (
     WrongState,
 )
 from ducktail.engine.placement.peer import Peer
+from ducktail.sql.forwarding import arriving
 
 CREATE = "CREATE TOPIC t WITH (partitions = 12, retention = '90 minutes')"
 
@@ -86,8 +87,10 @@ def test_a_node_that_is_away_stops_a_definition_before_it_is_made(
 
 @pytest.mark.parametrize("exists", ["", "IF NOT EXISTS "])
 def test_the_same_definition_again_gives_it_to_a_node_that_lacks_it(
-    cluster: Cluster, clients: dict[str, Client], exists: str
+    cluster: Cluster, clients: dict[str, Client], exists: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    # Nobody brings the partitions that the node lacks.
+    monkeypatch.setattr(arriving, "ARRIVE_S", 0.1)
     clients["n1"](CREATE)
     lacking = cluster.databases["n3"]
     drop_here(cluster, "n3", "DROP TOPIC t CASCADE")

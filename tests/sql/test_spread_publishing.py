@@ -16,6 +16,7 @@ from ducktail.engine.errors import (
     SerializationFailure,
 )
 from ducktail.engine.waiting import run
+from ducktail.sql.forwarding import arriving
 
 PARTITIONS = 12
 FIVE = "PUBLISH TO t VALUES ('a', 'k1'), ('b', 'k2'), ('c', 'k3'), ('d', 'k4'), ('e', 'k5')"
@@ -190,7 +191,11 @@ def test_a_transaction_publishes_to_its_own_partitions_only(
     assert {(node, owner(partition)) for node, partition, *_ in stored(cluster)} == {("n2", "n2")}
 
 
-def test_nothing_is_stored_by_a_placement_that_is_over(cluster: Cluster, clients: dict[str, Client]) -> None:
+def test_nothing_is_stored_by_a_placement_that_is_over(
+    cluster: Cluster, clients: dict[str, Client], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Nobody brings the partitions that are on their way.
+    monkeypatch.setattr(arriving, "ARRIVE_S", 0.1)
     client = clients["n2"]
     client("BEGIN")
     client("PUBLISH TO t VALUES ('a')")

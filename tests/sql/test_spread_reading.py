@@ -230,6 +230,7 @@ def test_a_transaction_commits_its_own_partitions_only(clients: dict[str, Client
 
 def test_a_gap_is_its_owners(cluster: Cluster, clients: dict[str, Client]) -> None:
     client = clients["n1"]
+    assert client("SELECT count(*) FROM TOPIC t") == [(EVENTS,)]  # All is published.
     there = cluster.databases["n2"]
     (topic,) = there.catalog.streams.values()
     last = there.buffers.of(topic).end_lsn
