@@ -17,12 +17,15 @@ import pyarrow.compute as pc
 from ..values.copy_rows import COPY_DATA, CopyForm, encode_texts
 from ..values.datarow import BINARY, DATA_ROW, TEXT, column_of, encode_fields, fields
 from ..values.datarow import columns as columns_of
+from ..values.datarow import field as field_of
 from ..values.text_raw import Turn, turn_of
 from .log import EVENT_COLUMNS, EVENT_TYPES
 
 NULL = b"\xff\xff\xff\xff"
 # From so many rows on they are taken apart column by column, unless Arrow could not count their bytes.
 COLUMNS_ROWS_MIN, COLUMNS_BYTES_MAX = 256, 2**28
+# Up to so many rows a column is read row by row: a call of numpy or Arrow costs what some values do.
+FEW_ROWS = 32
 
 
 @lru_cache(maxsize=4096)
@@ -146,6 +149,9 @@ def commit_times(rows: pa.Array) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
     Args:
         rows: of binary; at most 2 GiB together, as Arrow counts them.
     """
+    if len(rows) <= FEW_ROWS:
+        found = [time_us(field_of(row, _COMMIT_TIME) or b"") for row in rows.to_pylist()]
+        return np.array(found, np.int64)
     texts = column_of(rows, _COMMIT_TIME)
     return np.asarray(texts.cast(pa.string()).cast(ARROW_TYPES[EVENT_TYPES[_COMMIT_TIME]]).cast(pa.int64()))
 

@@ -214,11 +214,11 @@ def column_of(rows_: pa.Array, index: int) -> pa.Array:
     """
     offsets = np.frombuffer(rows_.buffers()[1], np.int32)[rows_.offset : rows_.offset + len(rows_)]
     data = rows_.buffers()[2]
-    octets = np.frombuffer(data, np.uint8)
-    word = np.arange(LENGTH.size)
+    # The length word that begins at each byte, if one does: they overlap.
+    words = np.ndarray((max(data.size - LENGTH.size + 1, 0),), ">i4", data, strides=(1,))
     place = offsets.astype(np.int64) + HEAD.size
     for column in range(index + 1):
-        sizes = octets[place[:, None] + word].view(">i4")[:, 0]
+        sizes = words[place]
         place += LENGTH.size
         if column < index:
             place += np.maximum(sizes, 0)

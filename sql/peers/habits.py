@@ -25,7 +25,7 @@ class Habit:
     """Of one topic.
 
     Args:
-        shares: node -> its part of the last answer, 0 to 1.
+        shares: node -> its part of the end of the last answer, 0 to 1.
     """
 
     shares: dict[str, float] = field(default_factory=dict)
@@ -36,10 +36,11 @@ class Habit:
         rows = int(limit * share * SPARE) + SPARE_ROWS
         return min(limit, -(-rows // STEP_ROWS) * STEP_ROWS)
 
-    def gave(self, counts: dict[str, int], limit: int) -> None:
-        """How many events of an answer were whose."""
-        if sum(counts.values()) == limit:
-            self.shares = {node: count / limit for node, count in counts.items()}
+    def gave(self, latest: dict[str, int], events: int, limit: int) -> None:
+        """How many of the last events of an answer were whose; and how many events it had."""
+        if events == limit:
+            every = sum(latest.values())
+            self.shares = {node: count / every for node, count in latest.items()}
 
 
 class Habits:

@@ -47,6 +47,8 @@ from .shares import ask_there, listed
 # What one read may gather, of each node and of all: it is held in memory, as it is put in order.
 GATHER_BYTES_MAX, GATHERED_BYTES_MAX = 256 << 20, 1 << 30
 READ_ROWS, BATCH_ROWS = 8192, 4096
+# What comes next is as the last part of an answer was, one of so many: a run of one owner's events goes on.
+LATEST = 4
 NUMBER = "number"
 
 Numbers = np.ndarray[tuple[int], np.dtype[np.int64]]
@@ -299,7 +301,8 @@ def gather(
     """What several owners give, in one order.
 
     With a LIMIT each is asked for about what it had of the last answer. What is then behind the last event
-    of an owner that has more may not be the next one: those owners are asked for the whole LIMIT.
+    of an owner that has more may not be the next one: those owners are asked again, for all that they can
+    have of the LIMIT. This node does its own part while the others do theirs.
 
     Raises:
         CannotConnect: 08001, ConnectionLost: 08006, with node and partitions. DucktailError: an owner's own.
@@ -309,7 +312,8 @@ def gather(
     times: dict[str, Numbers] = {}
     # LIMIT n TRANSACTIONS has the last word: each owner gives as many of its own, whole.
     limit = bound.events if bound.transactions is None else None
-    wanted = {node: None if limit is None else habit.first(node, len(asks), limit) for node in asks}
+    in_turn = sorted(asks, key=lambda node: node == local)
+    wanted = {node: None if limit is None else habit.first(node, len(asks), limit) for node in in_turn}
     while wanted:
         works = [asks[node](count) for node, count in wanted.items()]
         outcomes = yield from all_of(works, session.database.clock.monotonic_s)
@@ -320,14 +324,14 @@ def gather(
                 raise outcome
             taken[node] = outcome
         times = _times(taken)
-        wanted = {} if limit is None else dict.fromkeys(_behind(taken, times, limit), limit)
+        wanted = {} if limit is None else _behind(taken, times, limit)
     if sum(taking.size for taking in taken.values()) > GATHERED_BYTES_MAX:
         raise OutOfMemory(
             f"a read of several nodes' partitions gathers at most {GATHERED_BYTES_MAX} bytes", hint=_LESS
         )
     found = _merged(taken, times, Bound(limit, bound.transactions))
     if limit is not None:
-        habit.gave(dict(zip(taken, found.given, strict=True)), limit)
+        habit.gave(dict(zip(taken, found.latest, strict=True)), len(found.gathered), limit)
     return found.gathered
 
 
@@ -345,24 +349,31 @@ def _times(taken: Mapping[str, Taking]) -> dict[str, Numbers]:
     return dict(zip(taken, np.split(every, ends[:-1]), strict=True))
 
 
-def _behind(taken: Mapping[str, Taking], times: Mapping[str, Numbers], limit: int) -> list[str]:
-    """The owners whose next events may be among the first `limit` of all, and which are to be asked again."""
+def _behind(taken: Mapping[str, Taking], times: Mapping[str, Numbers], limit: int) -> dict[str, int | None]:
+    """The owners whose next events may be among the first `limit` of all, and how many of theirs can be."""
     more = [node for node, taking in taken.items() if not taking.exhausted and (taking.asked or 0) < limit]
     if not more:
-        return []
+        return {}
     every = np.concatenate(list(times.values()))
-    if len(every) < limit:
-        return more
-    last = np.partition(every, limit - 1)[limit - 1]
-    return [node for node in more if times[node][-1] < last]
+    if len(every) >= limit:
+        last = np.partition(every, limit - 1)[limit - 1]
+        more = [node for node in more if times[node][-1] < last]
+    found: dict[str, int | None] = {}
+    for node in more:
+        # What others had before its last event is before its next ones.
+        at = times[node][-1]
+        found[node] = limit - sum(
+            int(np.searchsorted(of, at)) for other, of in times.items() if other != node
+        )
+    return found
 
 
 @dataclass(frozen=True, slots=True)
 class _Merged:
-    """Events in order, and how many of them each of the sources had."""
+    """Events in order, and how many of the last ones, a share of LATEST, each of the sources had."""
 
     gathered: Gathered
-    given: list[int]
+    latest: list[int]
 
 
 def _merged(taken: Mapping[str, Taking], times: Mapping[str, Numbers], bound: Bound) -> _Merged:
@@ -384,7 +395,8 @@ def _merged(taken: Mapping[str, Taking], times: Mapping[str, Numbers], bound: Bo
         len(order) == len(lsns) and all(taking.exhausted for taking in taken.values())
     )
     gathered = Gathered(pa.concat_arrays(rows).take(pa.array(order)), lsns[order], partitions[order], whole)
-    return _Merged(gathered, np.bincount(of[order], minlength=len(counts)).tolist())
+    latest = order[-max(1, len(order) // LATEST) :]
+    return _Merged(gathered, np.bincount(of[latest], minlength=len(counts)).tolist())
 
 
 def _of_first(times: Numbers, of: Numbers, txids: Numbers, transactions: int) -> np.ndarray[Any, Any]:

@@ -228,6 +228,25 @@ def test_what_a_limit_leaves_of_released_events_comes_again(
     assert client(gives) == []
 
 
+@pytest.mark.parametrize("limit", [100, 250])
+def test_polls_of_runs_of_one_owners_events(clients: dict[str, Client], topic: str, limit: int) -> None:
+    """What an owner is asked for first is a guess: where it has more that comes next, it is asked again."""
+    client = clients["n2"]
+    for text in ("900", "900", "1"):
+        client(f"INSERT INTO {topic} (payload, key) SELECT i, i FROM range({text}) r(i)")
+    given: list[tuple[object, ...]] = []
+    query = f"SELECT commit_time, partition, lsn FROM TOPIC {topic} CONSUMER GROUP g LIMIT {limit}"
+    while rows := client(query):
+        assert len(rows) == min(limit, EVENTS + 1801 - len(given))
+        given += rows
+        client(f"COMMIT OFFSETS ON {topic} CONSUMER GROUP g")
+    assert [time for time, *_ in given] == sorted(time for time, *_ in given)  # type: ignore[type-var]
+    for partition in range(PARTITIONS):
+        own = [lsn for _, of, lsn in given if of == partition]
+        assert own == sorted(own)  # type: ignore[type-var]
+    assert len(set(given)) == EVENTS + 1801
+
+
 def test_two_connections_of_a_member_read_at_once(clients: dict[str, Client], topic: str) -> None:
     """Of each partition that counts which was given last; neither is in the other's way."""
     one, other = clients["n2"], clients["n3"]
