@@ -295,7 +295,8 @@ def gone_on(server: ServerProcess, group: str, process: subprocess.Popen[str]) -
             time.sleep(0.02)
 
 
-@pytest.mark.timeout(LAST_S + 2 * SECONDS + 2 * LAST_S)
+# Until the copy is under way, the drivers that are started again, and the two last runs.
+@pytest.mark.timeout(2 * LAST_S + 2 * SECONDS + 2 * LAST_S)
 def test_killed_at_random_the_mirrors_are_the_table(server: ServerProcess, tmp_path: Path) -> None:
     """Drivers with their workers, workers alone, and the gateway are killed while a writer writes.
 
