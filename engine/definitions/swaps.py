@@ -146,8 +146,13 @@ def _indexes(cursor: duckdb.DuckDBPyConnection, shape: TableShape) -> list[tuple
     ).fetchall()
 
 
-def settle(database: Database, transaction: Transaction, table_id: int) -> None:
+def settle(
+    database: Database, transaction: Transaction, table_id: int, within: frozenset[int] = frozenset()
+) -> None:
     """See who has the name of a captured table at COMMIT: see the head of the file.
+
+    Args:
+        within: the tables that are to be settled behind this one, which has their names.
 
     Raises:
         DependentObjects: 2BP01. NotSupported: 0A000. UniqueViolation, NotNullViolation: 23505, 23502, of the
@@ -160,6 +165,8 @@ def settle(database: Database, transaction: Transaction, table_id: int) -> None:
     if now.ours:
         return  # It has been dropped.
     refuse_hidden(transaction, (before.key, now.key), now.streams)
+    if now.may_go and now.key != before.key:
+        _settle_holder(database, transaction, altered, within)
     swapped = now.key != before.key and _has_name(database, transaction, altered)
     aside = now.shape.name == _aside(now)
     if swapped and now.may_go:
@@ -186,6 +193,30 @@ def settle(database: Database, transaction: Transaction, table_id: int) -> None:
             put_version(database, transaction, now, now.shape, now.present.ids)
 
 
+def _settle_holder(
+    database: Database, transaction: Transaction, altered: Altered, within: frozenset[int]
+) -> None:
+    """Of a table with another one's name, that its streams tell as such: the other one is told first.
+
+    So that who keeps copies by their tables' names never has two of one.
+
+    Raises:
+        NotSupported: 0A000, that one has a name which is to be told behind it; and see `settle`.
+    """
+    number, key = altered.now.table_id, altered.now.key
+    holders = (other for other in transaction.altered.values() if other.before.key == key)
+    holder = next((other for other in holders if other.now.table_id != number), None)
+    if holder is None or holder.now.ours or holder.told != holder.before.shape.name:
+        return
+    if holder.now.table_id in within:
+        raise NotSupported(
+            f'tables "{altered.before.shape.name}" and "{holder.before.shape.name}" cannot change their '
+            "names in one transaction: a stream is on all tables of their schema",
+            hint="Make it two transactions.",
+        )
+    settle(database, transaction, holder.now.table_id, within | {number})
+
+
 def _has_name(database: Database, transaction: Transaction, altered: Altered) -> bool:
     """Whether a table has the name that a captured one had before.
 
@@ -196,6 +227,8 @@ def _has_name(database: Database, transaction: Transaction, altered: Altered) ->
     """
     before = altered.before
     other = transaction.captured_tables(database.catalog).get(before.key)
+    if other is not None and other.may_go and altered.now.may_go:
+        return False  # Each is in the stream by itself: the one goes, the other has its name.
     if other is not None:
         was = transaction.altered[other.table_id].before
         if _kind_of(transaction, was) is None:

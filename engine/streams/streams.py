@@ -558,7 +558,8 @@ class Catalog:
     def put_table(self, before: Captured, after: Captured) -> None:
         """Show a captured table as it is now, with its streams: another version, or another name."""
         assert before.table_id == after.table_id
-        del self.tables[before.key]
+        if self.tables[before.key].table_id == before.table_id:  # Else another one has its name already.
+            del self.tables[before.key]
         self.tables[after.key] = after
         for stream in after.streams:
             if not stream.is_part:
