@@ -49,6 +49,8 @@ STABLE, REVOKING, WAITING = "stable", "revoking", "waiting"
 
 GIVEN_ANEW = "its partitions have been given out anew since it was read"
 
+# Of released events, what most reads give.
+_NOTHING_AGAIN: Mapping[int, frozenset[int]] = {}
 # Whose partitions have changed, mostly.
 NOBODY: Set[tuple[int, str]] = frozenset()
 
@@ -182,7 +184,7 @@ class Members:
                 known = self._known_of(shared, hold, seeks)
                 lsns = {p: max(lsn, known.get(p, 0)) for p, lsn in lsns.items()}
                 self._positions.set(_key(hold), hold.read, lsns, began, seeks, again)
-                self._gave(hold, lsns, began)
+                self._gave(hold, lsns, began, again)
 
     def _known_of(self, shared: Shared, hold: Hold, seeks: int) -> Mapping[int, int]:
         """How far a read sets the member's position at least; nothing: as far as it has given itself."""
@@ -201,9 +203,15 @@ class Members:
                 self._gave(hold, {p: lsn for p, lsn in lsns.items() if p in hold.epochs}, began)
 
     @staticmethod
-    def _gave(hold: Hold, lsns: Mapping[int, int], began: Mapping[int, int]) -> None:
+    def _gave(
+        hold: Hold,
+        lsns: Mapping[int, int],
+        began: Mapping[int, int],
+        again: Mapping[int, frozenset[int]] = _NOTHING_AGAIN,
+    ) -> None:
+        """Events that a read gave are held; released ones stand before what is committed."""
         for partition, lsn in lsns.items():
-            if lsn > began[partition]:
+            if lsn > began[partition] or again.get(partition):
                 hold.member.given[partition] = (lsn, hold.read)
 
     def void(self, hold: Hold, reason: str) -> None:
