@@ -268,7 +268,13 @@ class Database:
             self.sessions,
             lambda: self.fallen,
             cursor,
-            ReadyMaker(catalog, ready_queries, self.polls.is_awaited_lately, self._has_one_writer),
+            ReadyMaker(
+                catalog,
+                ready_queries,
+                self.polls.is_awaited_lately,
+                self._has_one_writer,
+                lambda stream: self.buffers.of(stream).event_bytes,
+            ),
             gate=gate,
         )
         self.topics = Topics(catalog, self.buffers, self.transactions, cursor, lambda: self.cluster.placement)

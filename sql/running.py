@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 import duckdb
@@ -28,19 +28,40 @@ from .results.results import (
 from .text.tokens import tokenize
 
 
-def binding_cursor(session: Context) -> duckdb.DuckDBPyConnection:
+def binding_cursor(session: Context, text: str | None = None) -> duckdb.DuckDBPyConnection:
     """The cursor to bind on: binding fixes an MVCC snapshot, so it is the session's own only where
-    that is fixed already, or where temporary tables (which only it sees) may be named."""
+    that is fixed already, or where temporary tables (which only it sees) may be named.
+
+    Args:
+        text: what is to be bound; None may name any.
+    """
     transaction = session.block.transaction
     if transaction is not None and transaction.snapshot_counter is not None:
         session.cursors.settle()
         return session.cursor
-    if session.names.temporary:
+    if session.names.temporary and (text is None or _may_name(text, session.names.temporary)):
         session.cursors.settle()
         if session.block.whole:
             session.block.touched()
         return session.cursor
     return session.meta
+
+
+def _may_name(text: str, temporary: Collection[str]) -> bool:
+    """Whether one of these names (in small letters) may stand in a text."""
+    lowered = text.lower()
+    return any(name.replace('"', '""') in lowered for name in temporary)
+
+
+def _bind(session: Context, text: str) -> Bound:
+    cursor = binding_cursor(session, text)
+    try:
+        return bind(cursor, text)
+    except duckdb.Error:
+        if cursor is not session.meta or not session.names.temporary:
+            raise
+    # It may name a temporary table through a view, or something else that is temporary.
+    return bind(binding_cursor(session), text)
 
 
 def bound(session: Context, text: str) -> Bound:
@@ -50,7 +71,7 @@ def bound(session: Context, text: str) -> Bound:
         DucktailError: the binder's error, with its place in the text.
     """
     try:
-        return bind(binding_cursor(session), text)
+        return _bind(session, text)
     except duckdb.Error as error:
         raise placed(session, error, text) from error
 
@@ -114,14 +135,14 @@ def bound_with_types(
         for name, type_ in found.parameters.items()
     }
     try:
-        typed = bind(binding_cursor(session), with_nulls(text, types))
+        typed = _bind(session, with_nulls(text, types))
     except duckdb.Error:
         # What cannot be texts (`SELECT $1 + 1`) may be numbers.
         numbers = {name: NUMERIC if type_ == "VARCHAR" else type_ for name, type_ in types.items()}
         try:
             if not session.wire or found.names != UNTOLD:
                 raise
-            typed = bind(binding_cursor(session), with_nulls(text, numbers))
+            typed = _bind(session, with_nulls(text, numbers))
         except duckdb.Error:
             return Bound(found.names, found.types, types, found.writes, found.returns_rows), None
         types = numbers

@@ -29,6 +29,9 @@ from .retained_bytes import RetainedBytes
 # What a buffered event costs beside its bytes: the object's head (33 bytes), its LSN (32), and its
 # places in five lists.
 ROW_OVERHEAD_BYTES = 105
+# Bytes of the rows that one read takes, about; one event may be larger. Rows that are on their way to a slow
+# client are no longer the buffer's, and are there twice: by themselves and put together.
+READ_BYTES_MAX = 4 << 20
 # Rows are dropped from the front in steps, so that the cost of moving the rest is shared.
 DROP_STEP_ROWS = 1024
 
@@ -211,6 +214,15 @@ class Hot:
     rows: list[bytes]
     exhausted: bool
 
+    def bounded(self) -> Hot:
+        """As many of them as fill READ_BYTES_MAX, no LSN parted."""
+        left = READ_BYTES_MAX
+        for stop, row in enumerate(self.rows, 1):
+            left -= len(row)
+            if left <= 0 and stop < len(self.rows) and self.lsns[stop - 1] != self.lsns[stop]:
+                return Hot(self.lsns[:stop], self.partitions[:stop], self.rows[:stop], exhausted=False)
+        return self
+
 
 class StreamBuffer:
     """The partition buffers of one stream, under one mutex and one byte bound.
@@ -241,10 +253,16 @@ class StreamBuffer:
         self.compacted_lsn = 0  # up to which the log has been compacted; nothing of that is buffered
         self.renumbered = 0  # how often compaction has changed what the partitions count
         self.failure: DucktailError | None = None  # why the log could not be read
+        self.row_bytes_max = 0  # of all rows that were ever here
         self._lsns: list[int] = []
         self._numbers: list[int] = []
         self._rows: list[bytes] = []
         self._first = 0
+
+    @property
+    def event_bytes(self) -> int:
+        """What a buffered event takes, the mean; 0 where nothing is buffered."""
+        return self.bytes // max(1, len(self._lsns) - self._first)
 
     @property
     def end_lsn(self) -> int:
@@ -292,6 +310,8 @@ class StreamBuffer:
 
     def _extend(self, additions: Mapping[int, Addition]) -> None:
         """Put new events, which are later than all that are here, in LSN order."""
+        for added in additions.values():
+            self.row_bytes_max = max(self.row_bytes_max, max(map(len, added.rows), default=0))
         merged = [
             entry
             for number, added in additions.items()
@@ -446,7 +466,7 @@ class StreamBuffer:
         )
 
     def read(self, after: Mapping[int, int], through_lsn: int, limit: int) -> Hot | None:
-        """The next events after a position, at most `limit`, in LSN order over the partitions.
+        """The next events after a position, at most `limit` (and READ_BYTES_MAX), in LSN order.
 
         Args:
             after: partition -> LSN; exactly these partitions are read.
@@ -463,8 +483,11 @@ class StreamBuffer:
                 return None
             latest = max(after.values())
             if len(after) == len(self.partitions) and self._goes_on(after, latest):
-                return _slice(self._lsns, self._numbers, self._rows, self._first, latest, through_lsn, limit)
-            return self._merged(after, through_lsn, limit)
+                rows = (self._lsns, self._numbers, self._rows)
+                found = _slice(*rows, self._first, latest, through_lsn, limit)
+            else:
+                found = self._merged(after, through_lsn, limit)
+        return found if len(found.rows) * self.row_bytes_max <= READ_BYTES_MAX else found.bounded()
 
     def _goes_on(self, after: Mapping[int, int], latest: int) -> bool:
         """Whether everything up to `latest` has been read in every partition."""

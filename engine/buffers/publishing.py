@@ -28,10 +28,11 @@ from ..log.table_query import EventQuery
 from ..schema import SCHEMA
 from ..streams.segments import NO_SEGMENTS, Segment, first_lsns
 from ..values import datarow
-from ..values.arrow_results import arrow_batches, arrow_table
+from ..values.arrow_results import arrow_batches
 from .buffer import ROW_OVERHEAD_BYTES, Addition, StreamBuffer, bytes_of
 from .publisher import Note
-from .ready import READY_COMMITS_MAX, READY_EVENTS_MAX, Ready, ReadyQueries, Written
+from .ready import READY_COMMITS_MAX, READY_EVENTS_MAX, Ready, ReadyQueries, Written, is_light
+from .windows import UNASKED_ROWS, cuts, log_bytes, windows
 
 logger = logging.getLogger(__name__)
 
@@ -40,8 +41,8 @@ BATCH_ROWS = 8192
 # Rows that are shared out, and dropped again, at once: a large transaction leaves its newest events
 # buffered up to so many.
 SHARE_ROWS = 512
-# LSNs of one query of the log: its events are sorted, and held in memory, at once.
-WINDOW_LSNS = 32_768
+# A buffer holds so many of such shares at least.
+SHARES = 32
 # Changes of so many LSNs at once are not made ready beside the events.
 CHANGES_LSNS_MAX = 100_000
 # What an event takes in a buffer at least, about. A round that cannot fit is made readable by counting
@@ -80,10 +81,13 @@ class Gathered:
         self, rows: Sequence[bytes], lsns: npt.NDArray[np.int64], partitions: npt.NDArray[np.int32]
     ) -> None:
         """Share out encoded rows, in LSN order, to their partitions."""
+        size = sum(map(len, rows))
         self.rows += len(rows)
-        self.size += sum(map(len, rows))
-        for start in range(0, len(rows), SHARE_ROWS):
-            part = partitions[start : start + SHARE_ROWS]
+        self.size += size
+        # Of large rows few are dropped at once: with all that one partition has of many, its newest would go.
+        step = min(SHARE_ROWS, max(1, self.bytes_max // SHARES * len(rows) // max(1, size)))
+        for start in range(0, len(rows), step):
+            part = partitions[start : start + step]
             for number in np.unique(part).tolist():
                 places = np.flatnonzero(part == number) + start
                 self._share(number, lsns[places], rows, places)
@@ -142,27 +146,25 @@ def _marked(batch: pa.RecordBatch, next_txid: int | None) -> pa.RecordBatch:
 
 
 def in_order(
-    cursor: duckdb.DuckDBPyConnection, log: str, sql: Callable[[int, int], str], first: int, last: int
+    cursor: duckdb.DuckDBPyConnection,
+    query: Events,
+    sql: Callable[[int, int], str],
+    first: int,
+    last: int,
+    unasked: int = UNASKED_ROWS,
 ) -> Iterator[pa.RecordBatch]:
     """Run an event query from one LSN to another, both included; its batches in LSN order.
 
     DuckDB keeps no order through a join when memory is short, and sorts a large range in as much
-    memory as it has: so the range is taken window by window, each sorted for itself. LSNs that no
-    event has, as a raised incarnation leaves a trillion of them, are passed over.
+    memory as it has: so the range is taken window by window, each sorted for itself and of bounded bytes.
 
     Args:
-        log: what is selected from for the LSNs of the log's rows.
+        query: of the logs that have the LSNs.
         sql: makes the query's text from a first and a last LSN.
+        unasked: log rows that are taken as they are, however large.
     """
-    start: int | None = first
-    while start is not None and start <= last:
-        end, rows = min(start + WINDOW_LSNS - 1, last), 0
-        for batch in arrow_batches(cursor, f"{sql(start, end)} ORDER BY lsn", BATCH_ROWS):
-            rows += batch.num_rows
-            yield batch
-        start = end + 1
-        if not rows and start <= last:
-            (start,) = ask(cursor, f"SELECT min(lsn) FROM {log} WHERE lsn BETWEEN {start} AND {last}")
+    for start, end in windows(cursor, query, first, last, unasked):
+        yield from arrow_batches(cursor, f"{sql(start, end)} ORDER BY lsn", BATCH_ROWS)
 
 
 def publish(
@@ -201,21 +203,30 @@ def _publish(
     )
     commit_us = mine[-1].commit_us
     every, query = query, query.of(touched).between(written.first_lsn, written.last_lsn)
-    if written.lsns * EVENT_BYTES_MIN > buffer.bytes_max:
+    least = written.lsns * EVENT_BYTES_MIN
+    if least <= buffer.bytes_max and written.lsns > READY_EVENTS_MAX:
+        least = log_bytes(cursor, query, written.first_lsn, written.last_lsn)
+    if least > buffer.bytes_max:
         counted = _counted(cursor, query, written)
         events = sum(added.total for added in counted.values())
-        if events * EVENT_BYTES_MIN > buffer.bytes_max:
+        if events * least > buffer.bytes_max * written.lsns:
             last_lsn = max(added.last_lsn for added in counted.values())
-            sample = written.events_sql(query, last_lsn - SAMPLE_ROWS * written.lsns // events)
-            size = _event_bytes(cursor, sample)
+            after_lsn = last_lsn - SAMPLE_ROWS * written.lsns // events
+            after_lsn = _sample_after(cursor, query, max(after_lsn, written.first_lsn - 1), last_lsn)
+            size = _event_bytes(cursor, written.events_sql(query, after_lsn + 1, last_lsn))
             buffer.append(counted, commit_us, events * size)
             buffer.drop_changes()
             newest = buffer.bytes_max // (size + ROW_OVERHEAD_BYTES) * written.lsns // events
             return lambda: _fill(cursor, query, buffer, written, last_lsn - 1 - newest)
     ready = ready_of(every, mine)
-    if ready is None and len(mine) <= READY_COMMITS_MAX and written.lsns <= READY_EVENTS_MAX:
+    light = written.lsns <= READY_EVENTS_MAX and is_light(buffer.event_bytes, written.lsns)
+    if ready is None and len(mine) <= READY_COMMITS_MAX and light:
         ready = _made_ready(cursor, every, mine, queries)
-    gathered = _gathered(cursor, query, buffer, written) if ready is None else _gathered_ready(buffer, ready)
+    if ready is None:
+        unasked = READY_EVENTS_MAX if light else UNASKED_ROWS
+        gathered = _gathered(cursor, query, buffer, written, unasked=unasked)
+    else:
+        gathered = _gathered_ready(buffer, ready)
     if gathered.additions:
         buffer.append(gathered.additions, commit_us, gathered.size)
     changes = buffer.changes
@@ -307,10 +318,11 @@ def _gathered(
     buffer: StreamBuffer,
     written: _Written,
     after_lsn: int = 0,
+    unasked: int = UNASKED_ROWS,
 ) -> Gathered:
     gathered = Gathered(buffer.bytes_max)
     first = max(written.first_lsn, after_lsn + 1)
-    parts = in_order(cursor, query.lsns, partial(written.events_sql, query), first, written.last_lsn)
+    parts = in_order(cursor, query, partial(written.events_sql, query), first, written.last_lsn, unasked)
     for batch in with_last(parts):
         gathered.add(batch)
         # Old and new events together keep to the bound, in this round too.
@@ -374,10 +386,11 @@ def gather_changes(
 ) -> Gathered:
     """The changes from one LSN to another, both included, as rows for a buffer."""
     gathered = Gathered(bytes_max, query.layout)
-    where = f"lsn BETWEEN {lsns[0]} AND {lsns[1]}"
-    for batch in arrow_batches(cursor, query.between(*lsns).wire_sql(where, commit), BATCH_ROWS):
-        if batch.num_rows:
-            gathered.add(batch)
+    for start, end in windows(cursor, query.events, *lsns):
+        where = f"lsn BETWEEN {start} AND {end}"
+        for batch in arrow_batches(cursor, query.between(start, end).wire_sql(where, commit), BATCH_ROWS):
+            if batch.num_rows:
+                gathered.add(batch)
     return gathered
 
 
@@ -448,7 +461,7 @@ def refill(
     def part(first: int, last: int) -> str:
         return query.between(first, last).sql(f"lsn BETWEEN {first} AND {last}", "NULL::BOOLEAN")
 
-    for batch in with_last(in_order(cursor, query.lsns, part, max(edge, tail_after) + 1, through_lsn)):
+    for batch in with_last(in_order(cursor, query, part, max(edge, tail_after) + 1, through_lsn)):
         gathered.add(batch)
     with buffer.mutex:
         buffer.edge_lsn = edge
@@ -512,18 +525,25 @@ def _tail_after(
         return 0
     lsns = f"SELECT lsn FROM ({query.sql(where, 'false', NO_COMMIT)}) ORDER BY lsn DESC"
     # Only the sample's own JSON is made: its first LSN is found before.
-    (first,) = ask(cursor, f"{lsns} LIMIT 1 OFFSET {SAMPLE_ROWS - 1}")
-    size = _event_bytes(cursor, query.sql(f"{where} AND lsn >= {first}", "false"))
+    first, last = ask(cursor, f"SELECT min(lsn), max(lsn) FROM ({lsns} LIMIT {SAMPLE_ROWS})")
+    first = _sample_after(cursor, query, first - 1, last) + 1
+    size = _event_bytes(cursor, query.between(first, last).sql(f"lsn BETWEEN {first} AND {last}", "false"))
     fits = bytes_max // (size + ROW_OVERHEAD_BYTES)
     if fits >= events:
         return 0
     return int(ask(cursor, f"{lsns} LIMIT 1 OFFSET {fits}")[0])
 
 
+def _sample_after(cursor: duckdb.DuckDBPyConnection, query: Events, after_lsn: int, through_lsn: int) -> int:
+    """The LSN behind which a range's newest events are few enough to be looked at together."""
+    parts = cuts(cursor, query.between(after_lsn + 1, through_lsn), after_lsn, through_lsn)
+    return parts[-2] if len(parts) > 1 else after_lsn
+
+
 def _event_bytes(cursor: duckdb.DuckDBPyConnection, sql: str) -> int:
     """The bytes of one event of a query, as it is sent: the mean over the newest ones."""
-    sample = arrow_table(cursor.execute(f"{sql} ORDER BY lsn DESC LIMIT {SAMPLE_ROWS}"))
-    sizes = [
-        len(row) for batch in sample.to_batches() for row in datarow.rows(batch, EVENT_TYPES, TEXT_FORMATS)
-    ]
-    return sum(sizes) // max(1, len(sizes))
+    count = size = 0
+    for batch in arrow_batches(cursor, f"{sql} ORDER BY lsn DESC LIMIT {SAMPLE_ROWS}", BATCH_ROWS):
+        rows = datarow.rows(batch, EVENT_TYPES, TEXT_FORMATS)
+        count, size = count + len(rows), size + sum(map(len, rows))
+    return size // max(1, count)

@@ -25,11 +25,16 @@ from ..log.queries import Events, LogEvents
 from ..log.several_logs import newest_query
 from ..log.table_query import EventQuery
 from ..quoting import literal
-from ..streams.streams import Catalog
+from ..streams.streams import Catalog, Stream
 from ..values import plain_rows
+from .windows import log_bytes
 
 # Events of a transaction up to which they are made before COMMIT: its writer waits for that.
 READY_EVENTS_MAX = 256
+# Bytes of a stream's events among them up to which they are: COMMIT is not to want for memory because of it.
+READY_BYTES_MAX = 4 << 20
+# So many times as large as the events before they may be without being asked.
+LARGER = 8
 # Streams on its tables up to which they are, one over several counted with each: each is a query.
 READY_STREAMS_MAX = 4
 # Statements that are kept prepared on one session's cursor.
@@ -147,12 +152,16 @@ class ReadyMaker:
     Args:
         is_awaited: whether somebody waits for a table's events, or has just done so.
         is_quiet: whether there is one writer alone: the lock that several want is not held for longer.
+        event_bytes: what an event of a stream takes, about; 0 where it is not known.
     """
 
     catalog: Catalog
     queries: ReadyQueries
     is_awaited: Callable[[int], bool]
     is_quiet: Callable[[], bool]
+    event_bytes: Callable[[Stream], int]
+    # Tables whose events there was no memory for: how large they are is asked from then on.
+    _large: set[int] = field(default_factory=set)
 
     def made(
         self, cursor: duckdb.DuckDBPyConnection, written: Mapping[int, Written], commit: Commit
@@ -180,9 +189,31 @@ class ReadyMaker:
             return {}
         if not all(map(_is_same_anywhere, queries)):
             return {}
-        return {
-            query.stream.stream_id: self.queries.ready(cursor, query, written, commit) for query in queries
-        }
+        if not all(self._is_light(cursor, query, written, events) for query in queries):
+            return {}
+        try:
+            return {
+                query.stream.stream_id: self.queries.ready(cursor, query, written, commit)
+                for query in queries
+            }
+        except duckdb.OutOfMemoryException:
+            self._large.update(written)
+            raise
+
+    def _is_light(
+        self, cursor: duckdb.DuckDBPyConnection, query: Events, written: Mapping[int, Written], events: int
+    ) -> bool:
+        """Whether a stream's events of the transaction are small together; asked where that may not be."""
+        if is_light(self.event_bytes(query.stream), events) and self._large.isdisjoint(written):
+            return True
+        spans = written.values()
+        lsns = min(span.first_lsn for span in spans), max(span.last_lsn for span in spans)
+        return log_bytes(cursor, query, *lsns) <= READY_BYTES_MAX
+
+
+def is_light(event_bytes: int, events: int) -> bool:
+    """Whether so many events are small together, if they are not much larger than those before."""
+    return events * event_bytes * LARGER <= READY_BYTES_MAX
 
 
 def _is_same_anywhere(query: Events) -> bool:

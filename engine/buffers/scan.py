@@ -11,6 +11,7 @@ and the events in the same MVCC snapshot. Source: docs/design/engine.md, "Readin
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -35,6 +36,7 @@ from .copied_events import CopiedEvents
 from .gaps import Gone
 from .publishing import BATCH_ROWS, refill_changes
 from .whole_transactions import end_in_buffer, end_in_log
+from .windows import cuts
 
 # Fewest log rows that one query of a cold read looks at: a smaller window saves nothing.
 WINDOW_ROWS_MIN = 1024
@@ -101,6 +103,7 @@ class Scan:
         self._has_given = False
         self._given_lsn = bounds.from_lsn - 1
         self._aside = bounds.aside
+        self._cuts: deque[int] = deque()  # LSNs at which what is to come is parted: it is large
         self._reach = REACH  # LSNs that a window looks at, times its rows
         self._renumbered = buffer.renumbered
         self._after = dict(bounds.after)
@@ -388,6 +391,7 @@ class Scan:
             # Where compaction has left few rows, windows become wider.
             self._reach = 2 * self._reach if row is None else max(REACH, self._reach // 2)
             # One more tells whether there are more; two, where the last of `limit` may have a twin.
+            high = self._cut(cursor, low, high)
             table = arrow_table(cursor.execute(self._window_sql(low, high, limit + 2, typed=typed)))
             count = self._whole(table, limit)
             if table.num_rows or high >= self.through_lsn:
@@ -397,6 +401,14 @@ class Scan:
             log = self._events.between(high + 1, self.through_lsn).lsns
             (first,) = ask(cursor, f"SELECT min(lsn) FROM {log} WHERE lsn > {high}")
             low = self.through_lsn if first is None else min(int(first) - 1, self.through_lsn)
+
+    def _cut(self, cursor: duckdb.DuckDBPyConnection, low: int, high: int) -> int:
+        """The end of a window, or an LSN before it: what is read at once has room."""
+        while self._cuts and self._cuts[0] <= low:
+            self._cuts.popleft()
+        if not self._cuts:
+            self._cuts.extend(cuts(cursor, self._events.between(low + 1, high), low, high))
+        return min(high, *self._cuts) if self._cuts else high
 
     def _whole(self, table: pa.Table, limit: int) -> int:
         """How many of some rows to take: `limit`, or one more where that would part an update."""

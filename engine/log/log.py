@@ -84,6 +84,8 @@ NO_COMMIT = Commit(0, 0)
 ANNOTATION = "annotation"
 
 HIDDEN = "__ducktail_"
+# What an event takes besides its images: LSN, time and so on, as text.
+HEAD_BYTES = 128
 
 
 def end_of_transaction(lsn: int) -> str:

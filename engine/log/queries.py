@@ -52,6 +52,12 @@ class Events(ABC):
     def lsns(self) -> str:
         """What can be selected from for the LSNs of all log rows: a table, or a query in brackets."""
 
+    @property
+    def sizes(self) -> str:
+        """What can be selected from for each log row's `lsn` and about how many `bytes` its event takes."""
+        rows = (f"SELECT lsn, ({part.bytes_sql})::BIGINT AS bytes FROM {part.log}" for part in self.parts)
+        return f"({' UNION ALL '.join(rows)})"
+
     @abstractmethod
     def between(self, first_lsn: int, last_lsn: int) -> Events:
         """The same of the logs alone that may have LSNs of this range, both ends included."""
@@ -148,6 +154,11 @@ class LogEvents(Events):
     @abstractmethod
     def source(self) -> Source:
         """What has the log."""
+
+    @property
+    @abstractmethod
+    def bytes_sql(self) -> str:
+        """About how many bytes the event of a log row takes: an expression on its columns."""
 
     @abstractmethod
     def rows(self, where: str) -> str:

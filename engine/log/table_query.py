@@ -11,7 +11,8 @@ from ..quoting import ident, literal
 from ..streams.streams import Captured, Source, Stream
 from ..table import Column
 from ..values.json_images import object_sql
-from .log import ANNOTATION, HIDDEN, NO_COMMIT, ROW_NAMES, Commit
+from ..values.text_sizes import PLAIN_BYTES, size_sql
+from .log import ANNOTATION, HEAD_BYTES, HIDDEN, NO_COMMIT, ROW_NAMES, Commit
 from .queries import LogEvents, annotation_sql, head_sql
 from .schema_json import schema_json, shown_table
 
@@ -57,6 +58,16 @@ class EventQuery(LogEvents):
         # The next version begins with a schema event of that transaction, which every stream has.
         ends = f"SELECT max(lsn) FROM ({self.rows(whole)}) GROUP BY txid"
         return self.sql(where, f"(l.lsn IN ({ends}) AND l.txid <> {self.next_txid})")
+
+    @property
+    def bytes_sql(self) -> str:
+        """See LogEvents: both images, whatever of them the stream shows."""
+        plain, parts = HEAD_BYTES, []
+        for place, column in enumerate(self.captured.shape.stored, 1):
+            plain += len(column.name) + PLAIN_BYTES
+            sizes = (size_sql(f"{side}{place}", column.type) for side in ("o", "n"))
+            parts += [f"coalesce({size}, 0)" for size in sizes if size is not None]
+        return " + ".join([str(plain), *parts])
 
     def inserts_sql(self, where: str, last: str, commit: Commit) -> str:
         """The same as `sql` of log rows that are all inserts, of a stream that shows all.

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from ..quoting import literal, shown_name
 from ..streams.streams import Source, TopicLog
-from .log import ANNOTATION
+from .log import ANNOTATION, HEAD_BYTES
 from .queries import LogEvents
 from .topic_rows import with_members
 
@@ -33,6 +33,12 @@ class TopicQuery(LogEvents):
     def source(self) -> Source:
         """The topic's log."""
         return TopicLog(self.stream)
+
+    @property
+    def bytes_sql(self) -> str:
+        """See LogEvents."""
+        sizes = (f"coalesce(strlen({name}), 0)" for name in ("payload", "key", "headers"))
+        return " + ".join([str(HEAD_BYTES), *sizes])
 
     def rows(self, where: str) -> str:
         """The log rows."""

@@ -9,6 +9,7 @@ Source: docs/sql.md, "COPY".
 from __future__ import annotations
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from ..quoting import ident
 from .arrow_form import carrier
@@ -62,6 +63,42 @@ def arrow_loader(source: pa.DataType, target: str | None, timezone: str | None) 
             return ColumnLoader(source, str, target)
         return column_loader(target, timezone)
     return ColumnLoader(source, str, target) if _is_kept(found, wanted) else None
+
+
+def first_nul(column: pa.ChunkedArray) -> int | None:
+    """The place of the first value with a NUL character in a text, where PostgreSQL has none."""
+    if not _has_text(column.type) or not _any_nul(column):
+        return None
+    # The shortest beginning that has one.
+    low, high = 0, len(column)
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if _any_nul(column.slice(low, middle - low)) else (middle, high)
+    return low
+
+
+def _has_text(type_: pa.DataType) -> bool:
+    """Whether values of a type are texts, or hold some."""
+    if pa.types.is_nested(type_):
+        return any(_has_text(type_.field(place).type) for place in range(type_.num_fields))
+    return type_ in (pa.string(), pa.large_string(), pa.string_view())
+
+
+def _any_nul(values: pa.ChunkedArray | pa.Array) -> bool:
+    if isinstance(values, pa.ChunkedArray):
+        return any(map(_any_nul, values.chunks))
+    if not _has_text(values.type):
+        return False
+    if isinstance(values, pa.StructArray):
+        return any(map(_any_nul, values.flatten()))
+    if isinstance(values, pa.MapArray):
+        first, last = values.offsets[0].as_py(), values.offsets[-1].as_py()
+        return any(_any_nul(part.slice(first, last - first)) for part in (values.keys, values.items))
+    if pa.types.is_nested(values.type):
+        return _any_nul(values.flatten())
+    if pa.types.is_string_view(values.type):
+        values = values.cast(pa.large_string())
+    return bool(pc.any(pc.match_substring(values, "\0")).as_py())
 
 
 def duck_type(type_: pa.DataType) -> str:

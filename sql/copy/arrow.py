@@ -10,8 +10,8 @@ from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
 
-from ...engine.errors import BadCopyFileFormat, DatatypeMismatch, DuplicateColumn
-from ...engine.values.arrow_loading import arrow_loader
+from ...engine.errors import BadCopyFileFormat, CharacterNotInRepertoire, DatatypeMismatch, DuplicateColumn
+from ...engine.values.arrow_loading import arrow_loader, first_nul
 from ...engine.values.arrow_stream import ArrowStreamReader
 from ...engine.values.text_loading import BadValue, ColumnLoader
 from ...engine.waiting import Waiting
@@ -20,6 +20,7 @@ from ..results.results import Result
 from ..statement import Statement
 from .inserting import Inserting, Refused
 
+NUL = 'invalid byte sequence for encoding "UTF8": 0x00'
 # Bytes of the client's that make an INSERT: as Arrow's values they are what they were on the wire.
 BATCH_BYTES = 8 << 20
 # A longer piece is taken in parts of this size.
@@ -172,6 +173,10 @@ class ArrowCopyIn:
         """
         for place, loader in enumerate(self._loaders):
             column = table.column(self._order[place])
+            nul = first_nul(column)
+            if nul is not None:
+                where = self._place(before + nul, place)
+                raise CharacterNotInRepertoire(NUL, context=where)
             if loader.read is str:
                 yield column
                 continue

@@ -63,6 +63,12 @@ class RowReader:
         else:
             self._inside = re.compile(rf"(?:[^{quote}{escape}]+|{escape}[{quote}{escape}]|{escape})*")
         self._escaped = re.compile(rf"{escape}([{quote}{escape}])")
+        # Fields with quotes around all of each, or without any. A text is such fields in one way alone, so
+        # that one which is not takes no longer to be told.
+        inside, bare = rf"[^{quote}]*(?:{quote}{quote}[^{quote}]*)*", rf"[^{delimiter}{quote}]*"
+        self._part = re.compile(rf"(?:({quote})({inside}){quote}|({bare}))({delimiter}|\Z)")
+        part = rf"(?:{quote}{inside}{quote}|{bare})"
+        self._regular = re.compile(rf"(?:{part}{delimiter})*{part}")
         self._marks = re.compile(rf"{escape}[{quote}{escape}]|{quote}")
 
     def feed(self, data: bytes) -> list[Row]:
@@ -259,11 +265,13 @@ class RowReader:
             if not self._forces:
                 return [None if part == null else part for part in parts]
             quotes = [False] * len(parts)
+        elif not (header or self._forces) and (fields := self._cut_regular(line)) is not None:
+            return fields
         else:
             parts, quotes = self._cut_quoted(first, line)
         if header:
             return list(parts)
-        fields: Fields = []
+        fields = []
         for place, (part, quoted) in enumerate(zip(parts, quotes, strict=True)):
             known = place < len(self._columns)
             is_null = part == null
@@ -273,6 +281,19 @@ class RowReader:
                 is_null = False
             fields.append(None if is_null else part)
         return fields
+
+    def _cut_regular(self, line: str) -> Fields | None:
+        """The fields of a line whose quotes stand around whole fields, as nearly all do; else None."""
+        if self._options.escape != self._options.quote or self._regular.fullmatch(line) is None:
+            return None
+        null, quote = self._options.null, self._options.quote
+        found = self._part.findall(line)
+        if len(found) > 1 and not found[-2][3]:
+            found.pop()  # Behind the last field there is an empty match more.
+        return [
+            inside.replace(quote + quote, quote) if opened else None if bare == null else bare
+            for opened, inside, bare, _ in found
+        ]
 
     def _cut_quoted(self, first: int, line: str) -> tuple[list[str], list[bool]]:
         """The fields of a line with quotes, and whether each had any."""

@@ -8,8 +8,8 @@ looked at again, and its scans begin at the places that hold then.
 
 A member that waits looks now and then, which is its heartbeat, and holds none of its partitions meanwhile:
 they may be handed over, which ends the wait. With those that it gets it goes on. LEAVE CONSUMER GROUP ends
-the wait as well, and the statement reads without joining again. A member whose scan has its events is heard
-from in the same way for as long as another scan of the statement waits.
+the wait as well, and the statement reads without joining again. A member whose scan has its events, or does
+not wait, is heard from in the same way for as long as another scan of the statement waits.
 
 What is waited for are events of the scan: those of its partitions, after its group's committed LSN or
 its AFTER, and within what WHERE says of partition, lsn and commit_time. What it says of commit_time is
@@ -125,6 +125,7 @@ def wait(session: Context, statement: Statement, parameters: Values) -> Waiting[
         _check_first(session)
     if not waiters:
         return None  # What is away waits at its owner.
+    waiters += _beside(session, statement, query, parameters)
     began_s = database.clock.monotonic_s()
     try:
         left = yield from _wait_all(session, waiters, parameters, began_s)
@@ -229,6 +230,19 @@ def _waiters(session: Context, statement: Statement, query: Query, parameters: V
         member = None if scan.member is None else text(scan.member, parameters)
         pruned = pruning(shape.facts, stream.partitions, parameters) or Pruning()
         yield Waiter(shape, ms, Poll(session.id, stream, member, events), pruned)
+
+
+def _beside(session: Context, statement: Statement, query: Query, parameters: Values) -> Iterator[Waiter]:
+    """Members' scans that do not wait, in a statement that does: they are heard from until they are read."""
+    for shape in bound_shapes(session, statement, query, parameters):
+        scan = shape.scan
+        if scan.wait is not None or scan.member is None or scan.away is not None:
+            continue
+        stream = stream_of(session, shape)
+        if shape.empty or shape.transactions == 0 or spread(session, stream) is not None:
+            continue
+        poll = Poll(session.id, stream, text(scan.member, parameters))
+        yield Waiter(shape, 0, poll, Pruning(), over=True)
 
 
 def interval_ms(wait: st.Text, parameters: Values) -> int:

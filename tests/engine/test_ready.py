@@ -190,11 +190,15 @@ def test_topics(scene: Scene) -> None:
 
 
 def test_what_is_left_to_the_publisher(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nobody waits, a filter, many events, many streams; and all of them are right."""
+    """Nobody waits, a filter, many events, large ones, many streams; and all of them are right."""
     scene.do(SMALL, "CREATE STREAM s ON t", "INSERT INTO t VALUES (1, 'a')")
     scene.check()
     scene.wait_for()
     scene.do(f"INSERT INTO t SELECT i, 'b' FROM range(2, {READY_EVENTS_MAX + 3}) r(i)")
+    scene.check()
+    scene.do("INSERT INTO t SELECT i, repeat('b', 20000) FROM range(300, 600) r(i)")
+    scene.check()
+    scene.do("INSERT INTO t SELECT i, repeat('x', 200000) FROM range(600, 700) r(i)")
     scene.check()
     scene.do("CREATE STREAM f ON t WHERE id > 2")
     noted = len(scene.notes)

@@ -15,7 +15,7 @@ import pytest
 from server_process import ServerProcess
 
 from ducktail.engine.errors import DucktailError
-from ducktail.engine.values.arrow_loading import arrow_loader
+from ducktail.engine.values.arrow_loading import arrow_loader, first_nul
 from ducktail.engine.values.arrow_stream import (
     BATCH_ROWS_MAX,
     BODY_BYTES_MAX,
@@ -175,6 +175,8 @@ def test_text_is_read_as_the_text_format_reads_it(con: Connection) -> None:
         ({"id": ["1", "x"], "v": ["", ""]}, "22P02", "COPY p, row 2, column id"),
         ({"id": [1, 2**31], "v": ["", ""]}, "22003", "COPY p, row 2, column id"),
         ({"id": [1, None], "v": ["", ""]}, "23502", "COPY p, rows 1 to 2"),
+        ({"id": [1, 2, 3], "v": [None, "a", "b\0"]}, "22021", "COPY p, row 3, column v"),
+        ({"id": ["1", "2\0"], "v": ["", "\0"]}, "22021", "COPY p, row 2, column id"),
         ({"id": [1.0], "v": [""]}, "42804", "COPY p"),
         ({"id": [1], "v": [1]}, "42804", "COPY p"),
         ({"id": [1], "v": [b"x"]}, "42804", "COPY p"),
@@ -188,6 +190,21 @@ def test_wrong_columns_and_values(con: Connection, data: dict[str, Any], state: 
     assert (error.sqlstate, error.diag.context) == (state, context)
     if state == "42804":
         assert f'"{"id" if data["v"] == [""] else "v"}"' in str(error)
+
+
+@pytest.mark.parametrize(
+    ("type_", "value"),
+    [
+        (pa.list_(pa.string()), ["a", "b\0"]),
+        (pa.list_(pa.large_string(), 1), ["\0"]),
+        (pa.struct({"a": pa.int8(), "b": pa.list_(pa.string_view())}), {"a": 1, "b": ["x", "\0"]}),
+        (pa.map_(pa.string(), pa.int8()), [("\0", 1)]),
+    ],
+)
+def test_a_nul_is_found_wherever_it_is(type_: pa.DataType, value: object) -> None:
+    without = pa.array([None, value], type_).slice(0, 1)
+    assert first_nul(pa.chunked_array([without])) is None
+    assert first_nul(pa.chunked_array([without, pa.array([None, None, value, value], type_)])) == 3
 
 
 def test_an_error_in_mid_stream_leaves_nothing(con: Connection) -> None:

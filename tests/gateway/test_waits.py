@@ -249,6 +249,19 @@ def test_a_transaction_that_waits_is_not_idle(con: Connection, shared: ServerPro
             other.execute(READ)
 
 
+def test_a_session_with_temporary_tables_waits_in_a_block(con: Connection, shared: ServerProcess) -> None:
+    """What is sent is described before it runs; that takes a snapshot only where one of them is named."""
+    with shared.connect() as other:
+        other.execute("CREATE TEMP TABLE staged (id integer)")
+        con.execute("INSERT INTO fed VALUES (1)")
+        with other.transaction():
+            found = other.execute(f"SELECT op FROM STREAM feed {LONG} WHERE lsn > %s", [0])
+            assert found.fetchall() == [("insert",)]
+        with pytest.raises(psycopg.errors.ActiveSqlTransaction), other.transaction():
+            other.execute(f"SELECT count(*) FROM STREAM feed {LONG}, staged WHERE id > %s", [0])
+        assert other.execute("SELECT count(*) FROM staged WHERE id > %s", [0]).fetchall() == [(0,)]
+
+
 def test_in_a_pipeline_it_comes_first(con: Connection, shared: ServerProcess) -> None:
     with shared.connect() as other:
         with other.pipeline():

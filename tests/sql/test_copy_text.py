@@ -60,6 +60,16 @@ def test_csv(table: list[tuple[str | None, ...]], end: str, cuts: list[int]) -> 
     assert read(options, "".join(lines).encode(), cuts) == table
 
 
+@given(st.text('a",N', max_size=12), st.sampled_from(["", "N"]))
+def test_a_line_is_cut_quickly_as_it_is_slowly(line: str, null: str) -> None:
+    """Quotes may stand within a field, and be left open: the quick way gives the same, or has no answer."""
+    reader = RowReader(CopyOptions("csv", ",", null), "t", COLUMNS)
+    quick = reader._cut_regular(line)
+    if quick is not None:
+        pairs = zip(*reader._cut_quoted(1, line), strict=True)
+        assert quick == [None if part == null and not quoted else part for part, quoted in pairs]
+
+
 @given(st.lists(st.tuples(TEXT, TEXT), min_size=1, max_size=5), CUTS)
 def test_csv_with_another_escape(table: list[tuple[str, str]], cuts: list[int]) -> None:
     lines = (
