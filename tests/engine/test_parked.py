@@ -15,6 +15,7 @@ from server_process import ServerProcess
 
 from ducktail.engine.database import Database
 from ducktail.engine.groups import parking
+from ducktail.engine.log.log import side_log
 
 READ = "select lsn from stream s consumer group g"
 
@@ -251,7 +252,8 @@ def test_a_released_event_without_its_copy_is_damage(client: Client) -> None:
     client("commit offsets on s consumer group g")
     client("alter consumer group g on s release partition 0 at 2")
     cursor = client.session.database.cursor()
-    cursor.execute("DELETE FROM ducktail.parked_1_1").fetchall()
+    [captured] = client.session.database.catalog.tables.values()
+    cursor.execute(f"DELETE FROM {side_log(captured.table.log)}").fetchall()
     cursor.close()
     with raises("XX001"):
         client(READ)
