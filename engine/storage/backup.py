@@ -266,7 +266,8 @@ def _look_inside(path: str, file: DuckdbFile) -> tuple[list[str], list[str]]:
     wrong = []
     if facts.format == schema.FORMAT_VERSION:
         catalog = read_catalog(cursor)
-        about.append(f"{len(catalog.streams)} streams on {len(catalog.tables)} tables")
+        tables = sum(not captured.ours for captured in catalog.tables.values())
+        about.append(f"{len(catalog.streams)} streams on {tables} tables")
         wrong += [finding.text for finding in audit(cursor, catalog)]
     else:
         about.append(f"ducktail serve brings it to format {schema.FORMAT_VERSION}; its logs are read then")
