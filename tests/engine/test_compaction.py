@@ -21,6 +21,7 @@ from ducktail.engine.database import Database
 from ducktail.engine.log import compacted
 from ducktail.engine.log.compacted import Range
 from ducktail.engine.trimming import compaction
+from ducktail.engine.trimming.superseded import Superseded
 
 
 class Base:
@@ -584,6 +585,29 @@ def test_rows_that_are_gone_besides_are_damage(base: Base) -> None:
     with raises("XX001") as error:
         base("select * from stream s")
     assert "10 were compacted" in str(error.value.detail)
+
+
+def test_a_pass_that_took_long_rests(base: Base, monkeypatch: pytest.MonkeyPatch) -> None:
+    base("create table t (id int primary key, v int)")
+    base("create stream s on t with (partitions = 1, retention = 'none', compaction = 'key')")
+    base("insert into t select i, 0 from range(100) r(i)")
+    base.clock.us += 2 * HOUR_US
+    works_out = Superseded.work_out
+
+    def work_out(superseded: Superseded) -> None:
+        base.clock.us += HOUR_US // 10
+        works_out(superseded)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Superseded, "work_out", work_out)
+        base.look()
+    base("update t set v = 1 where id = 1")
+    base.clock.us += 4 * HOUR_US
+    base.look()
+    assert base.one("select count(*) from stream s") == 101
+    base.clock.us += HOUR_US + SECOND_US
+    base.look()
+    assert base.one("select count(*) from stream s") == 100
 
 
 def test_a_pass_is_not_repeated_for_little(base: Base) -> None:
