@@ -2,8 +2,9 @@
 
 `python mixed_child.py DIRECTORY KILLS SEED`: each run of the load is a process of its own, which first holds
 what it finds in the file against the journal, and then goes on: a thread for each table changes its rows and
-its columns and refreshes it, others read groups and move rows. Before some runs plain DuckDB writes the file.
-The last run only looks. A database is used for FILE_KILLS kills. What was seen is printed.
+its columns and refreshes it, others read groups and move rows, share and park them (mixed_groups.py). Before
+some runs plain DuckDB writes the file. The last run only looks. A database is used for FILE_KILLS kills. What
+was seen is printed.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from functools import partial
 from pathlib import Path
 
 import duckdb
+import mixed_groups
 from local_client import Client
 from mixed_model import Journal, Known, Row, State, fold
 
@@ -32,7 +34,7 @@ from ducktail.engine.settings import Settings
 
 FILE_KILLS = 10
 # Retention looks often, so that it is killed as well.
-BOUNDS = Settings(retention_interval_ms=100)
+BOUNDS = Settings(retention_interval_ms=100, lock_timeout_ms=60_000)
 # A run is killed while it opens and looks, or behind so many acknowledged changes and a moment.
 OPENING_SHARE, OPENING_S = 0.15, 0.4
 CHANGES_MAX, MOMENT_S = 25, 0.03
@@ -68,6 +70,7 @@ SETUP = (
     "create table mirror (id int, v bigint)",
     "create consumer group reader on s_a",
     "create consumer group mover on s_b",
+    *mixed_groups.SETUP,
 )
 
 
@@ -380,6 +383,7 @@ def check(database: Database, journal: Journal) -> dict[str, State]:
         while follow(client, group):
             pass
         assert sorted(client("select id, v from mirror")) == sorted(client("select id, v from a"))
+    mixed_groups.check(client, journal)
     client.close()
     return states
 
@@ -514,6 +518,10 @@ def load(path: Path, seed: int, ready: int, *, last: bool) -> None:
     runs += [lambda: read(database, journal), lambda: move(database), lambda: carry(database)]
     runs.append(partial(book, database, chance.getrandbits(32)))
     runs.append(partial(mirror, database, chance.getrandbits(32)))
+    for run in (mixed_groups.sort, mixed_groups.come_late):
+        runs.append(partial(run, database, journal, chance.getrandbits(32)))
+    for name in mixed_groups.MEMBERS:
+        runs.append(partial(mixed_groups.work, database, journal, chance.getrandbits(32), name))
     threads = [threading.Thread(target=ending, args=(run,)) for run in runs]
     for thread in threads:
         thread.start()

@@ -5,7 +5,8 @@ acknowledged state or in the one under way, its events are there once and fold t
 and the stream over two tables has those of both; transactions that write three tables and alter one of them
 are whole, and moved with their offsets once; compaction has left the last event of each key, retention a
 part without holes; CHECK STREAM finds nothing but what was written past ducktail, and RESYNC mends that; no
-group goes back, and one that began with a whole copy comes to the table as it is.
+group goes back, and one that began with a whole copy, or comes to one behind a gap, comes to the table as it
+is; what members share, and what is parked and released, is processed once.
 DUCKTAIL_MIXED_KILLS (default 3) is how often it is killed, DUCKTAIL_MIXED_SEED chooses what is done.
 """
 
