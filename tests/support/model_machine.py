@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import shutil
+import subprocess
 import tempfile
 from collections import Counter, defaultdict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, ClassVar
 
+from group_model import Group
 from hypothesis.stateful import RuleBasedStateMachine, invariant
 from local_client import Client
 from model_sessions import Program, state_of
@@ -47,8 +49,7 @@ class Machine(RuleBasedStateMachine):
         self.rows: dict[str, Rows] = {}
         self.streams: dict[str, Stream] = {}
         self.wide: Stream | None = None  # over all tables; it has everything
-        self.groups: dict[tuple[str, str], dict[int, int]] = {}
-        self.copies: dict[tuple[str, str], list[tuple[int, int]]] = {}  # LSN and partition of each row
+        self.groups: dict[tuple[str, str], Group] = {}
         self.sessions: list[Session] = []
         self.commits: list[dict[str, set[object]]] = []  # a change of streams is a commit of no keys
         self.pending: list[list[Part]] = []  # transactions not yet seen
@@ -61,7 +62,11 @@ class Machine(RuleBasedStateMachine):
         allowed = [self.files]
         self.opened = opened.join(self.path, opened.settings_named(BOUNDS, allowed))
         self.database = self.opened.database
-        self.reader = Client(self.database)
+        self.reader = Client(self.database, lock_timeout="1")
+        for group in self.groups.values():
+            # Nobody is a member any more, or has read.
+            group.members.clear()
+            group.void()
         # Sessions of the wire and of this process take turns, so that each place has been both.
         self.openings += 1
         self.looks = 0
@@ -79,6 +84,30 @@ class Machine(RuleBasedStateMachine):
             session.client.close()
         self.reader.close()
         opened.leave(self.opened)
+
+    def kill(self) -> None:
+        """Close it, and leave the files as SIGKILL would have left them."""
+        kept = self.directory / "killed"
+        kept.mkdir()
+        files = [path for path in self.directory.glob(f"{self.path.name}*") if path.is_file()]
+        # Not by this process: one that closes a file gives up all the locks that it has on it.
+        subprocess.run(["cp", "-p", *files, str(kept)], check=True)
+        self.close()
+        for path in self.directory.glob(f"{self.path.name}*"):
+            if path.is_file():
+                path.unlink()
+        for path in kept.iterdir():
+            path.rename(self.directory / path.name)
+        kept.rmdir()
+
+    def state(self, text: str) -> str:
+        """How a statement of the reader ends: 'ok', or its SQLSTATE."""
+        return state_of(self.reader, Statement(text, lambda _: []), self.files)
+
+    @staticmethod
+    def count(form: str, outcome: str) -> None:
+        """What was done, and what came of it, for the end."""
+        Machine.forms[form, outcome] += 1
 
     def teardown(self) -> None:
         if self.sessions:
@@ -131,7 +160,7 @@ class Machine(RuleBasedStateMachine):
         if session.in_block and session.view is None:
             self.take_snapshot(session)
         if session.in_block and self.tables_by_name[table.name].altered >= session.snapshot:
-            self._write_stale(session, statement)
+            self._write_stale(session, table, statement)
             return
         view = self.rows[table.name] if session.view is None else session.view[table.name]
         runs: list[list[Effect]] = []
@@ -176,14 +205,19 @@ class Machine(RuleBasedStateMachine):
         Machine.forms[statement.form, state] += 1
         return state
 
-    def _write_stale(self, session: Session, statement: Statement) -> None:
+    def _write_stale(self, session: Session, table: Table, statement: Statement) -> None:
         """The table was altered since the transaction began to read: it cannot write it."""
         state = self._run(session, statement)
         if session.failed:
             assert state == "25P02", state
             return
         busy = any(other.holds_lock for other in self.sessions if other is not session)
-        assert state in ({"55P03", "40001"} if busy else {"40001"}), (state, statement.text)
+        wanted = {"55P03", "40001"} if busy else {"40001"}
+        if state == "ok" and table.called != self.tables_by_name[table.name].called:
+            # By an old name it is told at COMMIT.
+            state = state_of(session.client, Statement("commit", lambda _: []), self.files)
+            session.reset()
+        assert state in wanted, (state, statement.text)
         self.has_failed(session)
 
     @staticmethod
@@ -245,6 +279,7 @@ class Machine(RuleBasedStateMachine):
                 keys[name] |= keys_of(one.table, one.effects)
             if one.alters is not None:
                 self.tables_by_name[name].versions.update(one.table.versions)
+                self.tables_by_name[name].called = one.table.called
                 self.tables_by_name[name].altered = len(self.commits)
                 keys[name] |= set()
         self.commits.append(dict(keys))
@@ -254,6 +289,7 @@ class Machine(RuleBasedStateMachine):
     def _parts(self, done: list[Done]) -> list[Part]:
         """The events of a transaction: what it has deleted and inserted of one table may be folded."""
         parts: list[Part] = []
+        called = {table.name: table.called for table in self.tables}
         while done:
             table = done[0].table
             count = next((i for i, one in enumerate(done) if one.table != table or one.alters), len(done))
@@ -261,8 +297,24 @@ class Machine(RuleBasedStateMachine):
             changed = [one for one in run if one.effects]
             folds = self.minimal(table) == "all" and table.key and {one.deletes for one in changed} == {0, 1}
             listed = [self.changes_of(table, folded(table, run))] if folds else [one.changes for one in run]
-            parts += [Part(table, run[0].version, changes) for changes in listed if changes]
+            # Behind RENAME TO in a transaction the old name is told until its next change, or its end.
+            called[table.name] = run[0].called or called[table.name]
+            parts += [
+                Part(table, run[0].version, changes, called[table.name]) for changes in listed if changes
+            ]
         return parts
+
+    def renamed(self, session: Session) -> list[Done]:
+        """What its transaction tells at its end of the tables that are called otherwise then."""
+        done: list[Done] = []
+        for table in session.tables.values():
+            told = [one.called for one in session.done if one.table == table and one.called]
+            if table.called != [self.tables_by_name[table.name].called, *told][-1]:
+                table.altered_to(table.columns)
+                changes: list[Change] = [("schema", None, None)] * self.widest(table)
+                same: Callable[[Row], Row] = tuple
+                done.append(Done(table, table.version, [], changes, alters=same, called=table.called))
+        return done
 
     def take_snapshot(self, session: Session) -> None:
         """A transaction touches the database for the first time."""
@@ -278,7 +330,7 @@ class Machine(RuleBasedStateMachine):
     def rows_of(self, client: Client | Program, table: Table) -> Rows:
         """A table's rows as they are read."""
         names = [table.x_place() if place == X else name for place, name in enumerate(table.names)]
-        return Counter(client(f"select {', '.join(names)} from {table.name}"))
+        return Counter(client(f"select {', '.join(names)} from {table.called}"))
 
     # What must hold after each step.
 
@@ -321,6 +373,7 @@ class Machine(RuleBasedStateMachine):
             assert {name for name, _ in found[place : place + count]} == {one.table.name}
             base, place = base + len(one.changes), place + count
             assert {event["schema_version"] for event in told} == {one.version}
+            assert {event["table_name"] for event in told} == {f"main.{one.called}"}
             changes = [self.change_of(one.table, event) for event in told]
             assert [op for op, _, _ in changes] == [op for op, _, _ in one.changes[:count]]
             assert Counter(changes) == Counter(one.changes[:count])
@@ -383,8 +436,7 @@ class Machine(RuleBasedStateMachine):
         assert all(event["tx_last"] == (lasts[event["txid"]] == event["lsn"]) for event in events)
         owners = {event["lsn"]: name for name, base in fresh.items() for event in base}
         for event in events:
-            place = (event["lsn"], event["partition"], event["op"], event["schema_version"])
-            wide.events.append(Told(*place))
+            wide.events.append(Told.of(event))
             if event["op"] != "schema":
                 key = (owners[event["lsn"]], event["key"])
                 assert wide.partitions.setdefault(key, event["partition"]) == event["partition"]

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from functools import cache
 from typing import Any
 
@@ -28,6 +29,7 @@ class Done:
 
     Args:
         alters: it is ALTER TABLE, which gives each row these values.
+        called: what it has the table told by, if it alters it.
     """
 
     table: Table
@@ -36,6 +38,7 @@ class Done:
     changes: list[Change]
     deletes: bool = False
     alters: Callable[[Row], Row] | None = None
+    called: str = ""
 
     def after(self, rows: Rows) -> Rows:
         """The table's rows behind it."""
@@ -46,14 +49,19 @@ class Done:
 
 @dataclass(frozen=True)
 class Part:
-    """Events of a transaction that is not seen yet, all of one table: one for each LSN."""
+    """Events of a transaction that is not seen yet, all of one table: one for each LSN.
+
+    Args:
+        called: what they call the table.
+    """
 
     table: Table
     version: int
     changes: list[Change]
+    called: str
 
 
-@dataclass
+@dataclass(repr=False)
 class Session:
     """A session, and what its open transaction has seen and done.
 
@@ -78,15 +86,28 @@ class Session:
 
 @dataclass(frozen=True)
 class Told:
-    """An event as a stream has told it: the old row, the new one, the key."""
+    """An event as a stream has told it: the old row, the new one, the key.
+
+    Args:
+        names: the key as its JSON text.
+    """
 
     lsn: int
     partition: int
     op: str
     version: int
+    txid: int
+    commit_time: datetime
+    names: str | None
     old: Values | None = None
     new: Values | None = None
     key: Values | None = None
+
+    @classmethod
+    def of(cls, event: dict[str, Any], *values: Values | None) -> Told:
+        """An event with the columns of ENVELOPE JSON; its rows and its key, where they are known."""
+        place = event["lsn"], event["partition"], event["op"], event["schema_version"]
+        return cls(*place, event["txid"], event["commit_time"], event["key"], *values)
 
     def rows(self, before: str) -> list[tuple[str, Values]]:
         """What ENVELOPE CHANGES makes of it."""
@@ -100,7 +121,7 @@ class Told:
         return [(self.op, values or {})]
 
 
-@dataclass
+@dataclass(repr=False)
 class Stream:
     """A stream as the model knows it, with every event that it has had.
 
@@ -122,9 +143,13 @@ class Stream:
     partition_by: tuple[str, ...] | None = None
     count: int = 1  # of its partitions
     events: list[Told] = field(default_factory=list)
+    lasts: dict[int, int] = field(default_factory=dict)  # of each partition, where compaction took events
     seen_lsn: int = 0
     edge_lsn: int = 0
     partitions: dict[object, int] = field(default_factory=dict)
+
+    def __repr__(self) -> str:
+        return self.name
 
     @property
     def has_all(self) -> bool:
@@ -160,6 +185,8 @@ class Stream:
             assert event.op != "schema" and self.tombstones is not None
             assert event is not last or (event.op == "delete" and self.tombstones == "0 s")
         lsns = {event.lsn for event in gone}
+        for event in gone:
+            self.lasts[event.partition] = max(event.lsn, self.lasts.get(event.partition, 0))
         self.events = [e for e in self.events if e.lsn not in lsns]
         return len(gone)
 
@@ -167,6 +194,11 @@ class Stream:
         """The last event of a partition that has been trimmed."""
         mine = (event.lsn for event in self.events if event.partition == partition)
         return max((lsn for lsn in mine if lsn <= self.edge_lsn), default=0)
+
+    def last(self, partition: int) -> int:
+        """The last event that a partition has ever had."""
+        mine = (event.lsn for event in self.events if event.partition == partition)
+        return max([*mine, self.lasts.get(partition, 0)])
 
     def places(self, columns: Columns) -> tuple[int, ...]:
         """The places of what it carries, among a version's columns."""
@@ -202,21 +234,21 @@ class Stream:
         told = None if old is None or self.before == "none" else part(old, self.old_places(columns))
         return op, told, None if new is None else part(new, self.places(columns))
 
-    def changes(self, after_lsn: int) -> list[tuple[Any, ...]]:
-        """The rows of ENVELOPE CHANGES behind an LSN: the present columns, then type, LSN and partition."""
+    def changes(self, events: Iterable[Told]) -> list[tuple[Any, ...]]:
+        """Events' rows of ENVELOPE CHANGES: the present columns, then type, LSN and partition."""
         columns = [self.table.columns[i] for i in self.places(self.table.columns)]
         return [
             (*(_now(values, column) for column in columns), type_, event.lsn, event.partition)
-            for event in self.retained
-            if event.lsn > after_lsn
+            for event in events
             for type_, values in event.rows(self.before)
         ]
 
-    def changes_select(self, source: str) -> str:
-        """The query of these rows."""
+    @property
+    def changes_names(self) -> str:
+        """SQL: what ENVELOPE CHANGES is asked for."""
         columns = [self.table.columns[i] for i in self.places(self.table.columns)]
         names = [self.table.x_place() if c.number == X else c.name for c in columns]
-        return f"select {', '.join([*names, '_change_type', '_lsn', '_partition'])} from {source}"
+        return ", ".join([*names, "_change_type", "_lsn", "_partition"])
 
 
 def _now(values: Values, column: Column) -> Any:
@@ -247,15 +279,14 @@ class Images:
     def told(self, stream: Stream, event: dict[str, Any]) -> Told:
         """An event of a stream."""
         columns = self._table.versions[event["schema_version"]]
-        place = (event["lsn"], event["partition"], event["op"], event["schema_version"])
         if event["op"] == "schema":
-            return Told(*place)
+            return Told.of(event)
         new = [columns[i] for i in stream.places(columns)]
         # What the reader of an old row gets depends on `before`; a snapshot has none.
         old = [columns[i] for i in stream.old_places(columns)]
         key = [columns[i] for i in self._table.key]
-        return Told(
-            *place,
+        return Told.of(
+            event,
             self._values(event["before"], old),
             self._values(event["after"], new),
             self._values(event["key"], key),

@@ -75,13 +75,14 @@ class Column:
 Columns = tuple[Column, ...]
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class Table:
     """A table of the model, as all see it or as one transaction does; it is the one of this name.
 
     `key` are the places of its primary key's columns.
 
     Args:
+        called: what it is called now, as RENAME TO has it; `name` stays.
         versions: the columns of each version; the last one's are the present ones.
         altered: where in the model's commits it was altered last.
     """
@@ -91,8 +92,10 @@ class Table:
     key: tuple[int, ...]
     versions: dict[int, Columns] = field(default_factory=dict)
     altered: int = -1
+    called: str = ""
 
     def __post_init__(self) -> None:
+        self.called = self.called or self.name
         if self.versions:
             return
         kinds = ("int", "int", "varchar", self.kind)
@@ -105,6 +108,9 @@ class Table:
 
     def __hash__(self) -> int:
         return hash(self.name)
+
+    def __repr__(self) -> str:
+        return self.name
 
     def own(self) -> Table:
         """The same for one transaction, which may alter it."""
@@ -134,7 +140,7 @@ class Table:
     @property
     def ddl(self) -> str:
         key = f", primary key ({', '.join(BASE[i] for i in self.key)})" if self.key else ""
-        return f"create table {self.name} (id int, v int, s varchar, x {self.kind}{key})"
+        return f"create table {self.called} (id int, v int, s varchar, x {self.kind}{key})"
 
     def key_of(self, row: Row) -> tuple[object, ...]:
         return tuple(row[i] for i in self.key) if self.key else row

@@ -162,11 +162,11 @@ def insert(draw: st.DrawFn, table: Table) -> Statement:
     rows = draw(st.lists(rows_of(table), min_size=1, max_size=4))
     values = ", ".join(map(table.values, rows))
     if draw(st.booleans()):
-        return Statement(f"insert into {table.name} values {values}", lambda _: _inserted(rows))
+        return Statement(f"insert into {table.called} values {values}", lambda _: _inserted(rows))
     # What is not named gets its default.
     base = [row[: len(BASE)] for row in rows]
     values, names = ", ".join(map(table.values, base)), ", ".join(table.names[: len(BASE)])
-    text = f"insert into {table.name} by name select * from (values {values}) q({names})"
+    text = f"insert into {table.called} by name select * from (values {values}) q({names})"
     known = [table.filled(row) for row in base]
     return Statement(text, lambda _: _inserted(known))
 
@@ -175,7 +175,7 @@ def insert(draw: st.DrawFn, table: Table) -> Statement:
 def insert_query(draw: st.DrawFn, table: Table) -> Statement:
     where, matches = draw(predicates(table))
     others = ", ".join(table.names[1:])
-    text = f"insert into {table.name} select id + 12, {others} from {table.name} where {where}"
+    text = f"insert into {table.called} select id + 12, {others} from {table.called} where {where}"
 
     def effects(rows: Rows) -> list[Effect]:
         return _inserted(((r[0] or 0) + 12, *r[1:]) for r in rows.elements() if matches(r))
@@ -187,7 +187,7 @@ def insert_query(draw: st.DrawFn, table: Table) -> Statement:
 def update(draw: st.DrawFn, table: Table) -> Statement:
     where, matches = draw(predicates(table))
     setting, change = draw(setters(table))
-    text = f"update {table.name} set {setting} where {where}"
+    text = f"update {table.called} set {setting} where {where}"
     return Statement(text, lambda rows: _updated(rows, matches, change))
 
 
@@ -195,7 +195,7 @@ def update(draw: st.DrawFn, table: Table) -> Statement:
 def update_from(draw: st.DrawFn, table: Table) -> Statement:
     wanted = draw(st.dictionaries(st.sampled_from(IDS), st.integers(0, 9), min_size=1, max_size=3))
     values = ", ".join(f"({k}, {v})" for k, v in wanted.items())
-    text = f"update {table.name} set v = q.b from (values {values}) q(a, b) where {table.name}.id = q.a"
+    text = f"update {table.called} set v = q.b from (values {values}) q(a, b) where {table.called}.id = q.a"
     return Statement(
         text,
         lambda rows: _updated(rows, lambda r: r[0] in wanted, lambda r: _with(r, 1, wanted[r[0]])),
@@ -205,7 +205,7 @@ def update_from(draw: st.DrawFn, table: Table) -> Statement:
 @st.composite
 def delete(draw: st.DrawFn, table: Table) -> Statement:
     where, matches = draw(predicates(table))
-    text = f"delete from {table.name} where {where}"
+    text = f"delete from {table.called} where {where}"
     return Statement(text, lambda rows: _deleted(rows, matches), deletes=True)
 
 
@@ -213,12 +213,12 @@ def delete(draw: st.DrawFn, table: Table) -> Statement:
 def delete_using(draw: st.DrawFn, table: Table) -> Statement:
     ids = draw(st.lists(st.sampled_from(IDS), min_size=1, max_size=3))
     values = ", ".join(f"({k})" for k in ids)
-    text = f"delete from {table.name} using (values {values}) q(a) where id = q.a"
+    text = f"delete from {table.called} using (values {values}) q(a) where id = q.a"
     return Statement(text, lambda rows: _deleted(rows, lambda r: r[0] in ids), deletes=True)
 
 
 def truncate(table: Table) -> st.SearchStrategy[Statement]:
-    text = f"truncate {table.name}"
+    text = f"truncate {table.called}"
     return st.just(Statement(text, lambda rows: _deleted(rows, lambda _: True), deletes=True))
 
 
@@ -244,9 +244,9 @@ def upsert(draw: st.DrawFn, table: Table) -> Statement:
     given = draw(st.lists(rows_of(table), min_size=1, max_size=4))
     below = draw(st.one_of(st.none(), st.integers(0, 9)))
     key = ", ".join(BASE[i] for i in table.key)
-    where, x = "" if below is None else f" where {table.name}.v < {below}", table.x
+    where, x = "" if below is None else f" where {table.called}.v < {below}", table.x
     text = (
-        f"insert into {table.name} values {', '.join(map(table.values, given))} "
+        f"insert into {table.called} values {', '.join(map(table.values, given))} "
         f"on conflict ({key}) do update set v = coalesce(excluded.v, 0) + 1, {x} = excluded.{x}{where}"
     )
 
@@ -266,7 +266,7 @@ def upsert(draw: st.DrawFn, table: Table) -> Statement:
 @st.composite
 def replace(draw: st.DrawFn, table: Table) -> Statement:
     given = draw(st.lists(rows_of(table), min_size=1, max_size=4))
-    text = f"insert or replace into {table.name} values {', '.join(map(table.values, given))}"
+    text = f"insert or replace into {table.called} values {', '.join(map(table.values, given))}"
 
     def effects(rows: Rows) -> list[Effect]:
         old = _by_key(table, rows)
@@ -278,7 +278,7 @@ def replace(draw: st.DrawFn, table: Table) -> Statement:
 @st.composite
 def ignore(draw: st.DrawFn, table: Table) -> Statement:
     given = draw(st.lists(rows_of(table), min_size=1, max_size=4))
-    text = f"insert into {table.name} values {', '.join(map(table.values, given))} on conflict do nothing"
+    text = f"insert into {table.called} values {', '.join(map(table.values, given))} on conflict do nothing"
 
     def effects(rows: Rows) -> list[Effect]:
         old = _by_key(table, rows)
@@ -295,7 +295,7 @@ def merge(draw: st.DrawFn, table: Table) -> Statement:
     values = ", ".join(table.values(row[: len(BASE)]) for row in given)
     on = " and ".join(f"t.{BASE[i]} = q.{BASE[i]}" for i in table.key)
     text = (
-        f"merge into {table.name} t using (values {values}) q(id, v, s, x) "
+        f"merge into {table.called} t using (values {values}) q(id, v, s, x) "
         f"on {on} "
         "when matched and q.v is null then delete "
         "when matched and q.v = 0 then do nothing "
@@ -326,14 +326,14 @@ def merge(draw: st.DrawFn, table: Table) -> Statement:
 @st.composite
 def move_key(draw: st.DrawFn, table: Table) -> Statement:
     old, new = draw(st.sampled_from(IDS)), draw(st.sampled_from(IDS))
-    text = f"update {table.name} set id = {new} where id = {old}"
+    text = f"update {table.called} set id = {new} where id = {old}"
     return Statement(text, lambda rows: _updated(rows, lambda r: r[0] == old, lambda r: (new, *r[1:])))
 
 
 @st.composite
 def swap_keys(draw: st.DrawFn, table: Table) -> Statement:
     a, b = draw(st.sampled_from(IDS)), draw(st.sampled_from(IDS))
-    text = f"update {table.name} set id = case id when {a} then {b} else {a} end where id in ({a}, {b})"
+    text = f"update {table.called} set id = case id when {a} then {b} else {a} end where id in ({a}, {b})"
     return Statement(
         text,
         lambda rows: _updated(rows, lambda r: r[0] in (a, b), lambda r: (b if r[0] == a else a, *r[1:])),
@@ -364,7 +364,7 @@ def copy_stdin(draw: st.DrawFn, table: Table) -> Statement:
     csv = draw(st.booleans())
     lines = [(_csv if csv else _text)([table.texts(row)[place] for place in places]) for row in rows]
     listed = ", ".join(table.names[place] for place in places)
-    text = f"copy {table.name} ({listed}) from stdin"
+    text = f"copy {table.called} ({listed}) from stdin"
     if csv:
         text, lines = f"{text} (format csv, header)", [listed, *lines]
     data = "".join(f"{line}\n" for line in lines).encode()
@@ -389,7 +389,7 @@ def copy_file(draw: st.DrawFn, table: Table) -> Statement:
     forms = ["csv", "parquet"] if table.kind != "hugeint" else ["csv"]
     form = draw(st.sampled_from(forms))
     options = "format csv, header, delimiter ',', quote '\"', escape '\"', nullstr 'nil'"
-    text = f"copy {table.name} from '{{file}}' ({options if form == 'csv' else 'format parquet'})"
+    text = f"copy {table.called} from '{{file}}' ({options if form == 'csv' else 'format parquet'})"
     query = table.query(rows)
     return Statement(text, lambda _: _inserted(rows), "file", query, form=f"copy_file {form}")
 
@@ -399,7 +399,7 @@ def frame(draw: st.DrawFn, table: Table) -> Statement:
     rows = draw(_given(table))
     where, matches = draw(predicates(table))
     way = draw(st.sampled_from(["frame", "reader"]))
-    text = f"insert into {table.name} select * from given where {where}"
+    text = f"insert into {table.called} select * from given where {where}"
     query = table.query(rows)
     return Statement(text, lambda _: _inserted(filter(matches, rows)), way, query, form=f"insert from {way}")
 
@@ -408,10 +408,10 @@ def frame(draw: st.DrawFn, table: Table) -> Statement:
 def append(draw: st.DrawFn, table: Table) -> Statement:
     rows = draw(_given(table))
     if draw(st.booleans()):
-        return Statement(table.name, lambda _: _inserted(rows), "append", table.query(rows))
+        return Statement(table.called, lambda _: _inserted(rows), "append", table.query(rows))
     known = [table.filled((row[0], None, row[2], None)) for row in rows]
     query = f"select s, id from ({table.query(rows)})"
-    return Statement(table.name, lambda _: _inserted(known), "append by name", query, form="append by name")
+    return Statement(table.called, lambda _: _inserted(known), "append by name", query, form="append by name")
 
 
 @st.composite
@@ -419,9 +419,9 @@ def executemany(draw: st.DrawFn, table: Table) -> Statement:
     rows = draw(_given(table))
     what = draw(st.sampled_from(["insert", "update", "delete"]))
     texts = {
-        "insert": f"insert into {table.name} values ({', '.join('?' * len(table.columns))})",
-        "update": f"update {table.name} set v = ?, {table.x} = ? where id = ?",
-        "delete": f"delete from {table.name} where id = ?",
+        "insert": f"insert into {table.called} values ({', '.join('?' * len(table.columns))})",
+        "update": f"update {table.called} set v = ?, {table.x} = ? where id = ?",
+        "delete": f"delete from {table.called} where id = ?",
     }
     taken = {"insert": "*", "update": f"v, {table.x}, id", "delete": "id"}
     runs = [_RUNS[what](row) for row in rows]
@@ -455,7 +455,7 @@ def refresh(draw: st.DrawFn, table: Table, whole: bool) -> Statement:
     kind = table.columns[1].kind
     v = f"(case when {changed[0]} then v + {n} else v end)::{kind} as v"
     names = ", ".join(v if name == "v" else name for name in table.names)
-    text = f"create or replace table {table.name} as select {names} from {table.name} where {where}"
+    text = f"create or replace table {table.called} as select {names} from {table.called} where {where}"
     if given:
         text += f" union all {table.query(given)}"
 
@@ -485,7 +485,7 @@ def refresh_steps(draw: st.DrawFn, table: Table, rows: Rows) -> list[Statement]:
     kept = draw(refreshed(table, gone))
     steps = [replaced(first, form="refresh: delete")]
     if kept:
-        text = f"insert into {table.name} values {', '.join(map(table.values, kept))}"
+        text = f"insert into {table.called} values {', '.join(map(table.values, kept))}"
         steps.append(Statement(text, lambda _: _inserted(kept), form="refresh: insert"))
     return steps
 
