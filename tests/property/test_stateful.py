@@ -9,7 +9,7 @@ which CHECK has to find and RESYNC to mend. Groups are read in every form, hot a
 members; they get whole copies, at their beginning and behind gaps, and park and release events. The database
 is closed, or killed, and opened again. Promises 1 to 10. Sessions are of the wire and of this process; rows
 come in statements, by COPY from a client and from files, in frames and as parameters.
-DUCKTAIL_STATEFUL_EXAMPLES (default 12) is how many runs of up to 50 steps are made; the
+DUCKTAIL_STATEFUL_EXAMPLES (default 10) is how many runs of up to 50 steps are made; the
 statements that they had are counted at the end.
 """
 
@@ -47,7 +47,7 @@ from table_statements import (
 
 from ducktail.sql.copy import stdin
 
-EXAMPLES = int(os.environ.get("DUCKTAIL_STATEFUL_EXAMPLES", "12"))
+EXAMPLES = int(os.environ.get("DUCKTAIL_STATEFUL_EXAMPLES", "10"))
 # Shrinking a failure takes minutes; CI prints the steps as they were.
 SHRINKS = bool(os.environ.get("DUCKTAIL_STATEFUL_SHRINK"))
 STEPS = 50
