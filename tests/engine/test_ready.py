@@ -21,6 +21,7 @@ from ducktail.engine.buffers.ready import READY_EVENTS_MAX, READY_STREAMS_MAX, R
 from ducktail.engine.database import Database
 from ducktail.engine.errors import DucktailError
 from ducktail.engine.log.several_logs import event_query
+from ducktail.engine.offsets import polls
 from ducktail.engine.offsets.polls import Poll
 from ducktail.engine.streams.streams import Stream
 from ducktail.engine.waiting import run
@@ -101,7 +102,9 @@ class Scene:
 
 
 @pytest.fixture
-def scene() -> Iterator[Scene]:
+def scene(monkeypatch: pytest.MonkeyPatch) -> Iterator[Scene]:
+    # Who has waited once is taken to come back, however long a statement takes on a busy machine.
+    monkeypatch.setattr(polls, "LATELY_S", 600.0)
     made = Scene()
     yield made
     made.close()
