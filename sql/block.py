@@ -11,7 +11,8 @@ from collections.abc import Callable, Mapping
 from typing import TypeVar
 
 from ..engine.database import Database
-from ..engine.errors import DucktailError, InFailedTransaction, WrongState
+from ..engine.definitions.claims import refuse_aside
+from ..engine.errors import DucktailError, InFailedTransaction
 from ..engine.sessions import FAILED, IDLE, IN_TRANSACTION, SessionEntry
 from ..engine.streams.streams import Captured
 from ..engine.transactions.gate import TableKey
@@ -119,12 +120,8 @@ class Block:
             its schema, and nothing of it is to be missed there.
         """
         free = yield from self.enter_plain(key)
-        if free and self._database.catalog.is_aside(key):
-            raise WrongState(
-                f'table "{key[-1]}" cannot be written: it is in no stream on all tables of schema "{key[0]}"',
-                detail="Another table has taken its place.",
-                hint="DROP it, or ALTER TABLE ... RENAME TO another name: then it is in them, with its rows.",
-            )
+        if free:
+            refuse_aside(self._database.catalog, key, "be written")
         return free
 
     @property

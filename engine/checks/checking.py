@@ -62,7 +62,8 @@ class Unlike:
     Args:
         kind: 'changed', 'missing' and 'unexpected' are of rows, as they are in the table; 'overwritten' is
             of an edit that a captured write has gone over; 'unknown' of rows that cannot be named;
-            'columns' of the table's columns, which are not those of its log.
+            'columns' of the table's columns, which are not those of its log; 'table' of one that has come
+            past ducktail into a schema that the stream is over.
         key, expected, found: JSON objects as text: the row by the log, and the row that was there.
         lsn: the event whose old row is another than the one before it left.
     """

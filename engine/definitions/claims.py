@@ -6,8 +6,8 @@ from collections.abc import Iterable
 
 from ..asking import ask_maybe
 from ..database import Database
-from ..errors import LockNotAvailable, NotSupported
-from ..streams.streams import Stream
+from ..errors import LockNotAvailable, NotSupported, WrongState
+from ..streams.streams import Catalog, Stream
 from ..transactions.transaction import TableKey, Transaction
 from ..waiting import Wait, Waiting
 
@@ -80,6 +80,41 @@ def claim_name(database: Database, transaction: Transaction, key: TableKey, time
             raise LockNotAvailable(f'table "{key[-1]}" is getting a stream, or its name is being taken')
     transaction.marks.add(key)
     yield from wait_for_writers(database, transaction.session_id, key, timeout_ms)
+
+
+def refuse_aside(catalog: Catalog, key: TableKey, what: str) -> None:
+    """A table whose place another one has taken is in none of the streams over all tables of its schema, and
+    nothing of it is to be missed there.
+
+    Args:
+        key: schema and name in small letters.
+        what: what it cannot do.
+
+    Raises:
+        WrongState: 55000.
+    """
+    if catalog.is_aside(key):
+        raise WrongState(
+            f'table "{key[-1]}" cannot {what}: it is in no stream on all tables of schema "{key[0]}"',
+            detail="Another table has taken its place.",
+            hint="DROP it, or ALTER TABLE ... RENAME TO another name: then it is in them, with its rows.",
+        )
+
+
+def refuse_missed(catalog: Catalog, key: TableKey) -> None:
+    """A table that the streams over all tables of its schema should be on, and are not, gets no other stream:
+    it would be a captured one that they miss.
+
+    Raises:
+        WrongState: 55000, it has come past ducktail, or another table has taken its place.
+    """
+    refuse_aside(catalog, key, "have a stream of its own")
+    over = catalog.over_schema(key[0])
+    if key not in catalog.tables and any(stream.stream_id in catalog.behind for stream in over):
+        raise WrongState(
+            f'table "{key[-1]}" has come past ducktail into a schema of which a stream is on all tables',
+            hint="ALTER STREAM ... RESYNC of that one takes it in.",
+        )
 
 
 def refuse_hidden(transaction: Transaction, keys: Iterable[TableKey], streams: Iterable[Stream]) -> None:

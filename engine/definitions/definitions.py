@@ -53,7 +53,7 @@ from ..table import TableShape, read_shape, tables_in
 from ..waiting import Waiting
 from ..whole import undone
 from . import whole_schemas
-from .claims import mark, wait_for_writers
+from .claims import mark, refuse_missed, wait_for_writers
 
 # Tables with rows of a topic by its number, in a cluster.
 OF_TOPICS = ("partition_holds", "segments", "segment_events", "segment_producers")
@@ -323,6 +323,8 @@ def _check_new(
     database: Database, cursor: duckdb.DuckDBPyConnection, spec: StreamSpec, shapes: Sequence[TableShape]
 ) -> None:
     check_no_stream(database, spec.schema, spec.name)
+    for shape in shapes:
+        refuse_missed(database.catalog, fold(shape.schema, shape.name))
     stream, _ = _streams_of(spec, shapes, range(1, len(shapes) + 1), 0)
     check_names(database, cursor, stream)
     if spec.filter is not None:

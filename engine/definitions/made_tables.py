@@ -36,6 +36,7 @@ from ..log.schema_json import dropped_name, shown_table
 from ..log.several_logs import query_over_all
 from ..quoting import ident, literal
 from ..schema import SCHEMA
+from ..storage.loading import came_past
 from ..streams.filters import plain_division
 from ..streams.streams import Captured, Stream, fold
 from ..table import TableShape, read_shape, tables_in
@@ -211,9 +212,7 @@ def take_in(
     assert stream.of_schema is not None
     transaction = database.transactions.begin(session_id, cursor, "")
     try:
-        there = {fold(*name) for name in tables_in(cursor, stream.of_schema)}
-        catalog = database.catalog
-        for key in sorted(key for key in there - catalog.tables.keys() if not catalog.is_aside(key)):
+        for key in sorted(fold(*name) for name in came_past(cursor, database.catalog, stream.of_schema)):
             yield from claim_name(database, transaction, key, timeout_ms)
     except BaseException:
         database.transactions.rollback(transaction)
@@ -285,13 +284,20 @@ def retire(database: Database, transaction: Transaction, captured: Captured) -> 
 
     Raises:
         DependentObjects: 2BP01, something depends on it. ProgramLimitExceeded: 54000, too many of its
-        versions are retained. duckdb.Error: DuckDB's own.
+        versions are retained. WrongState: 55000, it was written past ducktail. duckdb.Error: DuckDB's own.
     """
     cursor, was = transaction.cursor, captured.shape
+    before = transaction.altered[captured.table_id].before.shape
+    differs = database.unlike.get(captured.table_id)
+    if differs is not None:
+        raise WrongState(
+            f'cannot drop table "{before.name}" because it does not agree with its streams',
+            detail=f"The table was written past ducktail: {differs}. Nothing could mend its deletes.",
+            hint="ALTER STREAM ... RESYNC of one of them mends it, where the table has a primary key.",
+        )
     rows = int(ask(cursor, dropped_sql(captured, transaction.next_lsn, transaction.txid))[0])
     # Who has read it before, and writes one of its rows, meets that.
     transaction.captured(captured.table_id, rows, None)
-    before = transaction.altered[captured.table_id].before.shape
     name = dropped_name(captured.table_id, before)
     left = replace(
         was,

@@ -25,11 +25,13 @@ from ..capture.description import filled
 from ..capture.difference import table_rows
 from ..capture.rows import images, partition_hash
 from ..checks import row_sums
-from ..checks.checking import LAST, Look, difference, last_images_sql, look, look_within, same_key
+from ..checks.checking import LAST, Look, Unlike, difference, last_images_sql, look, look_within, same_key
 from ..checks.row_sums import NOTHING
 from ..database import Database
 from ..duckdb_errors import translated
 from ..errors import NotSupported, UndefinedObject
+from ..quoting import shown_name
+from ..storage.loading import came_past
 from ..streams.filters import plain_division
 from ..streams.streams import Captured, Stream
 from ..waiting import Waiting
@@ -62,7 +64,7 @@ def check_stream(
     """Hold a stream's tables against their logs; what is found is kept, and told to who reads.
 
     Returns:
-        A look at each of them, in their order.
+        A look at each of them, in their order, and at those that have come past ducktail into its schema.
 
     Raises:
         LockNotAvailable: 55P03, it was found and cannot be kept now. UndefinedObject: 42704, it was dropped.
@@ -73,6 +75,11 @@ def check_stream(
             found.append(
                 (yield from _check_table(database, session_id, cursor, captured, stream, timeout_ms))
             )
+    if stream.stream_id in database.catalog.behind:
+        for schema, table in came_past(cursor, database.catalog, stream.of_schema or ""):
+            detail = "the table has come past ducktail: changes of it are not captured"
+            name = f"{shown_name(schema)}.{shown_name(table)}"
+            found.append(Look(name, (Unlike("table", detail=detail),), {"table": 1}))
     return found
 
 

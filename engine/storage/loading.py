@@ -137,15 +137,20 @@ def _look_behind(cursor: duckdb.DuckDBPyConnection, catalog: Catalog, stream: St
     """Whether tables have come past ducktail into the schema that a stream is over."""
     if stream.of_schema is None:
         return
-    there = tables_in(cursor, stream.of_schema)
-    came = [n for n in there if fold(*n) not in catalog.tables and not catalog.is_aside(fold(*n))]
+    came = came_past(cursor, catalog, stream.of_schema)
     if came:
-        named = ", ".join(f"{shown_name(schema)}.{shown_name(table)}" for schema, table in came)
+        named = ", ".join(".".join(map(shown_name, name)) for name in came)
         catalog.behind[stream.stream_id] = WrongState(
             f'tables have come past ducktail into the schema that stream "{stream.name}" is on: {named}',
             detail="Changes of them are not captured; those of the other tables are.",
             hint=f"ALTER STREAM {ident(stream.name)} RESYNC: their rows are told as inserts.",
         )
+
+
+def came_past(cursor: duckdb.DuckDBPyConnection, catalog: Catalog, schema: str) -> list[tuple[str, str]]:
+    """Schema and name of the tables in a schema that streams over all of it should be on, and are not."""
+    there = tables_in(cursor, schema)
+    return [name for name in there if fold(*name) not in catalog.tables and not catalog.is_aside(fold(*name))]
 
 
 def lost_tables(cursor: duckdb.DuckDBPyConnection, catalog: Catalog) -> dict[int, WrongState]:

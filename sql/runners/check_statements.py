@@ -74,6 +74,8 @@ def _on_table(session: Context, name: st.Name, what: str) -> Stream:
 
 def _tell(session: Context, look: Look) -> None:
     """Say what was held against what, beside the differences."""
+    if "table" in look.counts:
+        return  # It has no log yet.
     if look.kept is None:
         session.notices.add(
             f"the row-hash sum of {look.table} is not known: only keys with retained events were looked at",

@@ -264,3 +264,30 @@ def test_a_table_that_another_has_made_meanwhile_is_not_replaced_past_its_stream
     assert base("check stream s") == []
     assert len(base.alike()) >= 3
     other.close()
+
+
+def test_a_table_that_was_written_past_ducktail_is_not_dropped_before_it_is_mended(base: Base) -> None:
+    base("create table n.a (id int primary key, v int)")
+    base("insert into n.a values (1, 1)")
+    base.again("insert into n.a values (2, 2)")
+    with raises("55000"):
+        base("drop table n.a")
+    base("alter stream s resync")
+    base("drop table n.a")
+    assert base("check stream s") == []
+    told = [("insert", '{"id":1}'), ("snapshot", '{"id":2}'), ("delete", '{"id":1}'), ("delete", '{"id":2}')]
+    assert base("select op, key from stream s where op <> 'schema'") == told
+
+
+def test_a_table_that_came_past_ducktail_is_told_by_check_and_gets_no_other_stream(base: Base) -> None:
+    base.again("create table n.\"A a\" as select 1 as id")
+    told = "the table has come past ducktail: changes of it are not captured"
+    assert base("check stream s") == [("table", None, None, None, None, told, 'n."A a"')]
+    for made in ('on n."A a"', "on all tables in schema n"):
+        with raises("55000"):
+            base(f"create stream other {made}")
+    base("alter stream s resync")
+    assert base("check stream s") == []
+    base('create stream other on n."A a"')
+    base('insert into n."A a" values (2)')
+    assert base("select after from stream s") == [('{"id":1}',), ('{"id":2}',)]
