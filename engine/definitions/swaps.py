@@ -111,8 +111,26 @@ def drop(
         depends on it.
     """
     captured = yield from enter_to_alter(database, transaction, key, annotation, timeout_ms)
+    _drop_referencing(database, transaction, captured)
     put_aside(database, transaction, captured)
     return captured
+
+
+def _drop_referencing(database: Database, transaction: Transaction, captured: Captured) -> None:
+    """Tables that were put aside, and that have foreign keys on one that is to be dropped, go now.
+
+    DuckDB would not let that one go before them. Whose name is taken already is looked at at COMMIT.
+    """
+    shape, aside = captured.shape, {_aside(altered.now): altered for altered in transaction.altered.values()}
+    rows = transaction.cursor.execute(
+        "SELECT DISTINCT table_name FROM duckdb_constraints() WHERE database_name = current_database() "
+        "AND schema_name = $1 AND constraint_type = 'FOREIGN KEY' AND lower(referenced_table) = lower($2)",
+        [shape.schema, shape.name],
+    ).fetchall()
+    for (name,) in rows if aside else ():
+        altered = aside.get(name)
+        if altered is not None and altered.now.may_go and _kind_of(transaction, altered.before) is None:
+            settle(database, transaction, altered.now.table_id)
 
 
 def put_aside(database: Database, transaction: Transaction, captured: Captured) -> None:
