@@ -74,7 +74,10 @@ def streams(database: LiveSource) -> Iterator[Row]:
     """ducktail.streams."""
     unpublished = _unpublished(database)
     for stream, buffer in buffered_streams(database):
-        there = database.catalog.tables_of(stream)
+        with database.catalog.mutex:
+            if database.catalog.present(stream) is None:
+                continue  # It has been dropped since.
+            there = database.catalog.tables_of(stream)
         tables = [shown_table(captured.shape) for captured in there if not captured.ours]
         late = [unpublished[table_id] for table_id in stream.tables if table_id in unpublished]
         waiting = sum(events for events, _ in late)

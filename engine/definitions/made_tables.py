@@ -19,6 +19,7 @@ A table that was made past ducktail is nobody's until RESYNC takes it in: its st
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 from functools import partial
 
@@ -103,6 +104,28 @@ def set_aside(database: Database, transaction: Transaction, key: TableKey) -> No
     transaction.on_commit.append(partial(database.catalog.aside.add, key))
 
 
+def forget_aside(
+    database: Database,
+    cursor: duckdb.DuckDBPyConnection,
+    keys: Iterable[TableKey],
+    transaction: Transaction | None,
+) -> None:
+    """Tables have been dropped, or renamed: another one of such a name is none that has left its streams.
+
+    Args:
+        keys: schema and name that each had, in small letters.
+        transaction: that has done it; None in autocommit, where it has committed.
+    """
+    for key in keys:
+        if not database.catalog.is_aside(key):
+            continue
+        cursor.execute(_not_aside_sql(key)).fetchall()
+        if transaction is not None:
+            transaction.on_commit.append(partial(database.catalog.aside.discard, key))
+        else:
+            database.catalog.aside.discard(key)
+
+
 def _not_aside_sql(key: TableKey) -> str:
     schema, name = map(literal, key)
     return f"DELETE FROM {SCHEMA}.replaced_tables WHERE schema_name = {schema} AND table_name = {name}"
@@ -147,7 +170,7 @@ def _settle_in(database: Database, transaction: Transaction, schema: str) -> Non
         transaction.on_commit.append(partial(catalog.aside.discard, key))
         left = _left_of(database, transaction, streams, shape)
         if left is None:
-            made.append(_made(database, transaction, streams, shape, len(made)))
+            made.append(_made(database, transaction, streams, shape))
         else:
             _take_up(database, transaction, left, shape)
     if not made:
@@ -246,13 +269,9 @@ def take_in(
 
 
 def _made(
-    database: Database, transaction: Transaction, streams: tuple[Stream, ...], shape: TableShape, place: int
+    database: Database, transaction: Transaction, streams: tuple[Stream, ...], shape: TableShape
 ) -> Captured:
-    """Make a table a captured one, with its rows as inserts.
-
-    Args:
-        place: how many come before it.
-    """
+    """Make a table a captured one, with its rows as inserts."""
     cursor, base_lsn = transaction.cursor, transaction.next_lsn
     captured = new_log(cursor, shape)
     parts = []
@@ -266,7 +285,8 @@ def _made(
                 hint="Make it so that it fits, or in another schema.",
             ) from error
         part = replace(part, created_lsn=base_lsn, created_counter=database.snapshots.next_counter)
-        cursor.execute(insert_tables_sql([part], len(stream.tables) + place)).fetchall()
+        # Behind all others, of which some may have been forgotten: numbers only grow.
+        cursor.execute(insert_tables_sql([part], captured.table_id)).fetchall()
         parts.append(part)
     captured = captured.with_streams(tuple(parts))
     rows = int(ask(cursor, made_sql(captured, base_lsn, transaction.txid))[0])

@@ -474,7 +474,8 @@ class Catalog:
 
     def table_by_id(self, table_id: int) -> Captured:
         """The captured table with this number."""
-        found = next((table for table in self.tables.values() if table.table_id == table_id), None)
+        # Of a list, as in the others below: who does not hold the mutex may meet who changes it.
+        found = next((table for table in list(self.tables.values()) if table.table_id == table_id), None)
         if found is None:
             raise UndefinedObject("the stream does not exist any more")
         return found
@@ -491,7 +492,7 @@ class Catalog:
 
     def over_schema(self, schema: str) -> tuple[Stream, ...]:
         """The streams over all tables of a schema, by any case of its name."""
-        found = (stream for stream in self.streams.values() if stream.of_schema is not None)
+        found = (stream for stream in list(self.streams.values()) if stream.of_schema is not None)
         return tuple(stream for stream in found if fold(stream.of_schema or "") == fold(schema))
 
     def is_aside(self, key: tuple[str, ...]) -> bool:
@@ -510,7 +511,7 @@ class Catalog:
 
     def stream_by_id(self, stream_id: int) -> Stream | None:
         """The stream with this number, if it still is."""
-        return next((s for s in self.streams.values() if s.stream_id == stream_id), None)
+        return next((s for s in list(self.streams.values()) if s.stream_id == stream_id), None)
 
     def present(self, stream: Stream) -> Stream | None:
         """A stream as it is now, by whatever name; None where it is no more."""
@@ -558,9 +559,10 @@ class Catalog:
     def put_table(self, before: Captured, after: Captured) -> None:
         """Show a captured table as it is now, with its streams: another version, or another name."""
         assert before.table_id == after.table_id
-        if self.tables[before.key].table_id == before.table_id:  # Else another one has its name already.
+        known = self.tables[before.key]
+        self.tables[after.key] = after  # First, so that it is never missing to who does not hold the mutex.
+        if before.key != after.key and known.table_id == before.table_id:  # Else another has it.
             del self.tables[before.key]
-        self.tables[after.key] = after
         for stream in after.streams:
             if not stream.is_part:
                 self.streams[stream.key] = stream

@@ -87,6 +87,8 @@ def define(session: Context, classified: Classified, parameters: tuple[object, .
         within, timeout_ms = session.block.transaction, session.block.lock_timeout_ms
         for key in keys:
             yield from swaps.claim_table(session.database, within, key, facts.renamed, timeout_ms)
+    drops = facts.verb == "DROP" and facts.object_type == "TABLE"
+    gone = [session.names.table_key(name) for name in facts.names] if drops else []
     try:
         for key in keys:
             free = yield from session.block.enter_plain(key)
@@ -99,6 +101,7 @@ def define(session: Context, classified: Classified, parameters: tuple[object, .
                 rows = _drop_cascade(session, classified, facts)
             else:
                 rows = count_of(session, classified.text, parameters)
+            made_tables.forget_aside(session.database, session.cursor, gone, session.block.transaction)
         except duckdb.Error as error:
             raise translated(error, classified.text) from error
     finally:
@@ -167,9 +170,12 @@ def _make_captured(
             if not free and (facts.verb != "CREATE" or facts.or_replace):
                 raise LockNotAvailable(f'table "{key[-1]}" has just got a stream', hint="Try again.")
         try:
-            return count_of(session, classified.text, parameters)
+            rows = count_of(session, classified.text, parameters)
+            if facts.verb == "ALTER":
+                made_tables.forget_aside(session.database, session.cursor, changed, transaction)
         except duckdb.Error as error:
             raise translated(error, classified.text) from error
+        return rows
 
     rows = yield from session.block.unit(work)
     session.database.catalog.version += 1

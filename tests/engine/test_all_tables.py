@@ -12,6 +12,7 @@ from hands import HOUR_US, Hands
 from local_client import Client, Row, raises, state_of
 
 from ducktail.engine.database import Database
+from ducktail.engine.live import streams
 from ducktail.engine.settings import Settings
 
 # The thread of retention never looks by itself in these tests.
@@ -92,10 +93,13 @@ def test_it_is_the_same_when_it_is_opened_again(base: Base) -> None:
 def test_a_dropped_table_is_forgotten_when_nothing_of_it_is_retained(base: Base) -> None:
     base("create consumer group g on s")
     base("create table n.a as select 1 as id")
+    base("create table n.x (id int)")
     base("create table n.b (id int primary key)")
+    base("create table n.c (id int)")
     base("drop table n.a")
+    base("drop table n.x")
     ours = "select count(*) from duckdb_tables() where schema_name = 'ducktail' and table_name like '% %'"
-    assert base(ours) == [(2,)]
+    assert base(ours) == [(3,)]
     base.clock.us += 2 * HOUR_US
     base("insert into n.b values (1)")
     base.database.retention.look()
@@ -103,10 +107,10 @@ def test_a_dropped_table_is_forgotten_when_nothing_of_it_is_retained(base: Base)
     assert [row[:2] for row in base.alike() and base(EVENTS)] == [("insert", "n.b")]
     with raises("72000"):
         base("select * from stream s consumer group g")
-    base.again()
-    assert len(base.alike()) == 1
     base("create table n.a as select 2 as id")
-    assert base("select tables from ducktail.streams") == [(["n.b", "n.a"],)]
+    base.again()
+    # As they came, where others are gone.
+    assert base("select tables from ducktail.streams") == [(["n.b", "n.c", "n.a"],)]
     assert len(base.alike()) == 2
 
 
@@ -291,3 +295,27 @@ def test_a_table_that_came_past_ducktail_is_told_by_check_and_gets_no_other_stre
     base('create stream other on n."A a"')
     base('insert into n."A a" values (2)')
     assert base("select after from stream s") == [('{"id":1}',), ('{"id":2}',)]
+
+
+def test_streams_are_listed_while_one_is_dropped(base: Base) -> None:
+    base("create stream z on all tables in schema n")
+    rows = streams(base.database)
+    assert next(rows)["stream_name"] == "s"
+    base("drop stream z")
+    assert not list(rows)
+
+
+def test_a_table_that_left_the_stream_is_forgotten_when_it_is_gone(base: Base) -> None:
+    for after in ("drop table n.a_old", "alter table n.a_old rename to a_third"):
+        base("create or replace table n.a as select 1 as id")
+        base("begin")
+        base("alter table n.a rename to a_old")
+        base("create table n.a as select 1 as id")
+        base("commit")
+        base(after)
+        base.again("create table n.a_old as select 7 as id")
+        with raises("55000"):
+            base("select * from stream s")
+        base("alter stream s resync")
+        base("drop table n.a_old")
+    assert base("select table_name, op from stream s where after->>'id' = 7")
