@@ -23,7 +23,7 @@ from ..table import TableShape, read_shape
 from ..transactions.transaction import TableKey, Transaction
 from ..waiting import Waiting
 from .claims import claim_name
-from .swaps import rename
+from .swaps import rename, tell_first
 from .versions import ADDED, enter_to_alter, put_version, told
 
 
@@ -92,6 +92,7 @@ def _alter(
             return  # As nothing has changed, nothing is to be told.
         if asked.renamed is None:
             ids = _ids_now(captured, shape, retypes=asked.retypes)
+            tell_first(database, transaction, captured)
             put_version(database, transaction, captured, shape, ids)
         elif told(replace(shape, name=was.name)) == told(was):
             rename(database, transaction, captured, shape)

@@ -183,8 +183,6 @@ def settle(
     if now.ours:
         return  # It has been dropped.
     refuse_hidden(transaction, (before.key, now.key), now.streams)
-    if now.may_go and now.key != before.key:
-        _settle_holder(database, transaction, altered, within)
     swapped = now.key != before.key and _has_name(database, transaction, altered)
     aside = now.shape.name == _aside(now)
     if swapped and now.may_go:
@@ -192,6 +190,7 @@ def settle(
         if not follows(now, shape):  # It is gone, or renamed, and the other one is new.
             swapped = False
             look_at_last(database, transaction, before.key)
+    _tell_holder(database, transaction, altered, before.key if swapped else now.key, within)
     if swapped:
         with plain_division(transaction.cursor):
             _swap(database, transaction, altered)
@@ -211,20 +210,40 @@ def settle(
             put_version(database, transaction, now, now.shape, now.present.ids)
 
 
-def _settle_holder(
-    database: Database, transaction: Transaction, altered: Altered, within: frozenset[int]
+def tell_first(database: Database, transaction: Transaction, captured: Captured) -> None:
+    """Before an ALTER tells of a table's new name: which table has it so far is told to have left it.
+
+    Args:
+        captured: as it is in the transaction.
+
+    Raises:
+        NotSupported: 0A000, see `_tell_holder`; and see `settle`.
+    """
+    altered = transaction.altered.get(captured.table_id)
+    if altered is not None and altered.now.shape.name != altered.told:
+        _tell_holder(database, transaction, altered, captured.key, frozenset())
+
+
+def _tell_holder(
+    database: Database, transaction: Transaction, altered: Altered, key: TableKey, within: frozenset[int]
 ) -> None:
-    """Of a table with another one's name, that its streams tell as such: the other one is told first.
+    """Where a stream is on all tables of a schema: the table that has a name as far as is told is told first.
 
     So that who keeps copies by their tables' names never has two of one.
+
+    Args:
+        altered: the table that is to be told by the name.
+        key: the name, with its schema, in small letters.
 
     Raises:
         NotSupported: 0A000, that one has a name which is to be told behind it; and see `settle`.
     """
-    number, key = altered.now.table_id, altered.now.key
-    holders = (other for other in transaction.altered.values() if other.before.key == key)
-    holder = next((other for other in holders if other.now.table_id != number), None)
-    if holder is None or holder.now.ours or holder.told != holder.before.shape.name:
+    number = altered.now.table_id
+    if not database.catalog.over_schema(key[0]):
+        return
+    others = (other for other in transaction.altered.values() if other.now.table_id != number)
+    holder = next((other for other in others if fold(other.now.shape.schema, other.told) == key), None)
+    if holder is None or holder.now.ours:
         return
     if holder.now.table_id in within:
         raise NotSupported(

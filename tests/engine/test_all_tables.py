@@ -284,7 +284,7 @@ def test_a_table_that_was_written_past_ducktail_is_not_dropped_before_it_is_mend
 
 
 def test_a_table_that_came_past_ducktail_is_told_by_check_and_gets_no_other_stream(base: Base) -> None:
-    base.again("create table n.\"A a\" as select 1 as id")
+    base.again('create table n."A a" as select 1 as id')
     told = "the table has come past ducktail: changes of it are not captured"
     assert base("check stream s") == [("table", None, None, None, None, told, 'n."A a"')]
     for made in ('on n."A a"', "on all tables in schema n"):
