@@ -111,6 +111,7 @@ RULES: dict[str, tuple[tuple[str, type[e.DucktailError]], ...]] = {
 }
 
 DETAIL_CHARS_MAX = 2000
+CATALOG_CONFLICT = "catalog write-write conflict"
 FILES_HINT = "Files are in reach under the directories of `ducktail serve --allow-dir DIR`."
 
 
@@ -134,6 +135,10 @@ def translated(error: BaseException, text: str | None = None) -> e.DucktailError
     place = None
     if text is not None and position is not None:
         place = len(text.encode()[:position].decode(errors="ignore")) + 1
+    if CATALOG_CONFLICT in message.lower():
+        # DuckDB's text goes on with its own key of what was changed: it may be a stream that is not told of.
+        message = "could not serialize access due to a concurrent change of tables, views or streams"
+        hint = "Roll back and try again."
     return found(_worded(message), hint=hint, position=place)
 
 

@@ -319,3 +319,17 @@ def test_a_table_that_left_the_stream_is_forgotten_when_it_is_gone(base: Base) -
         base("alter stream s resync")
         base("drop table n.a_old")
     assert base("select table_name, op from stream s where after->>'id' = 7")
+
+
+def test_who_has_read_before_a_table_came_alters_none(base: Base) -> None:
+    base("create table n.a (id int primary key)")
+    base("begin")
+    base("select * from n.a")
+    other = Client(base.database)
+    other("create table n.b as select 1 as id")
+    other.close()
+    with raises("40001") as found:
+        base("alter table n.a add column v int")
+    assert found.value.message.endswith("a concurrent change of tables, views or streams")
+    base("rollback")
+    assert [row[:2] for row in base.alike() and base(EVENTS)] == [("insert", "n.b")]
