@@ -116,20 +116,33 @@ class Positions:
         # By the number of an answer, what its reads have given; and the answer that is taken now.
         self._kept_apart: dict[int, list[Apart]] = {}
         self._taking: int | None = None
+        # The answer to another node that is taken now; and by its number, whose position that has set.
+        self._answering = 0
+        self._answered: dict[int, dict[tuple[Key, str | None], Reader]] = {}
 
     # Reads.
 
     @contextmanager
-    def apart(self, number: int | None) -> Iterator[None]:
-        """Within, reads set no position: what they give is kept under the number of their answer.
+    def answering(self, number: int, *, apart: bool) -> Iterator[None]:
+        """Within, what is read is for another node's client, who may not get it: see `unanswered`.
 
-        It is for another node's client, whose statement may pass on less of it. None: they set theirs.
+        Args:
+            number: of the answer.
+            apart: reads set no position: what they give is kept under the number, as that node's own
+                statement may pass on less of it.
         """
-        before, self._taking = self._taking, number
+        before = self._answering, self._taking
+        self._answering, self._taking = number, number if apart else None
         try:
             yield
         finally:
-            self._taking = before
+            self._answering, self._taking = before
+
+    def unanswered(self, number: int) -> None:
+        """The client has not got an answer, or not all of it, though it was given to the end here."""
+        kept = [one.reader for one in self.kept_apart(number, last=True)]
+        for reader in [*kept, *self._answered.pop(number, {}).values()]:
+            self.void(reader, "the latest read failed or was cancelled")
 
     def kept_apart(self, number: int, *, last: bool) -> list[Apart]:
         """What was kept under a number.
@@ -176,6 +189,11 @@ class Positions:
         Args:
             again: partition -> the released events that it gave.
         """
+        if self._answering and self._taking is None:
+            while len(self._answered) >= APART_MAX and self._answering not in self._answered:
+                self._answered.pop(next(iter(self._answered)))
+            readers = self._answered.setdefault(self._answering, {})
+            readers[reader.key, name_of(reader.hold)] = reader
         if self._taking is not None:
             while len(self._kept_apart) >= APART_MAX and self._taking not in self._kept_apart:
                 self._kept_apart.pop(next(iter(self._kept_apart)))
@@ -301,6 +319,7 @@ class Positions:
     def clear(self) -> None:
         """Forget the session's own."""
         self._kept_apart.clear()
+        self._answered.clear()
         self._latest.clear()
         self._own.clear()
         self._of_transaction.clear()

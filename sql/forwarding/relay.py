@@ -20,12 +20,15 @@ from ...engine.errors import (
     NotSupported,
     UndefinedObject,
     UndefinedTable,
+    WrongState,
 )
 from ...engine.placement.membership import ROUTED
 from ...engine.placement.node import Node
+from ...engine.quoting import literal
 from ...engine.values.pgtypes import pg_type
 from ...engine.waiting import Waiting
 from ...engine.waiting import run as run_blocking
+from ..arguments import text
 from ..context import Context
 from ..language import statements as st
 from ..language import statements_other as sto
@@ -186,7 +189,7 @@ def _executed(session: Context, statement: Statement, parameters: tuple[object, 
         assert source.tag is not None, "a statement without rows is answered whole"
         return Result.command(source.tag)
     # Nearly all answers come in one reply: nothing of theirs is waited for, or can fail, any more.
-    result = Result(source.columns, source.ready() or source, source.tag_of)
+    result = Result(source.columns, source.ready() or source, source.tag_of, on_fail=source.failed)
     result.arrow_schema = source.schema
     _check_types(statement, result)
     return result
@@ -226,18 +229,57 @@ def _source(
         apart=apart,
     )
     node = away.node
+    _check_sure(session, statement, parameters)
     session.database.cluster.count(ROUTED)
     try:
         source = yield from _begun(session, away, node, request, again=reads)
+    except ConnectionLost:
+        if reads and not apart:
+            _links(session).unsure |= _members(statement, parameters)
+        raise
     except (UndefinedObject, UndefinedTable) as error:
         moved = yield from _moved(session, statement, away)
         if moved is None:
             raise _told(session, statement, away, error) from error
         node = moved
         source = yield from _begun(session, away, node, request, again=reads)
+    if reads and not apart and (members := _members(statement, parameters)):
+        _links(session).unsure -= members
+        source.members = members
     if session.block.begun:
         _links(session).has_read(node)
     return source
+
+
+def _members(statement: Statement, parameters: tuple[object, ...]) -> frozenset[tuple[str, str]]:
+    """Group and member, as whom a statement reads or whose read position it commits."""
+    node = statement.node
+    found: list[tuple[st.Text | None, st.Text | None]] = []
+    if isinstance(node, Query):
+        found = [(scan.group, scan.member) for scan in node.scans]
+    elif isinstance(node, st.CommitOffsets) and node.at is None:
+        found = [(node.group, node.member)]
+    return frozenset(
+        (text(group, parameters).lower(), text(member, parameters))
+        for group, member in found
+        if group is not None and member is not None
+    )
+
+
+def _check_sure(session: Context, statement: Statement, parameters: tuple[object, ...]) -> None:
+    """A member's read position is not committed where the answer of its latest read was lost.
+
+    Raises:
+        WrongState: 55000.
+    """
+    unsure = _links(session).unsure
+    if unsure and isinstance(statement.node, st.CommitOffsets):
+        for group, member in unsure & _members(statement, parameters):
+            raise WrongState(
+                f'consumer group "{group}": the answer of the latest read of member {literal(member)} was lost',
+                detail="Nothing was committed.",
+                hint="Read again: what was not committed comes again.",
+            )
 
 
 def _check_types(statement: Statement, result: Result) -> None:
@@ -247,7 +289,7 @@ def _check_types(statement: Statement, result: Result) -> None:
         NotSupported: 0A000.
     """
     if statement.described is not None and _oids(statement.described) != _oids(result.columns):
-        result.close()
+        result.fail()
         statement.forget()
         raise NotSupported("cached plan must not change result type", hint="Prepare the statement again.")
 
@@ -349,6 +391,7 @@ class RowSource:
     Attributes:
         columns: None where it has none.
         tag: the command tag, once all rows are there.
+        members: group and member, as whom it reads.
     """
 
     detached = True  # Other statements of the session leave it alone.
@@ -365,6 +408,7 @@ class RowSource:
         self._portal, self._apart = asked.portal, asked.apart
         self._waiting: deque[bytes] = deque()
         self._more = True
+        self.members: frozenset[tuple[str, str]] = frozenset()
         self._take(frames[1:])
 
     def _take(self, frames: tuple[bytes, ...]) -> None:
@@ -400,6 +444,7 @@ class RowSource:
             reply = yield from links.ask(self._session, self._node, request)
         except (CannotConnect, ConnectionLost) as error:
             self._more = False
+            links.unsure |= self.members
             raise _where(self._away, error) from error
         self._take(reply.frames)
 
@@ -422,6 +467,11 @@ class RowSource:
             told = Request("counts", portal=self._portal, more=more)
             if (future := self._session.links.later(self._node, told)) is not None and member:
                 self._session.told.append(future)
+
+    def failed(self) -> None:
+        """The client gets no more of it: what its owner has given does not count."""
+        if self._session.links is not None:
+            self._session.links.later(self._node, Request("failed", portal=self._portal))
 
     def close(self) -> None:
         """Give the rest up."""

@@ -68,7 +68,7 @@ def forward_with(runners: dict[Kind, Runner], told_at: Told) -> Runner:
 
     def execute(session: Context, request: Request) -> Waiting[list[bytes]]:
         """Run a statement, and give what it answers at first."""
-        with session.positions.apart(request.portal if request.apart else None):
+        with session.positions.answering(request.portal, apart=request.apart):
             return (yield from executed_at_last(session, request))
 
     def executed_at_last(session: Context, request: Request) -> Waiting[list[bytes]]:
@@ -192,7 +192,7 @@ def _taken(session: Context, name: str, portal: Portal, rows: int | None) -> lis
 def _fetch(session: Context, request: Request) -> Waiting[list[bytes]]:
     """Give more rows of an answer."""
     name = _portal(request)
-    with session.positions.apart(request.portal if request.apart else None):
+    with session.positions.answering(request.portal, apart=request.apart):
         return _taken(session, name, session.portals.find(name), request.rows)
     yield
 
@@ -217,6 +217,17 @@ def _counts(session: Context, request: Request) -> Waiting[list[bytes]]:
 def _close(session: Context, request: Request) -> Waiting[list[bytes]]:
     """Give the rest of an answer up."""
     session.portals.remove(_portal(request))
+    return []
+    yield
+
+
+def _failed(session: Context, request: Request) -> Waiting[list[bytes]]:
+    """The entry node's client gets no more of an answer: a cancel may have come when it was given here."""
+    portal = session.portals.get(_portal(request))
+    if portal is not None and portal.result is not None:
+        portal.result.fail()
+    session.portals.remove(_portal(request))
+    session.positions.unanswered(request.portal)
     return []
     yield
 
@@ -250,6 +261,7 @@ OPERATIONS: dict[str, Operation] = {
     "counts": _counts,
     "fetch": _fetch,
     "close": _close,
+    "failed": _failed,
     "hold": moving.hold,
     "void": _void,
     "where": _where,

@@ -66,6 +66,8 @@ class Links:
         self._numbers = itertools.count(1)
         # Nodes whose streams the open transaction has read.
         self._read: set[str] = set()
+        # (group, member) of reads that other nodes may have answered, and whose answers did not come.
+        self.unsure: set[tuple[str, str]] = set()
         # What no other node has, as the present statement was told.
         self.absent: frozenset[Key] = frozenset()
         # (node, query) -> its columns, of queries that the statement which is being prepared has in it.
@@ -145,6 +147,9 @@ class Links:
             # settings, or not.
             sent.clear()
             link.cancel(future)
+            if request.portal:
+                # It may have done all before it is told to: its answer has come to nobody.
+                link.ask(Request("failed", portal=request.portal).encode())
             raise
         try:
             reply = future.result()

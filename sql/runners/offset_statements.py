@@ -144,14 +144,14 @@ def _commit_own(
 
 
 def _own_position(session: Context, home: Home) -> Mapping[int, int]:
-    """The session's read position, of all owners' partitions.
+    """The session's read position, of all owners' partitions, since its last commit.
 
     Raises:
         WrongState: 55000, nothing has been read.
     """
     seeks = session.database.offsets.seeks(home.group.group_id)
     key = (home.stream.stream_id, home.group.group_id)
-    return session.positions.get(key, home.group.name, seeks).lsns
+    return session.positions.get(key, home.group.name, seeks).left().lsns
 
 
 def _part_of_block(
@@ -186,7 +186,8 @@ def _part_of_block(
 def _commit_unassigned(session: Context, home: Home, lsns: dict[int, int] | None) -> Waiting[None]:
     """A commit without MEMBER; where an owner knows of members, the home is asked whether there are any."""
     position = _own_position(session, home) if lsns is None else lsns
-    given = None if lsns is None else session.positions.lsns((home.stream.stream_id, home.group.group_id))
+    key = (home.stream.stream_id, home.group.group_id)
+    given = None if lsns is None else session.positions.lsns(key)
     here, nobody = partial(_commit_here, session), 0
     committed: list[int] = []
     while True:
@@ -197,6 +198,7 @@ def _commit_unassigned(session: Context, home: Home, lsns: dict[int, int] | None
             yield from spread_offsets.run(
                 session, home.stream, home.owners, shares, here, "committed", committed
             )
+            session.positions.committed(key, position)
             return
         except SerializationFailure as refused:
             later = epoch_told(refused)

@@ -14,6 +14,7 @@ from cluster_processes import ClusterProcesses
 
 ALL = '[[topics]]\nname = "*"\npartitions = { n1 = "0-1023" }\n'
 READ = "SELECT lsn FROM STREAM s CONSUMER GROUP g LIMIT 5"
+AS_MEMBER = "SELECT lsn FROM STREAM s CONSUMER GROUP h MEMBER 'm' LIMIT 5"
 
 
 @pytest.fixture
@@ -24,6 +25,7 @@ def cluster(tmp_path: Path) -> Iterator[ClusterProcesses]:
             owner.execute("CREATE TABLE t (id INTEGER PRIMARY KEY)")
             owner.execute("CREATE STREAM s ON t WITH (partitions = 2)")
             owner.execute("CREATE CONSUMER GROUP g ON s")
+            owner.execute("CREATE CONSUMER GROUP h ON s")
             owner.execute("INSERT INTO t SELECT i FROM range(50) r(i)")
         yield nodes
 
@@ -75,15 +77,28 @@ def test_an_owner_that_stands_still(cluster: ClusterProcesses) -> None:
     with cluster["n2"].connect() as entry:
         assert len(entry.execute(READ).fetchall()) == 5
         owner = cluster["n1"].process
+        member = cluster["n2"].connect()
+        assert len(member.execute(AS_MEMBER).fetchall()) == 5
         owner.send_signal(signal.SIGSTOP)
+        lost: list[tuple[str | None, str]] = []
+        reads = threading.Thread(target=lambda: lost.append(failure(member, AS_MEMBER)))
+        reads.start()
         try:
             sqlstate, words = failure(entry, "COMMIT OFFSETS ON s CONSUMER GROUP g")
             assert sqlstate == "08006" and "does not answer" in words
+            reads.join()
+            assert lost[0][0] == "08006"
             sqlstate, words = failure(entry, READ)
             assert sqlstate == "08001" and "within 5 seconds" in words
         finally:
             owner.send_signal(signal.SIGCONT)
         assert len(entry.execute(READ).fetchall()) == 5
+        # The owner may have done the read, and its client has not got it.
+        commit = "COMMIT OFFSETS ON s CONSUMER GROUP h MEMBER 'm'"
+        assert failure(member, commit)[0] == "55000"
+        assert len(member.execute(AS_MEMBER).fetchall()) == 5
+        member.execute(commit)
+        member.close()
 
 
 def test_a_node_of_another_cluster_and_a_newer_placement(cluster: ClusterProcesses) -> None:

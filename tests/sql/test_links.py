@@ -1,4 +1,4 @@
-"""A request that is sent twice, because the first answer was lost: what its session is told then."""
+"""Requests whose answers do not come: sent twice, or cancelled when they may be done already."""
 
 from __future__ import annotations
 
@@ -9,8 +9,16 @@ from typing import Any, cast
 import pytest
 
 from ducktail.engine.database import Database
-from ducktail.engine.errors import CannotConnect, ConnectionLost, DucktailError, InvalidParameterValue
+from ducktail.engine.errors import (
+    CannotConnect,
+    ConnectionLost,
+    DucktailError,
+    InvalidParameterValue,
+    QueryCanceled,
+    WrongState,
+)
 from ducktail.engine.placement.node import Node
+from ducktail.engine.placement.peer import Peer
 from ducktail.engine.waiting import run
 from ducktail.sql.peers.links import Links
 from ducktail.sql.peers.remote import Reply
@@ -28,11 +36,13 @@ class OneLink:
 
     def __init__(self, answers: Iterator[Answer]) -> None:
         self.lost = False
+        self.asked: list[Request] = []
         self._answers = answers
 
     def ask(self, request: bytes) -> Future[Reply]:
         """See Link."""
         future: Future[Reply] = Future()
+        self.asked.append(Request.decode(request))
         answer = next(self._answers)
         if isinstance(answer, DucktailError):
             self.lost = isinstance(answer, ConnectionLost)
@@ -56,11 +66,13 @@ class OneNode:
     def __init__(self, database: Database, answers: list[Answer]) -> None:
         self.cluster = database.cluster
         self._answers = iter(answers)
+        self.links: list[OneLink] = []
 
     def link(self, node: Node, user: str | None) -> Future[Any]:
         """See Remote."""
         future: Future[Any] = Future()
-        future.set_result(OneLink(self._answers))
+        self.links.append(OneLink(self._answers))
+        future.set_result(self.links[-1])
         return future
 
 
@@ -96,5 +108,60 @@ def test_what_a_second_answer_means(second: Answer, changes: bool, told: str | N
         assert ask() is None
         assert ask() == told
     finally:
+        run(session.close())
+        database.close()
+
+
+def test_a_cancelled_request_is_told_to_count_for_nothing() -> None:
+    """Its answer may be on its way when the cancel comes."""
+    database = Database.open(":memory:")
+    session = Session(database)
+    try:
+        remote = OneNode(database, [DONE, DONE])
+        asking = Links(cast(Any, remote), None, "trace").ask(session, THERE, Request("execute", portal=3))
+        next(asking)  # The link.
+        asking.send(None)
+        with pytest.raises(QueryCanceled):
+            asking.throw(QueryCanceled("canceling statement due to user request"))
+        assert [(one.op, one.portal) for one in remote.links[0].asked] == [("execute", 3), ("failed", 3)]
+    finally:
+        run(session.close())
+        database.close()
+
+
+@pytest.mark.parametrize("more", ["", "MEMBER 'm'", "LIMIT 2", "MEMBER 'm' LIMIT 2"])
+def test_an_answer_that_its_client_did_not_get_is_no_read_position(more: str) -> None:
+    """Whether it has been given whole or is still to be fetched."""
+    database = Database.open(":memory:")
+    session = Session(database, wire=True)
+    peer = Session(database, peer=Peer("n1", "shop", 0), wire=True)
+
+    def sent(op: str, portal: int, text: str = "") -> list[bytes]:
+        statement = run(peer.parse("FORWARD $1", (17,)))
+        result = run(peer.execute(statement, (Request(op, text, portal=portal).encode(),)))
+        batch = result.fetch(None)
+        assert batch is not None or op == "failed"
+        assert result.fetch(None) is None
+        return [] if batch is None else batch.record_batch().column(0).to_pylist()
+
+    read = f"SELECT lsn FROM STREAM s CONSUMER GROUP g {more}"
+    commit = f"COMMIT OFFSETS ON s CONSUMER GROUP g {more.removesuffix('LIMIT 2')}"
+    try:
+        for text in (
+            "CREATE TABLE t (id INTEGER PRIMARY KEY)",
+            "CREATE STREAM s ON t",
+            "INSERT INTO t VALUES (1), (2)",
+            "CREATE CONSUMER GROUP g ON s START EARLIEST",
+        ):
+            run(session.execute(run(session.parse(text))))
+        sent("execute", 1, read)
+        sent("failed", 1)
+        with pytest.raises(WrongState, match="failed or was cancelled"):
+            sent("execute", 2, commit)
+        sent("execute", 3, read.removesuffix("LIMIT 2") + " LIMIT 2")
+        sent("failed", 4)  # Another one.
+        sent("execute", 5, commit)
+    finally:
+        run(peer.close())
         run(session.close())
         database.close()

@@ -226,6 +226,13 @@ def test_a_transaction_commits_its_own_partitions_only(clients: dict[str, Client
     with pytest.raises(NotSupported, match="a transaction block cannot commit the offset"):
         client("COMMIT OFFSETS ON t CONSUMER GROUP g")
     client("ROLLBACK")
+    # What the session has committed of the others before is none of it.
+    client("SELECT * FROM TOPIC t CONSUMER GROUP g")
+    client("COMMIT OFFSETS ON t CONSUMER GROUP g")
+    client("BEGIN")
+    client("SELECT * FROM TOPIC t PARTITION (0, 3) CONSUMER GROUP g")
+    client("COMMIT OFFSETS ON t CONSUMER GROUP g")
+    client("COMMIT")
 
 
 def test_a_gap_is_its_owners(cluster: Cluster, clients: dict[str, Client]) -> None:
