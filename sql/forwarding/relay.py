@@ -276,7 +276,7 @@ def _check_sure(session: Context, statement: Statement, parameters: tuple[object
     if unsure and isinstance(statement.node, st.CommitOffsets):
         for group, member in unsure & _members(statement, parameters):
             raise WrongState(
-                f'consumer group "{group}": the answer of the latest read of member {literal(member)} was lost',
+                f'the answer to the latest read of group "{group}" by member {literal(member)} is lost',
                 detail="Nothing was committed.",
                 hint="Read again: what was not committed comes again.",
             )
