@@ -8,8 +8,9 @@ Source: docs/design/engine.md, "CREATE STREAM".
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain, count
 
 import duckdb
 
@@ -359,23 +360,36 @@ def check_names(database: Database, cursor: duckdb.DuckDBPyConnection, stream: S
     Raises:
         DuplicateObject: 42710.
     """
+    rows = cursor.execute(
+        "SELECT lower(table_name), table_type FROM information_schema.tables WHERE table_catalog = $1 "
+        "AND lower(table_schema) = lower($2)",
+        [database.catalog_name, stream.schema],
+    ).fetchall()
+    taken = dict(rows)
     for name in stream.views:
-        taken = ask_maybe(
-            cursor,
-            "SELECT table_type FROM information_schema.tables WHERE table_catalog = $1 "
-            "AND lower(table_schema) = lower($2) AND lower(table_name) = lower($3)",
-            [database.catalog_name, stream.schema, name],
-        )
-        if taken is None:
+        if name.lower() not in taken:
             continue
-        kind = "view" if taken[0] == "VIEW" else "table"
-        other = ident(f"{stream.name}_{stream.kind}")
+        kind = "view" if taken[name.lower()] == "VIEW" else "table"
+        other = ident(_free_name(stream, taken))
         raise DuplicateObject(
             f'the name "{name}" is taken by a {kind}',
             hint=f"Tables, views, streams and topics share their names: try {other}."
             if name == stream.name
             else f"It would be the stream's view of typed changes: name the stream otherwise, as {other}.",
         )
+
+
+def _free_name(stream: Stream, taken: Container[str]) -> str:
+    """A name like a stream's under which it could be made.
+
+    Args:
+        taken: the names of tables and views of its schema, in small letters.
+    """
+    first = f"{stream.name}_{stream.kind}"
+    for name in chain([first], (f"{first}_{number}" for number in count(2))):
+        if not any(view.lower() in taken for view in replace(stream, name=name).views):
+            return name
+    raise AssertionError("numbers have no end")
 
 
 def _create_locked(
