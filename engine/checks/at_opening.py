@@ -17,6 +17,7 @@ import duckdb
 
 from ..asking import ask
 from ..duckdb_errors import translated
+from ..schema import SCHEMA
 from ..streams.streams import Captured, Catalog
 from ..whole import whole
 from . import row_sums
@@ -53,11 +54,14 @@ def mark_unlike(cursor: duckdb.DuckDBPyConnection, catalog: Catalog, damaged: Co
         damaged: streams whose logs are known not to be whole.
     """
     agreeing = []
+    (accepted_lsn,) = ask(
+        cursor, f"SELECT coalesce(max(value::BIGINT), 0) FROM {SCHEMA}.meta WHERE name = 'accepted'"
+    )
     for captured in catalog.tables.values():
         if any(stream.stream_id in damaged for stream in captured.streams):
             continue
         try:
-            counted = _count(cursor, captured)
+            counted = _count(cursor, captured, accepted_lsn)
         except duckdb.Error as error:  # A damaged table is told of by whoever reads it.
             logger.error("%s cannot be counted: %s", captured.shown_name, translated(error).message)
             continue
@@ -77,10 +81,16 @@ def mark_unlike(cursor: duckdb.DuckDBPyConnection, catalog: Catalog, damaged: Co
             _mark(cursor, found.captured, "rows are others than they were")
 
 
-def _count(cursor: duckdb.DuckDBPyConnection, captured: Captured) -> _Counted | str | None:
-    """Count a table's rows; a text says that its columns do not fit, None that there is nothing to say."""
+def _count(
+    cursor: duckdb.DuckDBPyConnection, captured: Captured, accepted_lsn: int
+) -> _Counted | str | None:
+    """Count a table's rows; a text says that its columns do not fit, None that there is nothing to say.
+
+    Args:
+        accepted_lsn: up to which events may be missing, as somebody has accepted.
+    """
     kept = row_sums.read_kept(cursor, captured.table_id)
-    if kept is None or kept.differs is not None:
+    if kept is None or kept.differs is not None or kept.taken_lsn < accepted_lsn:
         return None
     unfit = unfit_columns(cursor, captured)
     if unfit is not None:
