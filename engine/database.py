@@ -63,7 +63,7 @@ from .storage.incarnation import Hole
 from .storage.loading import Counters, lost_tables, make_changes_views, read_catalog, refresh_views
 from .storage.reopening import Reopener
 from .storage.side_file import SideFile, side_path
-from .storage.stamp import read_stamp
+from .storage.stamp import read_stamp, stamp_left
 from .streams.segments import Segments
 from .streams.streams import Catalog, Group, Stream
 from .topics import Topics
@@ -184,7 +184,7 @@ class Database:
         self._end_threads()
         self._file.close()
         if self.side is not None:
-            stamp = read_stamp(self.path)
+            stamp = stamp_left(self.path)
             if stamp is not None:
                 self.side.leave(stamp)
             self.side.close()

@@ -30,3 +30,12 @@ def read_stamp(path: str) -> bytes | None:
         return None
     found.update(repr(sizes).encode())
     return found.digest()
+
+
+def stamp_left(path: str) -> bytes | None:
+    """The stamp of a file that has just been closed; None where DuckDB's log is still there.
+
+    Then somebody has its instance open yet (a result that was not read to its end), which will write the log
+    into the file: and to open the file here would let go of the instance's lock.
+    """
+    return None if any(log.exists() for log in wal_paths(path)) else read_stamp(path)

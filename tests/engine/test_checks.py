@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -284,6 +286,19 @@ def test_an_opening_looks_only_where_it_must_and_can(base: Base, monkeypatch: py
     base("alter stream s resync")
     base.behind("delete from t where id = 2")
     base.refuses("55000", "select * from stream s")
+
+
+def test_a_file_that_is_read_yet_is_not_opened_at_its_close(base: Base, tmp_path: Path) -> None:
+    """To close a descriptor of it would let go of DuckDB's lock, and another process would open it as well."""
+    held = base.database.cursor().sql("select * from t, range(100000)").to_arrow_reader(1)
+    base("insert into t values (" + ROW.format(60) + ")")
+    base.close()
+    text = "import fcntl, sys; fcntl.lockf(open(sys.argv[1], 'r+'), fcntl.LOCK_EX | fcntl.LOCK_NB)"
+    other = [sys.executable, "-S", "-c", text, str(tmp_path / "b.duckdb")]
+    assert subprocess.run(other, stderr=subprocess.DEVNULL, check=False).returncode
+    del held
+    base.behind()
+    assert len(base("select * from stream s")) == 15
 
 
 def test_without_a_primary_key(tmp_path: Path) -> None:
