@@ -15,6 +15,8 @@ from .options import CSV, CopyOptions
 
 # The longest row, as the longest message of the protocol: what has no end takes no more memory.
 ROW_BYTES_MAX = 64 << 20
+# Delimiters up to which a line is cut by one expression: it keeps in memory where each field began.
+REGULAR_MAX = 10_000
 # How much of a line is shown in an error's context.
 SHOWN_MAX = 100
 _ESCAPE = re.compile(rb"\\(?:([0-7]{1,3})|x([0-9A-Fa-f]{1,2})|(.))", re.DOTALL)
@@ -56,16 +58,19 @@ class RowReader:
         self._first = 0
         self._quoted = False
         delimiter, quote, escape = map(re.escape, (options.delimiter, options.quote, options.escape))
-        self._field = re.compile(rf"(?:[^\\{delimiter}]+|\\.)*", re.DOTALL)
-        self._bare = re.compile(rf"[^{delimiter}{quote}]*")
-        if options.escape == options.quote:
-            self._inside = re.compile(rf"(?:[^{quote}]+|{quote}{quote})*")
+        # Each takes what it can and gives nothing back (`*+`): what could be given back is kept in memory, a
+        # hundred bytes for each doubled quote of a long field.
+        self._field = re.compile(rf"[^\\{delimiter}]*+(?:\\.[^\\{delimiter}]*+)*+", re.DOTALL)
+        self._bare = re.compile(rf"[^{delimiter}{quote}]*+")
+        inside, bare = rf"[^{quote}]*+(?:{quote}{quote}[^{quote}]*+)*+", self._bare.pattern
+        if options.escape != options.quote:
+            plain = rf"[^{quote}{escape}]*+"
+            self._inside = re.compile(rf"{plain}(?:{escape}[{quote}{escape}]?+{plain})*+")
         else:
-            self._inside = re.compile(rf"(?:[^{quote}{escape}]+|{escape}[{quote}{escape}]|{escape})*")
+            self._inside = re.compile(inside)
         self._escaped = re.compile(rf"{escape}([{quote}{escape}])")
         # Fields with quotes around all of each, or without any. A text is such fields in one way alone, so
         # that one which is not takes no longer to be told.
-        inside, bare = rf"[^{quote}]*(?:{quote}{quote}[^{quote}]*)*", rf"[^{delimiter}{quote}]*"
         self._part = re.compile(rf"(?:({quote})({inside}){quote}|({bare}))({delimiter}|\Z)")
         part = rf"(?:{quote}{inside}{quote}|{bare})"
         self._regular = re.compile(rf"(?:{part}{delimiter})*{part}")
@@ -284,7 +289,9 @@ class RowReader:
 
     def _cut_regular(self, line: str) -> Fields | None:
         """The fields of a line whose quotes stand around whole fields, as nearly all do; else None."""
-        if self._options.escape != self._options.quote or self._regular.fullmatch(line) is None:
+        if self._options.escape != self._options.quote or line.count(self._options.delimiter) > REGULAR_MAX:
+            return None
+        if self._regular.fullmatch(line) is None:
             return None
         null, quote = self._options.null, self._options.quote
         found = self._part.findall(line)

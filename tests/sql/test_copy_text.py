@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import tracemalloc
 
 import pytest
 from hypothesis import given
@@ -68,6 +69,20 @@ def test_a_line_is_cut_quickly_as_it_is_slowly(line: str, null: str) -> None:
     if quick is not None:
         pairs = zip(*reader._cut_quoted(1, line), strict=True)
         assert quick == [None if part == null and not quoted else part for part, quoted in pairs]
+
+
+def test_a_field_of_many_quotes_takes_no_memory_but_its_own() -> None:
+    count = 200_000
+    data = ('"' + count * '""' + '",2\n').encode()
+    reader = RowReader(CopyOptions("csv", ",", ""), "t", COLUMNS)
+    tracemalloc.start()
+    try:
+        [row] = reader.feed(data)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert len(row.fields[0] or "") == count and row.fields[1] == "2"
+    assert peak < 10 * len(data)
 
 
 @given(st.lists(st.tuples(TEXT, TEXT), min_size=1, max_size=5), CUTS)
