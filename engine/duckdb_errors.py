@@ -110,9 +110,6 @@ RULES: dict[str, tuple[tuple[str, type[e.DucktailError]], ...]] = {
     "InternalException": ((r"", e.InternalError),),
 }
 
-# What DuckDB says of two transactions that make, alter or drop one thing. An entry of its dependencies is
-# called after what they are of, parted by backslashes and noughts: `Schema\0main\0Table\0main\0orders`.
-CATALOG_CONFLICT = re.compile(r'[Cc]atalog write-write conflict on \w+ with "(?:.*\\0)?(.*)"')
 DETAIL_CHARS_MAX = 2000
 CATALOG_CONFLICT = "catalog write-write conflict"
 FILES_HINT = "Files are in reach under the directories of `ducktail serve --allow-dir DIR`."
@@ -135,14 +132,6 @@ def translated(error: BaseException, text: str | None = None) -> e.DucktailError
     )
     if found is e.InsufficientPrivilege and "file system operations" in message:
         hint = hint or FILES_HINT
-    conflict = CATALOG_CONFLICT.match(message)
-    if conflict is not None and found is e.SerializationFailure:
-        return found(
-            f'could not serialize access to "{conflict[1]}" due to a concurrent change',
-            detail="It was made, altered or dropped by a transaction that committed after this one began to "
-            "read, or has not committed yet.",
-            hint="Roll back and try again.",
-        )
     place = None
     if text is not None and position is not None:
         place = len(text.encode()[:position].decode(errors="ignore")) + 1
