@@ -102,7 +102,9 @@ class Look:
 
     @property
     def summary(self) -> str:
-        """What was found, in few words."""
+        """What was found, in few words; of columns what they are, as their number says nothing."""
+        if "columns" in self.counts:
+            return self.told[0].detail or "columns"
         return ", ".join(f"{count} {kind}" for kind, count in sorted(self.counts.items()))
 
 
@@ -332,7 +334,10 @@ def unlike_error(stream: Stream, captured: Captured, differs: str) -> WrongState
     table = f'table "{captured.shape.name}"'
     if captured.shape.primary_key:
         name = shown_name(stream.name)
-        hint = f"CHECK STREAM {name} lists what differs, ALTER STREAM {name} RESYNC mends it."
+        hint = (
+            f"CHECK STREAM {name} lists what differs, "
+            f"ALTER STREAM {name} RESYNC mends it where the columns are the same."
+        )
     else:
         hint = "Without a primary key it cannot be mended: make the stream again."
     return WrongState(

@@ -332,11 +332,15 @@ def _captured_to_drop(session: Context, facts: DdlFacts) -> Captured | None:
     if found is None or found.may_go:
         return None  # Its streams go on without it.
     if any(stream.of_schema is not None for stream in found.streams):
-        raise DependentObjects(
-            f'cannot drop table "{found.shape.name}" because it has streams beside one on all tables',
-            hint="DROP STREAM those that are on it by name, and then the table: that one goes on.",
-        )
+        raise _streams_beside(found)
     return found
+
+
+def _streams_beside(captured: Captured) -> DependentObjects:
+    return DependentObjects(
+        f'cannot drop table "{captured.shape.name}" because it has streams beside one on all tables',
+        hint="DROP STREAM those that are on it by name, and then the table: that one goes on.",
+    )
 
 
 def _drop_captured(session: Context, captured: Captured) -> Waiting[Result]:
@@ -512,6 +516,8 @@ def _refuse_captured_ddl(facts: DdlFacts, captured: Captured) -> None:
             f'DROP TABLE of several tables is not supported: "{name}" has a stream',
             hint="DROP TABLE it by itself: its streams go on.",
         )
+    if facts.verb == "DROP" and any(stream.of_schema is not None for stream in captured.streams):
+        raise _streams_beside(captured)
     if facts.verb == "DROP":
         raise DependentObjects(
             f'cannot drop table "{name}" because it has streams',

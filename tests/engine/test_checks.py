@@ -253,6 +253,9 @@ def test_columns_that_were_changed(base: Base) -> None:
     base.behind("alter table t add column more int")
     base.refuses("55000", "select * from stream s")
     assert base.found() == [("columns", None)]
+    with raises("55000") as told:  # After a check as before it.
+        base("select * from stream s")
+    assert "the table has columns of types" in str(told.value.detail)
     base.refuses("0A000", "alter stream s resync")
 
 
