@@ -292,7 +292,7 @@ def test_an_opening_looks_only_where_it_must_and_can(base: Base, monkeypatch: py
 
 
 def test_a_file_that_is_read_yet_is_not_opened_at_its_close(base: Base, tmp_path: Path) -> None:
-    """To close a descriptor of it would let go of DuckDB's lock, and another process would open it as well."""
+    """To close a descriptor of it lets go of DuckDB's lock: another process would open it as well."""
     held = base.database.cursor().sql("select * from t, range(100000)").to_arrow_reader(1)
     base("insert into t values (" + ROW.format(60) + ")")
     base.close()
