@@ -19,7 +19,7 @@ Source: docs/sql.md, "WAIT".
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from numbers import Number
@@ -32,7 +32,7 @@ from ...engine.live_groups import position_of
 from ...engine.offsets.polls import Poll
 from ...engine.streams.streams import Group, Stream
 from ...engine.values.temporal_text import interval_parts
-from ...engine.waiting import Wait, Waiting, first_of
+from ...engine.waiting import Wait, Waiting, first_of, first_true
 from ..arguments import Values, number, text, value_of
 from ..context import Context, Waited
 from ..language import statements as st
@@ -40,7 +40,7 @@ from ..language.parse import Query
 from ..runners.whole_copies import lost_events
 from ..shape.shape import Shape
 from ..spread import gathering
-from ..spread.awaiting import Awaited
+from ..spread.awaiting import Awaited, Beat, heard
 from ..spread.membership import Home
 from ..spread.shares import spread
 from ..statement import Statement
@@ -153,30 +153,54 @@ def _wait_all(
     left: set[tuple[int, str]] = set()
     # What is committed is there to be read; it is not waited for.
     yield from database.publisher.wait_published(database.commits.last_lsn)
-    if own:
+    beats = {
+        waiter.poll: _beat(session, waiter, parameters)
+        for waiter in gathers
+        if waiter.poll.member is not None
+    }
+    if own and beats:
+        works = [_wait_here_only(session, own, parameters, began_s), heard(list(beats.values()))]
+        yield from first_true(works, database.clock.monotonic_s)
+    elif own:
         yield from _wait(session, own, parameters, began_s)
-        polls = [waiter.poll for waiter in own if waiter.poll.left]
-        left |= {(p.group_id, p.member) for p in polls if p.group_id is not None and p.member is not None}
+    polls = [waiter.poll for waiter in own if waiter.poll.left]
+    left |= {(p.group_id, p.member) for p in polls if p.group_id is not None and p.member is not None}
     # One after the other takes as long as all at once: each is over at its own time, or has its events then.
     for waiter in sorted(gathers, key=lambda waiter: waiter.poll.member is not None):
-        gone = yield from _wait_everywhere(session, waiter, parameters, began_s)
-        if gone is not None:
-            left.add(gone)
+        if not waiter.over:
+            yield from _wait_everywhere(session, waiter, parameters, began_s, beats)
+    left |= {(beat.home.group.group_id, beat.member) for beat in beats.values() if beat.left}
     return frozenset(left)
 
 
+def _wait_here_only(
+    session: Context, waiters: list[Waiter], parameters: Values, began_s: float
+) -> Waiting[bool]:
+    yield from _wait(session, waiters, parameters, began_s)
+    return True
+
+
+def _beat(session: Context, waiter: Waiter, parameters: Values) -> Beat:
+    """How the member of a scan that other nodes have partitions of is heard from."""
+    stream, scan = waiter.stream, waiter.shape.scan
+    owners, group = spread(session, stream), group_of(session, stream, scan, parameters)
+    assert owners is not None and group is not None and waiter.poll.member is not None
+    partitions = partitions_of(stream, scan, parameters, waiter.pruned)
+    return Beat(Home(session, stream, group, owners), waiter.poll.member, partitions)
+
+
 def _wait_everywhere(
-    session: Context, waiter: Waiter, parameters: Values, began_s: float
-) -> Waiting[tuple[int, str] | None]:
+    session: Context, waiter: Waiter, parameters: Values, began_s: float, beats: Mapping[Poll, Beat]
+) -> Waiting[None]:
     """Wait for events of a topic that other nodes have partitions of: at all owners at once.
 
-    Returns:
-        Group id and name of its member, where that has been taken out meanwhile.
+    Args:
+        beats: by which the statement's members on such topics are heard from.
 
     Raises:
         CannotConnect: 08001, ConnectionLost: 08006, an owner is away. DucktailError: an owner's own.
     """
-    stream, scan, member = waiter.stream, waiter.shape.scan, waiter.poll.member
+    stream, scan = waiter.stream, waiter.shape.scan
     owners = spread(session, stream)
     assert owners is not None
     group = group_of(session, stream, scan, parameters)
@@ -192,11 +216,11 @@ def _wait_everywhere(
 
     awaited = Awaited(session, stream, owners, whole, after, waiter.poll.events, here)
     ends_s = began_s + waiter.ms / 1000
-    if group is None or member is None:
-        yield from awaited.wait(partitions, ends_s)
-    elif (yield from awaited.wait_as(Home(session, stream, group, owners), member, partitions, ends_s)):
-        return group.group_id, member
-    return None
+    beat, others = beats.get(waiter.poll), [one for poll, one in beats.items() if poll is not waiter.poll]
+    if beat is None:
+        yield from awaited.wait_beside(partitions, ends_s, others)
+    else:
+        yield from awaited.wait_as(beat, ends_s, others)
 
 
 def _wait_here(session: Context, waiter: Waiter, share: st.Scan, ms: int, events: int) -> Waiting[int]:
@@ -239,7 +263,7 @@ def _beside(session: Context, statement: Statement, query: Query, parameters: Va
         if scan.wait is not None or scan.member is None or scan.away is not None:
             continue
         stream = stream_of(session, shape)
-        if shape.empty or shape.transactions == 0 or spread(session, stream) is not None:
+        if shape.empty or shape.transactions == 0:
             continue
         poll = Poll(session.id, stream, text(scan.member, parameters))
         yield Waiter(shape, 0, poll, Pruning(), over=True)

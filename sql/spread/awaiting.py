@@ -29,6 +29,49 @@ from .shares import ask_rows, own_share
 LOOK_MS = 1000
 
 
+@dataclass(slots=True, eq=False)
+class Beat:
+    """A member's scan in a statement that waits: the topic's home hears from it until it is read.
+
+    Args:
+        wanted: the partitions that the scan is of.
+        joined: it has been a member: where it is none any more, LEAVE may have taken it out.
+        left: it has been taken out of the group.
+    """
+
+    home: Home
+    member: str
+    wanted: Sequence[int]
+    joined: bool = False
+    left: bool = False
+
+    def look(self) -> Waiting[frozenset[int]]:
+        """Be heard from; the partitions that are the member's. One that was taken out is heard from no more.
+
+        Raises:
+            CannotConnect: 08001, ConnectionLost: 08006, the home is away.
+        """
+        if self.left:
+            return frozenset()
+        look = yield from self.home.look(self.member, self.wanted, joins=not self.joined)
+        self.joined, self.left = True, look.left
+        return look.partitions
+
+
+def look_s(beats: Sequence[Beat]) -> float:
+    """How often such members are heard from, in seconds."""
+    return min(LOOK_MS, *(beat.home.group.session_timeout_ms / 3 for beat in beats)) / 1000
+
+
+def heard(beats: Sequence[Beat]) -> Waiting[bool]:
+    """Let homes hear from members, beside a wait that asks no other node; it does not end by itself."""
+    while True:
+        for beat in beats:
+            yield from beat.look()
+        never: Future[None] = Future()
+        yield Wait(never, look_s(beats))
+
+
 @dataclass(frozen=True, slots=True)
 class Awaited:
     """What is waited for.
@@ -77,27 +120,38 @@ class Awaited:
             if self.events == 1:
                 return True
 
-    def wait_as(self, home: Home, member: str, wanted: Sequence[int], ends_s: float) -> Waiting[bool]:
+    def wait_as(self, beat: Beat, ends_s: float, others: Sequence[Beat]) -> Waiting[None]:
         """The same for a member, of the partitions that it has; what is taken from it ends the wait.
 
-        Returns:
-            Whether it has been taken out of the group.
+        Args:
+            others: members that are to be heard from meanwhile.
         """
-        clock, owned, joins = self.session.database.clock, frozenset[int](), True
-        while (left_s := ends_s - clock.monotonic_s()) > 0:
-            look = yield from home.look(member, wanted, joins=joins)
-            if look.left or not owned <= look.partitions:
-                return look.left
-            owned, joins = look.partitions, False
-            timeout_s = home.group.session_timeout_ms / 1000
-            slice_s = min(left_s, LOOK_MS / 1000, timeout_s / 3)
+        clock, owned = self.session.database.clock, frozenset[int]()
+        while (left_s := ends_s - clock.monotonic_s()) > 0 and not beat.left:
+            for other in others:
+                yield from other.look()
+            partitions = yield from beat.look()
+            if beat.left or not owned <= partitions:
+                return
+            owned = partitions
+            slice_s = min(left_s, look_s([beat, *others]))
             if owned:
                 if (yield from self.wait(sorted(owned), clock.monotonic_s() + slice_s)):
-                    break
+                    return
             else:
                 never: Future[None] = Future()
                 yield Wait(never, slice_s)
-        return False
+
+    def wait_beside(self, partitions: Sequence[int], ends_s: float, others: Sequence[Beat]) -> Waiting[None]:
+        """`wait`, while members of other scans are heard from."""
+        clock = self.session.database.clock
+        # An owner that waits may be the home of one: it takes its questions one after the other.
+        while (left_s := ends_s - clock.monotonic_s()) > 0:
+            for other in others:
+                yield from other.look()
+            slice_s = min(left_s, look_s(others)) if others else left_s
+            if (yield from self.wait(partitions, clock.monotonic_s() + slice_s)) or not partitions:
+                return
 
     def _has(self, node: str, partitions: Sequence[int], ms: int, events: int) -> Waiting[bool]:
         """Wait at an owner for so many events; whether they have come."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -186,6 +187,32 @@ def test_members_on_all_nodes_share_a_topic(cluster: ClusterProcesses) -> None:
         third.execute("LEAVE CONSUMER GROUP g ON shared MEMBER 'm0'")
         with pytest.raises(psycopg.errors.SerializationFailure, match="not a member"):
             second.execute("COMMIT OFFSETS ON shared CONSUMER GROUP g MEMBER 'm0'")
+
+
+def test_a_member_is_heard_from_while_another_scan_of_its_statement_waits(cluster: ClusterProcesses) -> None:
+    as_member = "TOPIC heard CONSUMER GROUP g MEMBER 'm'"
+    waits = {
+        "STREAM quiet_stream": "INSERT INTO quiet VALUES (1)",
+        "TOPIC silent": "INSERT INTO silent (payload) VALUES ('x')",
+    }
+    with cluster["n1"].connect() as reader, cluster["n1"].connect() as writer, ThreadPoolExecutor(1) as pool:
+        writer.execute("CREATE TOPIC heard WITH (partitions = 12)")
+        writer.execute("CREATE TOPIC silent WITH (partitions = 12)")
+        writer.execute("CREATE CONSUMER GROUP g ON heard WITH (session_timeout = '1 s')")
+        writer.execute("CREATE TABLE quiet (id INT)")
+        writer.execute("CREATE STREAM quiet_stream ON quiet")
+        for scan, ends in waits.items():
+            text = f"SELECT 1 FROM {as_member} UNION ALL SELECT 2 FROM {scan} WAIT '30 s'"
+            read = pool.submit(lambda text=text: reader.execute(text).fetchall())
+            shown = "SHOW MEMBERS ON heard CONSUMER GROUP g"
+            while not read.done() and not writer.execute(shown).fetchall():
+                pass
+            since = time.monotonic()
+            while time.monotonic() < since + 1.5:  # Longer than who is not heard from is a member.
+                assert writer.execute(shown).fetchall() and not read.done()
+            writer.execute(ends)
+            assert read.result(20) == [(2,)]
+            writer.execute("LEAVE CONSUMER GROUP g ON heard MEMBER 'm'")
 
 
 def test_an_owner_that_is_away_is_told(tmp_path: Path) -> None:
