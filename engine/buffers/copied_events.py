@@ -102,7 +102,7 @@ def with_copy(catalog: Catalog, stream: Stream, events: Events, copy: Copy) -> C
     """A stream's events with the rows of a copy of its table."""
     with catalog.mutex:
         captured = catalog.table_by_id(stream.table_id)
-    return CopiedEvents(stream, events, copy_query(captured, stream, copy))
+    return CopiedEvents(stream, events, copy_query(captured, captured.part_of(stream), copy))
 
 
 def copy_query(captured: Captured, stream: Stream, copy: Copy) -> CopyQuery:

@@ -196,11 +196,22 @@ def query_over_all(stream: Stream, tables: Sequence[Captured]) -> Events:
 
 
 def event_query(catalog: Catalog, stream: Stream) -> Events:
-    """The SELECT of a stream's events."""
+    """The SELECT of a stream's events.
+
+    Args:
+        stream: as it is, or was when somebody got hold of it: its tables may have been altered since.
+
+    Raises:
+        UndefinedObject: 42704, it has been dropped.
+    """
     with catalog.mutex:
         if stream.topic:
             return TopicQuery(stream, bases=catalog.segments.bases(stream.stream_id, stream.partitions))
-        return query_over_all(stream, catalog.tables_of(stream))
+        tables = catalog.tables_of(stream)
+        if stream.several is None:
+            # Its columns are found by the names that they have in the table as the catalog has it.
+            stream = tables[0].part_of(stream)
+        return query_over_all(stream, tables)
 
 
 def newest_query(catalog: Catalog, stream: Stream) -> Events:

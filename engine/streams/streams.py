@@ -370,8 +370,15 @@ class Captured:
         )
 
     def part_of(self, stream: Stream) -> Stream:
-        """A stream as it is on this table: itself, or its part here."""
-        return next(own for own in self.streams if own.stream_id == stream.stream_id)
+        """A stream as it is on this table: itself, or its part here.
+
+        Raises:
+            UndefinedObject: 42704, it has been dropped.
+        """
+        found = next((own for own in self.streams if own.stream_id == stream.stream_id), None)
+        if found is None:
+            raise UndefinedObject(f'stream "{stream.name}" does not exist')
+        return found
 
     @property
     def shown_name(self) -> str:

@@ -20,6 +20,9 @@ from ducktail.engine.buffers import scan
 from ducktail.engine.definitions import versions
 from ducktail.engine.rights.rights import relation
 from ducktail.engine.storage.audit import audit
+from ducktail.engine.waiting import Waiting
+from ducktail.sql.context import Context
+from ducktail.sql.scans import opening
 
 # Runs of random changes of a table's columns.
 SEEDS = int(os.environ.get("DUCKTAIL_SCHEMA_SEEDS", "1"))
@@ -305,6 +308,77 @@ def test_a_write_and_a_change_beside_each_other(client: Client) -> None:
     client("commit")
     other("alter table t alter v set default 1")
     assert client("select count(*), max(schema_version) from stream s") == [(3, 2)]
+    other.close()
+
+
+MOVE = "insert into moved select lsn, schema_version, after from stream s"
+
+
+@pytest.fixture
+def meet(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Has another session run statements within the next scan: its stream is found, its query not made.
+
+    They come before the scan's end is fixed, or behind that.
+    """
+
+    def armed(other: Client, *texts: str, behind: bool = False) -> None:
+        end_lsn = opening._end_lsn
+
+        def meeting(session: Context) -> Waiting[int]:
+            monkeypatch.setattr(opening, "_end_lsn", end_lsn)
+            if behind:
+                last_lsn = yield from end_lsn(session)
+            for text in texts:
+                other(text)
+            return last_lsn if behind else (yield from end_lsn(session))
+
+        monkeypatch.setattr(opening, "_end_lsn", meeting)
+
+    return armed
+
+
+@pytest.mark.parametrize(
+    "change", ["drop column w", "rename column w to x", "add column x int default 7", "alter w type bigint"]
+)
+def test_a_read_and_a_change_of_columns_beside_each_other(
+    client: Client, meet: Callable[..., None], change: str
+) -> None:
+    other = Client(client.session.database)
+    client("insert into t values (-1, -1)")
+    client("alter table t add column w int")
+    client("insert into t select i, i, i from range(10) r(i)")
+    client("create consumer group g on s start earliest")
+    client("create table moved (lsn bigint, schema_version int, after json)")
+    before = client("select lsn, schema_version, after from stream s")
+    texts = (f"alter table t {change}", "insert into t (id, v) values (10, 10)")
+    # What a transaction reads is as of its snapshot, in the versions that it has events of.
+    client("begin")
+    meet(other, *texts, behind=True)
+    client(f"{MOVE} consumer group g member 'm'")
+    client("commit offsets on s consumer group g member 'm'")
+    client("commit")
+    assert client("select * from moved order by lsn") == before
+    client("delete from moved")
+    # Any other read is up to what is there when it begins: with the columns of that.
+    meet(other, "alter table t add column y int default 8", "insert into t (id, v) values (11, 11)")
+    client(MOVE)
+    events = client("select lsn, schema_version, after from stream s")
+    assert client("select * from moved order by lsn") == events
+    assert json.loads(str(events[-1][2]))["y"] == 8
+    other.close()
+
+
+@pytest.mark.parametrize("tables", ["t", "t, u"])
+def test_a_read_and_the_drop_of_its_stream_beside_each_other(
+    client: Client, meet: Callable[..., None], tables: str
+) -> None:
+    other = Client(client.session.database)
+    client("create table u (id int primary key)")
+    client("create stream kept on t, u")
+    client(f"create stream going on {tables}")
+    meet(other, "drop stream going", "alter table t drop column v")
+    with raises("42704"):
+        client("select lsn from stream going where op <> 'schema'")
     other.close()
 
 
