@@ -261,6 +261,14 @@ class Positions:
         """The session has committed these LSNs of a group; a later commit is of what it reads since."""
         self._own.committed(key, lsns)
 
+    def set_aside(self, key: Key, lsn: int) -> None:
+        """The session has parked an event: what was read of it before counts no more."""
+        self._own.set_aside(key, lsn)
+        for of in self._of_transaction:
+            if of[0] == key:
+                self._own.set_aside(of, lsn)
+        self._members.set_aside(key[1], lsn)
+
     def released(self, key: Key, member: str | None) -> dict[int, frozenset[int]]:
         """Partition -> the released events that the latest reads of a group, as a member or as none, gave."""
         if member is None:

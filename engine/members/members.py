@@ -293,6 +293,13 @@ class Members:
             hold = self._open(group.group_id, member, epochs, self._positions.begin())
             return Commit(lsns, began, claims, hold, again)
 
+    def set_aside(self, group_id: int, lsn: int) -> None:
+        """An event is parked: what members have read of it before counts no more."""
+        with self._mutex:
+            shared = self._groups.get(group_id)
+            for name in () if shared is None else shared.members:
+                self._positions.set_aside((group_id, name), lsn)
+
     def released(self, group_id: int, name: str) -> dict[int, frozenset[int]]:
         """Partition -> the released events that a member's latest reads have given."""
         with self._mutex:

@@ -153,6 +153,12 @@ class ReadPositions:
             return {}
         return {number: lsns for number, lsns in position.released.items() if number in position.given}
 
+    def set_aside(self, key: Hashable, lsn: int) -> None:
+        """A released event is parked again: once it is released again, it has not been given yet."""
+        position = self._positions.get(key)
+        if position is not None and position.released:
+            position.released = {number: lsns - {lsn} for number, lsns in position.released.items()}
+
     def committed(self, key: Hashable, lsns: Mapping[int, int]) -> None:
         """The reader's own commit of these LSNs stands."""
         position = self._positions.get(key)

@@ -347,6 +347,7 @@ def park_event(session: Context, asked: st.Park, parameters: Values) -> Waiting[
             check_owned(session, stream, [place[0]])
         committed = committed_lsns(session, stream, group)
         parking.park(session.database, transaction, stream, group, place, reason, committed)
+        session.positions.set_aside((stream.stream_id, group.group_id), place[1])
 
     yield from _on_locked_group(session, stream, text(asked.group, parameters), park)
     return Result.command("ALTER CONSUMER GROUP")
