@@ -26,7 +26,8 @@ from .row_sums import KeptSum
 
 logger = logging.getLogger(__name__)
 
-# Rows of tables and their logs that one opening sums, the smallest tables first: half a second or so.
+# Rows of tables and their logs that one opening sums, the smallest tables first: half a second or so, and a
+# second for each gigabyte where they are wide.
 SUMMED_ROWS_MAX = 10_000_000
 
 
