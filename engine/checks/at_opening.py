@@ -82,9 +82,7 @@ def mark_unlike(cursor: duckdb.DuckDBPyConnection, catalog: Catalog, damaged: Co
             _mark(cursor, found.captured, "rows are others than they were")
 
 
-def _count(
-    cursor: duckdb.DuckDBPyConnection, captured: Captured, accepted_lsn: int
-) -> _Counted | str | None:
+def _count(cursor: duckdb.DuckDBPyConnection, captured: Captured, accepted_lsn: int) -> _Counted | str | None:
     """Count a table's rows; a text says that its columns do not fit, None that there is nothing to say.
 
     Args:

@@ -15,6 +15,8 @@ from ducktail.engine.database import Database
 from ducktail.engine.live import streams
 from ducktail.engine.settings import Settings
 
+pytestmark = pytest.mark.slow
+
 # The thread of retention never looks by itself in these tests.
 QUIET = Settings(retention_interval_ms=3_600_000)
 EVENTS = "select op, table_name, key, after from stream s where op <> 'schema'"

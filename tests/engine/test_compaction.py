@@ -23,6 +23,8 @@ from ducktail.engine.log.compacted import Range
 from ducktail.engine.trimming import compaction
 from ducktail.engine.trimming.superseded import Superseded
 
+pytestmark = pytest.mark.slow
+
 
 class Base:
     """A database that is opened again and again."""

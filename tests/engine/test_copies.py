@@ -21,6 +21,8 @@ from ducktail.sql.dbapi.stream_manager import StreamManager
 from ducktail.sql.following.following import Following
 from ducktail.sql.session import Session
 
+pytestmark = pytest.mark.slow
+
 ROWS = 2500
 
 

@@ -15,6 +15,8 @@ from ducktail.engine.quoting import ident
 from ducktail.engine.settings import Settings
 from ducktail.engine.values.duckdb_types import read_type
 
+pytestmark = pytest.mark.slow
+
 BIG = "170141183460469231731687303715884105727"
 # DuckDB type -> SQL of its edge values, NULL besides.
 EDGES: dict[str, list[str]] = {

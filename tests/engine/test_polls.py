@@ -26,6 +26,8 @@ from ducktail.engine.settings import Settings
 from ducktail.engine.waiting import Wait, block, run
 from ducktail.sql.session import Session
 
+pytestmark = pytest.mark.slow
+
 # Waits that end for another reason than their time.
 LONG = "WAIT '1 hour'"
 SOON_S = 30.0

@@ -27,6 +27,8 @@ from ducktail.engine.streams.streams import Stream
 from ducktail.engine.waiting import run
 from ducktail.sql.session import Session
 
+pytestmark = pytest.mark.slow
+
 TYPES = [(value, type_) for value, type_, _ in VALUES if type_ not in ('"NULL"', "VARIANT")]
 COLUMNS = ", ".join(f'"c {place}" {type_}' for place, (_, type_) in enumerate(TYPES))
 LITERALS = ", ".join(f"CAST({value} AS {type_})" for value, type_ in TYPES)

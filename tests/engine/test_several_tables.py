@@ -17,6 +17,8 @@ from reopening import QUIET
 from ducktail.engine.buffers import scan
 from ducktail.engine.database import Database
 
+pytestmark = pytest.mark.slow
+
 TABLES = {
     "a": "id int primary key, v int",
     "b": "x int, y text, v int, primary key (y, x)",

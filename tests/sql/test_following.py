@@ -28,6 +28,8 @@ from ducktail.sql.dbapi.stream_manager import StreamManager
 from ducktail.sql.following.follower import Bounds, Done, Follower
 from ducktail.sql.following.following import Following
 
+pytestmark = pytest.mark.slow
+
 PATIENCE_S = 20.0
 
 

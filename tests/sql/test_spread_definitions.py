@@ -22,6 +22,8 @@ from ducktail.engine.errors import (
 from ducktail.engine.placement.peer import Peer
 from ducktail.sql.forwarding import arriving
 
+pytestmark = pytest.mark.slow
+
 CREATE = "CREATE TOPIC t WITH (partitions = 12, retention = '90 minutes')"
 
 

@@ -18,6 +18,8 @@ from ducktail.engine.errors import (
 from ducktail.engine.waiting import run
 from ducktail.sql.forwarding import arriving
 
+pytestmark = pytest.mark.slow
+
 PARTITIONS = 12
 FIVE = "PUBLISH TO t VALUES ('a', 'k1'), ('b', 'k2'), ('c', 'k3'), ('d', 'k4'), ('e', 'k5')"
 
