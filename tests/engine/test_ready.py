@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -61,7 +62,16 @@ class Scene:
 
     def do_here(self, *texts: str) -> None:
         for text in texts:
+            self._rest()
             run(self.session.execute(run(self.session.parse(text))))
+
+    def _rest(self) -> None:
+        """Until the publisher has nothing to do: beside it a commit is left to its thread."""
+        run(self.database.commits.wait_readable())
+        ends_s = time.monotonic() + 30
+        while not self.database.publisher.is_idle:
+            assert time.monotonic() < ends_s
+            time.sleep(0.001)
 
     def wait_for(self, name: str = "s") -> Poll:
         """Somebody waits for the events of a stream."""
