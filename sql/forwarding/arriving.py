@@ -27,7 +27,11 @@ def missing(session: Context, classified: Classified, node: object) -> list[Stre
 
 
 def arriving(session: Context, classified: Classified, node: object) -> Waiting[None]:
-    """Wait until they have come, or one try to bring them has failed, or for ARRIVE_S."""
+    """Wait until they have come, or one try to bring them has failed, or for ARRIVE_S.
+
+    Raises:
+        SerializationFailure: 40001, of another node's share: meanwhile there is another placement.
+    """
     streams = missing(session, classified, node)
     if not streams:
         return
@@ -42,3 +46,6 @@ def arriving(session: Context, classified: Classified, node: object) -> Waiting[
             database.arrivals.hurry()
             if (yield Wait(changed, left_s)) and database.arrivals.stuck(stream.stream_id):
                 break
+    if session.part is not None:
+        # Who has sent the share takes it for one of the partitions that were this node's then.
+        session.part.check(database.cluster.placement.epoch, database.cluster.placement.local.name)

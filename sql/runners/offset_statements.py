@@ -340,7 +340,11 @@ def _begin(
     nobody = 0
     if part is not None:
         nobody = part.nobody
-        lsns = {p: lsn for p, lsn in lsns.items() if p in own_partitions(session, stream, [p])}
+        if position is None or part.through is not None:
+            # Who asks takes all of them for committed, and some may have gone while partitions were waited for.
+            check_owned(session, stream, list(lsns))
+        else:
+            lsns = {p: lsn for p, lsn in lsns.items() if p in own_partitions(session, stream, [p])}
         fencing.begin_unassigned(session, part, stream, group, lsns)
     claims = dict.fromkeys(lsns, Claim(None, nobody))
     if position is None:

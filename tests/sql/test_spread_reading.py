@@ -6,9 +6,10 @@ import json
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import pytest
-from nodes_in_process import Client, Cluster, nodes_in_process
+from nodes_in_process import NODES, Client, Cluster, RoundRobin, nodes_in_process
 
 from ducktail.engine.errors import (
     CannotConnect,
@@ -18,9 +19,14 @@ from ducktail.engine.errors import (
     InvalidParameterValue,
     NotSupported,
     OutOfMemory,
+    SerializationFailure,
     UndefinedObject,
     WrongState,
 )
+from ducktail.engine.waiting import Waiting
+from ducktail.sql import session as session_module
+from ducktail.sql.forwarding.arriving import arriving
+from ducktail.sql.session import Session
 from ducktail.sql.spread import gathering
 
 PARTITIONS = 12
@@ -183,6 +189,30 @@ def test_a_commit_names_what_stands(cluster: Cluster, clients: dict[str, Client]
     cluster.away.clear()
     left = client("SELECT DISTINCT partition FROM TOPIC t CONSUMER GROUP g ORDER BY 1")
     assert left == [(2,), (5,), (8,), (11,)]
+
+
+@pytest.mark.parametrize("at", ["", "AT '{}'"])
+def test_a_commit_of_what_an_owner_has_given_on_while_it_waited(
+    cluster: Cluster, clients: dict[str, Client], monkeypatch: pytest.MonkeyPatch, at: str
+) -> None:
+    """It is refused: it was acknowledged, and the group read the same events again at their new owner."""
+    read = clients["n1"]("SELECT partition, lsn FROM TOPIC t CONSUMER GROUP g")
+    ends = {str(partition): lsn for partition, lsn in sorted(read)}
+    owner = cluster.databases["n2"]
+
+    def waited(session: Session, *about: Any) -> Waiting[None]:
+        if session.database is owner and session.part is not None and owner.placement.epoch == 1:
+            owner.install_placement(RoundRobin(NODES[1], 2))
+        yield from arriving(session, *about)
+
+    monkeypatch.setattr(session_module, "arriving", waited)
+    with pytest.raises(SerializationFailure):
+        clients["n1"](f"COMMIT OFFSETS {at.replace('{}', json.dumps(ends))} ON t CONSUMER GROUP g")
+    [group] = [one for one in owner.catalog.groups.values() if one.name == "g"]
+    standing = owner.offsets.positions(group.group_id)
+    assert {p: standing[p].lsn for p in range(1, PARTITIONS, 3) if p in standing} == dict.fromkeys(
+        range(1, PARTITIONS, 3), 0
+    )
 
 
 def test_seek_moves_every_owners_part(clients: dict[str, Client]) -> None:
