@@ -341,7 +341,7 @@ def _begin(
     if part is not None:
         nobody = part.nobody
         if position is None or part.through is not None:
-            # Who asks takes all of them for committed, and some may have gone while partitions were waited for.
+            # Who asks takes all of them for committed, and some may have gone while others were waited for.
             check_owned(session, stream, list(lsns))
         else:
             lsns = {p: lsn for p, lsn in lsns.items() if p in own_partitions(session, stream, [p])}
