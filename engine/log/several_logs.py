@@ -55,7 +55,8 @@ class VersionsQuery(Events):
 
     def holding(self, lsns: Collection[int]) -> EventQuery | VersionsQuery:
         """See Events."""
-        found = [self.between(lsn, lsn) for lsn in lsns]
+        first_lsn = self.versions[0].first_lsn
+        found = [self.between(lsn, lsn) for lsn in lsns if lsn >= first_lsn]
         return self._of([part for part in self.versions if part in found])
 
     def _of(self, versions: Sequence[EventQuery]) -> EventQuery | VersionsQuery:
@@ -121,7 +122,12 @@ class TablesQuery(Events):
     def holding(self, lsns: Collection[int]) -> Events:
         """See Events."""
         last = max(lsns)
-        made = [table for table in self.tables if table.stream.created_lsn < last]
+        # Of a table the versions that had them may have gone: nothing is parked of those that came after.
+        made = [
+            table
+            for table in self.tables
+            if table.stream.created_lsn < last and table.parts[0].first_lsn <= last
+        ]
         return self._of([table.holding(lsns) for table in made or self.tables[:1]])
 
     def _of(self, tables: Sequence[TableEvents]) -> Events:

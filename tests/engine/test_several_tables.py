@@ -215,6 +215,25 @@ def test_retention_by_bytes_counts_all_tables(base: Base) -> None:
     base.check()
 
 
+def test_a_parked_event_when_the_versions_of_another_table_of_its_time_have_gone(base: Base) -> None:
+    base("drop stream b_stream cascade")
+    base("create consumer group g on s with (on_gap = 'earliest')")
+    base("insert into a values (1, 1)")
+    [(partition, lsn)] = base("select partition, lsn from stream s")
+    base(f"alter consumer group g on s park partition {partition} at {lsn}")
+    base("insert into b values (1, 'y', 1)")
+    base("alter table b add column more int")
+    base.clock.us += 2 * HOUR_US
+    base("insert into b values (2, 'y', 2, 2)")
+    base.database.retention.look()
+    [b] = [one for one in base.database.catalog.tables.values() if one.shape.name == "b"]
+    assert len(b.versions) == 1, "its first version's log has been dropped"
+    assert base("select lsn, after from ducktail.parked") == [(lsn, '{"id":1,"v":1}')]
+    base(f"alter consumer group g on s release partition {partition} at {lsn}")
+    given = base("select lsn, table_name from stream s consumer group g where op = 'insert' order by lsn")
+    assert given[0] == (lsn, "main.a")
+
+
 def test_parked_events_of_two_tables(base: Base) -> None:
     base("create consumer group g on s")
     base("insert into a values (1, 1), (2, 2)")
