@@ -31,8 +31,8 @@ from ..values import datarow
 from ..values.arrow_results import arrow_batches
 from .buffer import ROW_OVERHEAD_BYTES, Addition, StreamBuffer, bytes_of
 from .publisher import Note
-from .ready import READY_COMMITS_MAX, READY_EVENTS_MAX, Ready, ReadyQueries, Written, is_light
-from .windows import UNASKED_ROWS, cuts, log_bytes, windows
+from .ready import LARGER, READY_COMMITS_MAX, READY_EVENTS_MAX, Ready, ReadyQueries, Written, is_light
+from .windows import UNASKED_ROWS, WINDOW_BYTES_MAX, cuts, log_bytes, windows
 
 logger = logging.getLogger(__name__)
 
@@ -48,6 +48,9 @@ CHANGES_LSNS_MAX = 100_000
 # What an event takes in a buffer at least, about. A round that cannot fit is made readable by counting
 # it, a small part of the work of encoding it; what fits of it is encoded when readers are awake already.
 EVENT_BYTES_MIN = 256
+# Events of a round up to which nobody asks how large they are, where those before were small: the two
+# questions cost as much as a tenth of publishing a thousand. DuckDB unpacks as many rows at once anyway.
+SMALL_EVENTS_MAX = 2048
 # Events at the tail that tell how large the others are.
 SAMPLE_ROWS = 256
 # Parts of a log's LSNs whose events are counted apart at open: retention by bytes is as exact as they.
@@ -204,7 +207,8 @@ def _publish(
     commit_us = mine[-1].commit_us
     every, query = query, query.of(touched).between(written.first_lsn, written.last_lsn)
     least = written.lsns * EVENT_BYTES_MIN
-    if least <= buffer.bytes_max and written.lsns > READY_EVENTS_MAX:
+    is_small = _is_small(buffer, written.lsns)
+    if least <= buffer.bytes_max and written.lsns > READY_EVENTS_MAX and not is_small:
         least = log_bytes(cursor, query, written.first_lsn, written.last_lsn)
     if least > buffer.bytes_max:
         counted = _counted(cursor, query, written)
@@ -223,7 +227,7 @@ def _publish(
     if ready is None and len(mine) <= READY_COMMITS_MAX and light:
         ready = _made_ready(cursor, every, mine, queries)
     if ready is None:
-        unasked = READY_EVENTS_MAX if light else UNASKED_ROWS
+        unasked = SMALL_EVENTS_MAX if is_small else READY_EVENTS_MAX if light else UNASKED_ROWS
         gathered = _gathered(cursor, query, buffer, written, unasked=unasked)
     else:
         gathered = _gathered_ready(buffer, ready)
@@ -233,6 +237,13 @@ def _publish(
     if changes is not None:
         _publish_changes(cursor, ChangesQuery(every), buffer, changes, written)
     return None
+
+
+def _is_small(buffer: StreamBuffer, events: int) -> bool:
+    """Whether a round's events are few, and small together if they are not much larger than those before."""
+    known = buffer.event_bytes
+    bound = min(WINDOW_BYTES_MAX, buffer.bytes_max)
+    return known > 0 and events <= SMALL_EVENTS_MAX and events * known * LARGER <= bound
 
 
 def ready_of(query: Events, notes: Sequence[Note]) -> list[Ready] | None:
