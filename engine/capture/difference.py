@@ -130,8 +130,7 @@ def keyless_sql(
     texts = {place for place in places if table.shape.stored[place - 1].type == "VARCHAR"}
 
     def rows(side: str, select: str) -> str:
-        # A text by its bytes, as a collation would take two for one.
-        values = (f"encode({side}{i}) AS c{i}" if i in texts else f"{side}{i} AS c{i}" for i in places)
+        values = (f"{comparable(f'{side}{i}', table.shape.stored[i - 1].type)} AS c{i}" for i in places)
         return f"SELECT {','.join(values)} FROM ({select})"
 
     sides = [rows("o", old), rows("n", new)]

@@ -6,48 +6,20 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-import duckdb
 import pytest
 from hands import HOUR_US, Hands
 from local_client import Client, Row, raises, state_of
+from reopening import Editable
 
-from ducktail.engine.database import Database
 from ducktail.engine.live import streams
-from ducktail.engine.settings import Settings
 
 pytestmark = pytest.mark.slow
 
-# The thread of retention never looks by itself in these tests.
-QUIET = Settings(retention_interval_ms=3_600_000)
 EVENTS = "select op, table_name, key, after from stream s where op <> 'schema'"
 
 
-class Base:
+class Base(Editable):
     """A database that can be opened again, with a stream over all tables of schema n."""
-
-    def __init__(self, path: Path, clock: Hands) -> None:
-        self.path, self.clock = path, clock
-        self._open()
-
-    def _open(self) -> None:
-        self.database = Database.open(str(self.path), QUIET, self.clock)
-        self.client = Client(self.database)
-
-    def __call__(self, text: str) -> list[Row]:
-        return self.client(text)
-
-    def close(self) -> None:
-        self.client.close()
-        self.database.close()
-
-    def again(self, *behind: str) -> None:
-        """Open it again; what plain DuckDB writes meanwhile."""
-        self.close()
-        if behind:
-            with duckdb.connect(str(self.path)) as plain:
-                for text in behind:
-                    plain.execute(text)
-        self._open()
 
     def alike(self) -> list[Row]:
         """The events, which the view has too."""

@@ -8,14 +8,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from threading import Thread
 
-import duckdb
 import pytest
 from hands import HOUR_US, Hands
 from local_client import Client, Row, raises
-from reopening import QUIET
+from reopening import Editable
 
 from ducktail.engine.buffers import scan
-from ducktail.engine.database import Database
 
 pytestmark = pytest.mark.slow
 
@@ -27,32 +25,8 @@ TABLES = {
 EVENT = "lsn, partition, op, table_name, key, before, after, commit_time, txid, tx_seq, headers"
 
 
-class Base:
+class Base(Editable):
     """A database that can be opened again, with streams on three tables: one on each, and one on all."""
-
-    def __init__(self, path: Path, clock: Hands) -> None:
-        self.path, self.clock = path, clock
-        self._open()
-
-    def _open(self) -> None:
-        self.database = Database.open(str(self.path), QUIET, self.clock)
-        self.client = Client(self.database)
-
-    def __call__(self, text: str) -> list[Row]:
-        return self.client(text)
-
-    def close(self) -> None:
-        self.client.close()
-        self.database.close()
-
-    def again(self, *behind: str) -> None:
-        """Open it again; what plain DuckDB writes meanwhile."""
-        self.close()
-        if behind:
-            with duckdb.connect(str(self.path)) as plain:
-                for text in behind:
-                    plain.execute(text)
-        self._open()
 
     def cold(self, text: str) -> list[Row]:
         """A read that finds nothing in the buffers."""

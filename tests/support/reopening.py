@@ -5,8 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Self
 
+import duckdb
 from hands import Hands
-from local_client import Client
+from local_client import Client, Row
 
 from ducktail.engine.database import Database
 from ducktail.engine.settings import Settings
@@ -42,3 +43,31 @@ class Reopening:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+class Editable:
+    """A database with a session, which runs what it is called with; plain DuckDB may edit it in between."""
+
+    def __init__(self, path: Path, clock: Hands) -> None:
+        self.path, self.clock = path, clock
+        self._open()
+
+    def _open(self) -> None:
+        self.database = Database.open(str(self.path), QUIET, self.clock)
+        self.client = Client(self.database)
+
+    def __call__(self, text: str) -> list[Row]:
+        return self.client(text)
+
+    def close(self) -> None:
+        self.client.close()
+        self.database.close()
+
+    def again(self, *behind: str) -> None:
+        """Open it again; what plain DuckDB writes meanwhile."""
+        self.close()
+        if behind:
+            with duckdb.connect(str(self.path)) as plain:
+                for text in behind:
+                    plain.execute(text)
+        self._open()
