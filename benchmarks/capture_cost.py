@@ -33,11 +33,11 @@ from ducktail.engine.capture.description import CapturedTable, filled
 from ducktail.engine.database import Database
 from ducktail.engine.log.log import Commit, create_log_sql
 from ducktail.engine.log.table_query import EventQuery
+from ducktail.engine.streams.captured import Captured
 from ducktail.engine.streams.streams import (
     DEFAULT_BUFFER_BYTES,
     DEFAULT_PARTITIONS_WITH_KEY,
     OPERATIONS,
-    Captured,
     Stream,
 )
 from ducktail.engine.table import read_shape

@@ -64,8 +64,9 @@ from .storage.loading import Counters, lost_tables, make_changes_views, read_cat
 from .storage.reopening import Reopener
 from .storage.side_file import SideFile, side_path
 from .storage.stamp import read_stamp, stamp_left
+from .streams.catalog import Catalog
 from .streams.segments import Segments
-from .streams.streams import Catalog, Group, Stream
+from .streams.streams import Group, Stream
 from .topics import Topics
 from .transactions.commits import Commits, prepare_line
 from .transactions.gate import Gate

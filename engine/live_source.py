@@ -24,7 +24,8 @@ from .quoting import shown_name
 from .rights.rights import Rights
 from .sessions import Sessions
 from .settings import ShownSetting
-from .streams.streams import Catalog, Stream
+from .streams.catalog import Catalog
+from .streams.streams import Stream
 from .transactions.transactions import Transactions
 
 Row = dict[str, Any]

@@ -21,7 +21,7 @@ from .offsets.polls import Polls
 from .placement.membership import Membership
 from .sessions import Sessions, Watchdog
 from .settings import Settings
-from .streams.streams import Catalog
+from .streams.catalog import Catalog
 from .transactions.commits import Commits
 from .transactions.transactions import Transactions
 from .trimming.retention import Retention

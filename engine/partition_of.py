@@ -19,7 +19,8 @@ from .log.topic_rows import key_hash_sql
 from .partitioning import hash_of, hash_sql
 from .rights.rights import Rights, relation
 from .schema import WRONG
-from .streams.streams import Catalog, Stream, fold
+from .streams.catalog import Catalog
+from .streams.streams import Stream, fold
 from .values.duckdb_types import INTEGERS, read_type
 
 _DEFAULT_SCHEMA = "main"

@@ -27,8 +27,10 @@ from .log.topic_values import Single
 from .placement.placement import Placement
 from .quoting import literal
 from .streams import segments
+from .streams.captured import TopicLog
+from .streams.catalog import Catalog
 from .streams.placed import Placed
-from .streams.streams import Catalog, Stream, TopicLog
+from .streams.streams import Stream
 from .transactions.transaction import Transaction
 from .transactions.transactions import Transactions
 from .values.arrow_results import arrow_table

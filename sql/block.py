@@ -14,7 +14,7 @@ from ..engine.database import Database
 from ..engine.definitions.claims import refuse_aside
 from ..engine.errors import DucktailError, InFailedTransaction
 from ..engine.sessions import FAILED, IDLE, IN_TRANSACTION, SessionEntry
-from ..engine.streams.streams import Captured
+from ..engine.streams.captured import Captured
 from ..engine.transactions.gate import TableKey
 from ..engine.transactions.transaction import Transaction
 from ..engine.waiting import Waiting

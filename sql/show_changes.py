@@ -8,7 +8,8 @@ from __future__ import annotations
 from ..engine.errors import WrongObjectType, WrongState
 from ..engine.log.schema_json import shown_table
 from ..engine.quoting import ident, literal
-from ..engine.streams.streams import Captured, Stream
+from ..engine.streams.captured import Captured
+from ..engine.streams.streams import Stream
 from ..engine.waiting import Waiting
 from .arguments import Values, number, value_of
 from .context import Context

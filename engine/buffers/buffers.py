@@ -23,7 +23,8 @@ from ..log.queries import Events
 from ..log.several_logs import event_query, newest_query
 from ..notifications import Notifications
 from ..offsets.polls import Polls
-from ..streams.streams import Catalog, Stream
+from ..streams.catalog import Catalog
+from ..streams.streams import Stream
 from .budget import hold
 from .buffer import StreamBuffer
 from .copied_events import with_copy

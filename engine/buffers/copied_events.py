@@ -15,8 +15,10 @@ from ..log.table_query import EventQuery
 from ..partitioning import hash_sql
 from ..quoting import ident
 from ..schema import SCHEMA
+from ..streams.captured import Captured
+from ..streams.catalog import Catalog
 from ..streams.copies import CHUNK_ROWS, Copy
-from ..streams.streams import Captured, Catalog, Stream
+from ..streams.streams import Stream
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,7 +25,8 @@ from ..log.queries import Events, LogEvents
 from ..log.several_logs import newest_query
 from ..log.table_query import EventQuery
 from ..quoting import literal
-from ..streams.streams import Catalog, Stream
+from ..streams.catalog import Catalog
+from ..streams.streams import Stream
 from ..values import plain_rows
 from .windows import log_bytes
 

@@ -17,7 +17,8 @@ import duckdb
 from ..clock import Clock
 from ..offsets.offsets import Offsets
 from ..pipelines import rows as reported
-from ..streams.streams import Catalog, Stream
+from ..streams.catalog import Catalog
+from ..streams.streams import Stream
 from .duckdb_backend import TABLE
 from .lsn import PartitionLsns
 

@@ -18,7 +18,8 @@ import duckdb
 from ..asking import ask
 from ..duckdb_errors import translated
 from ..schema import SCHEMA
-from ..streams.streams import Captured, Catalog
+from ..streams.captured import Captured
+from ..streams.catalog import Catalog
 from ..whole import whole
 from . import row_sums
 from .checking import balance_text, unfit_columns

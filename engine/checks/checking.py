@@ -29,7 +29,8 @@ from ..errors import WrongState
 from ..log.compacted import compacted_through
 from ..log.schema_json import shown_table
 from ..quoting import shown_name
-from ..streams.streams import Captured, Stream
+from ..streams.captured import Captured
+from ..streams.streams import Stream
 from ..table import RESERVED_PREFIX, TableShape
 from ..values.json_images import object_sql
 from . import row_sums

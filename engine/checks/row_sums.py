@@ -29,7 +29,8 @@ from ..capture.rows import images
 from ..duckdb_errors import translated
 from ..quoting import ident, literal
 from ..schema import SCHEMA
-from ..streams.streams import Captured, Catalog
+from ..streams.captured import Captured
+from ..streams.catalog import Catalog
 from ..table import TableShape
 from ..whole import whole
 

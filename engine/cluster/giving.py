@@ -24,8 +24,9 @@ from ..placement.holds import GIVEN, HELD, KEPT, Hold, owned, rows_sql
 from ..placement.placement import Placement
 from ..quoting import literal
 from ..streams import segments
+from ..streams.captured import TopicLog
 from ..streams.segments import NEVER, NOTHING_CAME
-from ..streams.streams import Stream, TopicLog
+from ..streams.streams import Stream
 from ..topics import LENT
 from ..values.arrow_results import arrow_table
 from ..values.datarow import columns as columns_of

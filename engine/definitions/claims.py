@@ -7,7 +7,8 @@ from collections.abc import Iterable
 from ..asking import ask_maybe
 from ..database import Database
 from ..errors import LockNotAvailable, NotSupported, WrongState
-from ..streams.streams import Catalog, Stream
+from ..streams.catalog import Catalog
+from ..streams.streams import Stream
 from ..transactions.transaction import TableKey, Transaction
 from ..waiting import Wait, Waiting
 

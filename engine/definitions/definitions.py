@@ -35,6 +35,7 @@ from ..log.several_logs import query_over_all
 from ..quoting import ident, literal
 from ..rights import rights
 from ..schema import COMMIT_COLUMNS, DROPPED
+from ..streams.captured import Captured
 from ..streams.filters import check_filter, plain_division
 from ..streams.streams import (
     BUFFER_BYTES_MAX,
@@ -46,7 +47,6 @@ from ..streams.streams import (
     DEFAULT_TOMBSTONE_RETENTION_US,
     OPERATIONS,
     PARTITIONS_MAX,
-    Captured,
     Stream,
     fold,
 )

@@ -20,12 +20,9 @@ from ..log.log import side_log
 from ..offsets.offsets import insert_sql
 from ..offsets.parked import NOTHING
 from ..quoting import ident
+from ..streams.captured import Captured
 from ..streams.copies import forget_sql
-from ..streams.streams import (
-    Captured,
-    Group,
-    Stream,
-)
+from ..streams.streams import Group, Stream
 from ..waiting import Wait, Waiting
 from .definitions import OF_TOPICS, run_numbered
 

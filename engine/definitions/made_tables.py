@@ -38,8 +38,9 @@ from ..log.several_logs import query_over_all
 from ..quoting import ident, literal
 from ..schema import SCHEMA
 from ..storage.loading import came_past
+from ..streams.captured import Captured
 from ..streams.filters import plain_division
-from ..streams.streams import Captured, Stream, fold
+from ..streams.streams import Stream, fold
 from ..table import TableShape, read_shape, tables_in
 from ..transactions.transaction import TableKey, Transaction
 from ..waiting import Waiting

@@ -32,8 +32,9 @@ from ..duckdb_errors import translated
 from ..errors import NotSupported, UndefinedObject
 from ..quoting import shown_name
 from ..storage.loading import came_past
+from ..streams.captured import Captured
 from ..streams.filters import plain_division
-from ..streams.streams import Captured, Stream
+from ..streams.streams import Stream
 from ..waiting import Waiting
 from ..whole import undone
 from .definitions import commit_sql, run_numbered

@@ -17,8 +17,9 @@ from ..asking import ask_maybe
 from ..database import Database
 from ..duckdb_errors import translated
 from ..errors import DependentObjects, NotSupported
+from ..streams.captured import Captured
 from ..streams.filters import plain_division
-from ..streams.streams import Captured, fold
+from ..streams.streams import fold
 from ..table import TableShape, read_shape
 from ..transactions.transaction import TableKey, Transaction
 from ..waiting import Waiting

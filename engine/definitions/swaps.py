@@ -36,8 +36,9 @@ from ..log.changes import views_anew
 from ..quoting import ident, shown_name
 from ..rights.rights import relation
 from ..rights_changes import Rename, add
+from ..streams.captured import Captured
 from ..streams.filters import plain_division
-from ..streams.streams import Captured, fold
+from ..streams.streams import fold
 from ..table import RESERVED_PREFIX, TableShape, read_shape
 from ..transactions.transaction import Altered, TableKey, TableWrites, Transaction
 from ..waiting import Waiting

@@ -28,8 +28,9 @@ from ..log.log import create_log_sql, log_name
 from ..log.schema_json import KeptVersion, shown_table, version_json
 from ..log.table_query import lost_column
 from ..quoting import literal
+from ..streams.captured import Captured, TableVersion
 from ..streams.filters import check_filter
-from ..streams.streams import Captured, Stream, TableVersion
+from ..streams.streams import Stream
 from ..table import TableShape
 from ..transactions.transaction import TableKey, Transaction
 from ..transactions.transactions import stale

@@ -23,7 +23,8 @@ from ..errors import (
 )
 from ..live_groups import lag_events
 from ..quoting import ident, literal
-from ..streams.streams import Bookmark, Catalog, Stream
+from ..streams.catalog import Catalog
+from ..streams.streams import Bookmark, Stream
 from ..transactions.transaction import Transaction
 from .places import check_lsns
 

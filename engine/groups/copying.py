@@ -25,8 +25,9 @@ from ..definitions.definitions import new_id
 from ..duckdb_errors import translated
 from ..errors import SerializationFailure, UndefinedObject
 from ..schema import COMMIT_COLUMNS
+from ..streams.captured import Captured
 from ..streams.copies import NOBODY, Copy, forget_sql
-from ..streams.streams import Captured, Group, Stream
+from ..streams.streams import Group, Stream
 from ..transactions.transaction import Transaction
 from ..waiting import Waiting
 from ..whole import undone

@@ -18,8 +18,9 @@ from ..offsets.offsets import Move, insert_sql
 from ..offsets.parked import NOTHING
 from ..placement import identities
 from ..quoting import ident, literal
+from ..streams.catalog import Catalog
 from ..streams.copies import Copy, forget_sql
-from ..streams.streams import Catalog, Group, Stream
+from ..streams.streams import Group, Stream
 from ..transactions.transaction import PendingOffset, Transaction
 from .copying import give_copy
 from .places import Place, lsns_at

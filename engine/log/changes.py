@@ -17,7 +17,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ..quoting import ident, literal
-from ..streams.streams import CHANGES_SUFFIX, Captured, Catalog, Stream
+from ..streams.captured import Captured
+from ..streams.catalog import Catalog
+from ..streams.streams import CHANGES_SUFFIX, Stream
 from ..table import Column
 from ..values import datarow
 from ..values.carrying import carried

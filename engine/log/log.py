@@ -23,7 +23,7 @@ from typing import NamedTuple
 from ..partitioning import hash_sql
 from ..quoting import ident
 from ..schema import SCHEMA
-from ..streams.streams import Captured
+from ..streams.captured import Captured
 from ..table import TableShape
 
 EVENT_COLUMNS: tuple[tuple[str, str], ...] = (

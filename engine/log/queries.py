@@ -11,7 +11,8 @@ import duckdb
 
 from ..quoting import literal
 from ..schema import SCHEMA
-from ..streams.streams import Captured, Source, Stream
+from ..streams.captured import Captured, Source
+from ..streams.streams import Stream
 from .log import EVENT_LAYOUT, EVENT_NAMES, NO_COMMIT, ROW_NAMES, Commit, Layout, side_log
 
 

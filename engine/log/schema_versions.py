@@ -12,7 +12,9 @@ from datetime import UTC, datetime
 from typing import Any, Protocol
 
 from ..quoting import shown_name
-from ..streams.streams import Captured, Catalog, Stream
+from ..streams.captured import Captured
+from ..streams.catalog import Catalog
+from ..streams.streams import Stream
 from .schema_json import columns_told, shown_table
 from .several_logs import query_over
 from .table_query import EventQuery

@@ -8,7 +8,9 @@ from typing import Self
 
 import duckdb
 
-from ..streams.streams import Captured, Catalog, Stream
+from ..streams.captured import Captured
+from ..streams.catalog import Catalog
+from ..streams.streams import Stream
 from .log import Commit, end_of_transaction
 from .queries import Events, LogEvents
 from .table_query import EventQuery

@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from ..errors import WrongState
 from ..partitioning import hash_sql
 from ..quoting import ident, literal
-from ..streams.streams import Captured, Source, Stream
+from ..streams.captured import Captured, Source
+from ..streams.streams import Stream
 from ..table import Column
 from ..values.json_images import object_sql
 from ..values.text_sizes import PLAIN_BYTES, size_sql

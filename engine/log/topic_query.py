@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from ..quoting import literal, shown_name
-from ..streams.streams import Source, TopicLog
+from ..streams.captured import Source, TopicLog
 from .log import ANNOTATION, HEAD_BYTES
 from .queries import LogEvents
 from .topic_rows import with_members

@@ -31,7 +31,8 @@ from ..errors import (
 )
 from ..partitioning import check_type, hash_sql
 from ..quoting import literal
-from ..streams.streams import Stream, TopicLog
+from ..streams.captured import TopicLog
+from ..streams.streams import Stream
 from ..values.duckdb_types import read_type
 from ..values.json_images import lenient_sql, value_sql
 

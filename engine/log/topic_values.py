@@ -16,7 +16,8 @@ import pyarrow as pa
 
 from ..partitioning import hash_of
 from ..quoting import literal
-from ..streams.streams import Stream, TopicLog
+from ..streams.captured import TopicLog
+from ..streams.streams import Stream
 from ..values.json_images import ESCAPES
 from .topic_rows import ENCODING, HEADERS, KEY, PAYLOAD
 

@@ -26,7 +26,9 @@ from ..log.compacted import Range, read_ranges
 from ..log.edges import read_edges
 from ..quoting import ident, literal
 from ..schema import SCHEMA
-from ..streams.streams import Captured, Catalog, Source, Stream
+from ..streams.captured import Captured, Source
+from ..streams.catalog import Catalog
+from ..streams.streams import Stream
 from .incarnation import BITS
 
 # Places of one kind of damage that are named; each is a range of LSNs.

@@ -22,8 +22,10 @@ from ..log.several_logs import event_query
 from ..log.table_query import EventQuery
 from ..quoting import ident, shown_name
 from ..schema import DROPPED, SCHEMA
+from ..streams.captured import Captured, TableVersion
+from ..streams.catalog import Catalog
 from ..streams.copies import read_copies
-from ..streams.streams import Bookmark, Captured, Catalog, Group, Stream, TableVersion, fold
+from ..streams.streams import Bookmark, Group, Stream, fold
 from ..table import read_shape, tables_in
 from ..whole import whole
 

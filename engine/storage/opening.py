@@ -28,7 +28,7 @@ from .. import schema
 from ..asking import ask
 from ..errors import DataCorrupted, DucktailError, IoError, ObjectInUse
 from ..settings import Settings
-from ..streams.streams import Catalog
+from ..streams.catalog import Catalog
 from . import wal_chain
 from .audit import audit, worst
 from .file import MEMORY, DuckdbFile

@@ -8,7 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ..quoting import ident, literal
-from .streams import Stream, TopicLog
+from .captured import TopicLog
+from .streams import Stream
 
 
 @dataclass(frozen=True, slots=True)

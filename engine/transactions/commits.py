@@ -29,7 +29,7 @@ from ..offsets.offsets import Move, Offsets, insert_sql
 from ..quoting import literal
 from ..schema import COMMIT_COLUMNS
 from ..storage.side_file import SideFile
-from ..streams.streams import Catalog
+from ..streams.catalog import Catalog
 from ..waiting import Waiting
 from .snapshots import Snapshots
 from .transaction import Transaction

@@ -10,7 +10,8 @@ The catalog's mutex guards all of it. Source: docs/design/engine.md, "Conflicts"
 from __future__ import annotations
 
 from ..capture.conflicts import Conflicts
-from ..streams.streams import Captured, Catalog
+from ..streams.captured import Captured
+from ..streams.catalog import Catalog
 from .gate import Gate
 from .transaction import Transaction
 

@@ -18,8 +18,10 @@ from ..errors import WrongState
 from ..members.member import Claim, Hold, Pin
 from ..offsets.parked import ParkedOfGroup
 from ..rights.rights import Rights
+from ..streams.captured import Captured
+from ..streams.catalog import Catalog
 from ..streams.copies import Copy
-from ..streams.streams import Bookmark, Captured, Catalog, Group
+from ..streams.streams import Bookmark, Group
 
 Reading = tuple[int, str]  # group id, member
 TableKey = tuple[str, ...]

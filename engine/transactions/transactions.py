@@ -26,7 +26,8 @@ from ..log.log import Commit
 from ..members.members import Members
 from ..offsets.offsets import Move, Offsets
 from ..sessions import Sessions
-from ..streams.streams import Captured, Catalog
+from ..streams.captured import Captured
+from ..streams.catalog import Catalog
 from ..table import read_shape
 from ..waiting import Wait, Waiting
 from ..whole import undone

@@ -37,7 +37,9 @@ from ..placement.membership import Membership
 from ..quoting import literal
 from ..schema import SCHEMA
 from ..sessions import Sessions
-from ..streams.streams import Bookmark, Catalog, Source, Stream, TopicLog
+from ..streams.captured import Source, TopicLog
+from ..streams.catalog import Catalog
+from ..streams.streams import Bookmark, Stream
 from ..tally import Tally
 from ..transactions.commits import Commits
 from ..waiting import run

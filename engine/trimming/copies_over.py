@@ -12,8 +12,8 @@ from dataclasses import replace
 from ..asking import ask
 from ..offsets.offsets import Offsets
 from ..schema import SCHEMA
+from ..streams.catalog import Catalog
 from ..streams.copies import NOBODY, TABLE, Copy, copy_tables
-from ..streams.streams import Catalog
 from .steps import Steps
 
 # Rows of the catalog whose LSNs `commits` does not have any more.

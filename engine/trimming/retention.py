@@ -47,7 +47,9 @@ from ..placement.membership import Membership
 from ..schema import SCHEMA
 from ..sessions import Sessions
 from ..streams import segments
-from ..streams.streams import Captured, Catalog, Source, Stream, TableVersion
+from ..streams.captured import Captured, Source, TableVersion
+from ..streams.catalog import Catalog
+from ..streams.streams import Stream
 from ..tally import Tally
 from ..transactions.commits import Commits
 from ..transactions.transactions import Transactions

@@ -27,7 +27,9 @@ from ..log.compacted import Range
 from ..log.several_logs import event_query
 from ..log.table_query import EventQuery
 from ..offsets.parked import PARKED, ParkedEvent, behind_sql
-from ..streams.streams import Catalog, Source, Stream, TopicLog
+from ..streams.captured import Source, TopicLog
+from ..streams.catalog import Catalog
+from ..streams.streams import Stream
 from ..table import RESERVED_PREFIX, TableShape
 
 # Values of one INSERT: its text is parsed as a whole.

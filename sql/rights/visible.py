@@ -22,7 +22,7 @@ from ...engine.rights.rights import (
     relation,
 )
 from ...engine.schema import ACCOUNT_VARIABLE
-from ...engine.streams.streams import Catalog
+from ...engine.streams.catalog import Catalog
 from ..context import Context
 
 # Parts a schema's name from a relation's: no name that a person types has it.

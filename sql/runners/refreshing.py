@@ -18,7 +18,7 @@ from ...engine.definitions import swaps
 from ...engine.duckdb_errors import translated
 from ...engine.errors import LockNotAvailable, NotSupported
 from ...engine.quoting import ident
-from ...engine.streams.streams import Captured
+from ...engine.streams.captured import Captured
 from ...engine.table import RESERVED_PREFIX
 from ...engine.transactions.transaction import Transaction
 from ...engine.waiting import Waiting

@@ -27,7 +27,8 @@ from ...engine.errors import (
 )
 from ...engine.log.topic_rows import Publication, Rows, check_error, publication
 from ...engine.log.topic_values import Single, single
-from ...engine.streams.streams import Stream, TopicLog
+from ...engine.streams.captured import TopicLog
+from ...engine.streams.streams import Stream
 from ...engine.topics import PLACE_COLUMNS, Named, Published
 from ...engine.transactions.transaction import Transaction
 from ...engine.values.arrow_results import arrow_table

@@ -20,7 +20,7 @@ from ...engine.capture.capture import read_macros, read_views
 from ...engine.duckdb_errors import translated
 from ...engine.errors import InsufficientPrivilege, NotSupported, UndefinedObject, WrongObjectType
 from ...engine.quoting import ident
-from ...engine.streams.streams import Captured
+from ...engine.streams.captured import Captured
 from ...engine.table import is_plain_table
 from ...engine.transactions.transaction import Transaction
 from ...engine.waiting import Waiting
