@@ -19,7 +19,7 @@ from .rights import permission
 from .rights.reach import no_table
 from .runners.group_statements import timestamp_us
 from .scans import scans
-from .scans.opening import lsn_before
+from .scans.narrowing import lsn_before
 
 
 def show_changes(session: Context, asked: st.ShowChanges, parameters: Values) -> Waiting[Result]:

@@ -17,9 +17,9 @@ from ..shape.shape import Kind, Shape
 from ..spread.gathering import GatheredScan
 from ..spread.membership import MemberRead, settled
 from .changes import changes_of
-from .narrowing import within_times
+from .narrowing import Pruning, within_times
 from .opened import Opened
-from .opening import Pruning, open_scan
+from .opening import open_scan
 from .tracking import Tracker
 
 # Ready rows handed out at a time.

@@ -45,18 +45,9 @@ from ..spread.membership import Home
 from ..spread.shares import spread
 from ..statement import Statement
 from ..text.units import parse_interval_ms
-from .narrowing import pruning, within_times
-from .opening import (
-    Beginning,
-    Pruning,
-    aside_of,
-    beginning,
-    group_of,
-    in_lsns,
-    open_scan,
-    parsed_after,
-    partitions_of,
-)
+from .beginning import Beginning, aside_of, beginning, group_of, parsed_after, partitions_of
+from .narrowing import Pruning, in_lsns, pruning, within_times
+from .opening import open_scan
 from .scans import bound_shapes, stream_of
 
 # A reader that hears nothing for longer does not know whether anybody is there: it asks again.

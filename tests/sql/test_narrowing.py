@@ -11,8 +11,7 @@ from local_client import Client
 from ducktail.engine.clock import SystemClock
 from ducktail.engine.database import Database
 from ducktail.sql.language.statements import Parameter
-from ducktail.sql.scans.narrowing import within_times
-from ducktail.sql.scans.opening import Pruning, in_lsns
+from ducktail.sql.scans.narrowing import Pruning, in_lsns, within_times
 from ducktail.sql.shape.pruning import Fact
 
 START_US = 1_700_000_000_000_000  # 2023-11-14 22:13:20 UTC
