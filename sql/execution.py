@@ -47,6 +47,7 @@ from .runners import (
     session_calls,
     settings_statements,
     show_create,
+    show_statements,
     stream_statements,
     topics,
     transaction_statements,
@@ -265,7 +266,7 @@ def _described_ours(session: Context, statement: Statement) -> Description:
     found = tuple(
         (given[n - 1] if n <= len(given) else "") or types.get(n, "VARCHAR") for n in range(1, count + 1)
     )
-    return Description(found, stream_statements.shown_columns(statement.node, session))
+    return Description(found, show_statements.shown_columns(statement.node, session))
 
 
 def _described_setting(session: Context, statement: Statement) -> Description:
@@ -349,7 +350,7 @@ def _of_topics(plain: Handler, of_topic: Handler) -> Handler:
     return run
 
 
-_DESCRIBE, _DESCRIBE_GROUP = stream_statements.describe_stream, group_statements.describe_group
+_DESCRIBE, _DESCRIBE_GROUP = show_statements.describe_stream, group_statements.describe_group
 HANDLERS: dict[type, Handler] = {
     st.CreateStream: _everywhere(stream_statements.create_stream, spread_naming.create_stream),
     st.CreateTopic: _everywhere(stream_statements.create_topic, spread_definitions.create_topic, _DESCRIBE),
@@ -368,7 +369,7 @@ HANDLERS: dict[type, Handler] = {
     st.DropStream: _of_topics(
         stream_statements.drop_stream,
         _everywhere(
-            stream_statements.drop_stream, spread_definitions.drop_topic, _DESCRIBE, stream_statements.show
+            stream_statements.drop_stream, spread_definitions.drop_topic, _DESCRIBE, show_statements.show
         ),
     ),
     st.CreateGroup: _everywhere(
@@ -379,16 +380,16 @@ HANDLERS: dict[type, Handler] = {
     st.SeekGroup: group_statements.seek_group,
     st.Park: group_statements.park_event,
     st.Release: group_statements.release_events,
-    st.ShowParked: stream_statements.show,
+    st.ShowParked: show_statements.show,
     st.DescribeGroup: group_statements.describe_group,
-    st.ShowStreams: stream_statements.show,
-    st.ShowPartitions: stream_statements.show,
-    st.ShowGroups: stream_statements.show,
+    st.ShowStreams: show_statements.show,
+    st.ShowPartitions: show_statements.show,
+    st.ShowGroups: show_statements.show,
     st.ShowMembers: membership_statements.show_members,
     st.ShowOffsets: membership_statements.show_offsets,
     st.LeaveGroup: membership_statements.leave_group,
     st.ShowReadPosition: membership_statements.show_read_position,
-    st.DescribeStream: stream_statements.describe_stream,
+    st.DescribeStream: show_statements.describe_stream,
     st.ShowCreateStream: show_create.show_create,
     st.ShowChanges: show_changes.show_changes,
     st.CheckStream: check_statements.check_stream,
@@ -398,9 +399,9 @@ HANDLERS: dict[type, Handler] = {
     sto.CreateBookmark: bookmark_statements.create_bookmark,
     sto.DropBookmark: bookmark_statements.drop_bookmark,
     sto.ShowBookmarks: bookmark_statements.show_bookmarks,
-    sto.ShowNodes: stream_statements.show,
-    sto.ShowPlacement: stream_statements.show,
-    sto.ShowCheckpoints: stream_statements.show,
+    sto.ShowNodes: show_statements.show,
+    sto.ShowPlacement: show_statements.show,
+    sto.ShowCheckpoints: show_statements.show,
     sto.InstallPlacement: cluster_statements.install_placement,
     sto.ReportPipeline: pipeline_statements.report_pipeline,
     sto.Listen: listen_statements.listen,

@@ -25,7 +25,7 @@ from ..results.results import Result
 from ..spread import bookmarks as spread_bookmarks
 from ..spread.shares import Row, own_partitions, rows_of, spread
 from .offset_statements import committed_lsns
-from .stream_statements import few_rows, show, shown_columns
+from .show_statements import few_rows, show, shown_columns
 
 
 def create_bookmark(session: Context, made: sto.CreateBookmark, parameters: Values) -> Waiting[Result]:

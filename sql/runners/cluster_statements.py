@@ -9,7 +9,8 @@ from ..context import Context
 from ..language.statements_other import InstallPlacement
 from ..results.results import Result
 from ..running import text_rows
-from .stream_statements import INSTALLED_COLUMNS, no_transaction
+from .show_statements import INSTALLED_COLUMNS
+from .stream_statements import no_transaction
 
 
 def install_placement(session: Context, asked: InstallPlacement, parameters: Values) -> Waiting[Result]:

@@ -42,7 +42,8 @@ from ..running import text_rows
 from ..spread import offsets
 from ..spread.shares import Row, check_held, check_owned, own_partitions, rows_of, spread
 from .offset_statements import committed_lsns
-from .stream_statements import DESCRIBE_COLUMNS, SEEK_COLUMNS, no_transaction, owner_of_made
+from .show_statements import DESCRIBE_COLUMNS, SEEK_COLUMNS
+from .stream_statements import no_transaction, owner_of_made
 from .whole_copies import check_copies, create_with_copy
 
 

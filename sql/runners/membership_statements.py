@@ -21,7 +21,7 @@ from ..running import text_rows
 from ..spread import membership
 from ..spread.membership import Home
 from ..spread.shares import Row, rows_of, spread
-from .stream_statements import POSITION_COLUMNS, few_rows, show, shown_columns
+from .show_statements import POSITION_COLUMNS, few_rows, show, shown_columns
 
 
 def leave_group(session: Context, asked: st.LeaveGroup, parameters: Values) -> Waiting[Result]:
