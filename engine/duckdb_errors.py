@@ -142,6 +142,20 @@ def translated(error: BaseException, text: str | None = None) -> e.DucktailError
     return found(_worded(message), hint=hint, position=place)
 
 
+def depended_on(doing: str, table: str, error: BaseException, hint: str | None = None) -> e.DependentObjects:
+    """A table cannot be altered or dropped, as DuckDB has said.
+
+    Args:
+        doing: the verb.
+        error: what DuckDB raised, which says what depends on the table.
+    """
+    return e.DependentObjects(
+        f'cannot {doing} table "{table}" because something depends on it',
+        detail=translated(error).message,
+        hint=hint,
+    )
+
+
 def _rule_name(error: BaseException, kind: str | None) -> str:
     name = type(error).__name__
     if kind == "INTERRUPT" or name == "InterruptException":

@@ -29,8 +29,8 @@ from .. import rights_changes
 from ..asking import ask
 from ..checks import row_sums
 from ..database import Database
-from ..duckdb_errors import translated
-from ..errors import DependentObjects, DucktailError, SerializationFailure, WrongState
+from ..duckdb_errors import depended_on
+from ..errors import DucktailError, SerializationFailure, WrongState
 from ..log.changes import view_statements
 from ..log.log import dropped_sql, made_sql
 from ..log.schema_json import dropped_name, shown_table
@@ -339,10 +339,7 @@ def retire(database: Database, transaction: Transaction, captured: Captured) -> 
             cursor.execute(f"ALTER TABLE {was.qualified} RENAME TO {ident(before.name)}").fetchall()
         cursor.execute(f"DROP TABLE {gone.qualified}").fetchall()
     except duckdb.DependencyException as error:
-        raise DependentObjects(
-            f'cannot drop table "{before.name}" because something depends on it',
-            detail=translated(error).message,
-        ) from error
+        raise depended_on("drop", before.name, error) from error
     left = read_shape(cursor, SCHEMA, name)
     put_version(database, transaction, captured, left, captured.present.ids)
     cursor.execute(

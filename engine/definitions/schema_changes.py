@@ -15,8 +15,8 @@ import duckdb
 
 from ..asking import ask_maybe
 from ..database import Database
-from ..duckdb_errors import translated
-from ..errors import DependentObjects, NotSupported
+from ..duckdb_errors import depended_on, translated
+from ..errors import NotSupported
 from ..streams.captured import Captured
 from ..streams.filters import plain_division
 from ..streams.streams import fold
@@ -100,11 +100,8 @@ def _alter(
         else:
             raise not_supported(was.name)
     except duckdb.DependencyException as error:
-        raise DependentObjects(
-            f'cannot alter table "{was.name}" because something depends on it',
-            detail=translated(error).message,
-            hint="Where it is an index: DROP INDEX, alter the table, and CREATE INDEX again.",
-        ) from error
+        hint = "Where it is an index: DROP INDEX, alter the table, and CREATE INDEX again."
+        raise depended_on("alter", was.name, error, hint) from error
     except duckdb.TransactionException as error:
         if "outstanding updates" not in str(error) or captured.table_id not in transaction.tables:
             raise translated(error, asked.text) from error

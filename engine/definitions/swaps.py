@@ -30,7 +30,7 @@ from ..capture.description import filled
 from ..capture.difference import Difference, check_key, keyless_sql, table_rows
 from ..checks.row_sums import ALTERED, take_statements
 from ..database import Database
-from ..duckdb_errors import translated
+from ..duckdb_errors import depended_on, translated
 from ..errors import DependentObjects, NotSupported, SerializationFailure
 from ..log.changes import views_anew
 from ..quoting import ident, shown_name
@@ -147,10 +147,7 @@ def put_aside(database: Database, transaction: Transaction, captured: Captured) 
             cursor.execute(f"DROP INDEX {ident(shape.schema)}.{ident(name)}").fetchall()
         cursor.execute(f"ALTER TABLE {shape.qualified} RENAME TO {ident(aside.name)}").fetchall()
     except duckdb.DependencyException as error:
-        raise DependentObjects(
-            f'cannot drop table "{shape.name}" because something depends on it',
-            detail=translated(error).message,
-        ) from error
+        raise depended_on("drop", shape.name, error) from error
     except duckdb.Error as error:
         raise translated(error) from error
     _called(database, transaction, captured, aside)
