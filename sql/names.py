@@ -14,6 +14,7 @@ import duckdb
 
 from ..engine.asking import ask_maybe
 from ..engine.database import Database
+from ..engine.definitions.free_names import free_name, taken_names
 from ..engine.errors import InvalidSchemaName, NotSupported, UndefinedObject, WrongObjectType
 from ..engine.quoting import ident
 from ..engine.streams.streams import Stream, fold
@@ -214,15 +215,30 @@ class Names:
         shown = ".".join(parts)
         place = position or None
         if self._there_is(parts):
-            raise WrongObjectType(
-                f'"{shown}" is not a {kind}',
-                hint=f"A stream on it is made with CREATE STREAM {ident(parts[-1] + '_stream')} "
-                f"ON {ident(parts[-1])}.",
-                position=place,
-            )
+            raise WrongObjectType(f'"{shown}" is not a {kind}', hint=self._stream_on(parts), position=place)
         raise UndefinedObject(
             f'{kind} "{shown}" does not exist', hint=f"SHOW {kind.upper()}S lists them.", position=place
         )
+
+    def _stream_on(self, parts: tuple[str, ...]) -> str | None:
+        """How a stream is made on a table, for a HINT; None for what can have none."""
+        key, name = self.table_key(parts), self.without_catalog(parts)[-1]
+        if key[0] in (TEMPORARY, OURS) or self.kind_of(key) != "table":
+            return None
+        made = self.free_name(key[0], f"{name}_stream")
+        return f"A stream on it is made with CREATE STREAM {made} ON {self._written(key[0], name)}."
+
+    def free_name(self, schema: str, first: str) -> str:
+        """A name that a stream of a schema could have, as it is written in a HINT.
+
+        Args:
+            first: what it is, if it is free.
+        """
+        taken = taken_names(self._cursor(), self._database.catalog_name, schema)
+        return self._written(schema, free_name(first, taken))
+
+    def _written(self, schema: str, name: str) -> str:
+        return ident(name) if schema.lower() == self.schema.lower() else f"{ident(schema)}.{ident(name)}"
 
     def scanned(self, parts: tuple[str, ...], position: int, kind: str) -> Stream:
         """The stream that a scan names; one that it has waited for by the name that it had then.

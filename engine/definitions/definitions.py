@@ -8,9 +8,8 @@ Source: docs/design/engine.md, "CREATE STREAM".
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain, count
 
 import duckdb
 
@@ -55,6 +54,7 @@ from ..waiting import Waiting
 from ..whole import undone
 from . import whole_schemas
 from .claims import mark, refuse_missed, wait_for_writers
+from .free_names import free_name, taken_names
 
 # Tables with rows of a topic by its number, in a cluster.
 OF_TOPICS = ("partition_holds", "segments", "segment_events", "segment_producers")
@@ -360,36 +360,18 @@ def check_names(database: Database, cursor: duckdb.DuckDBPyConnection, stream: S
     Raises:
         DuplicateObject: 42710.
     """
-    rows = cursor.execute(
-        "SELECT lower(table_name), table_type FROM information_schema.tables WHERE table_catalog = $1 "
-        "AND lower(table_schema) = lower($2)",
-        [database.catalog_name, stream.schema],
-    ).fetchall()
-    taken = dict(rows)
+    taken = taken_names(cursor, database.catalog_name, stream.schema)
     for name in stream.views:
         if name.lower() not in taken:
             continue
         kind = "view" if taken[name.lower()] == "VIEW" else "table"
-        other = ident(_free_name(stream, taken))
+        other = ident(free_name(f"{stream.name}_{stream.kind}", taken))
         raise DuplicateObject(
             f'the name "{name}" is taken by a {kind}',
             hint=f"Tables, views, streams and topics share their names: try {other}."
             if name == stream.name
             else f"It would be the stream's view of typed changes: name the stream otherwise, as {other}.",
         )
-
-
-def _free_name(stream: Stream, taken: Container[str]) -> str:
-    """A name like a stream's under which it could be made.
-
-    Args:
-        taken: the names of tables and views of its schema, in small letters.
-    """
-    first = f"{stream.name}_{stream.kind}"
-    for name in chain([first], (f"{first}_{number}" for number in count(2))):
-        if not any(view.lower() in taken for view in replace(stream, name=name).views):
-            return name
-    raise AssertionError("numbers have no end")
 
 
 def _create_locked(

@@ -14,7 +14,6 @@ import pyarrow as pa
 from ...engine.errors import NotSupported
 from ...engine.log.changes import ChangesQuery, clashing
 from ...engine.log.several_logs import event_query
-from ...engine.quoting import ident
 from ..context import Context
 from ..language import statements as st
 from ..results.results import Batch, Source
@@ -47,8 +46,8 @@ def changes_of(session: Context, scan: st.Scan) -> ChangesQuery | None:
         raise NotSupported(
             f'stream "{stream.name}" has no ENVELOPE CHANGES: its column "{taken}" has the name of one of '
             "the envelope's own",
-            hint=f"Make a stream that carries other columns: CREATE STREAM {ident(stream.name + '_typed')} "
-            "ON t (column, ...).",
+            hint="Make a stream that carries other columns: CREATE STREAM "
+            f"{session.names.free_name(stream.schema, f'{stream.name}_typed')} ON t (column, ...).",
             position=scan.stream.position,
         )
     return ChangesQuery(event_query(session.database.catalog, stream))
