@@ -21,7 +21,7 @@ import pyarrow as pa
 from ..asking import ask
 from ..buffers.publisher import Note
 from ..database import Database
-from ..definitions.definitions import commit_sql
+from ..definitions.numbered import commit_sql
 from ..errors import SerializationFailure, WrongState
 from ..log.edges import BY_LOSS, Edge, Edges, read_edges
 from ..offsets.offsets import Move, insert_sql

@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ..database import Database
-from ..definitions.definitions import run_numbered
+from ..definitions.numbered import run_numbered
 from ..errors import InvalidParameterValue
 from ..quoting import literal
 from ..rights.rights import Rights, User

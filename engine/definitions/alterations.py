@@ -22,7 +22,9 @@ from ..rights.rights import Item
 from ..rights_changes import Rename
 from ..streams.streams import Stream, fold
 from ..waiting import Waiting
-from .definitions import check_compacted, check_names, run_numbered
+from .free_names import check_names
+from .numbered import run_numbered
+from .stream_spec import check_compacted
 
 
 def set_stream(

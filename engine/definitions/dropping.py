@@ -9,11 +9,7 @@ import duckdb
 from .. import rights_changes
 from ..checks import row_sums
 from ..database import Database
-from ..errors import (
-    DependentObjects,
-    LockNotAvailable,
-    UndefinedObject,
-)
+from ..errors import DependentObjects, LockNotAvailable, UndefinedObject
 from ..live_groups import lag_events, rows_left
 from ..log import compacted
 from ..log.log import side_log
@@ -24,7 +20,10 @@ from ..streams.captured import Captured
 from ..streams.copies import forget_sql
 from ..streams.streams import Group, Stream
 from ..waiting import Wait, Waiting
-from .definitions import OF_TOPICS, run_numbered
+from .numbered import run_numbered
+
+# Tables with rows of a topic by its number, in a cluster.
+OF_TOPICS = ("partition_holds", "segments", "segment_events", "segment_producers")
 
 
 def drop_stream(

@@ -7,7 +7,10 @@ from itertools import chain, count
 
 import duckdb
 
-from ..streams.streams import CHANGES_SUFFIX
+from ..database import Database
+from ..errors import DuplicateObject
+from ..quoting import ident
+from ..streams.streams import CHANGES_SUFFIX, Stream, fold
 
 
 def taken_names(cursor: duckdb.DuckDBPyConnection, catalog: str, schema: str) -> dict[str, str]:
@@ -38,3 +41,30 @@ def free_name(first: str, taken: Container[str]) -> str:
         if name.lower() not in taken and f"{name}{CHANGES_SUFFIX}".lower() not in taken:
             return name
     raise AssertionError("numbers have no end")
+
+
+def check_no_stream(database: Database, schema: str, name: str) -> None:
+    """Raise DuplicateObject (42710) where a stream or a topic has the name."""
+    known = database.catalog.streams.get(fold(schema, name))
+    if known is not None:
+        raise DuplicateObject(f'{known.kind} "{name}" already exists')
+
+
+def check_names(database: Database, cursor: duckdb.DuckDBPyConnection, stream: Stream) -> None:
+    """Nothing else may have the names of the stream's views.
+
+    Raises:
+        DuplicateObject: 42710.
+    """
+    taken = taken_names(cursor, database.catalog_name, stream.schema)
+    for name in stream.views:
+        if name.lower() not in taken:
+            continue
+        kind = "view" if taken[name.lower()] == "VIEW" else "table"
+        other = ident(free_name(f"{stream.name}_{stream.kind}", taken))
+        raise DuplicateObject(
+            f'the name "{name}" is taken by a {kind}',
+            hint=f"Tables, views, streams and topics share their names: try {other}."
+            if name == stream.name
+            else f"It would be the stream's view of typed changes: name the stream otherwise, as {other}.",
+        )

@@ -44,8 +44,10 @@ from ..streams.streams import Stream, fold
 from ..table import TableShape, read_shape, tables_in
 from ..transactions.transaction import TableKey, Transaction
 from ..waiting import Waiting
+from .catalog_rows import insert_tables_sql
 from .claims import claim_name, refuse_hidden
-from .definitions import insert_tables_sql, new_log, part_on
+from .creating import new_log
+from .stream_spec import part_on
 from .versions import VERSIONS_MAX, follows, ids_by_name, put_version
 from .whole_schemas import check_bound, create_sql
 

@@ -37,8 +37,8 @@ from ..streams.filters import plain_division
 from ..streams.streams import Stream
 from ..waiting import Waiting
 from ..whole import undone
-from .definitions import commit_sql, run_numbered
 from .made_tables import take_in
+from .numbered import commit_sql, run_numbered
 
 
 @dataclass(frozen=True, slots=True)

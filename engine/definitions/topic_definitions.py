@@ -27,7 +27,10 @@ from ..streams.streams import (
     Stream,
 )
 from ..waiting import Waiting
-from .definitions import check_names, check_no_stream, insert_stream_sql, new_id, run_numbered, show_stream
+from .catalog_rows import insert_stream_sql, new_id
+from .creating import show_stream
+from .free_names import check_names, check_no_stream
+from .numbered import run_numbered
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,7 +35,7 @@ from ..table import TableShape
 from ..transactions.transaction import TableKey, Transaction
 from ..transactions.transactions import stale
 from ..waiting import Waiting
-from .definitions import leave_name_sql, names_sql
+from .catalog_rows import leave_name_sql, names_sql
 
 # Numbers of columns that were added begin here, above the places of all that a table can begin with.
 ADDED = 1 << 20

@@ -13,7 +13,7 @@ from collections.abc import Collection, Mapping
 
 from ..asking import ask
 from ..database import Database
-from ..definitions.definitions import new_id
+from ..definitions.catalog_rows import new_id
 from ..errors import (
     DuplicateObject,
     InvalidParameterValue,

@@ -21,7 +21,7 @@ from ..asking import ask
 from ..buffers.copied_events import CopyQuery, fill_sql, spans_sql
 from ..buffers.publisher import Note
 from ..database import Database
-from ..definitions.definitions import new_id
+from ..definitions.catalog_rows import new_id
 from ..duckdb_errors import translated
 from ..errors import SerializationFailure, UndefinedObject
 from ..schema import COMMIT_COLUMNS

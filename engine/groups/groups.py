@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from ..asking import ask
 from ..database import Database
-from ..definitions.definitions import new_id
+from ..definitions.catalog_rows import new_id
 from ..errors import DuplicateObject, SerializationFailure, UndefinedObject
 from ..live_groups import lag_events, rows_left
 from ..offsets.offsets import Move, insert_sql

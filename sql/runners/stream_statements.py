@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ...engine.asking import ask_maybe
-from ...engine.definitions import alterations, definitions, dropping, topic_definitions
+from ...engine.definitions import alterations, creating, dropping, topic_definitions
+from ...engine.definitions.stream_spec import StreamSpec
 from ...engine.errors import (
     ActiveTransaction,
     InvalidParameterValue,
@@ -64,7 +65,7 @@ def create_stream(session: Context, made: st.CreateStream, parameters: Values) -
     spec = _spec(made, schema, name, tuple(keys))
     if made.all_in_schema is not None:
         spec = replace(spec, of_schema=_schema(session, made.all_in_schema))
-    yield from definitions.create_stream(
+    yield from creating.create_stream(
         session.database,
         session.id,
         session.cursor,
@@ -177,9 +178,9 @@ def owner_of_made(session: Context) -> str | None:
     return told or session.access.owner
 
 
-def _spec(made: st.CreateStream, schema: str, name: str, tables: tuple[Key, ...]) -> definitions.StreamSpec:
+def _spec(made: st.CreateStream, schema: str, name: str, tables: tuple[Key, ...]) -> StreamSpec:
     options = made.options
-    return definitions.StreamSpec(
+    return StreamSpec(
         schema=schema,
         name=name,
         tables=tables,

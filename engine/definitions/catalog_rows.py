@@ -1,0 +1,89 @@
+"""The rows of a stream, a topic and their tables in our catalog, as SQL; numbers for them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import duckdb
+
+from ..asking import ask_maybe
+from ..quoting import literal
+from ..schema import DROPPED
+from ..streams.streams import Stream
+from ..table import TableShape
+
+
+def new_id(cursor: duckdb.DuckDBPyConnection) -> int:
+    """A number for a table, stream, group or bookmark, never used again."""
+    row = ask_maybe(cursor, "SELECT nextval('ducktail.object_id')")
+    assert row is not None
+    return int(row[0])
+
+
+def leave_name_sql(shape: TableShape, table_id: int) -> str:
+    """What was dropped past ducktail, and was called as this table is now, gives the name up."""
+    return (
+        f"UPDATE ducktail.table_catalog SET table_name = table_name || {literal(DROPPED)} "
+        f"WHERE lower(schema_name) = lower({literal(shape.schema)}) "
+        f"AND lower(table_name) = lower({literal(shape.name)}) AND table_id <> {table_id}"
+    )
+
+
+def names_sql(names: tuple[str, ...] | list[str]) -> str:
+    """A list of names as SQL."""
+    return f"[{', '.join(map(literal, names))}]::VARCHAR[]"
+
+
+def insert_stream_sql(stream: Stream) -> str:
+    """Write a stream's or a topic's row of the catalog."""
+    values = (
+        str(stream.stream_id),
+        literal(stream.schema),
+        literal(stream.name),
+        str(stream.table_id),
+        names_sql(sorted(stream.operations)),
+        names_sql(stream.columns),
+        "NULL" if stream.filter is None else literal(stream.filter),
+        str(stream.partitions),
+        names_sql(stream.partition_by),
+        literal(stream.snapshot),
+        literal(stream.before),
+        str(stream.buffer_bytes),
+        str(stream.created_lsn),
+        f"make_timestamptz({stream.created_at_us})",
+        _or_null(stream.retention_us),
+        _or_null(stream.retention_bytes),
+        str(stream.changes_view),
+        str(stream.all_columns),
+        literal(stream.minimal_changes),
+        literal(stream.compaction),
+        str(stream.compaction_lag_us),
+        str(stream.tombstone_retention_us),
+        "NULL" if stream.of_schema is None else literal(stream.of_schema),
+    )
+    return (
+        "INSERT INTO ducktail.stream_catalog (stream_id, schema_name, stream_name, table_id, operations, "
+        "columns, filter, partitions, partition_by, snapshot, before, buffer_bytes, created_lsn, "
+        "created_at, retention_us, retention_bytes, changes_view, all_columns, minimal_changes, "
+        "compaction, compaction_lag_us, tombstone_retention_us, of_schema) "
+        f"VALUES ({', '.join(values)})"
+    )
+
+
+def insert_tables_sql(parts: Sequence[Stream], first: int = 0) -> str:
+    """Write which tables a stream over several is on.
+
+    Args:
+        first: the place of the first of these.
+    """
+    rows = ", ".join(
+        f"({part.stream_id}, {part.table_id}, {place}, {part.created_lsn}, {names_sql(part.partition_by)}, "
+        f"{names_sql(part.columns)})"
+        for place, part in enumerate(parts, first)
+    )
+    columns = "(stream_id, table_id, place, created_lsn, partition_by, columns)"
+    return f"INSERT INTO ducktail.stream_tables {columns} VALUES {rows}"
+
+
+def _or_null(value: int | None) -> str:
+    return "NULL" if value is None else str(value)

@@ -1,0 +1,241 @@
+"""Making a stream: DuckDB's rows first, then the catalog in memory.
+
+CREATE STREAM on a table without one must not lose what open transactions are writing there: it
+marks the table (new writers wait), waits for the writers it finds, takes the writer lock, and only
+then begins the transaction whose snapshot divides what is before the stream from what is in it.
+Source: docs/design/engine.md, "CREATE STREAM".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import duckdb
+
+from .. import rights_changes
+from ..asking import ask_maybe
+from ..buffers.publisher import Note
+from ..capture import capture
+from ..capture.determinism import built_in_functions, read_macros
+from ..checks import row_sums
+from ..database import Database
+from ..duckdb_errors import translated
+from ..errors import LockNotAvailable, NotSupported
+from ..log.changes import view_statements
+from ..log.log import create_log_sql, log_name, snapshot_sql
+from ..log.several_logs import query_over_all
+from ..quoting import literal
+from ..rights import rights
+from ..streams.captured import Captured
+from ..streams.filters import check_filter, plain_division
+from ..streams.streams import Stream, fold
+from ..table import TableShape, read_shape, tables_in
+from ..waiting import Waiting
+from ..whole import undone
+from . import whole_schemas
+from .catalog_rows import insert_stream_sql, insert_tables_sql, leave_name_sql, new_id
+from .claims import mark, refuse_missed, wait_for_writers
+from .free_names import check_names, check_no_stream
+from .numbered import commit_sql
+from .stream_spec import StreamSpec, streams_of
+
+
+def create_stream(
+    database: Database,
+    session_id: int,
+    cursor: duckdb.DuckDBPyConnection,
+    spec: StreamSpec,
+    timeout_ms: int,
+    owner: str | None = None,
+) -> Waiting[Stream]:
+    """Make a stream; the session is in no transaction.
+
+    Args:
+        owner: the user whose it is, in small letters; None leaves it to the superusers.
+
+    Raises:
+        UndefinedTable: 42P01. NotSupported: 0A000, a view, temporary or attached table, triggers.
+        DuplicateObject: 42710, the name is taken. InvalidParameterValue: 22023. UndefinedColumn:
+        42703. LockNotAvailable: 55P03, a transaction that wrote the table did not end in time.
+    """
+    gate = database.transactions.gate
+    marked: list[tuple[str, ...]] = []
+    try:
+        fresh: list[tuple[str, ...]] | None = None
+        while fresh is None or fresh:
+            shapes = _shapes(database, cursor, spec)
+            _check_new(database, cursor, spec, shapes)
+            # In one order, as others may be marking some of them.
+            wanted = sorted(fold(shape.schema, shape.name) for shape in shapes)
+            if spec.of_schema is not None:
+                # Nobody makes, drops or renames a table there from here on, but for those who are at it.
+                wanted.insert(0, whole_schemas.all_of(spec.of_schema))
+            fresh = [key for key in wanted if key not in marked]
+            for key in fresh:
+                yield from mark(database, session_id, key, marked, timeout_ms, several=len(wanted) > 1)
+            for key in fresh:
+                yield from wait_for_writers(database, session_id, key, timeout_ms)
+        yield from database.transactions.lock_writer(session_id, timeout_ms)
+        try:
+            with plain_division(cursor):
+                return _create_locked(database, session_id, cursor, spec, owner, marked)
+        finally:
+            database.transactions.writer_lock.release(session_id)
+    finally:
+        for key in marked:
+            gate.unmark(key)
+
+
+def _shapes(database: Database, cursor: duckdb.DuckDBPyConnection, spec: StreamSpec) -> list[TableShape]:
+    """The shapes of the tables that a stream is to be on; the first is ours where it is on all of some."""
+    if spec.of_schema is None:
+        return [read_shape(cursor, *table) for table in spec.tables]
+    is_aside = database.catalog.is_aside
+    tables = [name for name in tables_in(cursor, spec.of_schema) if not is_aside(fold(*name))]
+    whole_schemas.check_bound(len(tables))
+    first = whole_schemas.first_shape(0, spec.partition_by)
+    return [first, *(read_shape(cursor, *table) for table in tables)]
+
+
+def _check_new(
+    database: Database, cursor: duckdb.DuckDBPyConnection, spec: StreamSpec, shapes: Sequence[TableShape]
+) -> None:
+    check_no_stream(database, spec.schema, spec.name)
+    for shape in shapes:
+        refuse_missed(database.catalog, fold(shape.schema, shape.name))
+    stream, _ = streams_of(spec, shapes, range(1, len(shapes) + 1), 0)
+    check_names(database, cursor, stream)
+    if spec.filter is not None:
+        check_filter(cursor, shapes[0], spec.filter)
+
+
+def _check_surroundings(database: Database, cursor: duckdb.DuckDBPyConnection) -> None:
+    """Nothing in the database writes by itself, or says otherwise what our own SQL means."""
+    triggers = ask_maybe(cursor, "SELECT count(*) FROM duckdb_triggers()")
+    if triggers is not None and triggers[0]:
+        raise NotSupported(
+            "a database with triggers cannot have streams",
+            hint="DROP TRIGGER first: what a trigger writes would go past the stream.",
+        )
+    for name in sorted(built_in_functions() & read_macros(cursor, database.catalog_name)):
+        raise NotSupported(
+            f'a database with a macro under the name of built-in function "{name}" cannot have streams',
+            hint="DROP MACRO first.",
+        )
+
+
+def _create_locked(
+    database: Database,
+    session_id: int,
+    cursor: duckdb.DuckDBPyConnection,
+    spec: StreamSpec,
+    owner: str | None,
+    marked: Sequence[tuple[str, ...]],
+) -> Stream:
+    """Under the marks and the writer lock: write the stream's rows and its owner's, then show it."""
+    shapes = _shapes(database, cursor, spec)
+    fresh = {fold(shape.schema, shape.name) for shape in shapes} - {*marked, *database.catalog.tables}
+    if fresh:  # It was made by a transaction that has held the writer lock.
+        raise LockNotAvailable(f'table "{min(fresh)[-1]}" has just been made', hint="Try again.")
+    _check_new(database, cursor, spec, shapes)
+    _check_surroundings(database, cursor)
+    base_lsn, txid = database.commits.last_lsn, database.commits.last_txid + 1
+    now_us = database.commits.now_us()
+    item = rights.relation(spec.schema, spec.name)
+    # What an older stream of this name left behind is nobody's either way.
+    changes = [rights_changes.Forget(item) if owner is None else rights_changes.PutOwner(item, owner)]
+    made_now = {
+        "created_lsn": base_lsn,
+        "created_counter": database.snapshots.next_counter,
+        "created_at_us": now_us,
+    }
+    # It is on all tables that are there, but for those that are in none of the others of its kind.
+    anew = spec.of_schema is not None and not database.catalog.over_schema(spec.of_schema)
+    try:
+        with undone(cursor):
+            cursor.execute("BEGIN")
+            stream_id = new_id(cursor)
+            if spec.of_schema is not None:
+                shapes[0] = whole_schemas.first_shape(stream_id, spec.partition_by)
+                cursor.execute(whole_schemas.create_sql(shapes[0]))
+                if anew:
+                    cursor.execute(whole_schemas.none_aside_sql(spec.of_schema))
+            known = (database.catalog.tables.get(fold(shape.schema, shape.name)) for shape in shapes)
+            tables = [
+                captured or _new_table(cursor, shape, base_lsn)
+                for captured, shape in zip(known, shapes, strict=True)
+            ]
+            ids = [captured.table_id for captured in tables]
+            made, on_each = streams_of(spec, [captured.shape for captured in tables], ids, stream_id)
+            stream = replace(made, **made_now)  # type: ignore[arg-type]
+            parts = [
+                (captured, replace(part, **made_now))  # type: ignore[arg-type]
+                for captured, part in zip(tables, on_each, strict=True)
+            ]
+            cursor.execute(insert_stream_sql(stream))
+            if stream.several is not None:
+                cursor.execute(insert_tables_sql([part for _, part in parts]))
+            with_it = [captured.with_streams((*captured.streams, part)) for captured, part in parts]
+            for statement in view_statements(query_over_all(stream, with_it)):
+                cursor.execute(statement)
+            for statement in rights_changes.statements_of(changes):
+                cursor.execute(statement)
+            events, written = 0, {}
+            for captured in tables if stream.snapshot == "initial" else ():
+                sql = snapshot_sql(captured, stream.stream_id, base_lsn + events, txid)
+                rows = int((ask_maybe(cursor, sql) or (0,))[0])
+                if rows:
+                    written[captured.table_id] = (base_lsn + events + 1, base_lsn + events + rows)
+                events += rows
+            cursor.execute(commit_sql(txid, base_lsn, events, now_us))
+
+            def show() -> None:
+                database.rights = rights_changes.after(database.rights, changes)
+                if anew:
+                    database.catalog.none_aside(spec.of_schema or "")
+                show_stream(database, stream, parts)
+                if events:
+                    lsns = (base_lsn + 1, base_lsn + events)
+                    database.publisher.put(Note(txid, *lsns, now_us, written))
+
+            shield = database.sessions.shield(session_id)
+            database.commits.commit_own(cursor, shield, (txid, base_lsn + events, now_us), show)
+    except duckdb.Error as error:
+        raise translated(error) from error
+    return stream
+
+
+def _new_table(cursor: duckdb.DuckDBPyConnection, shape: TableShape, base_lsn: int) -> Captured:
+    captured = new_log(cursor, shape)
+    for statement in row_sums.take_statements(captured, base_lsn, row_sums.CREATED):
+        cursor.execute(statement).fetchall()
+    return captured
+
+
+def new_log(cursor: duckdb.DuckDBPyConnection, shape: TableShape) -> Captured:
+    """Make a table a captured one, with an empty log; its row-hash sum is still to be taken."""
+    table_id, version = new_id(cursor), 1
+    log = log_name(table_id, version)
+    cursor.execute(create_log_sql(log, shape))
+    cursor.execute(
+        f"INSERT INTO ducktail.table_catalog VALUES ({table_id}, {literal(shape.schema)}, "
+        f"{literal(shape.name)}, {version})"
+    )
+    cursor.execute(leave_name_sql(shape, table_id))
+    table = capture.CapturedTable(shape, log, frozenset(shape.primary_key))
+    return Captured(table_id, version, table)
+
+
+def show_stream(database: Database, stream: Stream, parts: Sequence[tuple[Captured, Stream]] = ()) -> None:
+    """A stream, or a topic, has been committed.
+
+    Args:
+        parts: the tables that it is on, and what it is on each; none of a topic.
+    """
+    with database.catalog.mutex:
+        database.catalog.put_stream(stream, parts)
+        database.catalog.version += 1
+        database.buffers.add(stream)
+        for table_id in stream.tables:
+            database.snapshots.stream_made(table_id)
