@@ -40,6 +40,8 @@ class Difference:
         new: a SELECT of the new rows as n1, n2, ...; each key once.
         with_text: `name AS (...)`, common table expressions that `old` and `new` name, or ''.
         whole: every old row is a delete and every new one an insert, also where they are equal.
+        fresh: places, from 0, of columns that the old rows have not had and that have a default: who keeps a
+            copy of the table gives it to them, as behind ADD COLUMN, and a NULL is told as well.
     """
 
     shape: TableShape
@@ -47,6 +49,7 @@ class Difference:
     new: str
     with_text: str = ""
     whole: bool = False
+    fresh: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         assert self.shape.primary_key, "rows are told apart by their primary key"
@@ -67,11 +70,12 @@ class Difference:
         keys = " AND ".join(
             f"{self._comparable('o.o', i)}={self._comparable('n.n', i)}" for i in self._key_places()
         )
-        differs = " OR ".join(
+        unlike = [
             f"{self._comparable('o.o', i)} IS DISTINCT FROM {self._comparable('n.n', i)}"
             for i in places
             if i not in self._key_places()
-        )
+        ]
+        differs = " OR ".join([*unlike, *(f"n.n{place + 1} IS NULL" for place in self.fresh)])
         absent = f"o.o{self._key} IS NULL OR n.n{self._key} IS NULL"
         return (
             f"SELECT o.rid,{columns} FROM ({self.old}) AS o FULL JOIN ({self.new}) AS n ON {keys} "

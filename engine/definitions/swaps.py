@@ -321,7 +321,9 @@ def _swap(database: Database, transaction: Transaction, altered: Altered) -> Non
     else:
         put_version(database, transaction, old, shape, ids, summed=False)
         now = transaction.altered[old.table_id].now
-    events = _tell_difference(transaction, now, _old_rows(old, shape, ids))
+    there, columns = set(old.present.ids), enumerate(zip(ids, shape.stored, strict=True))
+    fresh = tuple(i for i, (number, column) in columns if number not in there and column.default is not None)
+    events = _tell_difference(transaction, now, _old_rows(old, shape, ids), fresh)
     # Whoever began to read before meets it, also where nothing differs.
     writes = TableWrites(transaction.next_lsn + 1, transaction.next_lsn, None)
     transaction.tables.setdefault(old.table_id, writes).keys = None
@@ -333,12 +335,16 @@ def _swap(database: Database, transaction: Transaction, altered: Altered) -> Non
         cursor.execute(f"DROP TABLE {old.shape.qualified}").fetchall()
 
 
-def _tell_difference(transaction: Transaction, now: Captured, old_rows: str) -> int:
-    """Write what differs to the log: how many events that is."""
+def _tell_difference(transaction: Transaction, now: Captured, old_rows: str, fresh: tuple[int, ...]) -> int:
+    """Write what differs to the log: how many events that is.
+
+    Args:
+        fresh: see `Difference`.
+    """
     cursor, table, whole = transaction.cursor, now.table, now.minimal_changes == "none"
     base_lsn, txid, new_rows = transaction.next_lsn, transaction.txid, table_rows(now.shape)
     if now.shape.primary_key:
-        difference = Difference(now.shape, old_rows, new_rows, whole=whole)
+        difference = Difference(now.shape, old_rows, new_rows, whole=whole, fresh=fresh)
         return int(ask(cursor, filled(difference.log_sql(table), base_lsn, txid))[0])
     events = 0
     for op in "di":

@@ -163,11 +163,11 @@ def _streams_now(cursor: duckdb.DuckDBPyConnection, before: Captured, now: Captu
         ids = {name: number for number, name in was.names.items()}
         lost = next((name for name in stream.partition_by if name not in ids), None)
         if lost is not None:
-            raise lost_column(before, stream, lost)
+            raise lost_column(now, stream, lost)
         if any(ids[name] not in now.present.ids for name in stream.partition_by):
-            raise _depends(before, "a stream is partitioned by the column")
+            raise _depends(now, "a stream is partitioned by the column")
         if not any(ids[name] in now.present.ids for name in stream.columns):
-            raise _depends(before, "a stream has no other column")
+            raise _depends(now, "a stream has no other column")
     streams = tuple(before.stream_in(stream, now.present) for stream in before.streams)
     same = {number for number, _ in set(was.stored) & there}
     # A column of another type is hidden from filters, as if it were gone.
@@ -177,7 +177,7 @@ def _streams_now(cursor: duckdb.DuckDBPyConnection, before: Captured, now: Captu
         taken = clashing(stream.columns)
         if stream.changes_view and taken is not None:
             raise NotSupported(
-                f'a stream of table "{before.shape.name}" cannot carry a column "{taken}"',
+                f'a stream of table "{now.shape.name}" cannot carry a column "{taken}"',
                 hint="It is one of ENVELOPE CHANGES: call the column otherwise.",
             )
         if stream.filter is None:
@@ -185,13 +185,13 @@ def _streams_now(cursor: duckdb.DuckDBPyConnection, before: Captured, now: Captu
         try:
             check_filter(cursor, visible, stream.filter)
         except DucktailError as error:
-            raise _depends(before, "a filter names columns, and may name the table") from error
+            raise _depends(now, "a filter names columns, and may name the table") from error
     return streams
 
 
-def _depends(before: Captured, why: str) -> DependentObjects:
+def _depends(now: Captured, why: str) -> DependentObjects:
     return DependentObjects(
-        f'cannot alter table "{before.shape.name}" because a stream depends on it: {why}',
+        f'cannot alter table "{now.shape.name}" because a stream depends on it: {why}',
         hint="SHOW STREAMS lists them. DROP STREAM first, alter the table, and make it again.",
     )
 
@@ -224,7 +224,7 @@ class _Change:
     ) -> None:
         if len(captured.versions) >= VERSIONS_MAX:
             raise ProgramLimitExceeded(
-                f'table "{captured.shape.name}" has {len(captured.versions)} versions of which events are '
+                f'table "{shape.name}" has {len(captured.versions)} versions of which events are '
                 "retained, and can have no more",
                 hint="Retention drops the oldest: ALTER STREAM ... SET (retention = ...) of its streams.",
             )
@@ -289,7 +289,7 @@ class _Change:
         if before.present.stored != now.present.stored:
             differs = self._database.unlike.get(now.table_id)
             if differs is not None:  # The events before it are not held against the new columns.
-                raise unlike_error(before.streams[0], before, differs)
+                raise unlike_error(before.streams[0], now, differs)
             if summed:  # Rows are hashed by other columns from here on.
                 yield from take_statements(now, self._base_lsn + self.partitions, ALTERED)
         yield from views_anew(self._database.catalog, now, self._altered)
