@@ -10,7 +10,7 @@ from functools import partial
 from ...engine import rights_changes
 from ...engine.errors import InvalidParameterValue, UndefinedObject, WrongState
 from ...engine.groups import bookmarks
-from ...engine.groups.copying import copy_of
+from ...engine.groups.copying import copy_of, present_stream
 from ...engine.rights import rights
 from ...engine.streams.streams import Stream
 from ...engine.transactions.transaction import Transaction
@@ -43,7 +43,7 @@ def create_bookmark(session: Context, made: sto.CreateBookmark, parameters: Valu
         yield from session.database.transactions.lock_for(transaction, session.block.lock_timeout_ms)
         # What was committed before this statement is readable, so it is before the bookmark.
         yield from session.database.commits.wait_readable()
-        present = _present(session, stream)
+        present = present_stream(session.database, stream)
         lsns = _lsns(session, present, made, at, parameters)
         own = list(range(present.partitions))
         if session.part is not None:
@@ -55,18 +55,6 @@ def create_bookmark(session: Context, made: sto.CreateBookmark, parameters: Valu
 
     yield from session.block.unit(work)
     return Result.command("CREATE BOOKMARK")
-
-
-def _present(session: Context, stream: Stream) -> Stream:
-    """The stream as it is under the writer lock: it may have got another name while this waited.
-
-    Raises:
-        UndefinedObject: 42704, it has been dropped.
-    """
-    found = session.database.catalog.stream_by_id(stream.stream_id)
-    if found is None:
-        raise UndefinedObject(f'stream "{stream.name}" does not exist')
-    return found
 
 
 def _lsns(
@@ -173,7 +161,7 @@ def drop_bookmark(session: Context, dropped: sto.DropBookmark, parameters: Value
 
     def work(transaction: Transaction) -> Waiting[None]:
         yield from session.database.transactions.lock_for(transaction, session.block.lock_timeout_ms)
-        present = _present(session, stream)
+        present = present_stream(session.database, stream)
         bookmark = session.access.bookmark(present, dropped.name, transaction, drops=True)
         bookmarks.drop_bookmark(session.database, transaction, bookmark)
         if session.database.rights.users:

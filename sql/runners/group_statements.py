@@ -23,7 +23,7 @@ from ...engine.errors import (
     UndefinedObject,
 )
 from ...engine.groups import groups, parking
-from ...engine.groups.copying import copy_of, leave_copy
+from ...engine.groups.copying import copy_of, leave_copy, present_stream
 from ...engine.groups.places import Place, lsns_at
 from ...engine.rights import rights
 from ...engine.schema import LIVE_VIEWS
@@ -60,16 +60,16 @@ def create_group(session: Context, made: st.CreateGroup, parameters: Values) -> 
     timeout_ms = made.options.integer("session_timeout") or DEFAULT_SESSION_TIMEOUT_MS
     _check_on_gap(session, stream, on_gap, on_park)
 
-    def make(transaction: Transaction, start: Place, copy: Copy | None) -> None:
+    def make(transaction: Transaction, present: Stream, start: Place, copy: Copy | None) -> None:
         uid = None if session.part is None else session.part.uid
         groups.create_group(
-            session.database, transaction, stream, name, start, on_gap, timeout_ms, on_park, uid, copy
+            session.database, transaction, present, name, start, on_gap, timeout_ms, on_park, uid, copy
         )
-        _owned(session, transaction, stream, name)
+        _owned(session, transaction, present, name)
 
     def work(transaction: Transaction) -> Waiting[None]:
-        yield from _with_writer_lock(session, transaction)
-        make(transaction, start, None)
+        present = yield from _with_writer_lock(session, transaction, stream)
+        make(transaction, present, start, None)
 
     try:
         if with_copy:
@@ -170,10 +170,18 @@ def timestamp_us(session: Context, literal: str) -> int:
     return int(row[0])
 
 
-def _with_writer_lock(session: Context, transaction: Transaction) -> Waiting[None]:
-    """A group begins or ends at one place of the commit order, and all before it is readable."""
+def _with_writer_lock(session: Context, transaction: Transaction, stream: Stream) -> Waiting[Stream]:
+    """A group begins or ends at one place of the commit order, and all before it is readable.
+
+    Returns:
+        The stream as it is there: it may have got another name while this waited.
+
+    Raises:
+        UndefinedObject: 42704, it has been dropped.
+    """
     yield from session.database.transactions.lock_for(transaction, session.block.lock_timeout_ms)
     yield from session.database.commits.wait_readable()
+    return present_stream(session.database, stream)
 
 
 def drop_group(session: Context, dropped: st.DropGroup, parameters: Values) -> Waiting[Result]:
@@ -181,10 +189,10 @@ def drop_group(session: Context, dropped: st.DropGroup, parameters: Values) -> W
     stream = session.names.stream(dropped.stream.parts, dropped.stream.position)
     name = text(dropped.group, parameters)
 
-    def drop(transaction: Transaction, group: Group) -> None:
+    def drop(transaction: Transaction, present: Stream, group: Group) -> None:
         groups.drop_group(session.database, transaction, group)
         if session.database.rights.users:
-            item = rights.group_item(stream.schema, stream.name, group.name)
+            item = rights.group_item(present.schema, present.name, group.name)
             rights_changes.add(session.database, transaction, rights_changes.Forget(item))
 
     if dropped.if_exists and not _there_is(session, stream, name):
@@ -227,7 +235,8 @@ def set_group(session: Context, asked: st.SetGroup, parameters: Values) -> Waiti
     def work(transaction: Transaction) -> Waiting[None]:
         # As all that writes group_catalog, under the writer lock: DuckDB fails two that meet there.
         yield from session.database.transactions.lock_for(transaction, session.block.lock_timeout_ms)
-        group = session.access.group(stream, name, transaction)
+        present = present_stream(session.database, stream)
+        group = session.access.group(present, name, transaction)
         yield from lock_group(session.database.offsets, transaction, group, session.block.lock_timeout_ms)
         changed = replace(
             group,
@@ -236,7 +245,7 @@ def set_group(session: Context, asked: st.SetGroup, parameters: Values) -> Waiti
             on_park=on_park or group.on_park,
         )
         if on_gap is not None or on_park is not None:
-            _check_on_gap(session, stream, changed.on_gap, changed.on_park)
+            _check_on_gap(session, present, changed.on_gap, changed.on_park)
         groups.set_group(session.database, transaction, group, changed)
 
     yield from session.block.unit(work)
@@ -342,12 +351,12 @@ def park_event(session: Context, asked: st.Park, parameters: Values) -> Waiting[
     if (yield from _by_owner(session, stream, whole, place[0], text(asked.group, parameters))):
         return Result.command("ALTER CONSUMER GROUP")
 
-    def park(transaction: Transaction, group: Group) -> None:
-        if 0 <= place[0] < stream.partitions:
+    def park(transaction: Transaction, present: Stream, group: Group) -> None:
+        if 0 <= place[0] < present.partitions:
             # It may have been given since the statement began; a copy here would be lost then.
-            check_owned(session, stream, [place[0]])
-        committed = committed_lsns(session, stream, group)
-        parking.park(session.database, transaction, stream, group, place, reason, committed)
+            check_owned(session, present, [place[0]])
+        committed = committed_lsns(session, present, group)
+        parking.park(session.database, transaction, present, group, place, reason, committed)
         session.positions.set_aside((stream.stream_id, group.group_id), place[1])
 
     yield from _on_locked_group(session, stream, text(asked.group, parameters), park)
@@ -364,8 +373,8 @@ def release_events(session: Context, asked: st.Release, parameters: Values) -> W
     if (yield from _by_owner(session, stream, whole, place[0], text(asked.group, parameters))):
         return Result.command("ALTER CONSUMER GROUP")
 
-    def release(transaction: Transaction, group: Group) -> None:
-        if not parking.release(session.database, transaction, stream, group, place):
+    def release(transaction: Transaction, present: Stream, group: Group) -> None:
+        if not parking.release(session.database, transaction, present, group, place):
             session.notices.add(
                 f'consumer group "{group.name}" has no parked events in partition {place[0]}, skipping'
             )
@@ -394,17 +403,17 @@ def _by_owner(
 
 
 def _on_locked_group(
-    session: Context, stream: Stream, name: str, do: Callable[[Transaction, Group], None]
+    session: Context, stream: Stream, name: str, do: Callable[[Transaction, Stream, Group], None]
 ) -> Waiting[None]:
     """Change a group in a transaction that holds it and the writer lock."""
 
     def work(transaction: Transaction) -> Waiting[None]:
         session.database.topics.keep_epoch(transaction)
-        yield from _with_writer_lock(session, transaction)
-        check_held(session, stream)
-        group = session.access.group(stream, name, transaction)
+        present = yield from _with_writer_lock(session, transaction, stream)
+        check_held(session, present)
+        group = session.access.group(present, name, transaction)
         yield from lock_group(session.database.offsets, transaction, group, session.block.lock_timeout_ms)
-        do(transaction, group)
+        do(transaction, present, group)
 
     yield from session.block.unit(work)
 

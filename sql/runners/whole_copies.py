@@ -55,20 +55,21 @@ def check_copies(session: Context, stream: Stream, what: str) -> None:
 
 
 def create_with_copy(
-    session: Context, stream: Stream, make: Callable[[Transaction, Place, Copy], None]
+    session: Context, stream: Stream, make: Callable[[Transaction, Stream, Place, Copy], None]
 ) -> Waiting[None]:
     """Make a group that starts with a whole copy.
 
     Args:
-        make: makes it within a transaction that holds the writer lock.
+        make: makes it within a transaction that holds the writer lock, on the stream as it is there.
     """
     copy = yield from _taken(session, stream, owner := session.database.sessions.new_id())
 
     def work(transaction: Transaction) -> Waiting[None]:
         yield from session.database.transactions.lock_for(transaction, session.block.lock_timeout_ms)
         present = present_stream(session.database, stream)
+        check_copies(session, present, "START SNAPSHOT")  # What was copied may be no more for who asked.
         place = Place(SNAPSHOT, dict.fromkeys(range(present.partitions), copy.base_lsn))
-        make(transaction, place, copy)
+        make(transaction, present, place, copy)
 
     yield from _given(session, copy, owner, work)
 
@@ -192,6 +193,7 @@ def _replaced(session: Context, stream: Stream, group: Group, partitions: list[i
         timeout_ms = session.block.lock_timeout_ms
         yield from database.transactions.lock_for(transaction, timeout_ms)
         present = present_stream(database, stream)
+        check_copies(session, present, "on_gap = 'snapshot'")  # It may be no more for who reads.
         mine = _present(session, present, group, None)
         yield from lock_group(database.offsets, transaction, mine, timeout_ms)
         if mine.on_gap != "snapshot" or not lost_events(session, present, mine, partitions):

@@ -669,6 +669,34 @@ def test_rights(client: Client, clock: Hands) -> None:
         user.close()
 
 
+def test_what_is_renamed_or_revoked_while_it_is_taken(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its group is of the stream by its name of then, and of who may still read the table."""
+    client("create user root password 'x' superuser")
+    client("create user ann password 'x'")
+    for right in ("select on t", "consume on s"):
+        client(f"grant {right} to ann")
+    ann = Client(client.session.database)
+    ann.session = Session(client.session.database, user="ann", account="ann")
+    fill = copied_events.fill_sql
+    meanwhile = ["alter stream s rename to s2"]
+
+    def filling(*args: object) -> str:
+        for statement in meanwhile:
+            client(statement)
+        return fill(*args)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(copying, "fill_sql", filling)
+    ann("create consumer group g on s start snapshot")
+    assert len(ann("select lsn from stream s2 consumer group g")) == ROWS
+    meanwhile[:] = ["revoke select on t from ann"]
+    refused(ann, "42501", "create consumer group h on s2 start snapshot")
+    assert ann("select group_name from ducktail.consumer_groups") == [("g",)]
+    assert copy_tables(client) == 1
+    ann.close()
+
+
 def test_no_copy_of_a_table_that_was_written_past_ducktail(
     client: Client, reopen: Callable[[], Client], tmp_path: Path
 ) -> None:
