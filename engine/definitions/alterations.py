@@ -13,16 +13,16 @@ from functools import partial
 import duckdb
 
 from ..database import Database
-from ..errors import DuplicateObject, UndefinedObject
+from ..errors import UndefinedObject
 from ..log.changes import comment_sql, view_statements
 from ..log.several_logs import query_over_all
 from ..log.topic_query import TopicQuery
 from ..quoting import ident, literal
 from ..rights.rights import Item
 from ..rights_changes import Rename
-from ..streams.streams import Stream, fold
+from ..streams.streams import Stream
 from ..waiting import Waiting
-from .free_names import check_names
+from .free_names import check_names, check_no_stream
 from .numbered import run_numbered
 from .stream_spec import check_compacted
 
@@ -112,10 +112,9 @@ def rename_stream(
         renamed = replace(present, name=name)
         tables = database.catalog.tables_of(renamed)
         events = TopicQuery(renamed) if renamed.topic else query_over_all(renamed, tables)
-        if fold(present.schema, name) in database.catalog.streams:
-            taken = database.catalog.streams[fold(present.schema, name)]
-            raise DuplicateObject(f'{taken.kind} "{name}" already exists')
-        check_names(database, cursor, renamed)
+        if renamed.key != present.key:
+            check_no_stream(database, present.schema, name)
+        check_names(database, cursor, renamed, present.views)
         statements = [
             f"UPDATE ducktail.stream_catalog SET stream_name = {literal(name)} "
             f"WHERE stream_id = {stream.stream_id}",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container
+from collections.abc import Collection, Container
 from itertools import chain, count
 
 import duckdb
@@ -50,13 +50,20 @@ def check_no_stream(database: Database, schema: str, name: str) -> None:
         raise DuplicateObject(f'{known.kind} "{name}" already exists')
 
 
-def check_names(database: Database, cursor: duckdb.DuckDBPyConnection, stream: Stream) -> None:
+def check_names(
+    database: Database, cursor: duckdb.DuckDBPyConnection, stream: Stream, own: Collection[str] = ()
+) -> None:
     """Nothing else may have the names of the stream's views.
+
+    Args:
+        own: views that it has already, which are to go.
 
     Raises:
         DuplicateObject: 42710.
     """
-    taken = taken_names(cursor, database.catalog_name, stream.schema)
+    free = {name.lower() for name in own}
+    named = taken_names(cursor, database.catalog_name, stream.schema)
+    taken = {name: kind for name, kind in named.items() if name not in free}
     for name in stream.views:
         if name.lower() not in taken:
             continue
