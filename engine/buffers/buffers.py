@@ -32,6 +32,7 @@ from .publisher import Note
 from .publishing import publish, ready_of, refill
 from .ready import ReadyQueries
 from .scan import Scan, ScanRange
+from .under_way import UnderWay
 
 logger = logging.getLogger(__name__)
 
@@ -53,6 +54,9 @@ class Buffers:
         has_fallen: whether DuckDB has given the database up; asks it.
         notifications, polls: told of what has become readable.
         queries: of small rounds' events.
+
+    Attributes:
+        under_way: the scans that have begun.
     """
 
     def __init__(
@@ -81,6 +85,7 @@ class Buffers:
         self._queries = queries
         self._cursor = cursor()  # the publisher's
         self._by_stream: dict[int, StreamBuffer] = {}
+        self.under_way = UnderWay()
 
     def __getitem__(self, stream_id: int) -> StreamBuffer:
         return self._by_stream[stream_id]
@@ -168,7 +173,7 @@ class Buffers:
         return self._scan(ChangesQuery(query), stream, bounds)
 
     def _scan(self, query: Events | ChangesQuery, stream: Stream, bounds: ScanRange) -> Scan:
-        return Scan(
+        scan = Scan(
             query,
             self.of(stream),
             bounds,
@@ -176,6 +181,8 @@ class Buffers:
             lambda: self._catalog.stream_by_id(stream.stream_id) is not None,
             self._clock,
         )
+        self.under_way.begin(scan)
+        return scan
 
     def check_like(self, stream: Stream) -> None:
         """A stream's events say what its table is.

@@ -62,6 +62,7 @@ class ScanRange:
         from_lsn, to_lsn: bounds that a filter sets, both inclusive: events outside are passed over.
         aside: what the group has parked, where the scan has to know of it: it is read from the log then.
         copy: the group's whole copy, with those partitions in which the scan begins within it.
+        seen_lsn: the stream's end for whoever reads, where `through_lsn` is less.
     """
 
     after: dict[int, int]
@@ -73,6 +74,7 @@ class ScanRange:
     group: str | None = None
     aside: Aside | None = None
     copy: Copy | None = None
+    seen_lsn: int = 0
 
 
 class Scan:
@@ -109,6 +111,8 @@ class Scan:
         self._after = dict(bounds.after)
         self._floor = bounds.from_lsn - 1
         self._snapshot_lsn = self.through_lsn = bounds.through_lsn
+        self.begun_us, self.seen_lsn = clock.now_us(), max(bounds.through_lsn, bounds.seen_lsn)
+        self._closed = False
         if bounds.to_lsn is not None:
             self.through_lsn = min(self.through_lsn, bounds.to_lsn)
         self.exhausted = not self._after
@@ -143,6 +147,16 @@ class Scan:
     @property
     def _events(self) -> Events:
         return self._query.events if isinstance(self._query, ChangesQuery) else self._query
+
+    @property
+    def stream_id(self) -> int:
+        """See `under_way.Reading`."""
+        return self._query.stream.stream_id
+
+    @property
+    def over(self) -> bool:
+        """See `under_way.Reading`."""
+        return self.exhausted or self._closed
 
     def _within_copy(self) -> Copy | None:
         """The group's whole copy while rows of it may be still to come; behind them it is read as ever."""
@@ -476,6 +490,7 @@ class Scan:
 
     def close(self) -> None:
         """Free the scan's cursor."""
+        self._closed = True
         if self._cursor is not None:
             self._cursor.close()
             self._cursor = None

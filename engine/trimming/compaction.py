@@ -3,7 +3,7 @@
 It works on the log of a table or a topic, as retention does, and takes the rows that no stream over it needs
 (`superseded.py` has what they need). Up to where it goes, its horizon, is the least of what the
 streams allow: of a compacted stream what was committed `compaction_lag` ago, of another one its edge, as that
-shows all that it retains; and of what all open transactions see, whose reads end there.
+shows all that it retains; and of what all open transactions and reads see, which end there.
 
 A pass first works out what goes, without any lock. Then, each in a transaction under the writer lock: the
 row-hash sum is carried over the range; the range is recorded; rows go, `STEP_ROWS` at a time, the oldest
@@ -147,10 +147,14 @@ class Compaction:
         begun = (entry.transaction_us for entry in database.sessions.glimpse())
         # A transaction reads up to its snapshot: what supersedes an event must be in that as well.
         before_us = min([now_us - lag_us, *(us - COMMIT_US for us in begun if us is not None)])
+        # So does a read of a stream. Who reads for longer than deletes are kept may miss those as well.
+        since_us = {stream.stream_id: now_us - stream.tombstone_retention_us for stream in streams}
+        end_lsn = database.buffers.under_way.least_end(since_us)
         (through_lsn,) = ask(
             cursor,
             f"SELECT coalesce(max(last_lsn), 0) FROM {SCHEMA}.commits WHERE last_lsn > {done} "
-            f"AND commit_time <= make_timestamptz({max(0, before_us)})",
+            f"AND commit_time <= make_timestamptz({max(0, before_us)})"
+            + ("" if end_lsn is None else f" AND last_lsn <= {end_lsn}"),
         )
         through_lsn = max(done, through_lsn)
         for stream in source.streams:

@@ -300,7 +300,8 @@ def _opened(
     if begun.transactions is not None:
         session.guard.interrupts.add(first.interrupt)
         try:
-            bounds = replace(bounds, through_lsn=first.end_of_transactions(begun.transactions))
+            end_lsn = first.end_of_transactions(begun.transactions)
+            bounds = replace(bounds, through_lsn=end_lsn, seen_lsn=bounds.through_lsn)
         finally:
             session.guard.interrupts.discard(first.interrupt)
             first.close()

@@ -22,6 +22,7 @@ from ducktail.engine.log import compacted
 from ducktail.engine.log.compacted import Range
 from ducktail.engine.trimming import compaction
 from ducktail.engine.trimming.superseded import Superseded
+from ducktail.engine.waiting import run
 
 pytestmark = pytest.mark.slow
 
@@ -516,6 +517,34 @@ def test_a_reader_that_waits_counts_what_is_left(base: Base) -> None:
     assert base("select count(*) from stream s consumer group g limit 2 transactions") == [(10,)]
     base("commit offset partition 0 at 5 on s consumer group g")  # It has gone: it is a place all the same.
     assert base("select count(*) from stream s consumer group g limit 1 transactions") == [(10,)]
+
+
+def test_what_a_read_under_way_is_still_to_give_stays(base: Base) -> None:
+    base("create table t (id int primary key, v int)")
+    options = "partitions = 1, retention = 'none', compaction = 'key', compaction_lag = '1 s'"
+    base(f"create stream s on t with ({options}, tombstone_retention = '1 minute')")
+    base("insert into t select i, 0 from range(3000) r(i)")
+    for age_us, rest in ((10 * SECOND_US, 2990), (61 * SECOND_US, 0)):
+        other, end_lsn = Client(base.database), base.database.commits.last_lsn
+        result = run(other.session.execute(run(other.session.parse("select lsn from stream s")), ()))
+        head = result.fetch(10)
+        assert head is not None and head.record_batch().num_rows == 10
+        base("update t set v = v + 1")
+        base.clock.us += age_us
+        base.look()
+        # Who reads for longer than deletes are kept is not waited for.
+        through_lsn = end_lsn if rest else base.database.commits.last_lsn
+        assert base("select compacted_through_lsn from ducktail.partitions") == [(through_lsn,)]
+        given = 0
+        while (batch := result.fetch(None)) is not None:
+            given += batch.record_batch().num_rows
+        assert given == rest
+        # A read that is over holds nothing, though its client had no more of it than this.
+        assert len(other("select lsn from stream s limit 10")) == 10
+        base.look()
+        through_lsn = base.database.commits.last_lsn
+        assert base("select compacted_through_lsn from ducktail.partitions") == [(through_lsn,)]
+        other.close()
 
 
 def test_transactions_whose_last_event_has_gone(base: Base) -> None:
