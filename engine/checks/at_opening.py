@@ -10,13 +10,14 @@ Source: docs/checks.md.
 from __future__ import annotations
 
 import logging
-from collections.abc import Container
+from collections.abc import Container, Sequence
 from dataclasses import dataclass
 
 import duckdb
 
 from ..asking import ask
 from ..duckdb_errors import translated
+from ..quoting import literal
 from ..schema import SCHEMA
 from ..streams.captured import Captured
 from ..streams.catalog import Catalog
@@ -27,9 +28,12 @@ from .row_sums import KeptSum
 
 logger = logging.getLogger(__name__)
 
-# Rows of tables and their logs that one opening sums, the smallest tables first: half a second or so, and a
-# second for each gigabyte where they are wide.
+# What one opening sums of tables and their logs, the smallest first: half a second or so where rows are
+# narrow, and one or two where they are wide.
 SUMMED_ROWS_MAX = 10_000_000
+SUMMED_BYTES_MAX = 2 << 30
+# What a value takes beside its text.
+_VALUE_BYTES = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +44,7 @@ class _Counted:
         rows: how many it has.
         logged: how many log rows tell what has changed since its sum was kept.
         more: how many rows more it has than it should.
+        value_bytes: what its values and those of these log rows take, about.
     """
 
     captured: Captured
@@ -47,6 +52,7 @@ class _Counted:
     rows: int
     logged: int
     more: int
+    value_bytes: int
 
 
 def mark_unlike(cursor: duckdb.DuckDBPyConnection, catalog: Catalog, damaged: Container[int]) -> None:
@@ -73,13 +79,15 @@ def mark_unlike(cursor: duckdb.DuckDBPyConnection, catalog: Catalog, damaged: Co
             _mark(cursor, captured, f"there are {balance_text(counted.more)}")
         elif counted is not None:
             agreeing.append(counted)
-    left = SUMMED_ROWS_MAX
-    for found in sorted(agreeing, key=lambda one: one.rows + one.logged):
-        left -= found.rows + found.logged
-        if left < 0:
+    rows_left, bytes_left = SUMMED_ROWS_MAX, SUMMED_BYTES_MAX
+    for found in sorted(agreeing, key=lambda one: one.value_bytes):
+        rows = found.rows + found.logged
+        if rows > rows_left or found.value_bytes > bytes_left:
             text = "the rows of %s were counted and not read: CHECK STREAM says whether they are as they were"
             logger.info(text, found.captured.shown_name)
-        elif not _sums_agree(cursor, found):
+            continue
+        rows_left, bytes_left = rows_left - rows, bytes_left - found.value_bytes
+        if not _sums_agree(cursor, found):
             _mark(cursor, found.captured, "rows are others than they were")
 
 
@@ -101,7 +109,19 @@ def _count(cursor: duckdb.DuckDBPyConnection, captured: Captured, accepted_lsn: 
         "SELECT count(*) FILTER (WHERE op='i'), count(*) FILTER (WHERE op='d'), count(*) "
         f"FROM {captured.logged} WHERE lsn>{kept.lsn} AND op IN ('i','u','d')",
     )
-    return _Counted(captured, kept, rows, logged, rows - (kept.sum.rows + added - taken))
+    value_bytes = _value_bytes(cursor, [captured.shape.qualified, *(captured.logs if logged else ())])
+    return _Counted(captured, kept, rows, logged, rows - (kept.sum.rows + added - taken), value_bytes)
+
+
+def _value_bytes(cursor: duckdb.DuckDBPyConnection, tables: Sequence[str]) -> int:
+    """What the values of tables take, about: from what DuckDB keeps of each segment of theirs, unread."""
+    segments = " UNION ALL ".join(f"FROM pragma_storage_info({literal(table)})" for table in tables)
+    (found,) = ask(
+        cursor,
+        f"SELECT coalesce(sum(count * {_VALUE_BYTES} + coalesce(stats.total_string_length::BIGINT, 0)), 0)"
+        f"::BIGINT FROM ({segments}) WHERE segment_type <> 'VALIDITY'",
+    )
+    return int(found)
 
 
 def _sums_agree(cursor: duckdb.DuckDBPyConnection, found: _Counted) -> bool:

@@ -291,6 +291,21 @@ def test_an_opening_looks_only_where_it_must_and_can(base: Base, monkeypatch: py
     base.refuses("55000", "select * from stream s")
 
 
+def test_an_opening_reads_no_more_bytes_than_it_has_time_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    base = Base(tmp_path / "w.duckdb", Hands())
+    for table, length in (("wide", 100_000), ("narrow", 1)):
+        base(f"create table {table} (id int primary key, l text[])")
+        base(f"insert into {table} select i, [repeat('x', {length})] from range(3) as r(i)")
+        base(f"create stream of_{table} on {table}")
+    monkeypatch.setattr(at_opening, "SUMMED_BYTES_MAX", 150_000)
+    base.behind("update wide set l = ['y'] where id = 1", "update narrow set l = ['y'] where id = 1")
+    assert base("select * from stream of_wide") == []
+    base.refuses("55000", "select * from stream of_narrow")
+    base.close()
+
+
 def test_a_file_that_is_read_yet_is_not_opened_at_its_close(base: Base, tmp_path: Path) -> None:
     """To close a descriptor of it lets go of DuckDB's lock: another process would open it as well."""
     held = base.database.cursor().sql("select * from t, range(100000)").to_arrow_reader(1)
