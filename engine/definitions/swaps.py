@@ -114,6 +114,9 @@ def drop(
     captured = yield from enter_to_alter(database, transaction, key, annotation, timeout_ms)
     _drop_referencing(database, transaction, captured)
     put_aside(database, transaction, captured)
+    if database.catalog.over_schema(key[0]):
+        # A table that is made under the name, which may not be the one that the streams follow.
+        look_at_last(database, transaction, key)
     return captured
 
 

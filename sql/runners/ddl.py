@@ -53,6 +53,7 @@ def define(session: Context, classified: Classified, parameters: tuple[object, .
     """Run a DDL text: the user's own, or the same with its stream scans replaced."""
     facts = classified.ddl
     assert facts is not None
+    _guard_names(facts)
     captured = _captured_to_drop(session, facts)
     if captured is not None:
         return (yield from _drop_captured(session, captured))
@@ -205,7 +206,6 @@ def _alter_captured(session: Context, classified: Classified, key: Key) -> Waiti
     """ALTER TABLE of a table with streams: each of them gets an event of it in each partition."""
     facts = classified.ddl
     assert facts is not None
-    _guard_names(facts)
     for stream in session.block.tables[key].streams:
         session.names.refuse_hidden_of(stream)
     retypes = facts.action == "ALTER TYPE"
@@ -432,7 +432,6 @@ def _guard(session: Context, facts: DdlFacts) -> list[Key]:
     """Refuse what would break a stream; the tables that the statement changes."""
     if facts.verb == "CREATE" and facts.temporary:
         return []  # It hides a table of its name from this session, and changes none.
-    _guard_names(facts)
     if facts.object_type == "SCHEMA":
         for name in facts.names:
             _guard_schema(session, facts, name[-1].lower())
