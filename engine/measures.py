@@ -105,7 +105,7 @@ def measure(database: Measured) -> Measures:
         streams=streams,
         groups=tuple(_groups(database)),
         events_captured=database.commits.captured,
-        events_released=database.retention.released.value,
+        events_released=database.retention.cuts.released.value,
         rows_compacted=database.retention.compaction.removed.value,
         last_lsn=database.commits.last_lsn,
         lock_waits=lock.waits,

@@ -80,6 +80,20 @@ class Catalog:
         topics = (TopicLog(stream) for stream in self.streams.values() if stream.topic)
         return [*self.tables.values(), *topics]
 
+    def source_by_id(self, table_id: int) -> Source | None:
+        """What has the log of this number, if something still does."""
+        with self.mutex:
+            return next((source for source in self.sources if source.table_id == table_id), None)
+
+    def streams_over(self, table_id: int) -> tuple[Stream, ...]:
+        """The streams over a log, whole; what is over several is met with each of its tables."""
+        with self.mutex:
+            source = self.source_by_id(table_id)
+            if source is None:
+                return ()
+            found = (self.streams.get(own.key) if own.is_part else own for own in source.streams)
+            return tuple(stream for stream in found if stream is not None)
+
     def stream_by_id(self, stream_id: int) -> Stream | None:
         """The stream with this number, if it still is."""
         return next((s for s in list(self.streams.values()) if s.stream_id == stream_id), None)

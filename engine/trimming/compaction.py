@@ -218,8 +218,7 @@ class Compaction:
     def _stands(self, found: Pass) -> bool:
         """Under the writer lock: whether table and streams are as they were, and nothing more is parked."""
         table_id = found.source.table_id
-        with self._database.catalog.mutex:
-            present = next((s for s in self._database.catalog.sources if s.table_id == table_id), None)
+        present = self._database.catalog.source_by_id(table_id)
         if present != found.source or table_id in self._database.unlike:
             return False
         return all(self._aside(stream) <= found.aside[stream.stream_id] for stream in found.streams)

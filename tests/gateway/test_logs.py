@@ -117,7 +117,7 @@ def test_retention_is_logged(serve: Serve) -> None:
     assert server.stop() == 0
     (event,) = with_message(events(server), "events are no longer retained")
     assert (event["stream"], event["events"], event["groups_passed"]) == ("main.s", 5, 0)
-    assert event["logger"] == "ducktail.engine.trimming.retention"
+    assert event["logger"] == "ducktail.engine.trimming.cuts"
 
 
 def record(message: str, error: BaseException | None = None, **values: object) -> logging.LogRecord:
