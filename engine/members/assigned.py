@@ -21,7 +21,8 @@ from ..quoting import literal
 from ..streams.streams import Group
 from .coordinated import Coordinated
 from .member import Claim, Hold, Member, Shown
-from .members import Members, Shared, check_claim
+from .members import Members
+from .shared import Shared
 
 
 class Assigned(Members):
@@ -178,7 +179,7 @@ class Assigned(Members):
         if not shared.elsewhere:
             super()._check(shared, partition, claim)
         elif claim.member is not None:
-            check_claim(shared, partition, claim)
+            shared.check_claim(partition, claim)
         elif shared.epochs[partition] > claim.epoch:
             raise SerializationFailure(
                 f'consumer group "{shared.group.name}" has got members since',

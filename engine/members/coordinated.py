@@ -17,7 +17,7 @@ from ..offsets.read_positions import ReadPositions
 from ..quoting import literal
 from ..streams.streams import Group
 from .member import Commit, Hold, Shown
-from .members import GIVEN_ANEW, Members, check_no_members
+from .members import GIVEN_ANEW, Members
 
 
 class Coordinated(Members):
@@ -94,7 +94,7 @@ class Coordinated(Members):
             WrongState: 55000, it has some.
         """
         with self._touched(group, partitions) as shared:
-            check_no_members(shared)
+            shared.check_no_members()
             return shared.epoch
 
     def passed(self, group: Group, partitions: int, epoch: int) -> None:
@@ -118,5 +118,4 @@ class Coordinated(Members):
     def everybody(self, group: Group, partitions: int) -> tuple[list[Shown], list[str | None]]:
         """The members of a group, by name, and who has each partition."""
         with self._touched(group, partitions) as shared:
-            members = [self._shown(shared, shared.members[name]) for name in sorted(shared.members)]
-            return members, list(shared.owners)
+            return shared.shown(), list(shared.owners)

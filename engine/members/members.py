@@ -22,20 +22,18 @@ Source: docs/design/engine.md, "Members".
 
 from __future__ import annotations
 
-import math
 import threading
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 
 from ..clock import Clock
 from ..errors import InvalidParameterValue, ProgramLimitExceeded, SerializationFailure, WrongState
 from ..offsets.read_positions import ReadPosition, ReadPositions
 from ..quoting import literal
 from ..streams.streams import PARTITIONS_MAX, Group
-from .assignment import assign
 from .member import Claim, Commit, Hold, Member, Pin, Shown
+from .shared import Shared
 
 # More than there can be partitions would all be idle; a read of each costs a look at all.
 MEMBERS_MAX = PARTITIONS_MAX
@@ -45,47 +43,12 @@ NAME_CHARS_MAX = 256
 # A statement that was under way when a group was dropped asks soon: fewer are dropped meanwhile.
 FORGOTTEN_MAX = 1024
 
-STABLE, REVOKING, WAITING = "stable", "revoking", "waiting"
-
 GIVEN_ANEW = "its partitions have been given out anew since it was read"
 
 # Of released events, what most reads give.
 _NOTHING_AGAIN: Mapping[int, frozenset[int]] = {}
 # Whose partitions have changed, mostly.
 NOBODY: Set[tuple[int, str]] = frozenset()
-
-
-@dataclass(slots=True)
-class Shared:
-    """A group that has, or had, members: `owners` and `epochs` are by partition.
-
-    Args:
-        moving: partition -> the member who is to have it and does not yet.
-        pins: partition -> how many commits of it are under way.
-        lowered_s: when `session_timeout` was lowered, by the clock that never goes back: nobody's silence
-            counts from earlier.
-        elsewhere: another node says who has what (see `assigned.py`).
-        placed: at a topic's home, the latest placement under which it was asked (see `coordinated.py`).
-    """
-
-    group: Group
-    epoch: int
-    owners: list[str | None]
-    epochs: list[int]
-    members: dict[str, Member] = field(default_factory=dict)
-    moving: dict[int, str] = field(default_factory=dict)
-    pins: Counter[int] = field(default_factory=Counter)
-    lowered_s: float = -math.inf
-    elsewhere: bool = False
-    placed: int = 0
-
-    def ends_s(self, member: Member) -> float:
-        """When a member's time is out, if it is not heard from any more."""
-        return max(member.heard_s, self.lowered_s) + self.group.session_timeout_ms / 1000
-
-    def owned(self, name: str) -> tuple[int, ...]:
-        """The partitions of a member."""
-        return tuple(partition for partition, owner in enumerate(self.owners) if owner == name)
 
 
 class Members:
@@ -253,7 +216,7 @@ class Members:
             WrongState: 55000.
         """
         with self._touched(group, partitions) as shared:
-            check_no_members(shared)
+            shared.check_no_members()
 
     def begin_commit(
         self,
@@ -279,7 +242,7 @@ class Members:
         with self._touched(group, partitions) as shared:
             member = shared.members.get(name)
             if member is None:
-                raise _gone(shared, name)
+                raise shared.gone(name)
             self._heard(member, user)
             began: Mapping[int, int] = {}
             again: frozenset[int] | None = None
@@ -288,7 +251,7 @@ class Members:
                 lsns, began, again = position.lsns, position.began, position.again
             claims = {p: Claim(name, since.get(p, shared.epochs[p])) for p in lsns}
             for partition, claim in claims.items():
-                check_claim(shared, partition, claim)
+                shared.check_claim(partition, claim)
             epochs = {partition: claim.epoch for partition, claim in claims.items()}
             hold = self._open(group.group_id, member, epochs, self._positions.begin())
             return Commit(lsns, began, claims, hold, again)
@@ -360,9 +323,9 @@ class Members:
             SerializationFailure: 40001. WrongState: 55000.
         """
         if claim.member is None:
-            check_no_members(shared)
+            shared.check_no_members()
         else:
-            check_claim(shared, partition, claim)
+            shared.check_claim(partition, claim)
 
     # Leaving, and groups that end.
 
@@ -409,7 +372,7 @@ class Members:
     def shown(self, group: Group, partitions: int) -> list[Shown]:
         """The members of a group, by name."""
         with self._touched(group, partitions) as shared:
-            return [self._shown(shared, shared.members[name]) for name in sorted(shared.members)]
+            return shared.shown()
 
     def owners(self, group: Group, partitions: int) -> list[str | None]:
         """Who has each partition of a group."""
@@ -431,26 +394,6 @@ class Members:
             if shared is None or not shared.members:
                 return None
             return max(0.0, min(map(shared.ends_s, shared.members.values())) - self._clock.monotonic_s())
-
-    @staticmethod
-    def _shown(shared: Shared, member: Member) -> Shown:
-        owned = shared.owned(member.name)
-        state = STABLE
-        if any(partition in shared.moving for partition in owned):
-            state = REVOKING
-        elif member.name in shared.moving.values():
-            state = WAITING
-        return Shown(
-            member.name,
-            member.user,
-            member.epoch,
-            owned,
-            state,
-            member.joined_us,
-            member.heard_us,
-            member.last_read_us,
-            member.last_commit_us,
-        )
 
     # What all of it is made of. Under the mutex.
 
@@ -509,7 +452,7 @@ class Members:
         now_us = self._clock.now_us()
         member = Member(name, user, shared.epoch, now_us, now_us, self._clock.monotonic_s())
         shared.members[name] = member
-        self._plan(shared)
+        shared.plan()
         return member
 
     def _heard(self, member: Member, user: str) -> None:
@@ -531,7 +474,7 @@ class Members:
             self._positions.forget((shared.group.group_id, name))
             self._changed.append((shared.group.group_id, name))
         shared.owners = [None if owner in names else owner for owner in shared.owners]
-        self._plan(shared)
+        shared.plan()
 
     def _empty(self, shared: Shared) -> None:
         """All members are gone, and what they have read."""
@@ -541,13 +484,6 @@ class Members:
         shared.members.clear()
         shared.moving.clear()
         shared.owners = [None] * len(shared.owners)
-
-    @staticmethod
-    def _plan(shared: Shared) -> None:
-        """Members have come or gone: who is to have what."""
-        owners = {p: owner for p, owner in enumerate(shared.owners) if owner is not None}
-        target = assign(len(shared.owners), owners, shared.members)
-        shared.moving = {p: name for p, name in target.items() if owners.get(p) != name}
 
     def _settle(self, shared: Shared) -> None:
         """Hand over what nobody holds. All that is handed over at once is so under one epoch."""
@@ -597,48 +533,3 @@ def _check_name(name: str) -> None:
         raise InvalidParameterValue(
             f"a member's name must have 1 to {NAME_CHARS_MAX} characters, not {len(name)}"
         )
-
-
-def check_no_members(shared: Shared) -> None:
-    """What is committed without MEMBER is refused while the group has some.
-
-    Raises:
-        WrongState: 55000.
-    """
-    if shared.members:
-        raise WrongState(
-            f'consumer group "{shared.group.name}" has members, and only they commit',
-            detail=f"It has {len(shared.members)}.",
-            hint="Say MEMBER 'm' in the read and in the commit; SHOW MEMBERS lists them.",
-        )
-
-
-def check_claim(shared: Shared, partition: int, claim: Claim) -> None:
-    """A partition must be the claim's, and have been since.
-
-    Raises:
-        SerializationFailure: 40001.
-    """
-    assert claim.member is not None
-    if claim.member not in shared.members:
-        raise _gone(shared, claim.member)
-    owner = shared.owners[partition]
-    if owner == claim.member and shared.epochs[partition] == claim.epoch:
-        return
-    lost = "has lost" if owner == claim.member else "does not own"
-    raise SerializationFailure(
-        f'member {literal(claim.member)} of consumer group "{shared.group.name}" {lost} '
-        f"partition {partition}",
-        detail="Nothing was committed.",
-        hint="Read again: what was not committed comes again, to who has its partition now.",
-    )
-
-
-def _gone(shared: Shared, name: str) -> SerializationFailure:
-    seconds = shared.group.session_timeout_ms / 1000
-    return SerializationFailure(
-        f'{literal(name)} is not a member of consumer group "{shared.group.name}"',
-        detail=f"A member that is not heard from for {seconds:g} s is none any more, nor is one of before "
-        "a restart of the server; reads make one. Nothing was committed.",
-        hint="Read again with MEMBER: what was not committed comes again, to who has its partition now.",
-    )
