@@ -173,6 +173,11 @@ def unfit_columns(cursor: duckdb.DuckDBPyConnection, captured: Captured) -> str 
         lost = next((name for name in stream.columns if name not in names), None)
         if lost is not None:
             return f'the table has no column "{lost}", which stream "{stream.name}" carries'
+        # Rows are by place in the log: two columns that have changed their names, or places, are others.
+        order = tuple(column.name for column in captured.shape.stored if column.name in stream.columns)
+        if order != stream.columns:
+            was, now = ", ".join(stream.columns), ", ".join(order)
+            return f'stream "{stream.name}" carries columns {was}, which the table has as {now}'
     # Of a table that was altered the names of all columns are kept, with their numbers.
     known = zip(captured.shape.stored, captured.present.ids, strict=True)
     new = next((column.name for column, number in known if number < 0), None)

@@ -259,6 +259,25 @@ def test_columns_that_were_changed(base: Base) -> None:
     base.refuses("0A000", "alter stream s resync")
 
 
+def test_columns_that_have_changed_their_names_or_places(tmp_path: Path) -> None:
+    swapped = [f"alter table t rename {old} to {new}" for old, new in (("a", "x"), ("b", "a"), ("x", "b"))]
+    moved = ["alter table t drop a", "alter table t add column a int"]
+    for edits in (swapped, moved):
+        base = Base(tmp_path / f"{len(edits)}.duckdb", Hands())
+        base("create table t (id int primary key, a int, b int)")
+        base("create stream s on t")
+        base("insert into t values (1, 10, 20)")
+        base.behind(*edits)
+        base.refuses("55000", "select * from stream s")
+        ((kind, *_, detail, _),) = base("check stream s")
+        assert (kind, detail) == (
+            "columns",
+            'stream "s" carries columns id, a, b, which the table has as id, b, a',
+        )
+        base.refuses("0A000", "alter stream s resync")
+        base.close()
+
+
 def test_a_table_that_was_dropped_and_made_again(base: Base) -> None:
     base.behind("drop table t", f"create table t ({TABLE})", f"insert into t values ({ROW.format(4)})")
     with raises("55000") as told:
