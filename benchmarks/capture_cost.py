@@ -29,10 +29,11 @@ import postgres
 import psycopg
 
 from ducktail.engine.capture import capture
-from ducktail.engine.capture.description import CapturedTable, filled
+from ducktail.engine.capture.description import CapturedTable, numbers
 from ducktail.engine.database import Database
 from ducktail.engine.log.log import Commit, create_log_sql
 from ducktail.engine.log.table_query import EventQuery
+from ducktail.engine.parsed import Parsed
 from ducktail.engine.streams.captured import Captured
 from ducktail.engine.streams.streams import (
     DEFAULT_BUFFER_BYTES,
@@ -198,7 +199,9 @@ class Bare:
         self.told_lsn = self.lsn
         self.txid += 1
         self.cursor.execute("BEGIN")
-        rows = self.cursor.execute(filled(plan.log, self.lsn, self.txid), list(parameters)).fetchall()
+        values = {str(place): value for place, value in enumerate(parameters, 1)}
+        values |= numbers(self.lsn, self.txid)
+        rows = Parsed(plan.log).run(self.cursor, values).fetchall()
         if plan.verbatim is not None:
             self.cursor.execute(plan.verbatim, list(parameters)).fetchall()
         first, self.lsn = self.lsn + 1, self.lsn + (len(rows) if plan.lists_entries else rows[0][0])

@@ -6,14 +6,16 @@ open: `fetchone` alone leaves it so. Everything that wants one row asks here.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import duckdb
 
 
 def ask(
-    cursor: duckdb.DuckDBPyConnection, sql: str, parameters: Sequence[object] | None = None
+    cursor: duckdb.DuckDBPyConnection,
+    sql: str,
+    parameters: Sequence[object] | Mapping[str, object] | None = None,
 ) -> tuple[Any, ...]:
     """The first row of a query that has one.
 
@@ -26,8 +28,10 @@ def ask(
 
 
 def ask_maybe(
-    cursor: duckdb.DuckDBPyConnection, sql: str, parameters: Sequence[object] | None = None
+    cursor: duckdb.DuckDBPyConnection,
+    sql: str,
+    parameters: Sequence[object] | Mapping[str, object] | None = None,
 ) -> tuple[Any, ...] | None:
     """The first row of a query, None where it has none."""
-    rows = cursor.execute(sql, list(parameters) if parameters else None).fetchall()
+    rows = cursor.execute(sql, parameters or None).fetchall()
     return tuple(rows[0]) if rows else None

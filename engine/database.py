@@ -68,7 +68,7 @@ from .streams.catalog import Catalog
 from .streams.segments import Segments
 from .streams.streams import Group, Stream
 from .topics import Topics
-from .transactions.commits import Commits, prepare_line
+from .transactions.commits import Commits
 from .transactions.gate import Gate
 from .transactions.snapshots import Snapshots
 from .transactions.transactions import Transactions
@@ -380,12 +380,6 @@ class Database:
     def _has_one_writer(self) -> bool:
         """Whether no other captured writer waits, and all that was committed is published."""
         return not self.transactions.writer_lock.waiting_count and self.publisher.is_idle
-
-    def session_cursor(self) -> duckdb.DuckDBPyConnection:
-        """A new cursor for a session's own statements, ready for what its commits write."""
-        cursor = self.cursor()
-        prepare_line(cursor)
-        return cursor
 
     def checkpoint(self) -> None:
         """Ask DuckDB to fold its log into the file; nothing happens while a snapshot is in the way."""

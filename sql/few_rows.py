@@ -60,6 +60,7 @@ class FewRows:
         self._types = tuple(column.type for column in columns)
         self._schema = schema
         self._statement: duckdb.Statement | None = None
+        self._division = False  # how `/` was parsed
         self._description: object = None
         self._misses = 0
         self._constant = constant
@@ -82,13 +83,14 @@ class FewRows:
             return None
         cursor = session.cursor
         with told_in(session, self._user_text):
-            if self._statement is None:
+            division = session.variables.integer_division
+            if self._statement is None or self._division is not division:
                 parsed = cursor.extract_statements(self._text)
                 # PIVOT is several statements; what calls nextval is not run a second time.
                 if len(parsed) != 1 or bind(binding_cursor(session), self._text).writes:
                     self._misses = MISSES_MAX
                     return None
-                (self._statement,) = parsed
+                (self._statement,), self._division = parsed, division
             cursor.execute(self._statement, list(parameters) or None)
             rows = self._taken(cursor)
             if rows is None:

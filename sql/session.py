@@ -265,10 +265,11 @@ class Session:
 
     @property
     def _known(self) -> tuple[object, ...]:
-        """Of which directory, placement and search path it is where a statement runs."""
+        """How `/` is parsed, and of which directory, placement and search path it is where it runs."""
+        division = self.variables.integer_division
         if self.links is None:
-            return 0, 0
-        return self.links.remote.version, self.database.cluster.placement.epoch, self.names.path
+            return (division,)
+        return division, self.links.remote.version, self.database.cluster.placement.epoch, self.names.path
 
     def _prepared(self, text: str, oids: tuple[int, ...]) -> Waiting[Statement]:
         """A statement that was not prepared before; the other nodes may have to be asked first.
@@ -338,7 +339,7 @@ class Session:
         request = serving.ready_request(parameters)
         if request is None or self.cursors.has_open_result or self.access.limited or self.guard.running:
             return False
-        key = (request.text, serving.oids_of(request), self.database.catalog.version, (0, 0))
+        key = (request.text, serving.oids_of(request), self.database.catalog.version, self._known)
         known = self._statements.get(key)
         if known is None or known.away is not None or not known.inline:
             return False

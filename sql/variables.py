@@ -29,6 +29,7 @@ SERVER_VERSION = "15.0"
 APPLICATION_NAME_CHARS_MAX = 256
 # What stands in the headers of the session's events: each event has it.
 ANNOTATION = "ducktail.annotation"
+INTEGER_DIVISION = "integer_division"
 ANNOTATION_BYTES_MAX = 4096
 # An id of the client's, in the logs of all nodes that work for it.
 TRACE = "ducktail.trace"
@@ -263,7 +264,7 @@ VARIABLES: dict[str, Variable] = {
         ),
         Variable("schema", "main", _one, "where unqualified names are made", duckdb="schema"),
         Variable(
-            "integer_division", "off", _boolean, "1 / 2 is 0, as in PostgreSQL", duckdb="integer_division"
+            INTEGER_DIVISION, "off", _boolean, "1 / 2 is 0, as in PostgreSQL", duckdb=INTEGER_DIVISION
         ),
         Variable(ANNOTATION, "", _annotation, "a JSON object that marks the events of what is written"),
         Variable(TRACE, "", _trace, "an id that stands in the logs of all nodes that work for the session"),
@@ -359,6 +360,11 @@ class Variables:
     def annotation(self) -> str | None:
         """What marks the events of what is written now."""
         return self.values[ANNOTATION] or None
+
+    @property
+    def integer_division(self) -> bool:
+        """How DuckDB parses `/` now: what it has parsed before stays as it was."""
+        return self.values[INTEGER_DIVISION] == "on"
 
     def block_begins(self) -> None:
         """What is changed from now on comes back at ROLLBACK."""

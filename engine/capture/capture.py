@@ -30,6 +30,7 @@ from .description import (
     HIDDEN,
     PROPOSED,
     PROPOSED_PREFIX,
+    USER_PARAMETERS_MAX,
     Action,
     Assignment,
     CapturedTable,
@@ -43,7 +44,7 @@ from .description import (
     Plan,
     Shape,
     Verb,
-    filled,
+    numbers,
     refuse_zero_characters,
 )
 from .determinism import NamesInUse, calls_with, compares_inexactly, is_deterministic, read_macros, read_views
@@ -175,7 +176,7 @@ def execute(
         duckdb.Error: as the user's own statement would; the transaction is to be rolled back.
         InternalError: XX000, log and table disagree; the transaction must be rolled back.
     """
-    run = _Run(cursor, parameters, base_lsn, txid)
+    run = _Run(cursor, plan, parameters, base_lsn, txid)
     try:
         return _executed(run, plan, explain)
     except duckdb.InvalidInputException as error:
@@ -217,47 +218,41 @@ _Entries = list[tuple[Any, ...]]
 class _Run:
     """One execution: the cursor, the numbers and the parameters that go with every step."""
 
-    __slots__ = ("_cursor", "_parameters", "_txid", "base_lsn")
+    __slots__ = ("_cursor", "_parameters", "_plan", "_txid", "base_lsn")
 
     def __init__(
-        self, cursor: duckdb.DuckDBPyConnection, parameters: Sequence[object], base_lsn: int, txid: int
+        self,
+        cursor: duckdb.DuckDBPyConnection,
+        plan: Plan,
+        parameters: Sequence[object],
+        base_lsn: int,
+        txid: int,
     ) -> None:
+        assert len(parameters) <= USER_PARAMETERS_MAX, "numbers stand behind the user's parameters"
         self._cursor = cursor
+        self._plan = plan
         self._parameters = {str(number): value for number, value in enumerate(parameters, start=1)}
         self.base_lsn = base_lsn
         self._txid = txid
 
-    def rows(self, text: str, after_lsn: int | None = None, upper_lsn: int = 0) -> _Entries:
+    def rows(self, text: str, after_lsn: int | None = None, upper_lsn: int | None = None) -> _Entries:
         """Run a step and drain its rows; a slice of the log is (after_lsn, upper_lsn]."""
-        base_lsn = self.base_lsn if after_lsn is None else after_lsn
-        text = filled(text, base_lsn, self._txid, upper_lsn)
-        if not self._parameters:
-            return self._cursor.execute(text).fetchall()
-        statement = self._one(text)
-        return self._cursor.execute(statement, self._named(statement)).fetchall()
+        return self._run(text, after_lsn, upper_lsn).fetchall()
 
     def table(self, text: str) -> pa.Table:
         """Run a step and drain its rows as Arrow."""
-        text = filled(text, self.base_lsn, self._txid)
-        if not self._parameters:
-            return arrow_table(self._cursor.execute(text))
-        statement = self._one(text)
-        return arrow_table(self._cursor.execute(statement, self._named(statement)))
+        return arrow_table(self._run(text))
 
-    def count(self, text: str, after_lsn: int | None = None, upper_lsn: int = 0) -> int:
+    def _run(
+        self, text: str, after_lsn: int | None = None, upper_lsn: int | None = None
+    ) -> duckdb.DuckDBPyConnection:
+        base_lsn = self.base_lsn if after_lsn is None else after_lsn
+        values = self._parameters | numbers(base_lsn, self._txid, upper_lsn)
+        return self._plan.parsed(text).run(self._cursor, values)
+
+    def count(self, text: str, after_lsn: int | None = None, upper_lsn: int | None = None) -> int:
         """Run a step and give the number in its first row and column."""
         return int(self.rows(text, after_lsn, upper_lsn)[0][0])
-
-    def _one(self, text: str) -> duckdb.Statement:
-        statements = self._cursor.extract_statements(text)
-        assert len(statements) == 1, "a step is one statement"
-        return statements[0]
-
-    def _named(self, statement: duckdb.Statement) -> dict[str, object]:
-        """The parameters that this step names: DuckDB refuses any more."""
-        return {
-            name: self._parameters[name] for name in statement.named_parameters if name in self._parameters
-        }
 
 
 def _write_log(run: _Run, plan: Plan) -> tuple[_Entries | None, int]:

@@ -7,11 +7,12 @@ A description is cut from the user's own text (by the language layer, which know
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import pyarrow as pa
 
 from ..errors import CharacterNotInRepertoire
+from ..parsed import Parsed
 from ..table import RESERVED_PREFIX, TableShape
 
 # In a DO UPDATE expression `excluded.c` stands as `__ducktail_s."__ducktail_x_c"`: the proposed row
@@ -209,17 +210,18 @@ class Shape(enum.Enum):
     STAGED = "C"
 
 
-# Where numbers go in a planned text: the LSN before the statement's first event, the transaction's
-# number, the last LSN of a slice. No user's text has the character 0: `plan` refuses it.
-BASE = "\0b"
-TXID = "\0t"
-UPPER = "\0u"
+# The numbers of a planned text are parameters of it, behind all that a user's text can have (the wire
+# counts them with 16 bits): the LSN before the statement's first event, the transaction's number, the
+# last LSN of a slice.
+USER_PARAMETERS_MAX = 65_535
+_BASE, _TXID, _UPPER = "65536", "65537", "65538"
+BASE, TXID, UPPER = (f"${name}::BIGINT" for name in (_BASE, _TXID, _UPPER))
 
 
-def filled(text: str, base_lsn: int, txid: int, upper_lsn: int = 0) -> str:
-    """A planned text with its numbers in."""
-    text = text.replace(BASE, str(base_lsn)).replace(TXID, str(txid))
-    return text.replace(UPPER, str(upper_lsn)) if upper_lsn else text
+def numbers(base_lsn: int, txid: int, upper_lsn: int | None = None) -> dict[str, object]:
+    """The values of a planned text's own parameters; the last one is of those that name it."""
+    upper = {} if upper_lsn is None else {_UPPER: upper_lsn}
+    return {_BASE: base_lsn, _TXID: txid, **upper}
 
 
 def refuse_zero_characters(dml: Dml) -> None:
@@ -270,6 +272,14 @@ class Plan:
     sliceable: bool = False
     inserts: bool = False
     deletes: bool = False
+    _parsed: dict[str, Parsed] = field(default_factory=dict, init=False, repr=False, compare=False)
+
+    def parsed(self, text: str) -> Parsed:
+        """One of its texts, as it is kept between runs."""
+        found = self._parsed.get(text)
+        if found is None:
+            found = self._parsed[text] = Parsed(text)
+        return found
 
 
 @dataclass(frozen=True, slots=True)

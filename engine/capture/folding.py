@@ -14,7 +14,7 @@ import duckdb
 
 from ..asking import ask
 from ..table import TableShape
-from .description import CapturedTable, filled
+from .description import CapturedTable, numbers
 from .difference import Difference
 from .rows import images
 
@@ -66,7 +66,7 @@ def fold(cursor: duckdb.DuckDBPyConnection, refresh: Refresh, last_lsn: int, txi
         f"SELECT rid,{images('o', shape)} FROM {mine} AND op<>'i' AND {first}",
         f"SELECT {images('n', shape)} FROM {mine} AND op<>'d' AND {last}",
     )
-    events = int(ask(cursor, filled(difference.log_sql(refresh.table), last_lsn, txid))[0])
+    events = int(ask(cursor, difference.log_sql(refresh.table), numbers(last_lsn, txid))[0])
     for statement in (
         f"DELETE FROM {mine}",
         f"UPDATE {log} SET lsn=lsn-{last_lsn - refresh.after_lsn} WHERE lsn>{last_lsn}",

@@ -58,6 +58,7 @@ class _Stage:
         place: expression of a proposed row's place in the source, or '' where there is one row.
         source: what stands behind FROM, WHERE included.
         once: a row may be found more than once, and counts once.
+        one_row: one at most is found.
         old_text, new_text: shorter texts of all of `old` and `new`, or ''.
     """
 
@@ -68,6 +69,7 @@ class _Stage:
     place: str
     source: str
     once: bool = False
+    one_row: bool = False
     old_text: str = ""
     new_text: str = ""
 
@@ -84,7 +86,9 @@ def plan_update(dml: Dml, table: CapturedTable, deterministic: bool, few: bool) 
     source = target + (f",{dml.source}" if dml.source else "") + (f" WHERE {dml.where}" if dml.where else "")
     once = dml.source is not None
     old_text, new_text = ("", "") if shape.generated else _starred(relation, shape, sets, new)
-    stage = _Stage(dml.with_text, old, new, rid, "", source, once, old_text, new_text)
+    stage = _Stage(
+        dml.with_text, old, new, rid, "", source, once=once, old_text=old_text, new_text=new_text
+    )
     return _plan(dml, table, stage, sets, deterministic, few, may_insert=False)
 
 
@@ -117,10 +121,11 @@ def plan_upsert(dml: Dml, table: CapturedTable, deterministic: bool, few: bool) 
     key_places = [shape.place(key) for key in keys]
     joined = " AND ".join(f"{relation}.{ident(shape.stored[i].name)}={proposed[i]}" for i in key_places)
     name = f"{dml.target} AS {relation}" if dml.alias else dml.target
-    source = f"({_proposed_rows(dml, shape, listed, keys)}) AS {PROPOSED} LEFT JOIN {name} ON {joined}"
+    rows = _proposed_rows(dml, shape, listed, keys, deterministic)
+    source = f"({rows}) AS {PROPOSED} LEFT JOIN {name} ON {joined}"
     if conflict.where is not None:
         source += f" WHERE {rid} IS NULL OR ({conflict.where})"
-    stage = _Stage(dml.with_text, old, new, rid, place, source)
+    stage = _Stage(dml.with_text, old, new, rid, place, source, one_row=not _has_places(dml))
     return _plan(dml, table, stage, sets, deterministic, few, may_insert=True)
 
 
@@ -148,24 +153,30 @@ def _has_places(dml: Dml) -> bool:
     return dml.row_count != 1
 
 
-def _proposed_rows(dml: Dml, shape: TableShape, listed: tuple[int, ...], keys: tuple[str, ...]) -> str:
+def _proposed_rows(
+    dml: Dml, shape: TableShape, listed: tuple[int, ...], keys: tuple[str, ...], deterministic: bool
+) -> str:
     """A SELECT of the rows that the INSERT proposes, of one key the first one alone.
 
     Each value is cast on its own: a VALUES list would first give all its rows one type.
     """
+    alone = deterministic and dml.rows is not None and len(dml.rows) == 1
     names = [f"{RESERVED_PREFIX}_v{i}" for i in range(len(listed))]
+    if alone:
+        assert dml.rows is not None
+        names = [f"({value})" for value in _values(dml.rows[0], listed, shape)]
     given = dict(zip(listed, names, strict=True))
     selected = []
     for place, column in enumerate(shape.stored):
         value = given.get(place)
         value = f"({column.default or 'NULL'})" if value is None else value
         selected.append(f"{value}::{column.type} AS {ident(PROPOSED_PREFIX + column.name)}")
-    if dml.rows is None:
-        rows = f"({dml.query}) AS {RESERVED_PREFIX}_q({','.join(names)})"
-    elif not names:
+    if alone or not names:
         rows = ""
+    elif dml.rows is None:
+        rows = f"({dml.query}) AS {RESERVED_PREFIX}_q({','.join(names)})"
     else:
-        texts = (_row(row, listed, shape) for row in dml.rows)
+        texts = (f"({','.join(_values(row, listed, shape))})" for row in dml.rows)
         rows = f"(VALUES {','.join(texts)}) AS {RESERVED_PREFIX}_q({','.join(names)})"
     source = f" FROM {rows}" if rows else ""
     if not _has_places(dml):
@@ -176,9 +187,8 @@ def _proposed_rows(dml: Dml, shape: TableShape, listed: tuple[int, ...], keys: t
     return f"SELECT * FROM ({numbered}) QUALIFY min({_PLACE}) OVER (PARTITION BY {key})={_PLACE}"
 
 
-def _row(row: tuple[str | None, ...], listed: tuple[int, ...], shape: TableShape) -> str:
-    values = (assigned(shape.stored[place], value) for place, value in zip(listed, row, strict=True))
-    return f"({','.join(values)})"
+def _values(row: tuple[str | None, ...], listed: tuple[int, ...], shape: TableShape) -> list[str]:
+    return [assigned(shape.stored[place], value) for place, value in zip(listed, row, strict=True)]
 
 
 def _plan(
@@ -229,10 +239,11 @@ def _log_direct(table: CapturedTable, stage: _Stage, may_insert: bool, needs_rid
         op = f"CASE WHEN {stage.rid} IS NULL THEN 'i' ELSE 'u' END"
         order = f"ORDER BY {stage.rid} IS NULL,{stage.place}" if stage.place else ""
     rid = stage.rid if needs_rid or may_insert else "NULL"
+    number = "1" if stage.one_row else f"row_number() OVER ({order})"
     old = stage.old_text or ",".join(stage.old)
     new = stage.new_text or ",".join(stage.new)
     return (
-        f"{log_head(table, stage.with_text)} SELECT {BASE}+row_number() OVER ({order}),{TXID},{op},{rid},"
+        f"{log_head(table, stage.with_text)} SELECT {BASE}+{number},{TXID},{op},{rid},"
         f"{partition_hash_of(stage.new, table.shape)},NULL,{old},{new} "
         f"FROM {stage.source}"
     )

@@ -21,7 +21,7 @@ import duckdb
 
 from ..asking import ask
 from ..buffers.publisher import Note
-from ..capture.description import filled
+from ..capture.description import numbers
 from ..capture.difference import table_rows
 from ..capture.rows import images, partition_hash
 from ..checks import row_sums
@@ -267,7 +267,7 @@ def _write_difference(
 ) -> int:
     """Write the events that take a stream's rows to the table's; gives their number."""
     sql = difference(captured, stream).log_sql(captured.table)
-    return int(ask(cursor, filled(sql, after_lsn, txid))[0])
+    return int(ask(cursor, sql, numbers(after_lsn, txid))[0])
 
 
 def drop_temporary(cursor: duckdb.DuckDBPyConnection) -> None:

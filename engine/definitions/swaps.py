@@ -26,7 +26,7 @@ from functools import partial
 import duckdb
 
 from ..asking import ask, ask_maybe
-from ..capture.description import filled
+from ..capture.description import numbers
 from ..capture.difference import Difference, check_key, keyless_sql, table_rows
 from ..checks.row_sums import ALTERED, take_statements
 from ..database import Database
@@ -348,7 +348,7 @@ def _tell_difference(transaction: Transaction, now: Captured, old_rows: str, fre
     base_lsn, txid, new_rows = transaction.next_lsn, transaction.txid, table_rows(now.shape)
     if now.shape.primary_key:
         difference = Difference(now.shape, old_rows, new_rows, whole=whole, fresh=fresh)
-        return int(ask(cursor, filled(difference.log_sql(table), base_lsn, txid))[0])
+        return int(ask(cursor, difference.log_sql(table), numbers(base_lsn, txid))[0])
     events = 0
     for op in "di":
         text = keyless_sql(table, old_rows, new_rows, op, base_lsn + events, txid, whole=whole)

@@ -26,7 +26,7 @@ from ..clock import Clock
 from ..duckdb_errors import translated
 from ..errors import IoError
 from ..offsets.offsets import Move, Offsets, insert_sql
-from ..quoting import literal
+from ..parsed import Parsed
 from ..schema import COMMIT_COLUMNS
 from ..storage.side_file import SideFile
 from ..streams.catalog import Catalog
@@ -34,17 +34,14 @@ from ..waiting import Waiting
 from .snapshots import Snapshots
 from .transaction import Transaction
 
-# Each commit's line, prepared on a session's cursor: planning it anew takes as long as running it twice.
-LINE = "__ducktail_commit"
-
 # What a COMMIT says that DuckDB neither did nor refused, as far as can be told.
 UNKNOWN = "the outcome of a COMMIT is unknown"
 
-
-def prepare_line(cursor: duckdb.DuckDBPyConnection) -> None:
-    """Prepare what `Commits.write` runs on this cursor."""
-    types = "$1::BIGINT, $2::BIGINT, $3::BIGINT, make_timestamptz($4::BIGINT), $5::VARCHAR"
-    cursor.execute(f"PREPARE {LINE} AS INSERT INTO ducktail.commits {COMMIT_COLUMNS} VALUES ({types})")
+# Each commit's line.
+_LINE = Parsed(
+    f"INSERT INTO ducktail.commits {COMMIT_COLUMNS} "
+    "VALUES ($1::BIGINT, $2::BIGINT, $3::BIGINT, make_timestamptz($4::BIGINT), $5::VARCHAR)"
+)
 
 
 @dataclass(slots=True)
@@ -85,8 +82,7 @@ class Commits:
         commit_us = self.now_us()
         if transaction.numbered:
             numbers = (transaction.txid, transaction.base_lsn + 1, transaction.next_lsn, commit_us)
-            annotation = "NULL" if transaction.annotation is None else literal(transaction.annotation)
-            transaction.cursor.execute(f"EXECUTE {LINE}({', '.join(map(str, numbers))}, {annotation})")
+            _LINE.run(transaction.cursor, (*numbers, transaction.annotation)).fetchall()
         if moves:
             transaction.cursor.execute(insert_sql(moves))
         return commit_us

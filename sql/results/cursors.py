@@ -48,7 +48,7 @@ class Cursors:
     def renew(self) -> None:
         """Make them."""
         self._generation = self._database.generation
-        self.main, self.meta = self._database.session_cursor(), self._database.cursor()
+        self.main, self.meta = self._database.cursor(), self._database.cursor()
 
     def close(self) -> None:
         """Close them."""

@@ -305,7 +305,8 @@ def _planned(
     transaction: Transaction,
 ) -> _Plan:
     """The plan for parameters of these types, kept with the statement; names are as the snapshot has them."""
-    key = (topic, transaction.catalog_version, session.names.path, types)
+    division = session.variables.integer_division
+    key = (topic, transaction.catalog_version, session.names.path, division, types)
     kept = statement.plans.get(_PLAN)
     own = classified.text == statement.text
     if own and isinstance(kept, tuple) and kept[0] == key:

@@ -231,7 +231,7 @@ def _given(
     """Do `work` in a transaction of the engine's own; a copy that comes to nobody is dropped."""
     transactions = session.database.transactions
     try:
-        with closing(session.database.session_cursor()) as cursor:
+        with closing(session.database.cursor()) as cursor:
             transaction = transactions.begin(owner, cursor, session.user)
             try:
                 yield from work(transaction)

@@ -17,8 +17,15 @@ import pyarrow as pa
 from ...engine.capture import capture
 from ...engine.capture.binding import Bound, bind
 from ...engine.capture.capture import read_macros, read_views
+from ...engine.capture.description import USER_PARAMETERS_MAX
 from ...engine.duckdb_errors import translated
-from ...engine.errors import InsufficientPrivilege, NotSupported, UndefinedObject, WrongObjectType
+from ...engine.errors import (
+    InsufficientPrivilege,
+    NotSupported,
+    UndefinedObject,
+    UndefinedParameter,
+    WrongObjectType,
+)
 from ...engine.quoting import ident
 from ...engine.streams.captured import Captured
 from ...engine.table import is_plain_table
@@ -258,7 +265,8 @@ def _captured(
         if captured is None:
             return None
         transaction.annotate(session.variables.annotation)
-        version = (transaction.catalog_version, session.names.path)
+        division = session.variables.integer_division
+        version = (transaction.catalog_version, session.names.path, division)
         plan, shape = _plan(session, statement, classified, captured, version)
         try:
             with how.keeping(session, shape.types):
@@ -277,12 +285,12 @@ def _plan(
     statement: Statement,
     classified: Classified,
     captured: Captured,
-    version: tuple[int, tuple[str, ...]],
+    version: tuple[int, tuple[str, ...], bool],
 ) -> tuple[capture.Plan, Bound]:
     """The statement's plan for the table as it is, kept with the statement.
 
-    Names are those of the transaction's own MVCC snapshot: `version` is the catalog's then and the search
-    path. A plan for others may take a view for a table.
+    Names are those of the transaction's own MVCC snapshot: `version` is the catalog's then, the search path,
+    and how `/` is parsed. A plan for others may take a view for a table.
 
     The user's own text is bound first, on the session's cursor: a wrong name is told with its place
     in what the user wrote.
@@ -294,6 +302,9 @@ def _plan(
         shape = bind(session.cursor, classified.text)
     except duckdb.Error as error:
         raise placed(session, error, classified.text) from error
+    last = max((int(name) for name in shape.parameters if name.isdecimal()), default=0)
+    if last > USER_PARAMETERS_MAX:
+        raise UndefinedParameter(f"there is no parameter ${last}")
     dml = slice_dml(classified, captured.shape.schema, lambda query: bind(session.cursor, query).names)
     if dml.query_from and _is_plain_table(session, dml.query_from):
         dml = replace(dml, repeatable=True)
