@@ -6,7 +6,7 @@ starts".
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from ..asking import ask
@@ -130,6 +130,20 @@ def check_no_hole(database: Database, stream: Stream, partition: int, lsn: int) 
             )
 
 
+def check_partitions(stream: Stream, partitions: Iterable[int]) -> None:
+    """Refuse partitions that a stream or a topic has not.
+
+    Raises:
+        InvalidParameterValue: 22023.
+    """
+    for partition in partitions:
+        if not 0 <= partition < stream.partitions:
+            raise InvalidParameterValue(
+                f'{stream.kind} "{stream.name}" has no partition {partition}',
+                detail=f"Its partitions are 0 to {stream.partitions - 1}.",
+            )
+
+
 def check_lsns(database: Database, stream: Stream, lsns: Mapping[int, int], copy: Copy | None = None) -> None:
     """Refuse partitions that a stream has not, and LSNs past its end.
 
@@ -140,13 +154,9 @@ def check_lsns(database: Database, stream: Stream, lsns: Mapping[int, int], copy
         InvalidParameterValue: 22023.
     """
     end_lsn = max(database.buffers.of(stream).end_lsn, 0 if copy is None else copy.last_lsn)
+    check_partitions(stream, lsns)
     for partition, lsn in lsns.items():
         check_no_hole(database, stream, partition, lsn)
-        if not 0 <= partition < stream.partitions:
-            raise InvalidParameterValue(
-                f'stream "{stream.name}" has no partition {partition}',
-                detail=f"Its partitions are 0 to {stream.partitions - 1}.",
-            )
         if lsn > end_lsn:
             raise InvalidParameterValue(
                 f"LSN {lsn} of partition {partition} is past the end of {stream.kind} "

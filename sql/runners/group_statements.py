@@ -24,7 +24,7 @@ from ...engine.errors import (
 )
 from ...engine.groups import groups, parking
 from ...engine.groups.copying import copy_of, leave_copy, present_stream
-from ...engine.groups.places import Place, lsns_at
+from ...engine.groups.places import Place, check_partitions, lsns_at
 from ...engine.rights import rights
 from ...engine.schema import LIVE_VIEWS
 from ...engine.streams.copies import Copy
@@ -259,11 +259,7 @@ def seek_group(session: Context, asked: st.SeekGroup, parameters: Values) -> Wai
     partitions = list(range(stream.partitions))
     if asked.partition is not None:
         partitions = [number(asked.partition, parameters, "PARTITION")]
-        if partitions[0] >= stream.partitions:
-            raise InvalidParameterValue(
-                f'stream "{stream.name}" has no partition {partitions[0]}',
-                detail=f"Its partitions are 0 to {stream.partitions - 1}.",
-            )
+        check_partitions(stream, partitions)
     owners = spread(session, stream)
     if owners is not None:
         partition = None if asked.partition is None else partitions[0]

@@ -16,7 +16,7 @@ from functools import partial
 from ...engine.errors import DucktailError, SerializationFailure, WrongState
 from ...engine.groups.copying import copy_of
 from ...engine.groups.parking import cover, covered_meanwhile, parked_of
-from ...engine.groups.places import check_commit, check_lsns
+from ...engine.groups.places import check_commit, check_lsns, check_partitions
 from ...engine.members.assigned import epoch_told
 from ...engine.members.member import Claim, Commit, Hold
 from ...engine.offsets.offsets import Request, going_back, moved_by_seek
@@ -82,7 +82,7 @@ def _commit(
         return
     home = Home(session, stream, group, owners)
     if lsns is not None:
-        spread_offsets.check_partitions(stream, lsns)
+        check_partitions(stream, lsns)
     if session.block.begun:
         part = yield from _part_of_block(session, home, member, lsns)
         with own_share(session, part):

@@ -6,10 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from ...engine.buffers.scan import ScanRange, gone
-from ...engine.errors import InvalidParameterValue
 from ...engine.groups.copying import copy_of
 from ...engine.groups.parking import parked_of
-from ...engine.groups.places import check_no_hole
+from ...engine.groups.places import check_no_hole, check_partitions
 from ...engine.offsets.parked import RELEASED, Aside
 from ...engine.streams.streams import Group, Stream
 from ..arguments import Values, number, text, value_of
@@ -136,12 +135,7 @@ def partitions_of(stream: Stream, wanted: st.Scan, parameters: Values, pruning: 
         chosen = set(range(stream.partitions))
     else:
         chosen = {number(item, parameters, "PARTITION") for item in wanted.partitions}
-    for partition in sorted(chosen):
-        if partition >= stream.partitions:
-            raise InvalidParameterValue(
-                f'stream "{stream.name}" has no partition {partition}',
-                detail=f"Its partitions are 0 to {stream.partitions - 1}.",
-            )
+    check_partitions(stream, sorted(chosen))
     if pruning.partitions is not None:
         chosen &= pruning.partitions
     return sorted(chosen)
@@ -163,9 +157,8 @@ def parsed_after(stream: Stream, after: st.Scalar, parameters: Values) -> int | 
     """
     value = value_of(after, parameters)
     parsed = parse_after(value if isinstance(value, int) else str(value))
-    for partition in () if isinstance(parsed, int) else parsed:
-        if partition >= stream.partitions:
-            raise InvalidParameterValue(f'stream "{stream.name}" has no partition {partition}')
+    if not isinstance(parsed, int):
+        check_partitions(stream, parsed)
     return parsed
 
 

@@ -7,15 +7,11 @@ Source: docs/design/cluster.md, "Commits".
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from ...engine.errors import (
-    ConnectionLost,
-    DucktailError,
-    InvalidParameterValue,
-    NotSupported,
-)
+from ...engine.errors import ConnectionLost, DucktailError, NotSupported
+from ...engine.groups.places import check_partitions
 from ...engine.streams.streams import Stream
 from ...engine.waiting import Waiting, all_of
 from ..context import Context
@@ -125,20 +121,6 @@ def _own(session: Context, share: Share, here: Here) -> Waiting[list[Row]]:
         return (yield from here(share.statement))
 
 
-def check_partitions(topic: Stream, partitions: Iterable[int]) -> None:
-    """Refuse partitions that are not there.
-
-    Raises:
-        InvalidParameterValue: 22023.
-    """
-    for partition in partitions:
-        if not 0 <= partition < topic.partitions:
-            raise InvalidParameterValue(
-                f'stream "{topic.name}" has no partition {partition}',
-                detail=f"Its partitions are 0 to {topic.partitions - 1}.",
-            )
-
-
 def check_own(session: Context, home: Home, partitions: Sequence[int]) -> None:
     """Refuse a transaction block's commit on other nodes.
 
@@ -221,10 +203,8 @@ def seek_shares(
         if isinstance(after, int) and partition is None:
             raise bare_number(topic.name, "AFTER")
         if not isinstance(after, int):
-            partitions = [p for p in after if p < topic.partitions]
-            if len(partitions) < len(after):
-                worst = max(after)
-                raise InvalidParameterValue(f'stream "{topic.name}" has no partition {worst}')
+            partitions = list(after)
+            check_partitions(topic, partitions)
     own = by_owner(owners, sorted(partitions))
     if session.block.begun and not asked.dry_run:
         refuse_block(session, topic, owners, own, "move the position")
