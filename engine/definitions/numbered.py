@@ -9,18 +9,16 @@ import duckdb
 from .. import rights_changes
 from ..database import Database
 from ..duckdb_errors import translated
-from ..quoting import literal
 from ..schema import COMMIT_COLUMNS
 from ..streams.filters import plain_division
 from ..whole import undone
 
 
-def commit_sql(txid: int, base_lsn: int, events: int, commit_us: int, annotation: str | None = None) -> str:
+def commit_sql(txid: int, base_lsn: int, events: int, commit_us: int) -> str:
     """A transaction's line in `commits`; one without events, as a definition is, takes no LSN."""
     return (
         f"INSERT INTO ducktail.commits {COMMIT_COLUMNS} VALUES ({txid}, {base_lsn + 1}, "
-        f"{base_lsn + events}, make_timestamptz({commit_us}), "
-        f"{'NULL' if annotation is None else literal(annotation)})"
+        f"{base_lsn + events}, make_timestamptz({commit_us}), NULL)"
     )
 
 

@@ -237,7 +237,7 @@ def show(session: Context, asked: st.Statement, parameters: Values) -> Waiting[R
     assert shown is not None and columns is not None
     if _of_all_nodes(session, asked):
         rows = yield from everywhere(session, asked, lambda: _own_rows(session, asked))
-        return table_result(columns, _table(columns, rows), lambda _: shown.tag)
+        return few_rows(columns, rows, shown.tag)
     where = [shown.where] if shown.where else []
     values: list[object] = []
     stream = _stream_of(session, asked)
@@ -257,7 +257,7 @@ def show(session: Context, asked: st.Statement, parameters: Values) -> Waiting[R
         return (yield from _shown_by_all(session, asked, stream, owners))
     if stream is not None and owners is not None and isinstance(asked, sto.ShowCheckpoints):
         answers = yield from _asked_all(session, asked, stream, owners)
-        return table_result(columns, _table(columns, checkpoints_of(answers, owners)), lambda _: shown.tag)
+        return few_rows(columns, checkpoints_of(answers, owners), shown.tag)
     if stream is not None and isinstance(asked, GATHERED):
         check_held(session, stream)
     yield from session.database.commits.wait_readable()
@@ -329,7 +329,7 @@ def _shown_by_all(session: Context, asked: st.Statement, stream: Stream, owners:
     place = shown.columns.index("partition")
     rows = [row for node, own in answers.items() for row in own if row[place] in owners.partitions[node]]
     rows.sort(key=lambda row: int(str(row[place])))
-    return table_result(columns, _table(columns, rows), lambda _: shown.tag)
+    return few_rows(columns, rows, shown.tag)
 
 
 def _stream_of(session: Context, asked: st.Statement) -> Stream | None:

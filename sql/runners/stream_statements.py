@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import TypeVar
 
 from ...engine.asking import ask_maybe
 from ...engine.definitions import alterations, creating, dropping, topic_definitions
@@ -31,6 +32,8 @@ from ..language import statements as st
 from ..language.options import COMPACTED, INTERVALS, Options
 from ..names import TEMPORARY, Key
 from ..results.results import Result
+
+T = TypeVar("T")
 
 
 def no_transaction(session: Context, what: str) -> None:
@@ -137,7 +140,7 @@ def create_topic(session: Context, made: st.CreateTopic, parameters: Values) -> 
         name,
         options.integer("partitions") or DEFAULT_PARTITIONS_WITH_KEY,
         options.integer("buffer_bytes") or DEFAULT_BUFFER_BYTES,
-        _retention_us(options) if "retention" in options else DEFAULT_RETENTION_US,
+        _retention_us(options),
         options.integer("retention_bytes"),
         options.text("compaction") or "none",
         _us(options, "compaction_lag", DEFAULT_COMPACTION_LAG_US),
@@ -193,7 +196,7 @@ def _spec(made: st.CreateStream, schema: str, name: str, tables: tuple[Key, ...]
         before=options.text("before") or "full",
         minimal_changes=options.text("minimal_changes") or "replace",
         buffer_bytes=options.integer("buffer_bytes") or DEFAULT_BUFFER_BYTES,
-        retention_us=_retention_us(options) if "retention" in options else DEFAULT_RETENTION_US,
+        retention_us=_retention_us(options),
         retention_bytes=options.integer("retention_bytes"),
         compaction=options.text("compaction") or "none",
         compaction_lag_us=_us(options, "compaction_lag", DEFAULT_COMPACTION_LAG_US),
@@ -201,16 +204,15 @@ def _spec(made: st.CreateStream, schema: str, name: str, tables: tuple[Key, ...]
     )
 
 
-def _us(options: Options, name: str, default: int) -> int:
-    """An option that is an interval, in microseconds."""
+def _us(options: Options, name: str, default: T) -> int | T:
+    """An option that is an interval, in microseconds; the default where it is not given, or is 'none'."""
     length_ms = options.integer(name)
     return default if length_ms is None else length_ms * 1000
 
 
 def _retention_us(options: Options) -> int | None:
     """The option retention in microseconds; None is 'none'."""
-    length_ms = options.integer("retention")
-    return None if length_ms is None else length_ms * 1000
+    return _us(options, "retention", None) if "retention" in options else DEFAULT_RETENTION_US
 
 
 def _of_kind(session: Context, name: st.Name, *, topic: bool) -> Stream:
@@ -246,8 +248,7 @@ def set_stream(session: Context, asked: st.SetStream, parameters: Values) -> Wai
         if option.name == "compaction":
             values[option.name] = asked.options.text(option.name)
         elif option.name in INTERVALS:
-            length_ms = asked.options.integer(option.name)
-            values[f"{option.name}_us"] = None if length_ms is None else length_ms * 1000
+            values[f"{option.name}_us"] = _us(asked.options, option.name, None)
         else:
             values[option.name] = asked.options.integer(option.name)
     yield from alterations.set_stream(

@@ -132,8 +132,7 @@ def _gathered(session: Context, stream: Stream, owners: Owners, asked: _Asked) -
     if group is None or asked.wanted.member is None:
         return (yield from _gather(session, stream, owners, asked, group, partitions, None))
     member = text(asked.wanted.member, asked.parameters)
-    home, waited = Home(session, stream, group, owners), session.waited
-    joins = waited is None or (group.group_id, member) not in waited.left
+    home, joins = Home(session, stream, group, owners), _joins(session, group, member)
     for last in (False, True):
         read = yield from home.read(member, partitions, gives=asked.gives, joins=joins)
         session.positions.holding(read)
@@ -268,12 +267,15 @@ def _member_reads(
     session: Context, stream: Stream, group: Group, member: str, partitions: Sequence[int], *, gives: bool
 ) -> Hold:
     """A member's read begins; a transaction that reads keeps what is the member's now."""
-    members = session.database.members
-    waited = session.waited
-    joins = waited is None or (group.group_id, member) not in waited.left
-    return members.begin_read(
+    joins = _joins(session, group, member)
+    return session.database.members.begin_read(
         group, stream.partitions, member, session.user, partitions, gives=gives, joins=joins
     )
+
+
+def _joins(session: Context, group: Group, member: str) -> bool:
+    """Whether a read makes a member of who is none: not of who has left while it waited."""
+    return session.waited is None or (group.group_id, member) not in session.waited.left
 
 
 def _opened(
@@ -361,18 +363,6 @@ def _with_segments(
     return replace(made, bounds=ScanRange({}, 0), again=made.released)
 
 
-
-
-
-
-
-
-
-
-
-
-
-
 def new_scan(session: Context, opened: Opened, planned: Events | None) -> Scan | GatheredScan:
     """Begin to read an opened scan.
 
@@ -398,14 +388,6 @@ def _end_lsn(session: Context) -> Waiting[int]:
         through_lsn = session.database.commits.last_lsn
     yield from session.database.publisher.wait_published(through_lsn)
     return through_lsn
-
-
-
-
-
-
-
-
 
 
 def _note_read(session: Context, group: Group, hold: Hold | None, committed: Mapping[int, int]) -> None:
