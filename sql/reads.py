@@ -42,7 +42,7 @@ def _query(session: Context, statement: Statement, parameters: tuple[object, ...
     learn = None
     if session.wire and not statement.arrow:
         learn = partial(few_rows.learn, statement, text, user_text)
-    return query_result(session, text, parameters, user_text, learn, arrow=statement.arrow)
+    return query_result(session, text, parameters, user_text, learn, arrow=statement.arrow, again=True)
 
 
 def tables_named(session: Context, text: str) -> Iterator[Key]:

@@ -15,6 +15,7 @@ from ..engine.values import arrow_form, datarow
 from ..engine.values.arrow_results import arrow_table
 from ..engine.waiting import Waiting
 from .context import Context
+from .results.large_rows import FEW_ROWS, taken
 from .results.plain_batch import PlainBatch
 from .results.results import (
     BATCH_ROWS,
@@ -193,6 +194,7 @@ def query_result(
     learn: Callable[[Result, pa.Schema], None] | None = None,
     *,
     arrow: bool = False,
+    again: bool = False,
 ) -> Result:
     """Run a query on the session's cursor; its rows come as the client takes them.
 
@@ -201,6 +203,7 @@ def query_result(
         user_text: the same text where it is the user's own, for the places of errors.
         learn: told of the result, and of Arrow's schema of its rows.
         arrow: the rows go out as Arrow has them.
+        again: it may be run a second time where nothing of its answer has been given.
 
     Raises:
         DucktailError: DuckDB's error.
@@ -214,17 +217,20 @@ def query_result(
         if session.wire:
             wrap = arrow_form.wrapped if arrow else datarow.wrapped
             if wrapped := wrap(text, [column.type for column in columns]):
-                relation = session.cursor.sql(wrapped, params=values)
+                text = wrapped
+                relation = session.cursor.sql(text, params=values)
         reader = relation.to_arrow_reader(BATCH_ROWS)
-    result = Result(columns, ArrowSource(_batches(reader), user_text), select_tag)
+
+    def with_few_rows() -> pa.RecordBatchReader:
+        return session.cursor.sql(text, params=values).to_arrow_reader(FEW_ROWS)
+
+    # In a transaction block the failed one has ended the block.
+    batches = taken(reader, with_few_rows if again and not session.block.begun else None)
+    result = Result(columns, ArrowSource(batches, user_text), select_tag)
     result.arrow_schema = reader.schema
     if learn is not None:
         learn(result, reader.schema)
     return result
-
-
-def _batches(reader: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
-    yield from reader
 
 
 def rows_result(
