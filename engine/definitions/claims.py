@@ -29,7 +29,7 @@ def wait_for_writers(
             continue
         if not (yield Wait(future, timeout_ms / 1000)):
             raise LockNotAvailable(
-                f"{_told(key)} has uncommitted writes of session {writer}",
+                f"{told(key)} has uncommitted writes of session {writer}",
                 detail="What is captured begins between transactions: it waits for those that have written "
                 f"it, and this one has not ended within {timeout_ms} ms.",
                 hint="SELECT * FROM ducktail.sessions shows it; lock_timeout is how long to wait.",
@@ -56,14 +56,8 @@ def mark(
     """
     while (future := database.transactions.gate.mark(session_id, key, several=several)) is not None:
         if not (yield Wait(future, timeout_ms / 1000)):
-            raise LockNotAvailable(f"{_told(key)} is getting another stream")
+            raise LockNotAvailable(f"{told(key)} is getting another stream")
     marked.append(key)
-
-
-def _told(key: TableKey) -> str:
-    """What a name at the gate is, for messages."""
-    schema, name = key
-    return f'table "{name}"' if name else f'schema "{schema}"'
 
 
 def claim_name(database: Database, transaction: Transaction, key: TableKey, timeout_ms: int) -> Waiting[None]:

@@ -61,10 +61,14 @@ def claim_table(
         began to read: what differs would be told without that.
     """
     name = fold(key[0], renamed)
+    # By the names before is known who has written it.
+    names = transaction.renamed.pop(key, set()) | {key}
+    transaction.renamed[name] = names
     if not any(altered.before.key == name for altered in transaction.altered.values()):
         return
-    yield from claim_name(database, transaction, key, timeout_ms)
-    if database.transactions.gate.written_since(key, transaction.plain_ends):
+    for one in sorted(names):
+        yield from claim_name(database, transaction, one, timeout_ms)
+    if any(database.transactions.gate.written_since(one, transaction.plain_ends) for one in names):
         raise SerializationFailure(
             f'table "{key[-1]}" was written after this transaction began to read',
             hint="Roll back and try again.",

@@ -16,6 +16,12 @@ TableKey = tuple[str, ...]
 ENDS_MAX = 4096
 
 
+def told(table: TableKey) -> str:
+    """What a name at the gate is, for messages."""
+    schema, name = table
+    return f'table "{name}"' if name else f'schema "{schema}"'
+
+
 class Gate:
     """Marks and writers per table. A writer is a session id, as it has one transaction at a time."""
 

@@ -96,6 +96,7 @@ class Transaction:
         makes: names of tables that it may have made, and that streams are to have.
         made: the tables that came so.
         marks: names of tables that nobody else may write until it ends.
+        renamed: the new name of a table without a stream -> those that it had before.
         before_commit: what is written last, when all else is, by what it is about; it raises where that
             cannot be.
         at_last: the same, behind all of that.
@@ -136,6 +137,7 @@ class Transaction:
     makes: set[TableKey] = field(default_factory=set)
     made: list[Captured] = field(default_factory=list)
     marks: set[TableKey] = field(default_factory=set)
+    renamed: dict[TableKey, set[TableKey]] = field(default_factory=dict)
     before_commit: dict[str, Callable[[], None]] = field(default_factory=dict)
     at_last: Callable[[], None] | None = None
     on_commit: list[Callable[[], None]] = field(default_factory=list)

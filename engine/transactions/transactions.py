@@ -32,7 +32,7 @@ from ..table import read_shape
 from ..waiting import Wait, Waiting
 from ..whole import undone
 from .commits import Commits
-from .gate import Gate, TableKey
+from .gate import Gate, TableKey, told
 from .moving import check_standing, lock_moves
 from .snapshots import Snapshots
 from .transaction import Transaction
@@ -142,7 +142,7 @@ class Transactions:
         while (future := self.gate.enter(transaction_of, table, past_mark=holds)) is not None:
             if not (yield Wait(future, timeout_ms / 1000)):
                 raise LockNotAvailable(
-                    f'table "{table[-1]}" is getting a stream, or its name is being taken, for longer than '
+                    f"{told(table)} is getting a stream, or its name is being taken, for longer than "
                     f"{timeout_ms} ms"
                 )
             if table in self.tables(within):

@@ -80,7 +80,6 @@ def define(session: Context, classified: Classified, parameters: tuple[object, .
     made = _made_in_captured_schema(session, facts)
     if made is not None:
         return (yield from _make_captured(session, classified, parameters, made, keys))
-    keys += _schema_of_tables(session, facts)
     if session.block.begun:
         session.block.touched()
     transactions = session.database.transactions
@@ -88,6 +87,7 @@ def define(session: Context, classified: Classified, parameters: tuple[object, .
         within, timeout_ms = session.block.transaction, session.block.lock_timeout_ms
         for key in keys:
             yield from swaps.claim_table(session.database, within, key, facts.renamed, timeout_ms)
+    keys += _schema_of_tables(session, facts)
     drops = facts.verb == "DROP" and facts.object_type == "TABLE"
     gone = [session.names.table_key(name) for name in facts.names] if drops else []
     try:

@@ -21,6 +21,7 @@ from ...engine.quoting import ident
 from ...engine.streams.captured import Captured
 from ...engine.table import RESERVED_PREFIX
 from ...engine.transactions.transaction import Transaction
+from ...engine.transactions.transactions import stale
 from ...engine.waiting import Waiting
 from ..context import Context
 from ..results.results import Result
@@ -38,7 +39,7 @@ def replace(
     Raises:
         NotSupported: 0A000, the table has no primary key, or the query none of its columns.
         UniqueViolation, NotNullViolation: 23505, 23502, of the primary key. LockNotAvailable: 55P03.
-        SerializationFailure: 40001.
+        SerializationFailure: 40001, it was written since the transaction began to read.
     """
     facts = classified.ddl
     assert facts is not None and facts.list_offset is not None
@@ -56,6 +57,8 @@ def replace(
         if present is None:
             gone = f'table "{captured.shape.name}" has just lost its streams'
             raise LockNotAvailable(gone, hint="Try again.")
+        if session.database.snapshots.has_newer(transaction, present):
+            raise stale(present)  # Rows that it does not see would stay beside the query's.
         transaction.annotate(session.variables.annotation)
         cursor = session.cursor
         try:
