@@ -9,6 +9,7 @@ from ..database import Database
 from ..errors import LockNotAvailable, NotSupported, WrongState
 from ..streams.catalog import Catalog
 from ..streams.streams import Stream
+from ..transactions.gate import told
 from ..transactions.transaction import TableKey, Transaction
 from ..waiting import Wait, Waiting
 

@@ -308,7 +308,7 @@ def _planned(
     division = session.variables.integer_division
     key = (topic, transaction.catalog_version, session.names.path, division, types)
     kept = statement.plans.get(_PLAN)
-    own = classified.text == statement.text
+    own = classified.text == statement.text and not session.block.ddl
     if own and isinstance(kept, tuple) and kept[0] == key:
         plan: _Plan = kept[1]
         return plan

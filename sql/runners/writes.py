@@ -290,12 +290,13 @@ def _plan(
     """The statement's plan for the table as it is, kept with the statement.
 
     Names are those of the transaction's own MVCC snapshot: `version` is the catalog's then, the search path,
-    and how `/` is parsed. A plan for others may take a view for a table.
+    and how `/` is parsed. A plan for others may take a view for a table: so none is kept behind DDL of the
+    block itself.
 
     The user's own text is bound first, on the session's cursor: a wrong name is told with its place
     in what the user wrote.
     """
-    kept = statement.plans.get(classified.text)
+    kept = statement.plans.get(classified.text) if not session.block.ddl else None
     if isinstance(kept, tuple) and kept[0] is captured.table and kept[1] == version:
         return kept[2], kept[3]
     try:
@@ -311,7 +312,7 @@ def _plan(
     plan = capture.plan(
         dml, captured.table, lambda: read_macros(session.cursor), lambda: read_views(session.cursor)
     )
-    if classified.text == statement.text:
+    if classified.text == statement.text and not session.block.ddl:
         statement.plans[classified.text] = (captured.table, version, plan, shape)
     return plan, shape
 
