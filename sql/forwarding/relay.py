@@ -395,6 +395,7 @@ class RowSource:
     """
 
     detached = True  # Other statements of the session leave it alone.
+    counts_asked = True  # The rows that are asked for are those that its owner takes for read.
 
     def __init__(
         self, session: Context, away: Away, node: Node, asked: Request, frames: tuple[bytes, ...]

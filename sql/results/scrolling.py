@@ -24,6 +24,7 @@ class ScrollSource:
 
     def __init__(self, inner: Source, spool: Spool) -> None:
         self._inner = inner
+        self._counts_asked = bool(getattr(inner, "counts_asked", False))
         self._spool = spool
         self._kept: list[Kept] = []
         self._starts: list[int] = []  # the number of each batch's first row, from 0
@@ -38,7 +39,7 @@ class ScrollSource:
 
     def next(self, limit: int | None) -> Batch | None:
         """The next new rows, at most `limit`."""
-        if self.given == self._count and not self._pull():
+        if self.given == self._count and not self._pull(limit if self._counts_asked else None):
             return None
         batch = self.between(self.given, limit)
         self.given += batch.row_count
@@ -74,9 +75,9 @@ class ScrollSource:
         for item in kept:
             self._spool.free(item)
 
-    def _pull(self) -> bool:
-        """Keep one more batch; whether there was one."""
-        batch = None if self._ran_out else self._inner.next(None)
+    def _pull(self, limit: int | None = None) -> bool:
+        """Keep one more batch, of at most `limit` rows; whether there was one."""
+        batch = None if self._ran_out else self._inner.next(limit)
         if batch is None:
             self.close()
             return False

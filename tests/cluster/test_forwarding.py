@@ -223,6 +223,16 @@ def test_a_read_position_is_what_the_client_was_sent(owner: Connection, entry: C
     entry.execute("COMMIT OFFSETS ON s CONSUMER GROUP parts")
     row = owner.execute("SELECT lsn FROM STREAM s CONSUMER GROUP parts LIMIT 1").fetchone()
     assert row == (8,)
+    # One with SCROLL asks the owner for no more than is fetched, and goes back over what is here.
+    entry.execute("BEGIN")
+    entry.execute("DECLARE c SCROLL CURSOR FOR SELECT lsn FROM STREAM s CONSUMER GROUP parts")
+    assert [row[0] for row in entry.execute("FETCH 3 FROM c")] == [8, 9, 10]
+    assert [row[0] for row in entry.execute("FETCH BACKWARD 2 FROM c")] == [9, 8]
+    assert [row[0] for row in entry.execute("FETCH ABSOLUTE 5 FROM c")] == [12]
+    entry.execute("COMMIT")
+    entry.execute("COMMIT OFFSETS ON s CONSUMER GROUP parts")
+    row = owner.execute("SELECT lsn FROM STREAM s CONSUMER GROUP parts LIMIT 1").fetchone()
+    assert row == (13,)
     entry.execute("BEGIN")
     entry.execute("SELECT lsn FROM STREAM s CONSUMER GROUP parts LIMIT 3")
     entry.execute("ROLLBACK")
