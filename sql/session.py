@@ -24,34 +24,28 @@ import pyarrow as pa
 
 from ..engine.asking import ask_maybe
 from ..engine.database import Database
-from ..engine.errors import (
-    AdminShutdown,
-    DucktailError,
-    ProgramLimitExceeded,
-    UndefinedObject,
-    WrongState,
-)
+from ..engine.errors import AdminShutdown, DucktailError, ProgramLimitExceeded
 from ..engine.notifications import Notification
 from ..engine.placement.peer import CLUSTER, DIGEST, EPOCH, NODE, Peer
 from ..engine.sessions import IDLE, SessionEntry
-from ..engine.waiting import Wait, Waiting
+from ..engine.waiting import Waiting
 from . import read_only
 from .access import Access
 from .block import Block
 from .calls import Calls
 from .context import Waited
-from .execution import RUNNERS, prepare, told_at
-from .forwarding import relay, routing, serving
+from .execution import RUNNERS, told_at
+from .forwarding import relay, serving
 from .forwarding.arriving import arriving
 from .frames import Frames
 from .guard import Guard
-from .language.parse import Query
 from .listening import Listening
 from .names import Names
 from .notices import Notice, Notices
+from .parsed_statements import ParsedStatements
 from .peers.habits import Habits
 from .peers.holds import Holds
-from .peers.learned import Learner, still_missing
+from .peers.learned import Learner
 from .peers.links import Links
 from .peers.part import Part
 from .peers.peers import Peers
@@ -60,26 +54,17 @@ from .positions import Positions
 from .results.cursors import Cursors
 from .results.results import CopyIn, ReadySource, Result
 from .rights import permission, visible
-from .runners import cursor_statements, topics
+from .runners import cursor_statements
 from .runners.settings_statements import renew_values, restore_values, set_variable
 from .runners.transaction_statements import ENDINGS
 from .spread.shares import own_share
 from .statement import Statement
 from .text.classified import Kind
-from .together import Many, text_of_many, widest
+from .together import Many
 from .variables import TRACE, Variables
 
 T = TypeVar("T")
 
-# Statements kept parsed in a session, by text: drivers repeat theirs. A parsed statement is a few
-# kilobytes; what a long text would hold is not worth it.
-STATEMENTS_KEPT = 256
-KEPT_TEXT_CHARS_MAX = 16 * 1024
-# How often the other nodes are asked something before one statement is prepared: once for all names, and for
-# the columns of a few scans in ENVELOPE CHANGES.
-ASKED_MAX = 34
-# Where a statement keeps the one for many executions of it.
-MANY = "many"
 # How long a session that is told to let go of its cursors may take.
 LET_GO_S = 30.0
 
@@ -145,7 +130,6 @@ class Session:
         self.on_ended: Callable[[DucktailError], None] | None = None
         # Told when another session has cancelled this one: ends what its client is being answered as well.
         self.on_cancelled: Callable[[], None] = lambda: None
-        self._statements: dict[tuple[object, ...], Statement] = {}
         self._dresses: list[Callable[[Session], None]] = []
         self._freed = False
         self.cursors = Cursors(database)
@@ -183,6 +167,7 @@ class Session:
             self.access,
             self._renew,
         )
+        self._parsed = ParsedStatements(self, self.calls)
         self.calls.mark(IDLE)
         with self.guard.alone():
             database.sessions.register(self.entry)
@@ -191,7 +176,7 @@ class Session:
                 self.names = Names(database, self._looking_cursor)
                 self.names.is_temporary = self._is_temporary
                 self.names.sees = self.access.sees
-                self.frames = Frames(self.cursor, self.names, self._forget_plans)
+                self.frames = Frames(self.cursor, self.names, self._parsed.forget)
                 for name, value in (settings or {}).items():
                     set_variable(self, name, (value,), local=False)
                 self.variables.started()
@@ -229,102 +214,7 @@ class Session:
         Raises:
             SyntaxError_: 42601, with the position.
         """
-        fresh = not self.guard.running
-        if fresh:
-            yield from self.database.standing()
-        found = yield from self._parsed(text, oids, fresh)
-        if found.away is None or not found.told_there:
-            return found
-        # It is kept without what its owner has told of it: that may be another thing by now.
-        found = found.declared(found.parameter_types_given)
-        if told:
-            found.tell((yield from self._within_call(relay.describe(self, found))))
-        return found
-
-    def _parsed(self, text: str, oids: Sequence[int], fresh: bool) -> Waiting[Statement]:
-        """A statement as it is kept, or is to be.
-
-        Args:
-            fresh: it is a client's, and not one that is looked at once more.
-        """
-        key = (text, tuple(oids), self.database.catalog.version, self._known)
-        found = self._statements.pop(key, None)
-        if found is not None and fresh and found.away is None and found.told_there:
-            found = None  # The columns of the scans that it fetches may be others by now.
-        if found is None or self.block.ddl:
-            found = yield from self._prepared(text, tuple(oids))
-            passing = self.block.ddl or found.lacks or found.classified.kind is Kind.CURSOR
-            if passing or len(text) > KEPT_TEXT_CHARS_MAX:
-                # What this transaction has changed is nobody else's yet, and may never be; what no node has
-                # may be made on one; a cursor that was made again under its name is another.
-                return found
-            while len(self._statements) >= STATEMENTS_KEPT:
-                self._statements.pop(next(iter(self._statements)))
-        self._statements[key] = found
-        return found
-
-    @property
-    def _known(self) -> tuple[object, ...]:
-        """How `/` is parsed, and of which directory, placement and search path it is where it runs."""
-        division = self.variables.integer_division
-        if self.links is None:
-            return (division,)
-        return division, self.links.remote.version, self.database.cluster.placement.epoch, self.names.path
-
-    def _prepared(self, text: str, oids: tuple[int, ...]) -> Waiting[Statement]:
-        """A statement that was not prepared before; the other nodes may have to be asked first.
-
-        That is waited for within a call: it is cancelled, and takes its time, as the statement would.
-        """
-        try:
-            with self.looking():
-                statement = prepare(self, text, oids)
-        except (routing.Ask, routing.Describe) as missing:
-            statement = yield from self._within_call(self._prepared_after(text, oids, missing))
-        statement.told_there = relay.is_told_there(statement)
-        return statement
-
-    def _within_call(self, work: Waiting[T]) -> Waiting[T]:
-        """Do what waits in a call of its own, or in that which is under way."""
-        return (yield from work if self.guard.running else self.calls.run(lambda: work))
-
-    def _prepared_after(
-        self, text: str, oids: tuple[int, ...], missing: routing.Ask | routing.Describe
-    ) -> Waiting[Statement]:
-        """The same, once the other nodes have been asked what is missing."""
-        assert self.links is not None, "who asks has links"
-        try:
-            if self.learner is not None and self.database.cluster.lacks:
-                # It may be a topic, which stands on every node, but not here yet.
-                yield Wait(learning := self.learner.learn())
-                learning.result()
-                try:
-                    with self.looking():
-                        return prepare(self, text, oids)
-                except (routing.Ask, routing.Describe) as more:
-                    missing = more
-            for _ in range(ASKED_MAX):
-                if isinstance(missing, routing.Ask):
-                    found = yield from self.links.look_up(missing.keys)
-                    if not found and self.learner is not None and self.database.cluster.lacks:
-                        told = UndefinedObject(f'"{".".join(min(missing.keys))}" does not exist')
-                        raise still_missing(self.database.cluster, told)
-                    self.links.absent |= missing.keys - found.keys()
-                else:
-                    columns = yield from relay.columns_of(self, missing.node, missing.text)
-                    self.links.described[missing.node.name, missing.text] = columns
-                try:
-                    with self.looking():
-                        statement = prepare(self, text, oids)
-                except (routing.Ask, routing.Describe) as more:
-                    missing = more
-                else:
-                    statement.lacks = bool(self.links.absent)
-                    return statement
-            raise WrongState("the streams of the statement are being moved", hint="Try it again.")
-        finally:
-            self.links.absent = frozenset()
-            self.links.described.clear()
+        return self._parsed.parse(text, oids, told=told)
 
     def execute(self, statement: Statement, parameters: Sequence[object] = ()) -> Waiting[Result]:
         """Run a statement.
@@ -336,34 +226,11 @@ class Session:
 
     def sent_inline(self, parameters: Sequence[object]) -> bool:
         """Whether what another node sends with FORWARD takes no DuckDB work: it is known here, and inline."""
-        request = serving.ready_request(parameters)
-        if request is None or self.cursors.has_open_result or self.access.limited or self.guard.running:
-            return False
-        key = (request.text, serving.oids_of(request), self.database.catalog.version, self._known)
-        known = self._statements.get(key)
-        if known is None or known.away is not None or not known.inline:
-            return False
-        # Of the shares only reads: what a share writes goes its own way.
-        return known.part is None or isinstance(known.node, Query)
+        return self._parsed.sent_inline(parameters)
 
     def many(self, statement: Statement) -> Waiting[Many | None]:
         """What runs many executions of a statement at once; None where nothing does."""
-        if statement.away is not None:
-            return None
-        if MANY not in statement.plans:
-            if topics.target(self, statement.classified) is None:
-                plain = yield from self.parse(statement.text)
-            else:
-                plain = statement.declared(widest(statement.parameter_types))
-            text = text_of_many(plain)
-            types = plain.parameter_types if text is not None else ()
-            many = None
-            if text is not None:
-                found = yield from self.parse(text)
-                many = Many(found if statement.published is None else found.publishing(), types)
-            statement.plans[MANY] = many
-        kept = statement.plans[MANY]
-        return kept if isinstance(kept, Many) else None
+        return self._parsed.many(statement)
 
     def _execute(self, statement: Statement, parameters: Sequence[object]) -> Waiting[Result]:
         if statement.part is None:
@@ -591,12 +458,6 @@ class Session:
         )
         return row is not None and bool(row[0])
 
-    def _forget_plans(self) -> None:
-        """A name that texts may hold has come to mean something else."""
-        for statement in (*self._statements.values(), *self.prepared.values()):
-            statement.forget()
-        self._statements.clear()
-
     @contextmanager
     def looking(self) -> Iterator[None]:
         """Names are looked up and texts bound, outside or inside a statement that runs.
@@ -669,7 +530,7 @@ class Session:
         with self.cursors.mutex:
             self.cursors.renew()
             self.frames.renew(self.cursor)
-            self._forget_plans()
+            self._parsed.forget()
             renew_values(self)
             for work in self._dresses:
                 work(self)

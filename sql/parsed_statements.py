@@ -1,0 +1,195 @@
+"""The statements that a session has parsed: each is kept by its text, as drivers repeat theirs.
+
+Before one is prepared the other nodes of a cluster may have to be asked what a name is, or what columns
+a scan of theirs has. Source: docs/design/sql.md, "Session".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TypeVar
+
+from ..engine.errors import UndefinedObject, WrongState
+from ..engine.waiting import Wait, Waiting
+from .calls import Calls
+from .context import Context
+from .execution import prepare
+from .forwarding import relay, routing, serving
+from .language.parse import Query
+from .peers.learned import still_missing
+from .runners import topics
+from .statement import Statement
+from .text.classified import Kind
+from .together import Many, text_of_many, widest
+
+T = TypeVar("T")
+
+# Statements kept parsed in a session, by text: drivers repeat theirs. A parsed statement is a few
+# kilobytes; what a long text would hold is not worth it.
+STATEMENTS_KEPT = 256
+KEPT_TEXT_CHARS_MAX = 16 * 1024
+# How often the other nodes are asked something before one statement is prepared: once for all names, and for
+# the columns of a few scans in ENVELOPE CHANGES.
+ASKED_MAX = 34
+# Where a statement keeps the one for many executions of it.
+MANY = "many"
+
+
+class ParsedStatements:
+    """See the head of the file."""
+
+    def __init__(self, session: Context, calls: Calls) -> None:
+        self._session = session
+        self._calls = calls
+        self._kept: dict[tuple[object, ...], Statement] = {}
+
+    def parse(self, text: str, oids: Sequence[int] = (), *, told: bool = True) -> Waiting[Statement]:
+        """Parse one statement.
+
+        Args:
+            text: the statement; empty is allowed.
+            oids: PostgreSQL type OIDs of its parameters, 0 where the client leaves one open.
+            told: whether somebody is told of its columns before it runs.
+
+        Raises:
+            SyntaxError_: 42601, with the position.
+        """
+        fresh = not self._session.guard.running
+        if fresh:
+            yield from self._session.database.standing()
+        found = yield from self._parsed(text, oids, fresh)
+        if found.away is None or not found.told_there:
+            return found
+        # It is kept without what its owner has told of it: that may be another thing by now.
+        found = found.declared(found.parameter_types_given)
+        if told:
+            found.tell((yield from self._within_call(relay.describe(self._session, found))))
+        return found
+
+    def _parsed(self, text: str, oids: Sequence[int], fresh: bool) -> Waiting[Statement]:
+        """A statement as it is kept, or is to be.
+
+        Args:
+            fresh: it is a client's, and not one that is looked at once more.
+        """
+        key = self._key(text, oids)
+        found = self._kept.pop(key, None)
+        if found is not None and fresh and found.away is None and found.told_there:
+            found = None  # The columns of the scans that it fetches may be others by now.
+        if found is None or self._session.block.ddl:
+            found = yield from self._prepared(text, tuple(oids))
+            passing = self._session.block.ddl or found.lacks or found.classified.kind is Kind.CURSOR
+            if passing or len(text) > KEPT_TEXT_CHARS_MAX:
+                # What this transaction has changed is nobody else's yet, and may never be; what no node has
+                # may be made on one; a cursor that was made again under its name is another.
+                return found
+            while len(self._kept) >= STATEMENTS_KEPT:
+                self._kept.pop(next(iter(self._kept)))
+        self._kept[key] = found
+        return found
+
+    def _key(self, text: str, oids: Sequence[int]) -> tuple[object, ...]:
+        """Under which a statement is kept."""
+        return text, tuple(oids), self._session.database.catalog.version, self._known
+
+    @property
+    def _known(self) -> tuple[object, ...]:
+        """How `/` is parsed, and of which directory, placement and search path it is where it runs."""
+        session = self._session
+        division, links = session.variables.integer_division, session.links
+        if links is None:
+            return (division,)
+        return division, links.remote.version, session.database.cluster.placement.epoch, session.names.path
+
+    def _prepared(self, text: str, oids: tuple[int, ...]) -> Waiting[Statement]:
+        """A statement that was not prepared before; the other nodes may have to be asked first.
+
+        That is waited for within a call: it is cancelled, and takes its time, as the statement would.
+        """
+        try:
+            with self._session.looking():
+                statement = prepare(self._session, text, oids)
+        except (routing.Ask, routing.Describe) as missing:
+            statement = yield from self._within_call(self._prepared_after(text, oids, missing))
+        statement.told_there = relay.is_told_there(statement)
+        return statement
+
+    def _within_call(self, work: Waiting[T]) -> Waiting[T]:
+        """Do what waits in a call of its own, or in that which is under way."""
+        return (yield from work if self._session.guard.running else self._calls.run(lambda: work))
+
+    def _prepared_after(
+        self, text: str, oids: tuple[int, ...], missing: routing.Ask | routing.Describe
+    ) -> Waiting[Statement]:
+        """The same, once the other nodes have been asked what is missing."""
+        session, links, cluster = self._session, self._session.links, self._session.database.cluster
+        assert links is not None, "who asks has links"
+        try:
+            if session.learner is not None and cluster.lacks:
+                # It may be a topic, which stands on every node, but not here yet.
+                yield Wait(learning := session.learner.learn())
+                learning.result()
+                try:
+                    with session.looking():
+                        return prepare(session, text, oids)
+                except (routing.Ask, routing.Describe) as more:
+                    missing = more
+            for _ in range(ASKED_MAX):
+                if isinstance(missing, routing.Ask):
+                    found = yield from links.look_up(missing.keys)
+                    if not found and session.learner is not None and cluster.lacks:
+                        told = UndefinedObject(f'"{".".join(min(missing.keys))}" does not exist')
+                        raise still_missing(cluster, told)
+                    links.absent |= missing.keys - found.keys()
+                else:
+                    columns = yield from relay.columns_of(session, missing.node, missing.text)
+                    links.described[missing.node.name, missing.text] = columns
+                try:
+                    with session.looking():
+                        statement = prepare(session, text, oids)
+                except (routing.Ask, routing.Describe) as more:
+                    missing = more
+                else:
+                    statement.lacks = bool(links.absent)
+                    return statement
+            raise WrongState("the streams of the statement are being moved", hint="Try it again.")
+        finally:
+            links.absent = frozenset()
+            links.described.clear()
+
+    def sent_inline(self, parameters: Sequence[object]) -> bool:
+        """Whether what another node sends with FORWARD takes no DuckDB work: it is known here, and inline."""
+        session, request = self._session, serving.ready_request(parameters)
+        busy = session.cursors.has_open_result or session.guard.running
+        if request is None or busy or session.access.limited:
+            return False
+        known = self._kept.get(self._key(request.text, serving.oids_of(request)))
+        if known is None or known.away is not None or not known.inline:
+            return False
+        # Of the shares only reads: what a share writes goes its own way.
+        return known.part is None or isinstance(known.node, Query)
+
+    def many(self, statement: Statement) -> Waiting[Many | None]:
+        """What runs many executions of a statement at once; None where nothing does."""
+        if statement.away is not None:
+            return None
+        if MANY not in statement.plans:
+            if topics.target(self._session, statement.classified) is None:
+                plain = yield from self.parse(statement.text)
+            else:
+                plain = statement.declared(widest(statement.parameter_types))
+            text = text_of_many(plain)
+            types = plain.parameter_types if text is not None else ()
+            many = None
+            if text is not None:
+                found = yield from self.parse(text)
+                many = Many(found if statement.published is None else found.publishing(), types)
+            statement.plans[MANY] = many
+        kept = statement.plans[MANY]
+        return kept if isinstance(kept, Many) else None
+
+    def forget(self) -> None:
+        """A name that texts may hold has come to mean something else."""
+        for statement in (*self._kept.values(), *self._session.prepared.values()):
+            statement.forget()
+        self._kept.clear()
