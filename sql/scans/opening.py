@@ -97,7 +97,7 @@ def open_scan(
             keep_in_transaction(session, session.block.opened(), hold)
         # In those that are its own, whoever had them before has committed what he could.
         partitions = [partition for partition in partitions if partition in hold.epochs]
-    begun = _Begun(group, hold, partitions, through_lsn, transactions, limit)
+    begun = _Begun(group, hold, partitions, through_lsn, gives, transactions, limit)
     try:
         return _opened(session, stream, wanted, parameters, pruning, begun)
     except BaseException:
@@ -259,6 +259,7 @@ class _Begun:
     hold: Hold | None
     partitions: list[int]
     through_lsn: int
+    gives: bool
     transactions: int | None
     limit: int | None
 
@@ -287,7 +288,7 @@ def _opened(
         session, stream, wanted, parameters, pruning, group, begun.partitions, begun.through_lsn
     )
     bounds, committed = begins.bounds, begins.committed
-    if begins.past_gaps:
+    if begins.past_gaps or (committed and not begun.gives):  # Who asks for the columns has lost nothing yet.
         bounds = over_gaps(session, stream, bounds)
     if group is not None and wanted.after is None:
         # Of what is behind a gap as well, so not before it is known where the read goes on.
