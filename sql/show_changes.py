@@ -95,12 +95,13 @@ def _found(session: Context, name: st.Name) -> tuple[Captured, Stream]:
             f'table "{name.last}" has no stream of all its changes',
             hint="CREATE STREAM s ON t makes one; SHOW STREAMS lists what there is.",
         )
-    return captured, max(readable, key=lambda stream: _breadth(captured, stream))
+    return captured, max(readable, key=lambda stream: _breadth(session, stream))
 
 
-def _breadth(captured: Captured, stream: Stream) -> tuple[bool, int, bool, int]:
-    """How much of a change a stream tells; of two that tell as much the older one is taken.
+def _breadth(session: Context, stream: Stream) -> tuple[bool, int, bool, int, int]:
+    """How much of a change a stream tells; of two that tell as much the one that goes back further is taken.
 
     One over several tables is read only where there is no other: the other tables' events are passed over.
     """
-    return not stream.is_part, len(stream.columns), stream.before == "full", -stream.stream_id
+    begins = max(stream.created_lsn, session.database.buffers.of(stream).edge_lsn)
+    return not stream.is_part, len(stream.columns), stream.before == "full", -begins, -stream.stream_id

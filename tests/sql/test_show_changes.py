@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hands import DAY_US, Hands
+from reopening import Reopening
 
 import ducktail
 
@@ -33,6 +35,20 @@ def test_it_reads_the_widest_stream_and_the_older_of_two(connection: ducktail.Co
     connection.execute("DROP STREAM wide")
     shown = connection.execute("SHOW CHANGES FOR t").fetchall()
     assert shown == connection.execute("SELECT * FROM STREAM later").fetchall()
+
+
+def test_of_two_that_tell_as_much_the_one_that_goes_back_further(tmp_path: Path) -> None:
+    with Reopening(tmp_path / "t.duckdb", clock := Hands()) as again:
+        client = again()
+        client("create table t (id int primary key)")
+        for name, kept in (("short", "1 hour"), ("long", "2 days")):
+            client(f"create stream {name} on t with (partitions = 1, retention = '{kept}')")
+        client("insert into t values (1)")
+        clock.us += DAY_US
+        client("insert into t values (2)")
+        client.session.database.retention.look()
+        assert [len(client(f"select lsn from stream {name}")) for name in ("short", "long")] == [1, 2]
+        assert len(client("show changes for t")) == 2
 
 
 def test_since_and_limit(connection: ducktail.Connection) -> None:
