@@ -124,6 +124,13 @@ class Guard:
         """The statement's time-out from now on; 0 is none."""
         self._deadline = self._clock.monotonic_s() + limit_ms / 1000 if limit_ms else None
 
+    @property
+    def left_ms(self) -> int:
+        """How long the statement may still take, at least 1; 0 where it has no time-out."""
+        if self._deadline is None:
+            return 0
+        return max(1, round((self._deadline - self._clock.monotonic_s()) * 1000))
+
     def _one_wait(self, wait: Wait, deadline: float | None) -> Generator[Wait, bool, None]:
         """Wait on a future of the session's own: it ends with the other, or with a cancel."""
         own: Future[None] = Future()

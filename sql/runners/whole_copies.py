@@ -217,6 +217,8 @@ def _taken(session: Context, stream: Stream, owner: int) -> Waiting[Copy]:
         session.guard.interrupts.add(interrupt)
         try:
             session.guard.check()
+            # The statement's time-out holds for calls on the session's own cursor by itself.
+            cursor.execute(f"SET max_execution_time = {session.guard.left_ms}").fetchall()
             yield
         finally:
             session.guard.interrupts.discard(interrupt)

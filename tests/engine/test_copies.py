@@ -582,6 +582,7 @@ def test_what_fails_leaves_nothing(
     client("insert into t values (9999, 'late')")
     assert client("select lsn from stream s") == [(ROWS + 1,)]
 
+    endless = "SELECT count(*) FROM range(100000000000) AS a(i), range(1000) AS b(j)"
     over = threading.Event()
 
     def cancel_until_over() -> None:
@@ -590,12 +591,18 @@ def test_what_fails_leaves_nothing(
 
     def cancelling(*args: object) -> str:
         threading.Thread(target=cancel_until_over, daemon=True).start()
-        return "SELECT count(*) FROM range(100000000000) AS a(i), range(1000) AS b(j)"
+        return endless
 
     with monkeypatch.context() as patch:
         patch.setattr(copying, "fill_sql", cancelling)
         refused(client, "57014", "create consumer group g on s start snapshot")
     over.set()
+    with monkeypatch.context() as patch:
+        patch.setattr(copying, "fill_sql", lambda *args: endless)
+        client("set statement_timeout = '300 ms'")
+        refused(client, "57014", "create consumer group g on s start snapshot")
+        client("set statement_timeout = 0")
+    assert copy_tables(client) == 0
 
     def stopped(self: object, *args: object) -> None:
         raise RuntimeError("killed")
