@@ -333,13 +333,7 @@ def retire(database: Database, transaction: Transaction, captured: Captured) -> 
     )
     try:
         cursor.execute(create_sql(left)).fetchall()
-        gone = was
-        if not _is_taken(cursor, before):
-            # DuckDB knows by that name whose foreign keys it has: else nobody could drop the tables that
-            # these are on any more.
-            gone = before
-            cursor.execute(f"ALTER TABLE {was.qualified} RENAME TO {ident(before.name)}").fetchall()
-        cursor.execute(f"DROP TABLE {gone.qualified}").fetchall()
+        cursor.execute(f"DROP TABLE {was.qualified}").fetchall()
     except duckdb.DependencyException as error:
         raise depended_on("drop", before.name, error) from error
     left = read_shape(cursor, SCHEMA, name)
@@ -350,14 +344,3 @@ def retire(database: Database, transaction: Transaction, captured: Captured) -> 
     ).fetchall()
     for item in database.rights.of_stream(*captured.key):
         rights_changes.add(database, transaction, rights_changes.Forget(item))
-
-
-def _is_taken(cursor: duckdb.DuckDBPyConnection, shape: TableShape) -> bool:
-    """Whether a table or view has a table's name."""
-    (count,) = ask(
-        cursor,
-        "SELECT count(*) FROM information_schema.tables WHERE table_catalog = current_database() "
-        "AND lower(table_schema) = lower($1) AND lower(table_name) = lower($2)",
-        [shape.schema, shape.name],
-    )
-    return bool(count)

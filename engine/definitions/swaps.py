@@ -28,6 +28,7 @@ import duckdb
 from ..asking import ask, ask_maybe
 from ..capture.description import numbers
 from ..capture.difference import Difference, check_key, keyless_sql, table_rows
+from ..capture.rows import stored_names
 from ..checks.row_sums import ALTERED, take_statements
 from ..database import Database
 from ..duckdb_errors import depended_on, translated
@@ -45,6 +46,7 @@ from ..waiting import Waiting
 from .claims import claim_name, refuse_hidden
 from .made_tables import look_at_last, retire, set_aside
 from .versions import enter_to_alter, follows, ids_by_name, put_version, show_altered, told
+from .whole_schemas import create_sql
 
 
 def claim_table(
@@ -116,7 +118,6 @@ def drop(
         depends on it.
     """
     captured = yield from enter_to_alter(database, transaction, key, annotation, timeout_ms)
-    _drop_referencing(database, transaction, captured)
     put_aside(database, transaction, captured)
     if database.catalog.over_schema(key[0]):
         # A table that is made under the name, which may not be the one that the streams follow.
@@ -124,40 +125,48 @@ def drop(
     return captured
 
 
-def _drop_referencing(database: Database, transaction: Transaction, captured: Captured) -> None:
-    """Tables that were put aside, and that have foreign keys on one that is to be dropped, go now.
-
-    DuckDB would not let that one go before them. Whose name is taken already is looked at at COMMIT.
-    """
-    shape, aside = captured.shape, {_aside(altered.now): altered for altered in transaction.altered.values()}
-    rows = transaction.cursor.execute(
-        "SELECT DISTINCT table_name FROM duckdb_constraints() WHERE database_name = current_database() "
-        "AND schema_name = $1 AND constraint_type = 'FOREIGN KEY' AND lower(referenced_table) = lower($2)",
-        [shape.schema, shape.name],
-    ).fetchall()
-    for (name,) in rows if aside else ():
-        altered = aside.get(name)
-        if altered is not None and altered.now.may_go and _kind_of(transaction, altered.before) is None:
-            settle(database, transaction, altered.now.table_id)
-
-
 def put_aside(database: Database, transaction: Transaction, captured: Captured) -> None:
     """Give a captured table a name of ours, and take its indexes away, as DROP TABLE would.
+
+    DuckDB knows by the name that a table was made with on which others it has foreign keys: dropped under
+    another name, it would leave those undroppable. So one that has some is dropped now; its rows are kept.
 
     Raises:
         DependentObjects: 2BP01, something depends on it.
     """
     shape, cursor = captured.shape, transaction.cursor
     aside = replace(shape, name=_aside(captured))
+    if _has_foreign_keys(cursor, shape):
+        names = stored_names(shape)
+        statements = [
+            create_sql(replace(aside, primary_key=())),
+            f"INSERT INTO {aside.qualified} ({names}) SELECT {names} FROM {shape.qualified}",
+            f"DROP TABLE {shape.qualified}",
+        ]
+    else:
+        statements = [
+            *(f"DROP INDEX {ident(shape.schema)}.{ident(name)}" for name, _ in _indexes(cursor, shape)),
+            f"ALTER TABLE {shape.qualified} RENAME TO {ident(aside.name)}",
+        ]
     try:
-        for name, _ in _indexes(cursor, shape):
-            cursor.execute(f"DROP INDEX {ident(shape.schema)}.{ident(name)}").fetchall()
-        cursor.execute(f"ALTER TABLE {shape.qualified} RENAME TO {ident(aside.name)}").fetchall()
-    except duckdb.DependencyException as error:
-        raise depended_on("drop", shape.name, error) from error
+        for statement in statements:
+            cursor.execute(statement).fetchall()
     except duckdb.Error as error:
-        raise translated(error) from error
+        found = translated(error)
+        if isinstance(found, DependentObjects):
+            raise depended_on("drop", shape.name, error) from error
+        raise found from error
     _called(database, transaction, captured, aside)
+
+
+def _has_foreign_keys(cursor: duckdb.DuckDBPyConnection, shape: TableShape) -> bool:
+    (count,) = ask(
+        cursor,
+        "SELECT count(*) FROM duckdb_constraints() WHERE database_name = current_database() "
+        "AND schema_name = $1 AND table_name = $2 AND constraint_type = 'FOREIGN KEY'",
+        [shape.schema, shape.name],
+    )
+    return bool(count)
 
 
 def _indexes(cursor: duckdb.DuckDBPyConnection, shape: TableShape) -> list[tuple[str, str]]:
