@@ -117,8 +117,9 @@ class Block:
 
         Raises:
             LockNotAvailable: 55P03. WrongState: 55000, the table is in none of the streams over all tables of
-            its schema, and nothing of it is to be missed there.
+            its schema, and nothing of it is to be missed there. NotSupported: 0A000, it has a trigger.
         """
+        self._database.catalog.refuse_triggered(key)
         free = yield from self.enter_plain(key)
         if free:
             refuse_aside(self._database.catalog, key, "be written")

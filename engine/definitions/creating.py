@@ -116,7 +116,7 @@ def _check_surroundings(database: Database, cursor: duckdb.DuckDBPyConnection) -
     if triggers is not None and triggers[0]:
         raise NotSupported(
             "a database with triggers cannot have streams",
-            hint="DROP TRIGGER first: what a trigger writes would go past the stream.",
+            hint="DROP TRIGGER with plain DuckDB first: what a trigger writes would go past the stream.",
         )
     for name in sorted(built_in_functions() & read_macros(cursor, database.catalog_name)):
         raise NotSupported(

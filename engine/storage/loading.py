@@ -93,6 +93,10 @@ def read_catalog(cursor: duckdb.DuckDBPyConnection) -> Catalog:
     _put_several(cursor, catalog, served)
     aside = cursor.execute(f"SELECT schema_name, table_name FROM {SCHEMA}.replaced_tables").fetchall()
     catalog.aside = {fold(*name) for name in aside}
+    triggers = cursor.execute(
+        "SELECT schema_name, table_name FROM duckdb_triggers() WHERE database_name = current_database()"
+    ).fetchall()
+    catalog.triggered = frozenset(fold(*name) for name in triggers)
     for stream in catalog.streams.values():
         _look_behind(cursor, catalog, stream)
     for topic in _read_streams(cursor, "operations = ['publish']"):

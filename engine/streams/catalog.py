@@ -10,7 +10,7 @@ import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from ..errors import UndefinedObject, WrongState
+from ..errors import NotSupported, UndefinedObject, WrongState
 from .captured import Captured, Source, TopicLog
 from .copies import Copy
 from .segments import Segments
@@ -39,6 +39,7 @@ class Catalog:
     copying: dict[int, Copy] = field(default_factory=dict)
     behind: dict[int, WrongState] = field(default_factory=dict)
     aside: set[tuple[str, ...]] = field(default_factory=set)
+    triggered: frozenset[tuple[str, ...]] = frozenset()
     version: int = 0
     segments: Segments = field(default_factory=Segments, compare=False, repr=False)
     mutex: threading.RLock = field(default_factory=threading.RLock, compare=False, repr=False)
@@ -69,6 +70,19 @@ class Catalog:
     def is_aside(self, key: tuple[str, ...]) -> bool:
         """Whether a table without a stream has had to leave the streams over all of its schema to another."""
         return key in self.aside and key not in self.tables and bool(self.over_schema(key[0]))
+
+    def refuse_triggered(self, key: tuple[str, ...]) -> None:
+        """Before rows of a table are written: what a trigger would write goes past the streams.
+
+        Raises:
+            NotSupported: 0A000, it has one, and tables have streams.
+        """
+        if key in self.triggered and self.tables:
+            raise NotSupported(
+                f'table "{key[-1]}" has a trigger, and cannot be written while tables have streams',
+                detail="It was made past ducktail, and would write tables where no change is captured.",
+                hint="DROP TRIGGER where plain DuckDB has the file open.",
+            )
 
     def none_aside(self, schema: str) -> None:
         """The first stream over all tables of a schema is made, on all that are there."""

@@ -162,9 +162,10 @@ class Transactions:
             The table as it is under the lock; None where it is no longer captured.
 
         Raises:
-            LockNotAvailable: 55P03.
+            LockNotAvailable: 55P03. NotSupported: 0A000, the table has a trigger.
             SerializationFailure: 40001, the transaction's snapshot is older than a stream.
         """
+        self.catalog.refuse_triggered(key)
         yield from self.lock_for(transaction, timeout_ms)
         if self.indexes_changed:
             self._read_shapes()

@@ -278,6 +278,22 @@ def test_columns_that_have_changed_their_names_or_places(tmp_path: Path) -> None
         base.close()
 
 
+def test_a_trigger_made_past_ducktail_writes_nothing(base: Base) -> None:
+    base("create table plain (id int)")
+    base("create table other (id int)")
+    make = "create trigger {0} after insert on {0} for each statement insert into {1} (id) values (60)"
+    base.behind(make.format("plain", "t"))
+    base.refuses("0A000", "insert into plain values (1)")
+    base.behind("drop trigger plain on plain", make.format("t", "other"))
+    for text in ("insert into t (id) values (61)", "update t set v = 'x'"):
+        base.refuses("0A000", text)
+    assert base.found() == []
+    base.behind("drop trigger t on t")
+    base("insert into plain values (1)")
+    base("insert into t (id) values (61)")
+    assert base.found() == []
+
+
 def test_a_table_that_was_dropped_and_made_again(base: Base) -> None:
     base.behind("drop table t", f"create table t ({TABLE})", f"insert into t values ({ROW.format(4)})")
     with raises("55000") as told:
