@@ -1,9 +1,9 @@
 """What capture costs: DML on a captured table until readable, beside plain DuckDB and PostgreSQL.
 
     plain       the same statements on the same table in a DuckDB file of its own, in process
-    bare        up to 1,000 rows: the DuckDB statements of capture's own shape (BEGIN, the shape, the line
-                in `commits`, COMMIT) on a cursor in process: what no engine around DuckDB can beat;
-                `bare, told` with the SELECT of the events that they make, which readers need
+    bare        the DuckDB statements of capture's own shape (BEGIN, the shape, the line in `commits`,
+                COMMIT) on a cursor in process, each told as a text; `bare, told` with the SELECT of the
+                events that they make, which readers need
     PostgreSQL  the same rows in a table with a trigger outbox (statement triggers with transition
                 tables, jsonb images), durable commits
 
@@ -334,7 +334,7 @@ def page(times: Times, rows: int, peer: str, turns: int) -> str:
     bulk_work = f"{rows:,} rows"
     lines += [
         "",
-        "The bare statements, which nothing around DuckDB can beat (times plain DuckDB): "
+        "The bare statements, a floor for what stands around DuckDB (times plain DuckDB): "
         f"{bulk_work}: {'; '.join(_floor(times, bulk_work, name) for name in BULK_BARS)}. "
         f"{THOUSAND}, and with the SELECT of their events: "
         f"{'; '.join(_floor(times, THOUSAND, name, TOLD) for name in BULK_BARS)}.",
