@@ -51,13 +51,21 @@ class Backend(Protocol):
         """
 
     def latest(self, stream: str) -> CheckpointState | None:
-        """The newest that is intact; None without any."""
+        """The newest that is intact; None without any.
+
+        Raises:
+            SerializationFailure: 40001, savers let go of all that is listed, a thousand times over.
+        """
 
     def list(self, stream: str) -> Sequence[int]:
         """The sequences that are there, lowest first, damaged ones among them."""
 
     def all(self, stream: str) -> Sequence[CheckpointState]:
-        """All that are intact, lowest sequence first."""
+        """All that are intact, lowest sequence first.
+
+        Raises:
+            SerializationFailure: 40001, as of `latest`.
+        """
 
     def streams(self) -> Sequence[str]:
         """The keys of which there are checkpoints, in order."""

@@ -6,7 +6,7 @@ temporary name is taken away by the next save of that key. Files are taken away 
 is synced behind them.
 
 One writer at a time: `ROOT/.lock` is locked (flock) while a call changes something, so several processes may
-share a directory on one machine. Readers take no lock, and pass over what goes while they read.
+share a directory on one machine. Readers take no lock, and list again what goes while they read.
 
 Source: docs/design/checkpoints.md, "In files".
 """

@@ -6,14 +6,19 @@ Source: docs/design/checkpoints.md, "Backends".
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
+from itertools import islice
 from typing import Protocol
 
-from ..errors import DataCorrupted
+from ..errors import DataCorrupted, SerializationFailure
 from .backend import KEEP, Report, check_forward, check_keep, report_to_log
 from .bounds import check_key
 from .state import CheckpointState
+
+# How often what is listed is looked at before savers are told to be too fast. Each time means that somebody
+# has saved as often as states are kept while one reader listed and read.
+LOOKS_MAX = 1_000
 
 
 class Place(Protocol):
@@ -90,7 +95,7 @@ class KeptBackend(ABC):
         """The newest that is intact."""
         check_key(stream)
         with self._reading() as place:
-            return next(self._intact(place, stream, reversed(place.sequences(stream))), None)
+            return next(iter(self._found(place, stream, lambda: place.sequences(stream), 1)), None)
 
     def list(self, stream: str) -> Sequence[int]:
         """The sequences that are there, lowest first, damaged ones among them."""
@@ -102,7 +107,7 @@ class KeptBackend(ABC):
         """All that are intact, lowest sequence first."""
         check_key(stream)
         with self._reading() as place:
-            return [*self._intact(place, stream, self._kept(place, stream))]
+            return [*reversed(self._found(place, stream, lambda: self._kept(place, stream)))]
 
     def streams(self) -> Sequence[str]:
         """The keys of which there are checkpoints, in order."""
@@ -149,6 +154,23 @@ class KeptBackend(ABC):
     def _kept(self, place: Place, stream: str) -> Sequence[int]:
         """The newest `keep`: a place may take what is older away some saves later."""
         return place.sequences(stream)[-self._keep :]
+
+    def _found(
+        self, place: Place, stream: str, listed: Callable[[], Sequence[int]], count: int | None = None
+    ) -> tuple[CheckpointState, ...]:
+        """The newest intact ones of those that are listed, highest sequence first.
+
+        Savers may let go of what is listed before it is read, of all of it even: then it is listed anew.
+        """
+        for _ in range(LOOKS_MAX):
+            sequences = listed()
+            found = tuple(islice(self._intact(place, stream, reversed(sequences)), count))
+            wanted = len(sequences) if count is None else min(count, len(sequences))
+            if len(found) == wanted or set(sequences) <= set(listed()):
+                return found
+        raise SerializationFailure(
+            f'the checkpoints of "{stream}" change faster than they can be read', hint="Try again."
+        )
 
     def _intact(self, place: Place, stream: str, sequences: Iterable[int]) -> Iterator[CheckpointState]:
         """Those that can be read, one in memory at a time; the others are reported."""

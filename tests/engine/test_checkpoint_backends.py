@@ -3,25 +3,27 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from local_client import raises
 
+from ducktail.engine.checkpoints import kept
 from ducktail.engine.checkpoints.backend import KEEP, Backend
 from ducktail.engine.checkpoints.bounds import TIME_US_MAX
 from ducktail.engine.checkpoints.checkpoint import Checkpoint
 from ducktail.engine.checkpoints.duckdb_backend import TABLE
 from ducktail.engine.checkpoints.file_backend import FileBackend
+from ducktail.engine.checkpoints.kept import KeptBackend
 from ducktail.engine.checkpoints.kinds import CustomPosition
 from ducktail.engine.checkpoints.lsn import PartitionLsns
 from ducktail.engine.checkpoints.memory_backend import MemoryBackend
 from ducktail.engine.checkpoints.state import CheckpointState
 from ducktail.engine.database import Database
-from ducktail.engine.errors import DataCorrupted
+from ducktail.engine.errors import DataCorrupted, SerializationFailure
 from ducktail.engine.groups.checkpoints import checkpoints_of_jobs
 
 Make = Callable[..., Backend]
@@ -265,6 +267,35 @@ def test_several_threads_share_one(make: Make) -> None:
     assert list(backend.streams()) == ["a", "b", "c", "d", "e"]
     for name in backend.streams():
         assert backend.latest(name) == state(11, name)
+
+
+@pytest.mark.parametrize("make", ["files", "duckdb"], indirect=True)
+@pytest.mark.parametrize("read", [lambda b: [b.latest("s")], lambda b: b.all("s")], ids=["latest", "all"])
+def test_what_is_listed_goes_before_it_is_read(
+    make: Make, read: Callable[[Any], list[Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    backend, saver, intact = cast(KeptBackend, make(keep=2)), make(keep=2), KeptBackend._intact
+    for sequence in range(2):
+        saver.save(state(sequence))
+    left = [*range(2, 8)]
+
+    def late(
+        self: KeptBackend, place: Any, stream: str, sequences: Iterable[int]
+    ) -> Iterator[CheckpointState]:
+        listed = list(sequences)
+        if self is backend:
+            # As many as are kept: all that was listed has gone (in DuckDB only a rewind lets go at once).
+            for sequence in left[:2]:
+                saver.save(state(sequence), rewind=True)
+            del left[:2]
+        yield from intact(self, place, stream, listed)
+
+    monkeypatch.setattr(KeptBackend, "_intact", late)
+    assert read(backend)[-1] == state(7)
+    monkeypatch.setattr(kept, "LOOKS_MAX", 2)
+    left += range(8, 14)
+    with pytest.raises(SerializationFailure, match="faster than they can be read"):
+        read(backend)
 
 
 def test_savers_of_one_stream_never_take_it_back(make: Make) -> None:
