@@ -215,6 +215,14 @@ class Names:
         shown = ".".join(parts)
         place = position or None
         if self._there_is(parts):
+            lost = self._database.catalog.unserved.get(self.table_key(parts))
+            if lost is not None:
+                raise UndefinedObject(
+                    f'stream "{shown}" is not served: table {lost} does not exist any more',
+                    detail="It was dropped past ducktail. The stream's view shows what is retained.",
+                    hint="CREATE TABLE of that name, and open the database again: DROP STREAM drops it then.",
+                    position=place,
+                )
             raise WrongObjectType(f'"{shown}" is not a {kind}', hint=self._stream_on(parts), position=place)
         raise UndefinedObject(
             f'{kind} "{shown}" does not exist', hint=f"SHOW {kind.upper()}S lists them.", position=place

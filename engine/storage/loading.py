@@ -72,6 +72,9 @@ def read_catalog(cursor: duckdb.DuckDBPyConnection) -> Catalog:
         except DucktailError as error:
             # It was dropped while no ducktail had the file open: the others are served all the same.
             logger.error('streams of table "%s.%s" are not served: %s', schema_name, table_name, error)
+            shown = f"{shown_name(schema_name)}.{shown_name(table_name.removesuffix(DROPPED))}"
+            for stream in _read_streams(cursor, f"table_id = {table_id}"):
+                catalog.unserved[stream.key] = shown
             continue
         table = CapturedTable(shape, log_name(table_id, version), frozenset(shape.primary_key))
         *older, present = _read_versions(cursor, table_id, _unaltered(version, table))

@@ -39,6 +39,7 @@ class Catalog:
     copying: dict[int, Copy] = field(default_factory=dict)
     behind: dict[int, WrongState] = field(default_factory=dict)
     aside: set[tuple[str, ...]] = field(default_factory=set)
+    unserved: dict[tuple[str, ...], str] = field(default_factory=dict)
     triggered: frozenset[tuple[str, ...]] = frozenset()
     version: int = 0
     segments: Segments = field(default_factory=Segments, compare=False, repr=False)

@@ -313,6 +313,20 @@ def test_a_table_that_was_dropped_and_made_again(base: Base) -> None:
     assert (kind, detail) == ("columns", "the table has another primary key than its events")
 
 
+def test_a_table_that_was_dropped(base: Base) -> None:
+    base.behind("drop table t")
+    for text in ("select * from stream s", "check stream s", "drop stream s"):
+        with raises("42704") as told:
+            base(text)
+        assert told.value.message == 'stream "s" is not served: table main.t does not exist any more'
+    assert len(base("select * from s")) == 14
+    base("create table t (id int)")
+    base.behind()
+    base.refuses("55000", "select * from stream s")
+    base("drop stream s")
+    base("create stream s on t")
+
+
 def test_an_opening_looks_only_where_it_must_and_can(base: Base, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patched:
         patched.setattr("ducktail.engine.database.mark_unlike", lambda *_: pytest.fail("nobody has written"))
