@@ -43,8 +43,8 @@ def resync_stream(session: Context, asked: st.ResyncStream, parameters: Values) 
     if mended.again:
         session.notices.add(
             f"{mended.again} rows without retained events are given again, as snapshot events",
-            detail="Some of them differed, and which cannot be told; no more can those that are gone, or that a "
-            "filter lets pass no longer.",
+            detail="Some of them differed, and which cannot be told; no more can those that are gone, or "
+            "that a filter lets pass no longer.",
         )
     if mended.gone:
         session.notices.add(
