@@ -13,7 +13,7 @@ from .buffers.buffer import PartitionBuffer, StreamBuffer
 from .live_source import COMMIT_TIME, LiveSource, Row, buffered_streams, time_text
 from .log.several_logs import event_query
 from .offsets.offsets import Position
-from .offsets.parked import BEHIND, NOTHING, PARKED, RELEASED, ParkedEvent
+from .offsets.parked import BEHIND, NOTHING, PARKED, RELEASED, ParkedEvent, same_key, same_key_sql
 from .rights.rights import bookmark_item
 from .streams import segments
 from .streams.copies import Copy
@@ -327,7 +327,7 @@ def _behind(
     if event.state != PARKED or not event.by_key or event.key is None:
         return 0
     found = database.parked.get(group.group_id) or NOTHING
-    heads = [e.lsn for e in found.of(PARKED, event.partition) if e.by_key and e.key == event.key]
+    heads = [e.lsn for e in found.of(PARKED, event.partition) if e.by_key and same_key(e.key, event.key)]
     until = min((lsn for lsn in heads if lsn > event.lsn), default=None)
     behind = f"partition = {event.partition} AND lsn > {event.lsn}"
     if until is not None:
@@ -336,11 +336,11 @@ def _behind(
     low = max(event.lsn, buffer.partitions[event.partition].trimmed_through_lsn)
     window = f"lsn > {low} AND lsn <= {buffer.end_lsn}"
     events = event_query(database.catalog, stream).between(low + 1, buffer.end_lsn).sql(window, "false")
+    of_key = same_key_sql("key::VARCHAR", event.key)
     row = cursor.execute(
-        f"SELECT (SELECT count(*) FROM ({events}) WHERE {behind} AND key::VARCHAR = $1) + "
+        f"SELECT (SELECT count(*) FROM ({events}) WHERE {behind} AND {of_key}) + "
         f"(SELECT count(*) FROM ducktail.parked_events WHERE group_id = {group.group_id} "
-        f"AND state = '{BEHIND}' AND {behind} AND lsn <= {low} AND key = $1)",
-        [event.key],
+        f"AND state = '{BEHIND}' AND {behind} AND lsn <= {low} AND {of_key})"
     ).fetchone()
     assert row is not None
     return int(row[0])

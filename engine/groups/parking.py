@@ -40,6 +40,8 @@ from ..offsets.parked import (
     behind_sql,
     copies_sql,
     read_groups,
+    same_key,
+    same_key_sql,
 )
 from ..quoting import ident, literal
 from ..schema import SCHEMA
@@ -126,10 +128,11 @@ def park(
         f"{literal(transaction.committed_by)})"
     ).fetchall()
     if by_key:
+        assert key is not None
         # What was released of its key and comes later stands behind it now.
         cursor.execute(
             f"UPDATE {TABLE} SET state = '{BEHIND}' WHERE {where} AND state = '{RELEASED}' "
-            f"AND partition = {partition} AND key = {_key(key)} AND lsn > {lsn}"
+            f"AND partition = {partition} AND {same_key_sql('key', key)} AND lsn > {lsn}"
         ).fetchall()
     transaction.defines = True
     _follow(database, transaction, group)
@@ -165,7 +168,8 @@ def release(
         )
     left = [e for e in parked.of(PARKED, partition) if e not in heads]
     if lsn is not None:
-        earlier = next((e for e in left if e.by_key and e.key == heads[0].key and e.lsn < lsn), None)
+        of_key = (e for e in left if e.by_key and same_key(e.key, heads[0].key))
+        earlier = next((e for e in of_key if e.lsn < lsn), None)
         if earlier is not None:
             raise WrongState(
                 f"LSN {lsn} cannot be released: LSN {earlier.lsn}, an earlier event of its key, is parked",
@@ -178,7 +182,7 @@ def release(
         ).fetchall()
         released += 1
         if head.by_key:
-            until = min((e.lsn for e in left if e.by_key and e.key == head.key), default=None)
+            until = min((e.lsn for e in left if e.by_key and same_key(e.key, head.key)), default=None)
             released += _release_behind(database, transaction, stream, group, head, until)
     if released > RELEASED_MAX:
         raise ProgramLimitExceeded(
@@ -205,6 +209,7 @@ def _release_behind(
     Args:
         until: the next parked event of the key, which keeps what is behind it.
     """
+    assert head.key is not None
     buffer, query = database.buffers.of(stream), event_query(database.catalog, stream)
     edge, end_lsn = buffer.partitions[head.partition].trimmed_through_lsn, buffer.end_lsn
     behind = f"partition = {head.partition} AND lsn > {head.lsn}"
@@ -214,14 +219,14 @@ def _release_behind(
     row = ask_maybe(
         cursor,
         f"UPDATE {TABLE} SET state = '{RELEASED}' WHERE {where} AND state = '{BEHIND}' "
-        f"AND key = {_key(head.key)}",
+        f"AND {same_key_sql('key', head.key)}",
     )
     count = 0 if row is None else int(row[0])
     window = f"lsn > {max(head.lsn, edge)} AND lsn <= {end_lsn}"
     events = query.between(max(head.lsn, edge) + 1, end_lsn).whole_sql(window, window)
     found = _ask_all(
         database,
-        f"SELECT lsn, tx_last FROM ({events}) WHERE {behind} AND key::VARCHAR = {_key(head.key)} "
+        f"SELECT lsn, tx_last FROM ({events}) WHERE {behind} AND {same_key_sql('key::VARCHAR', head.key)} "
         f"ORDER BY lsn LIMIT {RELEASED_MAX + 1}",
     )
     known = {lsn for (lsn,) in cursor.execute(f"SELECT lsn FROM {TABLE} WHERE {where}").fetchall()}

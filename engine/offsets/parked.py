@@ -17,6 +17,7 @@ Source: docs/groups.md, "Parked events".
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
@@ -34,6 +35,9 @@ PARKED_MAX = 1000
 RELEASED_MAX = 100_000
 # A reason is held in memory with its event; beside it a table of one's own has room for more.
 REASON_CHARS_MAX = 1000
+
+# A column's name in a key's JSON text.
+_NAME = r'([{,])"(?:[^"\\]|\\.)*":'
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,8 +92,8 @@ class ParkedOfGroup:
 
     def head_before(self, partition: int, lsn: int, key: str | None) -> ParkedEvent | None:
         """The parked event behind which an event is set aside, if it is."""
-        heads = (e for e in self.of(PARKED, partition) if e.by_key and e.key == key and e.lsn < lsn)
-        return next(heads, None) if key is not None else None
+        heads = (e for e in self.of(PARKED, partition) if e.by_key and same_key(e.key, key) and e.lsn < lsn)
+        return next(heads, None)
 
     def aside(
         self, after: Mapping[int, int], released: Collection[int], copy: Copy | None = None
@@ -114,6 +118,26 @@ class ParkedOfGroup:
         again = {e.lsn: e for e in free if e.lsn in there and passed(e)}
         given = {e.lsn: e.partition for e in free if e.lsn in again or e.lsn > after[e.partition]}
         return Aside(lsns, keys, again, given) if lsns or keys or given else None
+
+
+def same_key(one: str | None, other: str | None) -> bool:
+    """Whether two events are of one key: it has the same values, whatever its columns were called then."""
+    return one is not None and other is not None and _values(one) == _values(other)
+
+
+def same_key_sql(key: str, other: str) -> str:
+    """The same in SQL.
+
+    Args:
+        key: SQL of a key's text.
+        other: another key's text.
+    """
+    return f"regexp_replace({key}, {literal(_NAME)}, '\\1', 'g') = {literal(_values(other))}"
+
+
+def _values(key: str) -> str:
+    """A key's text without the names of its columns, which RENAME COLUMN changes."""
+    return re.sub(_NAME, r"\1", key)
 
 
 NOTHING = ParkedOfGroup()
@@ -184,7 +208,7 @@ def behind_sql(keys: Iterable[tuple[int, int, str]]) -> str:
         keys: partition, LSN and key of each.
     """
     return " OR ".join(
-        f"(partition = {partition} AND lsn > {lsn} AND key::VARCHAR = {literal(key)})"
+        f"(partition = {partition} AND lsn > {lsn} AND {same_key_sql('key::VARCHAR', key)})"
         for partition, lsn, key in keys
     )
 
