@@ -9,14 +9,12 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 
-import duckdb
 import pytest
 from hands import HOUR_US, Hands
 from local_client import Client, raises
-from reopening import QUIET
+from reopening import Editable
 
 from ducktail.engine.checks import at_opening, row_sums
-from ducktail.engine.database import Database
 from ducktail.engine.definitions import resync
 
 TABLE = (
@@ -48,31 +46,12 @@ EDITS = (
 EQUAL = "update t set i = interval '30 days' where id = 10"
 
 
-class Base:
+class Base(Editable):
     """A database that is served, or written by plain DuckDB."""
-
-    def __init__(self, path: Path, clock: Hands) -> None:
-        self._path, self._clock = path, clock
-        self._open()
-
-    def _open(self) -> None:
-        self.database = Database.open(str(self._path), QUIET, self._clock)
-        self.client = Client(self.database)
-
-    def close(self) -> None:
-        self.client.close()
-        self.database.close()
 
     def behind(self, *texts: str) -> None:
         """Write while ducktail is absent."""
-        self.close()
-        with duckdb.connect(str(self._path)) as plain:
-            for text in texts:
-                plain.execute(text)
-        self._open()
-
-    def __call__(self, text: str) -> list[tuple[object, ...]]:
-        return self.client(text)
+        self.again(*texts)
 
     def refuses(self, state: str, text: str) -> None:
         """It is answered with an error of this SQLSTATE."""

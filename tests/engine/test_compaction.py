@@ -2,101 +2,29 @@
 
 from __future__ import annotations
 
-import json
-import random
-from collections import Counter
 from collections.abc import Iterator
-from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
-import duckdb
 import pytest
+from compacting import Compacting, lsns
 from hands import DAY_US, HOUR_US, SECOND_US, Hands
 from local_client import Client, raises
-from reopening import QUIET
 
-from ducktail.engine.buffers.retained_bytes import RetainedBytes
-from ducktail.engine.database import Database
-from ducktail.engine.log import compacted
-from ducktail.engine.log.compacted import Range
 from ducktail.engine.trimming import compaction
-from ducktail.engine.trimming.superseded import Superseded
 from ducktail.engine.waiting import run
 
 pytestmark = pytest.mark.slow
 
 
-class Base:
-    """A database that is opened again and again."""
-
-    def __init__(self, path: Path) -> None:
-        self.path, self.clock = path, Hands()
-        self._open()
-
-    def _open(self) -> None:
-        self.database = Database.open(str(self.path), QUIET, self.clock)
-        self.client = Client(self.database)
-
-    def close(self) -> None:
-        """Close it."""
-        self.client.close()
-        self.database.close()
-
-    def reopen(self) -> None:
-        """Close it and open it again; nothing is damaged."""
-        self.close()
-        self._open()
-        assert not self.database.damage
-
-    def __call__(self, text: str, *parameters: object) -> list[Any]:
-        """Run one statement."""
-        return self.client(text, *parameters)
-
-    def one(self, text: str) -> Any:
-        """The first value."""
-        return self.client.one(text)
-
-    def look(self) -> None:
-        """A pass of retention, compaction with it."""
-        self.database.retention.look()
-
-    def ask(self, sql: str) -> list[tuple[Any, ...]]:
-        """Ask the file, past the language."""
-        cursor = self.database.cursor()
-        try:
-            return cursor.execute(sql).fetchall()
-        finally:
-            cursor.close()
-
-    def logs(self) -> dict[str, int]:
-        """The logs of captured tables, with their rows."""
-        names = self.ask("SELECT table_name FROM duckdb_tables() WHERE table_name SIMILAR TO 'log_[0-9_]+'")
-        return {name: self.ask(f'SELECT count(*) FROM ducktail."{name}"')[0][0] for (name,) in names}
-
-
 @pytest.fixture
-def base(tmp_path: Path) -> Iterator[Base]:
+def base(tmp_path: Path) -> Iterator[Compacting]:
     """An empty database."""
-    made = Base(tmp_path / "kept.duckdb")
+    made = Compacting(tmp_path / "kept.duckdb", Hands())
     yield made
     made.close()
 
 
-def lsns(base: Base, stream: str) -> list[int]:
-    """The events of a stream, from the log: the view shows them as a read does, and so does the count."""
-    read = base(f"select lsn, partition, op, key, after, tx_last, tx_seq from stream {stream}")
-    assert base(f"select lsn, partition, op, key, after, tx_last, tx_seq from {stream} order by lsn") == read
-    counted = Counter(partition for _, partition, *_ in read)
-    first = {p: min(row[0] for row in read if row[1] == p) for p in counted}
-    where = f"where stream_name = '{stream}' and events > 0"
-    shown = base(f"select partition, events, first_lsn from ducktail.partitions {where}")
-    assert {p: n for p, n, _ in shown} == counted
-    assert {p: lsn for p, _, lsn in shown} == first
-    return [row[0] for row in read]
-
-
-def test_the_last_event_of_each_key_stays(base: Base) -> None:
+def test_the_last_event_of_each_key_stays(base: Compacting) -> None:
     base("create table t (id int primary key, v int)")
     base("create stream s on t with (partitions = 2, retention = 'none', compaction = 'key')")
     base("create consumer group early on s")
@@ -143,7 +71,7 @@ def test_the_last_event_of_each_key_stays(base: Base) -> None:
     assert lsns(base, "s") == [3, 7, 8, 9]
 
 
-def test_options(base: Base) -> None:
+def test_options(base: Compacting) -> None:
     base("create table t (id int primary key, v int)")
     base("create table plain (id int)")
     with raises("22023"):
@@ -171,7 +99,7 @@ def test_options(base: Base) -> None:
     assert base(shown) == [("key", "00:00:00", "00:00:00"), ("none", "01:00:00", "1 day")]
 
 
-def test_what_another_stream_shows_stays(base: Base) -> None:
+def test_what_another_stream_shows_stays(base: Compacting) -> None:
     base("create table t (id int primary key, v int)")
     base("create stream small on t with (partitions = 1, retention = 'none', compaction = 'key')")
     base("create stream whole on t with (partitions = 1, retention = '1 day')")
@@ -201,7 +129,7 @@ def test_what_another_stream_shows_stays(base: Base) -> None:
     assert lsns(base, "small") == [5]
 
 
-def test_a_stream_that_is_compacted_no_more_keeps_what_it_has(base: Base) -> None:
+def test_a_stream_that_is_compacted_no_more_keeps_what_it_has(base: Compacting) -> None:
     base("create table t (id int primary key, v int)")
     options = "partitions = 1, retention = 'none', compaction = 'key'"
     base(f"create stream every on t with ({options})")
@@ -224,7 +152,7 @@ def test_a_stream_that_is_compacted_no_more_keeps_what_it_has(base: Base) -> Non
     assert lsns(base, "small") == [2, 5] and lsns(base, "every") == [2, 4, 5]
 
 
-def test_a_filter_and_operations_have_last_events_of_their_own(base: Base) -> None:
+def test_a_filter_and_operations_have_last_events_of_their_own(base: Compacting) -> None:
     base("create table t (id int primary key, v int)")
     options = "with (partitions = 1, retention = 'none', compaction = 'key')"
     base(f"create stream odd on t where v % 2 = 1 {options}")
@@ -259,7 +187,7 @@ def test_a_filter_and_operations_have_last_events_of_their_own(base: Base) -> No
     assert lsns(base, "odd") == [6]
 
 
-def test_a_delete_stays_with_what_another_stream_keeps(base: Base) -> None:
+def test_a_delete_stays_with_what_another_stream_keeps(base: Compacting) -> None:
     base("create table t (id int primary key, v int)")
     options = "with (partitions = 1, retention = 'none', compaction = 'key')"
     base(f"create stream odd on t where v % 2 = 1 {options}")
@@ -280,7 +208,7 @@ def test_a_delete_stays_with_what_another_stream_keeps(base: Base) -> None:
     assert base("check stream odd") == []
 
 
-def test_the_time_of_a_delete_begins_when_what_it_deletes_goes(base: Base) -> None:
+def test_the_time_of_a_delete_begins_when_what_it_deletes_goes(base: Compacting) -> None:
     options = "partitions = 1, retention = 'none', compaction = 'key'"
     base("create table t (id int primary key)")
     base(f"create stream s on t with ({options})")
@@ -307,7 +235,7 @@ def test_the_time_of_a_delete_begins_when_what_it_deletes_goes(base: Base) -> No
     assert lsns(base, "s") == [3, 4]
 
 
-def test_rows_of_snapshots(base: Base) -> None:
+def test_rows_of_snapshots(base: Compacting) -> None:
     base("create table t (id int primary key, v int)")
     base("insert into t select i, 0 from range(4) r(i)")
     options = "with (partitions = 1, retention = 'none', compaction = 'key', snapshot = 'initial')"
@@ -341,7 +269,7 @@ def test_rows_of_snapshots(base: Base) -> None:
     assert base("check stream a") == base("check stream b") == []
 
 
-def test_keys_and_partition_columns_that_change(base: Base) -> None:
+def test_keys_and_partition_columns_that_change(base: Compacting) -> None:
     base("create table t (id int, k text, v int, primary key (k, id))")
     options = "partitions = 3, partition_by = 'v', retention = 'none', compaction = 'key'"
     base(f"create stream s on t with ({options})")
@@ -366,7 +294,7 @@ def test_keys_and_partition_columns_that_change(base: Base) -> None:
     assert base("select lsn, op from stream s") == [(lsn, "insert") for lsn in (6, 8, 9, 10)]
 
 
-def test_versions_of_a_table(base: Base) -> None:
+def test_versions_of_a_table(base: Compacting) -> None:
     base("create table t (id int primary key, v int)")
     base("create stream s on t with (partitions = 2, retention = 'none', compaction = 'key')")
     base("insert into t values (1, 1), (2, 1), (3, 1)")  # 1 to 3
@@ -389,7 +317,7 @@ def test_versions_of_a_table(base: Base) -> None:
     assert lsns(base, "s") == [4, 5, 7, 8, 9, 10, 11]
 
 
-def test_what_is_set_aside_stays_until_it_is_released(base: Base) -> None:
+def test_what_is_set_aside_stays_until_it_is_released(base: Compacting) -> None:
     base("create table t (id int primary key, v int)")
     base("create stream s on t with (partitions = 1, retention = 'none', compaction = 'key')")
     base("create consumer group g on s with (on_park = 'key')")
@@ -421,7 +349,7 @@ def test_what_is_set_aside_stays_until_it_is_released(base: Base) -> None:
     assert [row[0] for row in base("select lsn from stream s consumer group g")] == [11, 12]
 
 
-def test_topics(base: Base) -> None:
+def test_topics(base: Compacting) -> None:
     base("create topic t with (partitions = 2, retention = 'none', compaction = 'key')")
     base("create topic free with (partitions = 1, compaction_lag = '0 s')")
     for text in (
@@ -469,7 +397,7 @@ def test_topics(base: Base) -> None:
         base("publish to free 'x'")
 
 
-def test_bookmarks_and_bytes_follow(base: Base, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bookmarks_and_bytes_follow(base: Compacting, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compaction, "BOOKMARKS_AT_ONCE", 1)
     base("create table t (id int primary key, v text)")
     base("create stream s on t with (partitions = 1, retention = 'none', compaction = 'key')")
@@ -497,7 +425,7 @@ def test_bookmarks_and_bytes_follow(base: Base, monkeypatch: pytest.MonkeyPatch)
     ]
 
 
-def test_a_reader_that_waits_counts_what_is_left(base: Base) -> None:
+def test_a_reader_that_waits_counts_what_is_left(base: Compacting) -> None:
     base("create table t (id int primary key, v int)")
     base("create stream s on t with (partitions = 1, compaction = 'key', compaction_lag = '0 s')")
     base("create consumer group g on s")
@@ -519,7 +447,7 @@ def test_a_reader_that_waits_counts_what_is_left(base: Base) -> None:
     assert base("select count(*) from stream s consumer group g limit 1 transactions") == [(10,)]
 
 
-def test_what_a_read_under_way_is_still_to_give_stays(base: Base) -> None:
+def test_what_a_read_under_way_is_still_to_give_stays(base: Compacting) -> None:
     base("create table t (id int primary key, v int)")
     options = "partitions = 1, retention = 'none', compaction = 'key', compaction_lag = '1 s'"
     base(f"create stream s on t with ({options}, tombstone_retention = '1 minute')")
@@ -547,7 +475,7 @@ def test_what_a_read_under_way_is_still_to_give_stays(base: Base) -> None:
         other.close()
 
 
-def test_transactions_whose_last_event_has_gone(base: Base) -> None:
+def test_transactions_whose_last_event_has_gone(base: Compacting) -> None:
     base("create table t (id int primary key, v int)")
     base("create stream s on t with (partitions = 2, retention = 'none', compaction = 'key')")
     for first in range(0, 12, 4):
@@ -566,312 +494,3 @@ def test_transactions_whose_last_event_has_gone(base: Base) -> None:
             seen += [lsn for lsn, *_ in rows]
         assert seen == lsns(base, "s"), reopened
         base.reopen()
-
-
-def test_edits_past_ducktail_are_found(base: Base) -> None:
-    base("create table t (id int primary key, v int)")
-    base("create stream s on t with (partitions = 1, retention = 'none', compaction = 'key')")
-    base("insert into t select i, 0 from range(10) r(i)")
-    base("update t set v = 1")
-    base.clock.us += 2 * HOUR_US
-    base("update t set v = 2 where id < 5")
-    base.look()
-    assert base("check stream s") == []
-    base.close()
-    plain = duckdb.connect(str(base.path))
-    plain.execute("UPDATE t SET v = 7 WHERE id IN (1, 8)")
-    plain.execute("DELETE FROM t WHERE id = 9")
-    plain.close()
-    base._open()
-    found = base("check stream s")
-    assert sorted((row[0], json.loads(row[1])["id"]) for row in found) == [
-        ("changed", 1),
-        ("changed", 8),
-        ("missing", 9),
-    ]
-    base.clock.us += 2 * HOUR_US
-    base.look()  # Nothing is compacted until it is mended.
-    assert base.one("select max(compacted_through_lsn) from ducktail.partitions") == 20
-    base("alter stream s resync")
-    assert base("check stream s") == []
-    base.clock.us += 2 * HOUR_US
-    base.look()
-    assert len(lsns(base, "s")) == 10
-    assert base("check stream s") == []
-
-
-def test_rows_that_are_gone_besides_are_damage(base: Base) -> None:
-    base("create table t (id int primary key, v int)")
-    base("create stream s on t with (partitions = 1, retention = 'none', compaction = 'key')")
-    base("insert into t select i, 0 from range(10) r(i)")
-    base("update t set v = 1")
-    base.clock.us += 2 * HOUR_US
-    base.look()
-    [log] = base.logs()
-    base.close()
-    plain = duckdb.connect(str(base.path))
-    plain.execute(f'DELETE FROM ducktail."{log}" WHERE lsn = 15')
-    plain.close()
-    base._open()
-    with raises("XX001") as error:
-        base("select * from stream s")
-    assert "10 were compacted" in str(error.value.detail)
-
-
-def test_a_pass_that_took_long_rests(base: Base, monkeypatch: pytest.MonkeyPatch) -> None:
-    base("create table t (id int primary key, v int)")
-    base("create stream s on t with (partitions = 1, retention = 'none', compaction = 'key')")
-    base("insert into t select i, 0 from range(100) r(i)")
-    base.clock.us += 2 * HOUR_US
-    works_out = Superseded.work_out
-
-    def work_out(superseded: Superseded) -> None:
-        base.clock.us += HOUR_US // 10
-        works_out(superseded)
-
-    with monkeypatch.context() as patched:
-        patched.setattr(Superseded, "work_out", work_out)
-        base.look()
-    base("update t set v = 1 where id = 1")
-    base.clock.us += 4 * HOUR_US
-    base.look()
-    assert base.one("select count(*) from stream s") == 101
-    base.clock.us += HOUR_US + SECOND_US
-    base.look()
-    assert base.one("select count(*) from stream s") == 100
-
-
-def test_a_pass_is_not_repeated_for_little(base: Base) -> None:
-    base("create table t (id int primary key, v int)")
-    base("create stream s on t with (partitions = 1, retention = 'none', compaction = 'key')")
-    base("insert into t select i, 0 from range(100) r(i)")
-    base.clock.us += 2 * HOUR_US
-    base.look()
-    base("update t set v = 1 where id < 10")
-    base.clock.us += HOUR_US
-    base.look()
-    assert base.one("select count(*) from stream s") == 100  # An hour is over since the last.
-    base("update t set v = 2 where id < 10")
-    base.clock.us += HOUR_US - SECOND_US
-    base("update t set v = 3 where id < 10")
-    base.clock.us += SECOND_US
-    base.look()
-    assert base.one("select count(*) from stream s") == 110
-    base.clock.us += HOUR_US // 2
-    base("update t set v = 4 where id < 30")
-    base.look()
-    assert base.one("select count(*) from stream s") == 140
-    base.clock.us += HOUR_US
-    base.look()
-    assert base.one("select count(*) from stream s") == 100
-
-
-def test_many_steps(base: Base, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(compaction, "STEP_ROWS", 7)
-    monkeypatch.setattr(compaction, "STEP_LSNS", 11)
-    base("create table t (id int primary key, v int)")
-    base("create stream s on t with (partitions = 4, retention = 'none', compaction = 'key')")
-    base("insert into t select i, 0 from range(20) r(i)")
-    base.clock.us += 2 * HOUR_US
-    base.look()
-    for v in range(3):
-        base(f"update t set v = {v}")
-    base("create consumer group g on s start after 30")
-    base.clock.us += 2 * HOUR_US
-    # A stream that is altered while it is under way ends the pass; the next one does the rest.
-    steps, left = base.database.retention.steps, [10]
-    transaction = steps.locked
-
-    def locked() -> Any:
-        left[0] -= 1
-        if left[0] == 0:
-            base("alter stream s set (buffer_bytes = '1 MiB')")
-        return transaction()
-
-    monkeypatch.setattr(steps, "locked", locked)
-    base.look()
-    assert 20 < len(lsns(base, "s")) < 80
-    base.look()
-    assert lsns(base, "s") == list(range(61, 81))
-    assert base.one("select sum(lag_events) from ducktail.offsets") == 20
-    assert base("check stream s") == []
-    base.reopen()
-    assert base.ask("SELECT sum(removed) FROM ducktail.compacted_ranges") == [(60,)]
-
-
-def test_ranges() -> None:
-    ranges = compacted.extended((), 10)
-    assert ranges == (Range(1, 10),)
-    assert compacted.expired_through(ranges, 10**18) == 0
-    keep_us = 32 * 100
-    ranges = compacted.finished(compacted.counted(ranges, [3]), 1000, keep_us)
-    assert ranges == (Range(1, 10, 3, 1000),)
-    assert compacted.extended(ranges, 10) == ranges
-    for number, now_us in enumerate(range(1010, 20_000, 10), 2):
-        ranges = compacted.finished(compacted.extended(ranges, number * 10), now_us, keep_us)
-        assert ranges[0].first_lsn == 1 and compacted.through(ranges) == number * 10
-        assert all(one.last_lsn + 1 == two.first_lsn for one, two in pairwise(ranges))
-        assert len(ranges) <= compacted.SHARES + 2
-        # What was compacted so long ago is known to be, a share of the time later at most.
-        old = compacted.expired_through(ranges, now_us - keep_us)
-        assert (now_us - keep_us - 100 - 1000) // 10 * 10 <= old or now_us < 1000 + keep_us + 110
-    assert sum(one.removed for one in ranges) == 3
-
-
-def test_retained_bytes_are_thinned() -> None:
-    marks = RetainedBytes()
-    for lsn in range(1, 101):
-        marks.add(lsn, 10)
-    marks.trim(20)
-    marks.thin(60, 0.25)
-    assert marks.total == 100 + 400
-    assert marks.excess_through(450) == 40
-    assert marks.excess_through(390) == 61
-    marks.trim(60)
-    assert marks.total == 400
-
-
-# The model.
-
-OPTIONS = "partitions = 2, retention = 'none', compaction = 'key', tombstone_retention = '6 h'"
-STREAMS = {
-    "all_of_it": f"on t with ({OPTIONS})",
-    "first": f"on t with ({OPTIONS}, snapshot = 'initial')",
-    "small": f"on t (v) where v < 5 with ({OPTIONS}, before = 'key')",
-    "written": f"on t operations insert, update with ({OPTIONS})",
-    "born": f"on t operations insert with ({OPTIONS})",
-    "own": "on t with (partitions = 3, partition_by = 'w', retention = '4 days', compaction = 'key')",
-    "whole": "on t with (partitions = 1, retention = '5 hours')",
-}
-EVENT = "lsn, partition, op, key, after, commit_time"
-
-
-def folded(events: list[Any]) -> dict[str, str]:
-    """What a consumer that puts and deletes has."""
-    rows: dict[str, str] = {}
-    for _, _, op, key, after, _ in events:
-        if op == "delete":
-            rows.pop(key, None)
-        else:
-            rows[key] = after
-    return rows
-
-
-class Model:
-    """A database under a random load, and all events that its streams ever showed."""
-
-    def __init__(self, base: Base, seed: int) -> None:
-        self.base, self.chance = base, random.Random(seed)
-        self.seen: dict[str, dict[int, Any]] = {}
-        self.readers: dict[str, tuple[int, dict[int, Any], int]] = {}
-        base("create table t (id int primary key, v int, w int)")
-        base("create stream all_of_it " + STREAMS["all_of_it"])
-
-    def write(self) -> None:
-        """A transaction."""
-        chance, base = self.chance, self.base
-        base("begin")
-        for _ in range(chance.randint(1, 3)):
-            n, v, w = chance.randrange(12), chance.randrange(10), chance.randrange(4)
-            base(
-                chance.choice(
-                    (
-                        f"insert into t (id, v, w) values ({n}, {v}, {w}) "
-                        "on conflict (id) do update set v = excluded.v",
-                        f"insert into t (id, v, w) select i, {v}, {w} from range({n}, {n + 3}) r(i) "
-                        "on conflict do nothing",
-                        f"update t set v = {v} where id % 3 = {n % 3}",
-                        f"update t set w = {w} where id = {n}",
-                        f"update t set id = id + 12 where id = {n} and id + 12 not in (select id from t)",
-                        f"delete from t where id % 12 = {n}",
-                    )
-                )
-            )
-        base(chance.choice(("commit", "commit", "commit", "rollback")))
-
-    def witness(self) -> None:
-        """Keep what there is."""
-        for name in self.base.database.catalog.streams.values():
-            known = self.seen.setdefault(name.name, {})
-            for row in self.base(f"select {EVENT} from stream {name.name}"):
-                assert known.setdefault(row[0], row)[:5] == row[:5]
-
-    def compact(self) -> None:
-        """A pass, and what must hold of it."""
-        self.witness()
-        self.base.look()
-        through = self.base.one("select coalesce(max(compacted_through_lsn), 0) from ducktail.partitions")
-        for name, known in self.seen.items():
-            left = self.base(f"select {EVENT} from stream {name}")
-            assert set(lsns(self.base, name)) == {row[0] for row in left}
-            self.judge(name, known, left, through)
-            assert self.base(f"check stream {name}") == []
-
-    def judge(self, name: str, known: dict[int, Any], left: list[Any], through: int) -> None:
-        """What is left of a stream's events, against all that it ever had."""
-        edge = self.base.database.buffers[self.stream(name).stream_id].edge_lsn
-        every = [known[lsn] for lsn in sorted(known)]
-        kept = {row[0] for row in left}
-        assert {row[0] for row in every if row[0] > max(through, edge)} <= kept
-        if name in ("whole",):
-            assert kept == {row[0] for row in every if row[0] > edge}
-            return
-        last: dict[tuple[int, str], int] = {row[1:4:2]: row[0] for row in every if row[0] <= through}
-        for lsn, partition, op, key, *_ in every:
-            if lsn <= edge or lsn in kept:
-                continue
-            # It was superseded, or deletes what is not there any more.
-            assert last[partition, key] > lsn or op == "delete"
-        if not edge:
-            assert folded(left) == folded(every)
-            upto = [row for row in left if row[0] <= through]
-            assert folded(upto) == folded([row for row in every if row[0] <= through])
-        # A reader that is not further behind than deletes are kept.
-        at_us, read, place = self.readers.get(name, (0, {}, 0))
-        if self.base.clock.us - at_us <= 6 * HOUR_US:
-            rows = [*read.values(), *(row for row in left if row[0] > place)]
-            assert folded(rows) == folded(every)
-            for number in range(3):
-                mine = [row for row in rows if row[1] == number]
-                assert folded(mine) == folded([row for row in every if row[1] == number])
-        else:
-            # One who has read all, or one who begins now and gets to some place.
-            end = self.chance.choice([max(known, default=0), *known])
-            given = every if end == max(known, default=0) else left
-            self.readers[name] = self.base.clock.us, {row[0]: row for row in given if row[0] <= end}, end
-
-    def stream(self, name: str) -> Any:
-        """A stream."""
-        return next(s for s in self.base.database.catalog.streams.values() if s.name == name)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("seed", range(1))
-def test_a_model(base: Base, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(compaction, "STEP_ROWS", 10)
-    model = Model(base, seed)
-    chance = model.chance
-    wanted = [name for name in STREAMS if name != "all_of_it"]
-    for turn in range(14):
-        for _ in range(chance.randint(1, 4)):
-            model.write()
-        if wanted and turn % 2 == 1:
-            name = wanted.pop(chance.randrange(len(wanted)))
-            base(f"create stream {name} {STREAMS[name]}")
-            base(f"create consumer group g on {name} start latest")
-        base.clock.us += chance.choice((0, HOUR_US // 2, HOUR_US, 3 * HOUR_US))
-        if chance.random() < 0.4:
-            model.compact()
-        if turn == 9:
-            base("alter table t add column more int")
-        if chance.random() < 0.1:
-            model.witness()
-            base.reopen()
-    model.compact()
-    lag = base("select stream_name, sum(lag_events) from ducktail.offsets group by 1 order by 1")
-    for name, count in lag:
-        where = f"where stream_name = '{name}'"
-        lsn_of = dict(base(f"select partition, committed_lsn from ducktail.offsets {where}"))
-        rows = base(f"select partition, lsn from stream {name}")
-        assert count == sum(lsn > lsn_of[partition] for partition, lsn in rows), name
-    assert all(base(f"check stream {name}") == [] for name in STREAMS)
