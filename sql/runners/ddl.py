@@ -446,6 +446,8 @@ def _guard(session: Context, facts: DdlFacts) -> list[Key]:
     if facts.object_type in ("TABLE", "VIEW"):
         for name in facts.names:
             _guard_relation(session, facts, name)
+    elif facts.object_type == "COLUMN" and facts.table is not None:
+        _guard_relation(session, facts, facts.table)
     if facts.table is None:
         return []
     key = _key(session, facts, facts.table)
@@ -490,16 +492,17 @@ def _guard_schema(session: Context, facts: DdlFacts, schema: str) -> None:
 def _guard_relation(session: Context, facts: DdlFacts, name: tuple[str, ...]) -> None:
     key = _key(session, facts, name)
     stream = session.database.catalog.stream_of_view(key)
-    if stream is None or (facts.verb == "COMMENT" and key != stream.key):
+    if stream is None:
         return
     if facts.verb == "CREATE" and not facts.or_replace:
         return  # DuckDB says that the name is taken.
-    if facts.verb == "COMMENT":
-        raise NotSupported(
-            f'"{name[-1]}" is a {stream.kind}',
-            hint=f"COMMENT ON {stream.kind.upper()} {ident(stream.name)} IS '...' comments on it.",
-        )
     what = f"is a {stream.kind}" if key == stream.key else f'is a view of stream "{stream.name}"'
+    if facts.verb == "COMMENT":
+        # The views are made anew with each change of the stream's columns or name.
+        raise NotSupported(
+            f'"{name[-1]}" {what}',
+            hint=f"COMMENT ON {stream.kind.upper()} {ident(stream.name)} IS '...' comments on the {stream.kind}.",
+        )
     raise NotSupported(
         f'"{name[-1]}" {what}',
         hint=f"DROP {stream.kind.upper()} {ident(stream.name)} drops it with its views.",
