@@ -3,8 +3,8 @@
 The predicate is taken again whenever the log is read, so it must give the same answer for ever: no
 subquery, no window, no parameter, and only functions that DuckDB itself calls CONSISTENT (a macro
 or a Python function has no such word). It must give it in every session too, for the stream is read
-on the engine's cursors and its views on the reader's: nothing that hangs on the session's TimeZone
-or integer_division. DuckDB's own parse tree and plan are asked, not a second parser.
+on the engine's cursors and its views on the reader's: nothing that hangs on the session's TimeZone,
+search_path or integer_division. DuckDB's own parse tree and plan are asked, not a second parser.
 Source: docs/streams.md, "Filters".
 """
 
@@ -89,6 +89,8 @@ def check_filter(cursor: duckdb.DuckDBPyConnection, shape: TableShape, text: str
             kind = node.get("class")
             if kind in REFUSED_CLASSES:
                 raise NotSupported(f"a stream's filter cannot hold {REFUSED_CLASSES[kind]}")
+            if kind == "TYPE" and not node["schema"]:
+                _check_type(cursor, str(node["type_name"]))
             if kind == "FUNCTION":
                 _check_function(cursor, str(node["function_name"]))
                 if whole and node["function_name"] == "/":
@@ -201,6 +203,29 @@ def _check_function(cursor: duckdb.DuckDBPyConnection, name: str) -> None:
     ):
         return
     _refuse_function(name)
+
+
+def _check_type(cursor: duckdb.DuckDBPyConnection, name: str) -> None:
+    """Refuse a type that only the session finds by this name: the engine's cursors look in `main`."""
+    rows = cursor.execute(
+        "SELECT database_name, schema_name FROM duckdb_types() WHERE NOT internal "
+        "AND lower(type_name) = lower($1) AND database_name IN (current_database(), 'temp')",
+        [name],
+    ).fetchall()
+    schemas = {schema.lower(): schema for database, schema in rows if database != "temp"}
+    if len(schemas) < len(rows):
+        raise NotSupported(
+            f'a stream\'s filter cannot name the temporary type "{name}"',
+            hint="CREATE TYPE makes one that stays.",
+        )
+    (path,) = ask(cursor, "SELECT current_schemas(false)")
+    found = next((schemas[one.lower()] for one in path if one.lower() in schemas), "main")
+    if found.lower() != "main":
+        raise NotSupported(
+            f'a stream\'s filter cannot name type "{name}" without its schema',
+            detail="The search_path of a session finds it; other readers have another one.",
+            hint=f"Write {ident(found)}.{ident(name)}.",
+        )
 
 
 def _refuse_function(name: str) -> None:
