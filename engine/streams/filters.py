@@ -108,6 +108,12 @@ def check_filter(cursor: duckdb.DuckDBPyConnection, shape: TableShape, text: str
         _check_zones(cursor, query)
 
 
+def types_in(cursor: duckdb.DuckDBPyConnection, text: str) -> set[tuple[str, str]]:
+    """Schema and name, in small letters, of the types that a stream's filter names; built-in ones as well."""
+    nodes = (node for node in _nodes(_parsed(cursor, f"SELECT ({text})")) if node.get("class") == "TYPE")
+    return {((node["schema"] or "main").lower(), node["type_name"].lower()) for node in nodes}
+
+
 def _parsed(cursor: duckdb.DuckDBPyConnection, query: str) -> Any:
     (text,) = ask(cursor, f"SELECT json_serialize_sql({literal(query)})")
     tree = json.loads(text)

@@ -17,6 +17,7 @@ from ...engine.duckdb_errors import translated
 from ...engine.errors import DependentObjects, InsufficientPrivilege, LockNotAvailable, NotSupported
 from ...engine.quoting import ident
 from ...engine.streams.captured import Captured
+from ...engine.streams.filters import types_in
 from ...engine.table import RESERVED_PREFIX
 from ...engine.transactions.transaction import Transaction
 from ...engine.waiting import Waiting
@@ -435,6 +436,8 @@ def _guard(session: Context, facts: DdlFacts) -> list[Key]:
     if facts.object_type == "SCHEMA":
         for name in facts.names:
             _guard_schema(session, facts, name[-1].lower())
+    if facts.object_type in ("SCHEMA", "TYPE") and (facts.verb == "DROP" or facts.or_replace):
+        _guard_types(session, facts)
     if facts.verb == "DROP" and facts.cascade:
         # Any table may go with it: a CREATE STREAM beside it has to wait.
         return [key for key in _tables(session) if key not in session.block.tables]
@@ -474,6 +477,29 @@ def _guard_names(facts: DdlFacts) -> None:
             raise InsufficientPrivilege(f'names that begin with "{RESERVED_PREFIX}" are ducktail\'s own')
 
 
+def _guard_types(session: Context, facts: DdlFacts) -> None:
+    """Refuse to take away, or to make another one of, a type that a stream's filter names.
+
+    Raises:
+        DependentObjects: 2BP01.
+    """
+    filters = [s.filter for s in list(session.database.catalog.streams.values()) if s.filter is not None]
+    types = {found for text in filters for found in types_in(session.meta, text)}
+    for name in facts.names:
+        called, within = name[-1].lower(), name[-2].lower() if len(name) > 1 else None
+        if facts.object_type == "SCHEMA":
+            hit = any(schema == called for schema, _ in types)
+        else:
+            hit = any(one == called and within in (None, schema) for schema, one in types)
+        if hit:
+            what = f'{facts.verb.lower()} {facts.object_type.lower()} "{name[-1]}"'
+            raise DependentObjects(
+                f"cannot {what} because a stream depends on it",
+                detail="A stream's filter names the type, or one in the schema.",
+                hint="SHOW STREAMS lists them. DROP STREAM first.",
+            )
+
+
 def _guard_schema(session: Context, facts: DdlFacts, schema: str) -> None:
     if schema == OURS:
         raise InsufficientPrivilege(f'schema "{OURS}" belongs to ducktail')
@@ -501,7 +527,7 @@ def _guard_relation(session: Context, facts: DdlFacts, name: tuple[str, ...]) ->
         # The views are made anew with each change of the stream's columns or name.
         raise NotSupported(
             f'"{name[-1]}" {what}',
-            hint=f"COMMENT ON {stream.kind.upper()} {ident(stream.name)} IS '...' comments on the {stream.kind}.",
+            hint=f"COMMENT ON {stream.kind.upper()} {ident(stream.name)} IS '...' comments on that.",
         )
     raise NotSupported(
         f'"{name[-1]}" {what}',
