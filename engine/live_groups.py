@@ -353,12 +353,10 @@ def bookmarks(database: LiveSource) -> Iterator[Row]:
             found = database.catalog.bookmarks_of(stream.stream_id)
         for bookmark in found:
             owner = database.rights.owners.get(bookmark_item(stream.schema, stream.name, bookmark.name))
-            yield _bookmark(database, stream, buffer, bookmark, owner)
+            yield _bookmark(stream, buffer, bookmark, owner)
 
 
-def _bookmark(
-    database: LiveSource, stream: Stream, buffer: StreamBuffer, bookmark: Bookmark, owner: str | None
-) -> Row:
+def _bookmark(stream: Stream, buffer: StreamBuffer, bookmark: Bookmark, owner: str | None) -> Row:
     events, trimmed = 0, {}
     for number, lsn in sorted(bookmark.lsns.items()):
         partition = buffer.partitions[number]

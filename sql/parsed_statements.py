@@ -44,16 +44,7 @@ class ParsedStatements:
         self._kept: dict[tuple[object, ...], Statement] = {}
 
     def parse(self, text: str, oids: Sequence[int] = (), *, told: bool = True) -> Waiting[Statement]:
-        """Parse one statement.
-
-        Args:
-            text: the statement; empty is allowed.
-            oids: PostgreSQL type OIDs of its parameters, 0 where the client leaves one open.
-            told: whether somebody is told of its columns before it runs.
-
-        Raises:
-            SyntaxError_: 42601, with the position.
-        """
+        """See Session."""
         fresh = not self._session.guard.running
         if fresh:
             yield from self._session.database.standing()
