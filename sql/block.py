@@ -103,14 +103,18 @@ class Block:
         """The captured tables by the names that they have here: the block may have renamed some."""
         return self._database.transactions.tables(self.transaction)
 
-    def enter_plain(self, key: TableKey) -> Waiting[bool]:
+    def enter_plain(self, key: TableKey, *, drops: bool = False) -> Waiting[bool]:
         """Before the session writes a table that has no stream; True when it still has none.
+
+        Args:
+            drops: see `Gate.enter`.
 
         Raises:
             LockNotAvailable: 55P03.
         """
         transactions = self._database.transactions
-        return transactions.enter_plain(self._entry.session_id, key, self.lock_timeout_ms, self.transaction)
+        session_id, timeout_ms = self._entry.session_id, self.lock_timeout_ms
+        return transactions.enter_plain(session_id, key, timeout_ms, self.transaction, drops=drops)
 
     def enter_plain_write(self, key: TableKey) -> Waiting[bool]:
         """`enter_plain`, of who writes rows.

@@ -31,13 +31,20 @@ class Gate:
         # Of the sessions that have marked several: which.
         self._several: dict[int, set[TableKey]] = {}
         self._writers: dict[TableKey, dict[int, Future[None]]] = {}
+        # By session, those of which it leaves other rows or columns.
+        self._changed: dict[int, set[TableKey]] = {}
         # Transactions that wrote tables are counted as they end; by table, the latest one, oldest first.
         self._ends = 0
         self._ended: dict[TableKey, int] = {}
         self._forgotten = 0
 
-    def enter(self, session_id: int, table: TableKey, *, past_mark: bool = False) -> Future[None] | None:
+    def enter(
+        self, session_id: int, table: TableKey, *, past_mark: bool = False, drops: bool = False
+    ) -> Future[None] | None:
         """Note that a session's transaction is about to write a table without a stream.
+
+        Args:
+            drops: it may be dropped, and is as it was if not: to `written_since` that is no write.
 
         Returns:
             None when it may; else a future that is done when the CREATE STREAM that marked the
@@ -46,6 +53,7 @@ class Gate:
         with self._mutex:
             writers = self._writers.setdefault(table, {})
             if session_id in writers:
+                self._note_change(session_id, table, drops=drops)
                 return None
             mark = self._marks.get(table)
             if mark is not None and not past_mark and not self._is_awaited(session_id, mark[0]):
@@ -53,7 +61,12 @@ class Gate:
                     del self._writers[table]
                 return mark[1]
             writers[session_id] = Future()
+            self._note_change(session_id, table, drops=drops)
             return None
+
+    def _note_change(self, session_id: int, table: TableKey, *, drops: bool) -> None:
+        if not drops:
+            self._changed.setdefault(session_id, set()).add(table)
 
     def _is_awaited(self, session_id: int, marking: int) -> bool:
         """Whether it is the one that marks; or that has several marks, and waits for this one to end."""
@@ -64,9 +77,11 @@ class Gate:
         """The session's transaction is over."""
         with self._mutex:
             gone: list[Future[None]] = []
+            changed = self._changed.pop(session_id, set())
             for table in [t for t, writers in self._writers.items() if session_id in writers]:
                 gone.append(self._writers[table].pop(session_id))
-                self._note_end(table)
+                if table in changed:
+                    self._note_end(table)
                 if not self._writers[table]:
                     del self._writers[table]
         for future in gone:

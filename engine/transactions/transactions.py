@@ -125,12 +125,19 @@ class Transactions:
         self.snapshots.touch(transaction)
 
     def enter_plain(
-        self, transaction_of: int, table: TableKey, timeout_ms: int, within: Transaction | None
+        self,
+        transaction_of: int,
+        table: TableKey,
+        timeout_ms: int,
+        within: Transaction | None,
+        *,
+        drops: bool = False,
     ) -> Waiting[bool]:
         """Before a session writes a table that has no stream; True when it still has none.
 
         Args:
             within: the session's open transaction, if it has one.
+            drops: see `Gate.enter`.
 
         Raises:
             LockNotAvailable: 55P03, a CREATE STREAM on the table, or a transaction that gives a table its
@@ -139,7 +146,7 @@ class Transactions:
         # Who holds the writer lock commits before a CREATE STREAM takes its snapshot: were it to wait
         # for that statement, each would wait for the other.
         holds = self.writer_lock.holder() == transaction_of
-        while (future := self.gate.enter(transaction_of, table, past_mark=holds)) is not None:
+        while (future := self.gate.enter(transaction_of, table, past_mark=holds, drops=drops)) is not None:
             if not (yield Wait(future, timeout_ms / 1000)):
                 raise LockNotAvailable(
                     f"{told(table)} is getting a stream, or its name is being taken, for longer than "

@@ -93,7 +93,7 @@ def define(session: Context, classified: Classified, parameters: tuple[object, .
     gone = [session.names.table_key(name) for name in facts.names] if drops else []
     try:
         for key in keys:
-            free = yield from session.block.enter_plain(key)
+            free = yield from session.block.enter_plain(key, drops=facts.verb == "DROP")
             if not free and not _harmless(facts):
                 raise LockNotAvailable(f'table "{key[-1]}" has just got a stream', hint="Try again.")
         if _made_in_captured_schema(session, facts) is not None:
