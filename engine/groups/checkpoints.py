@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
-from ..checkpoints.backend import KEEP
+from ..checkpoints.backend import KEEP, Report, report_to_log
 from ..checkpoints.duckdb_backend import DuckdbBackend, Scope
 from ..database import Database
 from ..streams.streams import Group, Stream
 
 
-def checkpoints_of(database: Database, stream: Stream, group: Group | None = None) -> DuckdbBackend:
+def checkpoints_of(
+    database: Database,
+    stream: Stream,
+    group: Group | None = None,
+    *,
+    keep: int = KEEP,
+    report: Report = report_to_log,
+) -> DuckdbBackend:
     """Where the consumers of a stream, or of a group of it, keep their checkpoints: a key each.
 
     They go when the stream or the group is dropped; RENAME keeps them.
@@ -24,11 +31,21 @@ def checkpoints_of(database: Database, stream: Stream, group: Group | None = Non
         database.cursor,
         database.checkpoints,
         Scope(stream.stream_id, 0 if group is None else group.group_id),
+        keep=keep,
+        report=report,
         stands=stands,
         has_fallen=database.has_fallen,
     )
 
 
-def checkpoints_of_jobs(database: Database, *, keep: int = KEEP) -> DuckdbBackend:
+def checkpoints_of_jobs(
+    database: Database, *, keep: int = KEEP, report: Report = report_to_log
+) -> DuckdbBackend:
     """Where jobs that are on no stream of the database keep their checkpoints."""
-    return DuckdbBackend(database.cursor, database.checkpoints, keep=keep, has_fallen=database.has_fallen)
+    return DuckdbBackend(
+        database.cursor,
+        database.checkpoints,
+        keep=keep,
+        report=report,
+        has_fallen=database.has_fallen,
+    )
