@@ -147,8 +147,8 @@ class Compaction:
         begun = (entry.transaction_us for entry in database.sessions.glimpse())
         # A transaction reads up to its snapshot: what supersedes an event must be in that as well.
         before_us = min([now_us - lag_us, *(us - COMMIT_US for us in begun if us is not None)])
-        # So does a read of a stream. Who reads for longer than deletes are kept may miss those as well.
-        since_us = {stream.stream_id: now_us - stream.tombstone_retention_us for stream in streams}
+        # So does a read of a stream. Who is further behind may miss deletes as well.
+        since_us = {s.stream_id: now_us - s.tombstone_retention_us - s.compaction_lag_us for s in streams}
         end_lsn = database.buffers.under_way.least_end(since_us)
         (through_lsn,) = ask(
             cursor,
