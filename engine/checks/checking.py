@@ -335,6 +335,16 @@ def balance_text(more: int) -> str:
     return f"{abs(more)} {'more' if more > 0 else 'fewer'} rows than there should be"
 
 
+def made_again(captured: Captured) -> str:
+    """What to do where RESYNC cannot mend a table; what was found of it is all of its streams'."""
+    if len(captured.streams) > 1:
+        return (
+            "DROP STREAM all that are on the table, and then make them again, WITH (snapshot = 'initial') to "
+            "begin with its rows."
+        )
+    return "DROP STREAM and CREATE STREAM ... WITH (snapshot = 'initial')."
+
+
 def unlike_error(stream: Stream, captured: Captured, differs: str) -> WrongState:
     """What a reader of a stream is told whose table does not agree with its log."""
     table = f'table "{captured.shape.name}"'
@@ -345,7 +355,7 @@ def unlike_error(stream: Stream, captured: Captured, differs: str) -> WrongState
             f"ALTER STREAM {name} RESYNC mends it where the columns are the same."
         )
     else:
-        hint = "Without a primary key it cannot be mended: make the stream again."
+        hint = f"Without a primary key it cannot be mended. {made_again(captured)}"
     return WrongState(
         f'stream "{stream.name}" does not agree with {table}',
         detail=f"The table was written past ducktail: {differs}.",

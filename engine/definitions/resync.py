@@ -25,7 +25,17 @@ from ..capture.description import numbers
 from ..capture.difference import table_rows
 from ..capture.rows import images, partition_hash
 from ..checks import row_sums
-from ..checks.checking import LAST, Look, Unlike, difference, last_images_sql, look, look_within, same_key
+from ..checks.checking import (
+    LAST,
+    Look,
+    Unlike,
+    difference,
+    last_images_sql,
+    look,
+    look_within,
+    made_again,
+    same_key,
+)
 from ..checks.row_sums import NOTHING
 from ..database import Database
 from ..duckdb_errors import translated
@@ -175,7 +185,7 @@ def resync_stream(
             raise NotSupported(
                 f'stream "{present.name}" cannot be mended: table "{captured.shape.name}" has no primary key',
                 detail="Which of its rows differ cannot be told.",
-                hint="DROP STREAM and CREATE STREAM ... WITH (snapshot = 'initial').",
+                hint=made_again(captured),
             )
         mended = Mended(came, 0, 0)
         with plain_division(cursor):
@@ -205,7 +215,7 @@ def _mend(
                 raise NotSupported(
                     f'stream "{stream.name}" cannot be mended: its table has got other columns',
                     detail=f"As CHECK STREAM says, {found.told[0].detail}.",
-                    hint="DROP STREAM and CREATE STREAM ... WITH (snapshot = 'initial').",
+                    hint=made_again(captured),
                 )
             mended = _write_events(cursor, captured, stream, found, base_lsn, txid)
             events = mended.events + mended.again

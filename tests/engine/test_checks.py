@@ -359,7 +359,12 @@ def test_without_a_primary_key(tmp_path: Path) -> None:
     assert base.found() == [("unknown", None)]
     base.refuses("0A000", "alter stream s resync")
     base.refuses("55000", "select * from stream s")
+    base("create stream other on t")
+    with raises("55000") as told:
+        base("select * from stream other")
+    assert "DROP STREAM all that are on the table" in str(told.value.hint)
     base("drop stream s")
+    base("drop stream other")
     base("create stream s on t")
     assert base("select * from stream s") == []
     assert base.database.unlike == {}
