@@ -149,8 +149,13 @@ def follows(old: Captured, shape: TableShape) -> bool:
     return any(place is not None for place in places.values())
 
 
-def _streams_now(cursor: duckdb.DuckDBPyConnection, before: Captured, now: Captured) -> tuple[Stream, ...]:
+def _streams_now(
+    cursor: duckdb.DuckDBPyConnection, before: Captured, now: Captured, called: str
+) -> tuple[Stream, ...]:
     """The table's streams by the names that its columns have now.
+
+    Args:
+        called: what the user calls the table.
 
     Raises:
         DependentObjects: 2BP01, a filter names what is called otherwise now, is of another type, or is gone;
@@ -165,9 +170,9 @@ def _streams_now(cursor: duckdb.DuckDBPyConnection, before: Captured, now: Captu
         if lost is not None:
             raise lost_column(now, stream, lost)
         if any(ids[name] not in now.present.ids for name in stream.partition_by):
-            raise _depends(now, "a stream is partitioned by the column")
+            raise _depends(called, "a stream is partitioned by the column")
         if not any(ids[name] in now.present.ids for name in stream.columns):
-            raise _depends(now, "a stream has no other column")
+            raise _depends(called, "a stream has no other column")
     streams = tuple(before.stream_in(stream, now.present) for stream in before.streams)
     same = {number for number, _ in set(was.stored) & there}
     # A column of another type is hidden from filters, as if it were gone.
@@ -185,13 +190,13 @@ def _streams_now(cursor: duckdb.DuckDBPyConnection, before: Captured, now: Captu
         try:
             check_filter(cursor, visible, stream.filter)
         except DucktailError as error:
-            raise _depends(now, "a filter names columns, and may name the table") from error
+            raise _depends(called, "a filter names columns, and may name the table") from error
     return streams
 
 
-def _depends(now: Captured, why: str) -> DependentObjects:
+def _depends(table: str, why: str) -> DependentObjects:
     return DependentObjects(
-        f'cannot alter table "{now.shape.name}" because a stream depends on it: {why}',
+        f'cannot alter table "{table}" because a stream depends on it: {why}',
         hint="SHOW STREAMS lists them. DROP STREAM first, alter the table, and make it again.",
     )
 
@@ -248,7 +253,9 @@ class _Change:
             txid=transaction.txid,
             renamed_from=before if before != name else None,
         )
-        self.after = after.with_streams(_streams_now(transaction.cursor, captured, after))
+        # A rename is told of the name before: the new one goes with the transaction.
+        called = ended.table.shape.name if shape == captured.shape else shape.name
+        self.after = after.with_streams(_streams_now(transaction.cursor, captured, after, called))
 
     def statements(self, *, summed: bool) -> Iterator[str]:
         """What is written beside the user's own statement."""
