@@ -488,9 +488,13 @@ class Scan:
         if cursor is not None:
             cursor.interrupt()
 
+    def leave(self) -> None:
+        """Nothing more is read of it; from any thread, also while another one is still at its last query."""
+        self._closed = True
+
     def close(self) -> None:
         """Free the scan's cursor."""
-        self._closed = True
+        self.leave()
         if self._cursor is not None:
             self._cursor.close()
             self._cursor = None

@@ -109,7 +109,7 @@ class Tracker:
 
     def ended(self) -> None:
         """The read is over, whatever has become of it."""
-        self._opened.first.close()
+        self._opened.first.leave()
         self._session.positions.ended(self._opened.hold)
 
     def _set(self, lsns: Mapping[int, int]) -> None:

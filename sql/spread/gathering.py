@@ -122,6 +122,9 @@ class GatheredScan:
     def interrupt(self) -> None:
         """Nothing to end: it is all here."""
 
+    def leave(self) -> None:
+        """Nothing is held by it."""
+
     def close(self) -> None:
         """Nothing to free before the gathered events are."""
 
