@@ -23,6 +23,21 @@ from ..table import TableShape
 
 
 @dataclass(frozen=True, slots=True)
+class Keeping:
+    """How much of its events a stream or topic keeps, and for how long."""
+
+    buffer_bytes: int = DEFAULT_BUFFER_BYTES
+    retention_us: int | None = DEFAULT_RETENTION_US
+    retention_bytes: int | None = None
+    compaction: str = "none"
+    compaction_lag_us: int = DEFAULT_COMPACTION_LAG_US
+    tombstone_retention_us: int = DEFAULT_TOMBSTONE_RETENTION_US
+
+
+DEFAULT_KEEPING = Keeping()
+
+
+@dataclass(frozen=True, slots=True)
 class StreamSpec:
     """What CREATE STREAM asks for; None is the default.
 
@@ -44,12 +59,7 @@ class StreamSpec:
     snapshot: str = "none"
     before: str = "full"
     minimal_changes: str = "replace"
-    buffer_bytes: int = DEFAULT_BUFFER_BYTES
-    retention_us: int | None = DEFAULT_RETENTION_US
-    retention_bytes: int | None = None
-    compaction: str = "none"
-    compaction_lag_us: int = DEFAULT_COMPACTION_LAG_US
-    tombstone_retention_us: int = DEFAULT_TOMBSTONE_RETENTION_US
+    keeping: Keeping = DEFAULT_KEEPING
     of_schema: str | None = None
 
 
@@ -109,10 +119,10 @@ def _stream_of(
         )
     if spec.before != "full" and not key:
         raise InvalidParameterValue(f"option \"before\" = '{spec.before}' wants a primary key")
-    if not BUFFER_BYTES_MIN <= spec.buffer_bytes <= BUFFER_BYTES_MAX:
+    if not BUFFER_BYTES_MIN <= spec.keeping.buffer_bytes <= BUFFER_BYTES_MAX:
         raise InvalidParameterValue(
             f'option "buffer_bytes" wants {BUFFER_BYTES_MIN} to {BUFFER_BYTES_MAX} bytes, '
-            f"not {spec.buffer_bytes}"
+            f"not {spec.keeping.buffer_bytes}"
         )
     stream = Stream(
         stream_id=stream_id,
@@ -127,13 +137,13 @@ def _stream_of(
         snapshot=spec.snapshot,
         before=spec.before,
         minimal_changes=spec.minimal_changes,
-        buffer_bytes=spec.buffer_bytes,
+        buffer_bytes=spec.keeping.buffer_bytes,
         created_lsn=0,
-        retention_us=spec.retention_us,
-        retention_bytes=spec.retention_bytes,
-        compaction=spec.compaction,
-        compaction_lag_us=spec.compaction_lag_us,
-        tombstone_retention_us=spec.tombstone_retention_us,
+        retention_us=spec.keeping.retention_us,
+        retention_bytes=spec.keeping.retention_bytes,
+        compaction=spec.keeping.compaction,
+        compaction_lag_us=spec.keeping.compaction_lag_us,
+        tombstone_retention_us=spec.keeping.tombstone_retention_us,
         changes_view=several is None and clashing(columns) is None,
         all_columns=spec.columns is None,
         several=several,

@@ -17,20 +17,13 @@ from ..log.topic_rows import create_log_sql
 from ..placement import holds, identities
 from ..placement.holds import HELD, NONE, Hold
 from ..rights import rights
-from ..streams.streams import (
-    DEFAULT_BUFFER_BYTES,
-    DEFAULT_COMPACTION_LAG_US,
-    DEFAULT_PARTITIONS_WITH_KEY,
-    DEFAULT_RETENTION_US,
-    DEFAULT_TOMBSTONE_RETENTION_US,
-    PUBLISHED,
-    Stream,
-)
+from ..streams.streams import DEFAULT_PARTITIONS_WITH_KEY, PUBLISHED, Stream
 from ..waiting import Waiting
 from .catalog_rows import insert_stream_sql, new_id
 from .creating import show_stream
 from .free_names import check_names, check_no_stream
 from .numbered import run_numbered
+from .stream_spec import DEFAULT_KEEPING, Keeping
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,12 +38,7 @@ class TopicSpec:
     schema: str
     name: str
     partitions: int = DEFAULT_PARTITIONS_WITH_KEY
-    buffer_bytes: int = DEFAULT_BUFFER_BYTES
-    retention_us: int | None = DEFAULT_RETENTION_US
-    retention_bytes: int | None = None
-    compaction: str = "none"
-    compaction_lag_us: int = DEFAULT_COMPACTION_LAG_US
-    tombstone_retention_us: int = DEFAULT_TOMBSTONE_RETENTION_US
+    keeping: Keeping = DEFAULT_KEEPING
     uid: str | None = None
     fresh: bool = False
 
@@ -87,15 +75,15 @@ def create_topic(
             partition_by=(),
             snapshot="none",
             before="none",
-            buffer_bytes=spec.buffer_bytes,
+            buffer_bytes=spec.keeping.buffer_bytes,
             created_lsn=database.commits.last_lsn,
             created_counter=database.snapshots.next_counter,
             created_at_us=database.commits.now_us(),
-            retention_us=spec.retention_us,
-            retention_bytes=spec.retention_bytes,
-            compaction=spec.compaction,
-            compaction_lag_us=spec.compaction_lag_us,
-            tombstone_retention_us=spec.tombstone_retention_us,
+            retention_us=spec.keeping.retention_us,
+            retention_bytes=spec.keeping.retention_bytes,
+            compaction=spec.keeping.compaction,
+            compaction_lag_us=spec.keeping.compaction_lag_us,
+            tombstone_retention_us=spec.keeping.tombstone_retention_us,
         )
         check_names(database, cursor, topic)
         statements = [

@@ -7,7 +7,7 @@ from typing import TypeVar
 
 from ...engine.asking import ask_maybe
 from ...engine.definitions import alterations, creating, dropping, topic_definitions
-from ...engine.definitions.stream_spec import StreamSpec
+from ...engine.definitions.stream_spec import Keeping, StreamSpec
 from ...engine.errors import (
     ActiveTransaction,
     InvalidParameterValue,
@@ -139,12 +139,7 @@ def create_topic(session: Context, made: st.CreateTopic, parameters: Values) -> 
         schema,
         name,
         options.integer("partitions") or DEFAULT_PARTITIONS_WITH_KEY,
-        options.integer("buffer_bytes") or DEFAULT_BUFFER_BYTES,
-        _retention_us(options),
-        options.integer("retention_bytes"),
-        options.text("compaction") or "none",
-        _us(options, "compaction_lag", DEFAULT_COMPACTION_LAG_US),
-        _us(options, "tombstone_retention", DEFAULT_TOMBSTONE_RETENTION_US),
+        _keeping(options),
         None if session.part is None else session.part.uid,
         session.part is not None and session.part.fresh,
     )
@@ -195,12 +190,18 @@ def _spec(made: st.CreateStream, schema: str, name: str, tables: tuple[Key, ...]
         snapshot=options.text("snapshot") or "none",
         before=options.text("before") or "full",
         minimal_changes=options.text("minimal_changes") or "replace",
-        buffer_bytes=options.integer("buffer_bytes") or DEFAULT_BUFFER_BYTES,
-        retention_us=_retention_us(options),
-        retention_bytes=options.integer("retention_bytes"),
-        compaction=options.text("compaction") or "none",
-        compaction_lag_us=_us(options, "compaction_lag", DEFAULT_COMPACTION_LAG_US),
-        tombstone_retention_us=_us(options, "tombstone_retention", DEFAULT_TOMBSTONE_RETENTION_US),
+        keeping=_keeping(options),
+    )
+
+
+def _keeping(options: Options) -> Keeping:
+    return Keeping(
+        options.integer("buffer_bytes") or DEFAULT_BUFFER_BYTES,
+        _retention_us(options),
+        options.integer("retention_bytes"),
+        options.text("compaction") or "none",
+        _us(options, "compaction_lag", DEFAULT_COMPACTION_LAG_US),
+        _us(options, "tombstone_retention", DEFAULT_TOMBSTONE_RETENTION_US),
     )
 
 
