@@ -44,7 +44,7 @@ class _Counted:
         rows: how many it has.
         logged: how many log rows tell what has changed since its sum was kept.
         more: how many rows more it has than it should.
-        value_bytes: what its values and those of these log rows take, about.
+        value_bytes: what its values and those of these log rows take, about; 0 where it has too many rows.
     """
 
     captured: Captured
@@ -109,7 +109,9 @@ def _count(cursor: duckdb.DuckDBPyConnection, captured: Captured, accepted_lsn: 
         "SELECT count(*) FILTER (WHERE op='i'), count(*) FILTER (WHERE op='d'), count(*) "
         f"FROM {captured.logged} WHERE lsn>{kept.lsn} AND op IN ('i','u','d')",
     )
-    value_bytes = _value_bytes(cursor, [captured.shape.qualified, *(captured.logs if logged else ())])
+    value_bytes = 0
+    if rows + logged <= SUMMED_ROWS_MAX:  # Else it is not summed, and has many segments to ask about.
+        value_bytes = _value_bytes(cursor, [captured.shape.qualified, *(captured.logs if logged else ())])
     return _Counted(captured, kept, rows, logged, rows - (kept.sum.rows + added - taken), value_bytes)
 
 
