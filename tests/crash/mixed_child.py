@@ -9,6 +9,7 @@ was seen is printed.
 
 from __future__ import annotations
 
+import faulthandler
 import json
 import os
 import random
@@ -533,9 +534,11 @@ def ending(run: Callable[[], None]) -> None:
     """Run to the end of the process; an error is its end."""
     try:
         run()
-    except BaseException:
+    except BaseException as error:
         traceback.print_exc()
-        sys.stderr.flush()
+        print(getattr(error, "detail", None), file=sys.stderr, flush=True)
+        # What the others do: one of them may be whom it has waited for.
+        faulthandler.dump_traceback(all_threads=True)
         os._exit(1)
 
 
