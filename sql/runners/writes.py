@@ -38,8 +38,8 @@ from ..reads import refuse_captured
 from ..results.results import Result
 from ..running import bound, count_of, lossless, placed, result_columns, rows_of, rows_result
 from ..statement import Statement
-from ..text.classified import Classified
-from ..text.classify import classify
+from ..text.classified import Classified, DmlFacts
+from ..text.replacing import Piece, cut, user_position
 from . import topics
 
 # Within, rows of these types come whole from the session's cursor.
@@ -217,35 +217,37 @@ def _plain(
         free = yield from session.block.enter_plain_write(key)
         if not free:
             return None
-        classified = _named_whole(session, classified, key)
+        pieces = _named_whole(session, facts, key)
+        text = cut(classified.text, pieces)
         try:
             if how.explain is not None:
-                columns, table = rows_of(session, f"{how.explain} {classified.text}", parameters)
+                columns, table = rows_of(session, f"{how.explain} {text}", parameters)
                 return Rows(0, table=table)
             if not facts.has_returning:
-                return Rows(count_of(session, classified.text, parameters))
-            with how.keeping(session, bound(session, classified.text).types):
-                columns, table = rows_of(session, classified.text, parameters)
+                return Rows(count_of(session, text, parameters))
+            with how.keeping(session, bound(session, text).types):
+                columns, table = rows_of(session, text, parameters)
             names, types = zip(*((column.name, column.type) for column in columns), strict=True)
             return Rows(table.num_rows, names, types, table)
         except duckdb.Error as error:
-            raise placed(session, error, classified.text) from error
+            told = placed(session, error, text)
+            if told.position is not None:
+                told.position = user_position(told.position, pieces)
+            raise told from error
     finally:
         if not session.block.begun:
             transactions.gate.leave(session.id)
 
 
-def _named_whole(session: Context, classified: Classified, key: Key) -> Classified:
-    """The statement with its target's schema told, where DuckDB could find another table than we did.
+def _named_whole(session: Context, facts: DmlFacts, key: Key) -> list[Piece]:
+    """What tells the schema of a statement's target, where DuckDB could find another table than we did.
 
     Between our look and DuckDB's a table of the name may come or go in a schema before it.
     """
-    facts = classified.dml
-    assert facts is not None
     if session.names.path == (DEFAULT_SCHEMA,) or len(facts.target) != 1 or key[0] == TEMPORARY:
-        return classified
-    text, start = classified.text, facts.target_position
-    return classify(f"{text[:start]}{ident(key[0])}.{text[start:]}")
+        return []
+    start = facts.target_position
+    return [Piece(start, start, f"{ident(key[0])}.")]
 
 
 def _captured(

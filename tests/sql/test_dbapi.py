@@ -189,6 +189,18 @@ def test_errors_carry_their_sqlstate(con: ducktail.Connection) -> None:
     assert caught_twice.value.sqlstate == "23505"
 
 
+@pytest.mark.parametrize(
+    "text", ["INSERT INTO t SELECT nope", "UPDATE t SET id = nope", "DELETE FROM t WHERE nope"]
+)
+def test_places_of_errors_are_in_the_text_that_was_written(con: ducktail.Connection, text: str) -> None:
+    con.execute("CREATE SCHEMA longer_name")
+    con.execute("CREATE TABLE longer_name.t (id INTEGER)")
+    con.execute("SET search_path = 'longer_name, main'")
+    with pytest.raises(ducktail.ProgrammingError) as caught:
+        con.execute(text)
+    assert caught.value.position == text.index("nope") + 1
+
+
 def test_closed_things_are_refused(con: ducktail.Connection) -> None:
     cursor = con.execute("SELECT 1")
     cursor.close()
