@@ -26,6 +26,7 @@ from ..running import atomically, bound, count_of, placed
 from ..statement import Statement
 from ..text.classified import Classified, CopyFacts, Kind
 from ..text.classify import classify
+from ..text.replacing import cut
 from ..text.tokens import PARAMETER, QUOTED, STRING, Token
 from . import stdin as copy_in
 from . import stdout as copy_out
@@ -159,25 +160,30 @@ def _from_file(
         )
     while True:
         if key not in session.block.tables:
-            count = yield from _plain(session, classified, key, parameters)
+            count = yield from _plain(session, classified, facts, key, parameters)
         else:
             count = yield from _captured(session, statement, classified, facts, parameters)
         if count is not None:
             return Result.command(f"COPY {count}")
 
 
-def _plain(session: Context, classified: Classified, key: Key, parameters: Values) -> Waiting[int | None]:
+def _plain(
+    session: Context, classified: Classified, facts: CopyFacts, key: Key, parameters: Values
+) -> Waiting[int | None]:
     """COPY into a table without a stream; None where it has just got one."""
     if session.block.begun:
         session.block.touched()
+    assert facts.table is not None
     transactions = session.database.transactions
+    pieces = writes.named_whole(session, facts.table, facts.table_position, key)
+    text = cut(classified.text, pieces)
     try:
         free = yield from session.block.enter_plain_write(key)
         if not free:
             return None
-        return count_of(session, classified.text, parameters)
+        return count_of(session, text, parameters)
     except duckdb.Error as error:
-        raise placed(session, error, classified.text) from error
+        raise writes.placed_in(session, error, text, pieces) from error
     finally:
         if not session.block.begun:
             transactions.gate.leave(session.id)

@@ -12,6 +12,8 @@ import ducktail
 from ducktail.engine.database import Database
 from ducktail.engine.errors import DucktailError
 from ducktail.engine.settings import Settings
+from ducktail.engine.waiting import Waiting
+from ducktail.sql.names import Key
 
 
 @pytest.fixture
@@ -50,6 +52,27 @@ def test_columns_defaults_and_options(client: Client, files: Path) -> None:
     client(f"COPY main.t (n, \"id\") FROM '{files}/a.txt' (FORMAT csv, DELIMITER ';', HEADER false)")
     assert client("select id, v, n from t order by id") == [(1, "none", 10), (2, "none", 20)]
     assert client.one("select count(*) from stream s") == 2
+
+
+def test_a_table_that_comes_before_it_on_the_search_path_is_not_filled(
+    client: Client, files: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has a stream, and would be written past it."""
+    (files / "a.csv").write_text("id,v\n1,one\n")
+    client("create schema before")
+    client("set search_path = 'before, main'")
+    enter, other = client.session.block.enter_plain_write, Client(client.session.database)
+
+    def late(key: Key) -> Waiting[bool]:
+        other("create table before.p (id int, v text)")
+        other("create stream q on before.p")
+        return (yield from enter(key))
+
+    monkeypatch.setattr(client.session.block, "enter_plain_write", late)
+    client(f"copy p from '{files}/a.csv'")
+    other.close()
+    assert client("select * from before.p") == []
+    assert client("select * from main.p") == [(1, "one")]
 
 
 @pytest.mark.parametrize("kind", ["parquet", "json", "csv"])
