@@ -78,9 +78,10 @@ def define(session: Context, classified: Classified, parameters: tuple[object, .
         keys += refuse_captured(session, classified.text) if classified.cte_writes else []
     if facts.verb == "CREATE":
         _guard_built_in(session, facts)
+    before = _before_on_path(session, facts)
     made = _made_in_captured_schema(session, facts)
     if made is not None:
-        return (yield from _make_captured(session, classified, parameters, made, keys))
+        return (yield from _make_captured(session, classified, parameters, made, keys + before))
     if session.block.begun:
         session.block.touched()
     transactions = session.database.transactions
@@ -88,7 +89,7 @@ def define(session: Context, classified: Classified, parameters: tuple[object, .
         within, timeout_ms = session.block.transaction, session.block.lock_timeout_ms
         for key in keys:
             yield from swaps.claim_table(session.database, within, key, facts.renamed, timeout_ms)
-    keys += _schema_of_tables(session, facts)
+    keys += [*before, *_schema_of_tables(session, facts)]
     drops = facts.verb == "DROP" and facts.object_type == "TABLE"
     gone = [session.names.table_key(name) for name in facts.names] if drops else []
     try:
@@ -136,6 +137,18 @@ def _made_in_captured_schema(session: Context, facts: DdlFacts) -> Key | None:
     if facts.if_not_exists and session.names.kind_of(key) is not None:
         return None  # It makes none.
     return key
+
+
+def _before_on_path(session: Context, facts: DdlFacts) -> list[Key]:
+    """Where DuckDB would find a table by the statement's name before the one that was found, were it made
+    meanwhile: it gets no stream until the statement has run."""
+    if facts.table is None or (facts.verb == "CREATE" and facts.object_type != "INDEX"):
+        return []
+    schema, name = _key(session, facts, facts.table)
+    path = [one.lower() for one in session.names.path]
+    if len(session.names.without_catalog(facts.table)) > 1 or schema not in path:
+        return []
+    return [(one, name) for one in path[: path.index(schema)]]
 
 
 def _schema_of_tables(session: Context, facts: DdlFacts) -> list[Key]:

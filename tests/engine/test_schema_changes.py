@@ -569,3 +569,32 @@ def test_random_columns(client: Client, reopen: Callable[[], Client], seed: int)
     model.check()
     model.insert(7)
     model.check()
+
+
+@pytest.mark.parametrize("text", ["drop table p", "alter table p add z int", "alter table p rename to r"])
+def test_a_table_that_comes_before_it_on_the_search_path_keeps_its_stream(
+    client: Client, text: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """DuckDB would find it by the name, and change it past its stream."""
+    client("create table p (id int)")
+    client("create schema before")
+    client("set search_path = 'before, main'")
+    block, other = client.session.block, Client(client.session.database)
+    enter = block.enter_plain
+
+    def late(key: tuple[str, ...], **how: bool) -> Waiting[bool]:
+        monkeypatch.setattr(block, "enter_plain", enter)
+        other("create table before.p (id int)")
+        other("create stream q on before.p")
+        return (yield from enter(key, **how))
+
+    monkeypatch.setattr(block, "enter_plain", late)
+    with raises("55P03"):
+        client(text)
+    other("insert into before.p values (1)")
+    assert other("select op, after from stream q") == [("insert", '{"id":1}')]
+    assert client("select id from before.p") == [(1,)] and client("select * from main.p") == []
+    other.close()
+    # It is found first now, and drops as what has a stream.
+    with raises("2BP01"):
+        client("drop table before.p")
