@@ -84,7 +84,8 @@ class Load:
         self._client = Client(database)
         self._journal, self._name, self._state, self._told = journal, name, state, told
         self._chance = random.Random(seed)
-        self._number = max([0, *(row["v"] for row in state.rows.values())])
+        added = (int(column[1:]) for column in list(state.columns)[len(COLUMNS) :])
+        self._number = max([0, *added, *(row["v"] for row in state.rows.values())])
 
     def run(self) -> None:
         """Change the table until the process is killed."""
