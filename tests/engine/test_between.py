@@ -98,9 +98,9 @@ class Unreliable:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._cursor, name)
 
-    def execute(self, sql: str) -> duckdb.DuckDBPyConnection:
+    def execute(self, sql: str | duckdb.Statement, values: Any = None) -> duckdb.DuckDBPyConnection:
         if sql != "COMMIT":
-            return self._cursor.execute(sql)
+            return self._cursor.execute(sql, values)
         if self._commits:
             self._cursor.execute(sql)
         raise duckdb.IOException("the disk has gone")
