@@ -99,6 +99,23 @@ def test_prepared_statements(connection: Connection) -> None:
     assert connection.execute("SELECT count(*) FROM t", prepare=True).fetchone() == (0,)
 
 
+def test_a_prepared_statement_divides_by_the_setting_it_is_run_under(connection: Connection) -> None:
+    connection.execute("CREATE STREAM halves ON t")
+    connection.execute("INSERT INTO t VALUES (7, '')")
+
+    def half() -> object:
+        connection.execute("UPDATE t SET item = (id / 2)::varchar WHERE id = 7", prepare=True)
+        row = connection.execute("SELECT (id / 2)::float8, item FROM t", prepare=True).fetchone()
+        assert row is not None and float(row[1]) == row[0]
+        return row[0]
+
+    assert [half() for _ in range(3)] == [3.5] * 3
+    for setting, found in (("on", 3.0), ("off", 3.5)):
+        connection.execute(f"SET integer_division = {setting}")
+        assert [half() for _ in range(2)] == [found] * 2
+    connection.execute("DROP STREAM halves")
+
+
 def test_a_pipeline_is_one_transaction_up_to_its_sync(connection: Connection) -> None:
     with connection.pipeline():
         connection.execute("INSERT INTO t VALUES (1, 'a')")
