@@ -30,7 +30,6 @@ from .description import (
     HIDDEN,
     PROPOSED,
     PROPOSED_PREFIX,
-    USER_PARAMETERS_MAX,
     Action,
     Assignment,
     CapturedTable,
@@ -228,7 +227,6 @@ class _Run:
         base_lsn: int,
         txid: int,
     ) -> None:
-        assert len(parameters) <= USER_PARAMETERS_MAX, "numbers stand behind the user's parameters"
         self._cursor = cursor
         self._plan = plan
         self._parameters = {str(number): value for number, value in enumerate(parameters, start=1)}
@@ -247,6 +245,7 @@ class _Run:
         self, text: str, after_lsn: int | None = None, upper_lsn: int | None = None
     ) -> duckdb.DuckDBPyConnection:
         base_lsn = self.base_lsn if after_lsn is None else after_lsn
+        # Values that the user has given beyond what a text can name are passed over.
         values = self._parameters | numbers(base_lsn, self._txid, upper_lsn)
         return self._plan.parsed(text).run(self._cursor, values)
 

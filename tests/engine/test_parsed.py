@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import duckdb
 import pytest
+from local_client import Client
 
 from ducktail.engine import parsed
+from ducktail.engine.capture.description import USER_PARAMETERS_MAX
+from ducktail.engine.database import Database
 from ducktail.engine.parsed import Parsed
 
 
@@ -39,3 +42,17 @@ def test_a_text_is_kept_from_its_second_run_on(
     assert [long.run(cursor).fetchall() for _ in range(3)] == [[(3.5,)]] * 3
     cursor.execute("SET integer_division = true")
     assert long.run(cursor).fetchall() == [(3,)]
+
+
+def test_values_beyond_what_a_text_can_name_take_no_place_of_ours() -> None:
+    database = Database.open(":memory:")
+    client = Client(database)
+    client("create table t (id int primary key, n int)")
+    client("create stream s on t")
+    for number in range(1, 4):
+        client("insert into t values ($1, $2)", number, 7, *range(USER_PARAMETERS_MAX + 5))
+    assert client("select lsn, txid, after from stream s") == [
+        (number, number + 1, f'{{"id":{number},"n":7}}') for number in range(1, 4)
+    ]
+    client.close()
+    database.close()
