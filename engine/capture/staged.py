@@ -160,24 +160,23 @@ def _proposed_rows(
 
     Each value is cast on its own: a VALUES list would first give all its rows one type.
     """
-    alone = deterministic and dml.rows is not None and len(dml.rows) == 1
     names = [f"{RESERVED_PREFIX}_v{i}" for i in range(len(listed))]
-    if alone:
-        assert dml.rows is not None
-        names = [f"({value})" for value in _values(dml.rows[0], listed, shape)]
+    if dml.rows is None:
+        rows = f"({dml.query}) AS {RESERVED_PREFIX}_q({','.join(names)})"
+    elif deterministic and len(dml.rows) == 1:
+        # DuckDB plans one row sooner without VALUES around it.
+        names, rows = [f"({value})" for value in _values(dml.rows[0], listed, shape)], ""
+    elif not names:
+        rows = ""
+    else:
+        texts = (f"({','.join(_values(row, listed, shape))})" for row in dml.rows)
+        rows = f"(VALUES {','.join(texts)}) AS {RESERVED_PREFIX}_q({','.join(names)})"
     given = dict(zip(listed, names, strict=True))
     selected = []
     for place, column in enumerate(shape.stored):
         value = given.get(place)
         value = f"({column.default or 'NULL'})" if value is None else value
         selected.append(f"{value}::{column.type} AS {ident(PROPOSED_PREFIX + column.name)}")
-    if alone or not names:
-        rows = ""
-    elif dml.rows is None:
-        rows = f"({dml.query}) AS {RESERVED_PREFIX}_q({','.join(names)})"
-    else:
-        texts = (f"({','.join(_values(row, listed, shape))})" for row in dml.rows)
-        rows = f"(VALUES {','.join(texts)}) AS {RESERVED_PREFIX}_q({','.join(names)})"
     source = f" FROM {rows}" if rows else ""
     if not _has_places(dml):
         return f"SELECT {','.join(selected)}{source}"
