@@ -2,26 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
 from compacting import Compacting, lsns
-from hands import DAY_US, HOUR_US, SECOND_US, Hands
+from hands import DAY_US, HOUR_US, SECOND_US
 from local_client import Client, raises
 
 from ducktail.engine.trimming import compaction
 from ducktail.engine.waiting import run
 
 pytestmark = pytest.mark.slow
-
-
-@pytest.fixture
-def base(tmp_path: Path) -> Iterator[Compacting]:
-    """An empty database."""
-    made = Compacting(tmp_path / "kept.duckdb", Hands())
-    yield made
-    made.close()
 
 
 def test_the_last_event_of_each_key_stays(base: Compacting) -> None:

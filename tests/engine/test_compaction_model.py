@@ -3,25 +3,15 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 from compacting import Compacting, lsns
-from hands import HOUR_US, Hands
+from hands import HOUR_US
 
 from ducktail.engine.trimming import compaction
 
 pytestmark = pytest.mark.slow
-
-
-@pytest.fixture
-def base(tmp_path: Path) -> Iterator[Compacting]:
-    """An empty database."""
-    made = Compacting(tmp_path / "kept.duckdb", Hands())
-    yield made
-    made.close()
 
 
 OPTIONS = "partitions = 2, retention = 'none', compaction = 'key', tombstone_retention = '6 h'"

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
 import duckdb
 import pytest
 from compacting import Compacting, lsns
-from hands import HOUR_US, SECOND_US, Hands
+from hands import HOUR_US, SECOND_US
 from local_client import raises
 
 from ducktail.engine.buffers.retained_bytes import RetainedBytes
@@ -21,14 +19,6 @@ from ducktail.engine.trimming import compaction
 from ducktail.engine.trimming.superseded import Superseded
 
 pytestmark = pytest.mark.slow
-
-
-@pytest.fixture
-def base(tmp_path: Path) -> Iterator[Compacting]:
-    """An empty database."""
-    made = Compacting(tmp_path / "kept.duckdb", Hands())
-    yield made
-    made.close()
 
 
 def test_edits_past_ducktail_are_found(base: Compacting) -> None:
