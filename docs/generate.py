@@ -134,7 +134,7 @@ WHEN = {
     "42703": "no such column",
     "42883": "no such function",
     "42704": "no such stream, group, type or setting",
-    "42P02": "a parameter without a value",
+    "42P02": "a parameter without a value, or beyond $65535",
     "42710": "the name is taken",
     "42P07": "the table's name is taken",
     "42701": "a column twice",
