@@ -44,6 +44,7 @@ from .live_source import LastRead
 from .members.assigned import Assigned
 from .members.member_epochs import MemberEpochs
 from .notifications import Notifications
+from .objects import KnownObjects
 from .offsets.offsets import Offsets
 from .offsets.parked import Parked
 from .offsets.polls import Polls
@@ -98,6 +99,7 @@ class Database:
         self.shown_settings = shown(settings)  # the command tells it more: its own, and their places
         self.clock = clock
         self.catalog = Catalog()
+        self.objects = KnownObjects(file.catalog_name, self.catalog.changes)
         self.sessions = Sessions(lambda: self.fallen)
         self.notifications = Notifications()
         self.spill = SpillSpace(file.path, settings.spool_bytes_max)
@@ -351,7 +353,8 @@ class Database:
         opening.check_logs(self.path, accept_loss=False)
         file = opening.connect(self.path, self.settings, accept_loss=False)
         try:
-            self._stand(file, self.offsets.all_seeks(), accept_loss=False, stamp=None)
+            with self.catalog.changes.changing():
+                self._stand(file, self.offsets.all_seeks(), accept_loss=False, stamp=None)
         except BaseException:
             file.abandon()
             if self.side is not None:
@@ -412,7 +415,7 @@ class Database:
         if make_changes_views(cursor, catalog):
             catalog = read_catalog(cursor)
         refresh_views(cursor, catalog)
-        catalog.version = self.catalog.version + 1
+        catalog.version, catalog.changes = self.catalog.version + 1, self.catalog.changes
         catalog.segments = Segments.read(cursor)
         self.catalog = catalog
         self.rights = read_rights(cursor, getattr(self, "rights", None))

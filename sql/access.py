@@ -13,6 +13,8 @@ from ..engine.database import Database
 from ..engine.errors import InsufficientPrivilege, InvalidAuthorization
 from ..engine.groups.bookmarks import find_bookmark, missing_bookmark
 from ..engine.groups.groups import find_group, missing_group
+from ..engine.objects import INDEX, RELATIONS, SCHEMA, Object
+from ..engine.quoting import fold
 from ..engine.rights.rights import (
     THE_DATABASE,
     Item,
@@ -133,6 +135,16 @@ class Access:
             return True
         return key[0] != OURS and self.rights.sees(self.user, self.item_of(key))
 
+    def sees_object(self, found: Object) -> bool:
+        """Whether there is this object of DuckDB's catalog, as far as the session is told."""
+        if self.account is None or found.temporary or found.kind == SCHEMA or self.superuser:
+            return True
+        if found.kind in RELATIONS:
+            return found.key[0] == OURS or self.sees(found.key)
+        if found.kind == INDEX:  # It is its table's.
+            return self.sees((found.key[0], fold(found.definition)))
+        return self.rights.sees(self.user, Item(found.kind, *found.key))
+
     def may(self, privilege: str, key: Key) -> bool:
         """Whether the session may do this with a relation."""
         if self.superuser or key[0] == TEMPORARY:
@@ -209,13 +221,13 @@ class Access:
 
     def sees_schema(self, schema: str) -> bool:
         """Whether there is this schema as far as the session is told."""
-        if self.superuser or schema.lower() in (MAIN, TEMPORARY, OURS):
+        if self.superuser or fold(schema) in (MAIN, TEMPORARY, OURS):
             return True
         return self.rights.sees(self.user, schema_item(schema))
 
     def may_create_in(self, schema: str) -> bool:
         """Whether the session may make things in a schema."""
-        if self.superuser or schema.lower() == TEMPORARY:
+        if self.superuser or fold(schema) == TEMPORARY:
             return True
         return self.rights.has(self.user, "create", schema_item(schema))
 

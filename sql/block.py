@@ -12,7 +12,7 @@ from typing import TypeVar
 
 from ..engine.database import Database
 from ..engine.definitions.claims import refuse_aside
-from ..engine.errors import DucktailError, InFailedTransaction
+from ..engine.errors import ActiveTransaction, DucktailError, InFailedTransaction
 from ..engine.sessions import FAILED, IDLE, IN_TRANSACTION, SessionEntry
 from ..engine.streams.captured import Captured
 from ..engine.transactions.gate import TableKey
@@ -66,7 +66,19 @@ class Block:
         self.implicit = False
         self._piped = False
         self.transaction: Transaction | None = None
-        self.ddl = False
+        self._ddl = False
+
+    @property
+    def ddl(self) -> bool:
+        """See the head of the class."""
+        return self._ddl
+
+    def defined(self) -> None:
+        """A statement has changed DuckDB's catalog: where a block is open, only it sees that so far."""
+        self._database.catalog.version += 1
+        self._ddl = self.begun
+        if self.transaction is not None:
+            self.transaction.ddl, self.transaction.objects = True, None
 
     @property
     def begun(self) -> bool:
@@ -181,8 +193,8 @@ class Block:
 
     def _ended(self, *, committed: bool) -> None:
         self._state, self.implicit = NONE, False
-        if self.ddl:
-            self.ddl = False
+        if self._ddl:
+            self._ddl = False
             self._database.catalog.version += 1
         self._transaction_ended(committed)
         self._entry.transaction_us, self._entry.has_snapshot = None, False
@@ -206,6 +218,18 @@ class Block:
         if self._state == OPEN:
             self._lost = error
             self.failed()
+
+    def refuse_within(self, what: str) -> None:
+        """Refuse what makes its own transaction inside a block, which could not take it back.
+
+        Raises:
+            ActiveTransaction: 25001.
+        """
+        if self.begun:
+            raise ActiveTransaction(
+                f"{what} cannot run inside a transaction block",
+                hint="Run it by itself, in autocommit.",
+            )
 
     def check_sound(self) -> None:
         """Refuse what asks or changes something, once the block has failed.

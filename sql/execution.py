@@ -9,6 +9,10 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 
+import duckdb
+
+from ..engine.asking import ask
+from ..engine.duckdb_errors import translated
 from ..engine.errors import (
     DucktailError,
     InsufficientPrivilege,
@@ -18,7 +22,7 @@ from ..engine.errors import (
 )
 from ..engine.values import pgtypes
 from ..engine.waiting import Waiting
-from . import few_rows, plain_views, prepared, read_only, show_changes, staged
+from . import few_rows, pipeline, plain_views, prepared, show_changes, staged
 from .context import Context, Runner
 from .copy import copying
 from .forwarding import relay, serving
@@ -121,6 +125,30 @@ def _placed(session: Context, classified: Classified, node: object) -> tuple[rel
     return relay.placed(session, classified, node)
 
 
+def again(session: Context, text: str, statement: Statement) -> Statement:
+    """A statement with its names in full, of the text that has them so.
+
+    Args:
+        statement: the same as it was given.
+    """
+    classified, node = _read(session, text)
+    away, node = _placed(session, classified, node)
+    assert away is None, "what is another node's is resolved there"
+    made = Statement(
+        classified,
+        node,
+        statement.parameter_types_given,
+        lambda wanted: describe(session, wanted),
+        lambda wanted: is_inline(session, wanted),
+        statement.published,
+        statement.part,
+    )
+    made.arrow, made.epoch, made.lacks = statement.arrow, statement.epoch, statement.lacks
+    if statement.described is not None or statement.casts is not None:
+        made.tell(statement.description)
+    return made
+
+
 def told_at(published: Published | None) -> AbstractContextManager[None]:
     """Within, errors are told with their place in a PUBLISH, and not in the INSERT that it is run as."""
     return AS_IT_IS if published is None else _told_at(published)
@@ -193,9 +221,15 @@ def describe(session: Context, statement: Statement) -> Description:
     with session.looking(), told_at(statement.published):
         if statement.classified.kind not in UNBOUND:
             session.block.check_sound()
-        if statement.away is None:
-            permission.check(session, statement, (), permission.How(runs=False))
-        return DESCRIBERS.get(statement.classified.kind, _nothing)(session, statement)
+        if statement.away is not None:
+            return DESCRIBERS.get(statement.classified.kind, _nothing)(session, statement)
+        full = pipeline.in_full(session, statement, again)
+        with pipeline.places_of(full):
+            permission.check(session, full, (), permission.How(runs=False))
+            found = DESCRIBERS.get(full.classified.kind, _nothing)(session, full)
+        if full is not statement:
+            full.tell(found)
+        return found
 
 
 def _nothing(session: Context, statement: Statement) -> Description:
@@ -493,7 +527,7 @@ RUNNERS: dict[Kind, Runner] = {
     ),
     Kind.TRANSACTION: transaction_statements.run,
     Kind.SETTING: settings_statements.run,
-    Kind.EXPLAIN: _files_checked(prepared.explain),
+    Kind.EXPLAIN: _files_checked(prepared.explain_with(lambda s, inner: pipeline.in_full(s, inner, again))),
     Kind.PREPARE: prepared.prepare,
     Kind.DEALLOCATE: prepared.deallocate,
     Kind.UTILITY: utilities.run,
@@ -503,23 +537,49 @@ RUNNERS: dict[Kind, Runner] = {
 
 
 def _permitted(runner: Runner) -> Runner:
-    """The runner, behind a look at what its session may do."""
+    """The runner, behind the resolution of names and a look at what its session may do."""
 
     def run(session: Context, statement: Statement, parameters: tuple[object, ...]) -> Waiting[Result]:
         if relay.is_apart(session, statement):
             statement = yield from relay.as_now(session, statement)
             if statement.away is not None:
                 return (yield from relay.execute(session, statement, parameters))
-        permission.check(session, statement, parameters, permission.How(runs=not statement.waits))
-        read_only.check(session, statement)
-        return (yield from runner(session, statement, parameters))
+
+        def work(full: Statement) -> Waiting[Result]:
+            return (yield from runner(session, full, parameters))
+
+        return (yield from pipeline.run(session, statement, parameters, again, work))
 
     return run
 
 
+def _evaluated(session: Context, text: str, parameters: tuple[object, ...]) -> Waiting[tuple[object, ...]]:
+    """The values of the one row that a query answers.
+
+    Raises:
+        NotSupported: 0A000, it reads a stream.
+    """
+    rows: list[tuple[object, ...]] = []
+
+    def work(full: Statement) -> Waiting[Result]:
+        if isinstance(full.node, Query):
+            raise NotSupported("an argument of EXECUTE cannot read a stream")
+        if session.block.begun:
+            session.block.touched()
+        try:
+            rows.append(ask(session.cursor, full.text, parameters))
+        except duckdb.Error as error:
+            raise translated(error) from error
+        return Result.command("SELECT 1")
+        yield
+
+    yield from pipeline.run(session, (yield from session.parse(text)), parameters, again, work)
+    return rows[-1]
+
+
 # For statements that stand in others: the session itself looks at those that come alone.
 INNER = {kind: _permitted(runner) for kind, runner in RUNNERS.items()}
-RUNNERS[Kind.EXECUTE] = prepared.execute_with(INNER)
+RUNNERS[Kind.EXECUTE] = prepared.execute_with(INNER, _evaluated)
 RUNNERS[Kind.CURSOR] = cursor_statements.run_with(INNER)
 RUNNERS[Kind.FORWARD] = serving.forward_with(INNER, told_at)
 RUNNERS[Kind.COPY] = _files_checked(_of_one_node(copying.run_with(INNER, _waiting(scans.run_copy))))

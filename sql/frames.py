@@ -127,6 +127,7 @@ class Frames:
             raise DatatypeMismatch(f'"{name}" cannot be read as rows', detail=f"{error}.") from error
         self._objects[name.lower()] = (name, readable)
         self._names.temporary.add(name.lower())
+        self._names.changed()
         self._note(name)
 
     def unregister(self, name: str) -> None:
@@ -139,6 +140,7 @@ class Frames:
             raise UndefinedTable(f'no object is registered as "{name}"')
         self._drop(self._objects.pop(name.lower())[0])
         self._names.temporary.discard(name.lower())
+        self._names.changed()
         self._note(name)
 
     def transaction_ended(self, *, committed: bool) -> None:
@@ -163,6 +165,7 @@ class Frames:
         self._changed = set(self._objects)
         self.stale = True
         self._names.temporary = set(self._objects)
+        self._names.changed()
 
     def close(self) -> None:
         """Let go of everything."""

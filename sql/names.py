@@ -1,9 +1,7 @@
-"""Which object of the database a name in a statement is.
+"""Which object of the database a name in a statement is, for one session and in the snapshot that it has.
 
-The front end must know the table that a statement writes before DuckDB does, so names are looked up
-here as DuckDB does it: a temporary table first, then the schemas of the search path in turn, and a
-first part that is the database's own name is that database. What is ours is found in the engine's
-catalog; only where several schemas could have the name is DuckDB's catalog asked.
+DuckDB's objects are found by `engine/objects.py`, in one listing for each generation of the catalog, or for
+each transaction that has another; streams and topics in the engine's catalog. Nothing else resolves a name.
 """
 
 from __future__ import annotations
@@ -14,14 +12,28 @@ import duckdb
 
 from ..engine.asking import ask_maybe
 from ..engine.database import Database
-from ..engine.definitions.free_names import free_name, taken_names
+from ..engine.definitions.free_names import free_name
 from ..engine.errors import InvalidSchemaName, NotSupported, UndefinedObject, WrongObjectType
+from ..engine.objects import (
+    DEFAULT_SCHEMA,
+    EMPTY,
+    TABLE,
+    TEMPORARY,
+    Object,
+    Objects,
+    Resolver,
+    read_objects,
+    temporary_objects,
+)
+from ..engine.quoting import fold as folded
 from ..engine.quoting import ident
 from ..engine.streams.streams import Stream, fold
+from .block import Block
+from .results.cursors import Cursors
 
-TEMPORARY = "temp"
-DEFAULT_SCHEMA = "main"
 OURS = "ducktail"
+# Fixes a transaction's snapshot of the database, at the least cost.
+_FIX = "FROM ducktail.meta LIMIT 0"
 
 Key = tuple[str, ...]
 
@@ -29,22 +41,78 @@ Key = tuple[str, ...]
 class Names:
     """Name lookup for one session.
 
-    Args:
-        cursor: gives the cursor that sees what the session sees now.
+    Attributes:
+        path: the schemas of the search path.
+        temporary: folded names that temporary tables and views of this session have, or have had.
     """
 
-    def __init__(self, database: Database, cursor: Callable[[], duckdb.DuckDBPyConnection]) -> None:
+    def __init__(self, database: Database, cursors: Cursors, block: Block) -> None:
         self._database = database
-        self._cursor = cursor
+        self._cursors = cursors
+        self._block = block
         self.path: tuple[str, ...] = (DEFAULT_SCHEMA,)
-        self.temporary: set[str] = set()  # names of temporary tables made in this session
-        # Only the session's own cursor sees its temporary tables: the session tells.
-        self.is_temporary: Callable[[str], bool] = lambda name: name in self.temporary
+        self.temporary: set[str] = set()
+        self._temporary: Objects | None = EMPTY
         # By their names, the streams (their numbers) whose events the present statement has waited for: they
         # are the same ones when it reads, whatever they are called by then.
         self.waited: Mapping[tuple[str, ...], int] = {}
         # What the session may know of; the rest is not there.
         self.sees: Callable[[Key], bool] = lambda key: True
+        self.sees_object: Callable[[Object], bool] = lambda found: True
+
+    # Snapshots.
+
+    def objects(self) -> Objects:
+        """The database's objects, as the session's snapshot has them.
+
+        Within a transaction that may have a snapshot it has one from here on.
+        """
+        transaction = self._block.transaction
+        if transaction is None or transaction.snapshot_counter is None:
+            return self._database.objects.now(self._cursors.meta)[1]
+        if transaction.objects is None:
+            self._cursors.settle()
+            changes, cursor = self._database.catalog.changes, self._cursors.main
+            ask_maybe(cursor, _FIX)
+            generation, objects = self._database.objects.now(self._cursors.meta)
+            # No change was committed from before the snapshot till now: it has what everybody sees.
+            same = generation is not None and generation == transaction.generation == changes.stable
+            if transaction.ddl or not same:
+                objects = read_objects(cursor, self._database.catalog_name)
+            transaction.objects = objects
+        return transaction.objects
+
+    def temporary_objects(self) -> Objects:
+        """The session's temporary objects."""
+        if not self.temporary:
+            return EMPTY
+        if self._temporary is None:
+            if self._block.whole:
+                self._block.touched()
+            self._cursors.settle()
+            self._temporary = temporary_objects(self._cursors.main)
+        return self._temporary
+
+    def changed(self) -> None:
+        """A statement of this session, or the end of its transaction, may have changed what is there."""
+        self._temporary = None
+        if self._block.transaction is not None:
+            self._block.transaction.objects = None
+
+    @property
+    def resolver(self) -> Resolver:
+        """Finds what a name means to this session now."""
+        catalog, sees = self._database.catalog_name, self.sees_object
+        return Resolver(catalog, self.objects(), self.temporary_objects(), self.path, sees)
+
+    def find(self, kind: str, parts: tuple[str, ...]) -> Object | None:
+        """The object of a name; see `Resolver.find`."""
+        return self.resolver.find(kind, parts)
+
+    @property
+    def plain(self) -> bool:
+        """Whether a table's name can mean one object only: one schema on the path, nothing temporary."""
+        return self.path == (DEFAULT_SCHEMA,) and not self.temporary
 
     @property
     def schema(self) -> str:
@@ -52,15 +120,15 @@ class Names:
         return self.path[0]
 
     def table_key(self, parts: tuple[str, ...]) -> Key:
-        """(schema, table) in small letters of a table's name; (temp, table) for a temporary one.
+        """(schema, table), folded, of a table's name; (temp, table) for a temporary one.
 
         Raises:
             NotSupported: 0A000, the table is in another database.
         """
         given, parts = parts, self.without_catalog(parts)
-        whole, name = parts is not given, parts[-1].lower()
+        whole, name = parts is not given, folded(parts[-1])
         # To DuckDB main.t is the temporary t as well, where there is one: its schema is called main too.
-        may_hide = not whole and (len(parts) == 1 or parts[0].lower() == DEFAULT_SCHEMA)
+        may_hide = not whole and (len(parts) == 1 or folded(parts[0]) == DEFAULT_SCHEMA)
         if may_hide and self._is_hidden(name):
             return (TEMPORARY, name)
         if len(parts) == 2:
@@ -70,8 +138,8 @@ class Names:
         return fold(self._schema_of(name), name)
 
     def _is_hidden(self, name: str) -> bool:
-        """Whether a temporary table or view has the name (in small letters) now."""
-        return name in self.temporary and self.is_temporary(name)
+        """Whether a temporary table or view has the name (folded) now."""
+        return name in self.temporary and bool(self.temporary_objects().get(TABLE, DEFAULT_SCHEMA, name))
 
     def refuse_hidden(self, key: Key) -> None:
         """Refuse a table of the database that a temporary one of the session hides.
@@ -102,77 +170,58 @@ class Names:
         """The name without the database's own name in front."""
         if len(parts) == 1:
             return parts
-        catalogs = {self._database.catalog_name.lower()}
+        catalog = folded(self._database.catalog_name)
         if len(parts) == 3:
-            if parts[0].lower() == TEMPORARY:
+            if folded(parts[0]) == TEMPORARY:
                 return (TEMPORARY, parts[2])
-            if parts[0].lower() not in catalogs:
+            if folded(parts[0]) != catalog:
                 raise NotSupported(f'cross-database references are not supported: "{".".join(parts)}"')
             return parts[1:]
-        if len(parts) == 2 and parts[0].lower() in catalogs and not self._is_schema(parts[0]):
+        if len(parts) == 2 and folded(parts[0]) == catalog and not self.has_schema(parts[0]):
             return (DEFAULT_SCHEMA, parts[1])
         if len(parts) > 3:
             raise NotSupported(f'improper qualified name (too many parts): "{".".join(parts)}"')
         return parts
 
-    def _is_schema(self, name: str) -> bool:
-        row = ask_maybe(
-            self._cursor(),
-            "SELECT count(*) FROM duckdb_schemas() WHERE lower(schema_name) = lower($1) "
-            "AND database_name = $2",
-            [name, self._database.catalog_name],
-        )
-        return row is not None and bool(row[0])
+    def has_schema(self, name: str) -> bool:
+        """Whether there is this schema."""
+        return self.objects().has_schema(name)
 
     def _schema_of(self, name: str) -> str:
         """The first schema of the search path that has a table, view or stream of this name.
 
         Behind the path DuckDB looks into its default schema, whether it stands there or not.
         """
-        there = self._schemas_with(name)
-        places = (*self.path, DEFAULT_SCHEMA)
-        return next((schema for schema in places if schema.lower() in there), self.path[0])
-
-    def _schemas_with(self, name: str) -> set[str]:
-        """In small letters, the schemas that have a table or view of this name."""
-        sql = (
-            "SELECT lower(table_schema) FROM information_schema.tables "
-            "WHERE table_catalog = $1 AND lower(table_name) = lower($2)"
-        )
-        return {row[0] for row in self._cursor().execute(sql, [self._database.catalog_name, name]).fetchall()}
+        found = self.find(TABLE, (name,))
+        return self.path[0] if found is None else found.schema
 
     def is_table(self, name: str) -> bool:
         """Whether a table or view of this name can be seen without a schema."""
-        if name.lower() in self.temporary:
+        if folded(name) in self.temporary:
             return True
-        path = {DEFAULT_SCHEMA, *(schema.lower() for schema in self.path)}
-        return any(self.sees((schema, name.lower())) for schema in self._schemas_with(name) & path)
+        path, objects = {DEFAULT_SCHEMA, *map(folded, self.path)}, self.objects()
+        return any(objects.get(TABLE, s, name) is not None and self.sees((s, folded(name))) for s in path)
 
     def made_key(self, parts: tuple[str, ...]) -> tuple[str, str]:
-        """(schema, name) in small letters of something that is to be made, or of a kind without a path."""
+        """(schema, name), folded, of something that is to be made, or of a kind without a path."""
         parts = self.without_catalog(parts)
         schema = parts[0] if len(parts) == 2 else self.schema
-        return schema.lower(), parts[-1].lower()
+        return folded(schema), folded(parts[-1])
 
     def kind_of(self, key: Key) -> str | None:
         """Whether a key is of a 'table' or a 'view' (streams have one); None where there is neither."""
         if key[0] == TEMPORARY:
             return "table" if self._is_hidden(key[-1]) else None
-        row = ask_maybe(
-            self._cursor(),
-            "SELECT table_type FROM information_schema.tables WHERE table_catalog = $1 "
-            "AND lower(table_schema) = $2 AND lower(table_name) = $3",
-            [self._database.catalog_name, *key],
-        )
-        return None if row is None else "view" if row[0] == "VIEW" else "table"
+        found = self.objects().get(TABLE, *key)
+        return None if found is None else found.kind
 
     def cursor(self) -> duckdb.DuckDBPyConnection:
-        """The cursor on which names are looked up."""
-        return self._cursor()
-
-    def has_schema(self, name: str) -> bool:
-        """Whether there is this schema."""
-        return self._is_schema(name)
+        """The cursor that sees what the session sees now: the open snapshot, where there is one."""
+        transaction = self._block.transaction
+        if transaction is not None and transaction.snapshot_counter is not None:
+            self._cursors.settle()
+            return self._cursors.main
+        return self._cursors.meta
 
     def new_name(self, parts: tuple[str, ...]) -> tuple[str, str]:
         """(schema, name) of something that is to be made.
@@ -182,11 +231,11 @@ class Names:
         """
         parts = self.without_catalog(parts)
         schema = parts[0] if len(parts) == 2 else self.schema
-        if schema.lower() == OURS:
+        if folded(schema) == OURS:
             raise NotSupported(f'schema "{OURS}" holds ducktail\'s own objects')
-        if schema.lower() == TEMPORARY:
+        if folded(schema) == TEMPORARY:
             raise NotSupported("a stream cannot be temporary")
-        if len(parts) == 2 and not self._is_schema(schema):
+        if len(parts) == 2 and not self.has_schema(schema):
             raise InvalidSchemaName(f'schema "{schema}" does not exist')
         return schema, parts[-1]
 
@@ -242,11 +291,10 @@ class Names:
         Args:
             first: what it is, if it is free.
         """
-        taken = taken_names(self._cursor(), self._database.catalog_name, schema)
-        return self._written(schema, free_name(first, taken))
+        return self._written(schema, free_name(first, self.objects().relations_of(schema)))
 
     def _written(self, schema: str, name: str) -> str:
-        return ident(name) if schema.lower() == self.schema.lower() else f"{ident(schema)}.{ident(name)}"
+        return ident(name) if folded(schema) == folded(self.schema) else f"{ident(schema)}.{ident(name)}"
 
     def scanned(self, parts: tuple[str, ...], position: int, kind: str) -> Stream:
         """The stream that a scan names; one that it has waited for by the name that it had then.

@@ -15,11 +15,11 @@ from ..engine.streams.streams import Stream
 from .context import Context
 from .language.parse import Query
 from .rights.analysis import NotAnalysed, Table, named_in_dml, named_in_query
-from .rights.permission import view_query
 from .spread.shares import owners_of
 from .statement import Statement
 from .text.classified import Classified, CopyFacts, Kind
 from .text.classify import classify
+from .text.parts import query_span
 
 
 def refuse(session: Context, statement: Statement, bindable: Callable[[Query], str]) -> None:
@@ -79,11 +79,10 @@ def _read(session: Context, classified: Classified) -> Iterator[Table]:
         if classified.kind is Kind.DML:
             named = named_in_dml(cursor, text)
         elif classified.ddl is not None:
-            makes_view = classified.ddl.verb == "CREATE" and classified.ddl.object_type == "VIEW"
-            start = view_query(classified) if makes_view else classified.ddl.query_offset
-            if start is None:
+            span = query_span(classified)
+            if span is None:
                 return
-            named = named_in_query(cursor, text[start:])
+            named = named_in_query(cursor, text[span[0] : span[1]])
         else:
             named = named_in_query(cursor, text)
     except NotAnalysed:

@@ -7,9 +7,10 @@ Source: docs/sql.md.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import duckdb
 
-from ..engine.asking import ask_maybe
 from ..engine.duckdb_errors import translated
 from ..engine.errors import (
     DuplicatePreparedStatement,
@@ -32,6 +33,8 @@ from .statement import Statement
 from .text.classified import Kind
 from .text.classify import classify
 
+# The values of the one row that a query answers, which is a statement like any other.
+Evaluate = Callable[[Context, str, tuple[object, ...]], Waiting[tuple[object, ...]]]
 PLAN_COLUMNS = (ResultColumn("QUERY PLAN", "VARCHAR"),)
 
 
@@ -70,8 +73,12 @@ def executed(session: Context, statement: Statement) -> Statement:
     return inner
 
 
-def execute_with(runners: dict[Kind, Runner]) -> Runner:
-    """EXECUTE name [(arguments)], with the runners of the statements that can be prepared."""
+def execute_with(runners: dict[Kind, Runner], evaluate: Evaluate) -> Runner:
+    """EXECUTE name [(arguments)], with the runners of the statements that can be prepared.
+
+    Args:
+        evaluate: gives the values of the arguments.
+    """
 
     def run(session: Context, statement: Statement, parameters: tuple[object, ...]) -> Waiting[Result]:
         facts = statement.classified.execute
@@ -88,11 +95,8 @@ def execute_with(runners: dict[Kind, Runner]) -> Runner:
             wanted = ", ".join(
                 f"({argument})::{type_}" for argument, type_ in zip(facts.arguments, types, strict=True)
             )
-            try:
-                row = ask_maybe(session.meta, f"SELECT {wanted}", list(parameters) or None)
-            except duckdb.Error as error:
-                raise translated(error) from error
-            values = tuple(row or ())
+            # A query like any other: it is judged, and it sees what the session sees.
+            values = yield from evaluate(session, f"SELECT {wanted}", parameters)
         return (yield from runners[inner.classified.kind](session, inner, values))
 
     return run
@@ -132,13 +136,27 @@ def _analyze_writing(
     return (yield from staged.explain_analyze(session, inner, parameters, word))
 
 
-def explain(session: Context, statement: Statement, parameters: tuple[object, ...]) -> Waiting[Result]:
-    """EXPLAIN [ANALYZE] statement."""
+def explain_with(in_full: Callable[[Context, Statement], Statement]) -> Runner:
+    """EXPLAIN [ANALYZE] statement, with what writes the names of a statement in full."""
+
+    def run(session: Context, statement: Statement, parameters: tuple[object, ...]) -> Waiting[Result]:
+        return (yield from _explain(session, statement, parameters, in_full))
+
+    return run
+
+
+def _explain(
+    session: Context,
+    statement: Statement,
+    parameters: tuple[object, ...],
+    in_full: Callable[[Context, Statement], Statement],
+) -> Waiting[Result]:
     facts = statement.classified.explain
     assert facts is not None
     inner = yield from session.parse(facts.inner)
     if inner.away is not None:
         raise WrongState("the streams have been moved to another node meanwhile", hint="Try it again.")
+    inner = in_full(session, inner)
     permission.check(session, inner, parameters, permission.How(explains=True))
     kind = inner.classified.kind
     if kind is Kind.OURS:

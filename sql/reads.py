@@ -8,6 +8,7 @@ from functools import partial
 import duckdb
 
 from ..engine.errors import LockNotAvailable, NotSupported
+from ..engine.quoting import fold
 from ..engine.waiting import Waiting
 from . import few_rows
 from .context import Context
@@ -70,7 +71,7 @@ def cte_targets(text: str) -> Iterator[tuple[str, ...]]:
 
 def _named_anywhere(session: Context, text: str) -> Iterator[Key]:
     """Captured tables whose name is a word of the text, wherever it stands."""
-    words = {token.name.lower() for token in tokenize(text) if token.is_name}
+    words = {fold(token.name) for token in tokenize(text) if token.is_name}
     for key in session.block.tables:
         if key[-1] in words:
             yield key

@@ -22,19 +22,18 @@ from typing import Any, TypeVar
 import duckdb
 import pyarrow as pa
 
-from ..engine.asking import ask_maybe
 from ..engine.database import Database
 from ..engine.errors import AdminShutdown, DucktailError, ProgramLimitExceeded
 from ..engine.notifications import Notification
 from ..engine.placement.peer import CLUSTER, DIGEST, EPOCH, NODE, Peer
 from ..engine.sessions import IDLE, SessionEntry
 from ..engine.waiting import Waiting
-from . import read_only
+from . import pipeline
 from .access import Access
 from .block import Block
 from .calls import Calls
 from .context import Waited
-from .execution import RUNNERS, told_at
+from .execution import RUNNERS, again, told_at
 from .forwarding import relay, serving
 from .forwarding.arriving import arriving
 from .frames import Frames
@@ -53,7 +52,7 @@ from .portals import Portals
 from .positions import Positions
 from .results.cursors import Cursors
 from .results.results import CopyIn, ReadySource, Result
-from .rights import permission, visible
+from .rights import visible
 from .runners import cursor_statements
 from .runners.settings_statements import renew_values, restore_values, set_variable
 from .runners.transaction_statements import ENDINGS
@@ -173,9 +172,8 @@ class Session:
             database.sessions.register(self.entry)
             try:
                 self.cursors.renew()
-                self.names = Names(database, self._looking_cursor)
-                self.names.is_temporary = self._is_temporary
-                self.names.sees = self.access.sees
+                self.names = Names(database, self.cursors, self.block)
+                self.names.sees, self.names.sees_object = self.access.sees, self.access.sees_object
                 self.frames = Frames(self.cursor, self.names, self._parsed.forget)
                 for name, value in (settings or {}).items():
                     set_variable(self, name, (value,), local=False)
@@ -258,12 +256,13 @@ class Session:
             if statement.away is not None:
                 return self._arriving((yield from relay.execute(self, statement, tuple(parameters))))
             kind = statement.classified.kind
+
+        def work(full: Statement) -> Waiting[Result]:
+            yield from arriving(self, full.classified, full.node)
+            return (yield from RUNNERS[kind](self, full, tuple(parameters)))
+
         with told_at(statement.published):
-            # Of what waits first it is asked again when it has waited (polling.py).
-            permission.check(self, statement, parameters, permission.How(runs=not statement.waits))
-            read_only.check(self, statement)
-            yield from arriving(self, statement.classified, statement.node)
-            result: Result = yield from RUNNERS[kind](self, statement, tuple(parameters))
+            result = yield from pipeline.run(self, statement, tuple(parameters), again, work)
         if not result.ended and result.columns is not None:
             self.cursors.giving(result)
             if not isinstance(result.source, ReadySource):
@@ -438,26 +437,6 @@ class Session:
 
     # Names and statements.
 
-    def _looking_cursor(self) -> duckdb.DuckDBPyConnection:
-        """The cursor on which names are looked up: what the open snapshot sees, where there is one."""
-        transaction = self.block.transaction
-        if transaction is not None and transaction.snapshot_counter is not None:
-            self.cursors.settle()
-            return self.cursor
-        return self.meta
-
-    def _is_temporary(self, name: str) -> bool:
-        """Whether the session has a temporary table of this name now."""
-        if self.block.whole:
-            self.block.touched()
-        row = ask_maybe(
-            self.cursor,
-            "SELECT count(*) FROM information_schema.tables WHERE table_catalog = 'temp' "
-            "AND lower(table_name) = $1",
-            [name],
-        )
-        return row is not None and bool(row[0])
-
     @contextmanager
     def looking(self) -> Iterator[None]:
         """Names are looked up and texts bound, outside or inside a statement that runs.
@@ -491,6 +470,7 @@ class Session:
         self.listening.transaction_ended(committed=committed)
         self.positions.transaction_ended(committed=committed)
         self.frames.transaction_ended(committed=committed)
+        self.names.changed()
         if self.links is not None:
             self.links.transaction_ended(committed=committed)
 

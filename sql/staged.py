@@ -18,7 +18,7 @@ import duckdb
 import pyarrow as pa
 
 from ..engine.errors import NotSupported
-from ..engine.quoting import ident
+from ..engine.quoting import fold, folded_sql, ident
 from ..engine.waiting import Waiting
 from . import reads
 from .context import Context
@@ -217,7 +217,7 @@ def _refuse_reading(session: Context, written: Sequence[Key], texts: Sequence[st
         captured = session.block.tables.get(key)
         names = {key[-1]}
         if captured is not None:
-            names |= {stream.name.lower() for stream in captured.streams}
+            names |= {fold(stream.name) for stream in captured.streams}
             names |= words(captured.table.log) - {"ducktail"}
         if names & named:
             raise NotSupported(
@@ -230,8 +230,8 @@ def _with_definitions(session: Context, named: frozenset[str]) -> frozenset[str]
     """The words, with those of the views and macros among them, and of theirs."""
     definitions = dict(
         session.meta.execute(
-            "SELECT lower(view_name), sql FROM duckdb_views() WHERE NOT internal UNION ALL "
-            "SELECT lower(function_name), macro_definition FROM duckdb_functions() "
+            f"SELECT {folded_sql('view_name')}, sql FROM system.main.duckdb_views() WHERE NOT internal "
+            f"UNION ALL SELECT {folded_sql('function_name')}, macro_definition FROM system.main.duckdb_functions() "
             "WHERE NOT internal AND macro_definition IS NOT NULL"
         ).fetchall()
     )

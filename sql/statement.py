@@ -12,6 +12,7 @@ from .language.publishing import Published
 from .peers.part import Part
 from .results.results import Result, ResultColumn
 from .text.classified import Classified
+from .text.replacing import Piece
 
 # Under which a statement keeps the columns that it has answered as it was described.
 CHECKED = "checked"
@@ -67,6 +68,8 @@ class Statement:
         self.plans: dict[str, object] = {}  # what a runner keeps between executions
         # Whether its rows go out as Arrow has them (engine/values/arrow_form.py), not as PostgreSQL does.
         self.arrow = False
+        # What was put into the text as it was given, to write its names in full (resolve.py).
+        self.pieces: tuple[Piece, ...] = ()
         # Where its streams are, if they are on another node (forwarding/relay.py).
         self.away: object | None = None
         # Whether a name in it was on no node: one may have it by the time that it runs.

@@ -8,7 +8,7 @@ Source: docs/design/engine.md, "CREATE STREAM".
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import duckdb
@@ -48,11 +48,13 @@ def create_stream(
     spec: StreamSpec,
     timeout_ms: int,
     owner: str | None = None,
+    judge: Callable[[], None] = lambda: None,
 ) -> Waiting[Stream]:
     """Make a stream; the session is in no transaction.
 
     Args:
         owner: the user whose it is, in small letters; None leaves it to the superusers.
+        judge: refuses what the session may not do; called once nobody can change, drop or rename the tables.
 
     Raises:
         UndefinedTable: 42P01. NotSupported: 0A000, a view, temporary or attached table, triggers.
@@ -78,6 +80,7 @@ def create_stream(
                 yield from wait_for_writers(database, session_id, key, timeout_ms)
         yield from database.transactions.lock_writer(session_id, timeout_ms)
         try:
+            judge()
             with plain_division(cursor):
                 return _create_locked(database, session_id, cursor, spec, owner, marked)
         finally:

@@ -61,13 +61,13 @@ def drop_table(
     database: Database,
     session_id: int,
     cursor: duckdb.DuckDBPyConnection,
-    key: tuple[str, ...],
+    known: Captured,
     timeout_ms: int,
 ) -> Waiting[tuple[Stream, ...]]:
     """Drop a captured table with its streams, their groups and bookmarks, in one transaction.
 
     Args:
-        key: schema and name in small letters.
+        known: the table as it was when the statement was judged.
 
     Returns:
         The streams that went with it.
@@ -80,9 +80,9 @@ def drop_table(
     groups: list[Group] = []
     try:
         yield from database.commits.wait_readable()
-        captured = database.catalog.tables.get(key)
-        if captured is None:
-            raise LockNotAvailable(f'table "{key[-1]}" has just lost its streams', hint="Try again.")
+        captured = database.catalog.tables.get(known.key)
+        if captured is None or captured.table_id != known.table_id:
+            raise LockNotAvailable(f'table "{known.key[-1]}" has just lost its streams', hint="Try again.")
         streams = [database.catalog.streams[stream.key] for stream in captured.streams]
         for stream in streams:
             yield from _lock_groups(database, session_id, stream, groups, timeout_ms)

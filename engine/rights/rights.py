@@ -10,7 +10,7 @@ import itertools
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from ..quoting import literal
+from ..quoting import fold, literal
 from .scram import Verifier
 
 # What a right can be on. A stream and its views are the relation of the stream's name.
@@ -52,22 +52,22 @@ class Item:
 
 def relation(schema: str, name: str) -> Item:
     """A table, view or stream."""
-    return Item(RELATION, schema.lower(), name.lower())
+    return Item(RELATION, fold(schema), fold(name))
 
 
 def schema_item(schema: str) -> Item:
     """A schema."""
-    return Item(SCHEMA, schema.lower())
+    return Item(SCHEMA, fold(schema))
 
 
 def group_item(schema: str, stream: str, group: str) -> Item:
     """A consumer group."""
-    return Item(GROUP, schema.lower(), stream.lower(), group.lower())
+    return Item(GROUP, fold(schema), fold(stream), group.lower())
 
 
 def bookmark_item(schema: str, stream: str, bookmark: str) -> Item:
     """A bookmark."""
-    return Item(BOOKMARK, schema.lower(), stream.lower(), bookmark.lower())
+    return Item(BOOKMARK, fold(schema), fold(stream), bookmark.lower())
 
 
 def pipeline_item(pipeline: str) -> Item:
@@ -153,11 +153,11 @@ class Rights:
     def below(self, schema: str) -> list[Item]:
         """What has an owner or rights in a schema, itself included."""
         items = {*self.owners, *(item for _, item in self.grants)}
-        return [item for item in items if item.schema == schema.lower()]
+        return [item for item in items if item.schema == fold(schema)]
 
     def about(self, schema: str, name: str) -> list[Item]:
         """Entries of a name in a schema: the thing itself, and a stream's groups and bookmarks."""
-        return [item for item in self.below(schema) if item.name == name.lower()]
+        return [item for item in self.below(schema) if item.name == fold(name)]
 
     def of_stream(self, schema: str, name: str) -> list[Item]:
         """Entries of a stream with its groups and bookmarks; a sequence or a type may have the same name."""

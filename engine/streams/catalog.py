@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from ..errors import NotSupported, UndefinedObject, WrongState
+from ..objects import Generation
 from .captured import Captured, Source, TopicLog
 from .copies import Copy
 from .segments import Segments
@@ -28,6 +29,7 @@ class Catalog:
         aside: names of tables that are in none of the streams over all of their schema, as others have taken
             their places; see `is_aside`.
         version: counts up where what a name means may have changed, in DuckDB's catalog as well.
+        changes: of DuckDB's catalog, told before they are committed and after.
         mutex: guards changes of it, and of what follows it in memory; no DuckDB call is made under it.
     """
 
@@ -42,6 +44,7 @@ class Catalog:
     unserved: dict[tuple[str, ...], str] = field(default_factory=dict)
     triggered: frozenset[tuple[str, ...]] = frozenset()
     version: int = 0
+    changes: Generation = field(default_factory=Generation, compare=False, repr=False)
     segments: Segments = field(default_factory=Segments, compare=False, repr=False)
     mutex: threading.RLock = field(default_factory=threading.RLock, compare=False, repr=False)
 

@@ -172,7 +172,7 @@ class Commits:
             self._note(*numbers)
             show()
 
-        with shield:
+        with shield, self.catalog.changes.changing():
             try:
                 cursor.execute("COMMIT")
             except BaseException:

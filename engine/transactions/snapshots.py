@@ -37,6 +37,7 @@ class Snapshots:
             with self._catalog.mutex:
                 transaction.snapshot_counter = self._counter
                 transaction.catalog_version = self._catalog.version
+                transaction.generation = self._catalog.changes.stable
                 transaction.plain_ends = self._gate.ends
                 self._open[transaction.session_id] = self._counter
 

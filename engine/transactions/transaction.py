@@ -16,6 +16,7 @@ from ..buffers.ready import Ready
 from ..capture.folding import Refresh
 from ..errors import WrongState
 from ..members.member import Claim, Hold, Pin
+from ..objects import Objects
 from ..offsets.parked import ParkedOfGroup
 from ..rights.rights import Rights
 from ..streams.captured import Captured
@@ -78,6 +79,9 @@ class Transaction:
         snapshot_counter: the engine's commit counter noted before DuckDB took the transaction's
             MVCC snapshot; None while it has none.
         catalog_version: the engine's, noted with it.
+        generation: of DuckDB's catalog, noted with it; None where a change of it was under way.
+        objects: DuckDB's, as its snapshot has them, once somebody has asked.
+        ddl: it may have changed DuckDB's catalog.
         plain_ends: the gate's count of ended transactions, noted with it.
         bookmarks: those that it has made; None for one that it has dropped.
         parked: what groups have parked, of those of which it changes that.
@@ -112,6 +116,9 @@ class Transaction:
     committed_by: str = ""
     snapshot_counter: int | None = None
     catalog_version: int = 0
+    generation: int | None = None
+    objects: Objects | None = None
+    ddl: bool = False
     plain_ends: int = 0
     has_writer_lock: bool = False
     txid: int = 0

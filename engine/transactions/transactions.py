@@ -329,7 +329,8 @@ class Transactions:
         except BaseException:
             self.rollback(transaction)
             raise
-        with self.sessions.shield(transaction.session_id):
+        changing = self.catalog.changes.changing() if transaction.ddl else nullcontext()
+        with self.sessions.shield(transaction.session_id), changing:
             try:
                 transaction.cursor.execute("COMMIT")
             except BaseException as error:

@@ -26,7 +26,6 @@ from ..running import atomically, bound, count_of, placed
 from ..statement import Statement
 from ..text.classified import Classified, CopyFacts, Kind
 from ..text.classify import classify
-from ..text.replacing import cut
 from ..text.tokens import PARAMETER, QUOTED, STRING, Token
 from . import stdin as copy_in
 from . import stdout as copy_out
@@ -175,15 +174,13 @@ def _plain(
         session.block.touched()
     assert facts.table is not None
     transactions = session.database.transactions
-    pieces = writes.named_whole(session, facts.table, facts.table_position, key)
-    text = cut(classified.text, pieces)
     try:
         free = yield from session.block.enter_plain_write(key)
         if not free:
             return None
-        return count_of(session, text, parameters)
+        return count_of(session, classified.text, parameters)
     except duckdb.Error as error:
-        raise writes.placed_in(session, error, text, pieces) from error
+        raise placed(session, error, classified.text) from error
     finally:
         if not session.block.begun:
             transactions.gate.leave(session.id)

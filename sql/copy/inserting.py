@@ -14,6 +14,7 @@ from ...engine.quoting import ident
 from ...engine.values.text_loading import ColumnLoader
 from ...engine.waiting import Waiting
 from ..context import Context
+from ..rights import permission
 from ..runners import topics, writes
 from ..spread import publishing
 from ..spread.shares import spread
@@ -70,6 +71,7 @@ class Inserting:
         self._insert = classify(f"INSERT INTO {target} ({listed}) SELECT {values} FROM {ROWS}")
         # How many rows there are by now.
         self.count = 0
+        self._judged = False
         self._topic = topics.target(session, self._insert)
         # Shares of other nodes are sent when the client has sent all.
         self._owners = None if self._topic is None or not own else spread(session, self._topic)
@@ -81,6 +83,11 @@ class Inserting:
         Raises:
             Refused: they were not.
         """
+        if not self._judged and self._session.access.limited:
+            # The client sends its rows when it likes: what it may do is judged where the first is written.
+            self._session.block.touched()
+            permission.check(self._session, self._statement, ())
+        self._judged = True
         table = pa.Table.from_arrays(list(columns), names=self._names)
         cursor = self._session.cursor
         self._session.collected = None if self._owners is None else self._collected

@@ -16,6 +16,7 @@ import duckdb
 
 from ...engine.asking import ask
 from ...engine.errors import ProgramLimitExceeded
+from ...engine.quoting import fold
 from .lean import lean
 
 Path = tuple[str, ...]
@@ -26,6 +27,10 @@ _WRAPPED = "WITH __ducktail_written AS ({text}) SELECT 1"
 WRAPPED_AT = _WRAPPED.index("{text}")
 # The tree in DuckDB's JSON; Python takes about 15 times as much for it.
 TREE_BYTES_MAX = 32 << 20
+_TREE = (
+    "SELECT CASE WHEN system.main.strlen(tree) <= $2 THEN tree END "
+    "FROM (SELECT system.main.json_serialize_sql($1) AS tree)"
+)
 # An end of line: the text may end in a comment.
 _END = "\n"
 
@@ -91,8 +96,7 @@ def named_in_query(cursor: duckdb.DuckDBPyConnection, text: str) -> Named:
         ProgramLimitExceeded: 54000, it is too large to be looked through.
     """
     text = lean(text)
-    sql = "SELECT if(strlen(tree) <= $2, tree, NULL) FROM (SELECT json_serialize_sql($1) AS tree)"
-    (found_tree,) = ask(cursor, sql, [text, TREE_BYTES_MAX])
+    (found_tree,) = ask(cursor, _TREE, [text, TREE_BYTES_MAX])
     if found_tree is None:
         raise ProgramLimitExceeded(
             "the statement is too large to be told what it reads",
@@ -136,7 +140,7 @@ class _Walk:
         """Take what stands here and below.
 
         Args:
-            visible: the common table expressions that can be named here, in small letters.
+            visible: the common table expressions that can be named here, folded.
         """
         if isinstance(node, list):
             for child in node:
@@ -160,13 +164,13 @@ class _Walk:
         """Walk the node's own common table expressions; each sees those before it."""
         for entry in (node.get("cte_map") or {}).get("map", ()):
             self.node(entry["value"], visible)
-            visible |= {entry["key"].lower()}
+            visible |= {fold(entry["key"])}
         return visible
 
     def recursive(self, node: dict[str, Any], visible: frozenset[str]) -> frozenset[str]:
         """WITH RECURSIVE: only its second part sees the expression itself."""
         self.node(node.get("left"), visible)
-        self.node(node.get("right"), visible | {str(node.get("cte_name", "")).lower()})
+        self.node(node.get("right"), visible | {fold(str(node.get("cte_name", "")))})
         return frozenset({"left", "right"})
 
     def table(self, node: dict[str, Any], visible: frozenset[str]) -> frozenset[str]:
@@ -176,7 +180,7 @@ class _Walk:
 
     def _table(self, node: dict[str, Any], privileges: frozenset[str], visible: frozenset[str]) -> None:
         path = _path(node, "table_name")
-        if len(path) == 1 and path[0].lower() in visible:
+        if len(path) == 1 and fold(path[0]) in visible:
             return
         self._found.tables.append(Table(path, privileges, self._place(node)))
 
@@ -233,7 +237,7 @@ class _Walk:
     def _function(self, node: dict[str, Any]) -> None:
         path = _path(node, "function_name")
         self._found.functions.add(path)
-        name = path[-1].lower()
+        name = fold(path[-1])
         if name in SEQUENCES:
             self._found.sequences.append(_constant(node, 0))
         if name in TYPE_TEXTS:

@@ -48,6 +48,8 @@ def _cut(tokens: Sequence[Token], at: int) -> tuple[int, int] | None:
         # Its first element stays: no list becomes an empty one, nor a sign one without a number.
         comma = next((i for i in range(at, closing) if tokens[i].kind == ","), None)
         return None if comma is None else (comma - 1, closing - 1)
+    if not _is_values(tokens, at):
+        return None
     last = closing
     while last + 2 < len(tokens) and tokens[last + 1].kind == "," and tokens[last + 2].kind == "(":
         following = _closing(tokens, last + 2)
@@ -55,6 +57,26 @@ def _cut(tokens: Sequence[Token], at: int) -> tuple[int, int] | None:
             break
         last = following
     return None if last == closing else (closing, last)
+
+
+def _is_values(tokens: Sequence[Token], at: int) -> bool:
+    """Whether the bracket here is the first row of a VALUES that cannot be the alias of a table.
+
+    `FROM t values ('a'), ('b')` reads tables t and b: so it must begin the text or stand behind a bracket, or
+    behind the target of an INSERT and its columns.
+    """
+    at -= 1
+    if at < 0 or tokens[at].kind != "VALUES":
+        return False
+    if at == 0 or tokens[at - 1].kind == "(":
+        return True
+    at -= 1
+    if tokens[at].kind == ")":
+        opening = (i for i in range(at - 1, 0, -1) if tokens[i].kind == "(")
+        at = next((i for i in opening if tokens[i].depth == tokens[at].depth), 1) - 1
+    while at > 1 and tokens[at].is_name and tokens[at - 1].kind == ".":
+        at -= 2
+    return at > 0 and tokens[at].is_name and tokens[at - 1].kind == "INTO"
 
 
 def _closing(tokens: Sequence[Token], opening: int) -> int | None:

@@ -1,27 +1,43 @@
 """CREATE, ALTER, DROP and COMMENT of DuckDB's own objects: who may, and whose they are then.
 
-What is made belongs to who made it, as a row of the same transaction. Source: docs/security.md.
+Rights follow objects and not words: the catalog is listed before a definition runs and behind it, in its
+transaction. An object that has come belongs to the session's user, one that has another name keeps its rights,
+and with one that is gone they go. A user who is not a superuser may change or drop nothing else than what is
+his, whatever the statement says (CASCADE, OWNED BY). Source: docs/security.md.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import duckdb
 
 from ...engine import rights_changes as edit
 from ...engine.duckdb_errors import translated
 from ...engine.errors import (
+    DependentObjects,
     InsufficientPrivilege,
     InvalidSchemaName,
-    NotSupported,
     UndefinedObject,
     UndefinedTable,
 )
+from ...engine.objects import (
+    INDEX,
+    RELATIONS,
+    SCHEMA,
+    SEQUENCE,
+    TABLE,
+    TYPE,
+    Object,
+    Objects,
+    read_objects,
+)
+from ...engine.quoting import fold
 from ...engine.rights import rights as r
+from ...engine.streams.streams import fold as fold_key
 from ...engine.waiting import Waiting
 from ..context import Context, Runner
-from ..names import OURS, TEMPORARY, Key
+from ..names import OURS, TEMPORARY
 from ..results.results import Result
 from ..runners.ddl import alters_captured, drops_captured, replaced_captured
 from ..running import atomically
@@ -32,7 +48,9 @@ from .words import named_in_words, named_types
 
 # What shares the names of tables.
 _RELATIONS = frozenset({"TABLE", "VIEW"})
-_KINDS = {"SEQUENCE": r.SEQUENCE, "TYPE": r.TYPE, "MACRO": r.MACRO}
+# What DDL calls an object -> how it is found.
+_OBJECTS = {"TABLE": TABLE, "VIEW": TABLE, "SEQUENCE": SEQUENCE, "TYPE": TYPE, "INDEX": INDEX}
+_SUPERUSERS = "Only superusers may."
 
 
 # Who may.
@@ -49,6 +67,7 @@ def check(session: Context, classified: Classified) -> None:
     if skips(session, facts):
         return
     _CHECKS[facts.verb](session, facts)
+    _check_owned_by(session, classified)
     _check_schemas(session, classified)
     _check_calls(session, classified)
 
@@ -61,8 +80,8 @@ def skips(session: Context, facts: DdlFacts) -> bool:
 
 
 def _sees(session: Context, facts: DdlFacts, name: Name) -> bool:
-    item = _item(session, facts, name)
-    return item is None or session.access.rights.sees(session.access.user, item)
+    kind = _OBJECTS.get(facts.object_type)
+    return kind is None or session.names.find(kind, name) is not None
 
 
 def _create(session: Context, facts: DdlFacts) -> None:
@@ -79,13 +98,19 @@ def _create(session: Context, facts: DdlFacts) -> None:
         assert facts.table is not None
         _own_table(session, facts.table)
         return
-    if facts.temporary:
+    if facts.temporary or (facts.names and fold(facts.names[0][0]) == TEMPORARY):
+        if facts.object_type not in _RELATIONS:
+            # It would stand before one of that name in what others have made: a view, a default.
+            raise InsufficientPrivilege(
+                f"permission denied to create a temporary {facts.object_type.lower()}", hint=_SUPERUSERS
+            )
         return
     for name in facts.names:
         schema, made = session.names.made_key(name)
         _may_create(session, schema)
-        if facts.or_replace and session.names.kind_of((schema, made)) is not None:
-            _own(session, access.item_of((schema, made)), f'table "{name[-1]}"')
+        there = session.names.objects().get(_OBJECTS[facts.object_type], schema, made)
+        if facts.or_replace and there is not None:
+            _own(session, _item_of(session, there), f'{there.kind} "{name[-1]}"')
 
 
 def _may_create(session: Context, schema: str) -> None:
@@ -107,27 +132,21 @@ def _change(session: Context, facts: DdlFacts) -> None:
     """ALTER, DROP and COMMENT are the owner's."""
     for name in facts.names:
         whole = name[:-1] if facts.object_type == "COLUMN" else name
-        if facts.object_type == "INDEX":
-            _own_index(session, whole)
-            continue
+        what = facts.object_type.lower()
         if facts.object_type == "COLUMN" or facts.object_type in _RELATIONS:
             _own_table(session, whole, facts)
-            continue
-        item = _item(session, facts, whole)
-        if item is None:
-            continue
-        if not session.access.rights.sees(session.access.user, item):
-            missing = InvalidSchemaName if item.kind == r.SCHEMA else UndefinedObject
-            raise missing(f'{facts.object_type.lower()} "{".".join(whole)}" does not exist')
-        _own(session, item, f'{facts.object_type.lower()} "{whole[-1]}"')
-
-
-def _own_index(session: Context, name: Name) -> None:
-    """An index is its table's."""
-    table = _table_of_index(session, name)
-    if table is None or not session.access.sees(session.names.table_key(table)):
-        raise UndefinedObject(f'index "{".".join(name)}" does not exist')
-    _own(session, session.access.item_of(session.names.table_key(table)), f'index "{name[-1]}"')
+        elif facts.object_type == "MACRO":
+            session.access.require_superuser(f"{facts.verb.lower()} macros")
+        elif facts.object_type == "SCHEMA":
+            if not session.access.rights.sees(session.access.user, r.schema_item(whole[-1])):
+                raise InvalidSchemaName(f'schema "{".".join(whole)}" does not exist')
+            _own(session, r.schema_item(whole[-1]), f'schema "{whole[-1]}"')
+        else:
+            found = session.names.find(_OBJECTS[facts.object_type], whole)
+            if found is None:
+                raise UndefinedObject(f'{what} "{".".join(whole)}" does not exist')
+            if not found.temporary:
+                _own(session, _item_of(session, found), f'{what} "{whole[-1]}"')
 
 
 def _own_table(session: Context, name: Name, facts: DdlFacts | None = None) -> None:
@@ -147,33 +166,24 @@ def _own(session: Context, item: r.Item, what: str) -> None:
         raise InsufficientPrivilege(f"must be owner of {what}")
 
 
-def _table_of_index(session: Context, name: Name) -> Name | None:
-    """The table that an index is on; None for one that is not there."""
-    schema, index = session.names.made_key(name)
-    row = (
-        session.names.cursor()
-        .execute(
-            "SELECT schema_name, table_name FROM duckdb_indexes() WHERE database_name = $1 "
-            "AND lower(schema_name) = $2 AND lower(index_name) = $3",
-            [session.database.catalog_name, schema, index],
-        )
-        .fetchone()
-    )
-    return None if row is None else (row[0], row[1])
+def _check_owned_by(session: Context, classified: Classified) -> None:
+    """ALTER SEQUENCE ... OWNED BY a table: it goes with the sequence, so it is to be the user's as well."""
+    tokens = classified.tokens
+    for at in range(1, len(tokens) - 1):
+        if tokens[at].kind == "BY" and tokens[at - 1].kind == "OWNED" and tokens[at + 1].kind != "NONE":
+            parts = tuple(token.name for token in tokens[at + 1 :] if token.is_name)
+            _own_table(session, parts)
 
 
-def _item(session: Context, facts: DdlFacts, name: Name) -> r.Item | None:
-    """What rights on an object are on; None for what is temporary."""
-    if facts.object_type == "SCHEMA":
-        return r.schema_item(name[-1])
-    if facts.object_type == "INDEX":
-        table = _table_of_index(session, name)
-        return r.Item(r.RELATION) if table is None else session.access.item_of(session.names.table_key(table))
-    if facts.object_type in _RELATIONS:
-        key = session.names.table_key(name)
-        return None if key[0] == TEMPORARY else session.access.item_of(key)
-    schema, made = session.names.made_key(name)
-    return None if schema == TEMPORARY else r.Item(_KINDS[facts.object_type], schema, made)
+def _item_of(session: Context, found: Object) -> r.Item:
+    """The thing that an object's rights are on: of an index its table, of a stream's view the stream."""
+    if found.kind == SCHEMA:
+        return r.schema_item(found.name)
+    if found.kind == INDEX:
+        return session.access.item_of(fold_key(found.schema, found.definition))
+    if found.kind in RELATIONS:
+        return session.access.item_of(found.key)
+    return r.Item(found.kind, *found.key)
 
 
 _CHECKS: dict[str, Callable[[Context, DdlFacts], None]] = {
@@ -245,7 +255,7 @@ def _check_calls(session: Context, classified: Classified) -> None:
 
 
 def owning(plain: Runner) -> Runner:
-    """The runner of DDL, with what it makes and takes away in the rights as well."""
+    """The runner of DDL; rights follow what it has made, renamed and dropped."""
 
     def run(session: Context, statement: Statement, parameters: tuple[object, ...]) -> Waiting[Result]:
         facts = statement.classified.ddl
@@ -254,17 +264,23 @@ def owning(plain: Runner) -> Runner:
             return (yield from plain(session, statement, parameters))
         if skips(session, facts):
             return Result.command(f"{facts.verb} {facts.object_type}")
-        # The one sees to the rights itself, the other leaves the table as it is.
+        # The one sees to the rights itself, the others leave the table and its name as they are.
         stays = drops_captured(session, facts) or replaced_captured(session, facts) is not None
-        changes = () if stays else _changes(session, statement.classified)
-        if not changes or alters_captured(session, facts):
+        if stays or alters_captured(session, facts) or facts.verb == "COMMENT":
             return (yield from plain(session, statement, parameters))
 
         def whole() -> Waiting[Result]:
+            session.block.touched()
+            before = session.names.objects()
+            if session.access.limited:
+                # In the snapshot in which it runs.
+                check(session, statement.classified)
             result = yield from plain(session, statement, parameters)
             transaction = session.block.opened()
+            after = read_objects(transaction.cursor, session.database.catalog_name)
+            transaction.objects = after
             try:
-                for change in changes:
+                for change in [*_followed(session, before, after), *_macros_gone(facts, session)]:
                     edit.add(session.database, transaction, change)
             except duckdb.Error as error:
                 raise translated(error) from error
@@ -275,83 +291,83 @@ def owning(plain: Runner) -> Runner:
     return run
 
 
-def _changes(session: Context, classified: Classified) -> Sequence[edit.Change]:
-    """What a DDL statement changes of the rights, once it has run."""
-    facts = classified.ddl
-    assert facts is not None
-    if facts.temporary or facts.object_type in ("INDEX", "COLUMN") or facts.verb == "COMMENT":
-        return ()
-    if facts.verb == "CREATE":
-        for name in facts.names:
-            _one_case(name[-1])
-        return _made(session, facts)
-    if session.block.begun:
-        session.block.touched()
-    if facts.verb == "DROP":
-        return [change for name in facts.names for change in _gone(session, facts, name)]
-    return _renamed(session, classified, facts)
-
-
-def _one_case(name: str) -> None:
-    """Refuse a name that DuckDB tells from its small letters, and rights do not.
-
-    DuckDB ignores the case of ASCII alone: beside somebody's "été" an "ÉTÉ" would be another table, with
-    the same owner and the same rights.
+def _followed(session: Context, before: Objects, after: Objects) -> Iterator[edit.Change]:
+    """What a definition changes of the rights.
 
     Raises:
-        NotSupported: 0A000.
+        DependentObjects: 2BP01, it changes or drops what is not the user's.
     """
-    if name.lower() != "".join(char.lower() if char.isascii() else char for char in name):
-        raise NotSupported(
-            f'name "{name}" is not supported: it has a capital letter beyond ASCII',
-            hint=f'Call it "{name.lower()}": rights are found by names in small letters.',
-        )
+    rights, owner = session.access.rights, session.access.owner
+    old, new = before.by_identity(), after.by_identity()
+    gone = [one for identity, one in old.items() if identity not in new]
+    come = [one for identity, one in new.items() if identity not in old]
+    changed = [(one, new[i]) for i, one in old.items() if i in new and _differ(one, new[i])]
+    if session.access.limited:
+        _refuse_others(session, [*gone, *(one for one, _ in changed)])
+    replaced = {(one.kind in RELATIONS, one.key) for one in come}
+    for one in gone:
+        if one.kind != INDEX and (one.kind in RELATIONS, one.key) not in replaced:
+            yield from map(edit.Forget, _items_at(rights, one))
+    known = {(one.kind in RELATIONS, one.key) for one in gone}
+    for one in come:
+        item = _own_item(one)
+        # What takes the place of another in one statement has its owner and rights.
+        if item is None or (one.kind in RELATIONS, one.key) in known:
+            continue
+        if owner is not None and one.key[0] != OURS:
+            yield edit.PutOwner(item, owner)
+        elif item in rights.owners or any(item == given for _, given in rights.grants):
+            yield edit.Forget(item)
+    for one, now in changed:
+        if one.kind != INDEX and one.key != now.key:
+            for item in _items_at(rights, one):
+                yield edit.Rename(item, r.Item(item.kind, *_named(item, now), item.group))
 
 
-def _made(session: Context, facts: DdlFacts) -> Sequence[edit.Change]:
-    owner = session.access.owner
-    if facts.object_type == "SCHEMA":
-        item = r.schema_item(facts.names[0][-1])
-        there = session.names.has_schema(facts.names[0][-1])
-    elif facts.object_type in _RELATIONS:
-        key: Key = session.names.made_key(facts.names[0])
-        item = r.relation(*key)
-        there = key[0] == TEMPORARY or session.names.kind_of(key) is not None
-    else:
-        item = r.Item(_KINDS[facts.object_type], *session.names.made_key(facts.names[0]))
-        there = facts.if_not_exists and item in session.access.rights.owners
-    if there:
-        return ()  # IF NOT EXISTS makes nothing, OR REPLACE keeps owner and rights.
-    rights = session.access.rights
-    if owner is not None:
-        return [edit.PutOwner(item, owner)]
-    known = item in rights.owners or any(item == one for _, one in rights.grants)
-    return [edit.Forget(item)] if known else ()
+def _differ(one: Object, other: Object) -> bool:
+    return one.key != other.key or one.definition != other.definition
 
 
-def _gone(session: Context, facts: DdlFacts, name: Name) -> list[edit.Change]:
-    rights = session.access.rights
-    if facts.object_type == "SCHEMA":
-        return [edit.Forget(item) for item in rights.below(name[-1])]
-    item = _item(session, facts, name)
-    if item is None:
-        return []
-    kinds = {item.kind, r.GROUP, r.BOOKMARK} if item.kind == r.RELATION else {item.kind}
-    return [edit.Forget(one) for one in rights.about(item.schema, item.name) if one.kind in kinds]
+def _named(item: r.Item, now: Object) -> tuple[str, str]:
+    return (fold(now.name), "") if item.kind == r.SCHEMA else (now.key[0], now.key[1])
 
 
-def _renamed(session: Context, classified: Classified, facts: DdlFacts) -> list[edit.Change]:
-    """ALTER ... RENAME TO; a column's renaming changes nothing here."""
-    tokens = classified.tokens
-    at = next((i for i, t in enumerate(tokens) if t.kind == "RENAME" and not t.depth), None)
-    if at is None or at + 2 >= len(tokens) or tokens[at + 1].kind != "TO":
-        return []
-    item = _item(session, facts, facts.names[0])
-    if item is None:
-        return []
-    _one_case(tokens[at + 2].name)
-    new = tokens[at + 2].name.lower()
-    if item.kind == r.SCHEMA:
-        below = session.access.rights.below(item.schema)
-        return [edit.Rename(one, r.Item(one.kind, new, one.name, one.group)) for one in below]
-    return [edit.Rename(item, r.Item(item.kind, item.schema, new))]
+def _own_item(one: Object) -> r.Item | None:
+    """What an object's own rights are on; None where it has none of its own."""
+    if one.kind == INDEX:
+        return None
+    if one.kind == SCHEMA:
+        return r.schema_item(one.name)
+    return r.relation(*one.key) if one.kind in RELATIONS else r.Item(one.kind, *one.key)
+
+
+def _items_at(rights: r.Rights, one: Object) -> list[r.Item]:
+    """All that has an owner or rights by an object's name: of a relation its groups and bookmarks, too."""
+    if one.kind == SCHEMA:
+        return rights.below(one.name)
+    kinds = {r.RELATION, r.GROUP, r.BOOKMARK} if one.kind in RELATIONS else {one.kind}
+    return [item for item in rights.about(*one.key) if item.kind in kinds]
+
+
+def _macros_gone(facts: DdlFacts, session: Context) -> Iterator[edit.Change]:
+    """Macros are not listed: their overloads share a name, and only superusers make and drop them."""
+    if facts.verb == "DROP" and facts.object_type == "MACRO":
+        for name in facts.names:
+            yield edit.Forget(r.Item(r.MACRO, *session.names.made_key(name)))
+
+
+def _refuse_others(session: Context, touched: Sequence[Object]) -> None:
+    """Refuse a definition that changes what is not the user's.
+
+    Raises:
+        DependentObjects: 2BP01; it names nothing, as he may not know of it.
+    """
+    access = session.access
+    for one in touched:
+        # Of a schema's owner is what is in it, to be dropped.
+        mine = access.owns(_item_of(session, one)) or access.owns(r.schema_item(one.schema))
+        if not mine:
+            raise DependentObjects(
+                "cannot change or drop it because other objects depend on it",
+                detail="They are not yours.",
+            )

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from operator import is_
 
 import duckdb
 
@@ -23,6 +24,8 @@ from ...engine.errors import (
     SyntaxError_,
     UndefinedObject,
 )
+from ...engine.objects import TABLE
+from ...engine.quoting import fold
 from ...engine.rights.rights import relation
 from ...engine.streams.streams import Stream
 from ..access import Key
@@ -36,8 +39,8 @@ from ..scans import scan_texts
 from ..statement import Statement
 from ..text.classified import Classified, Kind
 from ..text.classify import classify
+from ..text.parts import query_span, variable_value
 from ..text.replacing import numbered, user_position
-from ..text.tokens import STRING, closing
 from ..variables import VARIABLES
 from . import made
 from .analysis import (
@@ -138,11 +141,12 @@ def _judged(
     access = session.access
     if isinstance(statement.node, Query):
         _scans(session, statement.node, parameters)
-    rights, state = access.rights, (session.database.catalog.version, session.names.path, how)
-    lasting = not session.block.ddl and not session.names.temporary
+    names = session.names
+    # Each is another value after each change: whether it is the same one is all that is asked.
+    same = (access.rights, names.objects(), names.temporary_objects())
+    state = (session.database.catalog.version, names.path, how)
     kept = statement.plans.get(_KEPT)
-    # The rights are another value after each change: whether it is the same one is all that is asked.
-    if lasting and isinstance(kept, tuple) and kept[0] is rights and kept[1] == state:
+    if isinstance(kept, tuple) and kept[1] == state and all(map(is_, kept[0], same)):
         return
     text, reach = _reached(session, statement.node, classified)
     topic = topics.target(session, classified)
@@ -152,8 +156,7 @@ def _judged(
     # TRUNCATE has no plan, and names one table.
     if how.runs and classified.verb != "TRUNCATE":
         _hold_against_plan(session, text, parameters, reach, how)
-    if lasting:
-        statement.plans[_KEPT] = (rights, state)
+    statement.plans[_KEPT] = (same, state)
 
 
 def _reached(session: Context, node: object, classified: Classified) -> tuple[str, Reach]:
@@ -228,7 +231,7 @@ def _hold_against_plan(session: Context, text: str, parameters: Values, reach: R
         tables = plan_tables(session, *numbered(text, parameters))
     except duckdb.Error as error:
         raise as_told(session.access, translated(error)) from error
-    catalog = session.database.catalog_name.lower()
+    catalog = fold(session.database.catalog_name)
     for parts in tables:
         database, key = parts[0], tuple(parts[-2:])
         if database in (TRUSTED, "temp", "system"):
@@ -272,17 +275,12 @@ def _ddl(session: Context, statement: Statement, parameters: Values, how: How) -
     if isinstance(statement.node, Query):
         _scans(session, statement.node, parameters)
         classified = classify(scan_texts.bindable(session, statement.node))
-    facts = classified.ddl
-    assert facts is not None
-    start, end = facts.query_offset, len(classified.text)
-    if facts.verb == "CREATE" and facts.object_type == "VIEW":
-        start = view_query(classified)
-    elif facts.verb == "CREATE" and facts.object_type == "TYPE":
-        start, end = _enum_query(classified)
-    if start is None:
+    span = query_span(classified)
+    if span is None:
         if how.explains:
             raise InsufficientPrivilege(f"permission denied to explain {classified.verb}", hint=_SUPERUSERS)
         return
+    start, end = span
     text = classified.text[start:end]
     reach = Reach(session)
     try:
@@ -292,25 +290,6 @@ def _ddl(session: Context, statement: Statement, parameters: Values, how: How) -
         raise
     if how.runs:
         _hold_against_plan(session, text, parameters, reach, how)
-
-
-def view_query(classified: Classified) -> int | None:
-    """Where the query of CREATE VIEW begins."""
-    tokens = classified.tokens
-    found = (at for at, token in enumerate(tokens[:-1]) if token.kind == "AS" and not token.depth)
-    at = next(found, None)
-    return None if at is None else tokens[at + 1].start
-
-
-def _enum_query(classified: Classified) -> tuple[int | None, int]:
-    """Where the query of CREATE TYPE ... AS ENUM (query) begins and ends."""
-    tokens = classified.tokens
-    at = next((at for at, token in enumerate(tokens[:-1]) if token.kind == "ENUM" and not token.depth), None)
-    if at is None or tokens[at + 1].kind != "(":
-        return None, 0
-    end = closing(tokens, at + 1)
-    labels = all(token.kind in (STRING, ",") for token in tokens[at + 2 : end])
-    return (None, 0) if labels else (tokens[at + 2].start, tokens[end].start)
 
 
 def _copy(session: Context, statement: Statement, parameters: Values, how: How) -> None:
@@ -332,15 +311,17 @@ def _setting(session: Context, statement: Statement, parameters: Values, how: Ho
     facts = classified.setting
     assert facts is not None
     if classified.verb == "SET VARIABLE":
-        at = next((i for i, t in enumerate(classified.tokens) if t.kind in ("=", "TO")), None)
-        if at is None or at + 1 >= len(classified.tokens):
+        start = variable_value(classified.tokens)
+        if start is None:
             raise cannot_tell()
-        value = classified.text[classified.tokens[at + 1].start :]
+        value = classified.text[start:]
         Reach(session).take(_named(lambda: named_in_expression(session.names.cursor(), value)))
     elif classified.verb == "SHOW" and facts.name != "all" and facts.name.lower() not in VARIABLES:
         if not session.names.is_table(facts.name):
             raise UndefinedObject(f'unrecognized configuration parameter "{facts.name}"')
-        Reach(session).take(Named(tables=[Table((facts.name,), frozenset({"select"}))]))
+        found = session.names.find(TABLE, (facts.name,))
+        path = (facts.name,) if found is None else (found.catalog, found.schema, found.name)
+        Reach(session).take(Named(tables=[Table(path, frozenset({"select"}))]))
 
 
 def _see_schema(session: Context, name: str) -> None:
@@ -359,13 +340,6 @@ def _prepare(session: Context, statement: Statement, parameters: Values, how: Ho
     facts = statement.classified.prepare
     assert facts is not None
     _look_at(session, [f"NULL::{type_}" for type_ in facts.types])
-
-
-def _execute(session: Context, statement: Statement, parameters: Values, how: How) -> None:
-    """The arguments may be queries; what is executed is looked at when its arguments are known."""
-    facts = statement.classified.execute
-    assert facts is not None
-    _look_at(session, [f"({argument})" for argument in facts.arguments])
 
 
 def _look_at(session: Context, texts: Sequence[str]) -> None:
@@ -390,7 +364,12 @@ def _by_itself(session: Context, node: st.Statement) -> None:
     """It names streams and groups that are looked up for the session, or judges itself."""
 
 
-def _create_stream(session: Context, node: st.CreateStream) -> None:
+def create_stream(session: Context, node: st.CreateStream) -> None:
+    """CREATE STREAM: the tables are the session's user's.
+
+    Raises:
+        InsufficientPrivilege: 42501. UndefinedTable: 42P01.
+    """
     if node.all_in_schema is not None:
         raise InsufficientPrivilege("permission denied for ALL TABLES IN SCHEMA", hint=_SUPERUSERS)
     access = session.access
@@ -437,7 +416,7 @@ def _consume(session: Context, node: st.CreateGroup | sto.CreateBookmark) -> Non
 
 
 _OURS: dict[type, Callable[..., None]] = {
-    st.CreateStream: _create_stream,
+    st.CreateStream: create_stream,
     st.CreateTopic: _create_topic,
     st.SetStream: _own_stream,
     st.RenameStream: _own_stream,
@@ -487,6 +466,7 @@ _RULES: dict[Kind, Callable[[Context, Statement, Values, How], None]] = {
     # What stands in them is looked at on its own; a refused statement says why itself.
     Kind.EXPLAIN: _nothing,
     Kind.CURSOR: _nothing,
+    Kind.EXECUTE: _nothing,
     Kind.REFUSED: _nothing,
     # Literals and parameters, for the session's own settings, and for NOTIFY.
     Kind.CALL: _nothing,
@@ -499,6 +479,5 @@ _RULES: dict[Kind, Callable[[Context, Statement, Values, How], None]] = {
     Kind.SETTING: _setting,
     Kind.UTILITY: _utility,
     Kind.PREPARE: _prepare,
-    Kind.EXECUTE: _execute,
     Kind.OURS: _ours,
 }

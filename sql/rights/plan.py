@@ -15,6 +15,7 @@ import duckdb
 
 from ...engine.database import Database
 from ...engine.errors import InsufficientPrivilege
+from ...engine.quoting import fold, folded_sql
 from ...engine.schema import SCHEMA, USERS
 from ..context import Context
 from ..text.classified import Classified
@@ -67,7 +68,7 @@ def _tables(node: Any) -> Iterator[str]:
 
 def _parts(name: str) -> Parts:
     """The parts of a name that is quoted where it must be."""
-    return tuple(token.name.lower() for token in tokenize(name) if token.kind != ".")
+    return tuple(fold(token.name) for token in tokenize(name) if token.kind != ".")
 
 
 def refuse_passwords(text: str) -> None:
@@ -114,7 +115,7 @@ def _definitions_that_compute(session: Context) -> frozenset[str]:
 
 
 def _names(tokens: Sequence[Token]) -> frozenset[str]:
-    return frozenset(token.name.lower() for token in tokens if token.is_name)
+    return frozenset(fold(token.name) for token in tokens if token.is_name)
 
 
 # What was found last in each open database, and as of which version of its catalog.
@@ -127,8 +128,8 @@ def _look(session: Context) -> frozenset[str]:
         session.cursors.settle()
         cursor = session.cursor
     found = cursor.execute(
-        "SELECT lower(view_name), sql FROM duckdb_views() WHERE NOT internal UNION ALL "
-        "SELECT lower(function_name), macro_definition FROM duckdb_functions() "
+        f"SELECT {folded_sql('view_name')}, sql FROM system.main.duckdb_views() WHERE NOT internal UNION ALL "
+        f"SELECT {folded_sql('function_name')}, macro_definition FROM system.main.duckdb_functions() "
         "WHERE NOT internal AND macro_definition IS NOT NULL"
     ).fetchall()
     definitions = [(name, _names(tokenize(sql))) for name, sql in found]

@@ -8,16 +8,19 @@ not there. Source: docs/security.md, "How it is enforced".
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-from ...engine.asking import ask_maybe
 from ...engine.errors import (
     InsufficientPrivilege,
     InvalidSchemaName,
+    NotSupported,
     ProgramLimitExceeded,
     UndefinedTable,
 )
-from ...engine.rights.rights import SEQUENCE, Item
+from ...engine.objects import DEFAULT_SCHEMA, EMPTY, SEQUENCE, TABLE, VIEW, Object
+from ...engine.quoting import fold, folded_sql
+from ...engine.rights import rights as r
+from ...engine.rights.rights import Item
 from ...engine.schema import LIVE_VIEWS
 from ..access import OURS, TEMPORARY, Key
 from ..context import Context
@@ -45,6 +48,7 @@ NOT_FOR_ALL = frozenset(
 )
 # Our own, and those that DuckDB puts into plans: with other arguments they may take the process down.
 INTERNAL_FUNCTIONS = ("__ducktail", "__internal")
+_FOLDED = folded_sql("function_name")
 # Views upon views upon views.
 DEPTH_MAX = 64
 
@@ -78,7 +82,7 @@ class Reach:
         for sequence in named.sequences:
             self.check_sequence(sequence, self.session.access.user)
         for table in named.tables:
-            if table.path[0].lower() != TRUSTED:
+            if fold(table.path[0]) != TRUSTED:
                 self._take_table(table, start)
         self._take_functions(named, self.session.access.user, self.session.names.path, 0)
 
@@ -87,7 +91,14 @@ class Reach:
     def _take_table(self, table: Table, start: int) -> None:
         key = self.session.names.table_key(table.path)
         self.require(key, table.privileges, table, start)
+        if len(table.path) < 3 and not self._means_one(table.path):
+            # Its place in the text could not be told, so it was not written in full.
+            raise cannot_tell()
         self._follow(key, 0)
+
+    def _means_one(self, path: Path) -> bool:
+        """Whether a name that is not in full means one object whoever reads it: a temporary one."""
+        return len(path) == 2 and fold(path[0]) == TEMPORARY
 
     def require(self, key: Key, privileges: frozenset[str], table: Table, start: int) -> None:
         """Refuse what the session may not do with a relation.
@@ -123,15 +134,19 @@ class Reach:
             return
         schema, sql = found
         owner = self._owner(key)
+        # What a view of the session's own reads is told by the session's own names.
+        own = key[0] == TEMPORARY
         if (key, owner) in self._seen:
             return
         self._seen.add((key, owner))
         named = self._named(sql[_query_of_view(sql) :])
         for table in named.tables:
-            under = self._under(table.path, schema)
+            under = self._under(table.path, schema, None if own else key)
             self._require_of(owner, under, key)
             self._follow(under, depth + 1)
-        self._take_functions(named, owner, (schema, "main"), depth + 1)
+        for sequence in named.sequences if not own else ():
+            self._refuse_hidden(SEQUENCE, sequence, schema, key)
+        self._take_functions(named, owner, (schema, "main"), depth + 1, None if own else key)
 
     def _owner(self, key: Key) -> Principal:
         """With whose rights a view runs; None: there are no bounds."""
@@ -156,26 +171,42 @@ class Reach:
                 detail="Its owner may not read what it shows.",
             )
 
-    def _under(self, path: Path, schema: str) -> Key:
-        """The relation that a view's text names: DuckDB looks in the view's own schema first."""
-        parts = tuple(part.lower() for part in path)
-        if len(parts) > 1:
-            return self.session.names.table_key(parts)
-        here = (schema, parts[0])
-        if self.session.names.kind_of(here) is not None:
-            return here
-        return self.session.names.table_key(parts)
+    def _under(self, path: Path, schema: str, view: Key | None) -> Key:
+        """The relation that a view's or a macro's text names.
+
+        DuckDB resolves it anew for each reader: his temporary objects first, then the view's schema, then his
+        search path.
+
+        Args:
+            view: whose meaning must not hang on the reader; None where it may.
+
+        Raises:
+            NotSupported: 0A000, it would mean another object to this reader than to others.
+        """
+        found, everybodys = self._both(TABLE, path, schema)
+        if view is not None and found != everybodys:
+            raise _hidden(view, path)
+        return found.key if found is not None else self.session.names.made_key(path)
+
+    def _both(self, kind: str, path: Path, schema: str) -> tuple[Object | None, Object | None]:
+        """What a name in a schema's view means to the session, and to one without anything of its own."""
+        mine = self.session.names.resolver
+        here = replace(mine, path=(schema, *mine.path)).find(kind, path)
+        return here, replace(mine, path=(schema,), temporary=EMPTY).find(kind, path)
+
+    def _refuse_hidden(self, kind: str, name: str | None, schema: str, view: Key) -> None:
+        """Refuse a view in which a name means another object to the session than to others."""
+        path = () if name is None else tuple(t.name for t in tokenize(name) if t.kind != ".")
+        found, everybodys = self._both(kind, path, schema)
+        if found != everybodys:
+            raise _hidden(view, path)
 
     def _definition(self, key: Key) -> tuple[str, str] | None:
         """Schema and text of a view; None for a table."""
-        database = TEMPORARY if key[0] == TEMPORARY else self.session.database.catalog_name
-        row = ask_maybe(
-            self.session.cursor if key[0] == TEMPORARY else self.session.names.cursor(),
-            "SELECT lower(schema_name), sql FROM duckdb_views() WHERE database_name = $1 "
-            "AND (lower(schema_name) = $2 OR $1 = 'temp') AND lower(view_name) = $3",
-            [database, *key],
-        )
-        return None if row is None else (row[0], row[1])
+        names = self.session.names
+        within = names.temporary_objects() if key[0] == TEMPORARY else names.objects()
+        found = within.get(TABLE, DEFAULT_SCHEMA if key[0] == TEMPORARY else key[0], key[-1])
+        return None if found is None or found.kind != VIEW else (fold(found.schema), found.definition)
 
     def _named(self, text: str) -> Named:
         try:
@@ -185,24 +216,32 @@ class Reach:
 
     # Functions, types, sequences.
 
-    def _take_functions(self, named: Named, user: Principal, path: tuple[str, ...], depth: int) -> None:
-        """Judge calls; a macro is what stands in it, with the caller's rights."""
+    def _take_functions(
+        self, named: Named, user: Principal, path: tuple[str, ...], depth: int, view: Key | None = None
+    ) -> None:
+        """Judge calls; a macro is what stands in it, with the caller's rights.
+
+        Args:
+            view: in which they stand, whose meaning must not hang on its reader.
+        """
         for structure in named.type_texts if user is not None else ():
             _check_type_text(structure)
         calls = {one for one in named.functions | named.table_functions if not _is_ours(one)}
-        macros = self._macros({one[-1].lower() for one in calls})
+        macros = self._macros({fold(one[-1]) for one in calls})
         for one in sorted(calls):
-            name = one[-1].lower()
+            name = fold(one[-1])
             if name in macros:
                 for text in macros[name]:
-                    self._take_macro(one, text, user, path, depth)
+                    self._take_macro(one, text, user, path, depth, view)
             elif user is None:
                 continue
             elif not may_call(name) or (one in named.table_functions and name not in TABLE_FUNCTIONS):
                 raise _no_function(one)
 
-    def _take_macro(self, name: Path, text: str, user: Principal, path: tuple[str, ...], depth: int) -> None:
-        key: Key = ("macro", text)
+    def _take_macro(
+        self, name: Path, text: str, user: Principal, path: tuple[str, ...], depth: int, view: Key | None
+    ) -> None:
+        key: Key = ("macro", text, *(view or ()))
         if (key, user) in self._seen:
             return
         self._seen.add((key, user))
@@ -214,14 +253,14 @@ class Reach:
             for sequence in named.sequences:
                 self.check_sequence(sequence, user)
         for table in named.tables:
-            under = self._under(table.path, path[0])
+            under = self._under(table.path, path[0], view)
             live = under[0] == OURS and under[1] in LIVE_VIEWS
             free = user is None or live or under[0] == TEMPORARY
             if not free and (under[0] == OURS or not rights.has(user or "", "select", item_of(under))):
                 # Without the name of what it reads.
                 raise _no_function(name)
             self._follow(under, depth + 1)
-        self._take_functions(named, user, path, depth + 1)
+        self._take_functions(named, user, path, depth + 1, view)
 
     def _macros(self, names: set[str]) -> dict[str, list[str]]:
         """The texts of the macros with these names, as queries."""
@@ -230,9 +269,9 @@ class Reach:
         rows = (
             self.session.names.cursor()
             .execute(
-                "SELECT lower(function_name), function_type, macro_definition FROM duckdb_functions() "
+                f"SELECT {_FOLDED}, function_type, macro_definition FROM system.main.duckdb_functions() "
                 "WHERE NOT internal AND macro_definition IS NOT NULL AND database_name <> $1 "
-                "AND list_contains($2, lower(function_name))",
+                f"AND system.main.list_contains($2, {_FOLDED})",
                 [TRUSTED, sorted(names)],
             )
             .fetchall()
@@ -245,7 +284,7 @@ class Reach:
     def _check_type(self, path: Path) -> None:
         """Refuse a type of a schema that the session may not know of."""
         if len(path) > 1 and not self.session.access.sees_schema(path[-2]):
-            if path[-2].lower() not in ("pg_catalog", self.session.database.catalog_name.lower()):
+            if fold(path[-2]) not in ("pg_catalog", fold(self.session.database.catalog_name)):
                 raise InvalidSchemaName(f'schema "{path[-2]}" does not exist')
 
     def check_sequence(self, name: str | None, user: str) -> None:
@@ -257,9 +296,10 @@ class Reach:
         if name is None:
             raise cannot_tell()
         parts = tuple(token.name for token in tokenize(name) if token.kind != ".")
-        schema = parts[-2] if len(parts) > 1 else self.session.names.schema
-        item = Item(SEQUENCE, schema.lower(), parts[-1].lower())
-        if self.session.access.rights.owners.get(item) != user:
+        found = self.session.names.find(SEQUENCE, parts)
+        own = found is not None and found.temporary
+        item = None if found is None else Item(r.SEQUENCE, *found.key)
+        if not own and (item is None or self.session.access.rights.owners.get(item) != user):
             raise UndefinedTable(f'sequence "{name}" does not exist')
 
 
@@ -268,9 +308,17 @@ def no_table(path: Path, place: int | None) -> UndefinedTable:
     return UndefinedTable(f"table with name {'.'.join(path)} does not exist", position=place)
 
 
+def _hidden(view: Key, path: Path) -> NotSupported:
+    """The error of a view that this session would read as another than others do."""
+    return NotSupported(
+        f'view "{view[-1]}" cannot be read: in this session "{path[-1]}" in it means another object',
+        hint="Drop or rename the temporary object of this name, or take its schema off search_path.",
+    )
+
+
 def _is_ours(path: Path) -> bool:
     """Whether a function is of our making, and tells each what is his."""
-    return path[0].lower() == TRUSTED or tuple(part.lower() for part in path[-2:]) == (OURS, "partition_of")
+    return fold(path[0]) == TRUSTED or tuple(map(fold, path[-2:])) == (OURS, "partition_of")
 
 
 def may_call(name: str) -> bool:

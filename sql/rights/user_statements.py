@@ -23,10 +23,13 @@ from ...engine.errors import (
     InvalidSchemaName,
     NotSupported,
     ObjectInUse,
+    SerializationFailure,
     UndefinedObject,
     UndefinedTable,
     WrongState,
 )
+from ...engine.objects import SCHEMA, TABLE
+from ...engine.quoting import fold
 from ...engine.rights import rights as r
 from ...engine.rights.scram import SALT_BYTES, verifier_of
 from ...engine.transactions.transaction import Transaction
@@ -236,6 +239,25 @@ def _change(
 ) -> Waiting[None]:
     if session.block.begun:
         session.block.touched()
+    judged = _judged(session, asked)
+
+    def changes(rights: r.Rights) -> list[edit.Change]:
+        # While this waited for the lock, another may have got the name.
+        if _judged(session, asked) != judged:
+            raise SerializationFailure(f'"{asked.on}" has become another object', hint="Try again.")
+        item, given, _ = judged
+        user = _user(rights, asked.user)
+        return [edit.SetGrants(user.key, item, new(rights.privileges(user.key, item), given))]
+
+    yield from _write(session, changes)
+
+
+def _judged(session: Context, asked: Grant) -> tuple[r.Item, frozenset[str], int]:
+    """The thing, the privileges that are given on it, and its identity (0 for what DuckDB has not).
+
+    Raises:
+        InsufficientPrivilege: 42501. InvalidParameterValue: 22023. UndefinedTable: 42P01, and the like.
+    """
     item, possible = _target(session, asked)
     if not session.access.owns(item):
         raise InsufficientPrivilege(
@@ -249,12 +271,13 @@ def _change(
             f"privilege {', '.join(sorted(given - possible)).upper()} cannot be given on {_shown(item)}",
             hint=f"On it there is {', '.join(sorted(possible)).upper()}.",
         )
-
-    def changes(rights: r.Rights) -> list[edit.Change]:
-        user = _user(rights, asked.user)
-        return [edit.SetGrants(user.key, item, new(rights.privileges(user.key, item), given))]
-
-    yield from _write(session, changes)
+    kind, name = (SCHEMA, item.schema) if item.kind == r.SCHEMA else (TABLE, item.name)
+    stream = session.database.catalog.streams.get((item.schema, item.name))
+    if stream is not None:
+        # Its view is made anew with each change of its columns.
+        return item, given, stream.stream_id
+    found = session.names.objects().get(kind, item.schema, name)
+    return item, given, 0 if found is None else found.oid
 
 
 def _target(session: Context, asked: Grant) -> tuple[r.Item, frozenset[str]]:
@@ -283,7 +306,7 @@ def _target(session: Context, asked: Grant) -> tuple[r.Item, frozenset[str]]:
 
 
 def _schema(session: Context, name: st.Name) -> r.Item:
-    if len(name.parts) > 1 or name.last.lower() == "ducktail":
+    if len(name.parts) > 1 or fold(name.last) == "ducktail":
         raise InvalidParameterValue(f'no rights can be given on schema "{name}"')
     if not session.names.has_schema(name.last) or not session.access.sees_schema(name.last):
         raise InvalidSchemaName(f'schema "{name.last}" does not exist')

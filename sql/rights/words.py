@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from ...engine.quoting import fold
 from ..text.tokens import STRING, Token
 from ..text.words import RESERVED
 from .analysis import SEQUENCES, TYPE_TEXTS, Named, Path
@@ -43,7 +44,7 @@ def named_in_words(tokens: Sequence[Token], depth: int) -> Named:
         if first and tokens[first - 1].kind == "REFERENCES":
             continue
         found.functions.add(path)
-        name = path[-1].lower()
+        name = fold(path[-1])
         if name in SEQUENCES:
             found.sequences.append(_string(tokens, at + 2))
         if name in TYPE_TEXTS:

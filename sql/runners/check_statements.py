@@ -13,12 +13,11 @@ from ..context import Context
 from ..language import statements as st
 from ..results.results import Result
 from ..running import text_rows
-from .stream_statements import no_transaction
 
 
 def check_stream(session: Context, asked: st.CheckStream, parameters: Values) -> Waiting[Result]:
     """CHECK STREAM: a row for each difference between a stream and its table; none where they agree."""
-    no_transaction(session, "CHECK STREAM")
+    session.block.refuse_within("CHECK STREAM")
     stream = _on_table(session, asked.stream, "CHECK STREAM")
     looks = yield from resync.check_stream(
         session.database, session.id, session.cursor, stream, session.block.lock_timeout_ms
@@ -34,7 +33,7 @@ def check_stream(session: Context, asked: st.CheckStream, parameters: Values) ->
 
 def resync_stream(session: Context, asked: st.ResyncStream, parameters: Values) -> Waiting[Result]:
     """ALTER STREAM ... RESYNC: what differs between a stream and its table becomes events."""
-    no_transaction(session, "ALTER STREAM ... RESYNC")
+    session.block.refuse_within("ALTER STREAM ... RESYNC")
     stream = _on_table(session, asked.name, "ALTER STREAM ... RESYNC")
     mended = yield from resync.resync_stream(
         session.database, session.id, session.cursor, stream, session.block.lock_timeout_ms

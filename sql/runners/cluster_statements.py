@@ -10,13 +10,12 @@ from ..language.statements_other import InstallPlacement
 from ..results.results import Result
 from ..running import text_rows
 from .show_statements import INSTALLED_COLUMNS
-from .stream_statements import no_transaction
 
 
 def install_placement(session: Context, asked: InstallPlacement, parameters: Values) -> Waiting[Result]:
     """INSTALL PLACEMENT 'text'."""
     session.access.require_superuser("install a placement")
-    no_transaction(session, "INSTALL PLACEMENT")
+    session.block.refuse_within("INSTALL PLACEMENT")
     done = yield from install(session.database, text(asked.text, parameters))
     if session.learner is not None and session.database.cluster.lacks:
         yield Wait(learning := session.learner.learn())

@@ -7,15 +7,22 @@ CREATE STREAM there waits for it. Source: docs/sql.md, "Data definition".
 
 from __future__ import annotations
 
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 
 import duckdb
 
 from ...engine.asking import ask
 from ...engine.definitions import dropping, made_tables, schema_changes, swaps, whole_schemas
 from ...engine.duckdb_errors import translated
-from ...engine.errors import DependentObjects, InsufficientPrivilege, LockNotAvailable, NotSupported
-from ...engine.quoting import ident
+from ...engine.errors import (
+    DependentObjects,
+    InsufficientPrivilege,
+    LockNotAvailable,
+    NotSupported,
+    SerializationFailure,
+)
+from ...engine.objects import TABLE, read_objects
+from ...engine.quoting import fold, folded_sql, ident
 from ...engine.streams.captured import Captured
 from ...engine.streams.filters import types_in
 from ...engine.table import RESERVED_PREFIX
@@ -29,7 +36,6 @@ from ..running import count_of
 from ..statement import Statement
 from ..text.classified import Classified, DdlFacts, Name
 from . import refreshing
-from .stream_statements import no_transaction
 
 # What ALTER TABLE may do to a table with streams (`classify_ddl`).
 ALTERED = frozenset(
@@ -40,8 +46,8 @@ ALTERED = frozenset(
 )
 # What is made by name and stands before DuckDB's own of that name: what that is, and where it is listed.
 BUILT_IN = {
-    "MACRO": ("function", "duckdb_functions() WHERE internal AND lower(function_name)"),
-    "TYPE": ("type", "duckdb_types() WHERE internal AND lower(type_name)"),
+    "MACRO": ("function", f"duckdb_functions() WHERE internal AND {folded_sql('function_name')}"),
+    "TYPE": ("type", f"duckdb_types() WHERE internal AND {folded_sql('type_name')}"),
 }
 
 
@@ -52,6 +58,13 @@ def run(session: Context, statement: Statement, parameters: tuple[object, ...]) 
 
 def define(session: Context, classified: Classified, parameters: tuple[object, ...]) -> Waiting[Result]:
     """Run a DDL text: the user's own, or the same with its stream scans replaced."""
+    # What a block changes others see when it commits.
+    changing = nullcontext() if session.block.begun else session.database.catalog.changes.changing()
+    with changing:
+        return (yield from _define(session, classified, parameters))
+
+
+def _define(session: Context, classified: Classified, parameters: tuple[object, ...]) -> Waiting[Result]:
     facts = classified.ddl
     assert facts is not None
     _guard_names(facts)
@@ -78,10 +91,9 @@ def define(session: Context, classified: Classified, parameters: tuple[object, .
         keys += refuse_captured(session, classified.text) if classified.cte_writes else []
     if facts.verb == "CREATE":
         _guard_built_in(session, facts)
-    before = _before_on_path(session, facts)
     made = _made_in_captured_schema(session, facts)
     if made is not None:
-        return (yield from _make_captured(session, classified, parameters, made, keys + before))
+        return (yield from _make_captured(session, classified, parameters, made, keys))
     if session.block.begun:
         session.block.touched()
     transactions = session.database.transactions
@@ -89,7 +101,7 @@ def define(session: Context, classified: Classified, parameters: tuple[object, .
         within, timeout_ms = session.block.transaction, session.block.lock_timeout_ms
         for key in keys:
             yield from swaps.claim_table(session.database, within, key, facts.renamed, timeout_ms)
-    keys += [*before, *_schema_of_tables(session, facts)]
+    keys += _schema_of_tables(session, facts)
     drops = facts.verb == "DROP" and facts.object_type == "TABLE"
     gone = [session.names.table_key(name) for name in facts.names] if drops else []
     try:
@@ -110,8 +122,7 @@ def define(session: Context, classified: Classified, parameters: tuple[object, .
     finally:
         if not session.block.begun:
             transactions.gate.leave(session.id)
-    session.database.catalog.version += 1
-    session.block.ddl = session.block.begun
+    session.block.defined()
     if facts.object_type == "INDEX":
         _note_index(session)
     _note_temporary(session, facts)
@@ -129,7 +140,7 @@ def _made_in_captured_schema(session: Context, facts: DdlFacts) -> Key | None:
         key = session.names.made_key(facts.table)
     elif facts.verb == "ALTER" and facts.renamed is not None:
         schema, _ = session.names.table_key(facts.table)
-        key = (schema, facts.renamed.lower())
+        key = (schema, fold(facts.renamed))
     else:
         return None
     if key in session.block.tables or not session.database.catalog.over_schema(key[0]):
@@ -137,18 +148,6 @@ def _made_in_captured_schema(session: Context, facts: DdlFacts) -> Key | None:
     if facts.if_not_exists and session.names.kind_of(key) is not None:
         return None  # It makes none.
     return key
-
-
-def _before_on_path(session: Context, facts: DdlFacts) -> list[Key]:
-    """Where DuckDB would find a table by the statement's name before the one that was found, were it made
-    meanwhile: it gets no stream until the statement has run."""
-    if facts.table is None or (facts.verb == "CREATE" and facts.object_type != "INDEX"):
-        return []
-    schema, name = _key(session, facts, facts.table)
-    path = [one.lower() for one in session.names.path]
-    if len(session.names.without_catalog(facts.table)) > 1 or schema not in path:
-        return []
-    return [(one, name) for one in path[: path.index(schema)]]
 
 
 def _schema_of_tables(session: Context, facts: DdlFacts) -> list[Key]:
@@ -193,8 +192,7 @@ def _make_captured(
         return rows
 
     rows = yield from session.block.unit(work)
-    session.database.catalog.version += 1
-    session.block.ddl = session.block.begun
+    session.block.defined()
     return Result.command(f"SELECT {rows}" if facts.as_select else f"{facts.verb} TABLE")
 
 
@@ -225,14 +223,29 @@ def _alter_captured(session: Context, classified: Classified, key: Key) -> Waiti
     retypes = facts.action == "ALTER TYPE"
     asked = schema_changes.Alteration(classified.text, facts.renamed, session.variables.annotation, retypes)
 
+    table_id = session.block.tables[key].table_id
+
     def work(transaction: Transaction) -> Waiting[None]:
         timeout_ms = session.block.lock_timeout_ms
+        yield from _enter_judged(session, transaction, key, table_id)
         yield from schema_changes.alter_table(session.database, transaction, key, asked, timeout_ms)
 
     yield from session.block.unit(work)
-    session.database.catalog.version += 1
-    session.block.ddl = session.block.begun
+    session.block.defined()
     return Result.command("ALTER TABLE")
+
+
+def _enter_judged(session: Context, transaction: Transaction, key: Key, table_id: int) -> Waiting[Captured]:
+    """Enter a captured table that is still the one which rights were asked for.
+
+    Raises:
+        SerializationFailure: 40001, another one has got its name.
+    """
+    timeout_ms, transactions = session.block.lock_timeout_ms, session.database.transactions
+    captured = yield from transactions.enter_still_captured(transaction, key, timeout_ms)
+    if captured.table_id != table_id:
+        raise SerializationFailure(f'another table has got the name "{key[-1]}"', hint="Try again.")
+    return captured
 
 
 def _captured_to_index(session: Context, facts: DdlFacts) -> Key | None:
@@ -253,14 +266,14 @@ def _index_captured(session: Context, classified: Classified, key: Key) -> Waiti
     assert facts is not None
     _guard_names(facts)
 
+    table_id = session.block.tables[key].table_id
+
     def work(transaction: Transaction) -> Waiting[None]:
-        timeout_ms = session.block.lock_timeout_ms
-        yield from session.database.transactions.enter_still_captured(transaction, key, timeout_ms)
+        yield from _enter_judged(session, transaction, key, table_id)
         _run_by_duckdb(session, classified)
 
     yield from session.block.unit(work)
-    session.database.catalog.version += 1
-    session.block.ddl = session.block.begun
+    session.block.defined()
     _note_index(session)
     return Result.command("CREATE INDEX")
 
@@ -303,18 +316,19 @@ def _give_up_captured(session: Context, classified: Classified, key: Key) -> Wai
     """Drop a table with streams, or make it anew: which table they follow is seen at COMMIT."""
     facts = classified.ddl
     assert facts is not None
+    table_id = session.block.tables[key].table_id
     for stream in session.block.tables[key].streams:
         session.names.refuse_hidden_of(stream)
 
     def work(transaction: Transaction) -> Waiting[None]:
         timeout_ms, annotation = session.block.lock_timeout_ms, session.variables.annotation
+        yield from _enter_judged(session, transaction, key, table_id)
         yield from swaps.drop(session.database, transaction, key, annotation, timeout_ms)
         if facts.verb == "CREATE":
             _run_by_duckdb(session, classified)
 
     yield from session.block.unit(work)
-    session.database.catalog.version += 1
-    session.block.ddl = session.block.begun
+    session.block.defined()
     return Result.command(f"{facts.verb} TABLE")
 
 
@@ -363,12 +377,12 @@ def _drop_captured(session: Context, captured: Captured) -> Waiting[Result]:
     Raises:
         ActiveTransaction: 25001, as DROP STREAM.
     """
-    no_transaction(session, "DROP TABLE of a table with streams")
+    session.block.refuse_within("DROP TABLE of a table with streams")
     for stream in captured.streams:
         session.names.refuse_hidden_of(stream)
     told = {stream.stream_id for stream in captured.streams if session.access.sees(stream.key)}
     dropped = yield from dropping.drop_table(
-        session.database, session.id, session.cursor, captured.key, session.block.lock_timeout_ms
+        session.database, session.id, session.cursor, captured, session.block.lock_timeout_ms
     )
     for stream in dropped:
         if stream.stream_id in told:
@@ -387,11 +401,8 @@ def _drop_cascade(session: Context, classified: Classified, facts: DdlFacts) -> 
         session.cursor.execute("BEGIN")
     try:
         rows = count_of(session, classified.text, ())
-        there = session.cursor.execute(
-            "SELECT lower(schema_name), lower(table_name) FROM duckdb_tables() WHERE database_name = $1",
-            [session.database.catalog_name],
-        ).fetchall()
-        gone = [key for key in session.block.tables if key not in set(there)]
+        there = read_objects(session.cursor, session.database.catalog_name)
+        gone = [key for key in session.block.tables if there.get(TABLE, *key) is None]
         if gone:
             raise DependentObjects(
                 f'cannot drop "{facts.names[0][-1]}" because table "{gone[0][-1]}", which has streams, '
@@ -410,11 +421,7 @@ def _drop_cascade(session: Context, classified: Classified, facts: DdlFacts) -> 
 
 def _tables(session: Context) -> list[Key]:
     """All tables of the database but ours."""
-    rows = session.meta.execute(
-        "SELECT lower(schema_name), lower(table_name) FROM duckdb_tables() WHERE database_name = $1",
-        [session.database.catalog_name],
-    ).fetchall()
-    return [(schema, name) for schema, name in rows if schema != OURS]
+    return [one.key for one in session.names.objects() if one.kind == TABLE and one.key[0] != OURS]
 
 
 def _guard_built_in(session: Context, facts: DdlFacts) -> None:
@@ -428,7 +435,7 @@ def _guard_built_in(session: Context, facts: DdlFacts) -> None:
         return
     what, there = asked
     for name in facts.names:
-        (count,) = ask(session.meta, f"SELECT count(*) FROM {there} = lower($1)", [name[-1]])
+        (count,) = ask(session.meta, f"SELECT count(*) FROM system.main.{there} = $1", [fold(name[-1])])
         if count:
             made = facts.object_type.lower()
             raise NotSupported(
@@ -448,7 +455,7 @@ def _guard(session: Context, facts: DdlFacts) -> list[Key]:
         return []  # It hides a table of its name from this session, and changes none.
     if facts.object_type == "SCHEMA":
         for name in facts.names:
-            _guard_schema(session, facts, name[-1].lower())
+            _guard_schema(session, facts, fold(name[-1]))
     if facts.object_type in ("SCHEMA", "TYPE") and (facts.verb == "DROP" or facts.or_replace):
         _guard_types(session, facts)
     if facts.verb == "DROP" and facts.cascade:
@@ -457,7 +464,7 @@ def _guard(session: Context, facts: DdlFacts) -> list[Key]:
     if facts.object_type == "SCHEMA":
         return []
     for name in facts.names:
-        if len(name) > 1 and name[-2].lower() == OURS and facts.object_type != "COLUMN":
+        if len(name) > 1 and fold(name[-2]) == OURS and facts.object_type != "COLUMN":
             raise InsufficientPrivilege(f'schema "{OURS}" belongs to ducktail')
     if facts.object_type in ("TABLE", "VIEW"):
         for name in facts.names:
@@ -486,7 +493,7 @@ def _key(session: Context, facts: DdlFacts, name: Name) -> Key:
 def _guard_names(facts: DdlFacts) -> None:
     """Refuse names of ours, of what is made or named, and of what a table is to be called."""
     for name in (*facts.names, *([] if facts.renamed is None else [(facts.renamed,)])):
-        if any(part.lower().startswith(RESERVED_PREFIX) for part in name):
+        if any(fold(part).startswith(RESERVED_PREFIX) for part in name):
             raise InsufficientPrivilege(f'names that begin with "{RESERVED_PREFIX}" are ducktail\'s own')
 
 
@@ -499,7 +506,7 @@ def _guard_types(session: Context, facts: DdlFacts) -> None:
     filters = [s.filter for s in list(session.database.catalog.streams.values()) if s.filter is not None]
     types = {found for text in filters for found in types_in(session.meta, text)}
     for name in facts.names:
-        called, within = name[-1].lower(), name[-2].lower() if len(name) > 1 else None
+        called, within = fold(name[-1]), fold(name[-2]) if len(name) > 1 else None
         if facts.object_type == "SCHEMA":
             hit = any(schema == called for schema, _ in types)
         else:
@@ -589,9 +596,10 @@ def _note_index(session: Context) -> None:
 def _note_temporary(session: Context, facts: DdlFacts) -> None:
     """Remember temporary tables: they hide others of the same name from here on."""
     known = session.names.temporary
-    if facts.renamed is not None and facts.names[0][-1].lower() in known:
-        known.add(facts.renamed.lower())
+    session.names.changed()
+    if facts.renamed is not None and fold(facts.names[0][-1]) in known:
+        known.add(fold(facts.renamed))
     for name in facts.names:
-        temporary = facts.temporary or (len(name) > 1 and name[0].lower() == TEMPORARY)
-        if facts.verb == "CREATE" and facts.object_type in ("TABLE", "VIEW") and temporary:
-            known.add(name[-1].lower())
+        temporary = facts.temporary or (len(name) > 1 and fold(name[0]) == TEMPORARY)
+        if facts.verb == "CREATE" and temporary:
+            known.add(fold(name[-1]))

@@ -43,7 +43,7 @@ from ..spread import offsets
 from ..spread.shares import Row, check_held, check_owned, own_partitions, rows_of, spread
 from .offset_statements import committed_lsns
 from .show_statements import DESCRIBE_COLUMNS, SEEK_COLUMNS
-from .stream_statements import no_transaction, owner_of_made
+from .stream_statements import owner_of_made
 from .whole_copies import check_copies, create_with_copy
 
 
@@ -74,7 +74,7 @@ def create_group(session: Context, made: st.CreateGroup, parameters: Values) -> 
     try:
         if with_copy:
             check_copies(session, stream, "START SNAPSHOT")
-            no_transaction(session, "CREATE CONSUMER GROUP ... START SNAPSHOT")
+            session.block.refuse_within("CREATE CONSUMER GROUP ... START SNAPSHOT")
             groups.check_new(session.database, None, stream, name)
             yield from create_with_copy(session, stream, make)
         else:

@@ -129,8 +129,7 @@ def _swap(session: Context, transaction: Transaction, present: Captured) -> Wait
         swaps.settle(database, transaction, present.table_id)
     except duckdb.Error as error:
         raise translated(error) from error
-    database.catalog.version += 1
-    session.block.ddl = session.block.begun
+    session.block.defined()
 
 
 def _columns(cursor: duckdb.DuckDBPyConnection, table: str) -> list[tuple[str, str]]:

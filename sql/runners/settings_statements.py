@@ -18,6 +18,7 @@ from ...engine.errors import (
     InvalidSchemaName,
     UndefinedObject,
 )
+from ...engine.objects import TABLE
 from ...engine.quoting import ident, literal
 from ...engine.settings import ShownSetting, told_everybody
 from ...engine.table import RESERVED_PREFIX
@@ -276,7 +277,9 @@ def run(session: Context, statement: Statement, parameters: tuple[object, ...]) 
     if shows_table(session, statement):
         if session.block.begun:
             session.block.touched()
-        return query_result(session, statement.text, parameters, statement.text)
+        found = session.names.find(TABLE, (facts.name,))
+        text = statement.text if found is None else f"DESCRIBE {found.in_full}"
+        return query_result(session, text, parameters, statement.text if found is None else None)
     if statement.classified.verb == "SET VARIABLE":
         if session.block.begun:
             session.block.touched()

@@ -9,7 +9,6 @@ from ...engine.asking import ask_maybe
 from ...engine.definitions import alterations, creating, dropping, topic_definitions
 from ...engine.definitions.stream_spec import Keeping, StreamSpec
 from ...engine.errors import (
-    ActiveTransaction,
     InvalidParameterValue,
     InvalidSchemaName,
     NotSupported,
@@ -32,26 +31,14 @@ from ..language import statements as st
 from ..language.options import COMPACTED, INTERVALS, Options
 from ..names import TEMPORARY, Key
 from ..results.results import Result
+from ..rights import permission
 
 T = TypeVar("T")
 
 
-def no_transaction(session: Context, what: str) -> None:
-    """Refuse what makes its own transaction inside a block, which could not take it back.
-
-    Raises:
-        ActiveTransaction: 25001.
-    """
-    if session.block.begun:
-        raise ActiveTransaction(
-            f"{what} cannot run inside a transaction block",
-            hint="Run it by itself, in autocommit.",
-        )
-
-
 def create_stream(session: Context, made: st.CreateStream, parameters: Values) -> Waiting[Result]:
     """CREATE STREAM."""
-    no_transaction(session, "CREATE STREAM")
+    session.block.refuse_within("CREATE STREAM")
     schema, name = session.names.new_name(made.name.parts)
     if made.if_not_exists and session.names.find_stream(made.name.parts) is not None:
         session.notices.add(f'stream "{name}" already exists, skipping', sqlstate="42710")
@@ -75,6 +62,7 @@ def create_stream(session: Context, made: st.CreateStream, parameters: Values) -
         spec,
         session.block.lock_timeout_ms,
         session.access.owner,
+        lambda: permission.create_stream(session, made) if session.access.limited else None,
     )
     return Result.command("CREATE STREAM")
 
@@ -127,7 +115,7 @@ def _captured_key(session: Context, table: st.Name) -> Key:
 
 def create_topic(session: Context, made: st.CreateTopic, parameters: Values) -> Waiting[Result]:
     """CREATE TOPIC."""
-    no_transaction(session, "CREATE TOPIC")
+    session.block.refuse_within("CREATE TOPIC")
     schema, name = session.names.new_name(made.name.parts)
     known = session.names.find_stream(made.name.parts)
     if made.if_not_exists and known is not None and known.topic:
@@ -240,7 +228,7 @@ def _word(topic: bool) -> str:
 def set_stream(session: Context, asked: st.SetStream, parameters: Values) -> Waiting[Result]:
     """ALTER { STREAM | TOPIC } ... SET (option = value)."""
     tag = f"ALTER {_word(asked.topic)}"
-    no_transaction(session, tag)
+    session.block.refuse_within(tag)
     stream = _of_kind(session, asked.name, topic=asked.topic)
     if asked.topic:
         _refuse_compaction(session, asked.options)
@@ -260,7 +248,7 @@ def set_stream(session: Context, asked: st.SetStream, parameters: Values) -> Wai
 
 def comment_on_stream(session: Context, asked: st.CommentOnStream, parameters: Values) -> Waiting[Result]:
     """COMMENT ON { STREAM | TOPIC } ... IS."""
-    no_transaction(session, f"COMMENT ON {_word(asked.topic)}")
+    session.block.refuse_within(f"COMMENT ON {_word(asked.topic)}")
     stream = _of_kind(session, asked.name, topic=asked.topic)
     yield from alterations.comment_on_stream(
         session.database, session.id, session.cursor, stream, asked.text, session.block.lock_timeout_ms
@@ -271,7 +259,7 @@ def comment_on_stream(session: Context, asked: st.CommentOnStream, parameters: V
 def rename_stream(session: Context, asked: st.RenameStream, parameters: Values) -> Waiting[Result]:
     """ALTER { STREAM | TOPIC } ... RENAME TO."""
     tag = f"ALTER {_word(asked.topic)}"
-    no_transaction(session, tag)
+    session.block.refuse_within(tag)
     stream = _of_kind(session, asked.name, topic=asked.topic)
     yield from alterations.rename_stream(
         session.database, session.id, session.cursor, stream, asked.new, session.block.lock_timeout_ms
@@ -282,7 +270,7 @@ def rename_stream(session: Context, asked: st.RenameStream, parameters: Values) 
 def drop_stream(session: Context, dropped: st.DropStream, parameters: Values) -> Waiting[Result]:
     """DROP { STREAM | TOPIC }."""
     word = _word(dropped.topic)
-    no_transaction(session, f"DROP {word}")
+    session.block.refuse_within(f"DROP {word}")
     stream = session.names.find_stream(dropped.name.parts)
     if stream is None and dropped.if_exists:
         session.notices.add(f'{word.lower()} "{dropped.name}" does not exist, skipping')

@@ -20,27 +20,24 @@ from ...engine.capture.capture import read_macros, read_views
 from ...engine.capture.description import USER_PARAMETERS_MAX
 from ...engine.duckdb_errors import translated
 from ...engine.errors import (
-    DucktailError,
     InsufficientPrivilege,
     NotSupported,
     UndefinedObject,
     UndefinedParameter,
     WrongObjectType,
 )
-from ...engine.quoting import ident
 from ...engine.streams.captured import Captured
 from ...engine.table import is_plain_table
 from ...engine.transactions.transaction import Transaction
 from ...engine.waiting import Waiting
 from ..context import Context
 from ..dml.dml import slice_dml
-from ..names import DEFAULT_SCHEMA, OURS, TEMPORARY, Key
+from ..names import OURS, TEMPORARY, Key
 from ..reads import refuse_captured
 from ..results.results import Result
 from ..running import bound, count_of, lossless, placed, result_columns, rows_of, rows_result
 from ..statement import Statement
 from ..text.classified import Classified
-from ..text.replacing import Piece, cut, user_position
 from . import topics
 
 # Within, rows of these types come whole from the session's cursor.
@@ -218,8 +215,7 @@ def _plain(
         free = yield from session.block.enter_plain_write(key)
         if not free:
             return None
-        pieces = named_whole(session, facts.target, facts.target_position, key)
-        text = cut(classified.text, pieces)
+        text = classified.text
         try:
             if how.explain is not None:
                 columns, table = rows_of(session, f"{how.explain} {text}", parameters)
@@ -231,33 +227,10 @@ def _plain(
             names, types = zip(*((column.name, column.type) for column in columns), strict=True)
             return Rows(table.num_rows, names, types, table)
         except duckdb.Error as error:
-            raise placed_in(session, error, text, pieces) from error
+            raise placed(session, error, text) from error
     finally:
         if not session.block.begun:
             transactions.gate.leave(session.id)
-
-
-def named_whole(session: Context, target: Sequence[str], position: int, key: Key) -> list[Piece]:
-    """What tells the schema of a statement's target, where DuckDB could find another table than we did.
-
-    Between our look and DuckDB's a table of the name may come or go in a schema before it.
-
-    Args:
-        target: its name, as it is written.
-        position: where that stands in the text, from 0.
-        key: what we found.
-    """
-    if session.names.path == (DEFAULT_SCHEMA,) or len(target) != 1 or key[0] == TEMPORARY:
-        return []
-    return [Piece(position, position, f"{ident(key[0])}.")]
-
-
-def placed_in(session: Context, error: BaseException, text: str, pieces: Sequence[Piece]) -> DucktailError:
-    """An error of a text that `cut` made of the user's, with its place there."""
-    told = placed(session, error, text)
-    if told.position is not None:
-        told.position = user_position(told.position, pieces)
-    return told
 
 
 def _captured(

@@ -58,7 +58,9 @@ class DdlFacts:
         verb: CREATE, ALTER, DROP or COMMENT.
         object_type: TABLE, VIEW, INDEX, SCHEMA, SEQUENCE, TYPE, MACRO or COLUMN (of COMMENT).
         names: what is made, changed or dropped; for COMMENT ON COLUMN with the column last.
+        places: where the names begin.
         table: the table that it changes: the table itself, or the one that an index is on.
+        table_place: where the name of the table begins that an index is on.
         as_select: CREATE TABLE ... AS a query; `query_offset` is where that query begins.
         list_offset: where what stands behind the name of CREATE TABLE begins: a list of columns, or AS.
         action: what ALTER TABLE does: a word or more in capitals, as "SET NOT NULL" or "RENAME TO"; "" where
@@ -70,6 +72,8 @@ class DdlFacts:
     object_type: str
     names: tuple[Name, ...]
     table: Name | None
+    places: tuple[int, ...] = ()
+    table_place: int | None = None
     or_replace: bool = False
     temporary: bool = False
     if_exists: bool = False
@@ -281,6 +285,11 @@ class Reader:
             self.index += 1
             parts.append(self.identifier())
         return tuple(parts)
+
+    @property
+    def place(self) -> int:
+        """Where the next token begins, from 0."""
+        return len(self.text) if self.at_end else self.tokens[self.index].start
 
     def value(self) -> str:
         """Take a word, a string or a number as its text without quotes."""

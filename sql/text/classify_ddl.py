@@ -93,10 +93,12 @@ def create(reader: Reader) -> Classified:
     list_offset = query_offset = None
     if object_type == "MACRO":
         reader.accept("TABLE")
+    place, table_place = reader.place, None
     name = None if object_type == "INDEX" and reader.peek() == "ON" else reader.qualified()
     if object_type == "INDEX":
         if not reader.accept("ON"):
             raise reader.unexpected()
+        table_place = reader.place
         table = reader.qualified()
     elif object_type == "TABLE" and name is not None:
         table = name
@@ -108,6 +110,8 @@ def create(reader: Reader) -> Classified:
         object_type,
         () if name is None else (name,),
         table,
+        places=() if name is None else (place,),
+        table_place=table_place,
         or_replace=or_replace,
         temporary=temporary,
         if_not_exists=if_not_exists,
@@ -134,14 +138,17 @@ def alter(reader: Reader) -> Classified:
     if isinstance(object_type, Classified):
         return object_type
     if_exists = reader.accept("IF", "EXISTS")
+    places = (reader.place,)
     name = reader.qualified()
     if object_type not in ("TABLE", "VIEW"):
-        return _ddl(reader, DdlFacts("ALTER", object_type, (name,), None, if_exists=if_exists))
+        return _ddl(reader, DdlFacts("ALTER", object_type, (name,), None, places, if_exists=if_exists))
     action, renamed = _action(reader)
     table = name if object_type == "TABLE" else None
     return _ddl(
         reader,
-        DdlFacts("ALTER", object_type, (name,), table, if_exists=if_exists, action=action, renamed=renamed),
+        DdlFacts(
+            "ALTER", object_type, (name,), table, places, if_exists=if_exists, action=action, renamed=renamed
+        ),
     )
 
 
@@ -181,8 +188,9 @@ def drop(reader: Reader) -> Classified:
     if object_type == "MACRO":
         reader.accept("TABLE")
     if_exists = reader.accept("IF", "EXISTS")
-    names = [reader.qualified()]
+    places, names = [reader.place], [reader.qualified()]
     while reader.accept(","):
+        places.append(reader.place)
         names.append(reader.qualified())
     cascade = any(token.kind == "CASCADE" for token in reader.tokens[reader.index :])
     facts = DdlFacts(
@@ -190,6 +198,7 @@ def drop(reader: Reader) -> Classified:
         object_type,
         tuple(names),
         names[0] if object_type == "TABLE" else None,
+        tuple(places),
         temporary=temporary,
         if_exists=if_exists,
         cascade=cascade,
@@ -205,6 +214,7 @@ def comment(reader: Reader) -> Classified:
     object_type: str | Classified = "COLUMN" if reader.accept("COLUMN") else _object(reader)
     if isinstance(object_type, Classified):
         return object_type
+    places = (reader.place,)
     name = reader.qualified()
     table = {"TABLE": name, "COLUMN": name[:-1]}.get(object_type)
-    return _ddl(reader, DdlFacts("COMMENT", object_type, (name,), table))
+    return _ddl(reader, DdlFacts("COMMENT", object_type, (name,), table, places))

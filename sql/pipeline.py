@@ -1,0 +1,139 @@
+"""The way of every statement: its names are resolved, its session's rights asked for, and then it runs.
+
+What a user may do with a statement is judged for objects, in the state of the catalog in which it runs. A
+statement of a transaction has the transaction's snapshot. In autocommit a query is judged and begun, and begun
+again where a change of the catalog was committed meanwhile; what writes is judged and run in one transaction.
+
+Source: docs/design/sql.md, "Names", and docs/security.md, "How it is enforced".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+
+from ..engine.errors import DucktailError, SerializationFailure
+from ..engine.waiting import Waiting
+from . import read_only
+from .context import Context
+from .language.parse import Query
+from .resolve import pieces_in_full, text_in_full
+from .results.results import Result
+from .rights import permission
+from .running import atomically
+from .statement import Statement
+from .text.classified import Kind
+from .text.replacing import Piece, user_position
+
+# How often a query is begun again, before it gets a transaction of its own, or is given up.
+TRIES, SCAN_TRIES = 2, 20
+# What is judged and run in one transaction; everything else takes no part of DuckDB's catalog, or takes the
+# writer lock itself and is judged under that.
+_WRITING = frozenset({Kind.DML, Kind.SETTING, Kind.EXPLAIN})
+# Under which a statement keeps itself with its names in full, and for which state of the catalog.
+_FULL = "in full"
+
+Values = tuple[object, ...]
+# Makes a statement of a text: its names in full.
+Again = Callable[[Context, str, Statement], Statement]
+Run = Callable[[Statement], Waiting[Result]]
+
+
+def run(
+    session: Context, statement: Statement, parameters: Values, again: Again, work: Run
+) -> Waiting[Result]:
+    """Resolve, authorize and run one statement.
+
+    Args:
+        again: see `Again`.
+        work: runs it.
+
+    Raises:
+        DucktailError: any; with its place in the statement as it was given.
+    """
+    plain = not session.access.limited or session.block.begun
+
+    def judged() -> Waiting[Result]:
+        full = in_full(session, statement, again)
+        with places_of(full):
+            permission.check(session, full, parameters, permission.How(runs=not full.waits))
+            read_only.check(session, full)
+            return (yield from work(full))
+
+    kind = statement.classified.kind
+    if plain or statement.away is not None:
+        return (yield from judged())
+    if kind is Kind.READ:
+        return (yield from _in_one_state(session, statement, judged))
+    if kind in _WRITING and not statement.inline:
+        return (yield from atomically(session, judged))
+    return (yield from judged())
+
+
+def _in_one_state(
+    session: Context, statement: Statement, judged: Callable[[], Waiting[Result]]
+) -> Waiting[Result]:
+    """A query in autocommit: the catalog that it was judged by is the one that it has begun with."""
+    if statement.classified.may_write:
+        return (yield from atomically(session, judged))
+    changes = session.database.catalog.changes
+    scans = isinstance(statement.node, Query)
+    for _ in range(SCAN_TRIES if scans else TRIES):
+        before = changes.stable
+        if before is None and not scans:
+            break
+        result = yield from judged()
+        if statement.inline or (before is not None and changes.stable == before):
+            return result
+        result.close()
+    if scans:
+        raise SerializationFailure(
+            "could not serialize access due to concurrent changes of the catalog", hint="Try again."
+        )
+
+    def whole() -> Waiting[Result]:
+        result = yield from judged()
+        # Its rows outlive the transaction.
+        if not result.ended and result.holds_cursor:
+            session.cursors.keep_rest(result)
+        return result
+
+    return (yield from atomically(session, whole))
+
+
+# Names in full.
+
+
+def in_full(session: Context, statement: Statement, again: Again) -> Statement:
+    """The statement with its names in full; the statement itself where they are."""
+    if session.block.whole and session.access.limited and not statement.waits:
+        session.block.touched()
+    pieces = pieces_in_full(session, statement)
+    if not pieces:
+        return statement
+    text = text_in_full(statement, pieces)
+    kept = statement.plans.get(_FULL)
+    if isinstance(kept, Statement) and kept.text == text:
+        return kept
+    made = again(session, text, statement)
+    made.pieces = tuple(pieces)
+    statement.plans[_FULL] = made
+    return made
+
+
+def places_of(statement: Statement) -> AbstractContextManager[None]:
+    """Within, errors are told with their place in the statement as it was given."""
+    return _AS_IT_IS if not statement.pieces else _told_by(statement.pieces)
+
+
+_AS_IT_IS = nullcontext()
+
+
+@contextmanager
+def _told_by(pieces: Sequence[Piece]) -> Iterator[None]:
+    try:
+        yield
+    except DucktailError as error:
+        if error.position is not None:
+            error.position = user_position(error.position, pieces)
+        raise
