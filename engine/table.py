@@ -11,7 +11,7 @@ import duckdb
 
 from .asking import ask_maybe
 from .errors import InternalError, NotSupported, UndefinedTable
-from .quoting import ident
+from .quoting import fold, ident
 
 # Our own name prefix in texts that are sent to DuckDB; a column of it could be mistaken for ours.
 RESERVED_PREFIX = "__ducktail"
@@ -63,8 +63,8 @@ class TableShape:
 
     def position(self, column: str) -> int | None:
         """Place of a stored column, from 0; names are compared without case. None: not stored."""
-        wanted = column.lower()
-        return next((i for i, stored in enumerate(self.stored) if stored.name.lower() == wanted), None)
+        wanted = fold(column)
+        return next((i for i, stored in enumerate(self.stored) if fold(stored.name) == wanted), None)
 
     def place(self, column: str) -> int:
         """Place, from 0, of a stored column that DuckDB has bound."""
@@ -150,7 +150,7 @@ def read_shape(cursor: duckdb.DuckDBPyConnection, schema: str, name: str) -> Tab
         _require_usable_name(f"{schema}.{name}", column[0])
     stored = tuple(Column(*column[:4]) for column in rows if not column[4])
     generated = tuple(column[:3] for column in rows if column[4])
-    spelled = {column.name.lower(): column.name for column in stored}
+    spelled = {fold(column.name): column.name for column in stored}
     primary_key, unique, by_expression = _unique_sets(cursor, schema, name, spelled)
     return TableShape(
         schema=schema,
@@ -180,12 +180,12 @@ def _require_base_table(cursor: duckdb.DuckDBPyConnection, schema: str, name: st
 
 
 def _require_usable_name(table: str, column: str) -> None:
-    if column.lower() == "rowid":
+    if fold(column) == "rowid":
         raise NotSupported(
             f'table "{table}" has a column called "{column}", which hides the row id',
             hint="Rename the column before making a stream on the table.",
         )
-    if column.lower().startswith(RESERVED_PREFIX):
+    if fold(column).startswith(RESERVED_PREFIX):
         raise NotSupported(
             f'table "{table}" has a column called "{column}"',
             hint=f"Names that begin with {RESERVED_PREFIX} are ducktail's own: rename the column.",
@@ -211,7 +211,7 @@ def _unique_sets(
         if any(expression.startswith("(") for expression in expressions):
             by_expression = True
         else:
-            unique.append(tuple(spelled[_unquoted(expression).lower()] for expression in expressions))
+            unique.append(tuple(spelled[fold(_unquoted(expression))] for expression in expressions))
     return primary_key, tuple(unique), by_expression
 
 

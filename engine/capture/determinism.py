@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection, Iterable
 
 import duckdb
 
-from ..quoting import literal
+from ..quoting import fold, literal
 from ..table import Column, TableShape
 
 # Words before a bracket that are grammar or types, not functions.
@@ -100,7 +100,7 @@ def calls_in(expression: str) -> set[str]:
 
     Errs on the side of more: a text before a bracket inside a string counts.
     """
-    return {(quoted or word).lower() for quoted, word in _CALL.findall(expression)}
+    return {fold(quoted or word) for quoted, word in _CALL.findall(expression)}
 
 
 def calls_with(calls: Iterable[str], texts: Iterable[str], shape: TableShape) -> set[str]:

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from ..asking import ask_maybe
 from ..database import Database
 from ..errors import LockNotAvailable, NotSupported, WrongState
+from ..quoting import fold
 from ..streams.catalog import Catalog
 from ..streams.streams import Stream
 from ..transactions.gate import told
@@ -125,8 +126,8 @@ def refuse_hidden(transaction: Transaction, keys: Iterable[TableKey], streams: I
     """
     names = {key[1] for key in keys if key[0] == TEMPORARY_SCHEMA}
     for stream in streams:
-        if stream.schema.lower() == TEMPORARY_SCHEMA:
-            names |= {view.lower() for view in stream.views}
+        if fold(stream.schema) == TEMPORARY_SCHEMA:
+            names |= {fold(view) for view in stream.views}
     found = ask_maybe(
         transaction.cursor,
         "SELECT table_name FROM information_schema.tables WHERE table_catalog = 'temp' "

@@ -39,7 +39,7 @@ from ..rights.rights import relation
 from ..rights_changes import Rename, add
 from ..streams.captured import Captured
 from ..streams.filters import plain_division
-from ..streams.streams import fold
+from ..streams.streams import key_of
 from ..table import RESERVED_PREFIX, TableShape, read_shape
 from ..transactions.transaction import Altered, TableKey, TableWrites, Transaction
 from ..waiting import Waiting
@@ -62,7 +62,7 @@ def claim_table(
         LockNotAvailable: 55P03. SerializationFailure: 40001, somebody has written it since the transaction
         began to read: what differs would be told without that.
     """
-    name = fold(key[0], renamed)
+    name = key_of(key[0], renamed)
     # By the names before is known who has written it.
     names = transaction.renamed.pop(key, set()) | {key}
     transaction.renamed[name] = names
@@ -256,7 +256,7 @@ def _tell_holder(
     if not database.catalog.over_schema(key[0]):
         return
     others = (other for other in transaction.altered.values() if other.now.table_id != number)
-    holder = next((other for other in others if fold(other.now.shape.schema, other.told) == key), None)
+    holder = next((other for other in others if key_of(other.now.shape.schema, other.told) == key), None)
     if holder is None or holder.now.ours:
         return
     if holder.now.table_id in within:

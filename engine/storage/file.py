@@ -16,7 +16,7 @@ import duckdb
 
 from ..asking import ask
 from ..errors import DataCorrupted, DucktailError, InvalidParameterValue, IoError
-from ..quoting import ident, literal
+from ..quoting import fold, ident, literal
 from ..schema import SCHEMA
 from ..settings import Settings
 from .reach import is_allowed
@@ -87,7 +87,7 @@ class DuckdbFile:
             "custom_user_agent": "ducktail",
             "python_enable_replacements": False,
         }
-        alias = path != MEMORY and Path(path).stem.lower() in RESERVED_CATALOGS
+        alias = path != MEMORY and fold(Path(path).stem) in RESERVED_CATALOGS
         try:
             connection = duckdb.connect(
                 MEMORY if alias else path, config=config, read_only=read_only and not alias

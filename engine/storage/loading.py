@@ -25,7 +25,7 @@ from ..schema import DROPPED, SCHEMA
 from ..streams.captured import Captured, TableVersion
 from ..streams.catalog import Catalog
 from ..streams.copies import read_copies
-from ..streams.streams import Bookmark, Group, Stream, fold
+from ..streams.streams import Bookmark, Group, Stream, key_of
 from ..table import read_shape, tables_in
 from ..whole import whole
 
@@ -63,10 +63,10 @@ def read_catalog(cursor: duckdb.DuckDBPyConnection) -> Catalog:
     ).fetchall()
     served: dict[int, Captured] = {}
     # A table that was dropped past ducktail has left its name to the next one: older ones let both have it.
-    newest = {fold(schema_name, table_name): table_id for table_id, schema_name, table_name, _ in tables}
+    newest = {key_of(schema_name, table_name): table_id for table_id, schema_name, table_name, _ in tables}
     for table_id, schema_name, table_name, version in tables:
         try:
-            if newest[fold(schema_name, table_name)] != table_id:
+            if newest[key_of(schema_name, table_name)] != table_id:
                 raise UndefinedTable(f'another table is called "{table_name}" now')
             shape = read_shape(cursor, schema_name, table_name)
         except DucktailError as error:
@@ -95,11 +95,11 @@ def read_catalog(cursor: duckdb.DuckDBPyConnection) -> Catalog:
         served[table_id] = captured
     _put_several(cursor, catalog, served)
     aside = cursor.execute(f"SELECT schema_name, table_name FROM {SCHEMA}.replaced_tables").fetchall()
-    catalog.aside = {fold(*name) for name in aside}
+    catalog.aside = {key_of(*name) for name in aside}
     triggers = cursor.execute(
         "SELECT schema_name, table_name FROM duckdb_triggers() WHERE database_name = current_database()"
     ).fetchall()
-    catalog.triggered = frozenset(fold(*name) for name in triggers)
+    catalog.triggered = frozenset(key_of(*name) for name in triggers)
     for stream in catalog.streams.values():
         _look_behind(cursor, catalog, stream)
     for topic in _read_streams(cursor, "operations = ['publish']"):
@@ -159,7 +159,8 @@ def _look_behind(cursor: duckdb.DuckDBPyConnection, catalog: Catalog, stream: St
 def came_past(cursor: duckdb.DuckDBPyConnection, catalog: Catalog, schema: str) -> list[tuple[str, str]]:
     """Schema and name of the tables in a schema that streams over all of it should be on, and are not."""
     there = tables_in(cursor, schema)
-    return [name for name in there if fold(*name) not in catalog.tables and not catalog.is_aside(fold(*name))]
+    keys = {name: key_of(*name) for name in there}
+    return [name for name, key in keys.items() if key not in catalog.tables and not catalog.is_aside(key)]
 
 
 def lost_tables(cursor: duckdb.DuckDBPyConnection, catalog: Catalog) -> dict[int, WrongState]:

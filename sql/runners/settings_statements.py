@@ -18,7 +18,7 @@ from ...engine.errors import (
     InvalidSchemaName,
     UndefinedObject,
 )
-from ...engine.quoting import ident, literal
+from ...engine.quoting import fold, ident, literal
 from ...engine.settings import ShownSetting, told_everybody
 from ...engine.table import RESERVED_PREFIX
 from ...engine.waiting import Waiting
@@ -119,7 +119,7 @@ def carried(session: Context, name: str, value: str) -> str:
     ).fetchall()
     schemas = {schema for (schema,) in rows}
     names = [part.rpartition(".")[2].strip('"') for part in _path(value)]
-    seen = [name for name in names if name.lower() in schemas and session.access.sees_schema(name)]
+    seen = [name for name in names if fold(name) in schemas and session.access.sees_schema(name)]
     return ",".join(map(ident, seen)) or "main"
 
 
@@ -135,8 +135,8 @@ def _check_path(session: Context, value: str) -> None:
     """
     for part in _path(value):
         catalog, _, schema = part.rpartition(".")
-        ours = schema.lower() == OURS or schema.lower().startswith(RESERVED_PREFIX)
-        if ours or catalog.strip('"').lower() not in ("", session.database.catalog_name.lower()):
+        ours = fold(schema) == OURS or fold(schema).startswith(RESERVED_PREFIX)
+        if ours or fold(catalog.strip('"')) not in ("", fold(session.database.catalog_name)):
             raise InsufficientPrivilege(
                 f'"{part}" cannot be on the search path',
                 hint=f"Name what is in schema {OURS} with it: {OURS}.streams.",
@@ -249,7 +249,7 @@ def _set_variable(session: Context, statement: Statement) -> Result:
         InsufficientPrivilege: 42501, one of ours: by them the catalog knows who asks.
     """
     facts = statement.classified.setting
-    if facts is not None and facts.name.lower().startswith(RESERVED_PREFIX):
+    if facts is not None and fold(facts.name).startswith(RESERVED_PREFIX):
         raise InsufficientPrivilege(f'names that begin with "{RESERVED_PREFIX}" are ducktail\'s own')
     try:
         session.cursor.execute(statement.text).fetchall()
@@ -264,7 +264,7 @@ VERBS = {"SET": _set, "RESET": _reset, "SHOW": _show, "DISCARD": _discard}
 def shows_table(session: Context, statement: Statement) -> bool:
     """Whether SHOW names a table and no setting: DuckDB describes it then."""
     facts = statement.classified.setting
-    if statement.classified.verb != "SHOW" or facts is None or facts.name.lower() in VARIABLES:
+    if statement.classified.verb != "SHOW" or facts is None or fold(facts.name) in VARIABLES:
         return False
     return session.names.is_table(facts.name)
 
@@ -288,7 +288,7 @@ def run(session: Context, statement: Statement, parameters: tuple[object, ...]) 
 def is_inline(statement: Statement) -> bool:
     """Whether it takes no DuckDB work: SHOW and SET of what is the session's own."""
     facts = statement.classified.setting
-    found = None if facts is None else VARIABLES.get(facts.name.lower())
+    found = None if facts is None else VARIABLES.get(fold(facts.name))
     if found is None:
         return False
     own = found.duckdb is None and found.name.lower() not in PATHS

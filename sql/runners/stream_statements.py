@@ -16,6 +16,7 @@ from ...engine.errors import (
     ProgramLimitExceeded,
     WrongObjectType,
 )
+from ...engine.quoting import fold
 from ...engine.streams.streams import (
     DEFAULT_BUFFER_BYTES,
     DEFAULT_COMPACTION_LAG_US,
@@ -86,7 +87,7 @@ def _schema(session: Context, name: st.Name) -> str:
         NotSupported: 0A000, it is another database's, or none of a user's. InvalidSchemaName: 3F000.
     """
     parts = name.parts
-    if len(parts) > 2 or (len(parts) == 2 and parts[0].lower() != session.database.catalog_name.lower()):
+    if len(parts) > 2 or (len(parts) == 2 and fold(parts[0]) != fold(session.database.catalog_name)):
         raise NotSupported(
             f'cross-database references are not supported: "{name}"', position=name.position or None
         )
