@@ -112,7 +112,7 @@ def _check_new(
 
 def _check_surroundings(database: Database, cursor: duckdb.DuckDBPyConnection) -> None:
     """Nothing in the database writes by itself, or says otherwise what our own SQL means."""
-    triggers = ask_maybe(cursor, "SELECT count(*) FROM duckdb_triggers()")
+    triggers = ask_maybe(cursor, "SELECT count(*) FROM system.main.duckdb_triggers()")
     if triggers is not None and triggers[0]:
         raise NotSupported(
             "a database with triggers cannot have streams",

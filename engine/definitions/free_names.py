@@ -9,12 +9,13 @@ import duckdb
 
 from ..database import Database
 from ..errors import DuplicateObject
-from ..quoting import fold, ident
+from ..quoting import fold, folded_sql, ident
 from ..streams.streams import CHANGES_SUFFIX, Stream, key_of
+from ..table import RELATIONS
 
 
 def taken_names(cursor: duckdb.DuckDBPyConnection, catalog: str, schema: str) -> dict[str, str]:
-    """What has each name of a schema: DuckDB's word for a table or a view, by the name in small letters.
+    """What has each name of a schema: 'table' or 'view', by the name in small letters.
 
     Each stream and topic has a view of its name.
 
@@ -23,9 +24,9 @@ def taken_names(cursor: duckdb.DuckDBPyConnection, catalog: str, schema: str) ->
     """
     return dict(
         cursor.execute(
-            "SELECT lower(table_name), table_type FROM information_schema.tables WHERE table_catalog = $1 "
-            "AND lower(table_schema) = lower($2)",
-            [catalog, schema],
+            f"SELECT {folded_sql('table_name')}, kind FROM {RELATIONS} WHERE database_name = $1 "
+            f"AND {folded_sql('schema_name')} = $2",
+            [catalog, fold(schema)],
         ).fetchall()
     )
 
@@ -67,7 +68,7 @@ def check_names(
     for name in stream.views:
         if fold(name) not in taken:
             continue
-        kind = "view" if taken[fold(name)] == "VIEW" else "table"
+        kind = taken[fold(name)]
         other = ident(free_name(f"{stream.name}_{stream.kind}", taken))
         raise DuplicateObject(
             f'the name "{name}" is taken by a {kind}',

@@ -99,7 +99,8 @@ class DuckdbFile:
         except duckdb.Error as error:
             raise _cannot_open(path, error) from error
         name = ALIAS if alias else str(ask(connection, "SELECT current_database()")[0])
-        (where,) = ask(connection, "SELECT path FROM duckdb_databases() WHERE database_name = $1", [name])
+        sql = "SELECT path FROM system.main.duckdb_databases() WHERE database_name = $1"
+        (where,) = ask(connection, sql, [name])
         if where is None and path != MEMORY:
             # DuckDB shows a file of data in a database in memory: what was written would be gone at its end.
             connection.close()

@@ -20,7 +20,7 @@ import duckdb
 from ..asking import ask, ask_maybe
 from ..duckdb_errors import translated
 from ..errors import InvalidParameterValue, NotSupported, SyntaxError_
-from ..quoting import fold, ident, literal
+from ..quoting import fold, folded_sql, ident, literal
 from ..table import TableShape
 
 FILTER_CHARS_MAX = 10_000
@@ -199,8 +199,9 @@ def _nodes(tree: Any) -> Iterator[dict[str, Any]]:
 
 def _check_function(cursor: duckdb.DuckDBPyConnection, name: str) -> None:
     rows = cursor.execute(
-        "SELECT DISTINCT stability, function_type FROM duckdb_functions() WHERE function_name = lower($1)",
-        [name],
+        "SELECT DISTINCT stability, function_type FROM system.main.duckdb_functions() "
+        "WHERE function_name = $1",
+        [fold(name)],
     ).fetchall()
     if (
         fold(name) not in MISLABELLED
@@ -214,9 +215,9 @@ def _check_function(cursor: duckdb.DuckDBPyConnection, name: str) -> None:
 def _check_type(cursor: duckdb.DuckDBPyConnection, name: str) -> None:
     """Refuse a type that only the session finds by this name: the engine's cursors look in `main`."""
     rows = cursor.execute(
-        "SELECT database_name, schema_name FROM duckdb_types() WHERE NOT internal "
-        "AND lower(type_name) = lower($1) AND database_name IN (current_database(), 'temp')",
-        [name],
+        "SELECT database_name, schema_name FROM system.main.duckdb_types() WHERE NOT internal "
+        f"AND {folded_sql('type_name')} = $1 AND database_name IN (current_database(), 'temp')",
+        [fold(name)],
     ).fetchall()
     schemas = {fold(schema): schema for database, schema in rows if database != "temp"}
     if len(schemas) < len(rows):

@@ -53,7 +53,7 @@ _RENAMED = {"json_build_object": "json_object"}
 _SOURCES = {
     "pg_partition_ancestors": "(SELECT NULL::BIGINT AS relid, 1 AS depth WHERE false)",
     "pg_get_keywords": "(SELECT keyword_name AS word, upper(keyword_category[:1]) AS catcode, "
-    "keyword_category AS catdesc FROM duckdb_keywords())",
+    "keyword_category AS catdesc FROM system.main.duckdb_keywords())",
     "pg_listening_channels": f"(SELECT unnest({HOME}.channels()) AS pg_listening_channels)",
 }
 # Functions in a select list that have many rows.

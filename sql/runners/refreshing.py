@@ -110,7 +110,7 @@ def _swap(session: Context, transaction: Transaction, present: Captured) -> Wait
     timeout_ms = session.block.lock_timeout_ms
     yield from swaps.drop(database, transaction, present.key, annotation, timeout_ms)
     columns = session.cursor.execute(
-        "SELECT column_name, data_type FROM duckdb_columns() WHERE database_name = 'temp' "
+        "SELECT column_name, data_type FROM system.main.duckdb_columns() WHERE database_name = 'temp' "
         f"AND table_name = '{NEW}' ORDER BY column_index"
     ).fetchall()
     table, key = present.shape.qualified, present.shape.primary_key

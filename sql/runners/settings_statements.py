@@ -18,9 +18,9 @@ from ...engine.errors import (
     InvalidSchemaName,
     UndefinedObject,
 )
-from ...engine.quoting import fold, ident, literal
+from ...engine.quoting import fold, folded_sql, ident, literal
 from ...engine.settings import ShownSetting, told_everybody
-from ...engine.table import RESERVED_PREFIX
+from ...engine.table import RELATIONS, RESERVED_PREFIX
 from ...engine.waiting import Waiting
 from .. import access_mode
 from ..context import Context
@@ -69,7 +69,8 @@ def set_variable(session: Context, name: str, values: tuple[str, ...] | None, *,
 
 def _duckdb_setting(session: Context, name: str) -> str | None:
     """The value of a setting of DuckDB's own, None where it has none of that name."""
-    row = ask_maybe(session.meta, "SELECT value FROM duckdb_settings() WHERE name = lower($1)", [name])
+    sql = "SELECT value FROM system.main.duckdb_settings() WHERE name = $1"
+    row = ask_maybe(session.meta, sql, [name.lower()])
     return None if row is None else str(row[0])
 
 
@@ -114,10 +115,10 @@ def carried(session: Context, name: str, value: str) -> str:
     if name not in PATHS or value == "main":
         return value
     rows = session.meta.execute(
-        "SELECT lower(schema_name) FROM duckdb_schemas() WHERE database_name = $1",
+        "SELECT schema_name FROM system.main.duckdb_schemas() WHERE database_name = $1",
         [session.database.catalog_name],
     ).fetchall()
-    schemas = {schema for (schema,) in rows}
+    schemas = {fold(schema) for (schema,) in rows}
     names = [part.rpartition(".")[2].strip('"') for part in _path(value)]
     seen = [name for name in names if fold(name) in schemas and session.access.sees_schema(name)]
     return ",".join(map(ident, seen)) or "main"
@@ -234,9 +235,8 @@ def _discard(session: Context, facts: SettingFacts) -> Result:
 def _drop_temporary(session: Context, name: str) -> None:
     """Drop the session's temporary table or view of a name, if it still is."""
     kinds = session.cursor.execute(
-        "SELECT 'TABLE' FROM duckdb_tables() WHERE temporary AND lower(table_name) = $1 "
-        "UNION ALL SELECT 'VIEW' FROM duckdb_views() WHERE temporary AND lower(view_name) = $1",
-        [name],
+        f"SELECT kind FROM {RELATIONS} WHERE database_name = 'temp' AND {folded_sql('table_name')} = $1",
+        [fold(name)],
     ).fetchall()
     for (kind,) in kinds:
         session.cursor.execute(f"DROP {kind} temp.{ident(name)}")

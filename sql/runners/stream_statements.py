@@ -16,7 +16,7 @@ from ...engine.errors import (
     ProgramLimitExceeded,
     WrongObjectType,
 )
-from ...engine.quoting import fold
+from ...engine.quoting import fold, folded_sql
 from ...engine.streams.streams import (
     DEFAULT_BUFFER_BYTES,
     DEFAULT_COMPACTION_LAG_US,
@@ -93,9 +93,9 @@ def _schema(session: Context, name: st.Name) -> str:
         )
     found = ask_maybe(
         session.meta,
-        "SELECT schema_name FROM duckdb_schemas() "
-        "WHERE database_name = $1 AND lower(schema_name) = lower($2)",
-        [session.database.catalog_name, name.last],
+        "SELECT schema_name FROM system.main.duckdb_schemas() "
+        f"WHERE database_name = $1 AND {folded_sql('schema_name')} = $2",
+        [session.database.catalog_name, fold(name.last)],
     )
     if found is None:
         raise InvalidSchemaName(f'schema "{name.last}" does not exist', position=name.position or None)
