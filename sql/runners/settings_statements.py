@@ -239,7 +239,7 @@ def _drop_temporary(session: Context, name: str) -> None:
         [fold(name)],
     ).fetchall()
     for (kind,) in kinds:
-        session.cursor.execute(f"DROP {kind} temp.{ident(name)}")
+        session.cursor.execute(f"DROP {kind} temp.main.{ident(name)}")
 
 
 def _set_variable(session: Context, statement: Statement) -> Result:
