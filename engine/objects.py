@@ -1,6 +1,6 @@
 """The objects of DuckDB's catalog, as one snapshot has them: what a name is, and which object that is.
 
-A name is resolved here and nowhere else, by DuckDB's rules (`Objects.relation`). An object keeps its identity
+A name is resolved here and nowhere else, by DuckDB's rules (`Resolver`). An object keeps its identity
 (DuckDB's OID) through ALTER and RENAME; one that is made anew under its name has another. The listing of the
 database's own objects is kept for as long as no change of the catalog is committed or being committed
 (`Generation`); the temporary objects of a session are listed on its own cursor.
@@ -102,7 +102,7 @@ class Objects:
         """The tables and views of a schema, by folded name."""
         wanted = fold(schema)
         found = self._found.items()
-        return {name: one for (kind, (within, name)), one in found if kind == TABLE and within == wanted}
+        return {key[1]: one for (kind, key), one in found if kind == TABLE and key[0] == wanted}
 
     def by_identity(self) -> dict[tuple[str, int], Object]:
         """All objects by their identity."""
@@ -139,9 +139,9 @@ def _everything(found: Object) -> bool:
 class Resolver:
     """Finds the object that a name means to DuckDB, in one snapshot and for one session.
 
-    Temporary objects come first; then the schemas of the search path in turn, then `main`. A first part that is
-    the database's own name is that database. To DuckDB `main.t` is a temporary t as well, where there is one:
-    its schema is called main too.
+    Temporary objects come first; then the schemas of the search path in turn, then `main`. A first part that
+    is the database's own name is that database. To DuckDB `main.t` is a temporary t as well, where there is
+    one: its schema is called main too.
 
     Args:
         catalog: the database's name.

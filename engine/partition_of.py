@@ -20,7 +20,7 @@ from .partitioning import hash_of, hash_sql
 from .rights.rights import Rights, relation
 from .schema import WRONG
 from .streams.catalog import Catalog
-from .streams.streams import Stream, fold
+from .streams.streams import Stream, key_of
 from .values.duckdb_types import INTEGERS, read_type
 
 _DEFAULT_SCHEMA = "main"
@@ -69,8 +69,8 @@ class PartitionOf:
 
     def _find(self, name: str, schema: str, account: str | None) -> Stream | None:
         streams = self._catalog().streams
-        parts = fold(*parts_of(name))
-        keys = [parts] if len(parts) == 2 else [(*fold(schema), *parts), (_DEFAULT_SCHEMA, *parts)]
+        parts = key_of(*parts_of(name))
+        keys = [parts] if len(parts) == 2 else [(*key_of(schema), *parts), (_DEFAULT_SCHEMA, *parts)]
         found = next((streams[key] for key in keys if key in streams), None)
         if found is None or account is None:
             return found

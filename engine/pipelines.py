@@ -18,7 +18,7 @@ import duckdb
 
 from .asking import ask, ask_maybe
 from .errors import InvalidParameterValue, InvalidTextRepresentation, ProgramLimitExceeded
-from .quoting import literal
+from .quoting import fold, literal
 from .schema import SCHEMA
 from .values.durations import SECOND_US
 
@@ -54,7 +54,7 @@ class Report:
     @property
     def key(self) -> str:
         """Under which the pipeline is found, whatever the name's case."""
-        return self.name.lower()
+        return fold(self.name)
 
 
 def _text(value: object) -> bool:

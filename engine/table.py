@@ -11,7 +11,7 @@ import duckdb
 
 from .asking import ask_maybe
 from .errors import InternalError, NotSupported, UndefinedTable
-from .quoting import ident
+from .quoting import fold, folded_sql, ident
 
 # Our own name prefix in texts that are sent to DuckDB; a column of it could be mistaken for ours.
 RESERVED_PREFIX = "__ducktail"
@@ -63,8 +63,8 @@ class TableShape:
 
     def position(self, column: str) -> int | None:
         """Place of a stored column, from 0; names are compared without case. None: not stored."""
-        wanted = column.lower()
-        return next((i for i, stored in enumerate(self.stored) if stored.name.lower() == wanted), None)
+        wanted = fold(column)
+        return next((i for i, stored in enumerate(self.stored) if fold(stored.name) == wanted), None)
 
     def place(self, column: str) -> int:
         """Place, from 0, of a stored column that DuckDB has bound."""
@@ -74,44 +74,38 @@ class TableShape:
         return place
 
 
-_COLUMNS = """
-    SELECT c.column_name, c.data_type, c.column_default, NOT c.is_nullable, i.is_generated = 'ALWAYS',
-           c.schema_name, c.table_name
-    FROM duckdb_columns() AS c
-    JOIN information_schema.columns AS i
-      ON i.table_catalog = c.database_name AND i.table_schema = c.schema_name
-     AND i.table_name = c.table_name AND i.column_name = c.column_name
-    WHERE c.database_name = current_database() AND lower(c.schema_name) = lower($1)
-      AND lower(c.table_name) = lower($2)
-    ORDER BY c.column_index"""
-_KINDS = """
-    SELECT 'table' FROM duckdb_tables()
-    WHERE database_name = current_database() AND lower(schema_name) = lower($1)
-      AND lower(table_name) = lower($2)
-    UNION ALL
-    SELECT CASE WHEN temporary THEN 'temporary' ELSE 'attached' END FROM duckdb_tables()
-    WHERE database_name <> current_database() AND lower(schema_name) = lower($1)
-      AND lower(table_name) = lower($2)
-    UNION ALL
-    SELECT 'view' FROM duckdb_views()
-    WHERE lower(schema_name) = lower($1) AND lower(view_name) = lower($2)"""
-_CONSTRAINTS = """
-    SELECT constraint_type, constraint_column_names FROM duckdb_constraints()
-    WHERE database_name = current_database() AND lower(schema_name) = lower($1)
-      AND lower(table_name) = lower($2)
-      AND constraint_type IN ('PRIMARY KEY', 'UNIQUE')
-    ORDER BY constraint_index"""
-_INDEXES = """
-    SELECT expressions::VARCHAR[] FROM duckdb_indexes()
-    WHERE database_name = current_database() AND lower(schema_name) = lower($1)
-      AND lower(table_name) = lower($2)
-      AND is_unique
-    ORDER BY index_name"""
+# Tables and views with their kind. Not DuckDB's information_schema: its views read `duckdb_views` by a name
+# that an object of a user can stand before. A function with its catalog and schema is never hidden.
+RELATIONS = """
+    (SELECT database_name, schema_name, table_name, 'table' AS kind FROM system.main.duckdb_tables()
+     UNION ALL
+     SELECT database_name, schema_name, view_name, 'view' FROM system.main.duckdb_views())"""
 
-_PLAIN = """
-    SELECT 1 FROM duckdb_tables()
-    WHERE database_name = current_database() AND lower(schema_name) = lower($1)
-      AND lower(table_name) = lower($2) AND NOT contains(sql, 'GENERATED ALWAYS')"""
+_IN_SCHEMA = f"{folded_sql('schema_name')} = $1"
+_TABLE = f"{_IN_SCHEMA} AND {folded_sql('table_name')} = $2"
+_HERE = f"database_name = current_database() AND {_TABLE}"
+
+# Their parameters are the schema's and the table's name, folded.
+_COLUMNS = f"""
+    SELECT column_name, data_type, column_default, NOT is_nullable, is_generated, schema_name, table_name
+    FROM system.main.duckdb_columns() WHERE {_HERE}
+    ORDER BY column_index"""
+_KINDS = f"""
+    SELECT 'table' FROM system.main.duckdb_tables() WHERE {_HERE}
+    UNION ALL
+    SELECT CASE WHEN temporary THEN 'temporary' ELSE 'attached' END FROM system.main.duckdb_tables()
+    WHERE database_name <> current_database() AND {_TABLE}
+    UNION ALL
+    SELECT 'view' FROM system.main.duckdb_views() WHERE {_IN_SCHEMA} AND {folded_sql("view_name")} = $2"""
+_CONSTRAINTS = f"""
+    SELECT constraint_type, constraint_column_names FROM system.main.duckdb_constraints()
+    WHERE {_HERE} AND constraint_type IN ('PRIMARY KEY', 'UNIQUE')
+    ORDER BY constraint_index"""
+_INDEXES = f"""
+    SELECT expressions::VARCHAR[] FROM system.main.duckdb_indexes() WHERE {_HERE} AND is_unique
+    ORDER BY index_name"""
+_PLAIN = f"""
+    SELECT 1 FROM system.main.duckdb_tables() WHERE {_HERE} AND NOT contains(sql, 'GENERATED ALWAYS')"""
 
 _REFUSED = {
     "view": "A view has no rows of its own: make the stream on its table.",
@@ -123,10 +117,10 @@ _REFUSED = {
 def tables_in(cursor: duckdb.DuckDBPyConnection, schema: str) -> list[tuple[str, str]]:
     """Schema and name of each table that a stream over all of a schema is on, oldest first."""
     return cursor.execute(
-        "SELECT schema_name, table_name FROM duckdb_tables() WHERE database_name = current_database() "
-        "AND lower(schema_name) = lower($1) AND NOT temporary AND NOT internal "
-        f"AND NOT starts_with(lower(table_name), '{RESERVED_PREFIX}') ORDER BY table_oid",
-        [schema],
+        "SELECT schema_name, table_name FROM system.main.duckdb_tables() "
+        f"WHERE database_name = current_database() AND {_IN_SCHEMA} AND NOT temporary AND NOT internal "
+        f"AND NOT starts_with({folded_sql('table_name')}, '{RESERVED_PREFIX}') ORDER BY table_oid",
+        [fold(schema)],
     ).fetchall()
 
 
@@ -144,13 +138,13 @@ def read_shape(cursor: duckdb.DuckDBPyConnection, schema: str, name: str) -> Tab
             hides DuckDB's rowid or begins as our own names do.
     """
     _require_base_table(cursor, schema, name)
-    rows = cursor.execute(_COLUMNS, [schema, name]).fetchall()
+    rows = cursor.execute(_COLUMNS, [fold(schema), fold(name)]).fetchall()
     schema, name = rows[0][5], rows[0][6]
     for column in rows:
         _require_usable_name(f"{schema}.{name}", column[0])
     stored = tuple(Column(*column[:4]) for column in rows if not column[4])
     generated = tuple(column[:3] for column in rows if column[4])
-    spelled = {column.name.lower(): column.name for column in stored}
+    spelled = {fold(column.name): column.name for column in stored}
     primary_key, unique, by_expression = _unique_sets(cursor, schema, name, spelled)
     return TableShape(
         schema=schema,
@@ -166,11 +160,11 @@ def read_shape(cursor: duckdb.DuckDBPyConnection, schema: str, name: str) -> Tab
 
 def is_plain_table(cursor: duckdb.DuckDBPyConnection, schema: str, name: str) -> bool:
     """Whether the name is a base table of the current database, with stored columns alone."""
-    return ask_maybe(cursor, _PLAIN, [schema, name]) is not None
+    return ask_maybe(cursor, _PLAIN, [fold(schema), fold(name)]) is not None
 
 
 def _require_base_table(cursor: duckdb.DuckDBPyConnection, schema: str, name: str) -> None:
-    kinds = [row[0] for row in cursor.execute(_KINDS, [schema, name]).fetchall()]
+    kinds = [row[0] for row in cursor.execute(_KINDS, [fold(schema), fold(name)]).fetchall()]
     if "table" in kinds:
         return
     if not kinds:
@@ -180,12 +174,12 @@ def _require_base_table(cursor: duckdb.DuckDBPyConnection, schema: str, name: st
 
 
 def _require_usable_name(table: str, column: str) -> None:
-    if column.lower() == "rowid":
+    if fold(column) == "rowid":
         raise NotSupported(
             f'table "{table}" has a column called "{column}", which hides the row id',
             hint="Rename the column before making a stream on the table.",
         )
-    if column.lower().startswith(RESERVED_PREFIX):
+    if fold(column).startswith(RESERVED_PREFIX):
         raise NotSupported(
             f'table "{table}" has a column called "{column}"',
             hint=f"Names that begin with {RESERVED_PREFIX} are ducktail's own: rename the column.",
@@ -201,17 +195,17 @@ def _unique_sets(
     """
     primary_key: tuple[str, ...] = ()
     unique: list[tuple[str, ...]] = []
-    for kind, columns in cursor.execute(_CONSTRAINTS, [schema, name]).fetchall():
+    for kind, columns in cursor.execute(_CONSTRAINTS, [fold(schema), fold(name)]).fetchall():
         unique.append(tuple(columns))
         if kind == "PRIMARY KEY":
             primary_key = tuple(columns)
     by_expression = False
-    for (expressions,) in cursor.execute(_INDEXES, [schema, name]).fetchall():
+    for (expressions,) in cursor.execute(_INDEXES, [fold(schema), fold(name)]).fetchall():
         # DuckDB writes an expression in brackets, and a column's odd name in double quotes.
         if any(expression.startswith("(") for expression in expressions):
             by_expression = True
         else:
-            unique.append(tuple(spelled[_unquoted(expression).lower()] for expression in expressions))
+            unique.append(tuple(spelled[fold(_unquoted(expression))] for expression in expressions))
     return primary_key, tuple(unique), by_expression
 
 

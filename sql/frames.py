@@ -27,7 +27,7 @@ from ..engine.errors import (
     SyntaxError_,
     UndefinedTable,
 )
-from ..engine.quoting import ident
+from ..engine.quoting import fold, ident
 from ..engine.table import RESERVED_PREFIX
 from .names import Names
 
@@ -92,7 +92,7 @@ class Frames:
         self.stale = False
 
     def __contains__(self, name: str) -> bool:
-        return name.lower() in self._objects
+        return fold(name) in self._objects
 
     def register(self, name: str, frame: object) -> None:
         """Make an object readable under a name; one that has the name already makes room.
@@ -102,7 +102,7 @@ class Frames:
             DatatypeMismatch: 42804, it is nothing that holds rows, or DuckDB cannot read it.
             InsufficientPrivilege: 42501, the name is one of ours.
         """
-        if name.lower().startswith(RESERVED_PREFIX):
+        if fold(name).startswith(RESERVED_PREFIX):
             raise InsufficientPrivilege(f'names that begin with "{RESERVED_PREFIX}" are ducktail\'s own')
         if name not in self and self._names.is_table(name):
             raise DuplicateTable(
@@ -125,8 +125,8 @@ class Frames:
             raise translated(error) from error
         except (TypeError, ValueError, pa.ArrowException) as error:
             raise DatatypeMismatch(f'"{name}" cannot be read as rows', detail=f"{error}.") from error
-        self._objects[name.lower()] = (name, readable)
-        self._names.temporary.add(name.lower())
+        self._objects[fold(name)] = (name, readable)
+        self._names.temporary.add(fold(name))
         self._names.changed()
         self._note(name)
 
@@ -138,8 +138,8 @@ class Frames:
         """
         if name not in self:
             raise UndefinedTable(f'no object is registered as "{name}"')
-        self._drop(self._objects.pop(name.lower())[0])
-        self._names.temporary.discard(name.lower())
+        self._drop(self._objects.pop(fold(name))[0])
+        self._names.temporary.discard(fold(name))
         self._names.changed()
         self._note(name)
 
@@ -172,7 +172,7 @@ class Frames:
         self._objects.clear()
 
     def _note(self, name: str) -> None:
-        self._changed.add(name.lower())
+        self._changed.add(fold(name))
         self._forget_plans()
 
     def _drop(self, name: str) -> None:

@@ -1,8 +1,9 @@
 """The way of every statement: its names are resolved, its session's rights asked for, and then it runs.
 
 What a user may do with a statement is judged for objects, in the state of the catalog in which it runs. A
-statement of a transaction has the transaction's snapshot. In autocommit a query is judged and begun, and begun
-again where a change of the catalog was committed meanwhile; what writes is judged and run in one transaction.
+statement of a transaction has the transaction's snapshot. In autocommit a query is judged and begun, and
+begun again where a change of the catalog was committed meanwhile; what writes is judged and run in one
+transaction.
 
 Source: docs/design/sql.md, "Names", and docs/security.md, "How it is enforced".
 """
@@ -27,9 +28,9 @@ from .text.replacing import Piece, user_position
 
 # How often a query is begun again, before it gets a transaction of its own, or is given up.
 TRIES, SCAN_TRIES = 2, 20
-# What is judged and run in one transaction; everything else takes no part of DuckDB's catalog, or takes the
-# writer lock itself and is judged under that.
-_WRITING = frozenset({Kind.DML, Kind.SETTING, Kind.EXPLAIN})
+# What is judged and run in one transaction. Definitions have their own (rights/made.py), and what is ours is
+# judged under the writer lock; everything else takes no part of DuckDB's catalog.
+_WRITING = frozenset({"SET VARIABLE", "EXPLAIN"})
 # Under which a statement keeps itself with its names in full, and for which state of the catalog.
 _FULL = "in full"
 
@@ -60,12 +61,12 @@ def run(
             read_only.check(session, full)
             return (yield from work(full))
 
-    kind = statement.classified.kind
+    kind, verb = statement.classified.kind, statement.classified.verb
     if plain or statement.away is not None:
         return (yield from judged())
-    if kind is Kind.READ:
+    if kind is Kind.READ or verb == "SHOW":
         return (yield from _in_one_state(session, statement, judged))
-    if kind in _WRITING and not statement.inline:
+    if kind is Kind.DML or verb in _WRITING:
         return (yield from atomically(session, judged))
     return (yield from judged())
 

@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 
 from ..engine.errors import NotSupported, WrongState
+from ..engine.quoting import fold
 from ..engine.streams.streams import Stream
 from .context import Context
 from .language.parse import Query
@@ -37,13 +38,13 @@ def refuse(session: Context, statement: Statement, bindable: Callable[[Query], s
     if classified.copy is not None:
         _refuse_copied(session, classified.copy)
         return
-    named = Counter(token.name.lower() for token in classified.tokens)
+    named = Counter(fold(token.name) for token in classified.tokens)
     if isinstance(node, Query):
-        named.subtract(scan.stream.last.lower() for scan in node.scans)
+        named.subtract(fold(scan.stream.last) for scan in node.scans)
     if classified.dml is not None:
-        named[classified.dml.target[-1].lower()] -= 1
+        named[fold(classified.dml.target[-1])] -= 1
     streams = session.database.catalog.streams.values()
-    spread = [s for s in streams if s.topic and named[s.name.lower()] > 0 and _is_part(session, s)]
+    spread = [s for s in streams if s.topic and named[fold(s.name)] > 0 and _is_part(session, s)]
     if not spread:
         return
     keys = {stream.key: stream for stream in spread}

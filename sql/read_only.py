@@ -10,6 +10,7 @@ in its memory alone; committing it is a write. Source: docs/sql.md, "Transaction
 from __future__ import annotations
 
 from ..engine.errors import DucktailError, ReadOnlyTransaction
+from ..engine.quoting import fold
 from .access_mode import begun_read_only
 from .context import Context
 from .language import statements as st
@@ -93,7 +94,7 @@ def _check_query(session: Context, statement: Statement, classified: Classified)
 
 
 def _calls_sequence(tokens: tuple[Token, ...]) -> bool:
-    return any(token.is_name and token.name.lower() in _SEQUENCE_CALLS for token in tokens)
+    return any(token.is_name and fold(token.name) in _SEQUENCE_CALLS for token in tokens)
 
 
 def _is_temporary(session: Context, name: tuple[str, ...]) -> bool:

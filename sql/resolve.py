@@ -1,9 +1,10 @@
 """The second step of a statement, after it is parsed: its names in full.
 
 Each name of a table, view, sequence, type or index in a text is resolved once (`names.py`) and written in
-full, `"catalog"."schema"."name"`, as it is stored. That text is what rights are asked for, what capture works
-on and what DuckDB gets: a temporary object, a common table expression, a search path, a rule of letters or
-another session can make nothing else of it. A name that does not resolve stays as it is, and is an error later.
+full, `"catalog"."schema"."name"`, as it is stored. That text is what rights are asked for, what capture
+works on and what DuckDB gets: a temporary object, a common table expression, a search path, a rule of
+letters or another session can make nothing else of it. A name that does not resolve stays as it is, and is
+an error later.
 
 For users who are not superusers every name is written in full. For all others it is the names of what a
 statement writes or defines, where they could mean more than one object: captured and plain tables are told

@@ -11,6 +11,7 @@ import pyarrow as pa
 from ..engine.capture.binding import Bound, bind, type_text
 from ..engine.duckdb_errors import FILES_HINT, translated
 from ..engine.errors import DucktailError, InsufficientPrivilege, UndefinedTable
+from ..engine.quoting import fold
 from ..engine.values import arrow_form, datarow
 from ..engine.values.arrow_results import arrow_table
 from ..engine.waiting import Waiting
@@ -50,7 +51,7 @@ def binding_cursor(session: Context, text: str | None = None) -> duckdb.DuckDBPy
 
 def _may_name(text: str, temporary: Collection[str]) -> bool:
     """Whether one of these names (in small letters) may stand in a text."""
-    lowered = text.lower()
+    lowered = fold(text)
     return any(name.replace('"', '""') in lowered for name in temporary)
 
 

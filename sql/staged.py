@@ -231,7 +231,8 @@ def _with_definitions(session: Context, named: frozenset[str]) -> frozenset[str]
     definitions = dict(
         session.meta.execute(
             f"SELECT {folded_sql('view_name')}, sql FROM system.main.duckdb_views() WHERE NOT internal "
-            f"UNION ALL SELECT {folded_sql('function_name')}, macro_definition FROM system.main.duckdb_functions() "
+            f"UNION ALL SELECT {folded_sql('function_name')}, macro_definition "
+            "FROM system.main.duckdb_functions() "
             "WHERE NOT internal AND macro_definition IS NOT NULL"
         ).fetchall()
     )

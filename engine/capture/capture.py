@@ -22,6 +22,7 @@ import duckdb
 import pyarrow as pa
 
 from ..errors import InternalError
+from ..quoting import fold
 from ..table import TableShape
 from ..values.arrow_results import arrow_table
 from .bulk import default_texts, plan_repeatable
@@ -120,7 +121,7 @@ def _few_rows(dml: Dml, shape: TableShape) -> bool:
     """Whether few rows are expected; a wrong guess costs time, nothing else."""
     if dml.verb in (Verb.INSERT, Verb.MERGE):
         return dml.row_count is not None and dml.row_count <= FEW_ROWS_MAX
-    key = {name.lower() for name in shape.primary_key}
+    key = {fold(name) for name in shape.primary_key}
     return bool(key) and key <= dml.equal_columns
 
 
@@ -128,12 +129,12 @@ def _may_log_first(dml: Dml, shape: TableShape, macros: NamesInUse) -> bool:
     """Whether the statement's values are surely the same when worked out twice (shape B)."""
     if dml.with_text or dml.source is not None or dml.query is not None or dml.has_subquery:
         return False
-    assigned = {name.lower(): value for name, value in _assignments(dml)}
-    touched = [column for column in shape.stored if column.name.lower() in assigned]
-    texts = [column.default or "" for column in touched if assigned[column.name.lower()] is None]
+    assigned = {fold(name): value for name, value in _assignments(dml)}
+    touched = [column for column in shape.stored if fold(column.name) in assigned]
+    texts = [column.default or "" for column in touched if assigned[fold(column.name)] is None]
     if dml.conflict is not None:
         target = dml.conflict.target or shape.primary_key
-        if {name.lower() for name in target} != {name.lower() for name in shape.primary_key}:
+        if {fold(name) for name in target} != {fold(name) for name in shape.primary_key}:
             return False  # DuckDB keeps any one of several rows whose unique key is NULL
         # A proposed -0.0 may come out as 0.0 of the staging SELECT.
         touched = list(shape.stored)

@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection, Iterable
 
 import duckdb
 
-from ..quoting import literal
+from ..quoting import fold, folded_sql, literal
 from ..table import Column, TableShape
 
 # Words before a bracket that are grammar or types, not functions.
@@ -33,8 +33,8 @@ _UNEQUAL_EQUALS = re.compile(r"\b(?:FLOAT|DOUBLE|REAL|INTERVAL|VARIANT)\b", re.I
 # Lower-case names, or what reads them from the catalog: it is asked only where they matter.
 NamesInUse = Collection[str] | Callable[[], Collection[str]]
 
-_CONSISTENT = """
-    SELECT lower(function_name) FROM duckdb_functions()
+_CONSISTENT = f"""
+    SELECT {folded_sql("function_name")} FROM system.main.duckdb_functions()
     WHERE internal AND function_type = 'scalar'
     GROUP BY 1 HAVING bool_and(stability IN ('CONSISTENT', 'CONSISTENT_WITHIN_QUERY'))"""
 
@@ -53,17 +53,20 @@ def consistent_functions() -> frozenset[str]:
 @functools.cache
 def _aggregates() -> frozenset[str]:
     """Lower-case names of the aggregates of the DuckDB that runs."""
-    query = "SELECT lower(function_name) FROM duckdb_functions() WHERE internal AND function_type='aggregate'"
+    query = (
+        "SELECT function_name FROM system.main.duckdb_functions() "
+        "WHERE internal AND function_type = 'aggregate'"
+    )
     with duckdb.connect(":memory:") as connection:
-        return frozenset(row[0] for row in connection.execute(query).fetchall())
+        return frozenset(fold(row[0]) for row in connection.execute(query).fetchall())
 
 
 @functools.cache
 def built_in_functions() -> frozenset[str]:
     """Lower-case names of all functions and macros of the DuckDB that runs."""
-    query = "SELECT DISTINCT lower(function_name) FROM duckdb_functions() WHERE internal"
+    query = "SELECT DISTINCT function_name FROM system.main.duckdb_functions() WHERE internal"
     with duckdb.connect(":memory:") as connection:
-        return frozenset(row[0] for row in connection.execute(query).fetchall())
+        return frozenset(fold(row[0]) for row in connection.execute(query).fetchall())
 
 
 def is_settled(calls: Collection[str], macros: NamesInUse) -> bool:
@@ -76,16 +79,16 @@ def read_macros(cursor: duckdb.DuckDBPyConnection, catalog_name: str | None = No
 
     One may hide a built-in function. It takes 13 ms.
     """
-    query = "SELECT lower(function_name) FROM duckdb_functions() WHERE NOT internal"
+    query = "SELECT function_name FROM system.main.duckdb_functions() WHERE NOT internal"
     if catalog_name is not None:
         query += f" AND database_name = {literal(catalog_name)}"
-    return frozenset(row[0] for row in cursor.execute(query).fetchall())
+    return frozenset(fold(row[0]) for row in cursor.execute(query).fetchall())
 
 
 def read_views(cursor: duckdb.DuckDBPyConnection) -> frozenset[str]:
     """Lower-case names of views, streams' own and registered relations among them."""
-    query = "SELECT lower(view_name) FROM duckdb_views() WHERE NOT internal"
-    return frozenset(row[0] for row in cursor.execute(query).fetchall())
+    query = "SELECT view_name FROM system.main.duckdb_views() WHERE NOT internal"
+    return frozenset(fold(row[0]) for row in cursor.execute(query).fetchall())
 
 
 def is_deterministic(calls: Collection[str], macros: NamesInUse) -> bool:
@@ -100,7 +103,7 @@ def calls_in(expression: str) -> set[str]:
 
     Errs on the side of more: a text before a bracket inside a string counts.
     """
-    return {(quoted or word).lower() for quoted, word in _CALL.findall(expression)}
+    return {fold(quoted or word) for quoted, word in _CALL.findall(expression)}
 
 
 def calls_with(calls: Iterable[str], texts: Iterable[str], shape: TableShape) -> set[str]:

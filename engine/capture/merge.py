@@ -25,7 +25,7 @@ from operator import itemgetter
 import duckdb
 
 from ..errors import NotSupported
-from ..quoting import ident
+from ..quoting import fold, ident
 from ..schema import SCHEMA
 from ..table import RESERVED_PREFIX, TableShape
 from .description import BASE, TXID, Action, CapturedTable, Dml, Match, Merge, MergeClause, Plan, Shape, Step
@@ -94,7 +94,7 @@ def plan_merge(dml: Dml, table: CapturedTable, macros: NamesInUse, views: NamesI
 
 def _require_two_names(dml: Dml, merge: Merge) -> None:
     name = merge.source_name
-    if name is not None and name.strip('"').lower() == dml.relation.strip('"').lower():
+    if name is not None and fold(name.strip('"')) == fold(dml.relation.strip('"')):
         raise NotSupported(
             "MERGE on a table with a stream wants different names for target and source",
             hint="Give one of them an alias: MERGE INTO t AS a USING t AS b ...",

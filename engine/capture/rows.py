@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 
 from ..partitioning import hash_sql
-from ..quoting import ident
+from ..quoting import fold, ident
 from ..table import RESERVED_PREFIX, TableShape
 from .description import BASE, HIDDEN, CapturedTable
 
@@ -97,8 +97,8 @@ def _in_order(shape: TableShape) -> list[tuple[str, str, str]]:
     left = list(shape.generated)
     ordered: list[tuple[str, str, str]] = []
     while left:
-        waiting = {column[0].lower() for column in left}
-        ready = [column for column in left if not (_names_in(column[2]) & waiting - {column[0].lower()})]
+        waiting = {fold(column[0]) for column in left}
+        ready = [column for column in left if not (_names_in(column[2]) & waiting - {fold(column[0])})]
         assert ready, "DuckDB refuses generated columns that need each other"
         ordered += ready
         left = [column for column in left if column not in ready]
@@ -108,7 +108,7 @@ def _in_order(shape: TableShape) -> list[tuple[str, str, str]]:
 def _names_in(expression: str) -> set[str]:
     """Every word of an expression that may be a column's name, in lower case."""
     found = (name[1:-1].replace('""', '"') if name[0] == '"' else name for name in _NAME.findall(expression))
-    return {name.lower() for name in found}
+    return {fold(name) for name in found}
 
 
 def logged(table: CapturedTable, condition: str = "") -> str:

@@ -117,7 +117,9 @@ def _count(cursor: duckdb.DuckDBPyConnection, captured: Captured, accepted_lsn: 
 
 def _value_bytes(cursor: duckdb.DuckDBPyConnection, tables: Sequence[str]) -> int:
     """What the values of tables take, about: from what DuckDB keeps of each segment of theirs, unread."""
-    segments = " UNION ALL ".join(f"FROM pragma_storage_info({literal(table)})" for table in tables)
+    segments = " UNION ALL ".join(
+        f"FROM system.main.pragma_storage_info({literal(table)})" for table in tables
+    )
     (found,) = ask(
         cursor,
         f"SELECT coalesce(sum(count * {_VALUE_BYTES} + coalesce(stats.total_string_length::BIGINT, 0)), 0)"

@@ -17,7 +17,7 @@ from ..errors import UndefinedObject
 from ..log.changes import comment_sql, view_statements
 from ..log.several_logs import query_over_all
 from ..log.topic_query import TopicQuery
-from ..quoting import ident, literal
+from ..quoting import fold, ident, literal
 from ..rights.rights import Item
 from ..rights_changes import Rename
 from ..streams.streams import Stream
@@ -122,7 +122,7 @@ def rename_stream(
             *view_statements(events),
         ]
         changes = [
-            Rename(item, Item(item.kind, item.schema, name.lower(), item.group))
+            Rename(item, Item(item.kind, item.schema, fold(name), item.group))
             for item in database.rights.of_stream(present.schema, present.name)
         ]
         show = partial(_show, database, present, renamed)

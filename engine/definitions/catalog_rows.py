@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import duckdb
 
 from ..asking import ask_maybe
-from ..quoting import literal
+from ..quoting import fold, folded_sql, literal
 from ..schema import DROPPED
 from ..streams.streams import Stream
 from ..table import TableShape
@@ -24,8 +24,8 @@ def leave_name_sql(shape: TableShape, table_id: int) -> str:
     """What was dropped past ducktail, and was called as this table is now, gives the name up."""
     return (
         f"UPDATE ducktail.table_catalog SET table_name = table_name || {literal(DROPPED)} "
-        f"WHERE lower(schema_name) = lower({literal(shape.schema)}) "
-        f"AND lower(table_name) = lower({literal(shape.name)}) AND table_id <> {table_id}"
+        f"WHERE {folded_sql('schema_name')} = {literal(fold(shape.schema))} "
+        f"AND {folded_sql('table_name')} = {literal(fold(shape.name))} AND table_id <> {table_id}"
     )
 
 

@@ -7,8 +7,10 @@ from collections.abc import Iterable
 from ..asking import ask_maybe
 from ..database import Database
 from ..errors import LockNotAvailable, NotSupported, WrongState
+from ..quoting import fold, folded_sql
 from ..streams.catalog import Catalog
 from ..streams.streams import Stream
+from ..table import RELATIONS
 from ..transactions.gate import told
 from ..transactions.transaction import TableKey, Transaction
 from ..waiting import Wait, Waiting
@@ -125,12 +127,12 @@ def refuse_hidden(transaction: Transaction, keys: Iterable[TableKey], streams: I
     """
     names = {key[1] for key in keys if key[0] == TEMPORARY_SCHEMA}
     for stream in streams:
-        if stream.schema.lower() == TEMPORARY_SCHEMA:
-            names |= {view.lower() for view in stream.views}
+        if fold(stream.schema) == TEMPORARY_SCHEMA:
+            names |= {fold(view) for view in stream.views}
     found = ask_maybe(
         transaction.cursor,
-        "SELECT table_name FROM information_schema.tables WHERE table_catalog = 'temp' "
-        "AND list_contains($1::VARCHAR[], lower(table_name))",
+        f"SELECT table_name FROM {RELATIONS} WHERE database_name = 'temp' "
+        f"AND list_contains($1::VARCHAR[], {folded_sql('table_name')})",
         [sorted(names)],
     )
     if found is not None:

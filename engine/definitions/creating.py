@@ -29,7 +29,7 @@ from ..quoting import literal
 from ..rights import rights
 from ..streams.captured import Captured
 from ..streams.filters import check_filter, plain_division
-from ..streams.streams import Stream, fold
+from ..streams.streams import Stream, key_of
 from ..table import TableShape, read_shape, tables_in
 from ..waiting import Waiting
 from ..whole import undone
@@ -69,7 +69,7 @@ def create_stream(
             shapes = _shapes(database, cursor, spec)
             _check_new(database, cursor, spec, shapes)
             # In one order, as others may be marking some of them.
-            wanted = sorted(fold(shape.schema, shape.name) for shape in shapes)
+            wanted = sorted(key_of(shape.schema, shape.name) for shape in shapes)
             if spec.of_schema is not None:
                 # Nobody makes, drops or renames a table there from here on, but for those who are at it.
                 wanted.insert(0, whole_schemas.all_of(spec.of_schema))
@@ -95,7 +95,7 @@ def _shapes(database: Database, cursor: duckdb.DuckDBPyConnection, spec: StreamS
     if spec.of_schema is None:
         return [read_shape(cursor, *table) for table in spec.tables]
     is_aside = database.catalog.is_aside
-    tables = [name for name in tables_in(cursor, spec.of_schema) if not is_aside(fold(*name))]
+    tables = [name for name in tables_in(cursor, spec.of_schema) if not is_aside(key_of(*name))]
     whole_schemas.check_bound(len(tables))
     first = whole_schemas.first_shape(0, spec.partition_by)
     return [first, *(read_shape(cursor, *table) for table in tables)]
@@ -106,7 +106,7 @@ def _check_new(
 ) -> None:
     check_no_stream(database, spec.schema, spec.name)
     for shape in shapes:
-        refuse_missed(database.catalog, fold(shape.schema, shape.name))
+        refuse_missed(database.catalog, key_of(shape.schema, shape.name))
     stream, _ = streams_of(spec, shapes, range(1, len(shapes) + 1), 0)
     check_names(database, cursor, stream)
     if spec.filter is not None:
@@ -115,7 +115,7 @@ def _check_new(
 
 def _check_surroundings(database: Database, cursor: duckdb.DuckDBPyConnection) -> None:
     """Nothing in the database writes by itself, or says otherwise what our own SQL means."""
-    triggers = ask_maybe(cursor, "SELECT count(*) FROM duckdb_triggers()")
+    triggers = ask_maybe(cursor, "SELECT count(*) FROM system.main.duckdb_triggers()")
     if triggers is not None and triggers[0]:
         raise NotSupported(
             "a database with triggers cannot have streams",
@@ -138,7 +138,7 @@ def _create_locked(
 ) -> Stream:
     """Under the marks and the writer lock: write the stream's rows and its owner's, then show it."""
     shapes = _shapes(database, cursor, spec)
-    fresh = {fold(shape.schema, shape.name) for shape in shapes} - {*marked, *database.catalog.tables}
+    fresh = {key_of(shape.schema, shape.name) for shape in shapes} - {*marked, *database.catalog.tables}
     if fresh:  # It was made by a transaction that has held the writer lock.
         raise LockNotAvailable(f'table "{min(fresh)[-1]}" has just been made', hint="Try again.")
     _check_new(database, cursor, spec, shapes)
@@ -164,7 +164,7 @@ def _create_locked(
                 cursor.execute(whole_schemas.create_sql(shapes[0]))
                 if anew:
                     cursor.execute(whole_schemas.none_aside_sql(spec.of_schema))
-            known = (database.catalog.tables.get(fold(shape.schema, shape.name)) for shape in shapes)
+            known = (database.catalog.tables.get(key_of(shape.schema, shape.name)) for shape in shapes)
             tables = [
                 captured or _new_table(cursor, shape, base_lsn)
                 for captured, shape in zip(known, shapes, strict=True)

@@ -219,7 +219,7 @@ def _lost_logs(
         "AND table_id NOT IN (SELECT table_id FROM ducktail.stream_catalog)"
     ).fetchall()
     lost = sorted({int(table_id) for (table_id,) in rows}.difference(there))
-    tables = "SELECT table_name FROM duckdb_tables() WHERE database_name = current_database() "
+    tables = "SELECT table_name FROM system.main.duckdb_tables() WHERE database_name = current_database() "
     return {
         table_id: tuple(
             f"ducktail.{ident(name)}"

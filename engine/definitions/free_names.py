@@ -9,12 +9,13 @@ import duckdb
 
 from ..database import Database
 from ..errors import DuplicateObject
-from ..quoting import ident
-from ..streams.streams import CHANGES_SUFFIX, Stream, fold
+from ..quoting import fold, folded_sql, ident
+from ..streams.streams import CHANGES_SUFFIX, Stream, key_of
+from ..table import RELATIONS
 
 
 def taken_names(cursor: duckdb.DuckDBPyConnection, catalog: str, schema: str) -> dict[str, str]:
-    """What has each name of a schema: DuckDB's word for a table or a view, by the name in small letters.
+    """What has each name of a schema: 'table' or 'view', by the name in small letters.
 
     Each stream and topic has a view of its name.
 
@@ -23,9 +24,9 @@ def taken_names(cursor: duckdb.DuckDBPyConnection, catalog: str, schema: str) ->
     """
     return dict(
         cursor.execute(
-            "SELECT lower(table_name), table_type FROM information_schema.tables WHERE table_catalog = $1 "
-            "AND lower(table_schema) = lower($2)",
-            [catalog, schema],
+            f"SELECT {folded_sql('table_name')}, kind FROM {RELATIONS} WHERE database_name = $1 "
+            f"AND {folded_sql('schema_name')} = $2",
+            [catalog, fold(schema)],
         ).fetchall()
     )
 
@@ -38,14 +39,14 @@ def free_name(first: str, taken: Container[str]) -> str:
         taken: in small letters.
     """
     for name in chain([first], (f"{first}_{number}" for number in count(2))):
-        if name.lower() not in taken and f"{name}{CHANGES_SUFFIX}".lower() not in taken:
+        if fold(name) not in taken and fold(f"{name}{CHANGES_SUFFIX}") not in taken:
             return name
     raise AssertionError("numbers have no end")
 
 
 def check_no_stream(database: Database, schema: str, name: str) -> None:
     """Raise DuplicateObject (42710) where a stream or a topic has the name."""
-    known = database.catalog.streams.get(fold(schema, name))
+    known = database.catalog.streams.get(key_of(schema, name))
     if known is not None:
         raise DuplicateObject(f'{known.kind} "{name}" already exists')
 
@@ -61,13 +62,13 @@ def check_names(
     Raises:
         DuplicateObject: 42710.
     """
-    free = {name.lower() for name in own}
+    free = {fold(name) for name in own}
     named = taken_names(cursor, database.catalog_name, stream.schema)
     taken = {name: kind for name, kind in named.items() if name not in free}
     for name in stream.views:
-        if name.lower() not in taken:
+        if fold(name) not in taken:
             continue
-        kind = "view" if taken[name.lower()] == "VIEW" else "table"
+        kind = taken[fold(name)]
         other = ident(free_name(f"{stream.name}_{stream.kind}", taken))
         raise DuplicateObject(
             f'the name "{name}" is taken by a {kind}',

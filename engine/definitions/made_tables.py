@@ -35,12 +35,12 @@ from ..log.changes import view_statements
 from ..log.log import dropped_sql, made_sql
 from ..log.schema_json import dropped_name, shown_table
 from ..log.several_logs import query_over_all
-from ..quoting import ident, literal
+from ..quoting import fold, ident, literal
 from ..schema import SCHEMA
 from ..storage.loading import came_past
 from ..streams.captured import Captured
 from ..streams.filters import plain_division
-from ..streams.streams import Stream, fold
+from ..streams.streams import Stream, key_of
 from ..table import TableShape, read_shape, tables_in
 from ..transactions.transaction import TableKey, Transaction
 from ..waiting import Waiting
@@ -162,13 +162,13 @@ def _settle_in(database: Database, transaction: Transaction, schema: str) -> Non
     streams, known = catalog.over_schema(schema), transaction.captured_tables(catalog)
     names = tables_in(cursor, schema) if streams else []
     # Others were there before, and are none of these streams'.
-    fresh = [name for name in names if fold(*name) in transaction.makes and fold(*name) not in known]
+    fresh = [name for name in names if key_of(*name) in transaction.makes and key_of(*name) not in known]
     if not fresh:
         return
-    refuse_hidden(transaction, [fold(*name) for name in fresh], streams)
+    refuse_hidden(transaction, [key_of(*name) for name in fresh], streams)
     made: list[Captured] = []
     for name in fresh:
-        shape, key = read_shape(cursor, *name), fold(*name)
+        shape, key = read_shape(cursor, *name), key_of(*name)
         cursor.execute(_not_aside_sql(key)).fetchall()
         transaction.on_commit.append(partial(catalog.aside.discard, key))
         left = _left_of(database, transaction, streams, shape)
@@ -199,7 +199,7 @@ def _left_of(
             captured.was_dropped
             and captured.table_id not in transaction.altered
             and captured.table_id not in database.unlike
-            and shown_table(captured.shape).lower() == shown_table(shape).lower()
+            and fold(shown_table(captured.shape)) == fold(shown_table(shape))
             and {stream.stream_id for stream in captured.streams} == numbers
             # One more for the next DROP.
             and len(captured.versions) + 1 < VERSIONS_MAX
@@ -238,7 +238,7 @@ def take_in(
     assert stream.of_schema is not None
     transaction = database.transactions.begin(session_id, cursor, "")
     try:
-        for key in sorted(fold(*name) for name in came_past(cursor, database.catalog, stream.of_schema)):
+        for key in sorted(key_of(*name) for name in came_past(cursor, database.catalog, stream.of_schema)):
             yield from claim_name(database, transaction, key, timeout_ms)
     except BaseException:
         database.transactions.rollback(transaction)

@@ -19,7 +19,7 @@ from ..duckdb_errors import depended_on, translated
 from ..errors import NotSupported
 from ..streams.captured import Captured
 from ..streams.filters import plain_division
-from ..streams.streams import fold
+from ..streams.streams import key_of
 from ..table import TableShape, read_shape
 from ..transactions.transaction import TableKey, Transaction
 from ..waiting import Waiting
@@ -71,7 +71,7 @@ def alter_table(
         DucktailError: what DuckDB said.
     """
     if asked.renamed is not None:
-        yield from claim_name(database, transaction, fold(key[0], asked.renamed), timeout_ms)
+        yield from claim_name(database, transaction, key_of(key[0], asked.renamed), timeout_ms)
     captured = yield from enter_to_alter(database, transaction, key, asked.annotation, timeout_ms)
     with plain_division(transaction.cursor) as whole:
         _alter(database, transaction, captured, asked, whole)

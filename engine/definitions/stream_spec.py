@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from ..errors import InvalidParameterValue, NotSupported, UndefinedColumn
 from ..log.changes import clashing
+from ..quoting import fold
 from ..streams.streams import (
     BUFFER_BYTES_MAX,
     BUFFER_BYTES_MIN,
@@ -69,15 +70,15 @@ def _resolved(names: tuple[str, ...], shape: TableShape, what: str) -> tuple[str
     Raises:
         UndefinedColumn: 42703. InvalidParameterValue: 22023, one named twice.
     """
-    known = {column.name.lower(): column.name for column in shape.stored}
+    known = {fold(column.name): column.name for column in shape.stored}
     found = []
     for name in names:
-        if name.lower() not in known:
+        if fold(name) not in known:
             raise UndefinedColumn(
                 f'{what} "{name}" is not a stored column of table "{shape.name}"',
                 hint=f"Its columns are {', '.join(c.name for c in shape.stored)}.",
             )
-        found.append(known[name.lower()])
+        found.append(known[fold(name)])
     if len(set(found)) < len(found):
         raise InvalidParameterValue(f"{what} named twice")
     return tuple(found)

@@ -34,13 +34,13 @@ from ..database import Database
 from ..duckdb_errors import depended_on, translated
 from ..errors import DependentObjects, NotSupported, SerializationFailure
 from ..log.changes import views_anew
-from ..quoting import ident, shown_name
+from ..quoting import folded_sql, ident, shown_name
 from ..rights.rights import relation
 from ..rights_changes import Rename, add
 from ..streams.captured import Captured
 from ..streams.filters import plain_division
-from ..streams.streams import fold
-from ..table import RESERVED_PREFIX, TableShape, read_shape
+from ..streams.streams import key_of
+from ..table import RELATIONS, RESERVED_PREFIX, TableShape, read_shape
 from ..transactions.transaction import Altered, TableKey, TableWrites, Transaction
 from ..waiting import Waiting
 from .claims import claim_name, refuse_hidden
@@ -62,7 +62,7 @@ def claim_table(
         LockNotAvailable: 55P03. SerializationFailure: 40001, somebody has written it since the transaction
         began to read: what differs would be told without that.
     """
-    name = fold(key[0], renamed)
+    name = key_of(key[0], renamed)
     # By the names before is known who has written it.
     names = transaction.renamed.pop(key, set()) | {key}
     transaction.renamed[name] = names
@@ -162,7 +162,7 @@ def put_aside(database: Database, transaction: Transaction, captured: Captured) 
 def _has_foreign_keys(cursor: duckdb.DuckDBPyConnection, shape: TableShape) -> bool:
     (count,) = ask(
         cursor,
-        "SELECT count(*) FROM duckdb_constraints() WHERE database_name = current_database() "
+        "SELECT count(*) FROM system.main.duckdb_constraints() WHERE database_name = current_database() "
         "AND schema_name = $1 AND table_name = $2 AND constraint_type = 'FOREIGN KEY'",
         [shape.schema, shape.name],
     )
@@ -172,7 +172,7 @@ def _has_foreign_keys(cursor: duckdb.DuckDBPyConnection, shape: TableShape) -> b
 def _indexes(cursor: duckdb.DuckDBPyConnection, shape: TableShape) -> list[tuple[str, str]]:
     """Name and text of each index of a table, beside those of its constraints."""
     return cursor.execute(
-        "SELECT index_name, sql FROM duckdb_indexes() WHERE database_name = current_database() "
+        "SELECT index_name, sql FROM system.main.duckdb_indexes() WHERE database_name = current_database() "
         "AND schema_name = $1 AND table_name = $2",
         [shape.schema, shape.name],
     ).fetchall()
@@ -256,7 +256,7 @@ def _tell_holder(
     if not database.catalog.over_schema(key[0]):
         return
     others = (other for other in transaction.altered.values() if other.now.table_id != number)
-    holder = next((other for other in others if fold(other.now.shape.schema, other.told) == key), None)
+    holder = next((other for other in others if key_of(other.now.shape.schema, other.told) == key), None)
     if holder is None or holder.now.ours:
         return
     if holder.now.table_id in within:
@@ -297,9 +297,9 @@ def _has_name(database: Database, transaction: Transaction, altered: Altered) ->
             "a table's rows.",
         )
     kind = _kind_of(transaction, before)
-    if kind == "VIEW" and altered.now.may_go:
+    if kind == "view" and altered.now.may_go:
         return False
-    if kind == "VIEW":
+    if kind == "view":
         raise DependentObjects(
             f'"{before.shape.name}" cannot be a view, because the table of that name has streams',
             hint="DROP STREAM first.",
@@ -308,11 +308,11 @@ def _has_name(database: Database, transaction: Transaction, altered: Altered) ->
 
 
 def _kind_of(transaction: Transaction, named: Captured) -> str | None:
-    """What has the name of a captured table in the transaction: 'BASE TABLE', 'VIEW' or nothing."""
+    """What has the name of a captured table in the transaction: 'table', 'view' or nothing."""
     found = ask_maybe(
         transaction.cursor,
-        "SELECT table_type FROM information_schema.tables WHERE table_catalog = current_database() "
-        "AND lower(table_schema) = $1 AND lower(table_name) = $2 AND table_type <> 'LOCAL TEMPORARY'",
+        f"SELECT kind FROM {RELATIONS} WHERE database_name = current_database() "
+        f"AND {folded_sql('schema_name')} = $1 AND {folded_sql('table_name')} = $2",
         list(named.key),
     )
     return None if found is None else str(found[0])

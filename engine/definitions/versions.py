@@ -27,7 +27,7 @@ from ..log.changes import clashing, views_anew
 from ..log.log import create_log_sql, log_name
 from ..log.schema_json import KeptVersion, shown_table, version_json
 from ..log.table_query import lost_column
-from ..quoting import literal
+from ..quoting import fold, literal
 from ..streams.captured import Captured, TableVersion
 from ..streams.filters import check_filter
 from ..streams.streams import Stream
@@ -127,9 +127,9 @@ def told(shape: TableShape) -> TableShape:
 
 def ids_by_name(old: Captured, shape: TableShape) -> tuple[int, ...]:
     """The numbers of another table's columns in a table's place: one of the same name is the same column."""
-    known = {name.lower(): number for number, name in old.present.names.items()}
+    known = {fold(name): number for number, name in old.present.names.items()}
     fresh = SWAPPED + ((old.version + 1) << PLACES)
-    return tuple(known.get(column.name.lower(), fresh + i) for i, column in enumerate(shape.stored))
+    return tuple(known.get(fold(column.name), fresh + i) for i, column in enumerate(shape.stored))
 
 
 def follows(old: Captured, shape: TableShape) -> bool:
@@ -139,7 +139,7 @@ def follows(old: Captured, shape: TableShape) -> bool:
     """
     places = {column.name: shape.position(column.name) for column in old.shape.stored}
     key = old.shape.primary_key
-    if shape.primary_key and [name.lower() for name in shape.primary_key] != [name.lower() for name in key]:
+    if shape.primary_key and [fold(name) for name in shape.primary_key] != [fold(name) for name in key]:
         return False
     needed = {*key, *(name for stream in old.streams for name in stream.partition_by)}
     for column in old.shape.stored:

@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from ..errors import ProgramLimitExceeded
-from ..quoting import ident, literal
+from ..quoting import fold, ident, literal
 from ..schema import SCHEMA
-from ..streams.streams import TABLES_MAX, fold
+from ..streams.streams import TABLES_MAX, key_of
 from ..table import Column, TableShape
 from ..transactions.transaction import TableKey
 
@@ -25,7 +25,7 @@ NOTHING = "nothing"
 
 def all_of(schema: str) -> TableKey:
     """Under which the gate knows who makes, drops or renames tables in a schema."""
-    return fold(schema, ALL)
+    return key_of(schema, ALL)
 
 
 def check_bound(tables: int) -> None:
@@ -59,7 +59,7 @@ def create_sql(shape: TableShape) -> str:
 
 def none_aside_sql(schema: str) -> str:
     """No table of a schema has had to leave its streams for another one."""
-    return f"DELETE FROM {SCHEMA}.replaced_tables WHERE schema_name = {literal(schema.lower())}"
+    return f"DELETE FROM {SCHEMA}.replaced_tables WHERE schema_name = {literal(fold(schema))}"
 
 
 def _names(names: Iterable[str]) -> str:

@@ -22,7 +22,7 @@ from ..errors import (
     UndefinedObject,
 )
 from ..live_groups import lag_events
-from ..quoting import ident, literal
+from ..quoting import fold, ident, literal
 from ..streams.catalog import Catalog
 from ..streams.streams import Bookmark, Stream
 from ..transactions.transaction import Transaction
@@ -38,7 +38,7 @@ def find_bookmark(catalog: Catalog, stream: Stream, name: str, transaction: Tran
     Raises:
         UndefinedObject: 42704, there is none.
     """
-    key = (stream.stream_id, name.lower())
+    key = (stream.stream_id, fold(name))
     found = catalog.bookmarks.get(key)
     if transaction is not None and key in transaction.bookmarks:
         found = transaction.bookmarks[key]
@@ -89,7 +89,7 @@ def create_bookmark(
             detail=f"Partition {missing[0]} is missing.",
             hint="A bookmark has an LSN for every partition; 0 is before its first event.",
         )
-    key = (stream.stream_id, name.lower())
+    key = (stream.stream_id, fold(name))
     present = {**database.catalog.bookmarks, **transaction.bookmarks}
     if present.get(key) is not None:
         raise DuplicateObject(f'bookmark "{name}" of stream "{stream.name}" already exists')

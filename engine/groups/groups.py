@@ -17,7 +17,7 @@ from ..live_groups import lag_events, rows_left
 from ..offsets.offsets import Move, insert_sql
 from ..offsets.parked import NOTHING
 from ..placement import identities
-from ..quoting import ident, literal
+from ..quoting import fold, ident, literal
 from ..streams.catalog import Catalog
 from ..streams.copies import Copy, forget_sql
 from ..streams.streams import Group, Stream
@@ -32,7 +32,7 @@ def find_group(catalog: Catalog, stream: Stream, name: str, transaction: Transac
     Raises:
         UndefinedObject: 42704, there is none.
     """
-    key = (stream.stream_id, name.lower())
+    key = (stream.stream_id, fold(name))
     group = catalog.groups.get(key)
     if transaction is not None:
         group = transaction.new_groups.get(key, group)
@@ -74,7 +74,7 @@ def create_group(
         DuplicateObject: 42710. InvalidParameterValue: 22023, the start is past the stream's end.
     """
     assert transaction.has_writer_lock, "a group begins at one place of the commit order"
-    key = (stream.stream_id, name.lower())
+    key = (stream.stream_id, fold(name))
     check_new(database, transaction, stream, name)
     now_us = database.clock.now_us()
     group_id, since = new_id(transaction.cursor), (start.kind, now_us)

@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ..quoting import ident, literal
+from ..quoting import fold, ident, literal
 from ..streams.captured import Captured
 from ..streams.catalog import Catalog
 from ..streams.streams import CHANGES_SUFFIX, Stream
@@ -43,7 +43,7 @@ HIDDEN_PLACE = "__ducktail_lsn"
 
 def clashing(columns: Sequence[str]) -> str | None:
     """A column that has one of our own names, for which a stream has no CHANGES envelope."""
-    return next((name for name in columns if name.lower() in CHANGE_NAMES), None)
+    return next((name for name in columns if fold(name) in CHANGE_NAMES), None)
 
 
 def view_name(stream: Stream) -> str:

@@ -32,6 +32,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import InvalidParameterValue, WrongState
+from ..quoting import fold
 from ..streams.streams import PARTITIONS_MAX
 from ..toml_file import did_you_mean, line_of, parse, read_text
 from .node import OFF, TLS, VERIFY_FULL, Node
@@ -83,7 +84,7 @@ class ClusterFile:
     def digest(self) -> str:
         """A hash of all that it says, whatever its spelling."""
         said = [self.cluster, self.epoch, self.users, [asdict(node) for node in self.nodes]]
-        rules = [[rule.name.lower(), rule.owners] for rule in self.rules]
+        rules = [[fold(rule.name), rule.owners] for rule in self.rules]
         lost = [self.lost] if self.lost else []
         return hashlib.sha256(json.dumps([*said, rules, *lost]).encode()).hexdigest()
 
@@ -114,7 +115,7 @@ class FilePlacement:
             # Each statement asks for each partition of its topic.
             if len(self._found) >= FOUND_MAX:
                 self._found.clear()
-            self._found[key] = _first(self.rules, f"{schema}.{stream}".lower())
+            self._found[key] = _first(self.rules, fold(f"{schema}.{stream}"))
         return self._found[key]
 
     def owner(self, schema: str, stream: str, partition: int) -> Node:
@@ -160,7 +161,7 @@ def moves(old: Sequence[Rule], new: Sequence[Rule]) -> list[Move]:
 
     Each name that a rule has, old or new, is held against both: a topic may have come under another rule.
     """
-    names = {rule.name.lower(): rule.name for rule in (*old, *new)}
+    names = {fold(rule.name): rule.name for rule in (*old, *new)}
     found = []
     for key, name in names.items():
         before, after = _first(old, key), _first(new, key)
@@ -320,7 +321,7 @@ class _Reader:
         for number, rule in enumerate(rules):
             # A `*` of the later one stands for any text, so it must meet a `*` of the earlier one.
             for earlier in rules[:number]:
-                if earlier.fits(rule.name.lower()):
+                if earlier.fits(fold(rule.name)):
                     raise self._wrong(
                         f'rule "{rule.name}" is never reached: "{earlier.name}" before it takes its topics',
                         "topics", number, "name",

@@ -22,6 +22,7 @@ from itertools import pairwise
 
 from ..errors import InvalidParameterValue
 from ..members.assignment import place
+from ..quoting import fold
 from .file import ClusterFile, Move, moves
 from .node import Node
 from .rules import Rule
@@ -109,7 +110,7 @@ def _check_ends(nodes: Sequence[Node]) -> None:
 def balanced(rules: Sequence[Rule], nodes: Collection[str]) -> tuple[Rule, ...]:
     """The rules, in their order, with places of these nodes alone; see the head of the file."""
     names = sorted(nodes)
-    ordered = sorted(rules, key=lambda rule: rule.name.lower())
+    ordered = sorted(rules, key=lambda rule: fold(rule.name))
     held = [{name: rule.owners.count(name) for name in names} for rule in ordered]
     extras = _extras([len(rule.owners) for rule in ordered], held, names)
     done = {}
@@ -117,8 +118,8 @@ def balanced(rules: Sequence[Rule], nodes: Collection[str]) -> tuple[Rule, ...]:
         least = len(rule.owners) // len(names)
         quotas = {name: least + (name in more) for name in names}
         owners = place(len(rule.owners), dict(enumerate(rule.owners)), quotas)
-        done[rule.name.lower()] = replace(rule, owners=tuple(owners[n] for n in range(len(rule.owners))))
-    return tuple(done[rule.name.lower()] for rule in rules)
+        done[fold(rule.name)] = replace(rule, owners=tuple(owners[n] for n in range(len(rule.owners))))
+    return tuple(done[fold(rule.name)] for rule in rules)
 
 
 def _extras(sizes: Sequence[int], held: Sequence[Mapping[str, int]], names: Sequence[str]) -> list[set[str]]:

@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from ..quoting import fold
 from ..streams.streams import PARTITIONS_MAX
 
 _RANGE = re.compile(r"\s*(\d{1,5})\s*(?:-\s*(\d{1,5})\s*)?")
@@ -38,7 +39,7 @@ class Rule:
 
     def fits(self, key: str) -> bool:
         """Whether it is for a topic, `schema.topic` in small letters, or for all of a name with `*`."""
-        pattern = ".*".join(map(re.escape, self.name.lower().split("*")))
+        pattern = ".*".join(map(re.escape, fold(self.name).split("*")))
         return re.fullmatch(pattern, key, re.DOTALL) is not None
 
     def owner(self, partition: int) -> str | None:

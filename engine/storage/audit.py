@@ -91,7 +91,8 @@ def read_everything(cursor: duckdb.DuckDBPyConnection, catalog_name: str) -> lis
     """Read every row of every table, so that DuckDB verifies each block's checksum."""
     findings = []
     tables = cursor.execute(
-        "SELECT schema_name, table_name FROM duckdb_tables() WHERE database_name = $1 AND NOT temporary",
+        "SELECT schema_name, table_name FROM system.main.duckdb_tables() "
+        "WHERE database_name = $1 AND NOT temporary",
         [catalog_name],
     ).fetchall()
     for schema_name, table_name in tables:
@@ -269,7 +270,7 @@ def _orphans(cursor: duckdb.DuckDBPyConnection, tables: frozenset[int]) -> list[
         ("two consumer groups have one number",
          f"SELECT count(*) - count(DISTINCT group_id) FROM {SCHEMA}.group_catalog"),
         ("the next number of a stream is one that was given out",
-         f"SELECT count(*) FROM duckdb_sequences() WHERE schema_name = {literal(SCHEMA)} "
+         f"SELECT count(*) FROM system.main.duckdb_sequences() WHERE schema_name = {literal(SCHEMA)} "
          f"AND sequence_name = 'object_id' AND coalesce(last_value, 0) < (SELECT max(id) FROM "
          f"(SELECT stream_id AS id FROM {SCHEMA}.stream_catalog UNION ALL SELECT group_id "
          f"FROM {SCHEMA}.group_catalog UNION ALL SELECT table_id FROM {SCHEMA}.table_catalog))"),

@@ -16,7 +16,7 @@ import duckdb
 
 from ..asking import ask
 from ..errors import DataCorrupted, DucktailError, InvalidParameterValue, IoError
-from ..quoting import ident, literal
+from ..quoting import fold, ident, literal
 from ..schema import SCHEMA
 from ..settings import Settings
 from .reach import is_allowed
@@ -87,7 +87,7 @@ class DuckdbFile:
             "custom_user_agent": "ducktail",
             "python_enable_replacements": False,
         }
-        alias = path != MEMORY and Path(path).stem.lower() in RESERVED_CATALOGS
+        alias = path != MEMORY and fold(Path(path).stem) in RESERVED_CATALOGS
         try:
             connection = duckdb.connect(
                 MEMORY if alias else path, config=config, read_only=read_only and not alias
@@ -99,7 +99,8 @@ class DuckdbFile:
         except duckdb.Error as error:
             raise _cannot_open(path, error) from error
         name = ALIAS if alias else str(ask(connection, "SELECT current_database()")[0])
-        (where,) = ask(connection, "SELECT path FROM duckdb_databases() WHERE database_name = $1", [name])
+        sql = "SELECT path FROM system.main.duckdb_databases() WHERE database_name = $1"
+        (where,) = ask(connection, sql, [name])
         if where is None and path != MEMORY:
             # DuckDB shows a file of data in a database in memory: what was written would be gone at its end.
             connection.close()

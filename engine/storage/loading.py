@@ -20,13 +20,13 @@ from ..log.log import log_name
 from ..log.schema_json import version_of
 from ..log.several_logs import event_query
 from ..log.table_query import EventQuery
-from ..quoting import ident, shown_name
+from ..quoting import folded_sql, ident, shown_name
 from ..schema import DROPPED, SCHEMA
 from ..streams.captured import Captured, TableVersion
 from ..streams.catalog import Catalog
 from ..streams.copies import read_copies
-from ..streams.streams import Bookmark, Group, Stream, fold
-from ..table import read_shape, tables_in
+from ..streams.streams import Bookmark, Group, Stream, key_of
+from ..table import RELATIONS, read_shape, tables_in
 from ..whole import whole
 
 logger = logging.getLogger(__name__)
@@ -63,10 +63,10 @@ def read_catalog(cursor: duckdb.DuckDBPyConnection) -> Catalog:
     ).fetchall()
     served: dict[int, Captured] = {}
     # A table that was dropped past ducktail has left its name to the next one: older ones let both have it.
-    newest = {fold(schema_name, table_name): table_id for table_id, schema_name, table_name, _ in tables}
+    newest = {key_of(schema_name, table_name): table_id for table_id, schema_name, table_name, _ in tables}
     for table_id, schema_name, table_name, version in tables:
         try:
-            if newest[fold(schema_name, table_name)] != table_id:
+            if newest[key_of(schema_name, table_name)] != table_id:
                 raise UndefinedTable(f'another table is called "{table_name}" now')
             shape = read_shape(cursor, schema_name, table_name)
         except DucktailError as error:
@@ -95,11 +95,12 @@ def read_catalog(cursor: duckdb.DuckDBPyConnection) -> Catalog:
         served[table_id] = captured
     _put_several(cursor, catalog, served)
     aside = cursor.execute(f"SELECT schema_name, table_name FROM {SCHEMA}.replaced_tables").fetchall()
-    catalog.aside = {fold(*name) for name in aside}
+    catalog.aside = {key_of(*name) for name in aside}
     triggers = cursor.execute(
-        "SELECT schema_name, table_name FROM duckdb_triggers() WHERE database_name = current_database()"
+        "SELECT schema_name, table_name FROM system.main.duckdb_triggers() "
+        "WHERE database_name = current_database()"
     ).fetchall()
-    catalog.triggered = frozenset(fold(*name) for name in triggers)
+    catalog.triggered = frozenset(key_of(*name) for name in triggers)
     for stream in catalog.streams.values():
         _look_behind(cursor, catalog, stream)
     for topic in _read_streams(cursor, "operations = ['publish']"):
@@ -159,7 +160,8 @@ def _look_behind(cursor: duckdb.DuckDBPyConnection, catalog: Catalog, stream: St
 def came_past(cursor: duckdb.DuckDBPyConnection, catalog: Catalog, schema: str) -> list[tuple[str, str]]:
     """Schema and name of the tables in a schema that streams over all of it should be on, and are not."""
     there = tables_in(cursor, schema)
-    return [name for name in there if fold(*name) not in catalog.tables and not catalog.is_aside(fold(*name))]
+    keys = {name: key_of(*name) for name in there}
+    return [name for name, key in keys.items() if key not in catalog.tables and not catalog.is_aside(key)]
 
 
 def lost_tables(cursor: duckdb.DuckDBPyConnection, catalog: Catalog) -> dict[int, WrongState]:
@@ -238,10 +240,11 @@ def refresh_views(cursor: duckdb.DuckDBPyConnection, catalog: Catalog) -> None:
     if not catalog.streams:
         return  # A look at the texts of all views is a tenth of the time that an opening takes.
     rows = cursor.execute(
-        "SELECT lower(schema_name), lower(view_name) FROM duckdb_views() "
+        "SELECT schema_name, view_name FROM system.main.duckdb_views() "
         "WHERE database_name = current_database() AND NOT contains(sql, 'annotation')"
     ).fetchall()
-    older = [stream for stream in catalog.streams.values() if stream.key in set(rows)]
+    found = {key_of(*name) for name in rows}
+    older = [stream for stream in catalog.streams.values() if stream.key in found]
     with whole(cursor):
         for stream in older:
             name = f"{ident(stream.schema)}.{ident(stream.name)}"
@@ -267,9 +270,9 @@ def make_changes_views(cursor: duckdb.DuckDBPyConnection, catalog: Catalog) -> b
             name = view_name(stream)
             taken = ask(
                 cursor,
-                "SELECT count(*) FROM information_schema.tables WHERE table_catalog = current_database() "
-                "AND lower(table_schema) = lower($1) AND lower(table_name) = lower($2)",
-                [stream.schema, name],
+                f"SELECT count(*) FROM {RELATIONS} WHERE database_name = current_database() "
+                f"AND {folded_sql('schema_name')} = $1 AND {folded_sql('table_name')} = $2",
+                list(key_of(stream.schema, name)),
             )
             made = not taken[0] and clashing(stream.columns) is None
             if made:

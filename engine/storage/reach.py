@@ -15,6 +15,8 @@ from pathlib import Path
 
 import duckdb
 
+from ..quoting import fold
+
 # What DuckDB and ducktail keep beside the database's file.
 _BESIDE = ("", ".wal", ".wal.checkpoint", ".wal.recovery", ".ducktail", ".tmp")
 _SCHEME = re.compile(r"file:(?://localhost|//)?(?=/)|file://", re.IGNORECASE)
@@ -31,11 +33,11 @@ def file_functions() -> frozenset[str]:
     `glob` is not among them: it gives names, and those of nothing outside.
     """
     query = (
-        "SELECT DISTINCT lower(function_name) FROM duckdb_functions() WHERE internal "
+        "SELECT DISTINCT function_name FROM system.main.duckdb_functions() WHERE internal "
         "AND function_type = 'table' AND parameters[1] IN ('path', 'paths', 'file')"
     )
     with duckdb.connect(":memory:") as connection:
-        return frozenset(row[0] for row in connection.execute(query).fetchall())
+        return frozenset(fold(row[0]) for row in connection.execute(query).fetchall())
 
 
 def is_allowed(path: str, directories: Sequence[str]) -> bool:

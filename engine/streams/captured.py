@@ -10,7 +10,7 @@ from ..errors import UndefinedObject
 from ..quoting import ident
 from ..schema import SCHEMA
 from ..table import TableShape
-from .streams import MINIMAL_CHANGES, Stream, fold
+from .streams import MINIMAL_CHANGES, Stream, key_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,7 +173,7 @@ class Captured:
     @property
     def key(self) -> tuple[str, ...]:
         """Under which the catalog finds it."""
-        return fold(self.shape.schema, self.shape.name)
+        return key_of(self.shape.schema, self.shape.name)
 
     @property
     def ours(self) -> bool:

@@ -12,10 +12,11 @@ from dataclasses import dataclass, field, replace
 
 from ..errors import NotSupported, UndefinedObject, WrongState
 from ..objects import Generation
+from ..quoting import fold
 from .captured import Captured, Source, TopicLog
 from .copies import Copy
 from .segments import Segments
-from .streams import CHANGES_SUFFIX, Bookmark, Group, Stream, fold
+from .streams import CHANGES_SUFFIX, Bookmark, Group, Stream, key_of
 
 
 @dataclass(slots=True)
@@ -69,7 +70,7 @@ class Catalog:
     def over_schema(self, schema: str) -> tuple[Stream, ...]:
         """The streams over all tables of a schema, by any case of its name."""
         found = (stream for stream in list(self.streams.values()) if stream.of_schema is not None)
-        return tuple(stream for stream in found if fold(stream.of_schema or "") == fold(schema))
+        return tuple(stream for stream in found if key_of(stream.of_schema or "") == key_of(schema))
 
     def is_aside(self, key: tuple[str, ...]) -> bool:
         """Whether a table without a stream has had to leave the streams over all of its schema to another."""
@@ -90,7 +91,7 @@ class Catalog:
 
     def none_aside(self, schema: str) -> None:
         """The first stream over all tables of a schema is made, on all that are there."""
-        self.aside -= {key for key in self.aside if key[0] == schema.lower()}
+        self.aside -= {key for key in self.aside if key[0] == fold(schema)}
 
     @property
     def sources(self) -> list[Source]:

@@ -170,7 +170,7 @@ def forget_sql(groups: str) -> str:
 def copy_tables(cursor: duckdb.DuckDBPyConnection) -> list[tuple[int, str]]:
     """Number and qualified name of each table of a copy's rows."""
     rows = cursor.execute(
-        "SELECT table_name FROM duckdb_tables() WHERE database_name = current_database() "
+        "SELECT table_name FROM system.main.duckdb_tables() WHERE database_name = current_database() "
         f"AND schema_name = '{SCHEMA}' AND regexp_matches(table_name, '^{PREFIX}[0-9]+$')"
     ).fetchall()
     return [(int(name.removeprefix(PREFIX)), f"{SCHEMA}.{name}") for (name,) in rows]

@@ -20,7 +20,7 @@ import duckdb
 from ..asking import ask, ask_maybe
 from ..duckdb_errors import translated
 from ..errors import InvalidParameterValue, NotSupported, SyntaxError_
-from ..quoting import ident, literal
+from ..quoting import fold, folded_sql, ident, literal
 from ..table import TableShape
 
 FILTER_CHARS_MAX = 10_000
@@ -111,7 +111,7 @@ def check_filter(cursor: duckdb.DuckDBPyConnection, shape: TableShape, text: str
 def types_in(cursor: duckdb.DuckDBPyConnection, text: str) -> set[tuple[str, str]]:
     """Schema and name, in small letters, of the types that a stream's filter names; built-in ones as well."""
     nodes = (node for node in _nodes(_parsed(cursor, f"SELECT ({text})")) if node.get("class") == "TYPE")
-    return {((node["schema"] or "main").lower(), node["type_name"].lower()) for node in nodes}
+    return {(fold(node["schema"] or "main"), fold(node["type_name"])) for node in nodes}
 
 
 def _parsed(cursor: duckdb.DuckDBPyConnection, query: str) -> Any:
@@ -124,12 +124,12 @@ def _parsed(cursor: duckdb.DuckDBPyConnection, query: str) -> Any:
 
 def _check_words(nodes: list[dict[str, Any]], shape: TableShape) -> None:
     """Refuse CURRENT_DATE, USER and the like: functions that are written as a column is."""
-    names = {column.name.lower() for column in shape.stored}
+    names = {fold(column.name) for column in shape.stored}
     for node in nodes:
         if node.get("class") != "COLUMN_REF" or len(node["column_names"]) > 1:
             continue
         name = str(node["column_names"][0])
-        if name.lower() not in names | {shape.name.lower()}:
+        if fold(name) not in names | {fold(shape.name)}:
             _refuse_function(name)
 
 
@@ -199,11 +199,12 @@ def _nodes(tree: Any) -> Iterator[dict[str, Any]]:
 
 def _check_function(cursor: duckdb.DuckDBPyConnection, name: str) -> None:
     rows = cursor.execute(
-        "SELECT DISTINCT stability, function_type FROM duckdb_functions() WHERE function_name = lower($1)",
-        [name],
+        "SELECT DISTINCT stability, function_type FROM system.main.duckdb_functions() "
+        "WHERE function_name = $1",
+        [fold(name)],
     ).fetchall()
     if (
-        name.lower() not in MISLABELLED
+        fold(name) not in MISLABELLED
         and rows
         and all(stability == "CONSISTENT" and kind == "scalar" for stability, kind in rows)
     ):
@@ -214,19 +215,19 @@ def _check_function(cursor: duckdb.DuckDBPyConnection, name: str) -> None:
 def _check_type(cursor: duckdb.DuckDBPyConnection, name: str) -> None:
     """Refuse a type that only the session finds by this name: the engine's cursors look in `main`."""
     rows = cursor.execute(
-        "SELECT database_name, schema_name FROM duckdb_types() WHERE NOT internal "
-        "AND lower(type_name) = lower($1) AND database_name IN (current_database(), 'temp')",
-        [name],
+        "SELECT database_name, schema_name FROM system.main.duckdb_types() WHERE NOT internal "
+        f"AND {folded_sql('type_name')} = $1 AND database_name IN (current_database(), 'temp')",
+        [fold(name)],
     ).fetchall()
-    schemas = {schema.lower(): schema for database, schema in rows if database != "temp"}
+    schemas = {fold(schema): schema for database, schema in rows if database != "temp"}
     if len(schemas) < len(rows):
         raise NotSupported(
             f'a stream\'s filter cannot name the temporary type "{name}"',
             hint="CREATE TYPE makes one that stays.",
         )
     (path,) = ask(cursor, "SELECT current_schemas(false)")
-    found = next((schemas[one.lower()] for one in path if one.lower() in schemas), "main")
-    if found.lower() != "main":
+    found = next((schemas[fold(one)] for one in path if fold(one) in schemas), "main")
+    if fold(found) != "main":
         raise NotSupported(
             f'a stream\'s filter cannot name type "{name}" without its schema',
             detail="The search_path of a session finds it; other readers have another one.",

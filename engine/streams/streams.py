@@ -6,6 +6,8 @@ from collections.abc import Container, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
+from .. import quoting
+
 PARTITIONS_MAX = 1024
 DEFAULT_PARTITIONS_WITH_KEY = 8
 DEFAULT_BUFFER_BYTES = 64 << 20
@@ -30,9 +32,13 @@ CHANGES_SUFFIX = "_changes"
 
 
 @lru_cache(maxsize=NAMES_KEPT)
-def fold(*parts: str) -> tuple[str, ...]:
-    """The key under which a name is found: names keep their case and ignore it."""
-    return tuple(part.lower() for part in parts)
+def key_of(*parts: str) -> tuple[str, ...]:
+    """The key under which a name is found: names keep their case, and are compared as DuckDB does."""
+    return tuple(map(quoting.fold, parts))
+
+
+# Its former name, by which sql/names.py still calls it.
+fold = key_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +120,7 @@ class Stream:
     @property
     def key(self) -> tuple[str, ...]:
         """Under which the catalog finds it."""
-        return fold(self.schema, self.name)
+        return key_of(self.schema, self.name)
 
     @property
     def topic(self) -> bool:
@@ -188,7 +194,7 @@ class Group:
     @property
     def key(self) -> tuple[int, str]:
         """Under which the catalog finds it."""
-        return (self.stream_id, self.name.lower())
+        return (self.stream_id, quoting.fold(self.name))
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,4 +217,4 @@ class Bookmark:
     @property
     def key(self) -> tuple[int, str]:
         """Under which the catalog finds it."""
-        return (self.stream_id, self.name.lower())
+        return (self.stream_id, quoting.fold(self.name))

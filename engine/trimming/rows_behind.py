@@ -108,7 +108,7 @@ class RowsBehind:
         side = side_log(log)
         there = ask(
             self._steps.cursor,
-            "SELECT count(*) FROM duckdb_tables() WHERE database_name = current_database() "
+            "SELECT count(*) FROM system.main.duckdb_tables() WHERE database_name = current_database() "
             f"AND schema_name = '{SCHEMA}' AND table_name = '{bare_name(side)}'",
         )
         copies = f" + (SELECT count(*) FROM {side})" if there[0] else ""
@@ -194,7 +194,7 @@ class RowsBehind:
     def drop_copies(self) -> None:
         """Delete the copies of parked events that no group has any more."""
         sides = self._steps.cursor.execute(
-            "SELECT table_name FROM duckdb_tables() WHERE database_name = current_database() "
+            "SELECT table_name FROM system.main.duckdb_tables() WHERE database_name = current_database() "
             f"AND schema_name = '{SCHEMA}' "
             "AND regexp_matches(table_name, '^parked_([0-9]+_[0-9]+|topic_[0-9]+)$')"
         ).fetchall()

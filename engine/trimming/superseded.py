@@ -106,7 +106,8 @@ class Superseded:
     def close(self) -> None:
         """Drop the tables."""
         names = self._execute(
-            f"SELECT table_name FROM duckdb_tables() WHERE temporary AND starts_with(table_name, '{PREFIX}')"
+            "SELECT table_name FROM system.main.duckdb_tables() "
+            f"WHERE temporary AND starts_with(table_name, '{PREFIX}')"
         )
         for (name,) in names:
             self._execute(f"DROP TABLE temp.main.{name}")

@@ -11,7 +11,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ..quoting import ident
+from ..quoting import fold, ident
 from .arrow_form import carrier
 from .duckdb_types import INTEGERS, DuckType, read_type
 from .text_loading import ColumnLoader, column_loader
@@ -141,7 +141,7 @@ def _is_kept(source: DuckType, target: DuckType) -> bool:
     if source.name in ("LIST", "ARRAY") and target.name in ("LIST", "ARRAY"):
         return _is_inner_kept(source, target)
     if source.name == target.name and source.name in ("STRUCT", "MAP"):
-        names, wanted = ([name.lower() for name in type_.fields] for type_ in (source, target))
+        names, wanted = ([fold(name) for name in type_.fields] for type_ in (source, target))
         return names == wanted and _is_inner_kept(source, target)
     if (source.name, target.name) in _FINER:
         return True

@@ -11,6 +11,7 @@ import re
 
 from sqlglot import exp
 
+from ...engine.quoting import fold
 from ...engine.values import pgtypes
 from .pg_types import BY_NAME, FUNCTION_COLUMNS, FUNCTION_OIDS, OID_OF_NAME, TYPES
 from .places import TYPE_MARK
@@ -64,7 +65,7 @@ _ARRAY = re.compile(r'"((?:[^"\\]|\\.)*)"|([^,{}]+)')
 
 def type_name(to: exp.Expr) -> str:
     """A type's name in small letters, without schema, quotes and length."""
-    text = to.sql("postgres").lower().replace('"', "")
+    text = fold(to.sql("postgres")).replace('"', "")
     brackets = "[]" if text.endswith("[]") else ""
     name = text.removesuffix("[]").rpartition(".")[2].partition("(")[0].strip()
     return name.removeprefix(TYPE_MARK) + brackets
@@ -135,7 +136,7 @@ def name_of(value: exp.Expr, family: str) -> exp.Expr:
     """The name that an oid is shown as: a column where its row is at hand."""
     table = table_of(value)
     if table is not None:
-        key = (table.name.lower(), bare(value).name.lower())
+        key = (fold(table.name), fold(bare(value).name))
         if _NAMES.get(key) == family:
             return wide_column(table, "__name")
     return call(f"{family}_out", value)
@@ -144,7 +145,7 @@ def name_of(value: exp.Expr, family: str) -> exp.Expr:
 def _known(text: str, family: str) -> int | None:
     if text.isdigit():
         return int(text)
-    return _KNOWN.get(family, {}).get(text.strip().lower().removeprefix("pg_catalog."))
+    return _KNOWN.get(family, {}).get(fold(text.strip()).removeprefix("pg_catalog."))
 
 
 def _is_text(value: exp.Expr) -> bool:
@@ -158,7 +159,7 @@ def _is_text(value: exp.Expr) -> bool:
         return called(value) in _TEXT_FUNCTIONS
     if isinstance(value, exp.Column):
         column = column_of(value)
-        return column.duckdb_type == "VARCHAR" if column else value.name.lower().endswith("name")
+        return column.duckdb_type == "VARCHAR" if column else fold(value.name).endswith("name")
     return False
 
 
@@ -178,7 +179,7 @@ def _is_shown(node: exp.Expr) -> bool:
 
 def respell_column(node: exp.Column) -> exp.Expr:
     """A column whose value PostgreSQL writes otherwise than DuckDB, and `tableoid`."""
-    name = node.name.lower()
+    name = fold(node.name)
     if name == "tableoid":
         return _tableoid(node)
     column = column_of(node)
@@ -206,12 +207,12 @@ def _shown_column(node: exp.Expr) -> exp.Expr | None:
 
 def _tableoid(node: exp.Column) -> exp.Expr:
     """The oid of the relation that a row is from, which is the same for all of its rows."""
-    qualifier = node.table.lower()
+    qualifier = fold(node.table)
     select = node.find_ancestor(exp.Select)
     while select is not None:
         for table in tables_of(select):
             shape = shape_of(table)
-            if shape and qualifier in ("", table.alias_or_name.lower()):
+            if shape and qualifier in ("", fold(table.alias_or_name)):
                 return exp.Literal.number(shape.oid)
         select = select.find_ancestor(exp.Select)
     return node

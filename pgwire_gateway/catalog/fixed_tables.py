@@ -169,7 +169,7 @@ def _functions(cursor: duckdb.DuckDBPyConnection) -> Rows:
     ]
     found = cursor.execute(
         "SELECT function_name, function_type, return_type, parameters, parameter_types, varargs, "
-        "description, stability FROM duckdb_functions() WHERE database_name = 'system' "
+        "description, stability FROM system.main.duckdb_functions() WHERE database_name = 'system' "
         "AND NOT starts_with(function_name, '__') AND regexp_full_match(function_name, '[a-z_][a-z0-9_]*')"
     ).fetchall()
     seen: set[tuple[str, str, str]] = set()

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 
-from ...engine.quoting import literal
+from ...engine.quoting import folded_sql, literal
 from . import privileges
 from .pg_types import ALIASES, BY_NAME
 from .places import (
@@ -164,7 +164,7 @@ def macros(database: str, shown_database: str, version: str, started_us: int) ->
         **_text_macros(),
         **dict(_constant_macros()),
         "pg_database_size(z_d)": f"""(SELECT (z_s.total_blocks * z_s.block_size)::BIGINT
-            FROM pragma_database_size() AS z_s WHERE z_s.database_name = {literal(database)})""",
+            FROM system.main.pragma_database_size() AS z_s WHERE z_s.database_name = {literal(database)})""",
     }
 
 
@@ -229,8 +229,11 @@ def _name_macros() -> dict[str, str]:
         "quote_nullable(z_w)": "coalesce('''' || replace(z_w::VARCHAR, '''', '''''') || '''', 'NULL')",
         "quoted_items(z_l)": f"list_transform(z_l, LAMBDA z_p: {HOME}.quote_ident(z_p))",
         "quoted_list(z_l)": f"array_to_string({HOME}.quoted_items(z_l), ', ')",
-        "name_parts(z_w)": """list_transform(regexp_extract_all(z_w, '"(?:[^"]|"")*"|[^\\s."]+'), """
-        """LAMBDA z_p: lower(if(starts_with(z_p, '"'), replace(z_p[2:-2], '""', '"'), z_p)))""",
+        "folded(z_w)": folded_sql("z_w"),
+        "name_parts(z_w)": "list_transform(list_transform("
+        """regexp_extract_all(z_w, '"(?:[^"]|"")*"|[^\\s."]+'), """
+        """LAMBDA z_p: if(starts_with(z_p, '"'), replace(z_p[2:-2], '""', '"'), z_p)), """
+        f"LAMBDA z_p: {HOME}.folded(z_p))",
         "unquoted(z_w)": "if(starts_with(z_w, '\"'), replace(z_w[2:-2], '\"\"', '\"'), z_w)",
         "in_search_path(z_s, z_t)": "z_t OR z_s = current_schema() "
         "OR list_contains(current_schemas(false), z_s)",
@@ -269,7 +272,7 @@ def _type_lookups() -> dict[str, str]:
     name = _lookup("pg_type", "oid", "__name", "z_o")
     # Once in the subquery: a macro's argument is put into its body as often as it stands there.
     shown = name.replace("any_value(z_t.z_answer)", f"any_value({HOME}.shown_type(z_t.z_answer, z_o, z_m))")
-    bare = "lower(replace(z_w, 'pg_catalog.', ''))"
+    bare = f"{HOME}.folded(replace(z_w, 'pg_catalog.', ''))"
     return {
         "format_type(z_o, z_m)": f"""CASE WHEN z_o IS NULL THEN NULL WHEN z_o = 0 THEN '-'
             ELSE coalesce({shown}, '???') END""",
@@ -287,16 +290,16 @@ def _named(relation: str, column: str, argument: str) -> str:
     """
     namespace = {"pg_class": "relnamespace", "pg_type": "typnamespace", "pg_proc": "pronamespace"}[relation]
     named = (
-        f"SELECT z_c.oid AS z_oid, z_c.__visible AS z_visible, lower(z_c.{column}) AS z_name, "
-        f"lower(z_n.nspname) AS z_schema, lower(z_c.__name) AS z_shown FROM {relation} AS z_c "
-        f"JOIN pg_namespace AS z_n ON z_n.oid = z_c.{namespace}"
+        f"SELECT z_c.oid AS z_oid, z_c.__visible AS z_visible, {HOME}.folded(z_c.{column}) AS z_name, "
+        f"{HOME}.folded(z_n.nspname) AS z_schema, {HOME}.folded(z_c.__name) AS z_shown "
+        f"FROM {relation} AS z_c JOIN pg_namespace AS z_n ON z_n.oid = z_c.{namespace}"
     )
     parts = f"{HOME}.name_parts({argument})"
     return (
         f"(SELECT arg_max(z_t.z_oid, z_t.z_visible) FROM ({named}) AS z_t WHERE "
         f"if({parts}[-2] IS NULL, z_t.z_visible::BOOLEAN, {parts}[-2] = z_t.z_schema) "
         f"AND {parts}[-1] = z_t.z_name "
-        f"OR z_t.z_shown = lower({argument}))"
+        f"OR z_t.z_shown = {HOME}.folded({argument}))"
     )
 
 
@@ -385,6 +388,6 @@ def names() -> frozenset[str]:
 _FOR_VIEWS = frozenset(
     {"duck_database", "search_path_names", "in_search_path", "shown_name", "schema_shown", "shown_type",
      "view_text", "quoted_list", "quoted_items",
-     "unquoted", "name_parts", "cursors", "channels", "server_settings",
+     "unquoted", "folded", "name_parts", "cursors", "channels", "server_settings",
      "setting", "fixed_setting", "role_oid", "may", *privileges.INNER}
 )  # fmt: skip

@@ -159,7 +159,8 @@ REFERENTIAL_CONSTRAINTS = [
     Branch(
         f"""{_CHECKS} AS c LEFT JOIN (SELECT * FROM {_UNIQUE}) AS k
               ON k.schema_name = c.schema_name AND k.database_name = c.database_name
-                 AND lower(k.table_name) = lower(c.referenced_table) AND k.keys = c.referenced_names
+                 AND {HOME}.folded(k.table_name) = {HOME}.folded(c.referenced_table)
+                 AND k.keys = c.referenced_names
             WHERE c.constraint_type = 'FOREIGN KEY'""",
         {
             "constraint_catalog": DATABASE,

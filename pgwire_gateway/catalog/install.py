@@ -38,7 +38,7 @@ def install(database: Home) -> None:
     try:
         with _lock:
             found = cursor.execute(
-                "SELECT count(*) FROM duckdb_databases() WHERE database_name = $1", [CATALOG]
+                "SELECT count(*) FROM system.main.duckdb_databases() WHERE database_name = $1", [CATALOG]
             ).fetchall()
             if found == [(0,)]:
                 _make(cursor, database)

@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 from functools import lru_cache
 
 from ...engine.errors import DucktailError
-from ...engine.quoting import literal
+from ...engine.quoting import fold, literal
 from ...engine.values import pgtypes
 from ...engine.values.array_text import read_array
 from ...sql.text.replacing import Piece, cut
@@ -146,7 +146,7 @@ def _type_oid(tokens: Sequence[Token], at: int) -> int:
     while end < len(tokens) and end < at + 4 and tokens[end].is_word:
         end += 1
     for last in range(end, at, -1):
-        name = " ".join(token.name.lower() for token in tokens[at:last])
+        name = " ".join(fold(token.name) for token in tokens[at:last])
         oid = OID_OF_NAME.get(name)
         if oid is None:
             continue

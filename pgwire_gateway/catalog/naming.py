@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from sqlglot import exp
 
+from ...engine.quoting import fold
 from .places import MARK
 
 UNKNOWN = "?column?"
@@ -60,7 +61,7 @@ def _name(column: exp.Expr) -> None:
     if isinstance(column, exp.Alias):
         alias = column.args.get("alias")
         if isinstance(alias, exp.Identifier) and not alias.quoted:
-            alias.set("this", alias.name.lower())
+            alias.set("this", fold(alias.name))
         return
     if isinstance(column, (exp.Column, exp.Star)) or column.is_star:
         return
@@ -84,12 +85,12 @@ def _figured(node: exp.Expr) -> tuple[int, str]:
         sure, name = _figured(default) if default is not None else (NONE, UNKNOWN)
         return (sure, name) if sure == STRONG else (WEAK, "case")
     if isinstance(node, exp.Column):
-        return STRONG, node.name if node.this.quoted else node.name.lower()
+        return STRONG, node.name if node.this.quoted else fold(node.name)
     if isinstance(node, exp.Dot):
         # A function with its schema, or a field of a struct.
         last = node.expression
         if isinstance(last, exp.Identifier):
-            return STRONG, last.name if last.quoted else last.name.lower()
+            return STRONG, last.name if last.quoted else fold(last.name)
         return _figured(last)
     if isinstance(node, exp.Subquery):
         first = node.this.selects[0] if isinstance(node.this, exp.Query) else None
@@ -104,13 +105,13 @@ def _figured(node: exp.Expr) -> tuple[int, str]:
         if isinstance(node, kind):
             return STRONG, name
     if isinstance(node, exp.Anonymous):
-        return STRONG, str(node.this).lower().removeprefix(MARK)
+        return STRONG, fold(str(node.this)).removeprefix(MARK)
     if isinstance(node, exp.Func) and not isinstance(node, _NAMELESS):
-        return STRONG, node.sql_name().lower()
+        return STRONG, fold(node.sql_name())
     return NONE, UNKNOWN
 
 
 def _type_name(node: exp.Cast) -> str:
-    text = node.to.sql("postgres").lower().replace('"', "").rpartition(".")[2].partition("(")[0]
+    text = fold(node.to.sql("postgres")).replace('"', "").rpartition(".")[2].partition("(")[0]
     text = text.removesuffix("[]").strip()
     return _TYPE_NAMES.get(text, text)

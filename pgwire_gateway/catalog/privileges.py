@@ -60,7 +60,8 @@ def lookups() -> dict[str, str]:
 def _places() -> dict[str, str]:
     """What a thing is called, by its oid."""
     relation = (
-        f"SELECT z_n.oid AS z_key, lower(z_s.nspname) || {SEPARATOR} || lower(z_n.relname) AS z_answer "
+        "SELECT z_n.oid AS z_key, "
+        f"{HOME}.folded(z_s.nspname) || {SEPARATOR} || {HOME}.folded(z_n.relname) AS z_answer "
         "FROM pg_class AS z_n JOIN pg_namespace AS z_s ON z_s.oid = z_n.relnamespace"
     )
     column = (
@@ -69,8 +70,8 @@ def _places() -> dict[str, str]:
     )
     return {
         "relation_place(z_o)": _answer(relation, "z_o"),
-        "schema_place(z_o)": _answer(_plain("pg_namespace", "oid", "lower(z_i.nspname)"), "z_o"),
-        "function_place(z_o)": _answer(_plain("pg_proc", "oid", "lower(z_i.proname)"), "z_o"),
+        "schema_place(z_o)": _answer(_plain("pg_namespace", "oid", f"{HOME}.folded(z_i.nspname)"), "z_o"),
+        "function_place(z_o)": _answer(_plain("pg_proc", "oid", f"{HOME}.folded(z_i.proname)"), "z_o"),
         "role_place(z_o)": _answer(_plain("pg_roles", "oid", "lower(z_i.rolname)"), "z_o"),
         "database_place(z_w)": f"CASE WHEN z_w::VARCHAR IN ({HOME}.current_database(), '{DATABASE_OID}') "
         "THEN 'database' WHEN TRY_CAST(z_w::VARCHAR AS BIGINT) IS NULL "

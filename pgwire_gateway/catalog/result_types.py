@@ -15,6 +15,7 @@ from typing import Any
 
 from sqlglot import exp
 
+from ...engine.quoting import fold
 from .casts import pg_type_name
 from .function_types import FUNCTION_TYPES
 from .pg_types import BY_NAME
@@ -115,11 +116,11 @@ class _Reading:
         found: Columns = []
         for item in select.expressions:
             if isinstance(item, exp.Star) or item.is_star:
-                wanted = item.table.lower() if isinstance(item, exp.Column) else ""
+                wanted = fold(item.table) if isinstance(item, exp.Column) else ""
                 for alias, columns in self._sources(select):
                     found += columns if wanted in ("", alias) else []
             else:
-                found.append((item.alias_or_name.lower(), self.type_of(item.unalias())))
+                found.append((fold(item.alias_or_name), self.type_of(item.unalias())))
         return found
 
     def _sources(self, select: exp.Expr) -> list[tuple[str, Columns]]:
@@ -131,7 +132,7 @@ class _Reading:
         for node in nodes:
             inner = bare(node)
             nodes += [join.this for join in inner.args.get("joins") or []]
-            found.append((inner.alias_or_name.lower(), self._renamed(inner, self._source(inner))))
+            found.append((fold(inner.alias_or_name), self._renamed(inner, self._source(inner))))
         return found
 
     def _source(self, node: exp.Expr) -> Columns:
@@ -146,17 +147,17 @@ class _Reading:
             cte = _cte(node)
             return self._renamed(cte, self.query(cte.this)) if cte is not None else []
         call = node.this if isinstance(node, exp.Table) else node
-        return [(node.alias_or_name.lower(), self.type_of(call))]
+        return [(fold(node.alias_or_name), self.type_of(call))]
 
     @staticmethod
     def _renamed(node: exp.Expr, columns: Columns) -> Columns:
         alias = node.args.get("alias")
-        names = [found.name.lower() for found in alias.columns] if isinstance(alias, exp.TableAlias) else []
+        names = [fold(found.name) for found in alias.columns] if isinstance(alias, exp.TableAlias) else []
         return [(names[at] if at < len(names) else name, type_) for at, (name, type_) in enumerate(columns)]
 
     def column(self, node: exp.Column) -> Type:
         """What a column of one of the queries around it is."""
-        name, qualifier = node.name.lower(), node.table.lower()
+        name, qualifier = fold(node.name), fold(node.table)
         if name == "tableoid":
             return "oid"
         select = node.find_ancestor(exp.Select)
@@ -176,7 +177,7 @@ class _Reading:
 
     def _function(self, node: exp.Expr) -> Type:
         name = str(node.this) if isinstance(node, exp.Anonymous) else node.sql_name()  # type: ignore[attr-defined]
-        return FUNCTION_TYPES.get(name.removeprefix(MARK).lower())
+        return FUNCTION_TYPES.get(fold(name.removeprefix(MARK)))
 
 
 def _unwrapped(query: exp.Expr) -> exp.Expr:
@@ -186,12 +187,12 @@ def _unwrapped(query: exp.Expr) -> exp.Expr:
 
 
 def _cte(table: exp.Table) -> exp.CTE | None:
-    name = table.name.lower()
+    name = fold(table.name)
     node: exp.Expr | None = table
     while node is not None:
         found = node.args.get("with_")
         for cte in found.expressions if found is not None else ():
-            if cte.alias.lower() == name and isinstance(cte, exp.CTE):
+            if fold(cte.alias) == name and isinstance(cte, exp.CTE):
                 return cte
         node = node.parent
     return None
@@ -253,7 +254,7 @@ def _field(reading: _Reading, node: exp.Dot) -> Type:
     """`(information_schema._pg_expandarray(i.indkey)).n`; other composite values there are not."""
     if reading.type_of(node.this) != EXPANDED:
         return None
-    return {"n": "int4", "x": "int2"}.get(node.expression.name.lower())
+    return {"n": "int4", "x": "int2"}.get(fold(node.expression.name))
 
 
 def _joined(reading: _Reading, node: exp.DPipe) -> Type:
@@ -322,14 +323,14 @@ def spread_stars(tree: exp.Expr) -> None:
 
 def _spread(select: exp.Select, star: exp.Expr) -> list[exp.Expr] | None:
     """The columns that a star stands for; None where they are not those of catalog tables alone."""
-    alias = star.table.lower() if isinstance(star, exp.Column) else ""
+    alias = fold(star.table) if isinstance(star, exp.Column) else ""
     joins = select.args.get("joins") or []
     tables = list(tables_of(select))
     if not alias and (len(tables) != 1 + len(joins) or any(join.args.get("using") for join in joins)):
         return None
     found: list[exp.Expr] = []
     for table in tables:
-        if alias in ("", table.alias_or_name.lower()):
+        if alias in ("", fold(table.alias_or_name)):
             shape = shape_of(table)
             if shape is None:
                 return None

@@ -18,6 +18,7 @@ from typing import NamedTuple
 from sqlglot.errors import SqlglotError
 
 from ...engine.errors import DucktailError, InsufficientPrivilege
+from ...engine.quoting import fold
 from ...sql.runners import session_calls
 from ...sql.text.tokens import Token, tokenize
 from . import functions
@@ -103,7 +104,7 @@ def _refuse_our_name(text: str) -> None:
     except DucktailError:
         return  # The session will say what is wrong with it.
     for token in tokens:
-        if token.is_name and token.name.lower() == CATALOG:
+        if token.is_name and fold(token.name) == CATALOG:
             raise InsufficientPrivilege(
                 f'permission denied for database "{CATALOG}"',
                 hint="It is ducktail's own; what it holds is in pg_catalog and information_schema.",
@@ -154,7 +155,7 @@ def _reads_catalog(tokens: Sequence[Token]) -> bool:
         following = tokens[at + 1].kind if at + 1 < len(tokens) else ""
         if not token.is_name:
             continue
-        name = token.name.lower()
+        name = fold(token.name)
         if name in PG_SHAPES and following not in ("(", "."):
             return True
         if name in _LOOKUPS and following == "(":
@@ -206,7 +207,7 @@ def _is_prefix(token: Token, kinds: tuple[str, ...]) -> bool:
     """Whether the token names PostgreSQL's own schema before a thing that is not a relation of it."""
     if not token.is_name or kinds[1:2] != (".",):
         return False
-    name = token.name.lower()
+    name = fold(token.name)
     return name == PG_CATALOG or (name == INFORMATION_SCHEMA and kinds[2:3] == ("_PG_EXPANDARRAY",))
 
 
@@ -223,10 +224,10 @@ def _named(tokens: Sequence[Token], at: int, *, qualified: bool) -> list[Piece]:
     following = tokens[at + 1].kind if at + 1 < len(tokens) else ""
     place = _joined(tokens[at - 2], token) if qualified else token
     if token.kind in _LABELS and _is_label(tokens, at):
-        return [Piece(f'"{token.text.lower()}"', place)]  # sqlglot reads no such keyword as a name.
+        return [Piece(f'"{fold(token.text)}"', place)]  # sqlglot reads no such keyword as a name.
     if before == "." or not token.is_name:
         return [Piece(token.text, place)]
-    name = token.name.lower()
+    name = fold(token.name)
     if following == "[" and token.kind in _OID_TYPES and before in ("::", "AS"):
         return [Piece(TYPE_MARK + name, place)]  # sqlglot reads no array of these.
     if following == "(" and name in _OURS:
@@ -245,7 +246,7 @@ def _spliced(text: str, pieces: Sequence[Piece]) -> str:
         if new.startswith(MARK):
             function = new.removeprefix(MARK)
             new = function if function in _NATIVE else f"{HOME}.{function}"
-        elif new.lower() == TEMPORARY_SCHEMA:
+        elif fold(new) == TEMPORARY_SCHEMA:
             new = "temp"
         if name:
             new += f' AS "{name}"'

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from sqlglot import exp
 
+from ...engine.quoting import fold
 from .places import MARK
 from .relations import Use, branches_of, extra_of
 from .shapes import BY_KEY, INFORMATION_SCHEMA, INFORMATION_SHAPES, PG_SHAPES, Column, Shape
@@ -46,12 +47,12 @@ def string(node: exp.Expr) -> str | None:
 
 def mark_tables(tree: exp.Expr) -> None:
     """Let each table of the catalog know its shape, and have an alias."""
-    ctes = {cte.alias.lower() for cte in tree.find_all(exp.CTE)}
+    ctes = {fold(cte.alias) for cte in tree.find_all(exp.CTE)}
     for table in tree.find_all(exp.Table):
         if not isinstance(table.this, exp.Identifier):
             continue
-        name = table.name.lower()
-        schema = table.db.lower()
+        name = fold(table.name)
+        schema = fold(table.db)
         shape = None
         if schema == INFORMATION_SCHEMA:
             shape = INFORMATION_SHAPES.get(name)
@@ -85,12 +86,12 @@ def table_of(column: exp.Expr) -> exp.Table | None:
     column = bare(column)
     if not isinstance(column, exp.Column):
         return None
-    name, qualifier = column.name.lower(), column.table.lower()
+    name, qualifier = fold(column.name), fold(column.table)
     select = column.find_ancestor(exp.Select)
     while select is not None:
         for table in tables_of(select):
             shape = shape_of(table)
-            if qualifier and table.alias_or_name.lower() == qualifier:
+            if qualifier and fold(table.alias_or_name) == qualifier:
                 return table if shape else None
             if not qualifier and shape and any(found.name == name for found in shape.columns):
                 return table
@@ -104,7 +105,7 @@ def column_of(node: exp.Expr) -> Column | None:
     shape = shape_of(table) if table is not None else None
     if shape is None:
         return None
-    name = bare(node).name.lower()
+    name = fold(bare(node).name)
     return next((found for found in shape.columns if found.name == name), None)
 
 
@@ -121,15 +122,15 @@ def columns_used(tree: exp.Expr) -> dict[Use, list[str]]:
     everything = False
     for node in tree.walk():
         if isinstance(node, exp.Column):
-            by_qualifier.setdefault(node.table.lower(), set()).add(node.name.lower())
+            by_qualifier.setdefault(fold(node.table), set()).add(fold(node.name))
         elif isinstance(node, exp.Table):
             if use := use_of(node):
-                tables.append((use, node.alias_or_name.lower()))
+                tables.append((use, fold(node.alias_or_name)))
         elif isinstance(node, exp.Star):
             everything = everything or not isinstance(node.parent, exp.Count)
         elif isinstance(node, exp.Join):
             everything = everything or bool(node.args.get("method"))
-            by_qualifier[""] |= {found.name.lower() for found in node.args.get("using") or []}
+            by_qualifier[""] |= {fold(found.name) for found in node.args.get("using") or []}
     bare_names = by_qualifier[""]
     wanted: dict[Use, list[str]] = {}
     for use, alias in tables:
@@ -193,10 +194,10 @@ def _note(condition: exp.Expr, tables: list[exp.Table]) -> None:
     literals = [bare(value) for value in values]
     if not isinstance(column, exp.Column) or not all(isinstance(value, exp.Literal) for value in literals):
         return
-    name, qualifier = column.name.lower(), column.table.lower()
+    name, qualifier = fold(column.name), fold(column.table)
     for table in tables:
         shape = shape_of(table)
-        if shape and (qualifier == table.alias_or_name.lower() or (not qualifier and name in shape.names)):
+        if shape and (qualifier == fold(table.alias_or_name) or (not qualifier and name in shape.names)):
             noted = table.meta.setdefault(WANTED, {})
             noted[name] = [value.name for value in literals if value.name in noted.get(name, [value.name])]
             return

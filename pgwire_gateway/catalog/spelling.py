@@ -16,6 +16,7 @@ from typing import Any
 from sqlglot import exp, parse_one
 from sqlglot.errors import ParseError
 
+from ...engine.quoting import fold
 from ...engine.values import pgtypes
 from . import privileges
 from .casts import array, name_of, parameter_oid, respell_cast, respell_column
@@ -52,7 +53,7 @@ _RENAMED = {"json_build_object": "json_object"}
 _SOURCES = {
     "pg_partition_ancestors": "(SELECT NULL::BIGINT AS relid, 1 AS depth WHERE false)",
     "pg_get_keywords": "(SELECT keyword_name AS word, upper(keyword_category[:1]) AS catcode, "
-    "keyword_category AS catdesc FROM duckdb_keywords())",
+    "keyword_category AS catdesc FROM system.main.duckdb_keywords())",
     "pg_listening_channels": f"(SELECT unnest({HOME}.channels()) AS pg_listening_channels)",
 }
 # Functions in a select list that have many rows.
@@ -273,8 +274,8 @@ def _function(node: exp.Anonymous) -> exp.Expr:
         return parse_one(_EXPANDED[name], read="duckdb")
     if name == "_pg_expandarray":
         return exp.Anonymous(this="unnest", expressions=[node])
-    if str(node.this).lower() in _RENAMED:
-        node.set("this", _RENAMED[str(node.this).lower()])
+    if fold(str(node.this)) in _RENAMED:
+        node.set("this", _RENAMED[fold(str(node.this))])
     return node
 
 
@@ -295,7 +296,7 @@ def _pair(node: exp.Anonymous, keys: tuple[str, str], answer: str) -> exp.Expr:
         return node
     shape = shape_of(table)
     assert shape, "table_of finds tables of the catalog"
-    names = (bare(first).name.lower(), bare(second).name.lower())
+    names = (fold(bare(first).name), fold(bare(second).name))
     if shape.name == "pg_attribute" and names == keys and table_of(second) is table:
         return wide_column(table, answer)
     if called(node) == "format_type" and isinstance(bare(second), exp.Null) and names[0] == "oid":
@@ -307,7 +308,7 @@ def _row_function(node: exp.Anonymous, relation: str, key: str, answer: str) -> 
     first, *rest = node.expressions
     table = table_of(first)
     shape = shape_of(table) if table is not None else None
-    if table is None or shape is None or shape.name != relation or bare(first).name.lower() != key:
+    if table is None or shape is None or shape.name != relation or fold(bare(first).name) != key:
         return node
     if relation == "pg_index" and rest and bare(rest[0]).sql() != "0":
         return node  # pg_get_indexdef of one column of the index.

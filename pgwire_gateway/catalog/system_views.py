@@ -276,7 +276,7 @@ CONSTRAINT = [
               ON r.table_oid = c.table_oid AND r.database_name = c.database_name
             JOIN {HOME}.duck_relations AS f
               ON f.schema_name = c.schema_name AND f.database_name = c.database_name
-                 AND lower(f.name) = lower(c.referenced_table)
+                 AND {HOME}.folded(f.name) = {HOME}.folded(c.referenced_table)
             JOIN {HOME}.duck_column_lists AS l
               ON l.table_oid = f.table_oid AND l.database_name = f.database_name
             LEFT JOIN {HOME}.duck_keys AS k

@@ -18,38 +18,41 @@ def _in(variable: str, what: str) -> str:
     return f"list_contains(getvariable('{variable}')::VARCHAR[], {what})"
 
 
-_NAME = f"lower(z_schema) || {SEPARATOR} || lower(z_name)"
+_SCHEMA = f"{HOME}.folded(z_schema)"
+_NAME = f"{_SCHEMA} || {SEPARATOR} || {HOME}.folded(z_name)"
 _EVERYBODYS = f"z_database <> {HOME}.duck_database() OR z_schema = '{OUR_SCHEMA}'"
 
 # Macro -> body. Scalar ones first: the lists use them.
 SCALARS = {
     "told_all()": f"NOT {_LIMITED}",
-    "told_schema(z_database, z_schema)": f"NOT {_LIMITED} OR {_EVERYBODYS} "
-    f"OR {_in(SCHEMAS, 'lower(z_schema)')}",
+    "told_schema(z_database, z_schema)": f"NOT {_LIMITED} OR {_EVERYBODYS} OR {_in(SCHEMAS, _SCHEMA)}",
     "told(z_database, z_schema, z_name)": f"NOT {_LIMITED} OR {_EVERYBODYS} OR {_in(SEEN, _NAME)} "
-    f"OR {_in(WHOLE, 'lower(z_schema)')} OR {_in(WHOLE, repr('*'))}",
+    f"OR {_in(WHOLE, _SCHEMA)} OR {_in(WHOLE, repr('*'))}",
     "told_text(z_database, z_schema, z_name)": f"NOT {_LIMITED} OR {_EVERYBODYS} OR {_in(OWNED, _NAME)}",
 }
 
 
-def _list(source: str, name: str) -> str:
-    return f"SELECT * FROM {source}() WHERE {HOME}.told(database_name, schema_name, {name})"
+def _list(source: str, name: str | None = None) -> str:
+    told = f"{HOME}.told_schema(database_name, schema_name)"
+    if name is not None:
+        told = f"{HOME}.told(database_name, schema_name, {name})"
+    return f"SELECT * FROM system.main.duckdb_{source}() WHERE {told}"
 
 
 LISTS = {
-    "tables": _list("duckdb_tables", "table_name"),
+    "tables": _list("tables", "table_name"),
     # What a view is made of names what is under it.
     "views": "SELECT * REPLACE (if("
     f"{HOME}.told_text(database_name, schema_name, view_name), sql, 'CREATE VIEW v AS SELECT NULL;') AS sql) "
-    f"FROM duckdb_views() WHERE {HOME}.told(database_name, schema_name, view_name)",
-    "columns": _list("duckdb_columns", "table_name"),
-    "indexes": _list("duckdb_indexes", "table_name"),
-    "constraints": _list("duckdb_constraints", "table_name"),
-    "sequences": _list("duckdb_sequences", "sequence_name"),
-    "schemas": f"SELECT * FROM duckdb_schemas() WHERE {HOME}.told_schema(database_name, schema_name)",
-    "types": f"SELECT * FROM duckdb_types() WHERE {HOME}.told_schema(database_name, schema_name)",
+    f"FROM system.main.duckdb_views() WHERE {HOME}.told(database_name, schema_name, view_name)",
+    "columns": _list("columns", "table_name"),
+    "indexes": _list("indexes", "table_name"),
+    "constraints": _list("constraints", "table_name"),
+    "sequences": _list("sequences", "sequence_name"),
+    "schemas": _list("schemas"),
+    "types": _list("types"),
     # A macro's text names what it reads.
-    "functions": f"SELECT * FROM duckdb_functions() WHERE internal OR NOT {_LIMITED}",
+    "functions": f"SELECT * FROM system.main.duckdb_functions() WHERE internal OR NOT {_LIMITED}",
 }
 
 

@@ -17,6 +17,7 @@ from ...engine.errors import (
     UndefinedObject,
     UndefinedTable,
 )
+from ...engine.quoting import fold
 from .rewrite import respelt
 from .shapes import INFORMATION_SCHEMA, PG_CATALOG, PG_SHAPES
 
@@ -75,8 +76,8 @@ def is_probe(text: str, error: DucktailError) -> bool:
         return False
     if isinstance(error, UndefinedTable | UndefinedFunction):
         found = _MISSING.search(error.message)
-        name = "" if found is None else found[1].lower().rpartition(".")[2]
-        if name.startswith(_OURS) or name in {word.lower() for word in _QUALIFIED.findall(text)}:
+        name = "" if found is None else fold(found[1]).rpartition(".")[2]
+        if name.startswith(_OURS) or name in {fold(word) for word in _QUALIFIED.findall(text)}:
             return True
         if isinstance(error, UndefinedTable):
             return False
@@ -88,7 +89,7 @@ def is_probe(text: str, error: DucktailError) -> bool:
 
 
 def _is_catalogs(name: str) -> bool:
-    schema, _, last = name.lower().replace('"', "").rpartition(".")
+    schema, _, last = fold(name).replace('"', "").rpartition(".")
     return schema in (PG_CATALOG, INFORMATION_SCHEMA) or last in PG_SHAPES
 
 

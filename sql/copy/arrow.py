@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 import pyarrow as pa
 
 from ...engine.errors import BadCopyFileFormat, CharacterNotInRepertoire, DatatypeMismatch, DuplicateColumn
+from ...engine.quoting import fold
 from ...engine.values.arrow_loading import arrow_loader, first_nul
 from ...engine.values.arrow_stream import ArrowStreamReader
 from ...engine.values.text_loading import BadValue, ColumnLoader
@@ -106,25 +107,25 @@ class ArrowCopyIn:
             return
         given: dict[str, int] = {}
         for place, name in enumerate(schema.names):
-            if name.lower() in given:
+            if fold(name) in given:
                 raise DuplicateColumn(
                     f'column "{name}" stands twice in the Arrow stream', context=self._context
                 )
-            given[name.lower()] = place
-        wanted = {name.lower() for name in self._names}
+            given[fold(name)] = place
+        wanted = {fold(name) for name in self._names}
         for name in self._names:
-            if name.lower() not in given:
+            if fold(name) not in given:
                 raise BadCopyFileFormat(
                     f'missing data for column "{name}"',
                     hint="COPY t (column, ...) names the columns that come; others get their defaults.",
                     context=self._context,
                 )
-        other = next((name for name in schema.names if name.lower() not in wanted), None)
+        other = next((name for name in schema.names if fold(name) not in wanted), None)
         if other is not None:
             raise BadCopyFileFormat(
                 f'column "{other}" of the Arrow stream is none that COPY fills', context=self._context
             )
-        self._order = [given[name.lower()] for name in self._names]
+        self._order = [given[fold(name)] for name in self._names]
         self._loaders = [self._loader(schema, place) for place in range(len(self._names))]
         self._inserting = Inserting(
             self._session, self._statement, self._target, self._names, self._loaders, self._own

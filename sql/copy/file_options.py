@@ -38,7 +38,7 @@ _READERS = ("read_csv", "read_json", "read_parquet")
 def _known() -> frozenset[str]:
     """Options, in small letters, that PostgreSQL or DuckDB has for some format."""
     query = (
-        "SELECT DISTINCT lower(unnest(parameters)) FROM duckdb_functions() WHERE internal "
+        "SELECT DISTINCT lower(unnest(parameters)) FROM system.main.duckdb_functions() WHERE internal "
         "AND function_type = 'table' AND function_name IN ($1, $2, $3)"
     )
     with duckdb.connect(":memory:") as connection:

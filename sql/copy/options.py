@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from ...engine.errors import InvalidParameterValue, NotSupported, SyntaxError_, UndefinedColumn
+from ...engine.quoting import fold
 from ...engine.values.copy_rows import CopyForm
 from ..text.classified import Classified, Reader
 from ..text.tokens import STRING
@@ -72,14 +73,14 @@ class CopyOptions:
 
 
 def _check_forced(names: frozenset[str], columns: Sequence[str]) -> None:
-    known = {name.lower() for name in columns}
+    known = {fold(name) for name in columns}
     for name in names - {ALL}:
         if name not in known:
             raise UndefinedColumn(f'FORCE column "{name}" is not referenced by COPY')
 
 
 def _is_named(column: str, names: frozenset[str]) -> bool:
-    return ALL in names or column.lower() in names
+    return ALL in names or fold(column) in names
 
 
 def read_options(statement: Classified) -> CopyOptions:
@@ -162,9 +163,9 @@ def _forced_word(reader: Reader) -> str:
 def _names(reader: Reader) -> list[str]:
     if reader.accept(ALL):
         return [ALL]
-    names = [reader.identifier().lower()]
+    names = [fold(reader.identifier())]
     while reader.accept(","):
-        names.append(reader.identifier().lower())
+        names.append(fold(reader.identifier()))
     return names
 
 

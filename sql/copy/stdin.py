@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from ...engine.errors import DucktailError, NotSupported
 from ...engine.log import topic_rows
-from ...engine.quoting import ident
+from ...engine.quoting import folded_sql, ident
 from ...engine.values.text_loading import BadValue, ColumnLoader, column_loader
 from ...engine.waiting import Waiting
 from ..context import Context
@@ -60,9 +60,9 @@ def columns_of(session: Context, facts: CopyFacts) -> tuple[str, ...]:
     rows = (
         binding_cursor(session)
         .execute(
-            "SELECT column_name FROM information_schema.columns WHERE table_catalog = $1 "
-            "AND lower(table_schema) = $2 AND lower(table_name) = $3 AND is_generated <> 'ALWAYS' "
-            "ORDER BY ordinal_position",
+            "SELECT column_name FROM system.main.duckdb_columns() WHERE database_name = $1 "
+            f"AND {folded_sql('schema_name')} = $2 AND {folded_sql('table_name')} = $3 "
+            "AND NOT is_generated ORDER BY column_index",
             [
                 TEMPORARY if in_temporary else session.database.catalog_name,
                 "main" if in_temporary else schema,

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from ...engine.capture.capture import PROPOSED, PROPOSED_PREFIX, Assignment, Dml, Verb
 from ...engine.errors import NotSupported, SyntaxError_
-from ...engine.quoting import ident
+from ...engine.quoting import fold, ident
 from ..text.classified import Classified, DmlFacts, Reader
 from .returning import returning_list
 
@@ -114,7 +114,7 @@ class Cut:
         return returning_list(self.text, self.tokens, first, self.table, self._schema, virtual)
 
     def _names(self, index: int, name: str) -> bool:
-        return self.tokens[index].is_name and self.tokens[index].name.lower() == name.lower()
+        return self.tokens[index].is_name and fold(self.tokens[index].name) == fold(name)
 
     def _is(self, index: int, kind: str) -> bool:
         return 0 <= index < self.end and self.tokens[index].kind == kind
@@ -123,7 +123,7 @@ class Cut:
         """Lower-case names that a bracket follows in [first, end), but aliases: `) s(a, b)`."""
         tokens = self.tokens
         return frozenset(
-            tokens[i].name.lower()
+            fold(tokens[i].name)
             for i in range(first, end - 1)
             if tokens[i].is_name and tokens[i + 1].kind == "(" and tokens[i - 1].kind not in (")", "AS")
         )

@@ -12,6 +12,7 @@ from dataclasses import replace
 
 from ...engine.capture.capture import Conflict, Dml, Verb
 from ...engine.errors import NotSupported
+from ...engine.quoting import fold
 from ..text.classified import Classified, Kind
 from ..text.tokens import Token
 from .cut import QUERY_WORDS, ColumnsOf, Cut
@@ -239,7 +240,7 @@ def _equal_columns(tokens: Sequence[Token], first: int, end: int) -> frozenset[s
     if any(tokens[i].kind == "OR" for i in top):
         return frozenset()
     return frozenset(
-        tokens[i - 1].name.lower() for i in top if tokens[i].kind in ("=", "IN") and tokens[i - 1].is_name
+        fold(tokens[i - 1].name) for i in top if tokens[i].kind in ("=", "IN") and tokens[i - 1].is_name
     )
 
 

@@ -8,6 +8,7 @@ import duckdb
 
 from ...engine.capture.capture import Action, Dml, Match, Merge, MergeClause, Verb
 from ...engine.errors import NotSupported
+from ...engine.quoting import fold
 from ..text.classified import Reader
 from .cut import ColumnsOf, Cut
 
@@ -62,7 +63,7 @@ def merge(cut: Cut, columns_of: ColumnsOf | None) -> Dml:
             on=reader.cut(on_at, starts[0]),
             clauses=clauses,
             plain_source=not any(token.kind in _UNSTEADY_WORDS for token in tokens),
-            source_words=frozenset(token.name.lower() for token in tokens if token.is_name),
+            source_words=frozenset(fold(token.name) for token in tokens if token.is_name),
             source_calls=source_calls,
             on_calls=cut.calls(on_at, starts[0]),
         ),
@@ -139,7 +140,7 @@ def _source_columns(
             names = columns_of(f"{with_text} SELECT {name}.* FROM {source}")
         except duckdb.Error:
             names = ()  # the name is not what its columns are known by
-    if not names or len({column.lower() for column in names}) < len(names):
+    if not names or len({fold(column) for column in names}) < len(names):
         raise NotSupported(
             "MERGE takes all columns only of a source with a name, none of whose columns share theirs",
             hint=_NEEDS_ALIAS,

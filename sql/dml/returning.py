@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from ...engine.capture.capture import HIDDEN
 from ...engine.errors import NotSupported, SyntaxError_
+from ...engine.quoting import fold
 from ..text.tokens import Token
 
 # A piece of the text to be replaced: where it starts and ends, and what stands there instead.
@@ -37,7 +38,7 @@ def returning_list(
         skipped = _qualifiers_before(tokens, index, table, schema)
         if skipped:
             edits.append((tokens[index - skipped].start, tokens[index].start, ""))
-    named = [t for t in tokens[first:] if virtual and t.is_name and t.name.lower() == virtual]
+    named = [t for t in tokens[first:] if virtual and t.is_name and fold(t.name) == virtual]
     if named:
         edits += [(token.start, token.end, HIDDEN) for token in named]
         for index in range(first, len(tokens)):
@@ -58,7 +59,7 @@ def _kind(tokens: tuple[Token, ...], index: int) -> str:
 
 
 def _names(tokens: tuple[Token, ...], index: int, name: str) -> bool:
-    return index >= 0 and tokens[index].is_name and tokens[index].name.lower() == name.lower()
+    return index >= 0 and tokens[index].is_name and fold(tokens[index].name) == fold(name)
 
 
 def _qualifiers_before(tokens: tuple[Token, ...], index: int, table: str, schema: str) -> int:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from ...engine.capture.capture import Verb
 from ...engine.errors import InvalidParameterValue, NotSupported, UndefinedColumn
 from ...engine.log.topic_rows import COLUMNS
+from ...engine.quoting import fold
 from ..text.classified import Classified
 from ..text.replacing import Piece, cut
 from ..text.tokens import PARAMETER, STRING, Token, closing
@@ -44,7 +45,7 @@ class TopicInsert:
             InvalidParameterValue: 22023, they are too many or too few. UndefinedColumn: 42703.
         """
         given: tuple[str, ...] = names if self.by_name else self.columns or COLUMNS[: len(names)]
-        found = tuple(name.lower() for name in given)
+        found = tuple(fold(name) for name in given)
         unknown = next((name for name, low in zip(given, found, strict=True) if low not in COLUMNS), None)
         if unknown is not None:
             raise UndefinedColumn(f'column "{unknown}" of a topic does not exist', hint=_HINT)

@@ -18,7 +18,7 @@ from sqlglot import exp
 from ...engine.errors import DucktailError, NotSupported, OutOfMemory, WrongState
 from ...engine.log.changes import CHANGE_COLUMNS, HIDDEN_PLACE
 from ...engine.log.log import EVENT_COLUMNS
-from ...engine.quoting import ident, literal
+from ...engine.quoting import fold, ident, literal
 from ...engine.values.arrow_form import carrier
 from ...engine.waiting import Waiting
 from ..context import Context
@@ -99,11 +99,11 @@ def columns_needed(query: Query, found: Shape) -> list[str]:
         return []
     if any(join.args.get("method") for join in tree.find_all(exp.Join)):
         return []  # NATURAL: by whatever names there are.
-    visible = scan.visible_name.lower()
-    if any(c.name.lower() == visible and not c.table for c in tree.find_all(exp.Column)):
+    visible = fold(scan.visible_name)
+    if any(fold(c.name) == visible and not c.table for c in tree.find_all(exp.Column)):
         return []  # The whole row.
-    named = {identifier.name.lower() for identifier in tree.find_all(exp.Identifier)}
-    columns = [name for name, _ in columns_of(scan) if name.lower() in named]
+    named = {fold(identifier.name) for identifier in tree.find_all(exp.Identifier)}
+    columns = [name for name, _ in columns_of(scan) if fold(name) in named]
     return columns or [_LSN[scan.envelope]]
 
 

@@ -12,7 +12,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from ...engine.errors import DucktailError
-from ...engine.streams.streams import fold
+from ...engine.quoting import fold
+from ...engine.streams.streams import key_of
 from ...engine.waiting import Wait, Waiting
 from ..context import Context
 from ..language import statements as st
@@ -37,14 +38,14 @@ def learn(session: Context) -> Waiting[Learned]:
     topics = yield from _shown(session, st.ShowStreams(topics=True), learned)
     groups = yield from _shown(session, st.ShowGroups(), learned)
     known = session.database.catalog
-    missing = {path: nodes for path, nodes in topics.items() if fold(*path) not in known.streams}
+    missing = {path: nodes for path, nodes in topics.items() if key_of(*path) not in known.streams}
     yield from _make(session, missing, learned)
     lacking: dict[Path, list[str]] = {}
     for path, nodes in groups.items():
-        stream = known.streams.get(fold(*path[:2]))
+        stream = known.streams.get(key_of(*path[:2]))
         # A group of a stream on a table is that node's alone.
         there = path[:2] in topics and stream is not None and stream.topic
-        if there and stream is not None and (stream.stream_id, path[2].lower()) not in known.groups:
+        if there and stream is not None and (stream.stream_id, fold(path[2])) not in known.groups:
             lacking[path] = nodes
     yield from _make(session, lacking, learned)
     cluster.learnt(placement.epoch, tuple(learned.told()))

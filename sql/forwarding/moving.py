@@ -14,7 +14,7 @@ from typing import Any
 from ...engine.cluster import giving
 from ...engine.errors import ProtocolViolation, SerializationFailure, WrongState
 from ...engine.placement.holds import GIVEN
-from ...engine.streams.streams import Stream, fold
+from ...engine.streams.streams import Stream, key_of
 from ...engine.waiting import Waiting
 from ..context import Context
 from ..peers.frames import batch_frame, facts_frame
@@ -37,7 +37,7 @@ def hold(session: Context, request: Request) -> Waiting[list[bytes]]:
     if session.peer is None:
         raise ProtocolViolation("only nodes take partitions")
     Part(asked["epoch"]).check(database.cluster.placement.epoch, database.cluster.placement.local.name)
-    stream = database.catalog.streams.get(fold(*asked["stream"]))
+    stream = database.catalog.streams.get(key_of(*asked["stream"]))
     if stream is None or not stream.topic:
         if asked["act"] == LOOK:
             return [facts_frame({"holds": None, "former": _former(session)})]

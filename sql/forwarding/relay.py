@@ -24,7 +24,7 @@ from ...engine.errors import (
 )
 from ...engine.placement.membership import ROUTED
 from ...engine.placement.node import Node
-from ...engine.quoting import literal
+from ...engine.quoting import fold, literal
 from ...engine.values.pgtypes import pg_type
 from ...engine.waiting import Waiting
 from ...engine.waiting import run as run_blocking
@@ -260,7 +260,7 @@ def _members(statement: Statement, parameters: tuple[object, ...]) -> frozenset[
     elif isinstance(node, st.CommitOffsets) and node.at is None:
         found = [(node.group, node.member)]
     return frozenset(
-        (text(group, parameters).lower(), text(member, parameters))
+        (fold(text(group, parameters)), text(member, parameters))
         for group, member in found
         if group is not None and member is not None
     )

@@ -14,7 +14,8 @@ from sqlglot import exp
 
 from ...engine.errors import NotSupported
 from ...engine.placement.node import Node
-from ...engine.streams.streams import fold
+from ...engine.quoting import fold
+from ...engine.streams.streams import key_of
 from ..context import Context
 from ..language import statements as st
 from ..language import statements_other as sto
@@ -119,11 +120,11 @@ def _tables(query: Query) -> Iterator[tuple[str, ...]]:
     """The tables that a query names, as they are written."""
     if query.tree is None:
         return  # DuckDB's parser may know it: it runs where its streams are.
-    common = {cte.alias.lower() for cte in query.tree.find_all(exp.CTE)}
+    common = {fold(cte.alias) for cte in query.tree.find_all(exp.CTE)}
     for table in query.tree.find_all(exp.Table):
         parts = tuple(part.name for part in table.parts)
         plain = not isinstance(table, StreamScan) and isinstance(table.this, exp.Identifier) and all(parts)
-        if plain and not (len(parts) == 1 and parts[0].lower() in common):
+        if plain and not (len(parts) == 1 and fold(parts[0]) in common):
             yield parts
 
 
@@ -223,7 +224,7 @@ def _keys(session: Context, parts: tuple[str, ...]) -> list[Key] | None:
     inner = names.without_catalog(parts)
     if len(inner) > 2:
         return None
-    keys = [fold(*inner)] if len(inner) == 2 else [fold(schema, inner[0]) for schema in names.path]
+    keys = [key_of(*inner)] if len(inner) == 2 else [key_of(schema, inner[0]) for schema in names.path]
     if any(key in streams for key in keys):
         return None
     key = names.table_key(parts)

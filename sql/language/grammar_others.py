@@ -6,6 +6,7 @@ Each rule begins after its opening words. Source: docs/sql.md, "Streams", "Users
 from __future__ import annotations
 
 from ...engine.errors import InvalidParameterValue, InvalidTextRepresentation, SyntaxError_
+from ...engine.quoting import fold
 from ..text.tokens import PARAMETER, QUOTED
 from .grammar import NUMBER, STRING, Grammar
 from .options import Option
@@ -151,7 +152,7 @@ def _channel(g: Grammar, what: str) -> str:
     """A channel's name: small letters unless it is quoted, as PostgreSQL has it."""
     quoted = g.peek() == QUOTED
     name = g.simple_name(what)
-    return name if quoted else name.lower()
+    return name if quoted else fold(name)
 
 
 def listen(g: Grammar) -> Statement:

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 
 from ...engine.errors import InvalidParameterValue, SyntaxError_
+from ...engine.quoting import fold
 from ..text.tokens import PARAMETER, Token
 from ..text.units import parse_interval_ms
 from .grammar import NUMBER, STRING, Grammar
@@ -114,7 +115,7 @@ def openings(tokens: Sequence[Token], text: str, is_table: IsTable) -> Iterator[
         g = Grammar(text, tokens, index + 1)
         if not _skip_name(g) or g.peek() == "(":
             continue
-        shadowed = is_table(token.kind.lower()) or _has_cte(tokens, token.kind)
+        shadowed = is_table(fold(token.kind)) or _has_cte(tokens, token.kind)
         if not shadowed or _clause_ahead(g) is not None:
             yield index
 

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from ...engine.errors import InvalidParameterValue, SyntaxError_
+from ...engine.quoting import fold
 from ..text.units import parse_bytes, parse_interval_ms
 
 Value = int | str | bool | tuple[str, ...] | None
@@ -163,7 +164,7 @@ def _columns(raw: Raw) -> Value:
     names = raw.items if raw.kind == "list" else (raw.text,) if raw.kind == "word" else _split(raw)
     if not names:
         raise ValueError("expected a list of columns such as (a, b)")
-    if len({name.lower() for name in names}) < len(names):
+    if len({fold(name) for name in names}) < len(names):
         raise ValueError("expected a list of columns without repetition")
     return names
 

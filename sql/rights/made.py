@@ -1,9 +1,9 @@
 """CREATE, ALTER, DROP and COMMENT of DuckDB's own objects: who may, and whose they are then.
 
 Rights follow objects and not words: the catalog is listed before a definition runs and behind it, in its
-transaction. An object that has come belongs to the session's user, one that has another name keeps its rights,
-and with one that is gone they go. A user who is not a superuser may change or drop nothing else than what is
-his, whatever the statement says (CASCADE, OWNED BY). Source: docs/security.md.
+transaction. An object that has come belongs to the session's user, one that has another name keeps its
+rights, and with one that is gone they go. A user who is not a superuser may change or drop nothing else than
+what is his, whatever the statement says (CASCADE, OWNED BY). Source: docs/security.md.
 """
 
 from __future__ import annotations

@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 from ...engine.duckdb_errors import FILES_HINT
 from ...engine.errors import DucktailError, InsufficientPrivilege, NotSupported, SyntaxError_
+from ...engine.quoting import fold
 from ...engine.storage.reach import DATA_NAME, file_functions, is_reachable, leads_to_own, looks_like_data
 from ..context import Context
 from ..text.classified import Classified
@@ -66,7 +67,7 @@ def _words() -> tuple[str, ...]:
 
 def _may_name(text: str) -> bool:
     """Whether a look at the tokens, which a long INSERT would feel, could find anything."""
-    lowered = text.lower()
+    lowered = fold(text)
     return any(word in lowered for word in _words()) or _DATA_NAME.search(lowered) is not None
 
 
@@ -100,7 +101,7 @@ def _check(session: Context, tokens: Sequence[Token], in_query: bool) -> None:
         elif in_query:
             raise _not_a_literal(file.token)
     for index, token in enumerate(tokens):
-        name = token.name.lower() if token.is_name else ""
+        name = fold(token.name) if token.is_name else ""
         if name in _SECRETS:
             position = None if in_query else token.start + 1
             raise InsufficientPrivilege("secrets are not allowed", hint=_OUTSIDE_HINT, position=position)
@@ -135,7 +136,7 @@ def _named(tokens: Sequence[Token]) -> Iterator[_File]:
         NotSupported: 0A000, one is an expression.
     """
     for index, token in enumerate(tokens):
-        if not token.is_name or not _opens(tokens, index) or token.name.lower() not in file_functions():
+        if not token.is_name or not _opens(tokens, index) or fold(token.name) not in file_functions():
             continue
         place, many = index + 2, False
         if place < len(tokens) and tokens[place].kind == "[":

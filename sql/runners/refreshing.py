@@ -17,7 +17,7 @@ from ...engine.capture.refresh import plan_refresh
 from ...engine.definitions import swaps
 from ...engine.duckdb_errors import translated
 from ...engine.errors import LockNotAvailable, NotSupported
-from ...engine.quoting import ident
+from ...engine.quoting import fold, ident
 from ...engine.streams.captured import Captured
 from ...engine.table import RESERVED_PREFIX
 from ...engine.transactions.transaction import Transaction
@@ -110,12 +110,12 @@ def _swap(session: Context, transaction: Transaction, present: Captured) -> Wait
     timeout_ms = session.block.lock_timeout_ms
     yield from swaps.drop(database, transaction, present.key, annotation, timeout_ms)
     columns = session.cursor.execute(
-        "SELECT column_name, data_type FROM duckdb_columns() WHERE database_name = 'temp' "
+        "SELECT column_name, data_type FROM system.main.duckdb_columns() WHERE database_name = 'temp' "
         f"AND table_name = '{NEW}' ORDER BY column_index"
     ).fetchall()
     table, key = present.shape.qualified, present.shape.primary_key
     parts = [f"{ident(name)} {type_}" for name, type_ in columns]
-    if key and {name.lower() for name in key} <= {name.lower() for name, _ in columns}:
+    if key and {fold(name) for name in key} <= {fold(name) for name, _ in columns}:
         # Made with the table it is held from the first row on; added, DuckDB would look at COMMIT only.
         parts.append(f"PRIMARY KEY ({', '.join(map(ident, key))})")
         check_key(session.cursor, f"temp.main.{NEW}", present.shape)
@@ -135,4 +135,4 @@ def _swap(session: Context, transaction: Transaction, present: Captured) -> Wait
 def _columns(cursor: duckdb.DuckDBPyConnection, table: str) -> list[tuple[str, str]]:
     """Name, in small letters, and type of each column."""
     cursor.execute(f"SELECT * FROM {table} LIMIT 0").fetchall()
-    return [(str(column[0]).lower(), str(column[1])) for column in cursor.description or []]
+    return [(fold(str(column[0])), str(column[1])) for column in cursor.description or []]

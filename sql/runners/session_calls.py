@@ -16,6 +16,7 @@ import duckdb
 from ...engine.asking import ask_maybe
 from ...engine.duckdb_errors import translated
 from ...engine.errors import DucktailError, InvalidParameterValue
+from ...engine.quoting import fold
 from ...engine.waiting import Waiting
 from ..context import Context
 from ..language.statements_other import Notify
@@ -75,7 +76,7 @@ def read(text: str) -> tuple[Call, ...]:
 
 def _call(reader: Reader, end: int) -> Call | None:
     name = reader.qualified()
-    kinds = None if name[:-1] not in ((), ("pg_catalog",)) else _ARGUMENTS.get(name[-1].lower())
+    kinds = None if name[:-1] not in ((), ("pg_catalog",)) else _ARGUMENTS.get(fold(name[-1]))
     opening = reader.index
     if kinds is None or reader.peek() != "(":
         return None
@@ -87,7 +88,7 @@ def _call(reader: Reader, end: int) -> Call | None:
         return None
     reader.index = closing + 1
     reader.accept("AS")
-    column = name[-1].lower() if reader.at_end else reader.identifier()
+    column = fold(name[-1]) if reader.at_end else reader.identifier()
     if not reader.at_end:
         return None
     numbers = []
@@ -98,7 +99,7 @@ def _call(reader: Reader, end: int) -> Call | None:
         is_parameter = until - start == 1 and token.kind == PARAMETER and token.text[1:].isdigit()
         numbers.append(int(token.text[1:]) if is_parameter else 0)
     texts = tuple(reader.cut(start, until) for start, until in slices)
-    return Call(name[-1].lower(), column, texts, tuple(numbers))
+    return Call(fold(name[-1]), column, texts, tuple(numbers))
 
 
 def describe(session: Context, statement: Statement) -> Description:

@@ -19,9 +19,9 @@ from ...engine.errors import (
     UndefinedObject,
 )
 from ...engine.objects import TABLE
-from ...engine.quoting import ident, literal
+from ...engine.quoting import fold, folded_sql, ident, literal
 from ...engine.settings import ShownSetting, told_everybody
-from ...engine.table import RESERVED_PREFIX
+from ...engine.table import RELATIONS, RESERVED_PREFIX
 from ...engine.waiting import Waiting
 from .. import access_mode
 from ..context import Context
@@ -70,7 +70,8 @@ def set_variable(session: Context, name: str, values: tuple[str, ...] | None, *,
 
 def _duckdb_setting(session: Context, name: str) -> str | None:
     """The value of a setting of DuckDB's own, None where it has none of that name."""
-    row = ask_maybe(session.meta, "SELECT value FROM duckdb_settings() WHERE name = lower($1)", [name])
+    sql = "SELECT value FROM system.main.duckdb_settings() WHERE name = $1"
+    row = ask_maybe(session.meta, sql, [name.lower()])
     return None if row is None else str(row[0])
 
 
@@ -115,12 +116,12 @@ def carried(session: Context, name: str, value: str) -> str:
     if name not in PATHS or value == "main":
         return value
     rows = session.meta.execute(
-        "SELECT lower(schema_name) FROM duckdb_schemas() WHERE database_name = $1",
+        "SELECT schema_name FROM system.main.duckdb_schemas() WHERE database_name = $1",
         [session.database.catalog_name],
     ).fetchall()
-    schemas = {schema for (schema,) in rows}
+    schemas = {fold(schema) for (schema,) in rows}
     names = [part.rpartition(".")[2].strip('"') for part in _path(value)]
-    seen = [name for name in names if name.lower() in schemas and session.access.sees_schema(name)]
+    seen = [name for name in names if fold(name) in schemas and session.access.sees_schema(name)]
     return ",".join(map(ident, seen)) or "main"
 
 
@@ -136,8 +137,8 @@ def _check_path(session: Context, value: str) -> None:
     """
     for part in _path(value):
         catalog, _, schema = part.rpartition(".")
-        ours = schema.lower() == OURS or schema.lower().startswith(RESERVED_PREFIX)
-        if ours or catalog.strip('"').lower() not in ("", session.database.catalog_name.lower()):
+        ours = fold(schema) == OURS or fold(schema).startswith(RESERVED_PREFIX)
+        if ours or fold(catalog.strip('"')) not in ("", fold(session.database.catalog_name)):
             raise InsufficientPrivilege(
                 f'"{part}" cannot be on the search path',
                 hint=f"Name what is in schema {OURS} with it: {OURS}.streams.",
@@ -235,12 +236,11 @@ def _discard(session: Context, facts: SettingFacts) -> Result:
 def _drop_temporary(session: Context, name: str) -> None:
     """Drop the session's temporary table or view of a name, if it still is."""
     kinds = session.cursor.execute(
-        "SELECT 'TABLE' FROM duckdb_tables() WHERE temporary AND lower(table_name) = $1 "
-        "UNION ALL SELECT 'VIEW' FROM duckdb_views() WHERE temporary AND lower(view_name) = $1",
-        [name],
+        f"SELECT kind FROM {RELATIONS} WHERE database_name = 'temp' AND {folded_sql('table_name')} = $1",
+        [fold(name)],
     ).fetchall()
     for (kind,) in kinds:
-        session.cursor.execute(f"DROP {kind} temp.{ident(name)}")
+        session.cursor.execute(f"DROP {kind} temp.main.{ident(name)}")
 
 
 def _set_variable(session: Context, statement: Statement) -> Result:
@@ -250,7 +250,7 @@ def _set_variable(session: Context, statement: Statement) -> Result:
         InsufficientPrivilege: 42501, one of ours: by them the catalog knows who asks.
     """
     facts = statement.classified.setting
-    if facts is not None and facts.name.lower().startswith(RESERVED_PREFIX):
+    if facts is not None and fold(facts.name).startswith(RESERVED_PREFIX):
         raise InsufficientPrivilege(f'names that begin with "{RESERVED_PREFIX}" are ducktail\'s own')
     try:
         session.cursor.execute(statement.text).fetchall()
@@ -265,7 +265,7 @@ VERBS = {"SET": _set, "RESET": _reset, "SHOW": _show, "DISCARD": _discard}
 def shows_table(session: Context, statement: Statement) -> bool:
     """Whether SHOW names a table and no setting: DuckDB describes it then."""
     facts = statement.classified.setting
-    if statement.classified.verb != "SHOW" or facts is None or facts.name.lower() in VARIABLES:
+    if statement.classified.verb != "SHOW" or facts is None or fold(facts.name) in VARIABLES:
         return False
     return session.names.is_table(facts.name)
 
@@ -291,7 +291,7 @@ def run(session: Context, statement: Statement, parameters: tuple[object, ...]) 
 def is_inline(statement: Statement) -> bool:
     """Whether it takes no DuckDB work: SHOW and SET of what is the session's own."""
     facts = statement.classified.setting
-    found = None if facts is None else VARIABLES.get(facts.name.lower())
+    found = None if facts is None else VARIABLES.get(fold(facts.name))
     if found is None:
         return False
     own = found.duckdb is None and found.name.lower() not in PATHS

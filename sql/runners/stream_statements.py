@@ -15,6 +15,7 @@ from ...engine.errors import (
     ProgramLimitExceeded,
     WrongObjectType,
 )
+from ...engine.quoting import fold, folded_sql
 from ...engine.streams.streams import (
     DEFAULT_BUFFER_BYTES,
     DEFAULT_COMPACTION_LAG_US,
@@ -74,15 +75,15 @@ def _schema(session: Context, name: st.Name) -> str:
         NotSupported: 0A000, it is another database's, or none of a user's. InvalidSchemaName: 3F000.
     """
     parts = name.parts
-    if len(parts) > 2 or (len(parts) == 2 and parts[0].lower() != session.database.catalog_name.lower()):
+    if len(parts) > 2 or (len(parts) == 2 and fold(parts[0]) != fold(session.database.catalog_name)):
         raise NotSupported(
             f'cross-database references are not supported: "{name}"', position=name.position or None
         )
     found = ask_maybe(
         session.meta,
-        "SELECT schema_name FROM duckdb_schemas() "
-        "WHERE database_name = $1 AND lower(schema_name) = lower($2)",
-        [session.database.catalog_name, name.last],
+        "SELECT schema_name FROM system.main.duckdb_schemas() "
+        f"WHERE database_name = $1 AND {folded_sql('schema_name')} = $2",
+        [session.database.catalog_name, fold(name.last)],
     )
     if found is None:
         raise InvalidSchemaName(f'schema "{name.last}" does not exist', position=name.position or None)

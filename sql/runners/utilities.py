@@ -6,6 +6,7 @@ import duckdb
 
 from ...engine.duckdb_errors import translated
 from ...engine.errors import ActiveTransaction, InsufficientPrivilege, ObjectInUse
+from ...engine.quoting import fold
 from ...engine.table import RESERVED_PREFIX
 from ...engine.waiting import Waiting
 from ..context import Context
@@ -19,7 +20,7 @@ def run(session: Context, statement: Statement, parameters: tuple[object, ...]) 
     verb = statement.classified.verb
     if verb == "USE":
         assert statement.classified.name is not None
-        if statement.classified.name.lower().startswith(RESERVED_PREFIX):
+        if fold(statement.classified.name).startswith(RESERVED_PREFIX):
             raise InsufficientPrivilege(f'names that begin with "{RESERVED_PREFIX}" are ducktail\'s own')
         set_variable(session, "schema", (statement.classified.name,), local=False)
         return Result.command("USE")

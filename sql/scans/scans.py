@@ -23,6 +23,7 @@ from ...engine.errors import (
     UndefinedFunction,
     UndefinedTable,
 )
+from ...engine.quoting import fold
 from ...engine.streams.streams import Stream
 from ...engine.waiting import Waiting, all_of
 from .. import staged
@@ -121,7 +122,7 @@ def _may_take_copy(session: Context, stream: Stream, group: object) -> bool:
     catalog = session.database.catalog
     with catalog.mutex:
         if isinstance(group, str):
-            known = catalog.groups.get((stream.stream_id, group.lower()))
+            known = catalog.groups.get((stream.stream_id, fold(group)))
             return known is not None and known.on_gap == "snapshot"
         # Which one a parameter names is not known yet.
         return any(one.on_gap == "snapshot" for one in catalog.groups_of(stream.stream_id))
@@ -131,7 +132,7 @@ def _is_found_at_once(session: Context, name: st.Name) -> bool:
     """Whether what a name is can be told without asking DuckDB."""
     if len(name.parts) == 1:
         return True
-    return len(name.parts) == 2 and name.parts[0].lower() != session.database.catalog_name.lower()
+    return len(name.parts) == 2 and fold(name.parts[0]) != fold(session.database.catalog_name)
 
 
 def _has_moved(session: Context, stream: Stream) -> bool:

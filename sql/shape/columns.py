@@ -14,6 +14,7 @@ from sqlglot import exp
 
 from ...engine.log.changes import CHANGE_NAMES
 from ...engine.log.log import EVENT_NAMES
+from ...engine.quoting import fold
 
 N = TypeVar("N", bound=exp.Expr)
 
@@ -70,18 +71,18 @@ class Source:
 
     def has(self, name: str) -> bool:
         """Whether a column has that name."""
-        return any(output.name.lower() == name.lower() for output in self.outputs or ())
+        return any(fold(output.name) == fold(name) for output in self.outputs or ())
 
     def event_of(self, column: exp.Expr | None) -> str | None:
         """The event column that an expression is, unchanged."""
         if not isinstance(column, exp.Column) or isinstance(column.this, exp.Star):
             return None
-        if column.db or (column.table and column.table.lower() != (self.alias or "").lower()):
+        if column.db or (column.table and fold(column.table) != fold(self.alias or "")):
             return None
         if self.joined and not column.table:
             return None
-        name = column.name.lower()
-        return next((output.event for output in self.outputs or () if output.name.lower() == name), None)
+        name = fold(column.name)
+        return next((output.event for output in self.outputs or () if fold(output.name) == name), None)
 
 
 EVENT = tuple(Output(name, name) for name in EVENT_NAMES)
@@ -132,7 +133,7 @@ def _folds(function: exp.Func) -> bool:
     if isinstance(function.parent, exp.Window):
         return False
     if isinstance(function, exp.Anonymous):
-        return function.name.lower() in AGGREGATES
+        return fold(function.name) in AGGREGATES
     return isinstance(function, exp.AggFunc)
 
 
@@ -149,7 +150,7 @@ def makes_rows(select: exp.Select) -> bool:
         for function in own(value, exp.Func):
             if isinstance(function, exp.Explode | exp.Unnest | exp.Posexplode | exp.Inline):
                 return True
-            if isinstance(function, exp.Anonymous) and function.name.lower() in _ROW_MAKING:
+            if isinstance(function, exp.Anonymous) and fold(function.name) in _ROW_MAKING:
                 return True
     return False
 
@@ -177,7 +178,7 @@ def disturbs_order(select: exp.Select) -> bool:
 def is_star(value: exp.Expr, source: Source) -> bool:
     """Whether a select list's entry is a star over the source."""
     if isinstance(value, exp.Column) and isinstance(value.this, exp.Star):
-        return not value.db and value.table.lower() == (source.alias or "").lower()
+        return not value.db and fold(value.table) == fold(source.alias or "")
     return isinstance(value, exp.Star)
 
 
@@ -206,9 +207,9 @@ def _has_whole_row(select: exp.Select, source: Source, inside: exp.Expr) -> bool
     """Whether the source's row is taken as one value, as in `to_json(s)`: it would show the column."""
     if source.alias is None:
         return False
-    alias = source.alias.lower()
+    alias = fold(source.alias)
     for node in select.walk(prune=lambda inner: inner is inside):
-        if isinstance(node, exp.Column) and not node.table and node.name.lower() == alias:
+        if isinstance(node, exp.Column) and not node.table and fold(node.name) == alias:
             if not source.has(alias):
                 return True
     return False
@@ -235,19 +236,19 @@ def outputs_of(select: exp.Select, source: Source) -> tuple[Output, ...] | None:
 def _written(column: exp.Column, source: Source) -> str:
     """DuckDB calls a column as its relation does, not as the query spells it."""
     name = column.name
-    found = (output.name for output in source.outputs or () if output.name.lower() == name.lower())
+    found = (output.name for output in source.outputs or () if fold(output.name) == fold(name))
     return next(found, name)
 
 
 def _starred(star: exp.Expr, outputs: tuple[Output, ...]) -> list[Output]:
     """The columns of `* EXCLUDE (...) REPLACE (...) RENAME (...)`."""
-    out = {node.name.lower() for node in star.args.get("except_") or ()}
-    new = {node.alias.lower() for node in star.args.get("replace") or ()}
-    names = {node.this.name.lower(): node.alias for node in star.args.get("rename") or ()}
+    out = {fold(node.name) for node in star.args.get("except_") or ()}
+    new = {fold(node.alias) for node in star.args.get("replace") or ()}
+    names = {fold(node.this.name): node.alias for node in star.args.get("rename") or ()}
     return [
-        Output(names.get(o.name.lower(), o.name), None if o.name.lower() in new else o.event)
+        Output(names.get(fold(o.name), o.name), None if fold(o.name) in new else o.event)
         for o in outputs
-        if o.name.lower() not in out
+        if fold(o.name) not in out
     ]
 
 
@@ -282,7 +283,7 @@ def is_in_lsn_order(select: exp.Select, source: Source, pairs: bool) -> bool:
         return _event_at(select, source, int(value.name) - 1) == lsn
     if isinstance(value, exp.Column) and not value.table:
         for entry in select.expressions:
-            if isinstance(entry, exp.Alias) and entry.alias.lower() == value.name.lower():
+            if isinstance(entry, exp.Alias) and fold(entry.alias) == fold(value.name):
                 return source.event_of(entry.this) == lsn
     return source.event_of(value) == lsn
 

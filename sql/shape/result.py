@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from sqlglot import exp
 
+from ...engine.quoting import fold
 from ..language.parse import Query
 from ..language.statements import Scan
 from ..text.spans import limit_span, order_place, query_span
@@ -113,9 +114,9 @@ def _unit(query: Query, way: Way, levels: list[Level]) -> Unit | None:
 
 def _is_self_contained(select: exp.Select) -> bool:
     """Whether a select names no common table expression of a query around it."""
-    names = {table.name.lower() for table in select.find_all(exp.Table) if not table.db}
-    own = {cte.alias.lower() for cte in select.find_all(exp.CTE)}
-    around = {cte.alias.lower() for cte in select.root().find_all(exp.CTE)} - own
+    names = {fold(table.name) for table in select.find_all(exp.Table) if not table.db}
+    own = {fold(cte.alias) for cte in select.find_all(exp.CTE)}
+    around = {fold(cte.alias) for cte in select.root().find_all(exp.CTE)} - own
     return not names & around
 
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from sqlglot import exp
 
+from ...engine.quoting import fold
 from ..language.nodes import Transactions
 from ..language.statements import Number
 from .columns import (
@@ -157,7 +158,7 @@ def _add_level(
 
 
 def _has_twins(outputs: tuple[Output, ...] | None) -> bool:
-    names = [output.name.lower() for output in outputs or () if output.name]
+    names = [fold(output.name) for output in outputs or () if output.name]
     return len(set(names)) < len(names)
 
 

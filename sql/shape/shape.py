@@ -28,6 +28,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import lru_cache
 
+from ...engine.quoting import fold
 from ..language.parse import KEPT_QUERIES, Query
 from ..language.statements import Parameter, Scan, Text
 from .values import HIDDEN_LSN, Cut, Edit, Kind, Plain, Shape, Unit
@@ -73,11 +74,11 @@ def _same_group(a: Scan, b: Scan) -> bool:
 
 
 def _folded(name: Text) -> object:
-    return name if isinstance(name, Parameter) else name.lower()
+    return name if isinstance(name, Parameter) else fold(name)
 
 
 def _parts(scan: Scan) -> list[str]:
-    return [part.lower() for part in scan.stream.parts]
+    return [fold(part) for part in scan.stream.parts]
 
 
 def bound(shape: Shape, values: Sequence[object]) -> Shape:

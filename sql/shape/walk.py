@@ -13,6 +13,7 @@ from dataclasses import replace
 
 from sqlglot import exp
 
+from ...engine.quoting import fold
 from ..language.nodes import StreamScan
 from ..language.parse import Query
 from ..language.statements import Scan
@@ -162,16 +163,16 @@ def _derived(query: Query, node: exp.Subquery, given: Source, way: Way) -> tuple
 
 def _cte(cte: exp.CTE, given: Source, way: Way) -> tuple[exp.Expr, Source, int] | None:
     """The one place where a common table expression is read."""
-    name = cte.alias.lower()
+    name = fold(cte.alias)
     holder = cte.parent.parent if cte.parent is not None else None
     root = cte.root()
-    if holder is None or sum(other.alias.lower() == name for other in root.find_all(exp.CTE)) > 1:
+    if holder is None or sum(fold(other.alias) == name for other in root.find_all(exp.CTE)) > 1:
         way.none(f'two common table expressions are called "{cte.alias}"')
         return None
     references = [
         table
         for table in holder.find_all(exp.Table)
-        if table.name.lower() == name and not (isinstance(table, StreamScan) or table.db or _is_target(table))
+        if fold(table.name) == name and not (isinstance(table, StreamScan) or table.db or _is_target(table))
     ]
     if any(_is_inside(table, cte) for table in references):
         way.none("the scan stands in a recursive query")

@@ -11,6 +11,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 
 from ...engine.errors import DucktailError, NotSupported
+from ...engine.quoting import fold
 from ...engine.streams.streams import Stream
 from ...engine.waiting import Waiting, all_of
 from ..context import Context
@@ -72,7 +73,7 @@ def drop(
     """
     nodes = [owners.local, *other_nodes(session)]
     answers = yield from asked(session, owners, shown, nodes, here)
-    there = [node for node, rows in answers.items() if any(str(r[2]).lower() == name.lower() for r in rows)]
+    there = [node for node, rows in answers.items() if any(fold(str(r[2])) == fold(name) for r in rows)]
     if there:
         yield from _on(session, owners, name, sto.DropBookmark(name, name_of(stream)), there, here)
     return bool(there)
@@ -136,7 +137,7 @@ def merged(columns: Sequence[ResultColumn], answers: Mapping[str, Sequence[Row]]
     for rows in answers.values():
         for row in rows:
             facts = dict(zip(names, row, strict=True))
-            of.setdefault(str(facts["bookmark_name"]).lower(), []).append(facts)
+            of.setdefault(fold(str(facts["bookmark_name"])), []).append(facts)
     found: list[Row] = []
     for _, parts in sorted(of.items()):
         trimmed: dict[str, int] = {}

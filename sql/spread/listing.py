@@ -10,7 +10,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 
 from ...engine.errors import DucktailError, NotSupported
-from ...engine.streams.streams import fold
+from ...engine.streams.streams import key_of
 from ...engine.waiting import Waiting
 from ..context import Context
 from ..language import statements as st
@@ -106,7 +106,7 @@ def check_heard(session: Context, channel: str) -> Waiting[None]:
         return
     if session.links is None:
         return
-    keys = [fold(schema, channel) for schema in session.names.path]
+    keys = [key_of(schema, channel) for schema in session.names.path]
     try:
         found = yield from session.links.look_up(keys)
     except DucktailError as error:

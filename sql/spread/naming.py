@@ -13,7 +13,8 @@ from collections.abc import Callable
 from concurrent.futures import Future
 
 from ...engine.errors import DucktailError, DuplicateObject, LockNotAvailable, UndefinedObject
-from ...engine.streams.streams import fold
+from ...engine.quoting import fold
+from ...engine.streams.streams import key_of
 from ...engine.waiting import Wait, Waiting
 from ..context import Context
 from ..language import statements as st
@@ -43,7 +44,7 @@ def rename_stream(
 ) -> Waiting[Result]:
     """ALTER STREAM ... RENAME TO."""
     stream = session.names.find_stream(asked.name.parts)
-    if session.block.begun or stream is None or stream.name.lower() == asked.new.lower():
+    if session.block.begun or stream is None or fold(stream.name) == fold(asked.new):
         return (yield from plain(session, asked, parameters))
     return (
         yield from named_anew(session, stream.schema, asked.new, lambda: plain(session, asked, parameters))
@@ -61,7 +62,7 @@ def named_anew(
     """
     cluster, clock = session.database.cluster, session.database.clock
     ends_s = clock.monotonic_s() + session.block.lock_timeout_ms / 1000
-    with cluster.making(fold(schema, name)):
+    with cluster.making(key_of(schema, name)):
         while busy := (yield from _others_making(session, schema, name)):
             if min(busy) < cluster.placement.local.name:
                 raise DuplicateObject(f'stream "{name}" is being made on node "{min(busy)}"', hint=_HINT)
@@ -110,5 +111,5 @@ def check_not_making(session: Context, name: st.Name) -> None:
     if session.part is None or not session.part.makes or len(name.parts) != 2:
         return
     cluster = session.database.cluster
-    if session.names.find_stream(name.parts) is None and cluster.is_making(fold(*name.parts)):
+    if session.names.find_stream(name.parts) is None and cluster.is_making(key_of(*name.parts)):
         raise LockNotAvailable(f'stream "{name}" is being made on node "{cluster.placement.local.name}"')

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from ...engine.errors import InsufficientPrivilege, NotSupported, SyntaxError_
+from ...engine.quoting import fold
 from .classified import Classified, DmlFacts, Kind, Reader, refused
 from .classify_cursors import close, declare, fetch
 from .classify_ddl import alter, comment, create, drop
@@ -166,7 +167,7 @@ def classify(text: str, tokens: tuple[Token, ...] | None = None) -> Classified:
         if token.kind == ";":
             raise SyntaxError_('syntax error at or near ";"', position=token.start + 1)
     reader = Reader(text, tokens)
-    if _FORBIDDEN_FUNCTION in text.lower():
+    if _FORBIDDEN_FUNCTION in fold(text):
         error = NotSupported(f"{_FORBIDDEN_FUNCTION} is not supported", hint="Write the statement itself.")
         return refused(reader, error)
     ours = _opening_of_ours(tokens)
@@ -373,7 +374,7 @@ def _use(reader: Reader) -> Classified:
 
 def _pragma(reader: Reader) -> Classified:
     reader.take()
-    name = reader.identifier().lower()
+    name = fold(reader.identifier())
     if name not in _READ_PRAGMAS or reader.peek() == "=":
         error = NotSupported(f'PRAGMA "{name}" is not supported', hint="Settings are changed with SET.")
         return refused(reader, error)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ...engine.quoting import fold
 from .classified import Classified, CursorFacts, Kind, Reader
 from .tokens import NUMBER, QUOTED
 
@@ -21,7 +22,7 @@ def _name(reader: Reader) -> str:
     """A cursor's name: small letters unless it is quoted, as a driver's portal is called."""
     quoted = reader.peek() == QUOTED
     name = reader.identifier()
-    return name if quoted else name.lower()
+    return name if quoted else fold(name)
 
 
 def _classified(reader: Reader, verb: str, facts: CursorFacts) -> Classified:

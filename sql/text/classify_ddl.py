@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ...engine.errors import DucktailError, InsufficientPrivilege, NotSupported
+from ...engine.quoting import fold
 from .classified import Classified, DdlFacts, Kind, Name, Reader, refused
 
 # What DuckDB calls an object -> what we call it. Two words stand as one key.
@@ -102,7 +103,7 @@ def create(reader: Reader) -> Classified:
         table = reader.qualified()
     elif object_type == "TABLE" and name is not None:
         table = name
-        temporary = temporary or name[0].lower() == "temp"
+        temporary = temporary or fold(name[0]) == "temp"
         list_offset = None if reader.at_end else reader.tokens[reader.index].start
         query_offset = _query_offset(reader)
     facts = DdlFacts(

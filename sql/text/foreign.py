@@ -11,6 +11,7 @@ import re
 from collections.abc import Sequence
 
 from ...engine.errors import DucktailError, NotSupported, SyntaxError_, UndefinedFunction
+from ...engine.quoting import fold
 from .tokens import PARAMETER, QUOTED, STRING, Token
 from .words import NOT_NAMES
 
@@ -165,7 +166,7 @@ def hint_for(error: DucktailError) -> str | None:
     if not isinstance(error, UndefinedFunction):
         return None
     named = _FUNCTION.search(error.message)
-    return None if named is None else FUNCTIONS.get(named[1].lower())
+    return None if named is None else FUNCTIONS.get(fold(named[1]))
 
 
 def _near(token: Token, hint: str) -> SyntaxError_:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
+from ...engine.quoting import fold
 from .classified import Classified, Kind, Reader
 from .classify import classify, take_cte_head
 from .tokens import tokenize
@@ -75,7 +76,7 @@ def _begins(statement: Classified) -> int:
 
 def words(text: str) -> frozenset[str]:
     """Every name in a text, in small letters, wherever it stands."""
-    return frozenset(token.name.lower() for token in tokenize(text) if token.is_name)
+    return frozenset(fold(token.name) for token in tokenize(text) if token.is_name)
 
 
 def needed(parts: Iterable[Part], named: Collection[str]) -> list[Part]:
@@ -83,7 +84,7 @@ def needed(parts: Iterable[Part], named: Collection[str]) -> list[Part]:
     wanted = set(named)
     found = []
     for part in reversed(tuple(parts)):
-        if part.name.lower() in wanted:
+        if fold(part.name) in wanted:
             found.append(part)
             wanted |= words(part.body.text)
     return found[::-1]
