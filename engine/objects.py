@@ -104,10 +104,6 @@ class Objects:
         found = self._found.items()
         return {key[1]: one for (kind, key), one in found if kind == TABLE and key[0] == wanted}
 
-    def by_identity(self) -> dict[tuple[str, int], Object]:
-        """All objects by their identity."""
-        return {(TABLE if one.kind in RELATIONS else one.kind, one.oid): one for one in self}
-
 
 EMPTY = Objects()
 

@@ -22,6 +22,7 @@ from .access import Access
 from .block import Block
 from .frames import Frames
 from .guard import Guard
+from .language.statements import CreateStream
 from .listening import Listening
 from .names import Names
 from .notices import Notices
@@ -106,6 +107,9 @@ class Context(Protocol):
 
     def looking(self) -> AbstractContextManager[None]:
         """Within, names are looked up and texts bound, outside or inside a statement that runs."""
+
+    def judge(self, asked: Statement | CreateStream) -> None:
+        """Ask once more whether the session may do what a statement does, once it need not wait any more."""
 
     def parse(self, text: str, oids: tuple[int, ...] = (), *, told: bool = True) -> Waiting[Statement]:
         """Parse one statement.

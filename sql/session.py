@@ -38,6 +38,7 @@ from .forwarding import relay, serving
 from .forwarding.arriving import arriving
 from .frames import Frames
 from .guard import Guard
+from .language.statements import CreateStream
 from .listening import Listening
 from .names import Names
 from .notices import Notice, Notices
@@ -52,7 +53,7 @@ from .portals import Portals
 from .positions import Positions
 from .results.cursors import Cursors
 from .results.results import CopyIn, ReadySource, Result
-from .rights import visible
+from .rights import permission, visible
 from .runners import cursor_statements
 from .runners.settings_statements import renew_values, restore_values, set_variable
 from .runners.transaction_statements import ENDINGS
@@ -276,6 +277,14 @@ class Session:
             result.bind_guard(self.calls.fetch)
             result.bind_arrival(lambda rows: self.calls.run(lambda: source.arrive(rows)))
         return result
+
+    def judge(self, asked: Statement | CreateStream) -> None:
+        """See Context.
+
+        Raises:
+            DucktailError: it may not.
+        """
+        permission.judge(self, asked)
 
     def kept(self, result: Result) -> None:
         """See Context."""

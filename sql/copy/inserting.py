@@ -14,7 +14,6 @@ from ...engine.quoting import ident
 from ...engine.values.text_loading import ColumnLoader
 from ...engine.waiting import Waiting
 from ..context import Context
-from ..rights import permission
 from ..runners import topics, writes
 from ..spread import publishing
 from ..spread.shares import spread
@@ -83,11 +82,10 @@ class Inserting:
         Raises:
             Refused: they were not.
         """
-        if not self._judged and self._session.access.limited:
+        if not self._judged:
             # The client sends its rows when it likes: what it may do is judged where the first is written.
-            self._session.block.touched()
-            permission.check(self._session, self._statement, ())
-        self._judged = True
+            self._session.judge(self._statement)
+            self._judged = True
         table = pa.Table.from_arrays(list(columns), names=self._names)
         cursor = self._session.cursor
         self._session.collected = None if self._owners is None else self._collected

@@ -298,7 +298,7 @@ def _followed(session: Context, before: Objects, after: Objects) -> Iterator[edi
         DependentObjects: 2BP01, it changes or drops what is not the user's.
     """
     rights, owner = session.access.rights, session.access.owner
-    old, new = before.by_identity(), after.by_identity()
+    old, new = _by_identity(before), _by_identity(after)
     gone = [one for identity, one in old.items() if identity not in new]
     come = [one for identity, one in new.items() if identity not in old]
     changed = [(one, new[i]) for i, one in old.items() if i in new and _differ(one, new[i])]
@@ -314,7 +314,7 @@ def _followed(session: Context, before: Objects, after: Objects) -> Iterator[edi
         # What takes the place of another in one statement has its owner and rights.
         if item is None or (one.kind in RELATIONS, one.key) in known:
             continue
-        if owner is not None and one.key[0] != OURS:
+        if owner is not None:
             yield edit.PutOwner(item, owner)
         elif item in rights.owners or any(item == given for _, given in rights.grants):
             yield edit.Forget(item)
@@ -322,6 +322,15 @@ def _followed(session: Context, before: Objects, after: Objects) -> Iterator[edi
         if one.kind != INDEX and one.key != now.key:
             for item in _items_at(rights, one):
                 yield edit.Rename(item, r.Item(item.kind, *_named(item, now), item.group))
+
+
+def _by_identity(objects: Objects) -> dict[tuple[str, int], Object]:
+    """By what they are, all objects but the engine's own, which come and go beside any statement."""
+    return {(TABLE if one.kind in RELATIONS else one.kind, one.oid): one for one in objects if not _ours(one)}
+
+
+def _ours(one: Object) -> bool:
+    return one.key[0] == OURS
 
 
 def _differ(one: Object, other: Object) -> bool:

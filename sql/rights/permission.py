@@ -364,12 +364,21 @@ def _by_itself(session: Context, node: st.Statement) -> None:
     """It names streams and groups that are looked up for the session, or judges itself."""
 
 
-def create_stream(session: Context, node: st.CreateStream) -> None:
-    """CREATE STREAM: the tables are the session's user's.
+def judge(session: Context, asked: Statement | st.CreateStream) -> None:
+    """Ask once more, where a statement has had to wait before it could do what it was judged for.
 
     Raises:
-        InsufficientPrivilege: 42501. UndefinedTable: 42P01.
+        InsufficientPrivilege: 42501. UndefinedTable: 42P01, and the like.
     """
+    if not session.access.limited:
+        return
+    if isinstance(asked, st.CreateStream):
+        _create_stream(session, asked)
+    else:
+        check(session, asked, ())
+
+
+def _create_stream(session: Context, node: st.CreateStream) -> None:
     if node.all_in_schema is not None:
         raise InsufficientPrivilege("permission denied for ALL TABLES IN SCHEMA", hint=_SUPERUSERS)
     access = session.access
@@ -416,7 +425,7 @@ def _consume(session: Context, node: st.CreateGroup | sto.CreateBookmark) -> Non
 
 
 _OURS: dict[type, Callable[..., None]] = {
-    st.CreateStream: create_stream,
+    st.CreateStream: _create_stream,
     st.CreateTopic: _create_topic,
     st.SetStream: _own_stream,
     st.RenameStream: _own_stream,

@@ -32,7 +32,6 @@ from ..language import statements as st
 from ..language.options import COMPACTED, INTERVALS, Options
 from ..names import TEMPORARY, Key
 from ..results.results import Result
-from ..rights import permission
 
 T = TypeVar("T")
 
@@ -63,7 +62,7 @@ def create_stream(session: Context, made: st.CreateStream, parameters: Values) -
         spec,
         session.block.lock_timeout_ms,
         session.access.owner,
-        lambda: permission.create_stream(session, made) if session.access.limited else None,
+        lambda: session.judge(made),
     )
     return Result.command("CREATE STREAM")
 
