@@ -28,7 +28,7 @@ from ..running import atomically
 from ..statement import Statement
 from ..text.classified import Classified, DdlFacts, Name
 from .reach import Reach, no_table
-from .words import named_in_words, named_types
+from .words import enum_of, named_in_words, named_types
 
 # What shares the names of tables.
 _RELATIONS = frozenset({"TABLE", "VIEW"})
@@ -232,13 +232,16 @@ def _check_referenced(session: Context, classified: Classified, at: int) -> None
 
 
 def _check_calls(session: Context, classified: Classified) -> None:
-    """What a default, a check, a generated column or an index calls runs later, and for others too."""
-    facts = classified.ddl
+    """Judge the calls in defaults, checks, generated columns and indexes: they run later, for others too."""
+    facts, end = classified.ddl, _before_query(classified)
     assert facts is not None
     if facts.object_type == "VIEW":
         return  # It holds a query and nothing else.
+    if facts.object_type == "TYPE":
+        labels = enum_of(classified.tokens)
+        end = end if labels is None else labels
     names = facts.verb == "CREATE" and facts.object_type in ("TABLE", "INDEX")
-    Reach(session).take(named_in_words(classified.tokens, 1 if names else 0))
+    Reach(session, definition=True).take(named_in_words(classified.tokens[:end], 1 if names else 0))
 
 
 # Whose it is.

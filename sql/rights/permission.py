@@ -53,6 +53,7 @@ from .plan import plan_tables, refuse_computed
 from .reach import TRUSTED, Reach, cannot_tell, no_table
 from .telling import as_told
 from .visible import tell
+from .words import enum_of
 
 Values = Sequence[object]
 
@@ -305,8 +306,8 @@ def view_query(classified: Classified) -> int | None:
 def _enum_query(classified: Classified) -> tuple[int | None, int]:
     """Where the query of CREATE TYPE ... AS ENUM (query) begins and ends."""
     tokens = classified.tokens
-    at = next((at for at, token in enumerate(tokens[:-1]) if token.kind == "ENUM" and not token.depth), None)
-    if at is None or tokens[at + 1].kind != "(":
+    at = enum_of(tokens)
+    if at is None:
         return None, 0
     end = closing(tokens, at + 1)
     labels = all(token.kind in (STRING, ",") for token in tokens[at + 2 : end])
@@ -406,7 +407,8 @@ def _create_stream(session: Context, node: st.CreateStream) -> None:
         raise made.no_create(schema)
     if node.where is not None:
         where = node.where.text
-        Reach(session).take(_named(lambda: named_in_expression(session.names.cursor(), f"({where}\n)")))
+        reach = Reach(session, definition=True)
+        reach.take(_named(lambda: named_in_expression(session.names.cursor(), f"({where}\n)")))
 
 
 def _create_topic(session: Context, node: st.CreateTopic) -> None:

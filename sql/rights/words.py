@@ -8,10 +8,12 @@ of more. Source: docs/security.md, "How it is enforced".
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 
 from ..text.tokens import STRING, Token
 from ..text.words import RESERVED
 from .analysis import SEQUENCES, TYPE_TEXTS, Named, Path
+from .functions import SESSION_FUNCTIONS
 
 
 def chains(tokens: Sequence[Token]) -> Iterator[tuple[int, Path]]:
@@ -48,7 +50,36 @@ def named_in_words(tokens: Sequence[Token], depth: int) -> Named:
             found.sequences.append(_string(tokens, at + 2))
         if name in TYPE_TEXTS:
             found.type_texts.append(None)
+    found.functions |= {(name,) for name in _called_without_bracket(tokens)}
     return found
+
+
+# At DEFAULT's own depth, these end its expression.
+_AFTER_DEFAULT = frozenset({"CHECK", "GENERATED", "AS", "REFERENCES", "CONSTRAINT", "PRIMARY", "UNIQUE"})
+
+
+def _called_without_bracket(tokens: Sequence[Token]) -> Iterator[str]:
+    """The functions in DEFAULT that are called by name alone: current_user; no column can stand there."""
+    within: int | None = None
+    for token in tokens:
+        if within is not None:
+            ends = token.depth == within and (token.kind == "," or token.kind in _AFTER_DEFAULT)
+            if ends or token.depth < within:
+                within = None
+            elif token.is_name and token.name.lower() in SESSION_FUNCTIONS:
+                yield token.name.lower()
+        if token.kind == "DEFAULT":
+            within = token.depth
+
+
+def enum_of(tokens: Sequence[Token]) -> int | None:
+    """The index of ENUM in CREATE TYPE ... AS ENUM (...); the type and its schema may have that name too."""
+    found = (
+        at
+        for at, (word, after) in enumerate(pairwise(tokens))
+        if word.kind == "ENUM" and after.kind == "(" and not word.depth
+    )
+    return next(found, None)
 
 
 # Types of types, whose parts stand behind a bracket or a comma.
