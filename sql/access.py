@@ -150,6 +150,10 @@ class Access:
 
     # Streams and groups.
 
+    def hears(self, stream: Stream) -> bool:
+        """Whether the session may go on listening to a stream; not once its user has been dropped."""
+        return (self.account is None or self._found() is not None) and self.sees(stream.key)
+
     def may_use_group(self, stream: Stream, group: Group | str) -> bool:
         """Whether the session may read, commit and change a group: his own, or one that he was given."""
         if self.superuser:

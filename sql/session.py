@@ -122,7 +122,7 @@ class Session:
         self.notices = Notices()
         self.prepared: dict[str, Statement] = {}
         self.portals = Portals(bounds.portals_max, database.clock.now_us)
-        self.listening = Listening(database.notifications, self._overrun)
+        self.listening = Listening(database, self._overrun, lambda: self.access)
         self.waited: Waited | None = None
         self.links: Links | None = None
         self.learner: Learner | None = None
