@@ -20,6 +20,7 @@ from ...engine.errors import (
 )
 from ...engine.rights import rights as r
 from ...engine.waiting import Waiting
+from .. import reserved_names
 from ..context import Context, Runner
 from ..names import OURS, TEMPORARY, Key
 from ..results.results import Result
@@ -48,6 +49,7 @@ def check(session: Context, classified: Classified) -> None:
     assert facts is not None
     if skips(session, facts):
         return
+    reserved_names.refuse_relations(session, facts)
     _CHECKS[facts.verb](session, facts)
     _check_schemas(session, classified)
     _check_calls(session, classified)

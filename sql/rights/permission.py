@@ -25,6 +25,7 @@ from ...engine.errors import (
 )
 from ...engine.rights.rights import relation
 from ...engine.streams.streams import Stream
+from .. import reserved_names
 from ..access import Key
 from ..context import Context
 from ..dml.dml import slice_dml
@@ -102,6 +103,7 @@ def check(session: Context, statement: Statement, parameters: Values, how: How =
         session.block.touched()
     session.cursors.settle()
     tell(session)
+    reserved_names.refuse_inside(session, statement.classified.tokens)
     rule(session, statement, parameters, how)
 
 
@@ -384,6 +386,7 @@ def _ours(session: Context, statement: Statement, parameters: Values, how: How) 
     rule = _OURS.get(type(node))
     if rule is None:
         raise InsufficientPrivilege(f"permission denied for {statement.classified.verb}", hint=_SUPERUSERS)
+    reserved_names.refuse_stream(session, node)
     rule(session, node)
 
 

@@ -21,6 +21,7 @@ from ...engine.streams.filters import types_in
 from ...engine.table import RESERVED_PREFIX
 from ...engine.transactions.transaction import Transaction
 from ...engine.waiting import Waiting
+from .. import reserved_names
 from ..context import Context
 from ..names import OURS, TEMPORARY, Key
 from ..reads import refuse_captured
@@ -54,6 +55,7 @@ def define(session: Context, classified: Classified, parameters: tuple[object, .
     """Run a DDL text: the user's own, or the same with its stream scans replaced."""
     facts = classified.ddl
     assert facts is not None
+    reserved_names.refuse_schema(session, facts)
     _guard_names(facts)
     captured = _captured_to_drop(session, facts)
     if captured is not None:
