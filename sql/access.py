@@ -7,7 +7,7 @@ holds for the sessions that are open.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from ..engine.database import Database
 from ..engine.errors import InsufficientPrivilege, InvalidAuthorization
@@ -52,6 +52,8 @@ class Access:
         self._number = 0 if found is None else found.number
         # The rights that the session's cursors were told of last (visible.py).
         self.told: Rights | None = None
+        # The text that it runs, with its parameters, and one that runs within: errors may name what they do.
+        self.said: list[tuple[str, Sequence[object]]] = []
         self._database = database
         self._transaction = transaction
 

@@ -214,6 +214,7 @@ class Session:
         Raises:
             SyntaxError_: 42601, with the position.
         """
+        self.access.said = [(text, ())]
         return self._parsed.parse(text, oids, told=told)
 
     def execute(self, statement: Statement, parameters: Sequence[object] = ()) -> Waiting[Result]:
@@ -222,6 +223,7 @@ class Session:
         Raises:
             DucktailError: any; inside a block the block has failed then.
         """
+        self.access.said = [(statement.classified.text, parameters)]
         return (yield from self.calls.run(lambda: self._execute(statement, parameters)))
 
     def sent_inline(self, parameters: Sequence[object]) -> bool:

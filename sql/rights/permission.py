@@ -93,6 +93,7 @@ def check(session: Context, statement: Statement, parameters: Values, how: How =
         if how.runs and statement.classified.kind in _READING and not statement.inline:
             refuse_computed(session, statement.classified, parameters)
         return
+    access.said[1:] = [(statement.classified.text, ())]
     rule = _RULES.get(statement.classified.kind)
     if rule is None:
         raise InsufficientPrivilege(f"permission denied for {statement.classified.verb}", hint=_SUPERUSERS)
