@@ -68,7 +68,7 @@ def refuse_relations(session: Context, facts: DdlFacts) -> None:
         _refuse(session, [*made, *([] if facts.renamed is None else [facts.renamed])])
 
 
-def refuse_stream(session: Context, node: st.Statement) -> None:
+def refuse_stream(session: Context, node: object) -> None:
     """Refuse a stream or topic under such a name: its view would have it.
 
     Raises:

@@ -155,7 +155,7 @@ class Session:
             self._transaction_ended,
             restore,
         )
-        self.access = Access(database, account, lambda: self.block.transaction)
+        self.access: Access = Access(database, account, lambda: self.block.transaction)
         self.variables.values["is_superuser"] = "on" if self.access.superuser else "off"
         self.calls = Calls(
             database,

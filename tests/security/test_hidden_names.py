@@ -57,13 +57,13 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
 
 def execute(connection: Connection, statements: str) -> None:
     for statement in filter(str.strip, statements.split(";")):
-        connection.execute(statement)  # type: ignore[call-overload]
+        connection.execute(statement)
 
 
 def error_of(connection: Connection, statement: str, *values: object) -> tuple[str | None, str]:
     """SQLSTATE of a statement's error, and all that is said."""
     with pytest.raises(psycopg.Error) as error:
-        connection.execute(statement, values or None)  # type: ignore[call-overload]
+        connection.execute(statement, values or None)
     diag = error.value.diag
     return diag.sqlstate, f"{diag.message_primary} {diag.message_detail} {diag.message_hint}"
 
