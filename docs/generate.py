@@ -130,6 +130,7 @@ WHEN = {
     "40001": "another transaction wrote the same row or moved the same offset first; run it again",
     "42601": "syntax, with the position of the token",
     "42501": "not allowed: files, extensions, ATTACH, locked settings",
+    "42939": "a name that is kept for DuckDB or ducktail: a schema `temp`, a user's table `duckdb_tables`",
     "42P01": "no such table or view",
     "42703": "no such column",
     "42883": "no such function",

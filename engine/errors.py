@@ -161,6 +161,9 @@ class SyntaxError_(DucktailError, sqlstate="42601", dbapi="ProgrammingError"): .
 class InsufficientPrivilege(DucktailError, sqlstate="42501", dbapi="ProgrammingError"): ...
 
 
+class ReservedName(DucktailError, sqlstate="42939", dbapi="ProgrammingError"): ...
+
+
 class UndefinedTable(DucktailError, sqlstate="42P01", dbapi="ProgrammingError"): ...
 
 

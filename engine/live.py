@@ -48,7 +48,7 @@ def live_rows(database: LiveSource, kind: str, account: str | None) -> str:
 
 def _is_told(rights: Rights, user: str, row: Row) -> bool:
     """Whether a user who is no superuser may know of what a row is about."""
-    if row.get("position_type") == PIPELINE:
+    if row.get("position_type") == PIPELINE and row["stream_name"] is None:
         return rights.owners.get(pipeline_item(row["consumer_name"])) == user
     if "consumer_name" in row and row["stream_name"] is None:
         return False  # Of a job on something else: nobody's in particular.
@@ -63,7 +63,8 @@ def _is_told(rights: Rights, user: str, row: Row) -> bool:
             # A consumer without a group is as nobody else's as a bookmark.
             return rights.owners.get(stream) == user if "consumer_name" in row else rights.sees(user, stream)
         group = group_item(row["schema_name"], row["stream_name"], row["group_name"])
-        return rights.sees(user, group) or rights.owners.get(stream) == user
+        mine = rights.sees(user, group) and rights.has(user, "consume", stream)
+        return mine or rights.owners.get(stream) == user
     if "pipeline_name" in row:
         return rights.owners.get(pipeline_item(row["pipeline_name"])) == user
     # Where nodes are is the superusers' business.

@@ -27,17 +27,17 @@ RELATIONS = frozenset({TABLE, VIEW})
 
 # Every function stands with its catalog and schema: no view, table or macro of a user hides it.
 _LISTED = (
-    (TABLE, "duckdb_tables()", "table_name", "table_oid", "sql"),
-    (VIEW, "duckdb_views()", "view_name", "view_oid", "sql"),
-    (SEQUENCE, "duckdb_sequences()", "sequence_name", "sequence_oid", "sql"),
-    (TYPE, "duckdb_types()", "type_name", "type_oid", "system.main.array_to_string(labels, chr(31))"),
-    (INDEX, "duckdb_indexes()", "index_name", "index_oid", "table_name"),
-    (SCHEMA, "duckdb_schemas()", "schema_name", "oid", "NULL"),
+    (TABLE, "tables", "table_name", "table_oid", "sql"),
+    (VIEW, "views", "view_name", "view_oid", "sql"),
+    (SEQUENCE, "sequences", "sequence_name", "sequence_oid", "sql"),
+    (TYPE, "types", "type_name", "type_oid", "system.main.array_to_string(labels, system.main.chr(31))"),
+    (INDEX, "indexes", "index_name", "index_oid", "table_name"),
+    (SCHEMA, "schemas", "schema_name", "oid", "NULL"),
 )
 _SQL = " UNION ALL ".join(
-    f"SELECT '{kind}', schema_name, {name}, {oid}, {definition} FROM system.main.{function} "
+    f"SELECT '{kind}', schema_name, {name}, {oid}, {definition} FROM system.main.duckdb_{listed}() "
     "WHERE database_name = $1" + (" AND NOT internal" if kind in (VIEW, TYPE) else "")
-    for kind, function, name, oid, definition in _LISTED
+    for kind, listed, name, oid, definition in _LISTED
 )
 
 Key = tuple[str, ...]
@@ -79,13 +79,18 @@ class Object:
 
 
 class Objects:
-    """The objects of one catalog in one snapshot, found by kind and folded name."""
+    """The objects of one catalog in one snapshot, found by kind and folded name.
+
+    Attributes:
+        schemas: their folded names.
+    """
 
     def __init__(self, objects: Iterable[Object] = ()) -> None:
         self._found: dict[tuple[str, Key], Object] = {}
         for one in objects:
             kind = TABLE if one.kind in RELATIONS else one.kind
             self._found[kind, (fold(one.schema), fold(one.name))] = one
+        self.schemas = frozenset(key[1] for kind, key in self._found if kind == SCHEMA)
 
     def __iter__(self) -> Iterator[Object]:
         return iter(self._found.values())
@@ -96,7 +101,7 @@ class Objects:
 
     def has_schema(self, name: str) -> bool:
         """Whether there is a schema of this name."""
-        return (SCHEMA, (fold(name), fold(name))) in self._found
+        return fold(name) in self.schemas
 
     def relations_of(self, schema: str) -> Mapping[str, Object]:
         """The tables and views of a schema, by folded name."""

@@ -7,7 +7,7 @@ holds for the sessions that are open.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from ..engine.database import Database
 from ..engine.errors import InsufficientPrivilege, InvalidAuthorization
@@ -54,6 +54,8 @@ class Access:
         self._number = 0 if found is None else found.number
         # The rights that the session's cursors were told of last (visible.py).
         self.told: Rights | None = None
+        # The text that it runs, with its parameters, and one that runs within: errors may name what they do.
+        self.said: list[tuple[str, Sequence[object]]] = []
         self._database = database
         self._transaction = transaction
 
@@ -161,6 +163,10 @@ class Access:
         return self.superuser or self.rights.owners.get(item) == self.user
 
     # Streams and groups.
+
+    def hears(self, stream: Stream) -> bool:
+        """Whether the session may go on listening to a stream; not once its user has been dropped."""
+        return (self.account is None or self._found() is not None) and self.sees(stream.key)
 
     def may_use_group(self, stream: Stream, group: Group | str) -> bool:
         """Whether the session may read, commit and change a group: his own, or one that he was given."""

@@ -23,6 +23,7 @@ from .block import Block
 from .guard import Guard
 from .results.cursors import Cursors
 from .results.results import Batch
+from .rights.hidden_names import without_hidden_names
 from .rights.telling import as_told
 from .text.foreign import hint_for
 from .variables import Variables
@@ -118,7 +119,7 @@ class Calls:
 
     def told(self, error: DucktailError) -> DucktailError:
         """An error as it is told: to whom it may be, and where DuckDB has given the database up, of that."""
-        error = as_told(self._access, error)
+        error = without_hidden_names(self._access, self._database, as_told(self._access, error))
         error.hint = hint_for(error) or error.hint
         if isinstance(error, IoError) and error.message.startswith(UNKNOWN):
             return error

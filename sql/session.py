@@ -122,7 +122,7 @@ class Session:
         self.notices = Notices()
         self.prepared: dict[str, Statement] = {}
         self.portals = Portals(bounds.portals_max, database.clock.now_us)
-        self.listening = Listening(database.notifications, self._overrun)
+        self.listening = Listening(database, self._overrun, lambda: self.access)
         self.waited: Waited | None = None
         self.links: Links | None = None
         self.learner: Learner | None = None
@@ -155,7 +155,7 @@ class Session:
             self._transaction_ended,
             restore,
         )
-        self.access = Access(database, account, lambda: self.block.transaction)
+        self.access: Access = Access(database, account, lambda: self.block.transaction)
         self.variables.values["is_superuser"] = "on" if self.access.superuser else "off"
         self.calls = Calls(
             database,
@@ -213,6 +213,7 @@ class Session:
         Raises:
             SyntaxError_: 42601, with the position.
         """
+        self.access.said = [(text, ())]
         return self._parsed.parse(text, oids, told=told)
 
     def execute(self, statement: Statement, parameters: Sequence[object] = ()) -> Waiting[Result]:
@@ -221,6 +222,7 @@ class Session:
         Raises:
             DucktailError: any; inside a block the block has failed then.
         """
+        self.access.said = [(statement.classified.text, parameters)]
         return (yield from self.calls.run(lambda: self._execute(statement, parameters)))
 
     def sent_inline(self, parameters: Sequence[object]) -> bool:

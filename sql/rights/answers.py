@@ -9,7 +9,7 @@ from __future__ import annotations
 from ...engine.rights.rights import SEQUENCE, THE_DATABASE, Item, schema_item
 from ...engine.schema import LIVE_VIEWS
 from ..access import MAIN, OURS, TEMPORARY, Access
-from .reach import may_call
+from .functions import is_refused
 
 # Whoever made what nobody made: it owns everything, and nobody is let in by its name once there are users.
 OWNER = "ducktail"
@@ -80,7 +80,7 @@ def _may(access: Access, user: str, kind: str, place: Place, right: str, *, give
     if kind == "role":
         return name == user and not gives
     if kind == "function":
-        return not gives and (name in _FOR_CLIENTS or may_call(name))
+        return not gives and (name in _FOR_CLIENTS or not is_refused(name))
     if kind == "sequence":
         return schema in _TEMPORARY or rights.owners.get(Item(SEQUENCE, schema, name)) == user
     if kind == "database":

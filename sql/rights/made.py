@@ -36,6 +36,7 @@ from ...engine.quoting import fold
 from ...engine.rights import rights as r
 from ...engine.streams.streams import fold as fold_key
 from ...engine.waiting import Waiting
+from .. import reserved_names
 from ..context import Context, Runner
 from ..names import OURS, TEMPORARY
 from ..results.results import Result
@@ -43,6 +44,7 @@ from ..runners.ddl import alters_captured, drops_captured, replaced_captured
 from ..running import atomically
 from ..statement import Statement
 from ..text.classified import Classified, DdlFacts, Name
+from ..text.parts import enum_of
 from .reach import Reach, no_table
 from .words import named_in_words, named_types
 
@@ -66,6 +68,7 @@ def check(session: Context, classified: Classified) -> None:
     assert facts is not None
     if skips(session, facts):
         return
+    reserved_names.refuse_relations(session, facts)
     _CHECKS[facts.verb](session, facts)
     _check_owned_by(session, classified)
     _check_schemas(session, classified)
@@ -242,13 +245,16 @@ def _check_referenced(session: Context, classified: Classified, at: int) -> None
 
 
 def _check_calls(session: Context, classified: Classified) -> None:
-    """What a default, a check, a generated column or an index calls runs later, and for others too."""
-    facts = classified.ddl
+    """Judge the calls in defaults, checks, generated columns and indexes: they run later, for others too."""
+    facts, end = classified.ddl, _before_query(classified)
     assert facts is not None
     if facts.object_type == "VIEW":
         return  # It holds a query and nothing else.
+    if facts.object_type == "TYPE":
+        labels = enum_of(classified.tokens)
+        end = end if labels is None else labels
     names = facts.verb == "CREATE" and facts.object_type in ("TABLE", "INDEX")
-    Reach(session).take(named_in_words(classified.tokens, 1 if names else 0))
+    Reach(session, definition=True).take(named_in_words(classified.tokens[:end], 1 if names else 0))
 
 
 # Whose it is.

@@ -28,6 +28,7 @@ from ...engine.objects import TABLE
 from ...engine.quoting import fold
 from ...engine.rights.rights import relation
 from ...engine.streams.streams import Stream
+from .. import reserved_names
 from ..access import Key
 from ..context import Context
 from ..dml.dml import slice_dml
@@ -94,6 +95,7 @@ def check(session: Context, statement: Statement, parameters: Values, how: How =
         if how.runs and statement.classified.kind in _READING and not statement.inline:
             refuse_computed(session, statement.classified, parameters)
         return
+    access.said[1:] = [(statement.classified.text, ())]
     rule = _RULES.get(statement.classified.kind)
     if rule is None:
         raise InsufficientPrivilege(f"permission denied for {statement.classified.verb}", hint=_SUPERUSERS)
@@ -104,6 +106,7 @@ def check(session: Context, statement: Statement, parameters: Values, how: How =
         session.block.touched()
     session.cursors.settle()
     tell(session)
+    reserved_names.refuse_inside(session, statement.classified.tokens)
     rule(session, statement, parameters, how)
 
 
@@ -357,6 +360,7 @@ def _ours(session: Context, statement: Statement, parameters: Values, how: How) 
     rule = _OURS.get(type(node))
     if rule is None:
         raise InsufficientPrivilege(f"permission denied for {statement.classified.verb}", hint=_SUPERUSERS)
+    reserved_names.refuse_stream(session, node)
     rule(session, node)
 
 
@@ -394,7 +398,8 @@ def _create_stream(session: Context, node: st.CreateStream) -> None:
         raise made.no_create(schema)
     if node.where is not None:
         where = node.where.text
-        Reach(session).take(_named(lambda: named_in_expression(session.names.cursor(), f"({where}\n)")))
+        reach = Reach(session, definition=True)
+        reach.take(_named(lambda: named_in_expression(session.names.cursor(), f"({where}\n)")))
 
 
 def _create_topic(session: Context, node: st.CreateTopic) -> None:

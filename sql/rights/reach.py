@@ -26,28 +26,10 @@ from ..access import OURS, TEMPORARY, Key
 from ..context import Context
 from ..text.tokens import tokenize
 from .analysis import Named, NotAnalysed, Path, Table, named_in_query
+from .functions import no_function, refuse, refuse_in_from
 
 # The catalog for PostgreSQL's clients: no text of a user's can name it, only what is made of one.
 TRUSTED = "__ducktail_pg"
-# Functions in FROM that reach nothing but their arguments.
-TABLE_FUNCTIONS = frozenset(
-    {"range", "generate_series", "unnest", "repeat", "repeat_row", "json_each", "json_tree"}
-    | {"duckdb_keywords", "pg_timezone_names", "icu_calendar_names", "pragma_version", "pragma_platform"}
-    | {"test_all_types"}
-)
-# Functions that look into DuckDB's own catalog, its settings or its log.
-NOT_FOR_ALL = frozenset(
-    {"pg_get_viewdef", "pg_get_constraintdef", "format_type", "get_block_size", "current_setting"}
-    # Nothing ends a sleep of DuckDB's, not even a cancel.
-    | {"sleep_ms", "pg_sleep"}
-    | {"write_log", "ducktail_live", "ducktail_partition", "json_execute_serialized_sql", "in_search_path"}
-    | {"json_serialize_plan", "json_serialize_sql", "json_deserialize_sql"}
-    # Tell of rows that a view leaves out, and of tables by their index.
-    | {"stats", "index_key"}
-    | {"obj_description", "col_description", "shobj_description", "pg_get_expr"}
-)
-# Our own, and those that DuckDB puts into plans: with other arguments they may take the process down.
-INTERNAL_FUNCTIONS = ("__ducktail", "__internal")
 _FOLDED = folded_sql("function_name")
 # Views upon views upon views.
 DEPTH_MAX = 64
@@ -58,10 +40,15 @@ Tables = frozenset[Key]
 
 @dataclass(slots=True)
 class Reach:
-    """One look: what is reached is collected in `tables`."""
+    """One look: what is reached is collected in `tables`.
+
+    Args:
+        definition: the text runs later, in the sessions of others.
+    """
 
     session: Context
     tables: set[Key] = field(default_factory=set)
+    definition: bool = False
     _seen: set[tuple[Key, Principal]] = field(default_factory=set)
 
     def take(self, named: Named, start: int = 0) -> None:
@@ -233,10 +220,12 @@ class Reach:
             if name in macros:
                 for text in macros[name]:
                     self._take_macro(one, text, user, path, depth, view)
-            elif user is None:
+            if name in macros or user is None:
                 continue
-            elif not may_call(name) or (one in named.table_functions and name not in TABLE_FUNCTIONS):
-                raise _no_function(one)
+            if one in named.table_functions:
+                refuse_in_from(one)
+            if one in named.functions:
+                refuse(self.session.names.cursor(), one, definition=self.definition)
 
     def _take_macro(
         self, name: Path, text: str, user: Principal, path: tuple[str, ...], depth: int, view: Key | None
@@ -258,7 +247,7 @@ class Reach:
             free = user is None or live or under[0] == TEMPORARY
             if not free and (under[0] == OURS or not rights.has(user or "", "select", item_of(under))):
                 # Without the name of what it reads.
-                raise _no_function(name)
+                raise no_function(name)
             self._follow(under, depth + 1)
         self._take_functions(named, user, path, depth + 1, view)
 
@@ -319,18 +308,6 @@ def _hidden(view: Key, path: Path) -> NotSupported:
 def _is_ours(path: Path) -> bool:
     """Whether a function is of our making, and tells each what is his."""
     return fold(path[0]) == TRUSTED or tuple(map(fold, path[-2:])) == (OURS, "partition_of")
-
-
-def may_call(name: str) -> bool:
-    """Whether everybody may call a function of this name (in small letters) in an expression."""
-    return name not in NOT_FOR_ALL and not name.startswith(INTERNAL_FUNCTIONS)
-
-
-def _no_function(path: Path) -> InsufficientPrivilege:
-    return InsufficientPrivilege(
-        f'permission denied for function "{path[-1]}"',
-        hint="pg_catalog and information_schema show what you may see.",
-    )
 
 
 def _check_type_text(text: str | None) -> None:

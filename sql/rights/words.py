@@ -13,6 +13,7 @@ from ...engine.quoting import fold
 from ..text.tokens import STRING, Token
 from ..text.words import RESERVED
 from .analysis import SEQUENCES, TYPE_TEXTS, Named, Path
+from .functions import SESSION_FUNCTIONS
 
 
 def chains(tokens: Sequence[Token]) -> Iterator[tuple[int, Path]]:
@@ -49,7 +50,26 @@ def named_in_words(tokens: Sequence[Token], depth: int) -> Named:
             found.sequences.append(_string(tokens, at + 2))
         if name in TYPE_TEXTS:
             found.type_texts.append(None)
+    found.functions |= {(name,) for name in _called_without_bracket(tokens)}
     return found
+
+
+# At DEFAULT's own depth, these end its expression.
+_AFTER_DEFAULT = frozenset({"CHECK", "GENERATED", "AS", "REFERENCES", "CONSTRAINT", "PRIMARY", "UNIQUE"})
+
+
+def _called_without_bracket(tokens: Sequence[Token]) -> Iterator[str]:
+    """The functions in DEFAULT that are called by name alone: current_user; no column can stand there."""
+    within: int | None = None
+    for token in tokens:
+        if within is not None:
+            ends = token.depth == within and (token.kind == "," or token.kind in _AFTER_DEFAULT)
+            if ends or token.depth < within:
+                within = None
+            elif token.is_name and fold(token.name) in SESSION_FUNCTIONS:
+                yield fold(token.name)
+        if token.kind == "DEFAULT":
+            within = token.depth
 
 
 # Types of types, whose parts stand behind a bracket or a comma.

@@ -28,6 +28,7 @@ from ...engine.streams.filters import types_in
 from ...engine.table import RESERVED_PREFIX
 from ...engine.transactions.transaction import Transaction
 from ...engine.waiting import Waiting
+from .. import reserved_names
 from ..context import Context
 from ..names import OURS, TEMPORARY, Key
 from ..reads import refuse_captured
@@ -46,8 +47,8 @@ ALTERED = frozenset(
 )
 # What is made by name and stands before DuckDB's own of that name: what that is, and where it is listed.
 BUILT_IN = {
-    "MACRO": ("function", f"duckdb_functions() WHERE internal AND {folded_sql('function_name')}"),
-    "TYPE": ("type", f"duckdb_types() WHERE internal AND {folded_sql('type_name')}"),
+    "MACRO": ("function", f"system.main.duckdb_functions() WHERE internal AND {folded_sql('function_name')}"),
+    "TYPE": ("type", f"system.main.duckdb_types() WHERE internal AND {folded_sql('type_name')}"),
 }
 
 
@@ -67,6 +68,7 @@ def define(session: Context, classified: Classified, parameters: tuple[object, .
 def _define(session: Context, classified: Classified, parameters: tuple[object, ...]) -> Waiting[Result]:
     facts = classified.ddl
     assert facts is not None
+    reserved_names.refuse_schema(session, facts)
     _guard_names(facts)
     captured = _captured_to_drop(session, facts)
     if captured is not None:
@@ -435,7 +437,7 @@ def _guard_built_in(session: Context, facts: DdlFacts) -> None:
         return
     what, there = asked
     for name in facts.names:
-        (count,) = ask(session.meta, f"SELECT count(*) FROM system.main.{there} = $1", [fold(name[-1])])
+        (count,) = ask(session.meta, f"SELECT count(*) FROM {there} = $1", [fold(name[-1])])
         if count:
             made = facts.object_type.lower()
             raise NotSupported(

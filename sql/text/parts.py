@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 from .classified import Classified
 from .tokens import STRING, Token, closing
@@ -28,14 +29,24 @@ def _query_of_view(tokens: Sequence[Token]) -> int | None:
     return None if at is None else tokens[at + 1].start
 
 
+def enum_of(tokens: Sequence[Token]) -> int | None:
+    """The index of ENUM in CREATE TYPE ... AS ENUM (...); the type and its schema may have that name too."""
+    found = (
+        at
+        for at, (word, after) in enumerate(pairwise(tokens))
+        if word.kind == "ENUM" and after.kind == "(" and not word.depth
+    )
+    return next(found, None)
+
+
 def _query_of_enum(tokens: Sequence[Token]) -> tuple[int, int] | None:
-    """The query of CREATE TYPE name AS ENUM (query); the name may be `enum` as well."""
-    for at in range(len(tokens) - 2):
-        if [token.kind for token in tokens[at : at + 3]] == ["AS", "ENUM", "("] and not tokens[at].depth:
-            end = closing(tokens, at + 2)
-            labels = all(token.kind in (STRING, ",") for token in tokens[at + 3 : end])
-            return None if labels else (tokens[at + 3].start, tokens[end].start)
-    return None
+    """The query of CREATE TYPE name AS ENUM (query)."""
+    at = enum_of(tokens)
+    if at is None:
+        return None
+    end = closing(tokens, at + 1)
+    labels = all(token.kind in (STRING, ",") for token in tokens[at + 2 : end])
+    return None if labels else (tokens[at + 2].start, tokens[end].start)
 
 
 def variable_value(tokens: Sequence[Token]) -> int | None:

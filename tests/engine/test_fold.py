@@ -15,9 +15,6 @@ from ducktail.engine.quoting import fold, folded_sql, ident
 KELVIN = "\N{KELVIN SIGN}"
 # Common table expressions of one query: planning it takes time by their number's square.
 PIECE = 25
-CAPTURED_BY_OTHER_NAMES = pytest.mark.xfail(
-    strict=False, reason="sql/names.py and sql/runners/ddl.py still fold with str.lower()"
-)
 
 
 def _spellings(code: int) -> set[str]:
@@ -132,7 +129,6 @@ def test_columns_that_unicode_would_take_for_one(tmp_path: Path) -> None:
     client.session.database.close()
 
 
-@CAPTURED_BY_OTHER_NAMES
 def test_tables_that_unicode_would_take_for_one(tmp_path: Path) -> None:
     client = Client(Database.open(str(tmp_path / "a.duckdb")))
     tables = [f"{KELVIN}ept", "kept", "İ", "ÉTÉ", "été"]

@@ -322,14 +322,18 @@ def test_nobody_sleeps_on_a_thread_of_the_servers(eve: Connection) -> None:
 def test_no_name_is_owned_before_it_is_made(
     eve: Connection, bob: Connection, kind: str, squatted: str, meant: str
 ) -> None:
-    """DuckDB tells these two apart, and rights are found by small letters."""
-    refused(eve, "CREATE " + kind.format(f'shared."{squatted}"'), "0A000")
-    refused(eve, f'CREATE TABLE eves.t (i INT); ALTER TABLE eves.t RENAME TO "{squatted}"', "0A000")
-    eve.execute("DROP TABLE eves.t")
-    bob.execute("CREATE " + kind.format(f'shared."{meant}"'))  # type: ignore[call-overload]
+    """Python's small letters of the one are the other; DuckDB tells them apart, and so do rights."""
     word = kind.partition(" ")[0]
+    eve.execute("CREATE " + kind.format(f'shared."{squatted}"'))  # type: ignore[call-overload]
+    refused(bob, f'DROP {word} shared."{squatted}"', "42P01", "42704")
+    bob.execute("CREATE " + kind.format(f'shared."{meant}"'))  # type: ignore[call-overload]
     refused(eve, f'DROP {word} shared."{meant}"', "42P01", "42704")
     bob.execute(f'DROP {word} shared."{meant}"')  # type: ignore[call-overload]
+    eve.execute(f'DROP {word} shared."{squatted}"')  # type: ignore[call-overload]
+    eve.execute(f'CREATE TABLE eves.t (i INT); ALTER TABLE eves.t RENAME TO "{squatted}"')
+    refused(bob, f'SELECT * FROM eves."{squatted}"', "42P01")
+    refused(eve, f'DROP TABLE eves."{meant}"', "42P01")
+    eve.execute(f'DROP TABLE eves."{squatted}"')  # type: ignore[call-overload]
 
 
 def test_a_name_in_other_capitals_is_the_same_name(bob: Connection, eve: Connection) -> None:

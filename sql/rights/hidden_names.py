@@ -1,0 +1,149 @@
+"""Names in errors: a session that is not told of a thing does not read its name in an error either.
+
+Errors of the catalog name what is in the way: the table that depends on a sequence, the stream that a
+schema holds, what a view reads. Such a name is left out unless the user wrote it in the statement, or is told
+of a thing of that name. Whether a hidden thing has the name is not asked: by leaving names out an error would
+else tell which there are. Source: docs/security.md, "What a user is told".
+"""
+
+from __future__ import annotations
+
+import re
+
+import duckdb
+
+from ...engine import errors as e
+from ...engine.database import Database
+from ...engine.quoting import fold, folded_sql
+from ...engine.schema import SCHEMA
+from ..access import Access
+from ..text.tokens import STRING, tokenize
+from ..variables import VARIABLES
+from .functions import FUNCTIONS
+
+# Errors about things of the catalog. Others hold values, which are the user's to see.
+_OF_THINGS = (
+    *(e.DependentObjects, e.InsufficientPrivilege, e.NotSupported, e.WrongObjectType, e.WrongState),
+    *(e.LockNotAvailable, e.ObjectInUse, e.ActiveTransaction, e.SerializationFailure),
+    *(e.DuplicateObject, e.DuplicateTable, e.InvalidSchemaName),
+    *(e.UndefinedTable, e.UndefinedColumn, e.UndefinedObject, e.AmbiguousColumn),
+)
+LEFT_OUT = "..."
+# As our errors and DuckDB's have them: quoted, listed in brackets, and after "with name".
+_NAMES = re.compile(
+    r'"(?P<quoted>[^"]+)"'
+    r"|(?<=has streams \()(?P<listed>[^)]+)"
+    r'|(?<=with name )(?P<named>[^"].*?)(?= does not exist| already exists|\Z)',
+    re.DOTALL,
+)
+# Everybody knows them.
+_COMMON = frozenset({"main", "temp", SCHEMA, "pg_catalog", "information_schema"}) | FUNCTIONS | set(VARIABLES)
+
+
+def without_hidden_names(access: Access, database: Database, error: e.DucktailError) -> e.DucktailError:
+    """An error of a limited session without names that it is not told of.
+
+    In the message a name becomes three dots. DETAIL and HINT go, where they or the message have such a name.
+    """
+    if access.account is None or not isinstance(error, _OF_THINGS):
+        return error
+    user = access.rights.users.get(access.user)
+    if user is None or user.superuser:
+        return error  # A user who has been dropped is told that alone.
+    names = {name for text in (error.message, error.detail, error.hint) for name in _names_in(text)}
+    written = _written(access)
+    unknown = {name for name in names - _COMMON if name not in written and not written >= _parts(name)}
+    if unknown:
+        unknown -= _told_of(access, database, unknown)
+    if not unknown:
+        return error
+
+    def shown(found: re.Match[str]) -> str:
+        whole, name = found.group(), found[found.lastgroup or 0]
+        return whole if unknown.isdisjoint(_of_place(found)) else whole.replace(name, LEFT_OUT)
+
+    if not unknown.isdisjoint(_names_in(error.message)):
+        error.message = _NAMES.sub(shown, error.message)
+        error.detail = error.hint = None
+    if not unknown.isdisjoint(_names_in(error.detail)):
+        error.detail = None
+    if not unknown.isdisjoint(_names_in(error.hint)):
+        error.hint = None
+    return error
+
+
+def _names_in(text: str | None) -> set[str]:
+    """The names in a text, in small letters."""
+    return {name for found in _NAMES.finditer(text or "") for name in _of_place(found)}
+
+
+def _of_place(found: re.Match[str]) -> set[str]:
+    """The name, or the listed names, in one place of a text."""
+    text = fold(found[found.lastgroup or 0])
+    return {name.strip(' "') for name in text.split(",")} if found["listed"] else {text}
+
+
+def _parts(name: str) -> set[str]:
+    """The parts of a qualified name."""
+    return set(name.split("."))
+
+
+def _written(access: Access) -> set[str]:
+    """The words and strings that the session has sent with its statement, in small letters."""
+    found: set[str] = set()
+    for text, parameters in access.said:
+        try:
+            tokens = tokenize(text)
+            found |= {token.value if token.kind == STRING else token.name for token in tokens}
+        except e.DucktailError:
+            found |= set(re.findall(r"\w+", text))
+        found |= {value for value in parameters if isinstance(value, str)}
+    return {fold(name) for name in found}
+
+
+def _told_of(access: Access, database: Database, names: set[str]) -> set[str]:
+    """Those of some names that things have which the session is told of."""
+    rights, catalog = access.rights, database.catalog
+    found = {fold(database.catalog_name), *rights.users, *(node.name for node in database.placement.nodes)}
+    found |= {item.name for item, owner in rights.owners.items() if owner == access.user}
+    found |= {name for name in names if access.sees_schema(name)}
+    for stream in list(catalog.streams.values()):
+        if access.sees(stream.key):
+            found |= {stream.name, *stream.views}
+            found |= {
+                group.name
+                for group in catalog.groups_of(stream.stream_id)
+                if access.sees_group(stream, group)
+            }
+    found |= _in_duckdb(access, database, names)
+    return {fold(name) for name in found} & names
+
+
+_THINGS = " UNION ALL ".join(
+    f"SELECT database_name, {folded_sql('schema_name')}, {folded_sql(relation)}, {folded_sql(name)} "
+    f"FROM system.main.duckdb_{listed}()"
+    for relation, name, listed in (
+        ("table_name", "table_name", "tables"),
+        ("view_name", "view_name", "views"),
+        ("table_name", "column_name", "columns"),
+        ("table_name", "index_name", "indexes"),
+    )
+)
+# Tables, views, and what belongs to them, of some names.
+_FIND = (
+    f"SELECT DISTINCT schema, relation, name FROM ({_THINGS}) AS things(catalog, schema, relation, name) "
+    "WHERE catalog = $1 AND system.main.list_contains($2, name)"
+)
+
+
+def _in_duckdb(access: Access, database: Database, names: set[str]) -> set[str]:
+    """The same of tables, views, and what belongs to them."""
+    try:
+        cursor = database.cursor()
+        try:
+            rows = cursor.execute(_FIND, [database.catalog_name, sorted(names)]).fetchall()
+        finally:
+            cursor.close()
+    except duckdb.Error:
+        return set()  # The database has fallen, and tells nothing.
+    return {name for schema, table, name in rows if access.sees((schema, table))}
