@@ -7,7 +7,7 @@ anywhere in it.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -201,25 +201,86 @@ class World:
             self.root(statement)
 
     def state(self, table: str) -> tuple[object, ...]:
-        """All that a table is: its rows, its definition, its comment, its indexes, its rights."""
+        """All that a table is: its rows, its definition, its comments, its indexes, its rights."""
         schema, _, name = table.rpartition(".")
+        at = (schema, name)
         where = f"schema_name = '{schema}' AND table_name = '{name}'"
         rights = self.database.rights
-        about = [item for item in rights.owners if (item.schema, item.name) == (schema, name)]
         return (
-            sorted(self.root(f"SELECT t::VARCHAR FROM {table} AS t")),
+            sorted(self.root(f'SELECT t::VARCHAR FROM {schema}."{name}" AS t')),
             self.root(f"SELECT sql, comment FROM duckdb_tables() WHERE {where}"),
-            self.root(f"SELECT column_name, comment FROM duckdb_columns() WHERE {where} ORDER BY column_index"),
+            self.root(f"SELECT column_name, comment FROM duckdb_columns() WHERE {where} ORDER BY ALL"),
             self.root(f"SELECT sql FROM duckdb_indexes() WHERE {where} ORDER BY ALL"),
-            [(item, rights.owners[item]) for item in about],
-            {key: some for key, some in rights.grants.items() if (key[1].schema, key[1].name) == (schema, name)},
+            {item: owner for item, owner in rights.owners.items() if (item.schema, item.name) == at},
+            {key: some for key, some in rights.grants.items() if (key[1].schema, key[1].name) == at},
         )
+
+    def things(self) -> tuple[object, ...]:
+        """All that is defined, and whose it is: the tables' rows are not looked at."""
+        rights = self.database.rights
+        return (
+            self.root("SELECT sql, comment FROM duckdb_tables() WHERE schema_name <> 'ducktail' ORDER BY ALL"),
+            self.root("SELECT sql, comment FROM duckdb_views() WHERE NOT internal ORDER BY ALL"),
+            self.root("SELECT sql, comment FROM duckdb_indexes() ORDER BY ALL"),
+            self.root("SELECT schema_name, sequence_name, sql FROM duckdb_sequences() ORDER BY ALL"),
+            self.root("SELECT schema_name, type_name, labels FROM duckdb_types() ORDER BY ALL"),
+            self.root("SELECT schema_name, sql FROM duckdb_schemas() ORDER BY ALL"),
+            dict(rights.owners),
+            dict(rights.grants),
+        )
+
+    def end_sessions(self) -> None:
+        """End all sessions but the owner's."""
+        for session in self._sessions[1:]:
+            session.close()
+        del self._sessions[1:]
 
     def close(self) -> None:
         """End all sessions, and close the database."""
-        for session in self._sessions:
-            session.close()
+        self.end_sessions()
+        self.root.close()
         self.database.close()
+
+
+class Shared:
+    """A world for several tests: it is made anew behind one that has changed it.
+
+    Args:
+        make: makes the world.
+        tables: whose rows are looked at as well.
+    """
+
+    def __init__(self, make: Callable[[], World], *tables: str) -> None:
+        self._make, self._tables = make, tables
+        self._world: World | None = None
+        self._before: object = None
+
+    def take(self) -> World:
+        """The world, with no sessions but its owner's."""
+        if self._world is None:
+            self._world = self._make()
+            self._before = self._state(self._world)
+        return self._world
+
+    def give_back(self) -> None:
+        """A test is done with it."""
+        assert self._world is not None
+        self._world.end_sessions()
+        try:
+            kept = self._state(self._world) == self._before
+        except AssertionError:  # What is asked of it fails.
+            kept = False
+        if not kept:
+            self.close()
+
+    def close(self) -> None:
+        """No test wants it any more."""
+        if self._world is not None:
+            self._world.close()
+            self._world = None
+
+    def _state(self, world: World) -> object:
+        return world.things(), [world.state(table) for table in self._tables]
 
 
 def _words(error: DucktailError) -> Iterator[bytes]:
