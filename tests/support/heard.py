@@ -219,7 +219,10 @@ class World:
         """All that is defined, and whose it is: the tables' rows are not looked at."""
         rights = self.database.rights
         return (
-            self.root("SELECT sql, comment FROM duckdb_tables() WHERE schema_name <> 'ducktail' ORDER BY ALL"),
+            self.root(
+                "SELECT schema_name, sql, comment FROM duckdb_tables() WHERE schema_name <> 'ducktail' "
+                "ORDER BY ALL"
+            ),
             self.root("SELECT sql, comment FROM duckdb_views() WHERE NOT internal ORDER BY ALL"),
             self.root("SELECT sql, comment FROM duckdb_indexes() ORDER BY ALL"),
             self.root("SELECT schema_name, sequence_name, sql FROM duckdb_sequences() ORDER BY ALL"),

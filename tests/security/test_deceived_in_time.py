@@ -1,0 +1,251 @@
+"""One name, looked up at several moments: another session changes what it means in between.
+
+A tenant makes and drops a table of another's name in his own schema while another session of his says that
+name: between the look at rights, capture and the binder the nearest table comes and goes. And what waits for
+a lock was judged before it had to wait. `test_deceived.py` has what needs no second session.
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import pytest
+from heard import INTERNAL, OK, Heard, World
+from local_client import check_stream
+
+CANARY = "canary-t1me"
+# How long a race goes on at most, and how many statements it has.
+RACE_S = 2.0
+STATEMENTS_MAX = 2_000
+COLUMNS = "(id INT PRIMARY KEY, who TEXT, secret TEXT)"
+MADE = f"CREATE TABLE a.pay {COLUMNS}"
+
+
+@contextmanager
+def coming_and_going(session: Heard, *statements: str) -> Iterator[None]:
+    """Another thread goes round these statements, of which each may fail."""
+    done = threading.Event()
+
+    def go() -> None:
+        for statement in itertools.cycle(statements):
+            if done.is_set():
+                return
+            session.ask(statement)
+
+    thread = threading.Thread(target=go, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        done.set()
+        thread.join()
+
+
+def race(said: Callable[[int], None], changed: Callable[[], bool] = lambda: False) -> None:
+    """Say something again and again.
+
+    Args:
+        said: says it for the n-th time.
+        changed: whether there is nothing more to be found out.
+    """
+    end = time.monotonic() + RACE_S
+    for n in range(STATEMENTS_MAX):
+        said(n)
+        if time.monotonic() > end or (n % 50 == 0 and changed()):
+            return
+
+
+@pytest.fixture
+def paid() -> Iterator[World]:
+    """A world in which `main.pay` is captured and another's, and tom is a tenant with schema `a`."""
+    world = World(["ann"], ["tom"], {"tom": "a"})
+    world.run(
+        f"CREATE TABLE pay {COLUMNS}",
+        "CREATE STREAM changes ON pay WITH (partitions = 1)",
+        f"INSERT INTO pay VALUES (1, 'ceo', '{CANARY}'), (2, 'cfo', '{CANARY}')",
+        "CREATE TOPIC open_topic WITH (partitions = 1)",
+        "GRANT PUBLISH ON open_topic TO tom",
+    )
+    yield world
+    world.close()
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "SELECT secret FROM pay",
+        "SELECT secret FROM v",
+        "EXECUTE p",
+        "EXECUTE one((SELECT max(secret) FROM pay))",
+        "DESCRIBE pay",
+        "SET VARIABLE x = (SELECT max(secret) FROM pay)",
+        "INSERT INTO pay VALUES ({n} + 10, 'tom', 'tom')",
+        "INSERT INTO a.kept SELECT secret FROM pay",
+        "UPDATE pay SET secret = 'tom'",
+        "DELETE FROM pay",
+        "TRUNCATE pay",
+        "MERGE INTO pay USING (SELECT 1 AS id) AS n ON pay.id = n.id WHEN MATCHED THEN DELETE",
+        "WITH w AS (DELETE FROM pay RETURNING secret) SELECT * FROM w",
+        "ALTER TABLE pay ADD COLUMN x{n} INT",
+        "COMMENT ON TABLE pay IS 'tom {n}'",
+        "CREATE INDEX i{n} ON pay (who)",
+        "DROP TABLE pay",
+        "PUBLISH TO open_topic SELECT secret FROM pay",
+        "CREATE STREAM a.s{n} ON pay WITH (snapshot = 'initial')",
+        "CREATE TABLE a.t{n} AS SELECT secret FROM pay",
+        "CREATE VIEW a.v{n} AS SELECT secret FROM pay",
+        "CREATE TYPE a.e{n} AS ENUM (SELECT secret FROM pay)",
+        "COPY pay TO STDOUT",
+        "COPY (SELECT secret FROM pay) TO STDOUT",
+        "COPY pay FROM STDIN",
+        "GRANT SELECT ON pay TO tom",
+    ],
+)
+def test_a_nearer_table_that_comes_and_goes(paid: World, statement: str) -> None:
+    """`main.pay` is never read and never changed, whatever `pay` is just then."""
+    before = paid.state("main.pay")
+    maker, tom = paid.session("tom"), paid.session("tom", search_path="a,main")
+    tom("CREATE TABLE a.kept (secret TEXT)")
+    tom(MADE)
+    for prepared in ("p AS SELECT secret FROM pay", "one AS SELECT $1::TEXT"):
+        tom(f"PREPARE {prepared}")
+    tom("CREATE VIEW a.v AS SELECT secret FROM pay")
+    tom("DROP TABLE a.pay")
+
+    def say(n: int) -> None:
+        answer = tom.ask(statement.format(n=n), data=b"%d\ttom\ttom\n" % (n + 10))
+        assert CANARY not in answer, f"{n}: {answer}"
+        assert answer.sqlstate != INTERNAL, f"{n}: {answer}"
+
+    with coming_and_going(maker, MADE, "DROP TABLE a.pay"):
+        race(say, lambda: paid.root.ask("SELECT count(*) FROM pay WHERE secret = ?", CANARY).rows != (("2",),))
+    assert paid.state("main.pay") == before
+    check_stream(paid.root, "changes", "main.pay")
+    for left in ("SELECT getvariable('x')::TEXT", "SELECT * FROM a.kept"):
+        assert CANARY not in tom.ask(left), left
+    tables = paid.root("SELECT table_name FROM duckdb_tables() WHERE schema_name = 'a' AND table_name <> 'kept'")
+    for (name,) in tables:
+        assert CANARY not in paid.root.ask(f"SELECT * FROM a.{name}"), name
+    streams = paid.root("SELECT stream_name, table_name FROM ducktail.streams WHERE schema_name = 'a'")
+    assert [name for name, table in streams if table != "a.pay"] == []
+    for name, _ in streams:
+        assert CANARY not in paid.root.ask(f"SELECT * FROM STREAM a.{name}"), name
+    for kind in ("SELECT labels FROM duckdb_types() WHERE schema_name = 'a'", "SELECT * FROM TOPIC open_topic"):
+        assert CANARY not in paid.root.ask(kind), kind
+
+
+@pytest.mark.parametrize(
+    "statements",
+    [
+        ("INSERT INTO pay VALUES ({n}, 'w', 'w')",),
+        ("INSERT INTO pay VALUES ({n}, 'w', 'w')", "UPDATE pay SET secret = '{n}'"),
+        ("INSERT INTO pay VALUES ({n}, 'w', 'w')", "DELETE FROM pay WHERE id < {n}"),
+        ("INSERT OR REPLACE INTO pay VALUES ({n} % 7, 'w', '{n}')",),
+        ("MERGE INTO pay USING (SELECT {n} % 5 AS id) AS n ON pay.id = n.id WHEN MATCHED THEN DELETE "
+         "WHEN NOT MATCHED THEN INSERT VALUES (n.id, 'w', 'w')",),
+        ("INSERT INTO pay VALUES ({n}, 'w', 'w')", "TRUNCATE pay"),
+        ("COPY pay FROM STDIN",),
+        ("BEGIN", "INSERT INTO pay VALUES ({n}, 'w', 'w')", "UPDATE pay SET secret = '{n}'", "COMMIT"),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("side", ["a captured table further on", "a captured table nearer"])
+def test_capture_writes_the_table_that_is_written(statements: tuple[str, ...], side: str) -> None:
+    """Without any users: what is written to `main.pay` is in its stream, and nothing else is."""
+    world = World()
+    world.run("CREATE SCHEMA a", f"CREATE TABLE pay {COLUMNS}")
+    made = (MADE, "DROP TABLE a.pay")
+    if side == "a captured table nearer":
+        made = ("CREATE SCHEMA a", MADE, "CREATE STREAM a.near ON a.pay", "DROP TABLE a.pay CASCADE")
+    else:
+        world.run("CREATE STREAM changes ON pay WITH (partitions = 1)")
+    maker, writer = world.session(), world.session(search_path="a,main")
+
+    def say(n: int) -> None:
+        answers = [
+            writer.ask(text.format(n=n), data=b"%d\tw\tw\n" % n) for text in statements
+        ]
+        assert [one for one in answers if one.sqlstate == INTERNAL] == []
+
+    with coming_and_going(maker, *made):
+        race(say)
+    if side != "a captured table nearer":
+        assert world.root("CHECK STREAM changes") == ()
+        check_stream(world.root, "changes", "main.pay")
+    world.root.ask("DROP TABLE a.pay CASCADE")
+    world.close()
+
+
+# What waits for a lock was judged before.
+
+
+def held(world: World, *statements: str) -> Heard:
+    """A transaction of ann's that holds the writer lock, and has done this."""
+    ann = world.session("ann")
+    for statement in ("BEGIN", "INSERT INTO locked VALUES (1)", *statements):
+        ann(statement)
+    return ann
+
+
+@pytest.fixture
+def waiting() -> Iterator[World]:
+    """A world with a captured table `locked`, and bob with a table of his own."""
+    world = World(["ann"], ["bob", "eve"], {"bob": "bobs", "eve": "eves"})
+    world.run("CREATE TABLE locked (id INT PRIMARY KEY)", "CREATE STREAM of_locked ON locked")
+    world.session("bob")(f"CREATE TABLE bobs.t {COLUMNS}")
+    yield world
+    world.close()
+
+
+AGAIN = ("DROP TABLE bobs.t", f"CREATE TABLE bobs.t {COLUMNS}",
+         f"INSERT INTO bobs.t VALUES (1, 'ann', '{CANARY}')")  # fmt: skip
+
+
+@pytest.mark.parametrize("when", ["in the transaction that holds it", "beside it"])
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "GRANT SELECT ON bobs.t TO eve",
+        "GRANT ALL ON bobs.t TO eve",
+        "CREATE STREAM bobs.s ON bobs.t WITH (snapshot = 'initial')",
+        "CREATE STREAM bobs.s ON bobs.t",
+    ],
+)
+def test_what_has_waited_is_judged_again(waiting: World, statement: str, when: str) -> None:
+    """bob's table is ann's by the time that the lock is free: he gives nothing of hers, and hears nothing."""
+    within = when.startswith("in the")
+    ann = held(waiting, *(AGAIN if within else ()))
+    bob, eve = waiting.session("bob"), waiting.session("eve")
+    work = bob.begin(statement)
+    if not within:
+        for again in AGAIN:
+            waiting.session("ann").ask(again)
+    ann("COMMIT")
+    state = bob.end(work)
+    if CANARY not in waiting.root.ask("SELECT * FROM bobs.t"):
+        pytest.skip("the table could not be made again meanwhile")
+    assert state in ("42P01", "42501", "42704", "40001"), state
+    for session in (bob, eve):
+        for read in ("SELECT * FROM bobs.t", "SELECT * FROM STREAM bobs.s", "SELECT * FROM bobs.s",
+                     "SELECT * FROM bobs.s_changes"):  # fmt: skip
+            answer = session.ask(read)
+            assert answer.sqlstate in ("42P01", "42704", "42501"), f"{read}: {answer}"
+            assert CANARY not in answer
+    assert [key for key in waiting.database.rights.grants if key[1].name == "t"] == []
+
+
+def test_a_write_that_has_waited_is_judged_again(waiting: World) -> None:
+    """bob had INSERT when he began to wait for the lock."""
+    waiting.run("CREATE STREAM bobs.of_t ON bobs.t", f"CREATE TABLE others {COLUMNS}",
+                "CREATE STREAM of_others ON others", "GRANT INSERT ON others TO bob")  # fmt: skip
+    ann = held(waiting)
+    bob = waiting.session("bob")
+    works = [bob.begin("INSERT INTO others VALUES (1, 'bob', 'bob')")]
+    ann("REVOKE INSERT ON others FROM bob")
+    ann("COMMIT")
+    assert bob.end(works[0]) in (OK, "42501", "42P01", "40001")
+    assert waiting.session("bob").ask("INSERT INTO others VALUES (2, 'bob', 'bob')").sqlstate == "42P01"
+    check_stream(waiting.root, "of_others", "others")
