@@ -667,7 +667,8 @@ def test_listening_ends_with_the_right(world: World) -> None:
         nonlocal last
         last += 1
         events = 1 if any(text.startswith("CREATE STREAM") for text in before) else last
-        world.run(*before, f"INSERT INTO t VALUES ({last})", f"SELECT * FROM STREAM s WAIT '5 s' FOR {events}")
+        world.run(*before, f"INSERT INTO t VALUES ({last})")
+        world.run(f"SELECT * FROM STREAM s WAIT '5 s' FOR {events}")
         return eve.notified()
 
     made = "CREATE STREAM s ON t WITH (partitions = 1)"

@@ -183,12 +183,16 @@ class World:
         self.database = Database.open(":memory:", settings)
         self._sessions: list[Heard] = []
         self.root = self.session()
-        for user in superusers:
-            self.root(f"CREATE USER {user} PASSWORD '{_VERIFIER}' SUPERUSER")
-        for user in users:
-            self.root(f"CREATE USER {user} PASSWORD '{_VERIFIER}'")
+        self.people(superusers, users)
         for user, schema in (schemas or {}).items():
             self.run(f"CREATE SCHEMA {schema}", f"GRANT CREATE ON SCHEMA {schema} TO {user}")
+
+    def people(self, superusers: Sequence[str], users: Sequence[str]) -> None:
+        """Make users; what was there before belongs to nobody."""
+        self.run(
+            *(f"CREATE USER {user} PASSWORD '{_VERIFIER}' SUPERUSER" for user in superusers),
+            *(f"CREATE USER {user} PASSWORD '{_VERIFIER}'" for user in users),
+        )
 
     def session(self, account: str | None = None, **settings: str) -> Heard:
         """Another session of a user."""
