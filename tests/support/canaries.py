@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import duckdb
 from canary_statements import Names, Statements, quoted
 from heard import INTERNAL, OK, Answer, Heard, World
 from local_client import check_stream
@@ -94,7 +95,7 @@ def number(label: str, n: int) -> int:
 def names(file: Path | None) -> Names:
     """What statements are about."""
     streams = [(schema, f"{name}_changes") for schema, name in (TABLES[label] for label in CAPTURED)]
-    own = [("ten_a", name) for name in (*NEW, "mine", "pay", "stock", "allowed", "few")]
+    own = [("ten_a", name) for name in (*NEW, "mine", "stock", "few")]
     own += [("enum", NEW[0]), ("temp", "stock"), ("main", NEW[0]), ("main", NEW[1]), ("made", NEW[0])]
     others = ("hid.v", "main.shown", "main.allowed", "main.absent")
     ours = ("hid.pay_changes", "hid.pay_changes_changes", "ducktail.streams", "ducktail.log_1")
@@ -111,8 +112,19 @@ def names(file: Path | None) -> Names:
             *("main", "hid", "shop", "ten_a", "ten_a", "ten_b", "enum", "made", "temp", "absent", '"HID"'),
             *("ducktail", "information_schema", "pg_temp"),
         ),
+        forged=forged(),
         files=("/etc/hosts", *(() if file is None else (str(file), f"{file.parent}/*.csv"))),
     )
+
+
+def forged() -> str:
+    """See Names."""
+    given = {"database_name": "'temp'", "schema_name": "'main'", "view_name": "'?'", "internal": "false"}
+    given["sql"] = "'CREATE VIEW x AS SELECT 1 AS s;'"
+    with duckdb.connect() as plain:
+        columns = plain.execute("DESCRIBE FROM duckdb_views()").fetchall()
+    listed = ", ".join(f"({given.get(name, 'NULL')})::{type_} AS {name}" for name, type_, *_ in columns)
+    return f"CREATE TEMP VIEW duckdb_views AS SELECT {listed}"
 
 
 def _parts(name: str) -> tuple[str, str]:
@@ -148,14 +160,15 @@ def aviary(file: Path | None, *, users: bool) -> World:
         "CREATE VIEW hid.v AS SELECT * FROM hid.pay",
         "CREATE TABLE allowed (id BIGINT)",
         f"INSERT INTO few VALUES {row('stock', 3)}",
-        f"INSERT INTO allowed VALUES ({number('some', 1)})",
-        "CREATE VIEW shown AS SELECT * FROM few WHERE id IN (SELECT id FROM allowed)",
+        "INSERT INTO allowed VALUES (1)",
+        "CREATE VIEW shown AS FROM few WHERE id % 1000 IN (SELECT id FROM allowed)",
         "CREATE MACRO of_hidden() AS (SELECT max(s) FROM hid.pay)",
         "CREATE MACRO all_of_hidden() AS TABLE SELECT * FROM hid.pay",
         "CREATE MACRO next_hidden() AS nextval('hid.numbers')",
     )
     for topic, label in (("hid.news", "news"), ("shop.events", "events")):
-        world.run(f"CREATE TOPIC {topic} WITH (partitions = 2)", f"PUBLISH TO {topic} KEY 'k' 'cnry_{label}_1'")
+        world.run(f"CREATE TOPIC {topic} WITH (partitions = 2)")
+        world.run(f"PUBLISH TO {topic} KEY 'k' 'cnry_{label}_1'")
     for stream in ("shop.orders_changes", "hid.pay_changes", "hid.news"):
         world.run(
             f"CREATE CONSUMER GROUP g ON {stream}",
@@ -195,10 +208,17 @@ def said(seed: int, count: int, among: Sequence[str], about: Names) -> list[Said
     """What is said in a seed."""
     chosen = random.Random(seed)
     statements = Statements(chosen, about)
+    rows: dict[str, deque[tuple[int, str | None]]] = {user: deque() for user in among}
     found = []
     for index in range(count):
-        user, session = chosen.choice(among), chosen.randrange(2)
-        text = None if chosen.random() < RENEW_CHANCE else statements.next()
+        user = chosen.choice(among)
+        if not rows[user]:
+            session = chosen.randrange(2)
+            for text in [None] if chosen.random() < RENEW_CHANCE else statements.next():
+                other = text is not None and text.startswith("~")
+                said_by = 1 - session if other else session
+                rows[user].append((said_by, None if text is None else text.removeprefix("~")))
+        session, text = rows[user].popleft()
         found.append(Said(index, user, session, text, chosen.random() < 0.3))
     return found
 
@@ -333,8 +353,8 @@ class Play:
 
     def _canaries(self, told: bytes) -> list[str]:
         found = set()
-        for text, number, verifier in CANARY.findall(told):
-            label = verifier or text or LABELS[int(number) % len(LABELS)].encode()
+        for text, place, verifier in CANARY.findall(told):
+            label = verifier or text or LABELS[int(place) % len(LABELS)].encode()
             if label.decode() not in self._allowed:
                 found.add(label.decode())
         return sorted(found)

@@ -20,7 +20,7 @@ DEPTH_MAX = 3
 # The rights' look at a text is another from 10,000 characters on; 65,536 is a bound of several buffers.
 PADDINGS = (10_001, 65_537)
 # DuckDB tells these from the letters that Python folds them to.
-LOOKALIKES = str.maketrans({"k": "\u212a", "é": "É", "i": "İ", "ß": "ẞ", "s": "ſ"})
+LOOKALIKES = (("k", "\u212a"), ("é", "É"), ("i\u0307", "İ"), ("å", "\u212b"), ("s", "ſ"))
 
 QUERIES = (
     "SELECT * FROM {T}",
@@ -351,6 +351,48 @@ SESSION = (
     "DROP TABLE IF EXISTS {BARE}",
     "DROP VIEW IF EXISTS temp.{BARE}",
 )
+# Said in a row, what begins with ~ by the other session of the user. All are about one table: {F} is its name
+# without a schema, {L} the same or one that looks so, {AT} a statement about it. None is a new session.
+_TABLE = "(id BIGINT PRIMARY KEY, s TEXT)"
+_KEPT = "SELECT getvariable('x')::TEXT"
+_NEAR = f"CREATE TABLE ten_a.{{F}} {_TABLE}"
+_PATH = "SET search_path = 'ten_a, main'"
+_ONE = "PREPARE one AS SELECT $1::TEXT"
+_ALL = "(SELECT string_agg(s, ';') FROM {F})"
+_AMONG = "(SELECT max(s) FROM {LITERALS}{PAD})"
+_WITH_DEFAULT = "CREATE OR REPLACE TABLE ten_a.n3 (id INT, s TEXT DEFAULT "
+SEQUENCES: Sequence[Sequence[str | None]] = (
+    ("SET VARIABLE x = {E}", _KEPT),
+    (f"SET VARIABLE x = {_AMONG}", _KEPT),
+    (f"SET VARIABLE x = {_AMONG}{{PAD}}", _KEPT),
+    (_ONE, "EXECUTE one({E})", "EXECUTE one(({Q1}))", "DEALLOCATE one"),
+    (_ONE, f"EXECUTE one({_AMONG})", "DEALLOCATE one"),
+    (f"CREATE TEMP TABLE {{L}} {_TABLE}", "{AT}", "{AT}", "~{AT}", "{AT}", None),
+    (f"CREATE TEMP TABLE {{L}} {_TABLE}", _ONE, f"EXECUTE one({_ALL})", f"SET VARIABLE x = {_ALL}", _KEPT,
+     None),
+    ("CREATE TEMP TABLE {L} AS SELECT i AS id, 'x' AS s FROM range(99) AS r(i)", "FROM main.shown", "{Q}",
+     None),
+    ("CREATE TEMP VIEW {L} AS SELECT 1 AS id, 'x' AS s", "{AT}", "{AT}", "{AT}", None),
+    ("CREATE TEMP TABLE {F} (id BIGINT, s TEXT)", "DROP TABLE {F}", "{FORGED}", "{AT}", "{AT}", "{AT}", None),
+    (_NEAR, _PATH, "{AT}", "~DROP TABLE ten_a.{F}", "{AT}", f"~{_NEAR}", "{AT}", "{AT}"),
+    (_NEAR, _PATH, "PREPARE one AS FROM {F}", "~DROP TABLE ten_a.{F}", "EXECUTE one", "DEALLOCATE one"),
+    (_NEAR, _PATH, "CREATE VIEW ten_a.n3 AS FROM {F}", "~DROP TABLE ten_a.{F}", "FROM ten_a.n3",
+     "~FROM ten_a.n3", "DROP VIEW ten_a.n3"),
+    ("BEGIN", "SELECT 1", "~{AT}", "{AT}", "~{AT}", "{AT}", "COMMIT"),
+    ("CREATE TYPE ten_a.n4 AS ENUM ({Q})", "SELECT enum_range(NULL::ten_a.n4)", "DROP TYPE ten_a.n4"),
+    ("CREATE TYPE enum.n4 AS ENUM (SELECT s FROM {T})", "SELECT enum_range(NULL::enum.n4)",
+     "DROP TYPE enum.n4"),
+    ("CREATE OR REPLACE TABLE ten_a.n4 AS {Q}", "FROM ten_a.n4", "~FROM ten_a.n4"),
+    ("CREATE SEQUENCE ten_a.n5", "ALTER SEQUENCE ten_a.n5 OWNED BY {T}", "DROP SEQUENCE ten_a.n5 CASCADE"),
+    (f"{_WITH_DEFAULT}({{E}}))", "INSERT INTO ten_a.n3 (id) VALUES (1)"),
+    (f"{_WITH_DEFAULT}(getvariable('secret')))",),
+    (f"{_WITH_DEFAULT}(current_query()))",),
+    ("CREATE STREAM ten_a.n2 ON {T} WITH (snapshot = 'initial')", "FROM STREAM ten_a.n2",
+     "DROP STREAM ten_a.n2 CASCADE"),
+)  # fmt: skip
+# Of a hundred, so many are of a sequence.
+SEQUENCES_PERCENT = 30
+
 FAMILIES: Mapping[str, tuple[Sequence[str], int]] = {
     "reads": (READS, 8),
     "writes": (WRITES, 7),
@@ -414,6 +456,7 @@ class Names:
         own: where a session's user, or another tenant, may have made things.
         schemas: all, and some that are not there or have a name of the system's.
         files: allowed and other ones.
+        forged: makes a view in place of DuckDB's list of views, in which ? is a temporary view.
     """
 
     database: str
@@ -425,6 +468,7 @@ class Names:
     own: tuple[Name, ...]
     schemas: tuple[str, ...]
     files: tuple[str, ...]
+    forged: str
 
 
 class Statements:
@@ -438,17 +482,22 @@ class Statements:
     def __init__(self, random_: random.Random, names: Names) -> None:
         self._random, self._names = random_, names
         self._depth = 0
+        # What much is about for a while, and whether a statement is about nothing else.
+        self._focus = names.hidden[0]
+        self._about = False
         self._families = [family for family, weight in FAMILIES.values() for _ in range(weight)]
 
-    def next(self) -> str:
-        """One statement."""
+    def next(self) -> list[str | None]:
+        """What is said next, in a row: see SEQUENCES."""
         chosen = self._random
+        if chosen.random() < 0.2:
+            self._focus = chosen.choice(self._names.hidden)
+        if chosen.randrange(100) < SEQUENCES_PERCENT:
+            return [None if text is None else self._filled(text) for text in chosen.choice(SEQUENCES)]
         text = self._filled(chosen.choice(chosen.choice(self._families)))
         if chosen.random() < 0.1:
             text = self._commented(text)
-        if chosen.random() < 0.03:
-            text += f" /*{' ' * chosen.choice(PADDINGS)}*/"
-        return text
+        return [text + (self._pad() if chosen.random() < 0.03 else "")]
 
     def _filled(self, template: str) -> str:
         text = PLACE.sub(lambda found: self._place(found[1]), template.replace("{{}}", "\x00"))
@@ -469,6 +518,34 @@ class Statements:
         return "'".join(parts)
 
     # Places of templates.
+
+    def _f(self) -> str:
+        """The name, without a schema, of what this is about."""
+        return _written(self._focus[1])
+
+    def _l(self) -> str:
+        """One that is, or looks like, the same."""
+        name = self._focus[1]
+        return self._f() if self._random.random() < 0.4 else quoted(self._lookalike(name))
+
+    def _at(self) -> str:
+        """A statement about it."""
+        self._about = True
+        text = self._filled(self._random.choice(self._random.choice((READS, WRITES, DEFINITIONS))))
+        self._about = False
+        return text
+
+    def _forged(self) -> str:
+        """A list of views in which it is a temporary one."""
+        return self._names.forged.replace("?", self._focus[1])
+
+    def _pad(self) -> str:
+        return f" /*{' ' * self._random.choice(PADDINGS)}*/" if self._random.random() < 0.7 else ""
+
+    def _literals(self) -> str:
+        """A FROM list with a table as a string."""
+        before = ("range(1)", "(VALUES (1)) AS v(i)", "unnest([1]) AS u('i')", "range(1), ('few')")
+        return f"{self._random.choice(before)}, ({self._literal()}) AS t"
 
     def _q(self) -> str:
         """A query."""
@@ -503,6 +580,10 @@ class Statements:
 
     def _t(self) -> str:
         """A table, mostly somebody else's."""
+        if self._about and self._random.random() < 0.8:
+            return self._f()
+        if self._random.random() < 0.2:
+            return self._spelled(self._focus)
         pool = self._names.hidden if self._random.random() < 0.65 else self._names.own
         if self._random.random() < 0.1:
             pool = self._names.streams
@@ -562,8 +643,12 @@ class Statements:
     def _letters(self, name: str) -> str:
         """The name in other letters: some that are the same to DuckDB, some that only look so."""
         return self._random.choice(
-            (name.upper(), name.capitalize(), name.translate(LOOKALIKES), name.swapcase(), name.lower())
+            (name.upper(), name.capitalize(), self._lookalike(name), name.swapcase(), name.lower())
         )
+
+    def _lookalike(self, name: str) -> str:
+        there = [pair for pair in LOOKALIKES if pair[0] in name]
+        return name.replace(*self._random.choice(there)) if there else name.upper()
 
     def _spelled(self, name: Name, plain: float = 0.4) -> str:
         schema, last = name
