@@ -10,6 +10,7 @@ from typing import Any
 import certificates
 import psycopg
 import pytest
+from heard import World
 from server_process import ServerProcess
 
 
@@ -57,3 +58,11 @@ def eve(server: ServerProcess) -> Iterator[psycopg.Connection[Any]]:
     """Eve, with the password of all users of a test's server."""
     with server.connect(user="eve", password="x") as connection:
         yield connection
+
+
+@pytest.fixture
+def world() -> Iterator[World]:
+    """A database in memory with a superuser ann, and with bob and eve, who have CREATE on a schema each."""
+    made = World(["ann"], ["bob", "eve"], {"bob": "bobs", "eve": "eves"})
+    yield made
+    made.close()

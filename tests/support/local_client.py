@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -105,6 +105,19 @@ def fold_without_key(events: list[Row]) -> Counter[str]:
         if after is not None:
             rows[after] += 1
     return +rows
+
+
+def check_stream(ask: Callable[[str], Sequence[Row]], stream: str, table: str) -> None:
+    """CHECK STREAM finds nothing, and the events fold to the table's rows.
+
+    Args:
+        ask: runs a statement and gives its rows.
+        stream: made on the whole table with snapshot = 'initial', or while the table was empty.
+    """
+    assert list(ask(f"CHECK STREAM {stream}")) == []
+    events = ask(f"SELECT op, before, after FROM STREAM {stream} WHERE op <> 'schema'")
+    rows = Counter(row[0] for row in ask(f"SELECT to_json(t)::VARCHAR FROM {table} AS t"))
+    assert fold_without_key(list(events)) == rows
 
 
 def image(row: dict[str, Any]) -> str:
