@@ -38,7 +38,7 @@ _HINTS = re.compile(
     r"|txid_|array_|row_security",
     re.IGNORECASE,
 )
-_OUR_NAME = re.compile(CATALOG, re.IGNORECASE)
+_OUR_NAME = re.compile(CATALOG, re.IGNORECASE | re.ASCII)
 _QUERIES = frozenset({"SELECT", "WITH", "VALUES", "TABLE", "("})
 _BEFORE_A_QUERY = frozenset({"EXPLAIN", "ANALYZE", "VERBOSE"})
 _WRITING = frozenset({"INSERT", "UPDATE", "DELETE", "MERGE", "INTO"})
