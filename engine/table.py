@@ -139,6 +139,8 @@ def read_shape(cursor: duckdb.DuckDBPyConnection, schema: str, name: str) -> Tab
     """
     _require_base_table(cursor, schema, name)
     rows = cursor.execute(_COLUMNS, [fold(schema), fold(name)]).fetchall()
+    if not rows:  # In autocommit each look has a snapshot of its own.
+        raise UndefinedTable(f'table "{schema}.{name}" does not exist')
     schema, name = rows[0][5], rows[0][6]
     for column in rows:
         _require_usable_name(f"{schema}.{name}", column[0])

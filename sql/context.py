@@ -37,6 +37,7 @@ from .positions import Positions
 from .results.cursors import Cursors
 from .results.results import Result
 from .statement import Statement
+from .text.classified import Classified
 from .variables import Variables
 
 
@@ -108,7 +109,7 @@ class Context(Protocol):
     def looking(self) -> AbstractContextManager[None]:
         """Within, names are looked up and texts bound, outside or inside a statement that runs."""
 
-    def judge(self, asked: Statement | CreateStream) -> None:
+    def judge(self, asked: Statement | Classified | CreateStream) -> None:
         """Ask once more whether the session may do what a statement does, once it need not wait any more."""
 
     def parse(self, text: str, oids: tuple[int, ...] = (), *, told: bool = True) -> Waiting[Statement]:

@@ -25,9 +25,8 @@ from ..engine.objects import (
     read_objects,
     temporary_objects,
 )
-from ..engine.quoting import fold as folded
-from ..engine.quoting import ident
-from ..engine.streams.streams import Stream, fold
+from ..engine.quoting import fold, ident
+from ..engine.streams.streams import Stream, key_of
 from .block import Block
 from .results.cursors import Cursors
 
@@ -126,16 +125,16 @@ class Names:
             NotSupported: 0A000, the table is in another database.
         """
         given, parts = parts, self.without_catalog(parts)
-        whole, name = parts is not given, folded(parts[-1])
+        whole, name = parts is not given, fold(parts[-1])
         # To DuckDB main.t is the temporary t as well, where there is one: its schema is called main too.
-        may_hide = not whole and (len(parts) == 1 or folded(parts[0]) == DEFAULT_SCHEMA)
+        may_hide = not whole and (len(parts) == 1 or fold(parts[0]) == DEFAULT_SCHEMA)
         if may_hide and self._is_hidden(name):
             return (TEMPORARY, name)
         if len(parts) == 2:
-            return fold(*parts)
+            return key_of(*parts)
         if self.path == (DEFAULT_SCHEMA,):
-            return fold(DEFAULT_SCHEMA, name)
-        return fold(self._schema_of(name), name)
+            return key_of(DEFAULT_SCHEMA, name)
+        return key_of(self._schema_of(name), name)
 
     def _is_hidden(self, name: str) -> bool:
         """Whether a temporary table or view has the name (folded) now."""
@@ -162,7 +161,7 @@ class Names:
             NotSupported: 0A000.
         """
         for view in stream.views:
-            self.refuse_hidden(fold(stream.schema, view))
+            self.refuse_hidden(key_of(stream.schema, view))
         for captured in self._database.catalog.tables_of(stream):
             self.refuse_hidden(captured.key)
 
@@ -170,14 +169,14 @@ class Names:
         """The name without the database's own name in front."""
         if len(parts) == 1:
             return parts
-        catalog = folded(self._database.catalog_name)
+        catalog = fold(self._database.catalog_name)
         if len(parts) == 3:
-            if folded(parts[0]) == TEMPORARY:
+            if fold(parts[0]) == TEMPORARY:
                 return (TEMPORARY, parts[2])
-            if folded(parts[0]) != catalog:
+            if fold(parts[0]) != catalog:
                 raise NotSupported(f'cross-database references are not supported: "{".".join(parts)}"')
             return parts[1:]
-        if len(parts) == 2 and folded(parts[0]) == catalog and not self.has_schema(parts[0]):
+        if len(parts) == 2 and fold(parts[0]) == catalog and not self.has_schema(parts[0]):
             return (DEFAULT_SCHEMA, parts[1])
         if len(parts) > 3:
             raise NotSupported(f'improper qualified name (too many parts): "{".".join(parts)}"')
@@ -197,16 +196,16 @@ class Names:
 
     def is_table(self, name: str) -> bool:
         """Whether a table or view of this name can be seen without a schema."""
-        if folded(name) in self.temporary:
+        if fold(name) in self.temporary:
             return True
-        path, objects = {DEFAULT_SCHEMA, *map(folded, self.path)}, self.objects()
-        return any(objects.get(TABLE, s, name) is not None and self.sees((s, folded(name))) for s in path)
+        path, objects = {DEFAULT_SCHEMA, *map(fold, self.path)}, self.objects()
+        return any(objects.get(TABLE, s, name) is not None and self.sees((s, fold(name))) for s in path)
 
     def made_key(self, parts: tuple[str, ...]) -> tuple[str, str]:
         """(schema, name), folded, of something that is to be made, or of a kind without a path."""
         parts = self.without_catalog(parts)
         schema = parts[0] if len(parts) == 2 else self.schema
-        return folded(schema), folded(parts[-1])
+        return fold(schema), fold(parts[-1])
 
     def kind_of(self, key: Key) -> str | None:
         """Whether a key is of a 'table' or a 'view' (streams have one); None where there is neither."""
@@ -231,9 +230,9 @@ class Names:
         """
         parts = self.without_catalog(parts)
         schema = parts[0] if len(parts) == 2 else self.schema
-        if folded(schema) == OURS:
+        if fold(schema) == OURS:
             raise NotSupported(f'schema "{OURS}" holds ducktail\'s own objects')
-        if folded(schema) == TEMPORARY:
+        if fold(schema) == TEMPORARY:
             raise NotSupported("a stream cannot be temporary")
         if len(parts) == 2 and not self.has_schema(schema):
             raise InvalidSchemaName(f'schema "{schema}" does not exist')
@@ -244,7 +243,7 @@ class Names:
         parts = self.without_catalog(parts)
         streams = self._database.catalog.streams
         for key in [parts] if len(parts) == 2 else [(schema, parts[0]) for schema in self.path]:
-            stream = streams.get(fold(*key))
+            stream = streams.get(key_of(*key))
             if stream is not None and self.sees(stream.key):
                 return stream
         return None
@@ -294,7 +293,7 @@ class Names:
         return self._written(schema, free_name(first, self.objects().relations_of(schema)))
 
     def _written(self, schema: str, name: str) -> str:
-        return ident(name) if folded(schema) == folded(self.schema) else f"{ident(schema)}.{ident(name)}"
+        return ident(name) if fold(schema) == fold(self.schema) else f"{ident(schema)}.{ident(name)}"
 
     def scanned(self, parts: tuple[str, ...], position: int, kind: str) -> Stream:
         """The stream that a scan names; one that it has waited for by the name that it had then.

@@ -59,14 +59,21 @@ def tables_named(session: Context, text: str) -> Iterator[Key]:
 
 def cte_targets(text: str) -> Iterator[tuple[str, ...]]:
     """The names of tables that data-modifying common table expressions write: DuckDB does not tell."""
+    for name, _ in cte_target_places(text):
+        yield name
+
+
+def cte_target_places(text: str) -> Iterator[tuple[tuple[str, ...], int]]:
+    """The same, each with where it begins in the text."""
     tokens = tokenize(text)
-    for place in range(1, len(tokens)):
-        if tokens[place].kind in CTE_VERBS and tokens[place - 1].kind == "(":
-            reader = Reader(text, tokens, place + 1)
+    for at in range(1, len(tokens)):
+        if tokens[at].kind in CTE_VERBS and tokens[at - 1].kind == "(":
+            reader = Reader(text, tokens, at + 1)
             if reader.accept("OR"):
                 reader.take()
             reader.accept_one("INTO", "FROM")
-            yield reader.qualified()
+            place = reader.place
+            yield reader.qualified(), place
 
 
 def _named_anywhere(session: Context, text: str) -> Iterator[Key]:

@@ -23,6 +23,7 @@ from ..engine.quoting import fold, ident
 from .context import Context
 from .language.parse import Query
 from .names import DEFAULT_SCHEMA
+from .reads import cte_target_places
 from .rights.analysis import (
     WRAPPED_AT,
     Named,
@@ -67,6 +68,9 @@ def pieces_in_full(session: Context, statement: Statement) -> list[Piece]:
         naming.target(classified.copy.table, classified.copy.table_position, limited=limited)
     elif classified.ddl is not None:
         _definition(naming, classified.ddl, limited=limited)
+    if classified.cte_writes and not limited:
+        for name, start in cte_target_places(classified.text):
+            naming.target(name, start, limited=False)
     # A view's text is kept: in full it means the same to each of its readers.
     if limited or classified.verb == "CREATE VIEW":
         _read(session, naming, statement)
@@ -75,7 +79,7 @@ def pieces_in_full(session: Context, statement: Statement) -> list[Piece]:
 
 def _may_mean_several(session: Context, classified: Classified) -> bool:
     """Whether what a statement writes or defines is named so that it could be one of several objects."""
-    if classified.kind not in (Kind.DML, Kind.DDL, Kind.COPY):
+    if classified.kind not in (Kind.DML, Kind.DDL, Kind.COPY) and not classified.cte_writes:
         return False
     facts = classified.ddl
     if facts is not None and facts.verb == "CREATE" and facts.object_type == "VIEW":

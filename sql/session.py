@@ -59,7 +59,7 @@ from .runners.settings_statements import renew_values, restore_values, set_varia
 from .runners.transaction_statements import ENDINGS
 from .spread.shares import own_share
 from .statement import Statement
-from .text.classified import Kind
+from .text.classified import Classified, Kind
 from .together import Many
 from .variables import TRACE, Variables
 
@@ -280,7 +280,7 @@ class Session:
             result.bind_arrival(lambda rows: self.calls.run(lambda: source.arrive(rows)))
         return result
 
-    def judge(self, asked: Statement | CreateStream) -> None:
+    def judge(self, asked: Statement | Classified | CreateStream) -> None:
         """See Context.
 
         Raises:

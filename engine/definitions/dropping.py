@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 import duckdb
 
@@ -61,13 +61,15 @@ def drop_table(
     database: Database,
     session_id: int,
     cursor: duckdb.DuckDBPyConnection,
-    known: Captured,
+    key: tuple[str, ...],
     timeout_ms: int,
+    judge: Callable[[], None],
 ) -> Waiting[tuple[Stream, ...]]:
     """Drop a captured table with its streams, their groups and bookmarks, in one transaction.
 
     Args:
-        known: the table as it was when the statement was judged.
+        key: schema and name, folded.
+        judge: refuses what the session may not do, as the table is under the lock.
 
     Returns:
         The streams that went with it.
@@ -80,9 +82,10 @@ def drop_table(
     groups: list[Group] = []
     try:
         yield from database.commits.wait_readable()
-        captured = database.catalog.tables.get(known.key)
-        if captured is None or captured.table_id != known.table_id:
-            raise LockNotAvailable(f'table "{known.key[-1]}" has just lost its streams', hint="Try again.")
+        captured = database.catalog.tables.get(key)
+        if captured is None:
+            raise LockNotAvailable(f'table "{key[-1]}" has just lost its streams', hint="Try again.")
+        judge()
         streams = [database.catalog.streams[stream.key] for stream in captured.streams]
         for stream in streams:
             yield from _lock_groups(database, session_id, stream, groups, timeout_ms)

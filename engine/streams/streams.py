@@ -37,8 +37,6 @@ def key_of(*parts: str) -> tuple[str, ...]:
     return tuple(map(quoting.fold, parts))
 
 
-# Its former name, by which sql/names.py still calls it.
-fold = key_of
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ is wrong with a row is told with its line. Source: docs/sql.md, "COPY".
 
 from __future__ import annotations
 
-from ...engine.errors import DucktailError, NotSupported
+from ...engine.errors import DucktailError, NotSupported, SerializationFailure
 from ...engine.log import topic_rows
 from ...engine.quoting import folded_sql, ident
 from ...engine.values.text_loading import BadValue, ColumnLoader, column_loader
@@ -122,7 +122,10 @@ def _filled(session: Context, facts: CopyFacts) -> tuple[tuple[str, ...], tuple[
     # What DuckDB has against the table or a column is told before the client sends its rows.
     if names:
         _unplaced(session, f"INSERT INTO {name} ({listed}) SELECT {listed} FROM {name}")
-    return names, _unplaced(session, f"SELECT {listed or '*'} FROM {name}")
+    types = _unplaced(session, f"SELECT {listed or '*'} FROM {name}")
+    if len(types) != len(names):
+        raise SerializationFailure(f"table {name} has just been made, or altered", hint="Try again.")
+    return names, types
 
 
 def _bracketed(names: tuple[str, ...] | None) -> str:

@@ -34,7 +34,7 @@ from ...engine.objects import (
 )
 from ...engine.quoting import fold
 from ...engine.rights import rights as r
-from ...engine.streams.streams import fold as fold_key
+from ...engine.streams.streams import key_of
 from ...engine.waiting import Waiting
 from .. import reserved_names
 from ..context import Context, Runner
@@ -183,7 +183,7 @@ def _item_of(session: Context, found: Object) -> r.Item:
     if found.kind == SCHEMA:
         return r.schema_item(found.name)
     if found.kind == INDEX:
-        return session.access.item_of(fold_key(found.schema, found.definition))
+        return session.access.item_of(key_of(found.schema, found.definition))
     if found.kind in RELATIONS:
         return session.access.item_of(found.key)
     return r.Item(found.kind, *found.key)

@@ -53,7 +53,7 @@ from .analysis import (
     named_in_expression,
     named_in_query,
 )
-from .plan import plan_tables, refuse_computed
+from .plan import may_compute, plan_tables, refuse_computed
 from .reach import TRUSTED, Reach, cannot_tell, no_table
 from .telling import as_told
 from .visible import tell
@@ -93,7 +93,9 @@ def check(session: Context, statement: Statement, parameters: Values, how: How =
     if not access.limited:
         tell(session)
         if how.runs and statement.classified.kind in _READING and not statement.inline:
-            refuse_computed(session, statement.classified, parameters)
+            text = _planned(session, statement)
+            if text is not None and may_compute(session, statement.classified):
+                refuse_computed(session, *numbered(text, parameters))
         return
     access.said[1:] = [(statement.classified.text, ())]
     rule = _RULES.get(statement.classified.kind)
@@ -108,6 +110,22 @@ def check(session: Context, statement: Statement, parameters: Values, how: How =
     tell(session)
     reserved_names.refuse_inside(session, statement.classified.tokens)
     rule(session, statement, parameters, how)
+
+
+def _planned(session: Context, statement: Statement) -> str | None:
+    """What DuckDB makes a plan of when a statement runs: its text, or the query in it; None for nothing."""
+    classified = statement.classified
+    if isinstance(statement.node, Query):
+        classified = classify(scan_texts.bindable(session, statement.node))
+    if classified.verb == "SET VARIABLE":
+        start = variable_value(classified.tokens)
+        return None if start is None else f"SELECT {classified.text[start:]}"
+    if classified.kind is Kind.DDL:
+        span = query_span(classified)
+        return None if span is None else classified.text[span[0] : span[1]]
+    if topics.target(session, classified) is not None:
+        return topics.query_of(session, classified).query
+    return classified.text
 
 
 _SUPERUSERS = "Only superusers may."
@@ -368,7 +386,7 @@ def _by_itself(session: Context, node: st.Statement) -> None:
     """It names streams and groups that are looked up for the session, or judges itself."""
 
 
-def judge(session: Context, asked: Statement | st.CreateStream) -> None:
+def judge(session: Context, asked: Statement | Classified | st.CreateStream) -> None:
     """Ask once more, where a statement has had to wait before it could do what it was judged for.
 
     Raises:
@@ -378,6 +396,8 @@ def judge(session: Context, asked: Statement | st.CreateStream) -> None:
         return
     if isinstance(asked, st.CreateStream):
         _create_stream(session, asked)
+    elif isinstance(asked, Classified):
+        made.check(session, asked)
     else:
         check(session, asked, ())
 

@@ -81,16 +81,18 @@ def refuse_passwords(text: str) -> None:
         raise InsufficientPrivilege(f'permission denied for table "{USERS}"')
 
 
-def refuse_computed(session: Context, classified: Classified, parameters: Sequence[object]) -> None:
-    """Nor does a text that puts the name together, be it in a view or a macro that it uses.
+def may_compute(session: Context, classified: Classified) -> bool:
+    """Whether a text may put a name together, itself or in a view or a macro that it uses."""
+    words = _names(classified.tokens)
+    return not (words.isdisjoint(_COMPUTED) and words.isdisjoint(_definitions_that_compute(session)))
+
+
+def refuse_computed(session: Context, text: str, parameters: Sequence[object]) -> None:
+    """Nor does a text that puts the name together.
 
     Raises:
         InsufficientPrivilege: 42501.
     """
-    words = _names(classified.tokens)
-    if words.isdisjoint(_COMPUTED) and words.isdisjoint(_definitions_that_compute(session)):
-        return
-    text = classified.text
     if session.block.begun:
         session.block.touched()
     session.cursors.settle()

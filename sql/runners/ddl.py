@@ -19,7 +19,6 @@ from ...engine.errors import (
     InsufficientPrivilege,
     LockNotAvailable,
     NotSupported,
-    SerializationFailure,
 )
 from ...engine.objects import TABLE, read_objects
 from ...engine.quoting import fold, folded_sql, ident
@@ -72,7 +71,7 @@ def _define(session: Context, classified: Classified, parameters: tuple[object, 
     _guard_names(facts)
     captured = _captured_to_drop(session, facts)
     if captured is not None:
-        return (yield from _drop_captured(session, captured))
+        return (yield from _drop_captured(session, classified, captured))
     given_up = _captured_to_give_up(session, facts)
     if given_up is not None:
         return (yield from _give_up_captured(session, classified, given_up))
@@ -225,11 +224,9 @@ def _alter_captured(session: Context, classified: Classified, key: Key) -> Waiti
     retypes = facts.action == "ALTER TYPE"
     asked = schema_changes.Alteration(classified.text, facts.renamed, session.variables.annotation, retypes)
 
-    table_id = session.block.tables[key].table_id
-
     def work(transaction: Transaction) -> Waiting[None]:
         timeout_ms = session.block.lock_timeout_ms
-        yield from _enter_judged(session, transaction, key, table_id)
+        yield from _enter_judged(session, transaction, key, classified)
         yield from schema_changes.alter_table(session.database, transaction, key, asked, timeout_ms)
 
     yield from session.block.unit(work)
@@ -237,16 +234,17 @@ def _alter_captured(session: Context, classified: Classified, key: Key) -> Waiti
     return Result.command("ALTER TABLE")
 
 
-def _enter_judged(session: Context, transaction: Transaction, key: Key, table_id: int) -> Waiting[Captured]:
-    """Enter a captured table that is still the one which rights were asked for.
+def _enter_judged(
+    session: Context, transaction: Transaction, key: Key, classified: Classified
+) -> Waiting[Captured]:
+    """Enter a captured table, and ask once more: while this waited another may have got its name.
 
     Raises:
-        SerializationFailure: 40001, another one has got its name.
+        DucktailError: it may not, or the table is not captured any more.
     """
     timeout_ms, transactions = session.block.lock_timeout_ms, session.database.transactions
     captured = yield from transactions.enter_still_captured(transaction, key, timeout_ms)
-    if captured.table_id != table_id:
-        raise SerializationFailure(f'another table has got the name "{key[-1]}"', hint="Try again.")
+    session.judge(classified)
     return captured
 
 
@@ -268,10 +266,8 @@ def _index_captured(session: Context, classified: Classified, key: Key) -> Waiti
     assert facts is not None
     _guard_names(facts)
 
-    table_id = session.block.tables[key].table_id
-
     def work(transaction: Transaction) -> Waiting[None]:
-        yield from _enter_judged(session, transaction, key, table_id)
+        yield from _enter_judged(session, transaction, key, classified)
         _run_by_duckdb(session, classified)
 
     yield from session.block.unit(work)
@@ -318,13 +314,12 @@ def _give_up_captured(session: Context, classified: Classified, key: Key) -> Wai
     """Drop a table with streams, or make it anew: which table they follow is seen at COMMIT."""
     facts = classified.ddl
     assert facts is not None
-    table_id = session.block.tables[key].table_id
     for stream in session.block.tables[key].streams:
         session.names.refuse_hidden_of(stream)
 
     def work(transaction: Transaction) -> Waiting[None]:
         timeout_ms, annotation = session.block.lock_timeout_ms, session.variables.annotation
-        yield from _enter_judged(session, transaction, key, table_id)
+        yield from _enter_judged(session, transaction, key, classified)
         yield from swaps.drop(session.database, transaction, key, annotation, timeout_ms)
         if facts.verb == "CREATE":
             _run_by_duckdb(session, classified)
@@ -373,7 +368,7 @@ def _streams_beside(captured: Captured) -> DependentObjects:
     )
 
 
-def _drop_captured(session: Context, captured: Captured) -> Waiting[Result]:
+def _drop_captured(session: Context, classified: Classified, captured: Captured) -> Waiting[Result]:
     """DROP TABLE ... CASCADE of a table with streams: they go with it, read or not.
 
     Raises:
@@ -384,7 +379,12 @@ def _drop_captured(session: Context, captured: Captured) -> Waiting[Result]:
         session.names.refuse_hidden_of(stream)
     told = {stream.stream_id for stream in captured.streams if session.access.sees(stream.key)}
     dropped = yield from dropping.drop_table(
-        session.database, session.id, session.cursor, captured, session.block.lock_timeout_ms
+        session.database,
+        session.id,
+        session.cursor,
+        captured.key,
+        session.block.lock_timeout_ms,
+        lambda: session.judge(classified),
     )
     for stream in dropped:
         if stream.stream_id in told:
