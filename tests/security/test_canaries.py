@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from canaries import Play, Singing, shrunk
 
-STATEMENTS = int(os.environ.get("DUCKTAIL_CANARY_STATEMENTS", "900"))
+STATEMENTS = int(os.environ.get("DUCKTAIL_CANARY_STATEMENTS", "700"))
 SEEDS = os.environ.get("DUCKTAIL_CANARY_SEEDS", "4")
 ONLY = os.environ.get("DUCKTAIL_CANARY_ONLY", "")
 SHRINK = "DUCKTAIL_CANARY_SHRINK" in os.environ

@@ -515,7 +515,7 @@ print("alive")
 
 
 @pytest.mark.parametrize("how", ["DROP SEQUENCE eves.a", "DROP SEQUENCE eves.a CASCADE"])
-@pytest.mark.parametrize("round_", ["a", "ab", "abc"])
+@pytest.mark.parametrize("round_", ["a", "ab"])
 def test_sequences_that_own_each_other_in_a_circle(round_: str, how: str) -> None:
     """Of her own alone: to drop one of them must not take the database, or the process, down."""
     statements = [f"CREATE SEQUENCE eves.{name}" for name in round_]
