@@ -2,7 +2,8 @@
 
 `DUCKTAIL_CANARY_STATEMENTS` says how many a seed has, `DUCKTAIL_CANARY_SEEDS` how many seeds there are, or
 which ones (`7-7`, `0-99`, `3,5`). A failure shows its seed and what was said last;
-`DUCKTAIL_CANARY_ONLY=12,40-60` says just these of a seed's statements again, to find those that it takes.
+`DUCKTAIL_CANARY_ONLY=12,40-60` says just these of a seed's statements again, in turns, and with
+`DUCKTAIL_CANARY_SHRINK=1` a failure tells a few that it takes.
 """
 
 from __future__ import annotations
@@ -11,12 +12,16 @@ import os
 from pathlib import Path
 
 import pytest
-from canaries import Play
+from canaries import Play, Singing, shrunk
 
-STATEMENTS = int(os.environ.get("DUCKTAIL_CANARY_STATEMENTS", "1200"))
-# Each fourth seed races.
+STATEMENTS = int(os.environ.get("DUCKTAIL_CANARY_STATEMENTS", "700"))
 SEEDS = os.environ.get("DUCKTAIL_CANARY_SEEDS", "4")
 ONLY = os.environ.get("DUCKTAIL_CANARY_ONLY", "")
+SHRINK = "DUCKTAIL_CANARY_SHRINK" in os.environ
+# Each fourth seed races.
+RACING = 4
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(0 if SHRINK or STATEMENTS > 5_000 else 120)]
 
 
 def numbers(text: str) -> list[int]:
@@ -30,22 +35,28 @@ def seeds() -> list[int]:
     return list(range(int(SEEDS))) if SEEDS.isdigit() else numbers(SEEDS)
 
 
-@pytest.mark.slow
-@pytest.mark.timeout(0 if STATEMENTS > 5_000 else 120)
+def play(seed: int, file: Path | None) -> None:
+    """Play a seed; without a file there are no users."""
+    only = frozenset(numbers(ONLY)) if ONLY else None
+    racing = seed % RACING == RACING - 1 and only is None
+    made = Play(seed, STATEMENTS, file, users=file is not None, racing=racing, only=only)
+    try:
+        made()
+    except Singing as error:
+        few = f"; enough are {','.join(map(str, shrunk(made)))}" if SHRINK else ""
+        pytest.fail(f"{error}{few}", pytrace=False)
+
+
 @pytest.mark.parametrize("seed", seeds())
 def test_no_canary_is_told(seed: int, tmp_path: Path) -> None:
     """Limited users with two sessions each, which take turns, or race."""
     file = tmp_path / "allowed" / "secret.csv"
     file.parent.mkdir()
     file.write_text("id,s\n1,cnry_file_1\n")
-    only = frozenset(numbers(ONLY)) if ONLY else None
-    Play(seed, STATEMENTS, file, racing=seed % 4 == 3, only=only)()
+    play(seed, file)
 
 
-@pytest.mark.slow
-@pytest.mark.timeout(0 if STATEMENTS > 5_000 else 120)
 @pytest.mark.parametrize("seed", seeds())
 def test_every_write_is_captured(seed: int) -> None:
     """The same statements without any users: streams tell what tables are."""
-    only = frozenset(numbers(ONLY)) if ONLY else None
-    Play(seed, STATEMENTS, users=False, racing=seed % 4 == 3, only=only)()
+    play(seed, None)

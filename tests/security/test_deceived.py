@@ -8,10 +8,14 @@ whose session it is. `test_deceived_in_time.py` has those that want another sess
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import heard
 import pytest
 from heard import INTERNAL, OK, Answer, Heard, Shared, World
 from local_client import check_stream
@@ -496,6 +500,35 @@ def test_a_sequence_that_is_owned_by_anothers_table(world: World, end: str, capt
         assert "victim" not in dropped, dropped
     if captured:
         check_stream(world.root, "of_victim", "victim")
+
+
+CHILD = """
+import sys
+from heard import World
+
+world = World(["ann"], ["eve"], {"eve": "eves"})
+eve = world.session("eve")
+for statement in sys.argv[1:]:
+    answer = eve.ask(statement)
+    assert answer.sqlstate != "58030", answer
+assert world.root("SELECT 1") == (("1",),)
+print("alive")
+"""
+
+
+@pytest.mark.parametrize("how", ["DROP SEQUENCE eves.a", "DROP SEQUENCE eves.a CASCADE"])
+@pytest.mark.parametrize("round_", ["a", "ab"])
+def test_sequences_that_own_each_other_in_a_circle(round_: str, how: str) -> None:
+    """Of her own alone: to drop one of them must not take the database, or the process, down."""
+    statements = [f"CREATE SEQUENCE eves.{name}" for name in round_]
+    for name, owner in zip(round_, round_[1:] + round_[0], strict=True):
+        statements.append(f"ALTER SEQUENCE eves.{name} OWNED BY eves.{owner}")
+    command = [sys.executable, "-c", CHILD, *statements, how]
+    paths = {"PYTHONPATH": str(Path(heard.__file__).parent)}
+    child = subprocess.run(
+        command, capture_output=True, text=True, timeout=60, check=False, env=os.environ | paths
+    )
+    assert child.stdout.strip() == "alive", (child.returncode, child.stderr[-1000:])
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ anywhere in it.
 
 from __future__ import annotations
 
+import re
 import struct
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -20,6 +21,7 @@ from ducktail.sql.session import Session
 from ducktail.sql.statement import Statement
 
 Row = tuple[str | None, ...]
+UNPRINTABLE = re.compile(r"[\x00-\x1f\ufffd ]+")
 OK = "00000"
 # The SQLSTATE of an exception that no client should ever see: it is none of ours.
 INTERNAL = "XX000"
@@ -45,7 +47,7 @@ class Answer:
         return secret.encode() in self.told
 
     def __str__(self) -> str:
-        shown = self.told.decode(errors="replace")
+        shown = UNPRINTABLE.sub(" ", self.told.decode(errors="replace"))
         return f"{self.sqlstate} {self.tag or ''} {shown[:300]}"
 
 

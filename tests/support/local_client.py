@@ -114,10 +114,12 @@ def check_stream(ask: Callable[[str], Sequence[Row]], stream: str, table: str) -
         ask: runs a statement and gives its rows.
         stream: made on the whole table with snapshot = 'initial', or while the table was empty.
     """
-    assert list(ask(f"CHECK STREAM {stream}")) == []
+    found = list(ask(f"CHECK STREAM {stream}"))
+    assert found == [], found
     events = ask(f"SELECT op, before, after FROM STREAM {stream} WHERE op <> 'schema'")
     rows = Counter(row[0] for row in ask(f"SELECT to_json(t)::VARCHAR FROM {table} AS t"))
-    assert fold_without_key(list(events)) == rows
+    folded = fold_without_key(list(events))
+    assert folded == rows, f"only in the stream: {folded - rows}, only in the table: {rows - folded}"
 
 
 def image(row: dict[str, Any]) -> str:
