@@ -10,13 +10,13 @@ in its memory alone; committing it is a write. Source: docs/sql.md, "Transaction
 from __future__ import annotations
 
 from ..engine.errors import DucktailError, ReadOnlyTransaction
+from ..engine.objects import TEMPORARY
 from ..engine.quoting import fold
 from .access_mode import begun_read_only
 from .context import Context
 from .language import statements as st
 from .language import statements_other as sto
 from .language.parse import Query
-from .names import TEMPORARY
 from .reads import cte_targets
 from .running import bound
 from .scans.scan_texts import bindable

@@ -18,11 +18,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 
 from ..engine.errors import DucktailError
-from ..engine.objects import INDEX, SEQUENCE, TABLE, TEMPORARY, TYPE
+from ..engine.objects import DEFAULT_SCHEMA, INDEX, SEQUENCE, TABLE, TEMPORARY, TYPE
 from ..engine.quoting import fold, ident
 from .context import Context
 from .language.parse import Query
-from .names import DEFAULT_SCHEMA
 from .reads import cte_target_places
 from .rights.analysis import (
     WRAPPED_AT,
@@ -39,6 +38,7 @@ from .text.classified import Classified, DdlFacts, Kind, Name
 from .text.classify import classify
 from .text.parts import query_span, variable_value
 from .text.replacing import Piece, cut, user_position
+from .text.tokens import STRING
 
 _KINDS = {
     "TABLE": TABLE, "VIEW": TABLE, "COLUMN": TABLE, "SEQUENCE": SEQUENCE, "TYPE": TYPE, "INDEX": INDEX,
@@ -106,7 +106,7 @@ class _Naming:
         """A name of what is there."""
         found = None if fold(parts[0]) == TRUSTED else self._resolver.find(kind, parts)
         if found is not None:
-            self.put(start, len(parts), found.in_full)
+            self.put(start, parts, found.in_full)
 
     def target(self, parts: Name, start: int, *, limited: bool) -> None:
         """The name of a table that is written.
@@ -125,20 +125,21 @@ class _Naming:
             return
         if len(parts) == 2 and fold(parts[0]) == fold(resolver.catalog):
             if not resolver.objects.has_schema(parts[0]):
-                self.put(start, 2, f"{ident(resolver.catalog)}.{DEFAULT_SCHEMA}.{ident(parts[1])}")
+                self.put(start, parts, f"{ident(resolver.catalog)}.{DEFAULT_SCHEMA}.{ident(parts[1])}")
             return
         schema = parts[0] if len(parts) == 2 else resolver.path[0]
         if resolver.objects.has_schema(schema):
             full = f"{ident(resolver.catalog)}.{ident(schema)}.{ident(parts[-1])}"
-            self.put(start, len(parts), full)
+            self.put(start, parts, full)
 
-    def put(self, start: int, count: int, full: str) -> None:
-        """Write a name that begins at a place, and has so many parts, as another text."""
+    def put(self, start: int, parts: Name, full: str) -> None:
+        """Write a name that begins at a place as another text; nothing where it does not stand there."""
         first = self._at.get(start)
         if first is None:
             return
-        last = first + 2 * (count - 1)
-        if last < len(self.tokens) and self.text[start : self.tokens[last].end] != full:
+        last, token = first + 2 * (len(parts) - 1), self.tokens[first]
+        said = (token.value,) if token.kind == STRING else self.chain(first)[: len(parts)]
+        if said == parts and self.text[start : self.tokens[last].end] != full:
             self._pieces[start] = Piece(start, self.tokens[last].end, full)
 
     def chain(self, index: int) -> Name:
@@ -179,7 +180,7 @@ def _definition(naming: _Naming, facts: DdlFacts, *, limited: bool) -> None:
 
 def _read(session: Context, naming: _Naming, statement: Statement) -> None:
     """All that the queries and expressions of a statement name."""
-    for text, start, analyse in _texts(session, statement):
+    for text, start, analyse, first in _texts(session, statement):
         query = statement.node if isinstance(statement.node, Query) else None
         scans = [] if query is None else scan_texts.empty_scans(session, query)
         try:
@@ -188,7 +189,7 @@ def _read(session: Context, naming: _Naming, statement: Statement) -> None:
             continue  # Rights say so.
         placed = {table.place for table in named.tables}
         for table in named.tables:
-            if table.place is not None:
+            if table.place is not None and table.place >= first:
                 place = user_position(table.place + start + 1, scans) - 1
                 naming.name(TABLE, table.path, place)
         if None in placed:
@@ -213,42 +214,45 @@ def _placeless(naming: _Naming, named: Named) -> None:
 Analyse = Callable[[str], Named]
 
 
-def _texts(session: Context, statement: Statement) -> Iterator[tuple[str, int, Analyse]]:
-    """The texts in a statement that name what they read: each with what is to be added to its places."""
+def _texts(session: Context, statement: Statement) -> Iterator[tuple[str, int, Analyse, int]]:
+    """The texts in a statement that name what they read.
+
+    Each with what is to be added to its places, what analyses it, and the first place that is its own.
+    """
     classified, cursor = statement.classified, session.names.cursor()
     text = classified.text
     if isinstance(statement.node, Query):
         text = scan_texts.bindable(session, statement.node)
         classified = classify(text)
     if classified.kind is Kind.READ and classified.verb != "PRAGMA":
-        yield text, 0, lambda text: named_in_query(cursor, text)
+        yield text, 0, lambda text: named_in_query(cursor, text), 0
     elif classified.verb == "MERGE":
-        for piece, start in _merge_source(classified):
-            yield piece, start, lambda text: named_in_query(cursor, text)
+        for piece, start, first in _merge_source(classified):
+            yield piece, start, lambda text: named_in_query(cursor, text), first
     elif classified.kind is Kind.DML:
-        yield text, -WRAPPED_AT, lambda text: named_in_dml(cursor, text)
+        yield text, -WRAPPED_AT, lambda text: named_in_dml(cursor, text), 0
     elif classified.kind is Kind.DDL:
         span = query_span(classified)
         if span is not None:
-            yield text[span[0] : span[1]], span[0], lambda text: named_in_query(cursor, text)
+            yield text[span[0] : span[1]], span[0], lambda text: named_in_query(cursor, text), 0
     elif classified.verb == "SET VARIABLE":
-        start = variable_value(classified.tokens)
-        if start is not None:
-            yield text[start:], start - _EXPRESSION_AT, lambda text: named_in_expression(cursor, text)
+        value = variable_value(classified.tokens)
+        if value is not None:
+            yield text[value:], value - _EXPRESSION_AT, lambda text: named_in_expression(cursor, text), 0
 
 
-def _merge_source(classified: Classified) -> Iterator[tuple[str, int]]:
+def _merge_source(classified: Classified) -> Iterator[tuple[str, int, int]]:
     """The common table expressions of a MERGE, and its source, each as a query."""
     tokens, facts, text = classified.tokens, classified.dml, classified.text
     assert facts is not None
-    head = f"{text[: tokens[facts.main].start]} " if facts.has_with else ""
+    head = f"{text[tokens[0].start : tokens[facts.main].start]} " if facts.has_with else ""
     top = [i for i in range(facts.main, len(tokens)) if not tokens[i].depth and not tokens[i].cases]
     using = next((i for i in top if tokens[i].kind == "USING"), None)
     ends = (i for i in top if tokens[i].kind == "WHEN" or (tokens[i].kind in ("ON", "USING") and i != using))
-    end = next(ends, None)
+    end = next(ends, len(tokens))
     if head:
-        yield f"{head}SELECT 1", 0
-    if using is None or end is None or using + 1 >= end:
+        yield f"{head}SELECT 1", tokens[0].start, 0
+    if using is None or using + 1 >= end or end == len(tokens):
         return
     # A join's own ON is not the merge's: the source ends at the last one before WHEN.
     whens = (i for i in top if tokens[i].kind == "WHEN")
@@ -256,7 +260,7 @@ def _merge_source(classified: Classified) -> Iterator[tuple[str, int]]:
     ons = [i for i in top if using < i < last and tokens[i].kind in ("ON", "USING")]
     source = text[tokens[using + 1].start : tokens[ons[-1] if ons else end].start]
     opening = f"{head}SELECT * FROM "
-    yield opening + source, tokens[using + 1].start - len(opening)
+    yield opening + source, tokens[using + 1].start - len(opening), len(opening)
 
 
 def text_in_full(statement: Statement, pieces: Sequence[Piece]) -> str:

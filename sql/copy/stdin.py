@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from ...engine.errors import DucktailError, NotSupported, SerializationFailure
 from ...engine.log import topic_rows
+from ...engine.objects import TEMPORARY
 from ...engine.quoting import folded_sql, ident
 from ...engine.values.text_loading import BadValue, ColumnLoader, column_loader
 from ...engine.waiting import Waiting
 from ..context import Context
-from ..names import TEMPORARY, Key
+from ..names import Key
 from ..results.results import Result
 from ..runners import topics, writes
 from ..running import binding_cursor, bound

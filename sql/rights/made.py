@@ -27,6 +27,7 @@ from ...engine.objects import (
     SCHEMA,
     SEQUENCE,
     TABLE,
+    TEMPORARY,
     TYPE,
     Object,
     Objects,
@@ -38,7 +39,7 @@ from ...engine.streams.streams import key_of
 from ...engine.waiting import Waiting
 from .. import reserved_names
 from ..context import Context, Runner
-from ..names import OURS, TEMPORARY
+from ..names import OURS
 from ..results.results import Result
 from ..runners.ddl import alters_captured, drops_captured, replaced_captured
 from ..running import atomically

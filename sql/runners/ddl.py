@@ -20,7 +20,7 @@ from ...engine.errors import (
     LockNotAvailable,
     NotSupported,
 )
-from ...engine.objects import TABLE, read_objects
+from ...engine.objects import TABLE, TEMPORARY, read_objects
 from ...engine.quoting import fold, folded_sql, ident
 from ...engine.streams.captured import Captured
 from ...engine.streams.filters import types_in
@@ -29,7 +29,7 @@ from ...engine.transactions.transaction import Transaction
 from ...engine.waiting import Waiting
 from .. import reserved_names
 from ..context import Context
-from ..names import OURS, TEMPORARY, Key
+from ..names import OURS, Key
 from ..reads import refuse_captured
 from ..results.results import Result
 from ..running import count_of

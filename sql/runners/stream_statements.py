@@ -15,6 +15,7 @@ from ...engine.errors import (
     ProgramLimitExceeded,
     WrongObjectType,
 )
+from ...engine.objects import TEMPORARY
 from ...engine.quoting import fold, folded_sql
 from ...engine.streams.streams import (
     DEFAULT_BUFFER_BYTES,
@@ -30,7 +31,7 @@ from ..arguments import Values
 from ..context import Context
 from ..language import statements as st
 from ..language.options import COMPACTED, INTERVALS, Options
-from ..names import TEMPORARY, Key
+from ..names import Key
 from ..results.results import Result
 
 T = TypeVar("T")

@@ -26,13 +26,14 @@ from ...engine.errors import (
     UndefinedParameter,
     WrongObjectType,
 )
+from ...engine.objects import TEMPORARY
 from ...engine.streams.captured import Captured
 from ...engine.table import is_plain_table
 from ...engine.transactions.transaction import Transaction
 from ...engine.waiting import Waiting
 from ..context import Context
 from ..dml.dml import slice_dml
-from ..names import OURS, TEMPORARY, Key
+from ..names import OURS, Key
 from ..reads import refuse_captured
 from ..results.results import Result
 from ..running import bound, count_of, lossless, placed, result_columns, rows_of, rows_result
