@@ -29,7 +29,8 @@ RELATIONS = frozenset({TABLE, VIEW})
 _LISTED = (
     (TABLE, "tables", "table_name", "table_oid", "sql"),
     (VIEW, "views", "view_name", "view_oid", "sql"),
-    (SEQUENCE, "sequences", "sequence_name", "sequence_oid", "sql"),
+    # Its SQL tells its next value.
+    (SEQUENCE, "sequences", "sequence_name", "sequence_oid", "NULL"),
     (TYPE, "types", "type_name", "type_oid", "system.main.array_to_string(labels, system.main.chr(31))"),
     (INDEX, "indexes", "index_name", "index_oid", "table_name"),
     (SCHEMA, "schemas", "schema_name", "oid", "NULL"),
@@ -131,7 +132,7 @@ def temporary_objects(cursor: duckdb.DuckDBPyConnection) -> Objects:
     return read_objects(cursor, TEMPORARY)
 
 
-def _everything(found: Object) -> bool:
+def everything(found: Object) -> bool:
     """What a session without bounds sees."""
     return True
 
@@ -156,7 +157,7 @@ class Resolver:
     objects: Objects
     temporary: Objects
     path: tuple[str, ...]
-    sees: Callable[[Object], bool] = _everything
+    sees: Callable[[Object], bool] = everything
 
     def find(self, kind: str, parts: tuple[str, ...]) -> Object | None:
         """The object of a name; None where there is none, or where the name is ambiguous to DuckDB.

@@ -37,6 +37,10 @@ _FIX = "FROM ducktail.meta LIMIT 0"
 Key = tuple[str, ...]
 
 
+class CatalogChanged(Exception):
+    """What a transaction assumes of its snapshot is not so: it is to be begun again."""
+
+
 class Names:
     """Name lookup for one session.
 
@@ -72,10 +76,13 @@ class Names:
         if transaction.objects is None:
             self._cursors.settle()
             changes, cursor = self._database.catalog.changes, self._cursors.main
-            ask_maybe(cursor, _FIX)
+            if not transaction.assumes:
+                ask_maybe(cursor, _FIX)
             generation, objects = self._database.objects.now(self._cursors.meta)
             # No change was committed from before the snapshot till now: it has what everybody sees.
             same = generation is not None and generation == transaction.generation == changes.stable
+            if transaction.assumes and not same:
+                raise CatalogChanged
             if transaction.ddl or not same:
                 objects = read_objects(cursor, self._database.catalog_name)
             transaction.objects = objects

@@ -12,13 +12,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
+from operator import is_
 
 from ..engine.errors import DucktailError, SerializationFailure
 from ..engine.waiting import Waiting
 from . import read_only
 from .context import Context
 from .language.parse import Query
-from .resolve import pieces_in_full, text_in_full
+from .names import CatalogChanged
+from .resolve import may_be_in_full, pieces_in_full, text_in_full
 from .results.results import Result
 from .rights import permission
 from .running import atomically
@@ -67,8 +70,29 @@ def run(
     if kind is Kind.READ or verb == "SHOW":
         return (yield from _in_one_state(session, statement, judged))
     if kind is Kind.DML or verb in _WRITING:
-        return (yield from atomically(session, judged))
+        return (yield from _in_one_transaction(session, judged))
     return (yield from judged())
+
+
+def _in_one_transaction(session: Context, judged: Callable[[], Waiting[Result]]) -> Waiting[Result]:
+    """What writes: the catalog that it was judged by is that of its transaction's snapshot.
+
+    That no change of it was committed meanwhile is seen before COMMIT, which costs nothing; else it is
+    rolled back and run in a transaction whose snapshot is fixed first.
+    """
+
+    def assumed() -> Waiting[Result]:
+        transaction = session.block.opened()
+        transaction.assumes = True
+        result = yield from judged()
+        if session.database.catalog.changes.stable != transaction.generation:
+            raise CatalogChanged
+        return result
+
+    try:
+        return (yield from atomically(session, assumed))
+    except CatalogChanged:
+        return (yield from atomically(session, judged))
 
 
 def _in_one_state(
@@ -76,7 +100,7 @@ def _in_one_state(
 ) -> Waiting[Result]:
     """A query in autocommit: the catalog that it was judged by is the one that it has begun with."""
     if statement.classified.may_write:
-        return (yield from atomically(session, judged))
+        return (yield from _in_one_transaction(session, judged))
     changes = session.database.catalog.changes
     scans = isinstance(statement.node, Query)
     for _ in range(SCAN_TRIES if scans else TRIES):
@@ -105,21 +129,39 @@ def _in_one_state(
 # Names in full.
 
 
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    """A statement with its names in full, and of which state of the catalog and of rights it is.
+
+    Args:
+        full: None where the statement has them so itself.
+    """
+
+    full: Statement | None
+    same: tuple[object, ...]
+
+
 def in_full(session: Context, statement: Statement, again: Again) -> Statement:
     """The statement with its names in full; the statement itself where they are."""
-    if session.block.whole and session.access.limited and not statement.waits:
+    access, names = session.access, session.names
+    if session.block.whole and access.limited and not statement.waits:
         session.block.touched()
-    pieces = pieces_in_full(session, statement)
-    if not pieces:
+    if not may_be_in_full(session, statement):
         return statement
-    text = text_in_full(statement, pieces)
+    # Each is another value after each change: whether it is the same one is all that is asked.
+    same = (names.objects(), names.temporary_objects(), access.rights, names.path)
     kept = statement.plans.get(_FULL)
-    if isinstance(kept, Statement) and kept.text == text:
-        return kept
-    made = again(session, text, statement)
-    made.pieces = tuple(pieces)
-    statement.plans[_FULL] = made
-    return made
+    if isinstance(kept, _Kept) and all(map(is_, kept.same, same)):
+        return kept.full or statement
+    pieces = pieces_in_full(session, statement)
+    full = kept.full if isinstance(kept, _Kept) else None
+    if not pieces:
+        full = None
+    elif full is None or full.text != text_in_full(statement, pieces):
+        full = again(session, text_in_full(statement, pieces), statement)
+        full.pieces = tuple(pieces)
+    statement.plans[_FULL] = _Kept(full, same)
+    return full or statement
 
 
 def places_of(statement: Statement) -> AbstractContextManager[None]:

@@ -54,13 +54,24 @@ _PLACELESS = {
 }  # fmt: skip
 
 
+# Kinds of statements without names of DuckDB's objects, or which are statements about others.
+_WITHOUT = frozenset(
+    {Kind.EMPTY, Kind.TRANSACTION, Kind.DEALLOCATE, Kind.REFUSED, Kind.FORWARD, Kind.CALL, Kind.CURSOR}
+    | {Kind.EXPLAIN, Kind.PREPARE, Kind.EXECUTE, Kind.OURS, Kind.UTILITY}
+)
+
+
+def may_be_in_full(session: Context, statement: Statement) -> bool:
+    """Whether names may have to be written in full in a statement."""
+    classified = statement.classified
+    if statement.away is not None or classified.error is not None or classified.kind in _WITHOUT:
+        return False
+    return session.access.limited or _may_mean_several(session, classified)
+
+
 def pieces_in_full(session: Context, statement: Statement) -> list[Piece]:
-    """What writes the names of a statement in full; nothing where all are so, or can mean one object only."""
+    """What writes the names of a statement in full; nothing where all are so."""
     classified, limited = statement.classified, session.access.limited
-    if statement.away is not None or classified.error is not None:
-        return []
-    if not limited and not _may_mean_several(session, classified):
-        return []
     naming = _Naming(session, classified)
     if classified.dml is not None:
         naming.target(classified.dml.target, classified.dml.target_position, limited=limited)

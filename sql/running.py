@@ -11,6 +11,7 @@ import pyarrow as pa
 from ..engine.capture.binding import Bound, bind, type_text
 from ..engine.duckdb_errors import FILES_HINT, translated
 from ..engine.errors import DucktailError, InsufficientPrivilege, UndefinedTable
+from ..engine.parsed import Parsed
 from ..engine.quoting import fold
 from ..engine.values import arrow_form, datarow
 from ..engine.values.arrow_results import arrow_table
@@ -249,10 +250,12 @@ def rows_result(
     return table_result(columns, table, tag)
 
 
-def count_of(session: Context, text: str, parameters: Sequence[object]) -> int:
+def count_of(session: Context, text: str | Parsed, parameters: Sequence[object]) -> int:
     """Run a statement that answers a count, to its end."""
-    session.cursor.execute(text, list(parameters) or None)
-    rows = session.cursor.fetchall()
+    if isinstance(text, Parsed):
+        rows = text.run(session.cursor, parameters).fetchall()
+    else:
+        rows = session.cursor.execute(text, list(parameters) or None).fetchall()
     return int(rows[0][0]) if rows and isinstance(rows[0][0], int) else 0
 
 

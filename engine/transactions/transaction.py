@@ -81,6 +81,8 @@ class Transaction:
         catalog_version: the engine's, noted with it.
         generation: of DuckDB's catalog, noted with it; None where a change of it was under way.
         objects: DuckDB's, as its snapshot has them, once somebody has asked.
+        assumes: its snapshot is taken to have the catalog of `generation`; who commits it has to see that no
+            change of the catalog came between.
         ddl: it may have changed DuckDB's catalog.
         plain_ends: the gate's count of ended transactions, noted with it.
         bookmarks: those that it has made; None for one that it has dropped.
@@ -118,6 +120,7 @@ class Transaction:
     catalog_version: int = 0
     generation: int | None = None
     objects: Objects | None = None
+    assumes: bool = False
     ddl: bool = False
     plain_ends: int = 0
     has_writer_lock: bool = False

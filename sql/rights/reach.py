@@ -17,7 +17,7 @@ from ...engine.errors import (
     ProgramLimitExceeded,
     UndefinedTable,
 )
-from ...engine.objects import DEFAULT_SCHEMA, EMPTY, SEQUENCE, TABLE, VIEW, Object
+from ...engine.objects import DEFAULT_SCHEMA, EMPTY, SEQUENCE, TABLE, VIEW, Object, everything
 from ...engine.quoting import fold, folded_sql
 from ...engine.rights import rights as r
 from ...engine.rights.rights import Item
@@ -131,8 +131,8 @@ class Reach:
             under = self._under(table.path, schema, None if own else key)
             self._require_of(owner, under, key)
             self._follow(under, depth + 1)
-        for sequence in named.sequences if not own else ():
-            self._refuse_hidden(SEQUENCE, sequence, schema, key)
+        for sequence in named.sequences:
+            self._take_sequence(sequence, owner, schema, None if own else key)
         self._take_functions(named, owner, (schema, "main"), depth + 1, None if own else key)
 
     def _owner(self, key: Key) -> Principal:
@@ -177,16 +177,31 @@ class Reach:
 
     def _both(self, kind: str, path: Path, schema: str) -> tuple[Object | None, Object | None]:
         """What a name in a schema's view means to the session, and to one without anything of its own."""
-        mine = self.session.names.resolver
+        mine = replace(self.session.names.resolver, sees=everything)
         here = replace(mine, path=(schema, *mine.path)).find(kind, path)
         return here, replace(mine, path=(schema,), temporary=EMPTY).find(kind, path)
 
-    def _refuse_hidden(self, kind: str, name: str | None, schema: str, view: Key) -> None:
-        """Refuse a view in which a name means another object to the session than to others."""
-        path = () if name is None else tuple(t.name for t in tokenize(name) if t.kind != ".")
-        found, everybodys = self._both(kind, path, schema)
-        if found != everybodys:
+    def _take_sequence(self, name: str | None, owner: Principal, schema: str, view: Key | None) -> None:
+        """Judge a sequence in a view or in what it calls: its owner's own, unless there are no bounds.
+
+        Args:
+            view: as `_under` takes it.
+        """
+        if name is None:
+            if owner is None:
+                return
+            raise cannot_tell()
+        path = _parts_of(name)
+        found, everybodys = self._both(SEQUENCE, path, schema)
+        if view is not None and found != everybodys:
             raise _hidden(view, path)
+        if owner is not None and not self._owns_sequence(found, owner):
+            raise UndefinedTable(f'sequence "{name}" does not exist')
+
+    def _owns_sequence(self, found: Object | None, user: str) -> bool:
+        if found is None or found.temporary:
+            return found is not None
+        return self.session.access.rights.owners.get(Item(r.SEQUENCE, *found.key)) == user
 
     def _definition(self, key: Key) -> tuple[str, str] | None:
         """Schema and text of a view; None for a table."""
@@ -238,9 +253,8 @@ class Reach:
             raise ProgramLimitExceeded(f"more than {DEPTH_MAX} macros upon each other")
         named = self._named(text)
         rights, item_of = self.session.access.rights, self.session.access.item_of
-        if user is not None:
-            for sequence in named.sequences:
-                self.check_sequence(sequence, user)
+        for sequence in named.sequences:
+            self._take_sequence(sequence, user, path[0], view)
         for table in named.tables:
             under = self._under(table.path, path[0], view)
             live = under[0] == OURS and under[1] in LIVE_VIEWS
@@ -284,12 +298,15 @@ class Reach:
         """
         if name is None:
             raise cannot_tell()
-        parts = tuple(token.name for token in tokenize(name) if token.kind != ".")
-        found = self.session.names.find(SEQUENCE, parts)
-        own = found is not None and found.temporary
-        item = None if found is None else Item(r.SEQUENCE, *found.key)
-        if not own and (item is None or self.session.access.rights.owners.get(item) != user):
+        # As DuckDB finds it, whether the user may know of it or not.
+        resolver = replace(self.session.names.resolver, sees=everything)
+        if not self._owns_sequence(resolver.find(SEQUENCE, _parts_of(name)), user):
             raise UndefinedTable(f'sequence "{name}" does not exist')
+
+
+def _parts_of(name: str) -> Path:
+    """The parts of a name that stands in a string."""
+    return tuple(token.name for token in tokenize(name) if token.kind != ".")
 
 
 def no_table(path: Path, place: int | None) -> UndefinedTable:

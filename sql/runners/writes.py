@@ -27,6 +27,7 @@ from ...engine.errors import (
     WrongObjectType,
 )
 from ...engine.objects import TEMPORARY
+from ...engine.parsed import Parsed
 from ...engine.streams.captured import Captured
 from ...engine.table import is_plain_table
 from ...engine.transactions.transaction import Transaction
@@ -67,6 +68,8 @@ TAGS: dict[str, Callable[[int], str]] = {
     "TRUNCATE": lambda _: "TRUNCATE TABLE",
 }
 
+# Under which a statement keeps its parsed text for a table without a stream.
+_PLAIN = "plain"
 # The verbs that a topic takes.
 APPENDING = frozenset({"INSERT", "PUBLISH", "COPY"})
 
@@ -125,7 +128,7 @@ def write_rows(
         refuse_captured(session, classified.text)
     while True:
         if key not in session.block.tables:
-            rows = yield from _plain(session, classified, parameters, key, how)
+            rows = yield from _plain(session, statement, classified, parameters, key, how)
         else:
             session.names.refuse_hidden(key)
             rows = yield from _captured(session, statement, classified, parameters, key, how)
@@ -204,7 +207,12 @@ def _no_topic(session: Context, key: Key, position: int) -> UndefinedObject | Wr
 
 
 def _plain(
-    session: Context, classified: Classified, parameters: tuple[object, ...], key: Key, how: How
+    session: Context,
+    statement: Statement,
+    classified: Classified,
+    parameters: tuple[object, ...],
+    key: Key,
+    how: How,
 ) -> Waiting[Rows | None]:
     """A write of a table without a stream; None where it has just got one."""
     facts = classified.dml
@@ -222,7 +230,7 @@ def _plain(
                 columns, table = rows_of(session, f"{how.explain} {text}", parameters)
                 return Rows(0, table=table)
             if not facts.has_returning:
-                return Rows(count_of(session, text, parameters))
+                return Rows(count_of(session, _parsed(session, statement, text), parameters))
             with how.keeping(session, bound(session, text).types):
                 columns, table = rows_of(session, text, parameters)
             names, types = zip(*((column.name, column.type) for column in columns), strict=True)
@@ -232,6 +240,16 @@ def _plain(
     finally:
         if not session.block.begun:
             transactions.gate.leave(session.id)
+
+
+def _parsed(session: Context, statement: Statement, text: str) -> Parsed:
+    """A text of a statement's that DuckDB parses once, as long as it parses `/` alike."""
+    division = session.variables.integer_division
+    kept = statement.plans.get(_PLAIN)
+    if not isinstance(kept, tuple) or kept[0].text != text or kept[1] is not division:
+        kept = statement.plans[_PLAIN] = (Parsed(text), division)
+    parsed: Parsed = kept[0]
+    return parsed
 
 
 def _captured(

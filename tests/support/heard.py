@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 from ducktail.engine.database import Database
 from ducktail.engine.errors import DucktailError
+from ducktail.engine.rights.rights import RELATION, Item
 from ducktail.engine.settings import Settings
 from ducktail.engine.waiting import Waiting, run
 from ducktail.sql.results.results import Result
@@ -209,7 +210,7 @@ class World:
     def state(self, table: str) -> tuple[object, ...]:
         """All that a table is: its rows, its definition, its comments, its indexes, its rights."""
         schema, _, name = table.rpartition(".")
-        at = (schema, name)
+        at = (RELATION, schema, name)
         where = f"schema_name = '{schema}' AND table_name = '{name}'"
         rights = self.database.rights
         return (
@@ -217,8 +218,8 @@ class World:
             self.root(f"SELECT sql, comment FROM duckdb_tables() WHERE {where}"),
             self.root(f"SELECT column_name, comment FROM duckdb_columns() WHERE {where} ORDER BY ALL"),
             self.root(f"SELECT sql FROM duckdb_indexes() WHERE {where} ORDER BY ALL"),
-            {item: owner for item, owner in rights.owners.items() if (item.schema, item.name) == at},
-            {key: some for key, some in rights.grants.items() if (key[1].schema, key[1].name) == at},
+            {item: owner for item, owner in rights.owners.items() if _of(item) == at},
+            {key: some for key, some in rights.grants.items() if _of(key[1]) == at},
         )
 
     def things(self) -> tuple[object, ...]:
@@ -290,6 +291,10 @@ class Shared:
 
     def _state(self, world: World) -> object:
         return world.things(), [world.state(table) for table in self._tables]
+
+
+def _of(item: Item) -> tuple[str, str, str]:
+    return item.kind, item.schema, item.name
 
 
 def _words(error: DucktailError) -> Iterator[bytes]:
