@@ -336,12 +336,8 @@ class Play:
     def _session(self, user: str, number: int) -> Heard:
         found = self._sessions.get((user, number))
         if found is None:
-<<<<<<< HEAD
-            found = self._world.session(user if self.users else None, lock_timeout="20")
-=======
             account = user if self.users else None
             found = self._world.session(account, lock_timeout="20", statement_timeout="10000")
->>>>>>> canary
             self._sessions[user, number] = found
         return found
 

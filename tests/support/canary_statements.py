@@ -419,11 +419,7 @@ FILLERS: Mapping[str, Sequence[str]] = {
         *(f"duckdb_{name}()" for name in ("tables", "views", "columns", "functions", "logs", "sequences")),
         *(f"duckdb_{name}()" for name in ("types", "variables", "settings", "constraints", "schemas")),
         *("all_of_hidden()", "sqlite_master()", "pg_timezone_names()", "range(3)", "glob('*')"),
-<<<<<<< HEAD
-        *("read_text('/etc/hosts')", "histogram(hid.pay, s)", "summary(hid.pay)", "seq_scan('hid.pay')"),
-=======
         *("read_text('/etc/hosts')", "histogram(hid.pay, s)", "seq_scan('hid.pay')"),
->>>>>>> canary
     ),
     "LIST": (
         *(f"ducktail.{name}" for name in ("streams", "partitions", "consumer_groups", "offsets", "members")),
