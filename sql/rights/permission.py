@@ -335,8 +335,10 @@ def _setting(session: Context, statement: Statement, parameters: Values, how: Ho
         start = variable_value(classified.tokens)
         if start is None:
             raise cannot_tell()
-        value = classified.text[start:]
-        Reach(session).take(_named(lambda: named_in_expression(session.names.cursor(), value)))
+        value, reach = classified.text[start:], Reach(session)
+        reach.take(_named(lambda: named_in_expression(session.names.cursor(), value)))
+        if how.runs:
+            _hold_against_plan(session, f"SELECT {value}", parameters, reach, how)
     elif classified.verb == "SHOW" and facts.name != "all" and facts.name.lower() not in VARIABLES:
         if not session.names.is_table(facts.name):
             raise UndefinedObject(f'unrecognized configuration parameter "{facts.name}"')
