@@ -17,13 +17,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
-from ..engine.errors import DucktailError
+from ..engine.errors import DucktailError, InsufficientPrivilege
 from ..engine.objects import DEFAULT_SCHEMA, INDEX, SEQUENCE, TABLE, TEMPORARY, TYPE
-from ..engine.quoting import fold, ident
+from ..engine.quoting import fold, ident, literal
 from .context import Context
 from .language.parse import Query
 from .reads import cte_target_places
 from .rights.analysis import (
+    SEQUENCES,
     WRAPPED_AT,
     Named,
     NotAnalysed,
@@ -31,14 +32,14 @@ from .rights.analysis import (
     named_in_expression,
     named_in_query,
 )
-from .rights.reach import TRUSTED
+from .rights.reach import TRUSTED, sequence_parts
 from .scans import scan_texts
 from .statement import Statement
 from .text.classified import Classified, DdlFacts, Kind, Name
 from .text.classify import classify
 from .text.parts import query_span, variable_value
 from .text.replacing import Piece, cut, user_position
-from .text.tokens import STRING
+from .text.tokens import STRING, Token
 
 _KINDS = {
     "TABLE": TABLE, "VIEW": TABLE, "COLUMN": TABLE, "SEQUENCE": SEQUENCE, "TYPE": TYPE, "INDEX": INDEX,
@@ -82,6 +83,8 @@ def pieces_in_full(session: Context, statement: Statement) -> list[Piece]:
     if classified.cte_writes and not limited:
         for name, start in cte_target_places(classified.text):
             naming.target(name, start, limited=False)
+    if classified.ddl is not None and not classified.ddl.temporary:
+        _sequences(naming)
     # A view's text is kept: in full it means the same to each of its readers.
     if limited or classified.verb == "CREATE VIEW":
         _read(session, naming, statement)
@@ -143,6 +146,19 @@ class _Naming:
             full = f"{ident(resolver.catalog)}.{ident(schema)}.{ident(parts[-1])}"
             self.put(start, parts, full)
 
+    def sequence(self, token: Token) -> None:
+        """A string that is a sequence's name.
+
+        It is kept in the file, whose name is its catalog's: the schema alone stands before it.
+        """
+        try:
+            found = self._resolver.find(SEQUENCE, sequence_parts(token.value))
+        except InsufficientPrivilege:
+            return  # Rights say so.
+        if found is not None:
+            full = literal(f"{ident(found.schema)}.{ident(found.name)}")
+            self._pieces[token.start] = Piece(token.start, token.end, full)
+
     def put(self, start: int, parts: Name, full: str) -> None:
         """Write a name that begins at a place as another text; nothing where it does not stand there."""
         first = self._at.get(start)
@@ -184,6 +200,19 @@ def _definition(naming: _Naming, facts: DdlFacts, *, limited: bool) -> None:
             parts = naming.chain(index + 1)
             if parts:
                 naming.name(TABLE, parts, naming.tokens[index + 1].start)
+
+
+def _sequences(naming: _Naming) -> None:
+    """Names of sequences in a definition, which stand in strings: DuckDB looks them up at each use.
+
+    In a query they stay as they are, as columns are called by them: it is judged by the same rules, and runs
+    now.
+    """
+    for at, token in enumerate(naming.tokens[:-2]):
+        if not token.is_name or fold(token.name) not in SEQUENCES or naming.tokens[at + 1].kind != "(":
+            continue
+        if naming.tokens[at + 2].kind == STRING:
+            naming.sequence(naming.tokens[at + 2])
 
 
 # What is read.

@@ -255,7 +255,11 @@ def _check_calls(session: Context, classified: Classified) -> None:
         labels = enum_of(classified.tokens)
         end = end if labels is None else labels
     names = facts.verb == "CREATE" and facts.object_type in ("TABLE", "INDEX")
-    Reach(session, definition=True).take(named_in_words(classified.tokens[:end], 1 if names else 0))
+    named = named_in_words(classified.tokens[:end], 1 if names else 0)
+    if named.sequences and facts.temporary:
+        # Nothing of the database keeps the sequence there, or tells whose it is by the time of an INSERT.
+        raise InsufficientPrivilege("permission denied for a sequence in a temporary table", hint=_SUPERUSERS)
+    Reach(session, definition=True).take(named)
 
 
 # Whose it is.

@@ -8,6 +8,7 @@ not there. Source: docs/security.md, "How it is enforced".
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field, replace
 
 from ...engine.errors import (
@@ -191,7 +192,7 @@ class Reach:
             if owner is None:
                 return
             raise cannot_tell()
-        path = _parts_of(name)
+        path = sequence_parts(name)
         found, everybodys = self._both(SEQUENCE, path, schema)
         if view is not None and found != everybodys:
             raise _hidden(view, path)
@@ -300,12 +301,23 @@ class Reach:
             raise cannot_tell()
         # As DuckDB finds it, whether the user may know of it or not.
         resolver = replace(self.session.names.resolver, sees=everything)
-        if not self._owns_sequence(resolver.find(SEQUENCE, _parts_of(name)), user):
+        found = resolver.find(SEQUENCE, sequence_parts(name))
+        if not self._owns_sequence(found, user):
             raise UndefinedTable(f'sequence "{name}" does not exist')
 
 
-def _parts_of(name: str) -> Path:
-    """The parts of a name that stands in a string."""
+# A name in a string, of which DuckDB reads the same parts as we do.
+_IN_STRING = re.compile(r'(?:"[^"]+"|\w+)(?:\.(?:"[^"]+"|\w+))*')
+
+
+def sequence_parts(name: str) -> Path:
+    """The parts of a sequence's name that stands in a string.
+
+    Raises:
+        InsufficientPrivilege: 42501, it is no plain name.
+    """
+    if _IN_STRING.fullmatch(name) is None:
+        raise cannot_tell()
     return tuple(token.name for token in tokenize(name) if token.kind != ".")
 
 
