@@ -548,7 +548,7 @@ def _permitted(runner: Runner) -> Runner:
         def work(full: Statement) -> Waiting[Result]:
             return (yield from runner(session, full, parameters))
 
-        return (yield from pipeline.run(session, statement, parameters, again, work))
+        return (yield from pipeline.execute(session, statement, parameters, again, work))
 
     return run
 
@@ -573,7 +573,7 @@ def _evaluated(session: Context, text: str, parameters: tuple[object, ...]) -> W
         return Result.command("SELECT 1")
         yield
 
-    yield from pipeline.run(session, (yield from session.parse(text)), parameters, again, work)
+    yield from pipeline.execute(session, (yield from session.parse(text)), parameters, again, work)
     return rows[-1]
 
 

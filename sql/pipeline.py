@@ -43,7 +43,7 @@ Again = Callable[[Context, str, Statement], Statement]
 Run = Callable[[Statement], Waiting[Result]]
 
 
-def run(
+def execute(
     session: Context, statement: Statement, parameters: Values, again: Again, work: Run
 ) -> Waiting[Result]:
     """Resolve, authorize and run one statement.
@@ -101,6 +101,8 @@ def _in_one_state(
     """A query in autocommit: the catalog that it was judged by is the one that it has begun with."""
     if statement.classified.may_write:
         return (yield from _in_one_transaction(session, judged))
+    if statement.inline:
+        return (yield from judged())  # It is answered from what is ours alone.
     changes = session.database.catalog.changes
     scans = isinstance(statement.node, Query)
     for _ in range(SCAN_TRIES if scans else TRIES):
@@ -108,7 +110,7 @@ def _in_one_state(
         if before is None and not scans:
             break
         result = yield from judged()
-        if statement.inline or (before is not None and changes.stable == before):
+        if before is not None and changes.stable == before:
             return result
         result.close()
     if scans:
@@ -155,11 +157,12 @@ def in_full(session: Context, statement: Statement, again: Again) -> Statement:
         return kept.full or statement
     pieces = pieces_in_full(session, statement)
     full = kept.full if isinstance(kept, _Kept) else None
+    text = text_in_full(statement, pieces)
     if not pieces:
         full = None
-    elif full is None or full.text != text_in_full(statement, pieces):
-        full = again(session, text_in_full(statement, pieces), statement)
-        full.pieces = tuple(pieces)
+    elif full is None or full.text != text:
+        full = again(session, text, statement)
+        full.pieces = pieces
     statement.plans[_FULL] = _Kept(full, same)
     return full or statement
 

@@ -70,7 +70,7 @@ def may_be_in_full(session: Context, statement: Statement) -> bool:
     return session.access.limited or _may_mean_several(session, classified)
 
 
-def pieces_in_full(session: Context, statement: Statement) -> list[Piece]:
+def pieces_in_full(session: Context, statement: Statement) -> tuple[Piece, ...]:
     """What writes the names of a statement in full; nothing where all are so."""
     classified, limited = statement.classified, session.access.limited
     naming = _Naming(session, classified)
@@ -112,9 +112,9 @@ class _Naming:
         self._pieces: dict[int, Piece] = {}
 
     @property
-    def pieces(self) -> list[Piece]:
+    def pieces(self) -> tuple[Piece, ...]:
         """In the order of the text."""
-        return [self._pieces[start] for start in sorted(self._pieces)]
+        return tuple(self._pieces[start] for start in sorted(self._pieces))
 
     def name(self, kind: str, parts: Name, start: int) -> None:
         """A name of what is there."""

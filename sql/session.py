@@ -265,7 +265,7 @@ class Session:
             return (yield from RUNNERS[kind](self, full, tuple(parameters)))
 
         with told_at(statement.published):
-            result = yield from pipeline.run(self, statement, tuple(parameters), again, work)
+            result = yield from pipeline.execute(self, statement, tuple(parameters), again, work)
         if not result.ended and result.columns is not None:
             self.cursors.giving(result)
             if not isinstance(result.source, ReadySource):

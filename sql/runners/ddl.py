@@ -58,13 +58,6 @@ def run(session: Context, statement: Statement, parameters: tuple[object, ...]) 
 
 def define(session: Context, classified: Classified, parameters: tuple[object, ...]) -> Waiting[Result]:
     """Run a DDL text: the user's own, or the same with its stream scans replaced."""
-    # What a block changes others see when it commits.
-    changing = nullcontext() if session.block.begun else session.database.catalog.changes.changing()
-    with changing:
-        return (yield from _define(session, classified, parameters))
-
-
-def _define(session: Context, classified: Classified, parameters: tuple[object, ...]) -> Waiting[Result]:
     facts = classified.ddl
     assert facts is not None
     reserved_names.refuse_schema(session, facts)
@@ -112,11 +105,14 @@ def _define(session: Context, classified: Classified, parameters: tuple[object, 
                 raise LockNotAvailable(f'table "{key[-1]}" has just got a stream', hint="Try again.")
         if _made_in_captured_schema(session, facts) is not None:
             raise LockNotAvailable("the schema has just got a stream on all of its tables", hint="Try again.")
+        # What a block changes others see when it commits.
+        changing = nullcontext() if session.block.begun else session.database.catalog.changes.changing()
         try:
-            if facts.verb == "DROP" and facts.cascade:
-                rows = _drop_cascade(session, classified, facts)
-            else:
-                rows = count_of(session, classified.text, parameters)
+            with changing:
+                if facts.verb == "DROP" and facts.cascade:
+                    rows = _drop_cascade(session, classified, facts)
+                else:
+                    rows = count_of(session, classified.text, parameters)
             made_tables.forget_aside(session.database, session.cursor, gone, session.block.transaction)
         except duckdb.Error as error:
             raise translated(error, classified.text) from error
@@ -178,6 +174,7 @@ def _make_captured(
 
     def work(transaction: Transaction) -> Waiting[int]:
         timeout_ms, annotation = session.block.lock_timeout_ms, session.variables.annotation
+        transaction.ddl = True
         yield from made_tables.enter_to_make(session.database, transaction, made, annotation, timeout_ms)
         for key in changed:
             free = yield from session.block.enter_plain(key)
@@ -244,6 +241,7 @@ def _enter_judged(
     """
     timeout_ms, transactions = session.block.lock_timeout_ms, session.database.transactions
     captured = yield from transactions.enter_still_captured(transaction, key, timeout_ms)
+    transaction.ddl = True
     session.judge(classified)
     return captured
 

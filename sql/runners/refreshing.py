@@ -57,6 +57,7 @@ def replace(
         if present is None:
             gone = f'table "{captured.shape.name}" has just lost its streams'
             raise LockNotAvailable(gone, hint="Try again.")
+        transaction.ddl = True
         session.judge(classified)
         if session.database.snapshots.has_newer(transaction, present):
             raise stale(present)  # Rows that it does not see would stay beside the query's.
