@@ -22,7 +22,7 @@ from .context import Context
 from .language.parse import Query
 from .names import CatalogChanged
 from .resolve import may_be_in_full, pieces_in_full, text_in_full
-from .results.results import Result
+from .results.results import ArrowSource, Result
 from .rights import permission
 from .running import atomically
 from .statement import Statement
@@ -62,7 +62,10 @@ def execute(
         with places_of(full):
             permission.check(session, full, parameters, permission.How(runs=not full.waits))
             read_only.check(session, full)
-            return (yield from work(full))
+            result = yield from work(full)
+        if isinstance(result.source, ArrowSource):
+            result.source.pieces = full.pieces
+        return result
 
     kind, verb = statement.classified.kind, statement.classified.verb
     if plain or statement.away is not None:

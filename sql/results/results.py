@@ -23,6 +23,7 @@ from ...engine.log.log import EVENT_COLUMNS, EVENT_TYPES
 from ...engine.values import copy_rows, datarow
 from ...engine.values.copy_rows import CopyForm
 from ...engine.waiting import Waiting
+from ..text.replacing import Piece, user_position
 
 # Rows that DuckDB gives at a time. They are encoded in two halves, each of the best size for that.
 BATCH_ROWS = 16_384
@@ -276,11 +277,15 @@ class ArrowSource:
     Args:
         batches: the rows; raises duckdb.Error where DuckDB fails under way.
         text: the user's own text when DuckDB was given that, for the place of an error.
+
+    Attributes:
+        pieces: what was put into the user's text for DuckDB.
     """
 
     def __init__(self, batches: Iterator[pa.RecordBatch], text: str | None = None) -> None:
         self._batches = batches
         self._text = text
+        self.pieces: Sequence[Piece] = ()
 
     def next(self, limit: int | None) -> Batch | None:
         """The next batch, whatever the limit: the result cuts it."""
@@ -289,7 +294,10 @@ class ArrowSource:
                 if batch.num_rows:
                     return ArrowBatch(batch)
         except (duckdb.Error, OSError) as error:
-            raise translated(error, self._text) from error
+            told = translated(error, self._text)
+            if told.position is not None:
+                told.position = user_position(told.position, self.pieces)
+            raise told from error
         return None
 
     def close(self) -> None:

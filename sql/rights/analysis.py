@@ -261,6 +261,8 @@ def _path(node: dict[str, Any], name: str) -> Path:
 def _constant(call: dict[str, Any], number: int) -> str | None:
     """An argument, where it is a string that is written out."""
     arguments = call.get("arguments") or call.get("children") or []
+    if any(one.get("name") or (one.get("expression") or one).get("alias") for one in arguments):
+        return None  # DuckDB puts arguments with names into their own places.
     found = arguments[number] if number < len(arguments) else {}
     literal = (found.get("expression") or found).get("literal") or {}
     text = literal.get("text")

@@ -55,8 +55,16 @@ ON_ALL = r.INHERITED | {"create"}
 ON_GROUP = frozenset({"consume"})
 
 
-def _write(session: Context, work: Callable[[r.Rights], list[edit.Change]]) -> Waiting[None]:
-    """Write the changes that `work` makes of the rights as they are under the writer lock."""
+def _write(
+    session: Context,
+    work: Callable[[r.Rights], list[edit.Change]],
+    last: Callable[[], None] = lambda: None,
+) -> Waiting[None]:
+    """Write the changes that `work` makes of the rights as they are under the writer lock.
+
+    Args:
+        last: looks before the COMMIT whether they may still be made.
+    """
 
     def locked(transaction: Transaction) -> Waiting[None]:
         yield from session.database.transactions.lock_for(transaction, session.block.lock_timeout_ms)
@@ -64,6 +72,7 @@ def _write(session: Context, work: Callable[[r.Rights], list[edit.Change]]) -> W
         try:
             for change in changes:
                 edit.add(session.database, transaction, change)
+                transaction.checks[f"rights {len(transaction.checks)}"] = last
         except duckdb.Error as error:
             raise translated(error) from error
 
@@ -249,7 +258,17 @@ def _change(
         user = _user(rights, asked.user)
         return [edit.SetGrants(user.key, item, new(rights.privileges(user.key, item), given))]
 
-    yield from _write(session, changes)
+    def last() -> None:
+        """What others have committed meanwhile is not in a block's snapshot."""
+        kind, item = (SCHEMA if judged[0].kind == r.SCHEMA else TABLE), judged[0]
+        made_here = session.block.ddl or judged[2] == 0 or item.kind not in (r.SCHEMA, r.RELATION)
+        if made_here or (item.schema, item.name) in session.database.catalog.streams:
+            return
+        there = session.database.objects.now(session.meta)[1].get(kind, item.schema, item.name or item.schema)
+        if there is None or there.oid != judged[2]:
+            raise SerializationFailure(f'"{asked.on}" has become another object', hint="Try again.")
+
+    yield from _write(session, changes, last)
 
 
 def _judged(session: Context, asked: Grant) -> tuple[r.Item, frozenset[str], int]:
