@@ -179,7 +179,8 @@ class Reach:
     def _both(self, kind: str, path: Path, schema: str) -> tuple[Object | None, Object | None]:
         """What a name in a schema's view means to the session, and to one without anything of its own."""
         mine = replace(self.session.names.resolver, sees=everything)
-        here = replace(mine, path=(schema, *mine.path)).find(kind, path)
+        # A temporary view's own schema has the session's temporary objects, which come first anyway.
+        here = replace(mine, path=(schema, *mine.path) if schema != TEMPORARY else mine.path).find(kind, path)
         return here, replace(mine, path=(schema,), temporary=EMPTY).find(kind, path)
 
     def _take_sequence(self, name: str | None, owner: Principal, schema: str, view: Key | None) -> None:
@@ -209,7 +210,7 @@ class Reach:
         names = self.session.names
         within = names.temporary_objects() if key[0] == TEMPORARY else names.objects()
         found = within.get(TABLE, DEFAULT_SCHEMA if key[0] == TEMPORARY else key[0], key[-1])
-        return None if found is None or found.kind != VIEW else (fold(found.schema), found.definition)
+        return None if found is None or found.kind != VIEW else (key[0], found.definition)
 
     def _named(self, text: str) -> Named:
         try:

@@ -827,3 +827,33 @@ def test_a_view_that_a_stranger_can_fill_in(paying: World) -> None:
     eve = paying.session("eve")
     tried(eve, "CREATE TABLE allowed AS SELECT 'ceo' AS who")
     tried(eve, *(f"SELECT * FROM {view}" for view in VIEWS))
+
+
+def test_views_and_macros_of_superusers_read_what_they_name() -> None:
+    """Whatever the reader's search path is, and whether he is told of what stands under them or not."""
+    world = World()
+    world.people(["root"], ["eve"])
+    world.run(
+        "CREATE SCHEMA eves",
+        "CREATE TABLE few (id INT, s TEXT)",
+        f"INSERT INTO few VALUES (1, '{CANARY}')",
+        "CREATE VIEW shown AS SELECT id FROM few",
+        "CREATE MACRO counted() AS (SELECT max(s) FROM few)",
+        "CREATE MACRO listed() AS TABLE FROM few",
+        "GRANT CREATE ON SCHEMA eves TO eve",
+        "GRANT SELECT ON SCHEMA eves TO eve",
+        "GRANT SELECT ON shown TO eve",
+    )
+    for path in ("main", "eves", "eves,main", "main,eves"):
+        eve = world.session("eve", search_path=path)
+        assert eve("FROM main.shown") == (("1",),), path
+        tried(
+            eve,
+            "SET VARIABLE q = (SELECT list(m) FROM listed() AS m)",
+            "SELECT getvariable('q')::TEXT",
+            "SELECT counted()",
+            "EXPLAIN FROM listed()",
+            "CREATE TABLE eves.kept AS FROM listed()",
+        )
+        assert eve.ask("DESCRIBE FROM listed()").sqlstate == "42501", path
+    world.close()
