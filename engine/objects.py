@@ -41,6 +41,9 @@ _SQL = " UNION ALL ".join(
     for kind, listed, name, oid, definition in _LISTED
 )
 
+# A COMMIT takes milliseconds.
+SETTLE_S = 5.0
+
 Key = tuple[str, ...]
 
 
@@ -79,6 +82,11 @@ class Object:
         return f"{ident(self.catalog)}.{ident(self.schema)}.{ident(self.name)}"
 
 
+def group_of(kind: str) -> str:
+    """Tables and views share one space of names, every other kind has its own."""
+    return TABLE if kind in RELATIONS else kind
+
+
 class Objects:
     """The objects of one catalog in one snapshot, found by kind and folded name.
 
@@ -89,8 +97,7 @@ class Objects:
     def __init__(self, objects: Iterable[Object] = ()) -> None:
         self._found: dict[tuple[str, Key], Object] = {}
         for one in objects:
-            kind = TABLE if one.kind in RELATIONS else one.kind
-            self._found[kind, (fold(one.schema), fold(one.name))] = one
+            self._found[group_of(one.kind), (fold(one.schema), fold(one.name))] = one
         self.schemas = frozenset(key[1] for kind, key in self._found if kind == SCHEMA)
 
     def __iter__(self) -> Iterator[Object]:
@@ -99,6 +106,11 @@ class Objects:
     def get(self, kind: str, schema: str, name: str) -> Object | None:
         """The object of a kind; TABLE finds tables and views."""
         return self._found.get((kind, (fold(schema), fold(name))))
+
+    def identity(self, one: Object) -> int | None:
+        """The OID of what has an object's name here."""
+        found = self.get(group_of(one.kind), one.schema, one.name)
+        return None if found is None else found.oid
 
     def has_schema(self, name: str) -> bool:
         """Whether there is a schema of this name."""
@@ -203,27 +215,38 @@ class Generation:
     """
 
     def __init__(self) -> None:
-        self._mutex = threading.Lock()
+        self._settled = threading.Condition()
         self._changed = 0
         self._changing = 0
 
     @property
     def stable(self) -> int | None:
         """The number of changes so far; None while one may be committed."""
-        with self._mutex:
+        with self._settled:
+            return None if self._changing else self._changed
+
+    def settle(self) -> int | None:
+        """Wait until no change is being committed: what is committed is shown in memory then, rights as well.
+
+        Returns:
+            `stable`; None where that takes longer than SETTLE_S.
+        """
+        with self._settled:
+            self._settled.wait_for(lambda: not self._changing, SETTLE_S)
             return None if self._changing else self._changed
 
     @contextmanager
     def changing(self) -> Iterator[None]:
-        """Within, a change of the catalog may be committed."""
-        with self._mutex:
+        """Within, a change of the catalog may be committed, and memory may not know of it yet."""
+        with self._settled:
             self._changing += 1
         try:
             yield
         finally:
-            with self._mutex:
+            with self._settled:
                 self._changing -= 1
                 self._changed += 1
+                self._settled.notify_all()
 
 
 class KnownObjects:
@@ -240,7 +263,7 @@ class KnownObjects:
         Args:
             cursor: of no open transaction.
         """
-        before = self._generation.stable
+        before = self._generation.settle()
         known = self._known
         if known is not None and known[0] == before:
             return known

@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from ..engine.database import Database
-from ..engine.errors import InsufficientPrivilege, InvalidAuthorization
+from ..engine.errors import InsufficientPrivilege, InvalidAuthorization, SerializationFailure
 from ..engine.groups.bookmarks import find_bookmark, missing_bookmark
 from ..engine.groups.groups import find_group, missing_group
-from ..engine.objects import INDEX, RELATIONS, SCHEMA, Object
+from ..engine.objects import INDEX, RELATIONS, SCHEMA, TABLE, Object
 from ..engine.quoting import fold
 from ..engine.rights.rights import (
     THE_DATABASE,
@@ -56,6 +56,8 @@ class Access:
         self.told: Rights | None = None
         # The text that it runs, with its parameters, and one that runs within: errors may name what they do.
         self.said: list[tuple[str, Sequence[object]]] = []
+        # Kind and key of what has another object by its name now than in the session's snapshot (names.py).
+        self.replaced: Callable[[], frozenset[tuple[str, Key]]] = frozenset
         self._database = database
         self._transaction = transaction
 
@@ -135,7 +137,21 @@ class Access:
         """Whether there is a relation of this name as far as the session is told."""
         if self.superuser or key[0] == TEMPORARY:
             return True
-        return key[0] != OURS and self.rights.sees(self.user, self.item_of(key))
+        seen = key[0] != OURS and self.rights.sees(self.user, self.item_of(key))
+        return seen and self._is_it(TABLE, key)
+
+    def _is_it(self, kind: str, key: Key) -> bool:
+        """Whether what the session is told of by a name now is what its snapshot has by it.
+
+        Raises:
+            SerializationFailure: 40001, it is not.
+        """
+        if (kind, key) in self.replaced():
+            raise SerializationFailure(
+                f'"{key[-1]}" was dropped or made anew after this transaction began to read',
+                hint="Roll back and try again.",
+            )
+        return True
 
     def sees_object(self, found: Object) -> bool:
         """Whether there is this object of DuckDB's catalog, as far as the session is told."""
@@ -145,7 +161,8 @@ class Access:
             return found.key[0] == OURS or self.sees(found.key)
         if found.kind == INDEX:  # It is its table's.
             return self.sees((found.key[0], fold(found.definition)))
-        return self.rights.sees(self.user, Item(found.kind, *found.key))
+        seen = self.rights.sees(self.user, Item(found.kind, *found.key))
+        return seen and self._is_it(found.kind, found.key)
 
     def may(self, privilege: str, key: Key) -> bool:
         """Whether the session may do this with a relation."""

@@ -22,6 +22,7 @@ from ..engine.objects import (
     Object,
     Objects,
     Resolver,
+    group_of,
     read_objects,
     temporary_objects,
 )
@@ -56,6 +57,7 @@ class Names:
         self.path: tuple[str, ...] = (DEFAULT_SCHEMA,)
         self.temporary: set[str] = set()
         self._temporary: Objects | None = EMPTY
+        self._replaced: tuple[Objects, Objects, frozenset[tuple[str, Key]]] | None = None
         # By their names, the streams (their numbers) whose events the present statement has waited for: they
         # are the same ones when it reads, whatever they are called by then.
         self.waited: Mapping[tuple[str, ...], int] = {}
@@ -85,8 +87,28 @@ class Names:
                 raise CatalogChanged
             if transaction.ddl or not same:
                 objects = read_objects(cursor, self._database.catalog_name)
+                changes.settle()  # What the snapshot has of others' changes is shown in memory.
             transaction.objects = objects
+            if transaction.base is None:
+                transaction.base = objects
         return transaction.objects
+
+    def replaced(self) -> frozenset[tuple[str, Key]]:
+        """Kind and key of what the session's snapshot has, and others have dropped, renamed or made anew
+        since.
+
+        Rights are those of now: by these names they are on other objects, or on none.
+        """
+        transaction = self._block.transaction
+        if transaction is None or transaction.base is None:
+            return frozenset()
+        base, (_, now) = transaction.base, self._database.objects.now(self._cursors.meta)
+        if base is now:
+            return frozenset()
+        if self._replaced is None or self._replaced[0] is not base or self._replaced[1] is not now:
+            found = (one for one in base if now.identity(one) != one.oid)
+            self._replaced = base, now, frozenset((group_of(one.kind), one.key) for one in found)
+        return self._replaced[2]
 
     def temporary_objects(self) -> Objects:
         """The session's temporary objects."""

@@ -109,9 +109,7 @@ def _in_one_state(
     changes = session.database.catalog.changes
     scans = isinstance(statement.node, Query)
     for _ in range(SCAN_TRIES if scans else TRIES):
-        before = changes.stable
-        if before is None and not scans:
-            break
+        before = changes.settle()
         result = yield from judged()
         if before is not None and changes.stable == before:
             return result

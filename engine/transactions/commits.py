@@ -172,20 +172,21 @@ class Commits:
             self._note(*numbers)
             show()
 
-        with shield, self.catalog.changes.changing():
-            try:
-                cursor.execute("COMMIT")
-            except BaseException:
-                sql = _numbered_sql(numbers[0])
+        with self.catalog.changes.changing():
+            with shield:
                 try:
-                    stands = self._stands(sql)
+                    cursor.execute("COMMIT")
                 except BaseException:
-                    if not self.has_fallen():
-                        self._doubt = (sql, follow)
-                    raise
-                if not stands:
-                    raise
-        follow()
+                    sql = _numbered_sql(numbers[0])
+                    try:
+                        stands = self._stands(sql)
+                    except BaseException:
+                        if not self.has_fallen():
+                            self._doubt = (sql, follow)
+                        raise
+                    if not stands:
+                        raise
+            follow()
 
     def settle_doubt(self) -> None:
         """Under the writer lock: a COMMIT whose outcome was not known stands, or it does not.

@@ -83,6 +83,7 @@ class Transaction:
         objects: DuckDB's, as its snapshot has them, once somebody has asked.
         assumes: its snapshot is taken to have the catalog of `generation`; who commits it has to see that no
             change of the catalog came between.
+        base: `objects` as they were before the transaction changed the catalog itself.
         ddl: it may have changed DuckDB's catalog.
         plain_ends: the gate's count of ended transactions, noted with it.
         bookmarks: those that it has made; None for one that it has dropped.
@@ -121,6 +122,7 @@ class Transaction:
     generation: int | None = None
     objects: Objects | None = None
     assumes: bool = False
+    base: Objects | None = None
     ddl: bool = False
     plain_ends: int = 0
     has_writer_lock: bool = False

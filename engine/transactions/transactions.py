@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
-from contextlib import nullcontext
+from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
 
@@ -295,19 +295,30 @@ class Transactions:
         except BaseException:
             self.rollback(transaction)
             raise
+        with ExitStack() as until_shown:
+            self._commit(transaction, pending, until_shown)
+        self._release(transaction, committed=dict(pending))
+        for group_id, name in transaction.leaving:
+            self.members.remove(group_id, name)
+
+    def _commit(
+        self, transaction: Transaction, pending: Sequence[tuple[int, dict[int, int]]], until_shown: ExitStack
+    ) -> None:
+        """Commit in DuckDB and show it in memory.
+
+        Args:
+            until_shown: left when both are done.
+        """
         # Offset commits are numbered in the order in which DuckDB commits them.
         with self.offsets.writing() if pending else nullcontext():
             for group_id, lsns in pending:
                 check = partial(check_standing, self.offsets, transaction, group_id, lsns)
                 transaction.checks[f"group {group_id}"] = check
             moves = [self.offsets.move(*move, transaction.committed_by) for move in pending]
-            commit_us = self._commit_now(transaction, moves)
+            commit_us = self._commit_now(transaction, moves, until_shown)
         self.commits.committed(transaction, moves, commit_us)
-        self._release(transaction, committed=dict(pending))
-        for group_id, name in transaction.leaving:
-            self.members.remove(group_id, name)
 
-    def _commit_now(self, transaction: Transaction, moves: Sequence[Move]) -> int:
+    def _commit_now(self, transaction: Transaction, moves: Sequence[Move], until_shown: ExitStack) -> int:
         """Write the last rows and commit in DuckDB; a transaction that fails is rolled back."""
         try:
             self.settle(transaction)
@@ -329,8 +340,9 @@ class Transactions:
         except BaseException:
             self.rollback(transaction)
             raise
-        changing = self.catalog.changes.changing() if transaction.ddl else nullcontext()
-        with self.sessions.shield(transaction.session_id), changing:
+        if transaction.ddl or transaction.rights_changes:
+            until_shown.enter_context(self.catalog.changes.changing())
+        with self.sessions.shield(transaction.session_id):
             try:
                 transaction.cursor.execute("COMMIT")
             except BaseException as error:

@@ -31,11 +31,13 @@ from ...engine.objects import (
     TYPE,
     Object,
     Objects,
+    group_of,
     read_objects,
 )
 from ...engine.quoting import fold
 from ...engine.rights import rights as r
 from ...engine.streams.streams import key_of
+from ...engine.table import RESERVED_PREFIX
 from ...engine.waiting import Waiting
 from .. import reserved_names
 from ..context import Context, Runner
@@ -336,12 +338,16 @@ def _followed(session: Context, before: Objects, after: Objects) -> Iterator[edi
 
 
 def _by_identity(objects: Objects) -> dict[tuple[str, int], Object]:
-    """By what they are, all objects but the engine's own, which come and go beside any statement."""
-    return {(TABLE if one.kind in RELATIONS else one.kind, one.oid): one for one in objects if not _ours(one)}
+    """By what they are, all objects but the engine's own, which come and go beside any statement.
+
+    A captured table that is put aside under a name of ours is gone from its own
+    (engine/definitions/swaps.py).
+    """
+    return {(group_of(one.kind), one.oid): one for one in objects if not _ours(one)}
 
 
 def _ours(one: Object) -> bool:
-    return one.key[0] == OURS
+    return one.key[0] == OURS or one.key[1].startswith(RESERVED_PREFIX)
 
 
 def _differ(one: Object, other: Object) -> bool:

@@ -153,7 +153,8 @@ class Reach:
             return
         rights, item = self.session.access.rights, self.session.access.item_of(key)
         live = key[0] == OURS and key[1] in LIVE_VIEWS
-        if not live and (key[0] == OURS or not rights.has(owner, "select", item)):
+        replaced = (TABLE, key) in self.session.access.replaced()
+        if not live and (key[0] == OURS or replaced or not rights.has(owner, "select", item)):
             raise InsufficientPrivilege(
                 f'permission denied for view "{view[-1]}"',
                 detail="Its owner may not read what it shows.",
@@ -203,7 +204,9 @@ class Reach:
     def _owns_sequence(self, found: Object | None, user: str) -> bool:
         if found is None or found.temporary:
             return found is not None
-        return self.session.access.rights.owners.get(Item(r.SEQUENCE, *found.key)) == user
+        access = self.session.access
+        owned = access.rights.owners.get(Item(r.SEQUENCE, *found.key)) == user
+        return owned and (SEQUENCE, found.key) not in access.replaced()
 
     def _definition(self, key: Key) -> tuple[str, str] | None:
         """Schema and text of a view; None for a table."""
@@ -261,6 +264,8 @@ class Reach:
             under = self._under(table.path, path[0], view)
             live = under[0] == OURS and under[1] in LIVE_VIEWS
             free = user is None or live or under[0] == TEMPORARY
+            if not free and (TABLE, under) in self.session.access.replaced():
+                raise no_function(name)
             if not free and (under[0] == OURS or not rights.has(user or "", "select", item_of(under))):
                 # Without the name of what it reads.
                 raise no_function(name)
