@@ -17,6 +17,7 @@ import duckdb
 from ...engine.asking import ask
 from ...engine.errors import ProgramLimitExceeded
 from ...engine.quoting import fold
+from ..text.tokens import plain_spaces
 from .lean import lean
 
 Path = tuple[str, ...]
@@ -95,7 +96,7 @@ def named_in_query(cursor: duckdb.DuckDBPyConnection, text: str) -> Named:
         NotAnalysed: the parser gives no tree.
         ProgramLimitExceeded: 54000, it is too large to be looked through.
     """
-    text = lean(text)
+    text = plain_spaces(lean(text))
     (found_tree,) = ask(cursor, _TREE, [text, TREE_BYTES_MAX])
     if found_tree is None:
         raise ProgramLimitExceeded(

@@ -120,6 +120,8 @@ def write_rows(
     refuse_ours(session, _verb(statement, classified), key, facts.target_position)
     topic = topics.target(session, classified)
     if topic is not None:
+        if not session.access.may("insert", topic.key):  # It may have got this name since it was judged.
+            raise InsufficientPrivilege(f'permission denied for topic "{topic.name}"')
         if how.explain is not None:
             raise topics.refuse_explained(topic)
         done = yield from topics.run(session, statement, classified, parameters, topic)

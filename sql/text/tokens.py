@@ -66,6 +66,7 @@ class Token(NamedTuple):
 
 
 _SPACES = r"\u00a0\u2000-\u200b\u202f\u205f\u2060\u3000\ufeff"
+_ODD_SPACE = re.compile(rf"[{_SPACES}]")
 _SPACE = rf"[ \t\n\v\f\r{_SPACES}]"
 # Everything beyond ASCII that is not one of those spaces may stand in a name.
 _LETTER = rf"[^\x00-\x40\x5b-\x5e\x60\x7b-\x7f{_SPACES}]"
@@ -93,6 +94,23 @@ _CLOSING = frozenset(")]}")
 _COMMENT_EDGE = re.compile(r"/\*|\*/")
 _BACKSLASH = re.compile(r"\\(x[0-9A-Fa-f]{1,2}|u[0-9A-Fa-f]{4}|[0-7]{1,3}|.)", re.DOTALL)
 _ESCAPES = {"b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t"}
+
+
+def plain_spaces(text: str) -> str:
+    """The text with a blank for each space beyond ASCII that parts tokens, at the same places.
+
+    DuckDB does so before it parses, and counts its places in bytes of what it has then.
+
+    >>> plain_spaces("SELECT\u00a0'\u00a0'")
+    "SELECT '\\xa0'"
+    """
+    if _ODD_SPACE.search(text) is None:
+        return text
+    parts, last = [], 0
+    for token in tokenize(text):
+        parts += [_ODD_SPACE.sub(" ", text[last : token.start]), text[token.start : token.end]]
+        last = token.end
+    return "".join([*parts, _ODD_SPACE.sub(" ", text[last:])])
 
 
 def tokenize(text: str) -> tuple[Token, ...]:
