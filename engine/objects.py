@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 
 import duckdb
 
+from .errors import LockNotAvailable
 from .quoting import fold, ident
 
 TEMPORARY = "temp"
@@ -41,8 +42,10 @@ _SQL = " UNION ALL ".join(
     for kind, listed, name, oid, definition in _LISTED
 )
 
-# A COMMIT takes milliseconds.
-SETTLE_S = 5.0
+# A COMMIT takes milliseconds; one that writes a checkpoint may take long.
+SETTLE_S = 30.0
+# How often the catalog is listed anew where changes of it are committed meanwhile.
+LISTINGS_MAX = 20
 
 Key = tuple[str, ...]
 
@@ -225,15 +228,19 @@ class Generation:
         with self._settled:
             return None if self._changing else self._changed
 
-    def settle(self) -> int | None:
+    def settle(self) -> int:
         """Wait until no change is being committed: what is committed is shown in memory then, rights as well.
 
         Returns:
-            `stable`; None where that takes longer than SETTLE_S.
+            The number of changes so far.
+
+        Raises:
+            LockNotAvailable: 55P03, that takes longer than SETTLE_S.
         """
         with self._settled:
-            self._settled.wait_for(lambda: not self._changing, SETTLE_S)
-            return None if self._changing else self._changed
+            if not self._settled.wait_for(lambda: not self._changing, SETTLE_S):
+                raise _changing()
+            return self._changed
 
     @contextmanager
     def changing(self) -> Iterator[None]:
@@ -257,18 +264,26 @@ class KnownObjects:
         self._generation = generation
         self._known: tuple[int, Objects] | None = None
 
-    def now(self, cursor: duckdb.DuckDBPyConnection) -> tuple[int | None, Objects]:
-        """The generation that is listed, None where a change may be under way, and its objects.
+    def now(self, cursor: duckdb.DuckDBPyConnection) -> tuple[int, Objects]:
+        """The generation that is listed, and its objects.
 
         Args:
             cursor: of no open transaction.
+
+        Raises:
+            LockNotAvailable: 55P03, the catalog does not stand still.
         """
-        before = self._generation.settle()
-        known = self._known
-        if known is not None and known[0] == before:
-            return known
-        objects = read_objects(cursor, self.catalog)
-        if before is None or self._generation.stable != before:
-            return None, objects
-        self._known = before, objects
-        return before, objects
+        for _ in range(LISTINGS_MAX):
+            before = self._generation.settle()
+            known = self._known
+            if known is not None and known[0] == before:
+                return known
+            objects = read_objects(cursor, self.catalog)
+            if self._generation.stable == before:
+                self._known = before, objects
+                return self._known
+        raise _changing()
+
+
+def _changing() -> LockNotAvailable:
+    return LockNotAvailable("changes of the catalog are being committed", hint="Try again.")

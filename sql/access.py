@@ -26,6 +26,7 @@ from ..engine.rights.rights import (
     schema_item,
 )
 from ..engine.rights_changes import seen_by
+from ..engine.schema import LIVE_VIEWS
 from ..engine.streams.streams import Bookmark, Group, Stream
 from ..engine.transactions.transaction import Transaction
 
@@ -158,7 +159,7 @@ class Access:
         if self.account is None or found.temporary or found.kind == SCHEMA or self.superuser:
             return True
         if found.kind in RELATIONS:
-            return found.key[0] == OURS or self.sees(found.key)
+            return found.key[1] in LIVE_VIEWS if found.key[0] == OURS else self.sees(found.key)
         if found.kind == INDEX:  # It is its table's.
             return self.sees((found.key[0], fold(found.definition)))
         seen = self.rights.sees(self.user, Item(found.kind, *found.key))

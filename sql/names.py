@@ -82,7 +82,7 @@ class Names:
                 ask_maybe(cursor, _FIX)
             generation, objects = self._database.objects.now(self._cursors.meta)
             # No change was committed from before the snapshot till now: it has what everybody sees.
-            same = generation is not None and generation == transaction.generation == changes.stable
+            same = generation == transaction.generation == changes.stable
             if transaction.assumes and not same:
                 raise CatalogChanged
             if transaction.ddl or not same:

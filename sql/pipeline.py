@@ -111,7 +111,7 @@ def _in_one_state(
     for _ in range(SCAN_TRIES if scans else TRIES):
         before = changes.settle()
         result = yield from judged()
-        if before is not None and changes.stable == before:
+        if changes.stable == before:
             return result
         result.close()
     if scans:

@@ -130,6 +130,10 @@ class Reach:
         named = self._named(sql[_query_of_view(sql) :])
         for table in named.tables:
             under = self._under(table.path, schema, None if own else key)
+            if under is None:
+                if owner is None:
+                    continue  # A view of DuckDB's own, or one that does not bind.
+                raise _not_shown(key)
             self._require_of(owner, under, key)
             self._follow(under, depth + 1)
         for sequence in named.sequences:
@@ -155,12 +159,9 @@ class Reach:
         live = key[0] == OURS and key[1] in LIVE_VIEWS
         replaced = (TABLE, key) in self.session.access.replaced()
         if not live and (key[0] == OURS or replaced or not rights.has(owner, "select", item)):
-            raise InsufficientPrivilege(
-                f'permission denied for view "{view[-1]}"',
-                detail="Its owner may not read what it shows.",
-            )
+            raise _not_shown(view)
 
-    def _under(self, path: Path, schema: str, view: Key | None) -> Key:
+    def _under(self, path: Path, schema: str, view: Key | None) -> Key | None:
         """The relation that a view's or a macro's text names.
 
         DuckDB resolves it anew for each reader: his temporary objects first, then the view's schema, then his
@@ -169,13 +170,16 @@ class Reach:
         Args:
             view: whose meaning must not hang on the reader; None where it may.
 
+        Returns:
+            None where there is none in the database.
+
         Raises:
             NotSupported: 0A000, it would mean another object to this reader than to others.
         """
         found, everybodys = self._both(TABLE, path, schema)
         if view is not None and found != everybodys:
             raise _hidden(view, path)
-        return found.key if found is not None else self.session.names.made_key(path)
+        return None if found is None else found.key
 
     def _both(self, kind: str, path: Path, schema: str) -> tuple[Object | None, Object | None]:
         """What a name in a schema's view means to the session, and to one without anything of its own."""
@@ -262,6 +266,10 @@ class Reach:
             self._take_sequence(sequence, user, path[0], view)
         for table in named.tables:
             under = self._under(table.path, path[0], view)
+            if under is None:
+                if user is None:
+                    continue
+                raise no_function(name)
             live = under[0] == OURS and under[1] in LIVE_VIEWS
             free = user is None or live or under[0] == TEMPORARY
             if not free and (TABLE, under) in self.session.access.replaced():
@@ -330,6 +338,12 @@ def sequence_parts(name: str) -> Path:
 def no_table(path: Path, place: int | None) -> UndefinedTable:
     """The error of a relation that is not there, or not for this session."""
     return UndefinedTable(f"table with name {'.'.join(path)} does not exist", position=place)
+
+
+def _not_shown(view: Key) -> InsufficientPrivilege:
+    return InsufficientPrivilege(
+        f'permission denied for view "{view[-1]}"', detail="Its owner may not read what it shows."
+    )
 
 
 def _hidden(view: Key, path: Path) -> NotSupported:
