@@ -274,15 +274,22 @@ class KnownObjects:
             LockNotAvailable: 55P03, the catalog does not stand still.
         """
         for _ in range(LISTINGS_MAX):
-            before = self._generation.settle()
-            known = self._known
-            if known is not None and known[0] == before:
-                return known
-            objects = read_objects(cursor, self.catalog)
-            if self._generation.stable == before:
-                self._known = before, objects
-                return self._known
+            self._generation.settle()
+            generation, objects = self.latest(cursor)
+            if generation is not None:
+                return generation, objects
         raise _changing()
+
+    def latest(self, cursor: duckdb.DuckDBPyConnection) -> tuple[int | None, Objects]:
+        """The same without waiting for a change that is being committed: there is no generation then."""
+        before, known = self._generation.stable, self._known
+        if known is not None and known[0] == before:
+            return known
+        objects = read_objects(cursor, self.catalog)
+        if before is None or self._generation.stable != before:
+            return None, objects
+        self._known = before, objects
+        return before, objects
 
 
 def _changing() -> LockNotAvailable:

@@ -63,6 +63,7 @@ class Names:
         self.waited: Mapping[tuple[str, ...], int] = {}
         # What the session may know of; the rest is not there.
         self.sees: Callable[[Key], bool] = lambda key: True
+        self.limited: Callable[[], bool] = lambda: False
         self.sees_object: Callable[[Object], bool] = lambda found: True
 
     # Snapshots.
@@ -74,28 +75,33 @@ class Names:
         """
         transaction = self._block.transaction
         if transaction is None or transaction.snapshot_counter is None:
-            return self._database.objects.now(self._cursors.meta)[1]
+            return self._listed()[1]
         if transaction.objects is None:
             self._cursors.settle()
             changes, cursor = self._database.catalog.changes, self._cursors.main
             if not transaction.assumes:
                 ask_maybe(cursor, _FIX)
-            generation, objects = self._database.objects.now(self._cursors.meta)
+            generation, objects = self._listed()
             # No change was committed from before the snapshot till now: it has what everybody sees.
-            same = generation == transaction.generation == changes.stable
+            same = generation is not None and generation == transaction.generation == changes.stable
             if transaction.assumes and not same:
                 raise CatalogChanged
             if transaction.ddl or not same:
                 objects = read_objects(cursor, self._database.catalog_name)
-                changes.settle()  # What the snapshot has of others' changes is shown in memory.
+                if self.limited():
+                    changes.settle()  # What the snapshot has of others' changes is shown in memory.
             transaction.objects = objects
             if transaction.base is None:
                 transaction.base = objects
         return transaction.objects
 
+    def _listed(self) -> tuple[int | None, Objects]:
+        """The database's objects outside of transactions; a limited session waits until its rights agree."""
+        known, cursor = self._database.objects, self._cursors.meta
+        return known.now(cursor) if self.limited() else known.latest(cursor)
+
     def replaced(self) -> frozenset[tuple[str, Key]]:
-        """Kind and key of what the session's snapshot has, and others have dropped, renamed or made anew
-        since.
+        """Kind and key of what the session's snapshot has, and others have dropped or made anew since.
 
         Rights are those of now: by these names they are on other objects, or on none.
         """

@@ -175,6 +175,7 @@ class Session:
                 self.cursors.renew()
                 self.names = Names(database, self.cursors, self.block)
                 self.access.replaced = self.names.replaced
+                self.names.limited = lambda: self.access.limited
                 self.names.sees, self.names.sees_object = self.access.sees, self.access.sees_object
                 self.frames = Frames(self.cursor, self.names, self._parsed.forget)
                 for name, value in (settings or {}).items():
