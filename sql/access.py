@@ -59,6 +59,8 @@ class Access:
         self.said: list[tuple[str, Sequence[object]]] = []
         # Kind and key of what has another object by its name now than in the session's snapshot (names.py).
         self.replaced: Callable[[], frozenset[tuple[str, Key]]] = frozenset
+        # The client is another node, which asks for the user.
+        self.of_node = False
         self._database = database
         self._transaction = transaction
 

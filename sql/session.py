@@ -156,6 +156,7 @@ class Session:
             restore,
         )
         self.access: Access = Access(database, account, lambda: self.block.transaction)
+        self.access.of_node = peer is not None
         self.variables.values["is_superuser"] = "on" if self.access.superuser else "off"
         self.calls = Calls(
             database,

@@ -45,8 +45,8 @@ def without_hidden_names(access: Access, database: Database, error: e.DucktailEr
 
     In the message a name becomes three dots. DETAIL and HINT go, where they or the message have such a name.
     """
-    if access.account is None or not isinstance(error, _OF_THINGS):
-        return error
+    if access.account is None or access.of_node or not isinstance(error, _OF_THINGS):
+        return error  # To another node it is told whole: the user's own session is there.
     user = access.rights.users.get(access.user)
     if user is None or user.superuser:
         return error  # A user who has been dropped is told that alone.

@@ -178,6 +178,8 @@ def _check_owned_by(session: Context, classified: Classified) -> None:
     for at in range(1, len(tokens) - 1):
         if tokens[at].kind == "BY" and tokens[at - 1].kind == "OWNED" and tokens[at + 1].kind != "NONE":
             parts = tuple(token.name for token in tokens[at + 1 :] if token.is_name)
+            if session.names.table_key(parts)[0] in (TEMPORARY, OURS):
+                raise no_table(parts, None)
             _own_table(session, parts)
 
 

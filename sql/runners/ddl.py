@@ -400,8 +400,11 @@ def _drop_cascade(session: Context, classified: Classified, facts: DdlFacts) -> 
     if outside:
         session.cursor.execute("BEGIN")
     try:
+        before = read_objects(session.cursor, session.database.catalog_name)
         rows = count_of(session, classified.text, ())
         there = read_objects(session.cursor, session.database.catalog_name)
+        if any(one.key[0] == OURS and there.identity(one) != one.oid for one in before):
+            raise InsufficientPrivilege(f'schema "{OURS}" belongs to ducktail')
         gone = [key for key in session.block.tables if there.get(TABLE, *key) is None]
         if gone:
             raise DependentObjects(

@@ -103,3 +103,16 @@ def test_counting_is_no_change_of_the_catalog(world: World, eve: Heard) -> None:
     eve("CREATE TABLE eves.t (x INT)")
     world.run("SELECT nextval('numbers')")
     eve("DROP TABLE eves.t")
+
+
+@pytest.mark.parametrize(
+    "table", ["ducktail.streams", "ducktail.owner_catalog", "ducktail.meta", "memory.ducktail.streams"]
+)
+def test_nothing_of_ours_goes_with_a_sequence(world: World, eve: Heard, table: str) -> None:
+    eve("CREATE SEQUENCE eves.s")
+    assert eve.ask(f"ALTER SEQUENCE eves.s OWNED BY {table}").sqlstate in REFUSED
+    eve("DROP SEQUENCE eves.s CASCADE")
+    world.run("CREATE SEQUENCE s")
+    if world.root.ask(f"ALTER SEQUENCE s OWNED BY {table}").sqlstate == OK:
+        assert world.root.ask("DROP SEQUENCE s CASCADE").sqlstate == "42501"
+    world.run("SELECT count(*) FROM ducktail.streams", "SELECT count(*) FROM ducktail.owner_catalog")
