@@ -52,7 +52,7 @@ def without_hidden_names(access: Access, database: Database, error: e.DucktailEr
         return error  # A user who has been dropped is told that alone.
     names = {name for text in (error.message, error.detail, error.hint) for name in _names_in(text)}
     written = _written(access)
-    unknown = {name for name in names - _COMMON if name not in written and not written >= _parts(name) - _COMMON}
+    unknown = {n for n in names - _COMMON if n not in written and not written >= _parts(n) - _COMMON}
     if unknown:
         unknown -= _told_of(access, database, unknown)
     if not unknown:
