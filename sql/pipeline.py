@@ -24,7 +24,9 @@ from .names import CatalogChanged
 from .resolve import may_be_in_full, pieces_in_full, text_in_full
 from .results.results import ArrowSource, Result
 from .rights import permission
+from .runners import topics
 from .running import atomically
+from .spread.shares import in_cluster
 from .statement import Statement
 from .text.classified import Kind
 from .text.replacing import Piece, user_position
@@ -72,6 +74,8 @@ def execute(
         return (yield from judged())
     if kind is Kind.READ or verb == "SHOW":
         return (yield from _in_one_state(session, statement, judged))
+    if kind is Kind.DML and in_cluster(session) and topics.target(session, statement.classified) is not None:
+        return (yield from judged())  # Its events go to several nodes, which is not done in a transaction.
     if kind is Kind.DML or verb in _WRITING:
         return (yield from _in_one_transaction(session, judged))
     return (yield from judged())
