@@ -24,7 +24,7 @@ ALLOWED = {
 BARE = {
     "a relation of information_schema": re.compile(rf"(?<![\w.{VALUE}])(?:system\.)?information_schema\.\w"),
     "a function without its catalog and schema": re.compile(
-        rf"(?<!system\.main\.)(?<![\w{VALUE}])(?:duckdb|pragma)_\w+\("
+        rf"(?<!system\.main\.)(?<![\w{VALUE}])(?:duckdb|pragma)_[\w{VALUE}]+\("
     ),
     "a view of DuckDB's": re.compile(r"\b(?:FROM|JOIN)\s+(?:\w+\.)*(?:duckdb|pragma)_\w+\b(?!\s*\()"),
     "DuckDB's views for SQLite's and PostgreSQL's clients": re.compile(
