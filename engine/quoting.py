@@ -56,8 +56,3 @@ def folded_sql(expression: str) -> str:
         f"CASE WHEN system.main.strlen({expression}) = system.main.length({expression}) "
         f"THEN system.main.lower({expression}) ELSE system.main.translate({expression}, {letters}) END"
     )
-
-
-def same_name_sql(left: str, right: str) -> str:
-    """SQL of whether two SQL expressions are one name to DuckDB."""
-    return f"{folded_sql(left)} = {folded_sql(right)}"
