@@ -210,6 +210,13 @@ class Positions:
                 # Another connection of the member may read meanwhile: this transaction's data is not of that.
                 self._own.set(own, reader.read, lsns, reader.committed, reader.seeks, again)
 
+    def has(self, reader: Reader) -> bool:
+        """Whether the reader's group has a position already, as far as this node knows."""
+        member = name_of(reader.hold)
+        if member is None:
+            return bool(self._own.lsns(reader.key, reader.seeks))
+        return not isinstance(reader.hold, Hold) or bool(self._members.given(reader.key[1], member))
+
     def void(self, reader: Reader, reason: str) -> None:
         """A read leaves none, because of `reason`."""
         if reader.hold is None:

@@ -30,6 +30,9 @@ from .results.results import (
 )
 from .text.tokens import tokenize
 
+# What the names begin with under which a session's own cursor has the rows of scans.
+OWN_RELATION = "__ducktail_"
+
 
 def binding_cursor(session: Context, text: str | None = None) -> duckdb.DuckDBPyConnection:
     """The cursor to bind on: binding fixes an MVCC snapshot, so it is the session's own only where
@@ -42,7 +45,8 @@ def binding_cursor(session: Context, text: str | None = None) -> duckdb.DuckDBPy
     if transaction is not None and transaction.snapshot_counter is not None:
         session.cursors.settle()
         return session.cursor
-    if session.names.temporary and (text is None or _may_name(text, session.names.temporary)):
+    temporary = session.names.temporary
+    if temporary if text is None else _may_name(text, (OWN_RELATION, *temporary)):
         session.cursors.settle()
         if session.block.whole:
             session.block.touched()

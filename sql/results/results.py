@@ -498,8 +498,8 @@ class Result:
         if self.copy_out is not None or self._midway:
             self.fail()
         elif not self._ended:
-            if self._on_suspend is not None:
-                self._on_suspend()  # Of an answer without rows, too.
+            if self._on_suspend is not None and not self.row_count:
+                self._on_suspend()  # It is an answer without rows.
             self._end(complete=False)
 
     def fail(self, lost: DucktailError | None = None) -> None:

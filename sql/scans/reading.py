@@ -23,13 +23,16 @@ from ..forwarding.fetching import Fetched, FetchedTracker
 from ..language.parse import Query
 from ..results.results import Batch, Source
 from ..running import with_casts
-from ..shape.shape import Cut, Kind, Shape, Unit
+from ..shape.select import UNNESTED
+from ..shape.shape import Cut, Edit, Kind, Shape, Unit
 from ..spread.gathering import GatheredScan
 from ..spread.membership import MemberRead
 from ..text.replacing import Piece, cut, numbered, user_position
+from . import order
 from .changes import PairSource, whole_rows
 from .opened import Opened
 from .opening import new_scan
+from .order import Rising
 from .plain import least, limit_of
 from .scan_relation import HIDDEN_LSN, EventRelation
 from .scan_texts import relation_of, unlimited
@@ -41,7 +44,12 @@ NUMBERS = itertools.count(1)
 
 @dataclass(slots=True)
 class Read:
-    """One scan of a query under way."""
+    """One scan of a query under way.
+
+    Args:
+        kind: the shape's, or NONE where DuckDB's plan has shown that what was read cannot be told.
+        rising: the check of the rows that are given.
+    """
 
     shape: Shape
     opened: Opened
@@ -49,6 +57,8 @@ class Read:
     relation: EventRelation
     name: str
     changes: ChangesQuery | None
+    kind: Kind
+    rising: Rising
 
     def given(self, session: Context, batch: TrackedBatch) -> None:
         """Rows of a row-wise answer are handed out."""
@@ -80,12 +90,14 @@ class Read:
 
 @dataclass(slots=True)
 class ReadAway:
-    """One scan of a query under way whose rows have been fetched from another node."""
+    """One scan of a query under way whose rows have been fetched from another node; else as `Read`."""
 
     shape: Shape
     tracker: FetchedTracker
     relation: Fetched
     name: str
+    kind: Kind
+    rising: Rising
 
     def given(self, session: Context, batch: TrackedBatch) -> None:
         """Rows of a row-wise answer are handed out."""
@@ -131,27 +143,68 @@ class Reading:
     parameters: Values = ()
     casts: dict[str, str] | None = None
     pairs: PairSource | None = None
+    # What restores the order of the LSNs, if DuckDB's plan does not keep it.
+    sorting: list[Piece] = field(default_factory=list)
+
+    def edit(self, shape: Shape) -> None:
+        """Put in what the shape of a scan says."""
+        self.pieces += edit_pieces(shape.edits, sorts=False) + cut_pieces(shape.cuts, self.parameters)
+        self.sorting += edit_pieces(shape.edits, sorts=True)
 
     def read_units(self, session: Context) -> None:
-        """Run the row-wise queries that stand inside, and put their rows in their places."""
+        """Run the row-wise queries that stand inside, put their rows in their places, and make the text."""
         for read in self.reads:
             if read.shape.unit is not None and isinstance(read, Read):
                 self._read_unit(session, read, read.shape.unit)
-        text = cut(self.query.text, self.pieces)
-        if self.casts:
-            text = with_casts(text, self.casts)
-        self.text, self.values = numbered(text, self.parameters)
+
+        def made(more: Sequence[Piece]) -> tuple[str, list[object]]:
+            text = cut(self.query.text, [*self.pieces, *more])
+            return numbered(with_casts(text, self.casts) if self.casts else text, self.parameters)
+
+        self.text, self.values = self._in_order(session, self.reads, made, self.sorting)
+
+    def _in_order(
+        self,
+        session: Context,
+        reads: Sequence[Read | ReadAway],
+        made: Callable[[Sequence[Piece]], tuple[str, list[object]]],
+        sorting: Sequence[Piece],
+    ) -> tuple[str, list[object]]:
+        """The text that gives the rows in the order of the scan, with its parameters.
+
+        Args:
+            made: makes it with some more pieces.
+            sorting: those that restore the order.
+        """
+        text, values = made(())
+        if not sorting:
+            return text, values
+        found = order.order_of(session, text, values)
+        if found is order.Order.LOST:
+            return made(sorting)
+        if found is order.Order.MULTIPLIED:
+            for read in reads:
+                if read.kind in (Kind.ROWWISE, Kind.WHOLE):
+                    read.kind = Kind.NONE
+                    read.tracker.void(UNNESTED)
+        return text, values
 
     def _read_unit(self, session: Context, read: Read, unit: Unit) -> None:
-        inside = [Piece(e.offset, e.offset, e.text) for e in unit.edits]
+        inside = edit_pieces(unit.edits, sorts=False)
         inside.append(relation_of(read.shape.scan, read.readable()))
         inside += cut_pieces(unit.cuts, self.parameters)
         inside += [p for p in unlimited(self.query) if unit.start <= p.start < unit.end]
-        shifted = [Piece(p.start - unit.start, p.end - unit.start, p.text) for p in inside]
-        text, values = numbered(cut(self.query.text[unit.start : unit.end], shifted), self.parameters)
+
+        def made(more: Sequence[Piece]) -> tuple[str, list[object]]:
+            shifted = [Piece(p.start - unit.start, p.end - unit.start, p.text) for p in (*inside, *more)]
+            return numbered(cut(self.query.text[unit.start : unit.end], shifted), self.parameters)
+
+        text, values = self._in_order(session, [read], made, edit_pieces(unit.edits, sorts=True))
         taken = taken_whole(session, text, values)
         table = taken.table
         hidden = table.column(taken.names.index(HIDDEN_LSN))
+        if read.kind is Kind.WHOLE:
+            read.rising.check(hidden.to_numpy())
         buffer = session.database.buffers.of(read.opened.stream)
         limit = least(unit.limits, self.parameters)
         if read.opened.changes:
@@ -187,7 +240,7 @@ class Reading:
     def ended(self, session: Context, *, complete: bool, rows: int) -> None:
         """The answer is over: positions, then everything that was made for it."""
         for read in self.reads:
-            kind = read.shape.kind
+            kind = read.kind
             if kind is Kind.ROWWISE:
                 limit = least(read.shape.limits, self.parameters)
                 if self.pairs is not None and complete:
@@ -218,7 +271,7 @@ class Reading:
     def failed(self, session: Context) -> None:
         """The query has failed: none of its reads counts."""
         for read in self.reads:
-            if read.shape.kind in (Kind.ROWWISE, Kind.WHOLE):
+            if read.kind in (Kind.ROWWISE, Kind.WHOLE):
                 read.tracker.failed()
         self.close(session)
 
@@ -233,6 +286,11 @@ class Reading:
             with suppress(duckdb.Error):
                 session.cursor.unregister(name)
         self.registered.clear()
+
+
+def edit_pieces(edits: Sequence[Edit], *, sorts: bool) -> list[Piece]:
+    """The edits that sort, or those that do not."""
+    return [Piece(edit.offset, edit.offset, edit.text) for edit in edits if edit.sorts is sorts]
 
 
 def cut_pieces(cuts: Sequence[Cut], parameters: Values) -> list[Piece]:
@@ -255,14 +313,14 @@ class Pulled:
         reading: Reading,
         query: Query,
         hidden: int | None,
-        pairs: bool,
+        rowwise: Read | ReadAway | None,
     ) -> None:
         self._session = session
         self._inner = inner
         self._reading = reading
         self._query = query
         self._hidden = hidden
-        self._pairs = pairs
+        self._rowwise = rowwise
 
     def next(self, limit: int | None) -> Batch | None:
         """The next batch."""
@@ -272,9 +330,13 @@ class Pulled:
             raise self._reading.told(error, self._query) from error
         if batch is None or self._hidden is None:
             return batch
-        if isinstance(batch, TrackedBatch):
-            return batch
-        return TrackedBatch(batch.record_batch(), self._hidden, self._pairs)
+        rowwise = self._rowwise
+        if not isinstance(batch, TrackedBatch):
+            pairs = rowwise is not None and rowwise.shape.scan.envelope != "json"
+            batch = TrackedBatch(batch.record_batch(), self._hidden, pairs)
+        if rowwise is not None:
+            rowwise.rising.check(batch.rows.column(self._hidden).to_numpy())
+        return batch
 
     def close(self) -> None:
         """Free the query."""

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 import duckdb
+from sqlglot import exp
 
 from ...engine.errors import (
     AmbiguousColumn,
@@ -23,6 +24,7 @@ from ...engine.errors import (
     UndefinedFunction,
     UndefinedTable,
 )
+from ...engine.objects import TEMPORARY
 from ...engine.quoting import fold
 from ...engine.streams.streams import Stream
 from ...engine.waiting import Waiting, all_of
@@ -43,11 +45,11 @@ from ..spread.shares import spread
 from ..statement import Statement, check_described
 from ..text.classified import Classified
 from ..text.classify import classify
-from ..text.replacing import Piece
 from .changes import PairSource, changes_of, columns_of
 from .narrowing import pruning
+from .order import Rising
 from .plain import INLINE_ROWS_MAX, least, open_shape, run_plain, settle, tracker_of
-from .reading import NUMBERS, Pulled, Read, ReadAway, Reading, cut_pieces, scanner_of
+from .reading import NUMBERS, Pulled, Read, ReadAway, Reading, scanner_of
 from .scan_relation import HIDDEN_LSN, EventRelation
 from .scan_texts import bindable, relation_of, unlimited
 from .tracking import TrackedBatch
@@ -65,10 +67,12 @@ def _kept_shapes(session: Context, statement: Statement, query: Query) -> tuple[
     return kept
 
 
-def bound_shapes(session: Context, statement: Statement, query: Query, parameters: Values) -> list[Shape]:
+def bound_shapes(
+    session: Context, statement: Statement, query: Query, parameters: Values
+) -> tuple[Shape, ...]:
     """The shape of each scan, with these parameters."""
     unlimited(query)
-    return [shape.bound(found, parameters) for found in _kept_shapes(session, statement, query)]
+    return shape.bound(_kept_shapes(session, statement, query), parameters)
 
 
 def stream_of(session: Context, found: Shape) -> Stream:
@@ -176,7 +180,7 @@ def run_query(session: Context, statement: Statement, parameters: Values) -> Wai
             _ = statement.description  # The binder's own error has its place.
         raise told from error
     assert result.columns is not None
-    rowwise = next((r for r in reading.reads if r.shape.kind is Kind.ROWWISE), None)
+    rowwise = next((r for r in reading.reads if r.kind is Kind.ROWWISE), None)
     hidden = next((i for i, c in enumerate(result.columns) if c.name == HIDDEN_LSN), None)
     cut_read = next((read for read in reading.reads if read.shape.cuts), None)
     inner = result.source
@@ -184,8 +188,7 @@ def run_query(session: Context, statement: Statement, parameters: Values) -> Wai
         limit = least([item.limit for item in cut_read.shape.cuts], parameters)
         if limit is not None:
             inner = reading.pairs = PairSource(inner, hidden, limit)
-    pairs = rowwise is not None and rowwise.shape.scan.envelope != "json"
-    source = Pulled(session, inner, reading, query, hidden, pairs)
+    source = Pulled(session, inner, reading, query, hidden, rowwise)
     columns = tuple(c for i, c in enumerate(result.columns) if i != hidden)
 
     def on_rows(batch: Batch) -> None:
@@ -249,16 +252,11 @@ def _open_one(session: Context, reading: Reading, found: Shape) -> Waiting[None]
     scanner = scanner_of(session, opened, None if changes is None else changes.events)
     relation = EventRelation(scanner, hidden=found.hidden, changes=opened.changes)
     tracker = tracker_of(session, opened, found)
-    read = Read(found, opened, tracker, relation, name, changes)
+    rising = Rising(opened.gathered)
+    read = Read(found, opened, tracker, relation, name, changes, found.kind, rising)
     reading.reads.append(read)
     reading.pieces.append(relation_of(found.scan, read.readable()))
-    _edit(reading, found)
-
-
-def _edit(reading: Reading, found: Shape) -> None:
-    """What the scan's shape puts into the text besides."""
-    reading.pieces += [Piece(e.offset, e.offset, e.text) for e in found.edits]
-    reading.pieces += cut_pieces(found.cuts, reading.parameters)
+    reading.edit(found)
 
 
 def _fetch_all(session: Context, reading: Reading, shapes: Sequence[Shape]) -> Waiting[None]:
@@ -269,7 +267,7 @@ def _fetch_all(session: Context, reading: Reading, shapes: Sequence[Shape]) -> W
         if isinstance(outcome, fetching.Fetched):
             tracker = FetchedTracker(outcome, found)
             name = f"__ducktail_scan_{next(NUMBERS)}"
-            reading.reads.append(ReadAway(found, tracker, outcome, name))
+            reading.reads.append(ReadAway(found, tracker, outcome, name, found.kind, Rising()))
     failed = next((outcome for outcome in outcomes if isinstance(outcome, Exception)), None)
     if failed is not None:
         reading.failed(session)
@@ -281,7 +279,7 @@ def _fetch_all(session: Context, reading: Reading, shapes: Sequence[Shape]) -> W
             reading.pieces = [p for p in reading.pieces if not unit.start <= p.start < unit.end]
         reading.pieces.append(read.piece(session))
         if unit is None:
-            _edit(reading, read.shape)
+            reading.edit(read.shape)
 
 
 Writer = Callable[[Context, Statement, Classified, Values], Waiting[Result]]
@@ -294,6 +292,10 @@ def _writing(write: Writer) -> Runner:
         query = statement.node
         assert isinstance(query, Query)
         shapes = bound_shapes(session, statement, query, parameters)
+        if _stores_nothing(session, statement, query):
+            for found in shapes:
+                _ = found.scan.away or stream_of(session, found)
+            return (yield from write(session, statement, classify(bindable(session, query)), parameters))
         reading = yield from _prepare(session, query, shapes, parameters)
         try:
             reading.read_units(session)
@@ -311,6 +313,19 @@ def _writing(write: Writer) -> Runner:
         return result
 
     return run
+
+
+def _stores_nothing(session: Context, statement: Statement, query: Query) -> bool:
+    """Whether CREATE TABLE ... AS stores no row: WITH NO DATA, or IF NOT EXISTS where there is one."""
+    facts = statement.classified.ddl
+    if facts is None or not facts.as_select:
+        return False
+    schema, name = session.names.made_key(facts.names[0])
+    key = (TEMPORARY if facts.temporary else schema, name)
+    if facts.if_not_exists and session.names.kind_of(key) is not None:
+        return True
+    properties = query.tree.find_all(exp.WithDataProperty) if query.tree is not None else ()
+    return any(found.args.get("no") for found in properties)
 
 
 run_write = _writing(staged.write)

@@ -37,11 +37,13 @@ class Tracker:
         # Of what was gathered: partition -> the last event given, also where that is given again.
         self._last: dict[int, int] = {}
         self._all = False
+        self._given = False
 
     def given(self, lsns: Sequence[int], partitions: Sequence[int]) -> None:
         """These events, in LSN order, are handed out; `stopped` makes them the position."""
         if self._reader is None:
             return
+        self._given = True
         if self._aside is not None and lsns:
             # What is given again stands at or before the committed LSN, which does not go back.
             self._through = max(self._through, lsns[-1])
@@ -56,6 +58,7 @@ class Tracker:
 
     def note_through(self, lsn: int, buffer: StreamBuffer) -> None:
         """Rows up to `lsn` are handed out, in LSN order, events before it seen too; as `given`."""
+        self._given = True
         self._through = max(self._through, lsn)
         with buffer.mutex:
             for number, start in self._opened.committed.items():
@@ -71,6 +74,7 @@ class Tracker:
         """
         gathered = self._opened.gathered
         assert gathered is not None
+        self._given = True
         lsns, partitions = gathered.places(numbers)
         for partition, lsn in zip(partitions, lsns, strict=True):
             self._lsns[partition] = max(lsn, self._lsns.get(partition, 0))
@@ -79,7 +83,7 @@ class Tracker:
 
     def note_end(self) -> None:
         """The read has come to the scan's end; `stopped` makes it the position."""
-        self._through, self._all = self._opened.bounds.through_lsn, True
+        self._through, self._all, self._given = self._opened.bounds.through_lsn, True, True
         self._lsns.update(self._opened.ends)
 
     def complete(self) -> None:
@@ -90,8 +94,11 @@ class Tracker:
 
     def stopped(self) -> None:
         """An answer is complete before the scan's end: what was handed out up to here counts."""
-        if self._reader is not None:
-            self._set(self._lsns)
+        if self._reader is None:
+            return
+        if not self._given and self._session.positions.has(self._reader):
+            return  # Nothing was handed out: a later read's position stays.
+        self._set(self._lsns)
 
     def void(self, reason: str) -> None:
         """The read leaves its group without a position."""

@@ -10,7 +10,7 @@ from ...engine.quoting import fold
 from ..language.parse import Query
 from ..language.statements import Scan
 from ..text.spans import limit_span, order_place, query_span
-from .columns import disturbs_order, stars
+from .columns import keeps_order, stars
 from .pruning import is_all_partition
 from .values import HIDDEN_LSN, Cut, Edit, Kind, Plain, Shape, Unit
 from .way import Level, Way
@@ -70,14 +70,15 @@ def _edits(query: Query, way: Way, levels: list[Level]) -> tuple[Edit, ...]:
     found: list[Edit] = []
     disturbed = False
     for level in levels:
-        disturbed = disturbed or disturbs_order(level.select)
+        disturbed = disturbed or not keeps_order(level.select)
         if stars(level.select, level.source) == 0:
             offset = level.list_end
             comma = "" if query.text[:offset].rstrip().endswith(",") else ","
             found.append(Edit(offset, f"{comma} {HIDDEN_LSN}"))
         if disturbed and not level.select.args.get("order"):
             # A LIMIT over rows in another order would pass events that were never given.
-            found.append(Edit(order_place(query.tokens, level.point), f" ORDER BY {HIDDEN_LSN}"))
+            place = order_place(query.tokens, level.point)
+            found.append(Edit(place, f" ORDER BY {HIDDEN_LSN}", sorts=True))
         elif way.pairs and level.select.args.get("order"):
             # Of the two rows under one LSN the old one comes first.
             found.append(Edit(order_place(query.tokens, level.point), f", {HIDDEN_LSN}"))
@@ -97,7 +98,7 @@ def _cuts(query: Query, way: Way, levels: list[Level]) -> tuple[Cut, ...]:
 def _order_edits(query: Query, way: Way) -> tuple[Edit, ...]:
     """A read without a position gives its events in LSN order too, and parts no update."""
     orderly = not way.rowwise or way.reason or query.copy or query.explain or way.unchanged
-    if orderly or not (way.pairs or any(disturbs_order(level.select) for level in way.levels)):
+    if orderly or not (way.pairs or not all(keeps_order(level.select) for level in way.levels)):
         return ()
     return _edits(query, way, way.levels) if _can_be_edited(query, way, way.levels) else ()
 

@@ -77,9 +77,13 @@ def _take_transactions(node: exp.Expr, limit: exp.Expr, way: Way) -> None:
 _HOLDERS: dict[type[exp.Expr], str] = {exp.Subquery: "a query in brackets"}
 
 
+_WHOLE_NUMBERS = frozenset({exp.DType.INT, exp.DType.BIGINT, exp.DType.INT128})
+
+
 def number_of(value: exp.Expr | None) -> Number | None:
     value = value.unnest() if value is not None else None
-    if isinstance(value, exp.Cast):
+    if isinstance(value, exp.Cast) and value.to.this in _WHOLE_NUMBERS:
+        # To another type it may be another number: 3::BOOLEAN is 1.
         value = value.this.unnest()
     if isinstance(value, exp.Literal):
         return integer(value.name)  # a string too: LIMIT '5'
@@ -91,6 +95,14 @@ def has_offset(node: exp.Expr) -> bool:
     return offset is not None and number_of(offset.expression) != 0
 
 
+UNNESTED = "UNNEST stands in the select list"
+# The clauses of a select that are looked at here or by the walk.
+_CLAUSES = frozenset({
+    "with_", "expressions", "distinct", "from_", "joins", "laterals", "where", "group", "having", "qualify",
+    "windows", "order", "limit", "offset", "sample", "pivots",
+})  # fmt: skip
+
+
 def _obstacles(select: exp.Select) -> Iterator[str]:
     """What makes a read position impossible in this select."""
     if select.args.get("distinct"):
@@ -98,11 +110,14 @@ def _obstacles(select: exp.Select) -> Iterator[str]:
     if has_window(select):
         yield "a window function stands over the scan"
     if makes_rows(select):
-        yield "UNNEST stands in the select list"
+        yield UNNESTED
     if has_offset(select):
         yield "OFFSET stands over the scan"
     if select.args.get("sample") or select.args.get("pivots"):
         yield "SAMPLE or PIVOT stands over the scan"
+    for name, value in select.args.items():
+        if value and name not in _CLAUSES:
+            yield f"{name.strip('_').replace('_', ' ').upper()} stands over the scan"
 
 
 _ODD_JOINS = frozenset({"ASOF", "POSITIONAL"})

@@ -6,9 +6,10 @@ Each scan falls in one row of the read-position table of docs/sql.md, "Committin
   LIMIT. The position follows the rows that were sent. To see which they are, the session carries
   the hidden column `__ducktail_lsn` from the scan (its last column) to the answer: `edits` put it
   into select lists without a star, and the session takes it off the rows again. DuckDB keeps the
-  order of rows through selects and filters, but not through the joins that it makes of subqueries
-  and long IN lists (measured: `op NOT IN (eight words) LIMIT n` gives any n rows): there `edits`
-  put an ORDER BY.
+  order of rows through selects and filters, but not through the joins that it makes of subqueries,
+  long lists and functions over lists (measured: `op NOT IN (eight words) LIMIT n` gives any n rows).
+  Over anything but operators that surely keep it, `edits` have an ORDER BY, which is left out where
+  DuckDB's plan keeps the order after all (scans/order.py).
 - WHOLE: the answer is made of all that the scan gave (aggregate, join, other order, INSERT, COPY);
   once it is complete, all is read. Where a row-wise query with a LIMIT stands inside, that query is
   the `unit`: the position follows its rows. It is run by itself (it names nothing outside itself)
@@ -30,7 +31,7 @@ from functools import lru_cache
 
 from ...engine.quoting import fold
 from ..language.parse import KEPT_QUERIES, Query
-from ..language.statements import Parameter, Scan, Text
+from ..language.statements import Parameter, Scan
 from .values import HIDDEN_LSN, Cut, Edit, Kind, Plain, Shape, Unit
 from .walk import shape_of
 
@@ -45,48 +46,56 @@ def shapes_of(query: Query, columns: tuple[tuple[str, ...] | None, ...] = ()) ->
         columns: of each scan in ENVELOPE CHANGES, None for others; () where none is known.
     """
     of_each = columns or (None,) * len(query.scans)
-    shapes = [shape_of(query, scan, names) for scan, names in zip(query.scans, of_each, strict=True)]
-    twice = [_read_twice(scan, query.scans) for scan in query.scans]
-    return tuple(
-        replace_by_none(shape, TWICE) if again and shape.kind in (Kind.ROWWISE, Kind.WHOLE) else shape
-        for shape, again in zip(shapes, twice, strict=True)
-    )
+    return _once([shape_of(query, scan, names) for scan, names in zip(query.scans, of_each, strict=True)], ())
 
 
 TWICE = "the query reads the group twice"
 
 
-def replace_by_none(shape: Shape, reason: str) -> Shape:
-    """The same scan with no read position."""
-    return replace(shape, kind=Kind.NONE, reason=reason, edits=(), unit=None, cuts=())
+def _once(shapes: Sequence[Shape], values: Sequence[object]) -> tuple[Shape, ...]:
+    """The shapes, without a read position where two read one group, as far as the text and parameters say."""
+    if len(shapes) == 1:
+        return tuple(shapes)
+    read = [_group_of(shape.scan, values) for shape in shapes]
+    return tuple(
+        replace(shape, kind=Kind.NONE, reason=TWICE, edits=(), unit=None, cuts=())
+        if shape.kind in (Kind.ROWWISE, Kind.WHOLE)
+        and any(other is not group and _is_same(group, other) for other in read)
+        else shape
+        for shape, group in zip(shapes, read, strict=True)
+    )
 
 
-def _read_twice(scan: Scan, scans: Sequence[Scan]) -> bool:
-    return any(other is not scan and _same_group(scan, other) for other in scans)
+Group = tuple[object, list[str]]
 
 
-def _same_group(a: Scan, b: Scan) -> bool:
-    """Whether two scans read one group, as far as the text says."""
-    if a.group is None or b.group is None or _folded(a.group) != _folded(b.group):
-        return False
-    shorter = min(len(a.stream.parts), len(b.stream.parts))
-    return _parts(a)[-shorter:] == _parts(b)[-shorter:]
+def _group_of(scan: Scan, values: Sequence[object]) -> Group:
+    """The name of the group that a scan reads, None without one, and the parts of its stream's name."""
+    name: object = scan.group
+    if isinstance(name, Parameter) and name.index <= len(values):
+        name = values[name.index - 1]
+    return fold(name) if isinstance(name, str) else name, _parts(scan)
 
 
-def _folded(name: Text) -> object:
-    return name if isinstance(name, Parameter) else fold(name)
+def _is_same(a: Group, b: Group) -> bool:
+    shorter = min(len(a[1]), len(b[1]))
+    return a[0] is not None and a[0] == b[0] and a[1][-shorter:] == b[1][-shorter:]
 
 
 def _parts(scan: Scan) -> list[str]:
     return [fold(part) for part in scan.stream.parts]
 
 
-def bound(shape: Shape, values: Sequence[object]) -> Shape:
-    """The shape once the parameters are known: a LIMIT of 0 reads nothing.
+def bound(shapes: Sequence[Shape], values: Sequence[object]) -> tuple[Shape, ...]:
+    """The shapes once the parameters are known: a LIMIT of 0 reads nothing, and two may name one group.
 
     Args:
         values: of the parameters, `$1` first.
     """
+    return _once([_bound(shape, values) for shape in shapes], values)
+
+
+def _bound(shape: Shape, values: Sequence[object]) -> Shape:
     for limit in (*shape.limits, shape.transactions):
         if isinstance(limit, Parameter) and limit.index <= len(values):
             value = values[limit.index - 1]

@@ -22,10 +22,15 @@ class Kind(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Edit:
-    """Put `text` into the user's text at the character `offset`, from 0."""
+    """Put `text` into the user's text at the character `offset`, from 0.
+
+    Args:
+        sorts: it restores the order of the LSNs, and is left out where DuckDB's plan keeps that.
+    """
 
     offset: int
     text: str
+    sorts: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +87,7 @@ class Shape:
         scan: the scan.
         kind: the row of the table.
         reason: for NONE: why there is no read position, as an error's detail without its full stop.
-        edits: what carries the hidden column to the answer, and sorts by it where DuckDB would mix the
+        edits: what carries the hidden column to the answer, and sorts by it where DuckDB may mix the
             rows up; offsets in the user's text. For ROWWISE, and for such a query without a group.
         plain: whether ready rows answer it; given for reads without a group too.
         facts: what WHERE says of the scan's partition, lsn and commit_time.

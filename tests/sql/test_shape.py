@@ -320,10 +320,10 @@ def test_a_query_that_sqlglot_does_not_know_has_no_position() -> None:
 def test_a_limit_of_zero_is_known_when_it_is_bound() -> None:
     shape = shape_of("SELECT * FROM {G} LIMIT $2")
     assert shape.limits == (P(2),)
-    assert bound(shape, [7, 0]).kind is Kind.UNCHANGED
-    assert bound(shape, [0, "0"]).kind is Kind.UNCHANGED
-    assert bound(shape, [0, 5]) is shape
-    assert bound(shape_of("SELECT count(*) FROM (FROM {G} LIMIT $1) x"), [0]).unit is None
+    assert bound([shape], [7, 0])[0].kind is Kind.UNCHANGED
+    assert bound([shape], [0, "0"])[0].kind is Kind.UNCHANGED
+    assert bound([shape], [0, 5]) == (shape,)
+    assert bound([shape_of("SELECT count(*) FROM (FROM {G} LIMIT $1) x")], [0])[0].unit is None
 
 
 # Ready rows.
