@@ -173,6 +173,8 @@ class Topics:
         """
         assert transaction.has_writer_lock
         topic = publication.topic
+        if named is not None:
+            self._make_room(topic, named.producer)
         if named is not None and self._catalog.segments.of(topic.stream_id):
             assert isinstance(publication, Placed), "whose partitions are known is asked of each"
             return self._publish_moved(transaction, publication, named)
@@ -315,11 +317,7 @@ class Topics:
         if own is not None and named.sequence <= own:
             return self._first_time(transaction.cursor, topic, named)
         last = self._last(topic, named.producer)
-        if last is None:
-            if len(self._states.setdefault(topic.stream_id, _State()).producers) >= PRODUCERS_MAX:
-                self._forget_trimmed(topic)
-            return None
-        if named.sequence > last.sequence:
+        if last is None or named.sequence > last.sequence:
             return None
         # The session's own snapshot may be older than the first time.
         cursor = self._cursor()
@@ -334,13 +332,16 @@ class Topics:
         last = None if state is None else state.producers.get(producer)
         return None if last is None or last.last_lsn <= self._buffers.of(topic).edge_lsn else last
 
-    def _forget_trimmed(self, topic: Stream) -> None:
-        """Forget the producers that have no event any more.
+    def _make_room(self, topic: Stream, producer: str) -> None:
+        """See that the last publication of a producer can be kept: forget those without an event, if need be.
 
         Raises:
             ProgramLimitExceeded: 54000, there are too many all the same.
         """
-        state, edge_lsn = self._states[topic.stream_id], self._buffers.of(topic).edge_lsn
+        state = self._states.setdefault(topic.stream_id, _State())
+        if producer in state.producers or len(state.producers) < PRODUCERS_MAX:
+            return
+        edge_lsn = self._buffers.of(topic).edge_lsn
         state.producers = {name: last for name, last in state.producers.items() if last.last_lsn > edge_lsn}
         if len(state.producers) >= PRODUCERS_MAX:
             raise ProgramLimitExceeded(
@@ -354,9 +355,7 @@ class Topics:
         last = _Last(named.sequence, transaction.next_lsn)
 
         def show() -> None:
-            state = self._states.get(topic.stream_id)
-            if state is not None:
-                state.producers[named.producer] = last
+            self._states.setdefault(topic.stream_id, _State()).producers[named.producer] = last
 
         transaction.on_commit.append(show)
 

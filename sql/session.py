@@ -23,6 +23,7 @@ import duckdb
 import pyarrow as pa
 
 from ..engine.database import Database
+from ..engine.duckdb_errors import translated
 from ..engine.errors import AdminShutdown, DucktailError, ProgramLimitExceeded
 from ..engine.notifications import Notification
 from ..engine.placement.peer import CLUSTER, DIGEST, EPOCH, NODE, Peer
@@ -462,8 +463,8 @@ class Session:
             try:
                 self._renew()
                 yield
-            except DucktailError as error:
-                told = self.calls.told(error)
+            except (DucktailError, duckdb.Error) as error:
+                told = self.calls.told(error if isinstance(error, DucktailError) else translated(error))
                 if told is not error:
                     raise told from error
                 raise

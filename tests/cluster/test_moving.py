@@ -143,6 +143,26 @@ def test_a_repeat_after_a_move_stores_what_is_missing_and_nothing_twice(cluster:
         assert session.execute("SELECT count(*) FROM TOPIC named").fetchone() == (40,)
 
 
+def test_each_repeat_is_stored_once_where_partitions_have_come_to(cluster: ClusterProcesses) -> None:
+    """Also on a node that had none of the topic's events before."""
+    mover = Mover(cluster)
+    mover.move('n1 = "0-1023"')
+    with cluster["n1"].connect() as first, cluster["n3"].connect() as third:
+        first.execute("CREATE TOPIC repeated WITH (partitions = 4)")
+        first.execute("INSERT INTO repeated (key, payload) SELECT i, i FROM range(20) r(i)")
+        mover.move('n3 = "0-1023"')
+        for sequence in (1, 2):
+            text = (
+                "PUBLISH TO repeated KEY q.payload SELECT i FROM range(20) r(i) "
+                f"WITH (producer = 'p', sequence = {sequence})"
+            )
+            places = third.execute(text).fetchall()
+            assert len(places) == 20
+            for session in (third, first) * 10:
+                assert session.execute(text).fetchall()[0][:2] == places[0][:2]
+        assert third.execute("SELECT count(*) FROM TOPIC repeated").fetchone() == (60,)
+
+
 def test_parked_events_hold_up_their_own_partition_alone(
     cluster: ClusterProcesses, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
