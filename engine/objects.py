@@ -11,9 +11,10 @@ Source: docs/design/sql.md, "Names".
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import Any
 
 import duckdb
 
@@ -33,13 +34,17 @@ _LISTED = (
     # Its SQL tells its next value.
     (SEQUENCE, "sequences", "sequence_name", "sequence_oid", "NULL"),
     (TYPE, "types", "type_name", "type_oid", "system.main.array_to_string(labels, system.main.chr(31))"),
-    (INDEX, "indexes", "index_name", "index_oid", "table_name"),
     (SCHEMA, "schemas", "schema_name", "oid", "NULL"),
 )
 _SQL = " UNION ALL ".join(
     f"SELECT '{kind}', schema_name, {name}, {oid}, {definition} FROM system.main.duckdb_{listed}() "
     "WHERE database_name = $1" + (" AND NOT internal" if kind in (VIEW, TYPE) else "")
     for kind, listed, name, oid, definition in _LISTED
+)
+
+_INDEXES = (
+    "SELECT schema_name, index_name, index_oid, table_name FROM system.main.duckdb_indexes() "
+    "WHERE database_name = $1"
 )
 
 # A COMMIT takes milliseconds; one that writes a checkpoint may take long.
@@ -140,6 +145,37 @@ def read_objects(cursor: duckdb.DuckDBPyConnection, catalog: str) -> Objects:
         Object(kind, catalog, schema, name, oid or 0, definition or "")
         for kind, schema, name, oid, definition in rows
     )
+
+
+def read_indexes(
+    cursor: duckdb.DuckDBPyConnection, sql: str, parameters: Sequence[object]
+) -> list[tuple[Any, ...]]:
+    """The rows of a query of `duckdb_indexes()`.
+
+    DuckDB looks up the tables of all indexes by their latest names, and finds none by that of a rename which
+    another transaction has not committed, or rolled back, yet. So indexes are listed where they are asked for
+    and nowhere else.
+
+    Raises:
+        LockNotAvailable: 55P03, there is such a rename. duckdb.Error: the query's own.
+    """
+    try:
+        return cursor.execute(sql, parameters).fetchall()
+    except duckdb.CatalogException as error:
+        raise LockNotAvailable(
+            "the indexes cannot be listed: another transaction renames a table that has some",
+            hint="Try again.",
+        ) from error
+
+
+def indexes(cursor: duckdb.DuckDBPyConnection, catalog: str) -> list[Object]:
+    """The indexes of a catalog, as the cursor's snapshot has them.
+
+    Raises:
+        LockNotAvailable, duckdb.Error: as `read_indexes`.
+    """
+    rows = read_indexes(cursor, _INDEXES, [catalog])
+    return [Object(INDEX, catalog, schema, name, oid, table) for schema, name, oid, table in rows]
 
 
 def temporary_objects(cursor: duckdb.DuckDBPyConnection) -> Objects:

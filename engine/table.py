@@ -11,6 +11,7 @@ import duckdb
 
 from .asking import ask_maybe
 from .errors import InternalError, NotSupported, UndefinedTable
+from .objects import read_indexes
 from .quoting import fold, folded_sql, ident
 
 # Our own name prefix in texts that are sent to DuckDB; a column of it could be mistaken for ours.
@@ -101,8 +102,14 @@ _CONSTRAINTS = f"""
     SELECT constraint_type, constraint_column_names FROM system.main.duckdb_constraints()
     WHERE {_HERE} AND constraint_type IN ('PRIMARY KEY', 'UNIQUE')
     ORDER BY constraint_index"""
+# Beside those of constraints.
+_HAS_INDEXES = f"""
+    SELECT index_count > (
+        SELECT count(*) FROM system.main.duckdb_constraints()
+        WHERE {_HERE} AND constraint_type IN ('PRIMARY KEY', 'UNIQUE', 'FOREIGN KEY')
+    ) FROM system.main.duckdb_tables() WHERE {_HERE}"""
 _INDEXES = f"""
-    SELECT expressions::VARCHAR[] FROM system.main.duckdb_indexes() WHERE {_HERE} AND is_unique
+    SELECT index_name, is_unique, expressions::VARCHAR[], sql FROM system.main.duckdb_indexes() WHERE {_HERE}
     ORDER BY index_name"""
 _PLAIN = f"""
     SELECT 1 FROM system.main.duckdb_tables() WHERE {_HERE} AND NOT contains(sql, 'GENERATED ALWAYS')"""
@@ -188,6 +195,28 @@ def _require_usable_name(table: str, column: str) -> None:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class Index:
+    """An index of a table that is none of a constraint's, with the statement that makes it."""
+
+    name: str
+    unique: bool
+    expressions: tuple[str, ...]
+    sql: str
+
+
+def indexes_of(cursor: duckdb.DuckDBPyConnection, schema: str, name: str) -> list[Index]:
+    """The indexes of a table, beside those of its constraints, by name.
+
+    Raises:
+        LockNotAvailable: 55P03, it has some, and they cannot be listed now (`read_indexes`).
+    """
+    key = [fold(schema), fold(name)]
+    if ask_maybe(cursor, _HAS_INDEXES, key) != (True,):
+        return []
+    return [Index(i, unique, tuple(e), sql) for i, unique, e, sql in read_indexes(cursor, _INDEXES, key)]
+
+
 def _unique_sets(
     cursor: duckdb.DuckDBPyConnection, schema: str, name: str, spelled: dict[str, str]
 ) -> tuple[tuple[str, ...], tuple[tuple[str, ...], ...], bool]:
@@ -198,12 +227,17 @@ def _unique_sets(
     primary_key: tuple[str, ...] = ()
     unique: list[tuple[str, ...]] = []
     for kind, columns in cursor.execute(_CONSTRAINTS, [fold(schema), fold(name)]).fetchall():
-        unique.append(tuple(columns))
+        # DuckDB writes a constraint's columns as its text does.
+        columns = tuple(spelled[fold(column)] for column in columns)
+        unique.append(columns)
         if kind == "PRIMARY KEY":
-            primary_key = tuple(columns)
+            primary_key = columns
     by_expression = False
-    for (expressions,) in cursor.execute(_INDEXES, [fold(schema), fold(name)]).fetchall():
+    for index in indexes_of(cursor, schema, name):
+        if not index.unique:
+            continue
         # DuckDB writes an expression in brackets, and a column's odd name in double quotes.
+        expressions = index.expressions
         if any(expression.startswith("(") for expression in expressions):
             by_expression = True
         else:

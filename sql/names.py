@@ -7,6 +7,7 @@ each transaction that has another; streams and topics in the engine's catalog. N
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 
 import duckdb
 
@@ -17,12 +18,14 @@ from ..engine.errors import InvalidSchemaName, NotSupported, UndefinedObject, Wr
 from ..engine.objects import (
     DEFAULT_SCHEMA,
     EMPTY,
+    INDEX,
     TABLE,
     TEMPORARY,
     Object,
     Objects,
     Resolver,
     group_of,
+    indexes,
     read_objects,
     temporary_objects,
 )
@@ -140,8 +143,17 @@ class Names:
         return Resolver(catalog, self.objects(), self.temporary_objects(), self.path, sees)
 
     def find(self, kind: str, parts: tuple[str, ...]) -> Object | None:
-        """The object of a name; see `Resolver.find`."""
-        return self.resolver.find(kind, parts)
+        """The object of a name; see `Resolver.find`.
+
+        Raises:
+            LockNotAvailable: 55P03, it is an index's, and they cannot be listed now.
+        """
+        if kind != INDEX:
+            return self.resolver.find(kind, parts)
+        self._cursors.settle()
+        temporary = indexes(self._cursors.main, TEMPORARY) if self.temporary else []
+        objects = Objects([*self.objects(), *indexes(self.cursor(), self._database.catalog_name)])
+        return replace(self.resolver, objects=objects, temporary=Objects(temporary)).find(kind, parts)
 
     @property
     def plain(self) -> bool:

@@ -105,6 +105,7 @@ class _Naming:
     """Collects what writes names in full, each place once."""
 
     def __init__(self, session: Context, classified: Classified) -> None:
+        self._names = session.names
         self._resolver = session.names.resolver
         self._at = {token.start: index for index, token in enumerate(classified.tokens)}
         self.tokens = classified.tokens
@@ -118,7 +119,9 @@ class _Naming:
 
     def name(self, kind: str, parts: Name, start: int) -> None:
         """A name of what is there."""
-        found = None if fold(parts[0]) == TRUSTED else self._resolver.find(kind, parts)
+        found = None
+        if fold(parts[0]) != TRUSTED:
+            found = self._names.find(kind, parts) if kind == INDEX else self._resolver.find(kind, parts)
         if found is not None:
             self.put(start, parts, found.in_full)
 

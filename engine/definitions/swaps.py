@@ -40,7 +40,7 @@ from ..rights_changes import Rename, add
 from ..streams.captured import Captured
 from ..streams.filters import plain_division
 from ..streams.streams import key_of
-from ..table import RELATIONS, RESERVED_PREFIX, TableShape, read_shape
+from ..table import RELATIONS, RESERVED_PREFIX, TableShape, indexes_of, read_shape
 from ..transactions.transaction import Altered, TableKey, TableWrites, Transaction
 from ..waiting import Waiting
 from .claims import claim_name, refuse_hidden
@@ -145,7 +145,10 @@ def put_aside(database: Database, transaction: Transaction, captured: Captured) 
         ]
     else:
         statements = [
-            *(f"DROP INDEX {ident(shape.schema)}.{ident(name)}" for name, _ in _indexes(cursor, shape)),
+            *(
+                f"DROP INDEX {ident(shape.schema)}.{ident(index.name)}"
+                for index in indexes_of(cursor, shape.schema, shape.name)
+            ),
             f"ALTER TABLE {shape.qualified} RENAME TO {ident(aside.name)}",
         ]
     try:
@@ -167,15 +170,6 @@ def _has_foreign_keys(cursor: duckdb.DuckDBPyConnection, shape: TableShape) -> b
         [shape.schema, shape.name],
     )
     return bool(count)
-
-
-def _indexes(cursor: duckdb.DuckDBPyConnection, shape: TableShape) -> list[tuple[str, str]]:
-    """Name and text of each index of a table, beside those of its constraints."""
-    return cursor.execute(
-        "SELECT index_name, sql FROM system.main.duckdb_indexes() WHERE database_name = current_database() "
-        "AND schema_name = $1 AND table_name = $2",
-        [shape.schema, shape.name],
-    ).fetchall()
 
 
 def settle(
@@ -418,14 +412,14 @@ def _with_key(cursor: duckdb.DuckDBPyConnection, old: Captured, shape: TableShap
             hint="Make it with the same key, or with none; or DROP STREAM first.",
         )
     columns = ", ".join(map(ident, key))
-    indexes = _indexes(cursor, shape)  # DuckDB alters no table that has one.
-    for name, _ in indexes:
-        cursor.execute(f"DROP INDEX {ident(shape.schema)}.{ident(name)}").fetchall()
+    indexes = indexes_of(cursor, shape.schema, shape.name)  # DuckDB alters no table that has one.
+    for index in indexes:
+        cursor.execute(f"DROP INDEX {ident(shape.schema)}.{ident(index.name)}").fetchall()
     # DuckDB looks at rows of the transaction's own only at COMMIT, when their differences are written.
     check_key(cursor, shape.qualified, replace(shape, primary_key=key))
     cursor.execute(f"ALTER TABLE {shape.qualified} ADD PRIMARY KEY ({columns})").fetchall()
-    for _, text in indexes:
-        cursor.execute(text).fetchall()
+    for index in indexes:
+        cursor.execute(index.sql).fetchall()
     return read_shape(cursor, shape.schema, shape.name)
 
 

@@ -321,20 +321,20 @@ def _followed(session: Context, before: Objects, after: Objects) -> Iterator[edi
         _refuse_others(session, [*gone, *(one for one, _ in changed)])
     replaced = {(one.kind in RELATIONS, one.key) for one in come}
     for one in gone:
-        if one.kind != INDEX and (one.kind in RELATIONS, one.key) not in replaced:
+        if (one.kind in RELATIONS, one.key) not in replaced:
             yield from map(edit.Forget, _items_at(rights, one))
     known = {(one.kind in RELATIONS, one.key) for one in gone}
     for one in come:
-        item = _own_item(one)
         # What takes the place of another in one statement has its owner and rights.
-        if item is None or (one.kind in RELATIONS, one.key) in known:
+        if (one.kind in RELATIONS, one.key) in known:
             continue
+        item = _own_item(one)
         if owner is not None:
             yield edit.PutOwner(item, owner)
         elif item in rights.owners or any(item == given for _, given in rights.grants):
             yield edit.Forget(item)
     for one, now in changed:
-        if one.kind != INDEX and one.key != now.key:
+        if one.key != now.key:
             for item in _items_at(rights, one):
                 yield edit.Rename(item, r.Item(item.kind, *_named(item, now), item.group))
 
@@ -360,10 +360,8 @@ def _named(item: r.Item, now: Object) -> tuple[str, str]:
     return (fold(now.name), "") if item.kind == r.SCHEMA else (now.key[0], now.key[1])
 
 
-def _own_item(one: Object) -> r.Item | None:
-    """What an object's own rights are on; None where it has none of its own."""
-    if one.kind == INDEX:
-        return None
+def _own_item(one: Object) -> r.Item:
+    """What an object's own rights are on."""
     if one.kind == SCHEMA:
         return r.schema_item(one.name)
     return r.relation(*one.key) if one.kind in RELATIONS else r.Item(one.kind, *one.key)

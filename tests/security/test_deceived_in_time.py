@@ -21,6 +21,7 @@ from local_client import check_stream
 pytestmark = pytest.mark.slow
 
 CANARY = "canary-t1me"
+LOCK_NOT_AVAILABLE = "55P03"
 # How long a race goes on at most, and how many statements it has.
 RACE_S = 2.0
 STATEMENTS_MAX = 2_000
@@ -71,7 +72,7 @@ def paid() -> Iterator[World]:
     """A world in which `main.pay` is captured and another's, and tom is a tenant with schema `a`."""
     world = World(["ann"], ["tom"], {"tom": "a"})
     world.run(
-        f"CREATE TABLE pay ({COLUMNS}, \"{CANARY}\" INT DEFAULT 0)",
+        f'CREATE TABLE pay ({COLUMNS}, "{CANARY}" INT DEFAULT 0)',
         "CREATE STREAM changes ON pay WITH (partitions = 1)",
         f"INSERT INTO pay VALUES (1, 'ceo', '{CANARY}', 1), (2, 'cfo', '{CANARY}', 2)",
         "CREATE TOPIC open_topic WITH (partitions = 1)",
@@ -283,3 +284,49 @@ def test_a_write_that_has_waited_is_judged_again(waiting: World, statement: str)
     state = bob.end(work)
     assert state in ("42P01", "42501", "40001"), state
     assert waiting.state("bobs.t") == before
+
+
+def test_a_rename_that_is_not_committed_keeps_nobody_from_working() -> None:
+    """DuckDB cannot list its indexes then; names are resolved all the same."""
+    world = World(["ann"], ["bob", "eve"], {"bob": "bobs", "eve": "eves"})
+    world.run(
+        "CREATE TABLE shop (id INT PRIMARY KEY, s TEXT)",
+        "CREATE STREAM of_shop ON shop",
+        "GRANT SELECT, INSERT ON shop TO eve",
+    )
+    bob, eve, ann = world.session("bob"), world.session("eve"), world.session("ann")
+    bob("CREATE TABLE bobs.t (id INT, s TEXT)")
+    bob("CREATE INDEX i ON bobs.t (s)")
+    eve("CREATE TABLE eves.t (id INT)")
+    eve("CREATE INDEX e ON eves.t (id)")
+    ann("CREATE TABLE plain (id INT PRIMARY KEY, s TEXT UNIQUE)")
+    ann("CREATE TABLE looked_up (id INT PRIMARY KEY, s TEXT)")
+    ann("CREATE UNIQUE INDEX u ON looked_up (s)")
+    bob("BEGIN")
+    bob("DROP INDEX bobs.i")
+    bob("ALTER TABLE bobs.t RENAME TO u")
+    for session in (eve, ann):
+        session("SET search_path = 'eves, main'")
+        for statement in (
+            "INSERT INTO shop VALUES ({n}, 'x')",
+            "SELECT count(*) FROM shop",
+            "CREATE TABLE eves.made{n} (id INT)",
+            "CREATE TEMP TABLE shop (id INT)",
+            "INSERT INTO shop VALUES (1)",
+            "DROP TABLE shop",
+            "BEGIN",
+            "INSERT INTO shop VALUES ({n} + 10, 'x')",
+            "ALTER TABLE eves.made{n} ADD COLUMN y INT",
+            "COMMIT",
+            "ALTER TABLE eves.made{n} RENAME TO other{n}",
+            "DROP TABLE eves.other{n}",
+        ):
+            session(statement.replace("{n}", str(1 + (session is ann))))
+    # What asks for the indexes themselves is told why there is no answer.
+    assert eve.ask("DROP INDEX eves.e").sqlstate == LOCK_NOT_AVAILABLE
+    ann("CREATE STREAM of_plain ON plain")
+    assert ann.ask("CREATE STREAM of_looked_up ON looked_up").sqlstate == LOCK_NOT_AVAILABLE
+    bob("ROLLBACK")
+    eve("DROP INDEX eves.e")
+    ann("CREATE STREAM of_looked_up ON looked_up")
+    world.close()
