@@ -111,6 +111,8 @@ RULES: dict[str, tuple[tuple[str, type[e.DucktailError]], ...]] = {
 }
 
 DETAIL_CHARS_MAX = 2000
+# Of a longer message the beginning and the end are told.
+MESSAGE_CHARS_MAX = 8000
 CATALOG_CONFLICT = "catalog write-write conflict"
 FILES_HINT = "Files are in reach under the directories of `ducktail serve --allow-dir DIR`."
 
@@ -126,6 +128,8 @@ def translated(error: BaseException, text: str | None = None) -> e.DucktailError
     if isinstance(error, e.DucktailError):
         return error
     message, position, hint, kind = _parts(error)
+    if len(message) > MESSAGE_CHARS_MAX:
+        message = f"{message[: MESSAGE_CHARS_MAX - 2000]} ... {message[-2000:]}"
     found = next(
         (cls for pattern, cls in RULES.get(_rule_name(error, kind), ()) if re.search(pattern, message)),
         e.InternalError,

@@ -15,8 +15,8 @@ from .errors import InvalidParameterValue, IoError
 FILE_BYTES_MAX = 1 << 20
 
 _HEADER = re.compile(r"[ \t]*(\[\[?)([^\]#]+)\]\]?[ \t]*(?:#.*)?$")
-_KEY = re.compile(r"[ \t]*([^=#\[]+?)[ \t]*=")
-_PART = re.compile(r"[ \t]*(?:\"([^\"]*)\"|'([^']*)'|([\w-]+))[ \t]*(?:\.|$)")
+_KEY = re.compile(r"[ \t]*+([^=#\[]++)=")
+_PART = re.compile(r"(?<![ \t\w-])[ \t]*+(?:\"([^\"]*)\"|'([^']*)'|([\w-]+))[ \t]*(?:\.|$)")
 
 
 def read_text(path: Path, what: str) -> str:

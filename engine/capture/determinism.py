@@ -25,7 +25,9 @@ _GRAMMAR_WORDS = """
     with escape order insert conflict overlay nullif grouping lambda map struct union array list
     decimal numeric dec varchar char bpchar text string nvarchar character bit bitstring varbit float
     double time timestamp timestamptz timetz enum blob bytea varying precision"""
-_CALL = re.compile(r'(?:"((?:[^"]|"")+)"|(\w+))\s*\(')
+# A word before a bracket, and the quote that ends a quoted name before one.
+_CALL = re.compile(r"(?<!\w)\w++(?=\s*+\()")
+_QUOTED_CALL = re.compile(r'"(?=\s*+\()')
 # Types of which two values can be equal and yet not the same (-0.0 and 0.0, 1 month and 30 days): an
 # UPDATE in place skips such a change, so that the log must be told by what the table then holds.
 _UNEQUAL_EQUALS = re.compile(r"\b(?:FLOAT|DOUBLE|REAL|INTERVAL|VARIANT)\b", re.IGNORECASE)
@@ -103,7 +105,13 @@ def calls_in(expression: str) -> set[str]:
 
     Errs on the side of more: a text before a bracket inside a string counts.
     """
-    return {fold(quoted or word) for quoted, word in _CALL.findall(expression)}
+    found = {fold(word) for word in _CALL.findall(expression)}
+    for end in _QUOTED_CALL.finditer(expression):
+        begins = expression.rfind('"', 0, end.start())
+        while begins > 0 and expression[begins - 1] == '"':  # It is doubled: a part of the name.
+            begins = expression.rfind('"', 0, begins - 1)
+        found.add(fold(expression[begins + 1 : end.start()]))
+    return found
 
 
 def calls_with(calls: Iterable[str], texts: Iterable[str], shape: TableShape) -> set[str]:

@@ -17,7 +17,6 @@ otherwise the clauses of its match become one CASE expression.
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Collection
 from dataclasses import replace
 from operator import itemgetter
@@ -52,7 +51,7 @@ TWICE = (
     "than one source row; ensure the source rows are deduplicated or the ON condition is unique."
 )
 _ERROR = f"{RESERVED_PREFIX}_error"
-_TOLD_ERROR = re.compile(rf"{_ERROR}\((.*)\){_ERROR}", re.DOTALL)
+_ERROR_BEGINS, _ERROR_ENDS = f"{_ERROR}(", f"){_ERROR}"
 _SOURCE = f"{RESERVED_PREFIX}_m"
 _MIXED = f"{RESERVED_PREFIX}_x"
 _ROWS = f"{RESERVED_PREFIX}_q"
@@ -69,10 +68,12 @@ _DONE = "CASE WHEN op='d' THEN 'DELETE' WHEN op='i' AND rid IS NULL THEN 'INSERT
 def merge_error(error: duckdb.Error) -> duckdb.Error | None:
     """The error of an ERROR clause that shape C has raised, as plain DuckDB raises it, or None."""
     raw = str(error)
-    found = _TOLD_ERROR.search(raw)
-    if found is None:
+    begins, ends = raw.find(_ERROR_BEGINS), raw.rfind(_ERROR_ENDS)
+    if begins < 0 or ends < begins + len(_ERROR_BEGINS):
         return None
-    told = str(json.loads(f'"{found[1]}"')) if '"exception_message"' in raw else found[1]
+    told = raw[begins + len(_ERROR_BEGINS) : ends]
+    if '"exception_message"' in raw:
+        told = str(json.loads(f'"{told}"'))
     return duckdb.ConstraintException(f"Constraint Error: Merge error condition {told}")
 
 

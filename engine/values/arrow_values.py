@@ -28,8 +28,8 @@ TIMESTAMP_INFINITY = 2**63 - 1
 # Microseconds of one unit of an Arrow time or timestamp; nanoseconds are divided instead.
 UNIT_US = {"s": 1_000_000, "ms": 1000, "us": 1}
 
-INTERVAL_PART = re.compile(r"(-?\d+) (year|month|day)s?")
-INTERVAL_CLOCK = re.compile(r"(-?)(\d+):(\d\d):(\d\d)(?:\.(\d{1,6}))?$")
+INTERVAL_PART = re.compile(r"(-?(?<!\d)\d++) (year|month|day)s?")
+INTERVAL_CLOCK = re.compile(r"(-?)(?<!\d)(\d++):(\d\d):(\d\d)(?:\.(\d{1,6}))?$")
 
 
 def ints(column: pa.Array) -> npt.NDArray[Any]:

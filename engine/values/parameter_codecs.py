@@ -68,7 +68,7 @@ def digits_of(value: Decimal) -> int:
 
 BLANKS = " \t\n\r\v\f"
 INTEGER_RE = re.compile(r"[+-]?\d{1,50}", re.ASCII)
-NUMBER_RE = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d{1,6})?", re.ASCII)
+NUMBER_RE = re.compile(r"[+-]?(?:\d++(?:\.\d*+)?|\.\d++)(?:[eE][+-]?\d{1,6})?", re.ASCII)
 NUMBER_WORDS = {"nan": "nan", "infinity": "inf", "inf": "inf"}
 
 

@@ -25,6 +25,8 @@ DATE = r"(?P<year>\d{4,7})-(?P<month>\d{1,2})-(?P<day>\d{1,2})"
 CLOCK = r"(?P<hour>\d{1,2}):(?P<minute>\d{2})(?::(?P<second>\d{2})(?:\.(?P<fraction>\d{1,18}))?)?"
 ZONE = r"(?P<zone>[zZ]|[+-]\d{1,2}(?::?\d{2}(?::?\d{2})?)?|(?!BC\b)[A-Za-z][A-Za-z0-9_+/-]{1,63})"
 BC = r"(?P<bc>\s+BC)"
+# No date, time or interval has a longer text.
+TEXT_CHARS_MAX = 1000
 MOMENT_RE = re.compile(rf"\s*{DATE}(?:(?:\s+|T){CLOCK})?(?:\s*{ZONE})?{BC}?\s*", re.ASCII)
 TIME_RE = re.compile(rf"\s*{CLOCK}\s*{ZONE}?\s*", re.ASCII)
 OFFSET_RE = re.compile(r"([+-])(\d{1,2}):?(\d{2})?:?(\d{2})?")
@@ -48,7 +50,7 @@ def typed(value: object, type_: str) -> Value:
 
 
 def _match(pattern: re.Pattern[str], text: str, type_: str) -> re.Match[str]:
-    found = pattern.fullmatch(text)
+    found = pattern.fullmatch(text) if len(text) <= TEXT_CHARS_MAX else None
     if found is None:
         raise bad(text, type_)
     return found
@@ -216,6 +218,8 @@ ISO_RE = re.compile(
 
 def read_interval(text: str) -> Value:
     """An interval in PostgreSQL's, ISO 8601's or the verbose form (1 mon 2 days 03:04:05)."""
+    if len(text) > TEXT_CHARS_MAX:
+        raise bad(text, "interval")
     iso = ISO_RE.fullmatch(text.strip())
     if iso is not None and len(text.strip()) > 1:
         return _iso_interval(iso)

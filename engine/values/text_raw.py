@@ -24,8 +24,8 @@ from .text_form import CYCLE_DAYS, DAY_US, element_text, timestamptz_text
 Turn = Callable[[bytes], bytes]
 
 _MOMENT = re.compile(r"(\d{4,})-(\d\d)-(\d\d)(?: (\d\d:\d\d:\d\d(?:\.\d{1,6})?))?(?:\+00)?( BC)?", re.ASCII)
-_PART = re.compile(r"([+-]?\d+) (year|mon|day)s?", re.ASCII)
-_CLOCK = re.compile(r"([+-]?)(\d+:\d\d:\d\d(?:\.\d{1,6})?)$", re.ASCII)
+_PART = re.compile(r"([+-]?(?<!\d)\d++) (year|mon|day)s?", re.ASCII)
+_CLOCK = re.compile(r"([+-]?)(?<!\d)(\d++:\d\d:\d\d(?:\.\d{1,6})?)$", re.ASCII)
 _EPOCH_DAY = date(1970, 1, 1).toordinal()
 # Moments repeat: a transaction's commit time is on all of its rows.
 _MOMENTS_CACHED = 4096

@@ -11,7 +11,7 @@ from ..access import Access
 _PASSWORD = "syntax error in a statement that holds a password"
 _SECRET = re.compile(r"\b(?:create|alter)\s+(?:user|role)\b|\bpassword\b", re.IGNORECASE)
 # Words of DuckDB's hints that go on with names of things.
-_NAMED = re.compile(r" of the table \".*\"\Z", re.DOTALL)
+_NAMED = ' of the table "'
 _QUOTED = re.compile(r'"([^"]+)"')
 # Logs and what is kept of them, whole copies (engine/schema.py).
 _NUMBERED = re.compile(r"(?:log|topic|parked|parked_topic|copy)(?:_\d+){1,2}")
@@ -26,14 +26,14 @@ def as_told(access: Access, error: DucktailError) -> DucktailError:
     if error.hint is not None and _names_ours(error.hint):
         error.hint = None
     guess = error.hint is not None and any(word in error.hint for word in _GUESSES)
-    named = _NAMED.search(error.message)
-    if access.account is None or not (guess or named):
+    named = error.message.find(_NAMED) if error.message.endswith('"') else -1
+    if access.account is None or not (guess or named >= 0):
         return error
     # Not `access.superuser`: of a user who has been dropped this is the error to tell.
     user = access.rights.users.get(access.user)
     if user is None or not user.superuser:
         error.hint = None if guess else error.hint
-        error.message = error.message if named is None else error.message[: named.start()]
+        error.message = error.message if named < 0 else error.message[:named]
     return error
 
 

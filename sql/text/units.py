@@ -51,6 +51,8 @@ _UNIT_BYTES = {
     "tib": 1 << 40,
 }
 
+# No interval or size has a longer text.
+_CHARS_MAX = 200
 _NUMBER = r"\d{1,18}(?:\.\d{0,9})?|\.\d{1,9}"
 _AMOUNT = re.compile(rf"\s*({_NUMBER})\s*([a-zA-Zµ]+)\s*,?", re.ASCII)
 _CLOCK = re.compile(r"\s*(\d{1,9}):([0-5]?\d)(?::([0-5]?\d(?:\.\d{0,6})?))?\s*$", re.ASCII)
@@ -76,6 +78,8 @@ def parse_interval_ms(text: str) -> int:
     Raises:
         InvalidParameterValue: 22023, also for a negative one and for a number without a unit.
     """
+    if len(text) > _CHARS_MAX:
+        raise InvalidParameterValue(f'invalid interval: "{text[:_CHARS_MAX]}..."', hint=_INTERVAL_HINT)
     if _BARE.match(text):
         raise InvalidParameterValue(f'invalid interval: "{text}"', hint=f"Give a unit. {_INTERVAL_HINT}")
     total = _iso_ms(text.strip()) or _amounts_ms(text)
@@ -126,6 +130,8 @@ def parse_bytes(text: str) -> int:
     Raises:
         InvalidParameterValue: 22023.
     """
+    if len(text) > _CHARS_MAX:
+        raise InvalidParameterValue(f'invalid size: "{text[:_CHARS_MAX]}..."', hint=_BYTES_HINT)
     found = _BYTES.match(text)
     unit = _UNIT_BYTES.get(found[2].lower() or "b") if found else None
     if found is None or unit is None:
