@@ -117,12 +117,15 @@ class Conflict:
         target: the conflict columns, None where the statement names none.
         sets: assignments in order, `excluded` written as PROPOSED says.
         where: the predicate behind DO UPDATE SET, or None.
+        sets_as_written, where_as_written: the same in the user's own words.
     """
 
     target: tuple[str, ...] | None
     sets: tuple[Assignment, ...]
     where: str | None
     replaces: bool
+    sets_as_written: tuple[Assignment, ...] = ()
+    where_as_written: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,6 +28,8 @@ _GRAMMAR_WORDS = """
 # A word before a bracket, and the quote that ends a quoted name before one.
 _CALL = re.compile(r"(?<!\w)\w++(?=\s*+\()")
 _QUOTED_CALL = re.compile(r'"(?=\s*+\()')
+# Functions whose values depend on how their arguments are called.
+BY_NAMES = frozenset({"alias", "struct_pack"})
 # Types of which two values can be equal and yet not the same (-0.0 and 0.0, 1 month and 30 days): an
 # UPDATE in place skips such a change, so that the log must be told by what the table then holds.
 _UNEQUAL_EQUALS = re.compile(r"\b(?:FLOAT|DOUBLE|REAL|INTERVAL|VARIANT)\b", re.IGNORECASE)
@@ -98,6 +100,21 @@ def is_deterministic(calls: Collection[str], macros: NamesInUse) -> bool:
     if not calls or not consistent_functions().issuperset(calls):
         return not calls
     return set(calls).isdisjoint(macros() if callable(macros) else macros)
+
+
+def goes_by_names(calls: Collection[str]) -> bool:
+    """Whether what calls these, of lower-case names, may depend on how its parts are called.
+
+    Whatever is not DuckDB's own may be a macro over what does.
+    """
+    if not BY_NAMES.isdisjoint(calls):
+        return True
+    return not (consistent_functions().issuperset(calls) or _known().issuperset(calls))
+
+
+@functools.cache
+def _known() -> frozenset[str]:
+    return consistent_functions() | built_in_functions()
 
 
 def calls_in(expression: str) -> set[str]:

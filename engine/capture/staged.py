@@ -30,7 +30,7 @@ from .description import (
     Shape,
     Step,
 )
-from .determinism import compares_inexactly
+from .determinism import compares_inexactly, goes_by_names
 from .log_first import (
     apply_insert,
     apply_update,
@@ -45,6 +45,7 @@ from .log_first import (
 from .rows import conflict_hash, image_as_table, logged, partition_hash_of
 
 _PLACE = f"{RESERVED_PREFIX}_place"
+_TARGET = f"{RESERVED_PREFIX}_target"
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +61,7 @@ class _Stage:
         once: a row may be found more than once, and counts once.
         one_row: one at most is found.
         old_text, new_text: shorter texts of all of `old` and `new`, or ''.
+        unnamed: an expression may depend on the name that it is given: it is given none.
     """
 
     with_text: str
@@ -72,6 +74,7 @@ class _Stage:
     one_row: bool = False
     old_text: str = ""
     new_text: str = ""
+    unnamed: bool = False
 
 
 def plan_update(dml: Dml, table: CapturedTable, deterministic: bool, few: bool) -> Plan:
@@ -85,10 +88,9 @@ def plan_update(dml: Dml, table: CapturedTable, deterministic: bool, few: bool) 
     target = f"{dml.target} AS {dml.alias}" if dml.alias else dml.target
     source = target + (f",{dml.source}" if dml.source else "") + (f" WHERE {dml.where}" if dml.where else "")
     once = dml.source is not None
-    old_text, new_text = ("", "") if shape.generated else _starred(relation, shape, sets, new)
-    stage = _Stage(
-        dml.with_text, old, new, rid, "", source, once=once, old_text=old_text, new_text=new_text
-    )
+    unnamed = goes_by_names(dml.calls)
+    old_text, new_text = ("", "") if shape.generated or unnamed else _starred(relation, shape, sets, new)
+    stage = _Stage(dml.with_text, old, new, rid, "", source, once, False, old_text, new_text, unnamed)
     return _plan(dml, table, stage, sets, deterministic, few, may_insert=False)
 
 
@@ -107,26 +109,99 @@ def plan_upsert(dml: Dml, table: CapturedTable, deterministic: bool, few: bool) 
     listed = given_places(dml, shape)
     keys = _conflict_columns(conflict, shape)
     sets = by_position(shape, _upsert_sets(conflict, shape, listed, keys))
+    by_names = goes_by_names(dml.calls)
+    rows = _proposed_rows(dml, shape, listed, keys, bare=deterministic and not by_names)
+    place = f"{PROPOSED}.{_PLACE}" if _has_places(dml) else ""
+    parts = _Parts(dml, conflict, shape, rows, sets, keys)
+    old, new, rid, source = _by_names(parts) if by_names and not conflict.replaces else _renamed(parts)
+    stage = _Stage(dml.with_text, old, new, rid, place, source, one_row=not _has_places(dml))
+    return _plan(dml, table, stage, sets, deterministic, few, may_insert=True)
+
+
+@dataclass(frozen=True, slots=True)
+class _Parts:
+    """What the stage of an upsert is made of.
+
+    Args:
+        rows: the query of the proposed rows.
+        sets: by place of a stored column, what it is assigned; None for its default.
+        keys: the columns of the conflict.
+    """
+
+    dml: Dml
+    conflict: Conflict
+    shape: TableShape
+    rows: str
+    sets: dict[int, str | None]
+    keys: tuple[str, ...]
+
+    @property
+    def proposed(self) -> list[str]:
+        """The proposed value of each stored column."""
+        return [f"{PROPOSED}.{ident(PROPOSED_PREFIX + column.name)}" for column in self.shape.stored]
+
+    def joined(self, relation: str) -> str:
+        """The key of a proposed row is that of the table's."""
+        places, proposed = [self.shape.place(key) for key in self.keys], self.proposed
+        names = self.shape.stored
+        return " AND ".join(f"{relation}.{ident(names[i].name)}={proposed[i]}" for i in places)
+
+
+_Stated = tuple[list[str], list[str], str, str]
+
+
+def _renamed(parts: _Parts) -> _Stated:
+    """Old and new images, row id and source: `excluded.c` has a name of ours beside the table's c."""
+    dml, shape, conflict, sets = parts.dml, parts.shape, parts.conflict, parts.sets
     # The alias is needed only where the user's own text names it.
     relation = dml.relation
     rid = f"{relation}.rowid"
-    proposed = [f"{PROPOSED}.{ident(PROPOSED_PREFIX + column.name)}" for column in shape.stored]
     old = [f"{relation}.{ident(column.name)}" for column in shape.stored]
     updated = [assigned(shape.stored[i], sets[i]) if i in sets else old[i] for i in range(len(old))]
     new = [
         theirs if theirs == ours else f"CASE WHEN {rid} IS NULL THEN {theirs} ELSE {ours} END"
-        for theirs, ours in zip(proposed, updated, strict=True)
+        for theirs, ours in zip(parts.proposed, updated, strict=True)
     ]
-    place = f"{PROPOSED}.{_PLACE}" if _has_places(dml) else ""
-    key_places = [shape.place(key) for key in keys]
-    joined = " AND ".join(f"{relation}.{ident(shape.stored[i].name)}={proposed[i]}" for i in key_places)
     name = f"{dml.target} AS {relation}" if dml.alias else dml.target
-    rows = _proposed_rows(dml, shape, listed, keys, deterministic)
-    source = f"({rows}) AS {PROPOSED} LEFT JOIN {name} ON {joined}"
+    source = f"({parts.rows}) AS {PROPOSED} LEFT JOIN {name} ON {parts.joined(relation)}"
     if conflict.where is not None:
         source += f" WHERE {rid} IS NULL OR ({conflict.where})"
-    stage = _Stage(dml.with_text, old, new, rid, place, source, one_row=not _has_places(dml))
-    return _plan(dml, table, stage, sets, deterministic, few, may_insert=True)
+    return old, new, rid, source
+
+
+def _by_names(parts: _Parts) -> _Stated:
+    """The same where a value may depend on how its parts are called.
+
+    The user's own words are worked out where the table and `excluded` have their own columns: in a lateral
+    query over the table's row, whose names come before those of `excluded` around it. That costs a join.
+    """
+    dml, shape, conflict = parts.dml, parts.shape, parts.conflict
+    rid, values = f"{_TARGET}.rowid", f"{RESERVED_PREFIX}_values"
+    old = [f"{_TARGET}.{ident(column.name)}" for column in shape.stored]
+    proposed = parts.proposed
+    new = [
+        f"CASE WHEN {rid} IS NULL THEN {theirs} ELSE {ours} END"
+        for theirs, ours in zip(proposed, old, strict=True)
+    ]
+    texts, names = [], []
+    for i, value in by_position(shape, conflict.sets_as_written).items():
+        value = assigned(shape.stored[i], value)
+        texts.append(f"CASE WHEN {rid} IS NULL THEN {proposed[i]} ELSE {value} END")
+        names.append(f"n{i}")
+        new[i] = f"{values}.n{i}"
+    where = ""
+    if conflict.where_as_written is not None:
+        texts.append(f"{rid} IS NULL OR ({conflict.where_as_written})")
+        names.append("kept")
+        where = f" WHERE {values}.kept"
+    theirs = ",".join(f"{x} AS {ident(c.name)}" for x, c in zip(proposed, shape.stored, strict=True))
+    here = ",".join(f"{_TARGET}.{ident(name)}" for name in (*shape.column_order, "rowid"))
+    worked_out = f"SELECT {','.join(texts)} FROM (SELECT {here}) AS {dml.relation}"
+    source = (
+        f"({parts.rows}) AS {PROPOSED} LEFT JOIN {dml.target} AS {_TARGET} ON {parts.joined(_TARGET)},"
+        f"LATERAL (SELECT {theirs}) AS excluded,LATERAL ({worked_out}) AS {values}({','.join(names)}){where}"
+    )
+    return old, new, rid, source
 
 
 def _conflict_columns(conflict: Conflict, shape: TableShape) -> tuple[str, ...]:
@@ -154,16 +229,19 @@ def _has_places(dml: Dml) -> bool:
 
 
 def _proposed_rows(
-    dml: Dml, shape: TableShape, listed: tuple[int, ...], keys: tuple[str, ...], deterministic: bool
+    dml: Dml, shape: TableShape, listed: tuple[int, ...], keys: tuple[str, ...], *, bare: bool
 ) -> str:
     """A SELECT of the rows that the INSERT proposes, of one key the first one alone.
 
     Each value is cast on its own: a VALUES list would first give all its rows one type.
+
+    Args:
+        bare: the expressions of one row may be given other names, and be worked out twice.
     """
     names = [f"{RESERVED_PREFIX}_v{i}" for i in range(len(listed))]
     if dml.rows is None:
         rows = f"({dml.query}) AS {RESERVED_PREFIX}_q({','.join(names)})"
-    elif deterministic and len(dml.rows) == 1:
+    elif bare and len(dml.rows) == 1:
         # DuckDB plans one row sooner without VALUES around it.
         names, rows = [f"({value})" for value in _values(dml.rows[0], listed, shape)], ""
     elif not names:
@@ -256,6 +334,13 @@ def _log_from_stage(
     values += [f"{x} AS n{i}" for i, x in enumerate(stage.new, start=1)]
     place = ",row_number() OVER () AS place" if stage.once else ""
     staged = f"SELECT {stage.rid} AS rid{place},{','.join(values)} FROM {stage.source}"
+    if stage.unnamed:
+        names = [f"{side}{i}" for side in "on" for i in range(1, len(stage.old) + 1)]
+        texts = ",".join((stage.rid, *stage.old, *stage.new))
+        columns = ",".join(names)
+        staged = (
+            f"SELECT rid{place},{columns} FROM (SELECT {texts} FROM {stage.source}) AS named(rid,{columns})"
+        )
     # Not DISTINCT ON: it makes sort keys of nested values, and a -0.0 in them loses its sign.
     once = " QUALIFY min(place) OVER (PARTITION BY rid)=place" if stage.once else ""
     changed = f" WHEN {key_changes(table.shape, split)} THEN 'c'" if split else ""

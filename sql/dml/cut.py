@@ -128,6 +128,20 @@ class Cut:
             if tokens[i].is_name and tokens[i + 1].kind == "(" and tokens[i - 1].kind not in (")", "AS")
         )
 
+    def refuse_positions(self, first: int, end: int) -> None:
+        """Refuse `#2` in [first, end): capture's texts have other columns at these places.
+
+        Raises:
+            NotSupported: 0A000.
+        """
+        at = next((i for i in range(first, end) if self._is(i, "#")), None)
+        if at is not None:
+            raise NotSupported(
+                "positional references (#1, #2, ...) are not supported here on a table with a stream",
+                hint="Name the column.",
+                position=self.tokens[at].start + 1,
+            )
+
     def has_subquery(self, first: int, end: int) -> bool:
         """Whether a bracket in [first, end) opens with a query."""
         tokens = self.tokens

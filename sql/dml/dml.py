@@ -192,9 +192,16 @@ def _conflict(cut: Cut, at: int, end: int) -> Conflict | None:
     if not reader.accept("UPDATE", "SET"):
         raise reader.unexpected()
     where_at = cut.find("WHERE", reader.index, end)
-    sets = cut.assignments(reader.index, where_at, proposed=True)
-    where = cut.expression(where_at + 1, end, proposed=True) if where_at < end else None
-    return Conflict(target=target, sets=sets, where=where, replaces=False)
+    first, has_where = reader.index, where_at < end
+    cut.refuse_positions(first, end)
+    return Conflict(
+        target=target,
+        sets=cut.assignments(first, where_at, proposed=True),
+        where=cut.expression(where_at + 1, end, proposed=True) if has_where else None,
+        replaces=False,
+        sets_as_written=cut.assignments(first, where_at, proposed=False),
+        where_as_written=cut.cut(where_at + 1, end),
+    )
 
 
 def _update(cut: Cut, columns_of: ColumnsOf | None) -> Dml:
@@ -206,6 +213,9 @@ def _update(cut: Cut, columns_of: ColumnsOf | None) -> Dml:
     end = min(cut.returning_at, cut.end)
     where_at = cut.find("WHERE", first, end)
     from_at = cut.find("FROM", first, where_at)
+    if from_at < where_at:
+        cut.refuse_positions(first, from_at)
+        cut.refuse_positions(where_at, end)
     return replace(
         cut.dml(Verb.UPDATE),
         sets=cut.assignments(first, from_at, proposed=False),

@@ -91,6 +91,7 @@ def _clause_starts(cut: Cut, first: int, end: int) -> list[int]:
     if not starts:
         cut.reader.index = end
         raise cut.reader.unexpected()
+    cut.refuse_positions(starts[0], end)
     return starts
 
 

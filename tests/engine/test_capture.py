@@ -10,8 +10,8 @@ import pytest
 
 from ducktail.engine.capture import capture
 from ducktail.engine.capture.capture import CapturedTable, Outcome, Plan
-from ducktail.engine.capture.determinism import consistent_functions, is_deterministic
-from ducktail.engine.errors import CharacterNotInRepertoire, InternalError
+from ducktail.engine.capture.determinism import BY_NAMES, consistent_functions, is_deterministic
+from ducktail.engine.errors import CharacterNotInRepertoire, InternalError, NotSupported
 from ducktail.engine.partitioning import hash_of
 from ducktail.engine.table import read_shape
 from ducktail.sql.dml.dml import slice_dml
@@ -79,13 +79,16 @@ def box() -> Iterator[Sandbox]:
     connection.close()
 
 
+ORDERS = (
+    "create table t(id int primary key, v int default 7, s varchar default 'd', f double, "
+    "g int generated always as (v * 2))",
+    "insert into t select i, i * 10, 's' || i, i from range(1, 6) r(i)",
+)
+
+
 @pytest.fixture
 def orders(box: Sandbox) -> Sandbox:
-    box.make(
-        "create table t(id int primary key, v int default 7, s varchar default 'd', f double, "
-        "g int generated always as (v * 2))",
-        "insert into t select i, i * 10, 's' || i, i from range(1, 6) r(i)",
-    )
+    box.make(*ORDERS)
     return box
 
 
@@ -435,3 +438,125 @@ def test_a_collation_hides_no_change_of_key(box: Sandbox) -> None:
     outcome = box.run("update t set id = upper(id)")
     assert (outcome.events, outcome.rows) == (2, 1)
     assert box.log() == [("d", "a", None), ("i", None, "A")]
+
+
+# Values that depend on how an expression's parts are called, or on where they stand.
+
+NAMED_SETS = [
+    "s = to_json(struct_pack(excluded.v))",
+    "s = struct_keys(struct_pack(excluded.v, t.id))::varchar",
+    "s = typeof(struct_pack(v, EXCLUDED.s))",
+    "s = alias(excluded.v)",
+    "s = alias(v) || alias(t.v + 1) || alias(upper(excluded.s))",
+    "s = to_json(called(excluded.v)), v = t.v + excluded.v",
+    "(s, v) = (alias(excluded.v), default)",
+    "id = excluded.id + 100, s = alias(excluded.v)",
+    "s = upper(excluded.s) || struct_extract(struct_pack(excluded.v), 'v')",
+]
+
+
+@pytest.mark.parametrize("inexact", [False, True])
+@pytest.mark.parametrize("where", ["", " where alias(excluded.v) = 'v' and v < 30"])
+@pytest.mark.parametrize("sets", NAMED_SETS)
+def test_an_upsert_by_names_is_as_plain_duckdb_has_it(
+    box: Sandbox, sets: str, where: str, inexact: bool
+) -> None:
+    made = [
+        f"create table {{}}(id int primary key, v int default 7, s varchar{', f double' * inexact})",
+        "insert into {} by name select i as id, i * 10 as v, 's' || i as s from range(1, 6) r(i)",
+    ]
+    text = "insert into {} as t (id, v, s) values (1, 5, 'x'), (4, 6, 'y'), (50, 7, 'z') on conflict (id) "
+    text += f"do update set {sets}{where}"
+    box.connection.execute("create macro called(x) as struct_pack(x)")
+    for one in (*made, text):
+        box.connection.execute(one.format("plain"))
+    box.make(*(one.format("t") for one in made))
+    box.run(text.format("main.t"), macros=frozenset({"called"}))
+    assert box.rows("from t order by id") == box.rows("from plain order by id")
+    changed = "select id, v, s from t except select i, i * 10, 's' || i from range(1, 6) r(i)"
+    logged = "select n1, n2, n3 from ducktail.log_1 where op <> 'd'"
+    assert box.rows(f"{logged} except ({changed})") == box.rows(f"({changed}) except {logged}") == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "insert into t(id, s) values (1, alias(2 + 3)) on conflict (id) do update set s = excluded.s",
+        "insert or replace into t(id, s) values (9, alias(2 + 3)), (2, to_json(struct_pack(a := 1)))",
+        "insert into t(id, s) select id, alias(v) from t on conflict (id) do update set s = excluded.s",
+        "merge into t using (select 1 as id, 5 as n) as q on t.id = q.id "
+        "when matched then update set s = alias(q.n) || alias(v) || to_json(struct_pack(q.n, v))",
+        "merge into t using (values (1, 5), (70, 6)) as q(id, n) on t.id = q.id "
+        "when matched then update set s = alias(q.n + 1) when not matched then insert (id, s) "
+        "values (q.id, alias(q.n) || typeof(struct_pack(q.n)))",
+        "update t set s = alias(v) where alias(v) = 'v'",
+        "update t set s = alias(v)",
+        "update t set s = alias(t.v + 1), v = v + 1",
+        "update t as q set s = alias(q.v) || struct_keys(struct_pack(q.v, id))[1]",
+        "update t set s = alias(v), f = 1",
+        "update t set s = alias(q.a) from (values (1), (2)) q(a) where q.a = t.id",
+        "update t set id = id + 10, s = alias(v)",
+        "update t set s = #3 || #1 where #1 < 3",
+        "update t set s = to_json(t)",
+    ],
+)
+def test_an_update_by_names_is_as_plain_duckdb_has_it(orders: Sandbox, text: str) -> None:
+    plain = orders.connection.cursor()
+    plain.execute("create schema apart; set search_path = 'apart'")
+    for one in (*ORDERS, text):
+        plain.execute(one)
+    wanted = plain.execute("select id, v, s, f from apart.t order by id").fetchall()
+    plain.execute("drop schema apart cascade")
+    orders.run(text)
+    assert orders.rows("select id, v, s, f from t order by id") == wanted
+    for row in orders.log("n1, n2, n3, n4"):
+        assert row in wanted or row == (None, None, None, None)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "insert into t(id, v, s) values (1, 2, 'x') on conflict do update set s = #2",
+        "insert into t(id, v, s) select 1, 2, 'x' on conflict (id) do update set v = 1 where #1 = 1",
+        "merge into t using (select 1 as id) as n on t.id = n.id when matched then update set s = #2",
+        "merge into t using (select 1 as id) as n on t.id = n.id when matched and #1 = 1 then delete",
+        "update t set s = #2 from (select 1 as a) q where q.a = t.id",
+    ],
+)
+def test_positions_are_refused_where_they_mean_another_column(orders: Sandbox, text: str) -> None:
+    with pytest.raises(NotSupported, match="#"):
+        orders.run(text)
+
+
+def test_positions_in_a_source_are_its_own(orders: Sandbox) -> None:
+    orders.run(
+        "insert into t(id, v, s) select #2, #1, 'x' from (values (5, 1)) q on conflict (id) "
+        "do update set v = excluded.v"
+    )
+    assert orders.rows("select id, v from t where id = 1") == [(1, 5)]
+    assert orders.log("n1, n2") == [(1, 5)]
+
+
+def test_no_other_function_goes_by_the_names_of_its_arguments() -> None:
+    """Capture computes an expression in a text in which other names stand around it."""
+    with duckdb.connect(":memory:") as connection:
+        query = "select distinct function_name from duckdb_functions() where function_type <> 'table'"
+        names = [name for (name,) in connection.execute(query).fetchall() if name.isidentifier()]
+        found = set()
+        for name in sorted(set(names) - {"sleep_ms", "write_log"}):
+            for given in ("{0}", "{0}, {0}", "{{'q': 1}}, {0}", "{0}, 1", "[{0}]", "{0} + 1", "x := {0}"):
+                answers = [
+                    answer(connection, f"select {name}({given.format(c)}) from (values (5)) q({c})")
+                    for c in ("a", "b", "a")
+                ]
+                if answers[0] == answers[2] != answers[1]:
+                    found.add(name)
+    assert found == BY_NAMES
+
+
+def answer(connection: duckdb.DuckDBPyConnection, text: str) -> str:
+    """The rows, or that there are none."""
+    try:
+        return str(connection.execute(text).fetchall())
+    except duckdb.Error:
+        return "error"

@@ -440,7 +440,15 @@ class Generator:
         if self.kind.columns[column] != "int":
             # Plain DuckDB works out a constant here even where no row needs it: no bad ones.
             value = self.value(column).replace("'zz'", "'c'")
-            return self.pick(f"excluded.{column}", value, "default")
+            by_names = []
+            if self.kind.columns[column] == "varchar" and '"excluded"' not in self.kind.columns:
+                other = self.r.choice(self.columns)
+                by_names = [
+                    f"alias(excluded.{other}) || alias({relation}.{other})",
+                    f"typeof(struct_pack(excluded.{other}))",
+                    f"struct_keys(struct_pack(EXCLUDED.{other}))[1]",
+                ]
+            return self.pick(f"excluded.{column}", value, "default", *by_names)
         return self.pick(
             f"excluded.{column}",
             f"{relation}.{column} + 1",
