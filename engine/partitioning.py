@@ -55,6 +55,11 @@ def hash_sql(columns: Sequence[tuple[str, str]]) -> str:
     return f"('0x' || left(sha1(json_array({values})), 8))::UINTEGER"
 
 
+def has_form(type_: str) -> bool:
+    """Whether values of a type have one text, so that they can be hashed."""
+    return read_type(type_).name in FORMS
+
+
 def check_type(type_: str) -> None:
     """Raise NotSupported (0A000) where the type cannot be a partition column."""
     _form(type_)

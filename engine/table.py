@@ -5,6 +5,7 @@ Reading the catalog fixes the MVCC snapshot of an open transaction, as any query
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import duckdb
@@ -12,6 +13,7 @@ import duckdb
 from .asking import ask_maybe
 from .errors import InternalError, NotSupported, UndefinedTable
 from .objects import read_indexes
+from .partitioning import has_form
 from .quoting import fold, folded_sql, ident
 
 # Our own name prefix in texts that are sent to DuckDB; a column of it could be mistaken for ours.
@@ -131,18 +133,21 @@ def tables_in(cursor: duckdb.DuckDBPyConnection, schema: str) -> list[tuple[str,
     ).fetchall()
 
 
-def read_shape(cursor: duckdb.DuckDBPyConnection, schema: str, name: str) -> TableShape:
+def read_shape(
+    cursor: duckdb.DuckDBPyConnection, schema: str, name: str, *, is_captured: bool = False
+) -> TableShape:
     """Read the shape of a base table of the current database.
 
     Args:
         cursor: a cursor of the database; its own transaction decides what it sees.
         schema: the schema's name, unquoted; case is ignored.
         name: the table's name, unquoted; case is ignored.
+        is_captured: it has streams already, so whether it may have some is not asked.
 
     Raises:
         UndefinedTable: 42P01 where there is none.
-        NotSupported: 0A000 on a view, a temporary or an attached table, or where a column's name
-            hides DuckDB's rowid or begins as our own names do.
+        NotSupported: 0A000 on a view, a temporary or an attached table, where a column's name
+            hides DuckDB's rowid or begins as our own names do, or the primary key has no hash.
     """
     _require_base_table(cursor, schema, name)
     rows = cursor.execute(_COLUMNS, [fold(schema), fold(name)]).fetchall()
@@ -155,6 +160,8 @@ def read_shape(cursor: duckdb.DuckDBPyConnection, schema: str, name: str) -> Tab
     generated = tuple(column[:3] for column in rows if column[4])
     spelled = {fold(column.name): column.name for column in stored}
     primary_key, unique, by_expression = _unique_sets(cursor, schema, name, spelled)
+    if not is_captured:
+        _require_usable_key(f"{schema}.{name}", stored, primary_key)
     return TableShape(
         schema=schema,
         name=name,
@@ -193,6 +200,17 @@ def _require_usable_name(table: str, column: str) -> None:
             f'table "{table}" has a column called "{column}"',
             hint=f"Names that begin with {RESERVED_PREFIX} are ducktail's own: rename the column.",
         )
+
+
+def _require_usable_key(table: str, stored: Sequence[Column], key: Sequence[str]) -> None:
+    """Each event of a table with a primary key has the hash of its key, whatever its streams' partitions."""
+    for column in stored:
+        if column.name in key and not has_form(column.type):
+            raise NotSupported(
+                f'table "{table}" has a primary key with column "{column.name}" of type {column.type}, '
+                "which cannot be captured",
+                hint="A key is of numbers, text, dates, timestamps, UUID, BOOLEAN, ENUM, BLOB or BIT.",
+            )
 
 
 @dataclass(frozen=True, slots=True)

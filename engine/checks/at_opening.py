@@ -17,6 +17,7 @@ import duckdb
 
 from ..asking import ask
 from ..duckdb_errors import translated
+from ..errors import DucktailError
 from ..quoting import literal
 from ..schema import SCHEMA
 from ..streams.captured import Captured
@@ -70,7 +71,7 @@ def mark_unlike(cursor: duckdb.DuckDBPyConnection, catalog: Catalog, damaged: Co
             continue
         try:
             counted = _count(cursor, captured, accepted_lsn)
-        except duckdb.Error as error:  # A damaged table is told of by whoever reads it.
+        except (duckdb.Error, DucktailError) as error:  # A damaged table is told of by whoever reads it.
             logger.error("%s cannot be counted: %s", captured.shown_name, translated(error).message)
             continue
         if isinstance(counted, str):

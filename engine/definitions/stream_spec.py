@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from ..errors import InvalidParameterValue, NotSupported, UndefinedColumn
 from ..log.changes import clashing
+from ..partitioning import check_type
 from ..quoting import fold
 from ..streams.streams import (
     BUFFER_BYTES_MAX,
@@ -106,6 +107,9 @@ def _stream_of(
     partition_by = (
         key if spec.partition_by is None else _resolved(spec.partition_by, shape, "partition column")
     )
+    for column in shape.stored:
+        if column.name in partition_by:
+            check_type(column.type)
     partitions = spec.partitions
     if partitions is None:
         partitions = DEFAULT_PARTITIONS_WITH_KEY if partition_by else 1

@@ -68,7 +68,7 @@ def read_catalog(cursor: duckdb.DuckDBPyConnection) -> Catalog:
         try:
             if newest[key_of(schema_name, table_name)] != table_id:
                 raise UndefinedTable(f'another table is called "{table_name}" now')
-            shape = read_shape(cursor, schema_name, table_name)
+            shape = read_shape(cursor, schema_name, table_name, is_captured=True)
         except DucktailError as error:
             # It was dropped while no ducktail had the file open: the others are served all the same.
             logger.error('streams of table "%s.%s" are not served: %s', schema_name, table_name, error)

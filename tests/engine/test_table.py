@@ -6,7 +6,9 @@ from collections.abc import Iterator
 
 import duckdb
 import pytest
+from local_client import Client
 
+from ducktail.engine.database import Database
 from ducktail.engine.errors import NotSupported, UndefinedTable
 from ducktail.engine.quoting import ident, literal
 from ducktail.engine.table import Column, read_shape
@@ -94,3 +96,23 @@ def test_quoting(cursor: duckdb.DuckDBPyConnection) -> None:
     odd = 'it\'s "a" \\ ; -- \n $$ /* é'
     assert cursor.execute(f"select {literal(odd)} as {ident(odd)}").fetchall() == [(odd,)]
     assert cursor.execute(f"select 1 as {ident(odd)}").description[0][0] == odd
+
+
+@pytest.mark.parametrize("on", ["t", "ALL TABLES IN SCHEMA main"])
+def test_a_constraint_may_spell_its_columns_in_other_letters(on: str) -> None:
+    database = Database.open(":memory:")
+    client = Client(database)
+    if on != "t":
+        client(f"CREATE STREAM s ON {on}")
+    client("CREATE TABLE t (id INT, vAl TEXT, PRIMARY KEY (ID), UNIQUE (VaL))")
+    if on == "t":
+        client(f"CREATE STREAM s ON {on}")
+    client("INSERT INTO t VALUES (1, 'x')")
+    client("INSERT INTO t VALUES (1, 'y') ON CONFLICT (Id) DO UPDATE SET VAL = excluded.val")
+    rows = client("SELECT op, key, after FROM STREAM s WHERE op <> 'schema'")
+    assert rows == [
+        ("insert", '{"id":1}', '{"id":1,"vAl":"x"}'),
+        ("update", '{"id":1}', '{"id":1,"vAl":"y"}'),
+    ]
+    client.close()
+    database.close()
