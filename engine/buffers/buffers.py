@@ -166,7 +166,7 @@ class Buffers:
         query = event_query(self._catalog, stream) if planned is None else planned
         if bounds.copy is not None:
             query = with_copy(self._catalog, stream, query, bounds.copy)
-        self.check_like(stream)
+        self.check_served(stream)
         if not changes:
             return self._scan(query, stream, bounds)
         self.hold()  # The last such scan may have made rows.
@@ -184,13 +184,17 @@ class Buffers:
         self.under_way.begin(scan)
         return scan
 
-    def check_like(self, stream: Stream) -> None:
-        """A stream's events say what its table is.
+    def check_served(self, stream: Stream) -> None:
+        """A stream's log is whole, and its events say what its table is: asked by every read.
 
         Raises:
-            WrongState: 55000, CHECK STREAM has found that the table was written past ducktail; or one has
+            DataCorrupted: XX001, its log or `commits` is damaged. WrongState: 55000, a table of it is gone;
+            or CHECK STREAM has found that the table was written past ducktail; or one has
             come so into the schema that the stream is over.
         """
+        failure = self.of(stream).failure
+        if failure is not None:
+            raise failure
         behind = self._catalog.behind.get(stream.stream_id)
         if behind is not None:
             raise behind

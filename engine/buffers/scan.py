@@ -234,8 +234,6 @@ class Scan:
             return None
         if not isinstance(self._query, ChangesQuery):
             return self._buffer.read(self._after, self.through_lsn, limit)
-        if self._buffer.failure is not None:
-            raise self._buffer.failure
         version = self._query.captured.version
         changes = self._buffer.changes
         if changes is not None and changes.table_version < version:

@@ -52,7 +52,8 @@ def take_copy(
             try:
                 yield from database.commits.wait_readable()
                 present = present_stream(database, stream)
-                database.buffers.check_like(present)  # RESYNC's events would come behind rows that have them.
+                # RESYNC's events would come behind rows that have them.
+                database.buffers.check_served(present)
                 captured = database.catalog.table_by_id(present.table_id)
                 copy = _reserve(database, session_id, reader, captured, present, copy_id)
             finally:

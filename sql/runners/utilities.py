@@ -26,14 +26,19 @@ def run(session: Context, statement: Statement, parameters: tuple[object, ...]) 
         return Result.command("USE")
     if session.block.begun and not session.block.implicit:
         raise ActiveTransaction(f"{verb} cannot run inside a transaction block")
+    text, tokens = statement.text, statement.classified.tokens
+    if tokens[0].kind == "FORCE":
+        # DuckDB would wait until no other transaction is open, and let none begin meanwhile: who has written
+        # and asks for something that begins another one then waits for it, and it for that, for ever.
+        text = text[tokens[0].end :]
     try:
-        session.cursor.execute(statement.text).fetchall()
+        session.cursor.execute(text).fetchall()
     except duckdb.TransactionException as error:
         raise ObjectInUse(
             f"{verb} has to wait for open transactions",
             hint="SELECT * FROM ducktail.sessions shows them.",
         ) from error
     except duckdb.Error as error:
-        raise translated(error, statement.text) from error
+        raise translated(error, text if text is statement.text else None) from error
     return Result.command(verb)
     yield
