@@ -202,9 +202,10 @@ def restore(backup: Path, target: Path) -> Copied:
         counters = read_counters(cursor)
     finally:
         file.close()
-    side.unlink(missing_ok=True)
     temporary.rename(target)
     sync_directory(target.parent)
+    # Not before: until the new incarnation stands, it says which ones are used up.
+    side.unlink(missing_ok=True)
     return Copied(target, Counters(counters.txid, incarnation_base(incarnation), 0), incarnation)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -81,6 +82,39 @@ def test_a_restore_in_place_of_a_lost_database(killed: Files, tmp_path: Path) ->
         client("insert into t values (1000, 'new')")
         assert client.one("select max(lsn) from stream s after 0") == incarnation * BASE + 1
         closed(client)
+
+
+@pytest.mark.parametrize("at", ["pathlib.Path.rename", "ducktail.engine.storage.backup.sync_directory"])
+def test_a_restore_that_is_killed_uses_no_incarnation_again(killed: Files, tmp_path: Path, at: str) -> None:
+    backup = tmp_path / "shop.backup"
+    assert ducktail("backup", killed.path, "TO", backup)[0] == 0
+
+    def lost() -> None:
+        killed.path.unlink(missing_ok=True)
+        killed.wal.unlink(missing_ok=True)
+
+    lost()
+    assert ducktail("restore", backup, "TO", killed.path)[0] == 0
+    client = open_client(killed.path)
+    client("insert into t values (1000, 'new')")
+    assert client.one("select max(lsn) from stream s after 0") == BASE + 1
+    closed(client)
+    lost()
+    module, _, name = at.rpartition(".")
+    words = ["restore", str(backup), "TO", str(killed.path)]
+    dies = (
+        "import os, pathlib, ducktail.engine.storage.backup\n"
+        f"{module}.{name} = lambda *given: os._exit(9)\n"
+        f"from ducktail.__main__ import main\nmain({words!r})"
+    )
+    assert subprocess.run([sys.executable, "-c", dies], timeout=100).returncode == 9
+    lost()
+    code, said = ducktail("restore", backup, "TO", killed.path)
+    assert code == 0 and "incarnation 2" in said, said
+    client = open_client(killed.path)
+    client("insert into t values (1000, 'newer')")
+    assert client.one("select max(lsn) from stream s after 0") == 2 * BASE + 1
+    closed(client)
 
 
 def test_a_damaged_database_is_no_backup(killed: Files, tmp_path: Path) -> None:
