@@ -23,7 +23,12 @@ from types import TracebackType
 from typing import Protocol
 
 from ...engine.database import Database
-from ...engine.errors import AdminShutdown, CharacterNotInRepertoire, InFailedTransaction
+from ...engine.errors import (
+    AdminShutdown,
+    CharacterNotInRepertoire,
+    DucktailError,
+    InFailedTransaction,
+)
 from ...engine.log.events import Event
 from ...engine.table import RESERVED_PREFIX
 from ...engine.waiting import run
@@ -315,6 +320,9 @@ class Connection:
         _check_text(text)
         try:
             return self._run_all(split_statements(text), parameters)
+        except DucktailError:
+            self._session.fail()  # A block has failed, whoever has found the error.
+            raise
         finally:
             self.notices.extend(self._session.take_notices())
 
@@ -336,6 +344,9 @@ class Connection:
                 raise
             run(self._session.commit_implicit())
             return written
+        except DucktailError:
+            self._session.fail()
+            raise
         finally:
             self.notices.extend(self._session.take_notices())
 

@@ -255,12 +255,19 @@ def test_the_context_manager_commits_or_rolls_back(con: ducktail.Connection) -> 
     assert con.execute("SELECT id FROM t").fetchall() == [(1,)]
 
 
-def test_a_failed_transaction_does_not_pretend_to_commit(con: ducktail.Connection) -> None:
+@pytest.mark.parametrize("many", [False, True])
+@pytest.mark.parametrize(
+    "text",
+    ["SELECT * FROM nowhere", "SELEC 42", "'abc", "CREATE STREAM", "SELECT 1; SELEC 2", "SELECT 'a' || \"b"],
+)
+def test_a_failed_transaction_does_not_pretend_to_commit(
+    con: ducktail.Connection, text: str, many: bool
+) -> None:
     con.execute("CREATE TABLE t (id INTEGER)")
     con.execute("BEGIN")
     con.execute("INSERT INTO t VALUES (1)")
     with pytest.raises(ducktail.ProgrammingError):
-        con.execute("SELECT * FROM nowhere")
+        con.cursor().executemany(text, [[], []]) if many else con.execute(text)
     with pytest.raises(ducktail.InternalError) as caught:
         con.commit()
     assert caught.value.sqlstate == "25P02"
