@@ -2,21 +2,32 @@
 
 from __future__ import annotations
 
-from ..engine.errors import InvalidParameterValue, InvalidTextRepresentation
+from ..engine.errors import InvalidParameterValue, InvalidTextRepresentation, UndefinedParameter
 from .language import statements as st
 
 Values = tuple[object, ...]
+
+
+def check_given(index: int, parameters: Values) -> None:
+    """There is a value for each parameter up to this one.
+
+    Raises:
+        UndefinedParameter: 42P02.
+    """
+    if index > len(parameters):
+        raise UndefinedParameter(f"there is no parameter ${index}")
 
 
 def value_of(scalar: st.Scalar, parameters: Values) -> object:
     """A scalar of a statement, a parameter replaced by its value.
 
     Raises:
-        InvalidParameterValue: 22023, the parameter's value is NULL.
+        InvalidParameterValue: 22023, the parameter's value is NULL. UndefinedParameter: 42P02, it has none.
     """
     if not isinstance(scalar, st.Parameter):
         return scalar
-    value = parameters[scalar.index - 1] if scalar.index <= len(parameters) else None
+    check_given(scalar.index, parameters)
+    value = parameters[scalar.index - 1]
     if value is None:
         raise InvalidParameterValue(f"parameter ${scalar.index} must not be NULL")
     return value

@@ -28,7 +28,7 @@ from sqlglot import exp
 
 from ...engine.errors import InvalidParameterValue, NotSupported, SyntaxError_
 from ..text.foreign import foreign_clause, foreign_opening
-from ..text.tokens import NUMBER, Token, closing, tokenize
+from ..text.tokens import NUMBER, PARAMETER, Token, closing, tokenize
 from .grammar import Grammar
 from .grammar_scan import IsTable, find_scans, may_open
 from .nodes import Transactions
@@ -79,6 +79,12 @@ class Query:
     explain: bool = False
     transactions: TransactionLimit | None = None
     copy: bool = False
+
+    @property
+    def parameters_count(self) -> int:
+        """The highest number of a parameter in the text; 0 without one."""
+        numbers = (token.text[1:] for token in self.tokens if token.kind == PARAMETER)
+        return max((int(number) for number in numbers if number.isdigit()), default=0)
 
 
 _WORDS = re.compile(r"\b(?:stream|topic|consumer|emit|wait|group(?!\s+by\b))\b", re.IGNORECASE | re.ASCII)

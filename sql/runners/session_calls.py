@@ -80,7 +80,9 @@ def _call(reader: Reader, end: int) -> Call | None:
     opening = reader.index
     if kinds is None or reader.peek() != "(":
         return None
-    closing = next(at for at in range(opening + 1, end) if reader.tokens[at].kind == ")")
+    closing = next((at for at in range(opening + 1, end) if reader.tokens[at].kind == ")"), None)
+    if closing is None:
+        return None
     slices = reader.slices(opening + 1, closing)
     inside = reader.tokens[opening + 1 : closing]
     # A bracket or a name would be a query, a column or another function.

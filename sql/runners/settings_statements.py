@@ -18,7 +18,7 @@ from ...engine.errors import (
     InvalidSchemaName,
     UndefinedObject,
 )
-from ...engine.objects import TABLE
+from ...engine.objects import TABLE, TEMPORARY
 from ...engine.quoting import fold, folded_sql, ident, literal
 from ...engine.settings import ShownSetting, told_everybody
 from ...engine.table import RELATIONS, RESERVED_PREFIX
@@ -143,6 +143,10 @@ def _check_path(session: Context, value: str) -> None:
                 f'"{part}" cannot be on the search path',
                 hint=f"Name what is in schema {OURS} with it: {OURS}.streams.",
             )
+        # To DuckDB the name of a database is its schema main, and the next name is looked for there.
+        database = not catalog and fold(schema) in (TEMPORARY, "system", fold(session.database.catalog_name))
+        if database and not session.names.has_schema(schema):
+            raise InvalidSchemaName(f'schema "{schema}" does not exist')
         if session.access.limited and not session.access.sees_schema(schema):
             raise InvalidSchemaName(f'schema "{schema}" does not exist')
 

@@ -29,7 +29,7 @@ from ...engine.quoting import fold
 from ...engine.streams.streams import Stream
 from ...engine.waiting import Waiting, all_of
 from .. import staged
-from ..arguments import Values
+from ..arguments import Values, check_given
 from ..context import Context, Runner
 from ..copy import copying
 from ..forwarding import fetching
@@ -72,6 +72,7 @@ def bound_shapes(
 ) -> tuple[Shape, ...]:
     """The shape of each scan, with these parameters."""
     unlimited(query)
+    check_given(query.parameters_count, parameters)
     return shape.bound(_kept_shapes(session, statement, query), parameters)
 
 

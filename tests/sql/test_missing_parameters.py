@@ -1,0 +1,69 @@
+"""A parameter that has no value, as in the simple protocol, is 42P02 wherever it stands."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from local_client import Client, raises
+
+from ducktail.engine.database import Database
+
+TEXTS = [
+    "SELECT * FROM STREAM s LIMIT $1",
+    "SELECT * FROM STREAM s LIMIT $1 TRANSACTIONS",
+    "SELECT * FROM STREAM s WHERE partition = $1",
+    "SELECT * FROM STREAM s WHERE partition IN (0, $1)",
+    "SELECT * FROM STREAM s WHERE commit_time > $1",
+    "SELECT * FROM STREAM s WHERE lsn > $1",
+    "SELECT * FROM STREAM s AFTER $1",
+    "SELECT * FROM STREAM s PARTITION $1",
+    "SELECT * FROM STREAM s CONSUMER GROUP $1",
+    "SELECT * FROM STREAM s CONSUMER GROUP g MEMBER $1",
+    "SELECT * FROM STREAM s CONSUMER GROUP g WAIT $1",
+    "SELECT count(*) FROM (FROM STREAM s LIMIT $1) q",
+    "INSERT INTO t SELECT lsn + $1, 1 FROM STREAM s",
+    "COMMIT OFFSETS AT $1 ON s CONSUMER GROUP g",
+    "COMMIT OFFSET PARTITION $1 AT 1 ON s CONSUMER GROUP g",
+    "CREATE CONSUMER GROUP $1 ON s",
+]
+
+
+@pytest.fixture(scope="module")
+def database() -> Iterator[Database]:
+    opened = Database.open(":memory:")
+    client = Client(opened)
+    client("CREATE TABLE t (id INT PRIMARY KEY, v INT)")
+    client("CREATE STREAM s ON t")
+    client("CREATE CONSUMER GROUP g ON s")
+    client("INSERT INTO t VALUES (1, 1)")
+    client.close()
+    yield opened
+    opened.close()
+
+
+@pytest.mark.parametrize("wire", [False, True])
+@pytest.mark.parametrize("text", TEXTS)
+def test_a_parameter_without_a_value(database: Database, text: str, wire: bool) -> None:
+    client = Client(database, wire=wire)
+    with raises("42P02"):
+        client(text)
+    with raises("42P02"):
+        client(text.replace("$1", "$2"), 1)
+    client.close()
+
+
+def test_a_call_that_is_not_closed_is_a_syntax_error(database: Database) -> None:
+    client = Client(database, wire=True)
+    with raises("42601"):
+        client("SELECT pg_notify('a', --)")
+    client.close()
+
+
+@pytest.mark.parametrize("name", ["temp", "system", "memory", "'temp, main'"])
+def test_a_database_is_no_schema_of_the_search_path(database: Database, name: str) -> None:
+    client = Client(database)
+    with raises("3F000"):
+        client(f"SET search_path = {name}")
+    assert client("SELECT id FROM t") == [(1,)]
+    client.close()
