@@ -110,6 +110,7 @@ RULES: dict[str, tuple[tuple[str, type[e.DucktailError]], ...]] = {
     "InternalException": ((r"", e.InternalError),),
 }
 
+_PREFIX = re.compile(r"([A-Za-z ]{1,40}) Error: ")
 DETAIL_CHARS_MAX = 2000
 # Of a longer message the beginning and the end are told.
 MESSAGE_CHARS_MAX = 8000
@@ -160,11 +161,17 @@ def depended_on(doing: str, table: str, error: BaseException, hint: str | None =
     )
 
 
+_BY_KIND = {name.removesuffix("Exception").upper(): name for name in RULES}
+
+
 def _rule_name(error: BaseException, kind: str | None) -> str:
     name = type(error).__name__
     if kind == "INTERRUPT" or name == "InterruptException":
         return "InterruptException"
-    return name
+    if name in RULES or kind is None:
+        return name
+    # What fails while its rows are streamed is an OSError of pyarrow's, with DuckDB's error as its text.
+    return _BY_KIND.get(kind.replace(" ", ""), name)
 
 
 def _parts(error: BaseException) -> tuple[str, int | None, str | None, str | None]:
@@ -188,8 +195,10 @@ def _parts(error: BaseException) -> tuple[str, int | None, str | None, str | Non
                 kind,
             )
     first, _, rest = raw.partition("\n")
-    first = re.sub(r"^[A-Za-z ]+ Error: ", "", first)
-    return first.strip(), None, _sentence(rest.split("LINE 1:")[0]), None
+    prefix = _PREFIX.match(first)
+    kind = prefix[1].upper() if prefix is not None else None
+    first = first[prefix.end() :] if prefix is not None else first
+    return first.strip(), None, _sentence(rest.split("LINE 1:")[0]), kind
 
 
 def _sentence(text: str) -> str | None:

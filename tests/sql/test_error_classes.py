@@ -1,4 +1,4 @@
-"""A parameter that has no value, as in the simple protocol, is 42P02 wherever it stands."""
+"""Errors of users have classes of their own, and never that of an internal one."""
 
 from __future__ import annotations
 
@@ -67,3 +67,24 @@ def test_a_database_is_no_schema_of_the_search_path(database: Database, name: st
         client(f"SET search_path = {name}")
     assert client("SELECT id FROM t") == [(1,)]
     client.close()
+
+
+RECURSIVE = "WITH RECURSIVE r(a) AS (SELECT 1 UNION ALL SELECT {} FROM r WHERE a < 3) SELECT * FROM r"
+
+
+@pytest.mark.parametrize(
+    ("value", "sqlstate"),
+    [
+        ("('y' || a)::INT", "22P02"),
+        ("a + 2147483647::INT", "22003"),
+        ("error('mine')::INT", "22000"),
+    ],
+)
+def test_what_fails_while_rows_are_streamed_has_its_own_class(
+    database: Database, value: str, sqlstate: str
+) -> None:
+    for wire in (False, True):
+        client = Client(database, wire=wire)
+        with raises(sqlstate):
+            client(RECURSIVE.format(value))
+        client.close()
