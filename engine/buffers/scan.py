@@ -518,4 +518,6 @@ def as_batch(table: pa.Table) -> pa.RecordBatch:
     chunks = table.combine_chunks().to_batches()
     if chunks:
         return chunks[0]
-    return pa.RecordBatch.from_pylist([], schema=table.schema)
+    # Built from no values, pyarrow makes neither unions nor what is of an extension type further in.
+    columns = [pa.nulls(0, type_) for type_ in table.schema.types]
+    return pa.RecordBatch.from_arrays(columns, schema=table.schema)
