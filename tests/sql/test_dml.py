@@ -92,6 +92,8 @@ def test_upsert() -> None:
         ),
         where=f'{s}."__ducktail_x_v" > z.v',
         replaces=False,
+        sets_as_written=(("v", 'excluded.v + EXCLUDED."W w" + z.v'), ("a", None), ("b", "excluded.a")),
+        where_as_written="excluded.v > z.v",
     )
 
 
