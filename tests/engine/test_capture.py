@@ -537,6 +537,7 @@ def test_positions_in_a_source_are_its_own(orders: Sandbox) -> None:
     assert orders.log("n1, n2") == [(1, 5)]
 
 
+@pytest.mark.slow
 def test_no_other_function_goes_by_the_names_of_its_arguments() -> None:
     """Capture computes an expression in a text in which other names stand around it."""
     with duckdb.connect(":memory:") as connection:

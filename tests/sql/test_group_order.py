@@ -141,6 +141,7 @@ def looped(client: Client, text: str) -> list[int]:
     return given
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "count"), CASES)
 def test_a_loop_of_reads_and_commits_gives_each_event_once(
     databases: dict[int, Database], wanted: list[int], name: str, count: int
