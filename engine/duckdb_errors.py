@@ -196,9 +196,9 @@ def _parts(error: BaseException) -> tuple[str, int | None, str | None, str | Non
             )
     first, _, rest = raw.partition("\n")
     prefix = _PREFIX.match(first)
-    kind = prefix[1].upper() if prefix is not None else None
-    first = first[prefix.end() :] if prefix is not None else first
-    return first.strip(), None, _sentence(rest.split("LINE 1:")[0]), kind
+    begins = 0 if prefix is None else prefix.end()
+    told = None if prefix is None else prefix[1].upper()
+    return first[begins:].strip(), None, _sentence(rest.split("LINE 1:")[0]), told
 
 
 def _sentence(text: str) -> str | None:
