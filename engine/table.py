@@ -204,13 +204,18 @@ def _require_usable_name(table: str, column: str) -> None:
 
 def _require_usable_key(table: str, stored: Sequence[Column], key: Sequence[str]) -> None:
     """Each event of a table with a primary key has the hash of its key, whatever its streams' partitions."""
-    for column in stored:
-        if column.name in key and not has_form(column.type):
-            raise NotSupported(
-                f'table "{table}" has a primary key with column "{column.name}" of type {column.type}, '
-                "which cannot be captured",
-                hint="A key is of numbers, text, dates, timestamps, UUID, BOOLEAN, ENUM, BLOB or BIT.",
-            )
+    column = unfit_key_column(stored, key)
+    if column is not None:
+        raise NotSupported(
+            f'table "{table}" has a primary key with column "{column.name}" of type {column.type}, '
+            "which cannot be captured",
+            hint="A key is of numbers, text, dates, timestamps, UUID, BOOLEAN, ENUM, BLOB or BIT.",
+        )
+
+
+def unfit_key_column(stored: Sequence[Column], key: Sequence[str]) -> Column | None:
+    """The first column of a key whose type has no hash; None where all have one."""
+    return next((c for c in stored if c.name in key and not has_form(c.type)), None)
 
 
 @dataclass(frozen=True, slots=True)

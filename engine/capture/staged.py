@@ -90,7 +90,18 @@ def plan_update(dml: Dml, table: CapturedTable, deterministic: bool, few: bool) 
     once = dml.source is not None
     unnamed = goes_by_names(dml.calls)
     old_text, new_text = ("", "") if shape.generated or unnamed else _starred(relation, shape, sets, new)
-    stage = _Stage(dml.with_text, old, new, rid, "", source, once, False, old_text, new_text, unnamed)
+    stage = _Stage(
+        dml.with_text,
+        old,
+        new,
+        rid,
+        "",
+        source,
+        once=once,
+        old_text=old_text,
+        new_text=new_text,
+        unnamed=unnamed,
+    )
     return _plan(dml, table, stage, sets, deterministic, few, may_insert=False)
 
 

@@ -28,11 +28,10 @@ from ..capture.rows import partition_hash, stored_names
 from ..errors import WrongState
 from ..log.compacted import compacted_through
 from ..log.schema_json import shown_table
-from ..partitioning import has_form
 from ..quoting import shown_name
 from ..streams.captured import Captured
 from ..streams.streams import Stream
-from ..table import RESERVED_PREFIX, TableShape
+from ..table import RESERVED_PREFIX, TableShape, unfit_key_column
 from ..values.json_images import object_sql
 from . import row_sums
 from .row_sums import NOTHING, KeptSum, Sum
@@ -169,10 +168,9 @@ def unfit_columns(cursor: duckdb.DuckDBPyConnection, captured: Captured) -> str 
     stored = [str(column[1]) for column in cursor.description or []]
     if logged != stored:
         return f"the table has columns of types {', '.join(stored)}, and its log is of {', '.join(logged)}"
-    for column in captured.shape.stored:
-        # Versions of old took such a key.
-        if column.name in captured.shape.primary_key and not has_form(column.type):
-            return f'column "{column.name}" of its key is of type {column.type}, which cannot be captured'
+    column = unfit_key_column(captured.shape.stored, captured.shape.primary_key)
+    if column is not None:  # Versions of old took such a key.
+        return f'column "{column.name}" of its key is of type {column.type}, which cannot be captured'
     names = {column.name for column in captured.shape.stored}
     for stream in captured.streams:
         lost = next((name for name in stream.columns if name not in names), None)

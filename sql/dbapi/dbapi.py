@@ -17,8 +17,8 @@ from __future__ import annotations
 
 import os
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from types import TracebackType
 from typing import Protocol
 
@@ -316,24 +316,15 @@ class Connection:
 
         Several statements are one transaction, as in one simple query of PostgreSQL.
         """
-        self.check_open()
-        _check_text(text)
-        try:
+        with self._running(text):
             return self._run_all(split_statements(text), parameters)
-        except DucktailError:
-            self._session.fail()  # A block has failed, whoever has found the error.
-            raise
-        finally:
-            self.notices.extend(self._session.take_notices())
 
     def run_many(self, text: str, sets: Iterable[Sequence[object]]) -> int:
         """Run one statement with each set of parameters, all or none; the rows written. For cursors.
 
         Outside a transaction the whole run is one.
         """
-        self.check_open()
-        _check_text(text)
-        try:
+        with self._running(text):
             if not self._autocommit and not self.in_transaction:
                 self._run_one("BEGIN")
             run(self._session.begin_implicit())
@@ -344,6 +335,14 @@ class Connection:
                 raise
             run(self._session.commit_implicit())
             return written
+
+    @contextmanager
+    def _running(self, text: str) -> Iterator[None]:
+        """Within, a text is run: an error fails an open block, whoever has found it."""
+        self.check_open()
+        _check_text(text)
+        try:
+            yield
         except DucktailError:
             self._session.fail()
             raise

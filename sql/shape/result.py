@@ -98,7 +98,7 @@ def _cuts(query: Query, way: Way, levels: list[Level]) -> tuple[Cut, ...]:
 def _order_edits(query: Query, way: Way) -> tuple[Edit, ...]:
     """A read without a position gives its events in LSN order too, and parts no update."""
     orderly = not way.rowwise or way.reason or query.copy or query.explain or way.unchanged
-    if orderly or not (way.pairs or not all(keeps_order(level.select) for level in way.levels)):
+    if orderly or (not way.pairs and all(keeps_order(level.select) for level in way.levels)):
         return ()
     return _edits(query, way, way.levels) if _can_be_edited(query, way, way.levels) else ()
 

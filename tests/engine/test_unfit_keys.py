@@ -8,7 +8,6 @@ import pytest
 from local_client import Client, raises
 
 from ducktail.engine import table
-from ducktail.engine.checks import checking
 from ducktail.engine.database import Database
 from ducktail.engine.definitions import stream_spec
 from ducktail.engine.storage.side_file import side_path
@@ -58,7 +57,6 @@ def test_a_database_with_such_a_stream_opens(
     with monkeypatch.context() as patch:
         patch.setattr(table, "has_form", lambda of: True)
         patch.setattr(stream_spec, "check_type", lambda of: None)
-        patch.setattr(checking, "has_form", lambda of: True)
         database = Database.open(path)
         client = Client(database)
         client(f"CREATE TABLE t (k {type_} PRIMARY KEY, v INT)")
