@@ -64,11 +64,13 @@ from .scans.scan_relation import HIDDEN_LSN
 from .spread import definitions as spread_definitions
 from .spread import naming as spread_naming
 from .spread.shares import in_cluster
-from .statement import Description, Statement
+from .statement import NUMERIC, Description, Statement
 from .text.classified import Classified, Kind
 from .text.classify import classify
 from .text.replacing import user_position
 
+# What has no DuckDB type of its own.
+NUMERIC_OIDS = {pgtypes.NUMERIC: NUMERIC, pgtypes.SCALARS[pgtypes.NUMERIC][2]: f"{NUMERIC}[]"}
 # Verbs that are answered from the session's own state; the ends, where nothing has been done.
 INLINE_VERBS = frozenset({"BEGIN", "SAVEPOINT", "RELEASE"})
 INLINE_ENDS = frozenset({"COMMIT", "ROLLBACK"})
@@ -207,6 +209,8 @@ def is_inline(session: Context, statement: Statement) -> bool:
 
 def _declared(oid: int) -> str:
     """The DuckDB type of a parameter's declared OID, "" where it is left open."""
+    if oid in NUMERIC_OIDS:
+        return NUMERIC_OIDS[oid]
     return (pgtypes.duckdb_type(oid) or "") if oid else ""
 
 

@@ -37,11 +37,14 @@ def run(session: Context, statement: Statement, parameters: tuple[object, ...]) 
 def _query(session: Context, statement: Statement, parameters: tuple[object, ...]) -> Result:
     text: str = statement.text
     user_text: str | None = text
-    if statement.casts and parameters:
-        text, user_text = with_casts(text, statement.casts), None
-    # In process the rows are wanted as Arrow.
+    casts, whole = statement.casts, True
+    if casts is not None and parameters:
+        types = casts.of(parameters)
+        whole = types is casts.always
+        text, user_text = with_casts(text, types), None
+    # In process the rows are wanted as Arrow. What is cast in this execution alone is no text for others.
     learn = None
-    if session.wire and not statement.arrow:
+    if session.wire and not statement.arrow and whole:
         learn = partial(few_rows.learn, statement, text, user_text)
     return query_result(session, text, parameters, user_text, learn, arrow=statement.arrow, again=True)
 

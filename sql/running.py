@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from ..engine.capture.binding import Bound, bind, type_text
 from ..engine.duckdb_errors import FILES_HINT, translated
-from ..engine.errors import DucktailError, InsufficientPrivilege, UndefinedTable
+from ..engine.errors import DucktailError, InsufficientPrivilege, SyntaxError_, UndefinedTable
 from ..engine.parsed import Parsed
 from ..engine.quoting import fold
 from ..engine.values import arrow_form, datarow
@@ -28,6 +28,7 @@ from .results.results import (
     select_tag,
     table_result,
 )
+from .statement import NUMERIC, Casts
 from .text.tokens import tokenize
 
 # What the names begin with under which a session's own cursor has the rows of scans.
@@ -116,15 +117,18 @@ def _file(error: DucktailError, text: str) -> DucktailError:
 
 def bound_with_types(
     session: Context, text: str, given: Sequence[str]
-) -> tuple[Bound, dict[str, str] | None]:
+) -> tuple[Bound, Casts | None]:
     """Bind a text whose parameters the client has given types.
 
     A type of the result that hangs on a parameter (`SELECT $1 + 1`) is told by binding once more with
     typed NULLs in the parameters' places; a parameter without a type is text.
 
     Returns:
-        What the binder says, and the types that the parameters must be cast to for the answer to be
-        so; None where casts cannot stand in their places.
+        What the binder says, with the types that the client is told of its parameters, and what these are
+        cast to for the answer to be so; None where casts cannot stand in their places.
+
+    Raises:
+        SyntaxError_: 42601, a parameter has a name.
     """
     known = {str(place): type_ for place, type_ in enumerate(given, 1) if type_}
     try:
@@ -134,13 +138,13 @@ def bound_with_types(
         if not known:
             raise
         typed = bound(session, with_nulls(text, known))
-        return Bound(typed.names, typed.types, known, typed.writes, typed.returns_rows), known
+        return Bound(typed.names, typed.types, known, typed.writes, typed.returns_rows), _casts(known)
     if not found.parameters:
         return found, None
-    types = {
-        name: (given[int(name) - 1] if int(name) <= len(given) else "") or type_
-        for name, type_ in found.parameters.items()
-    }
+    for name in found.parameters:
+        if not name.isdecimal():
+            raise SyntaxError_(f'syntax error at or near "${name}"', position=text.find(f"${name}") + 1)
+    types = {name: _sent_as(type_, known.get(name)) for name, type_ in found.parameters.items()}
     try:
         typed = _bind(session, with_nulls(text, types))
     except duckdb.Error:
@@ -154,7 +158,26 @@ def bound_with_types(
             return Bound(found.names, found.types, types, found.writes, found.returns_rows), None
         types = numbers
     names = found.names if len(found.names) == len(typed.names) else typed.names
-    return Bound(names, typed.types, types, found.writes, found.returns_rows), types
+    return Bound(names, typed.types, types, found.writes, found.returns_rows), _casts(types)
+
+
+def _sent_as(type_: str, declared: str | None) -> str:
+    """The type that has every value which a client can send for a parameter.
+
+    Args:
+        type_: what the binder takes it for, by what stands beside it.
+        declared: what the client says that it is.
+    """
+    if declared is not None:
+        kept = declared == NUMERIC and (type_ in OVER_NUMERIC or type_.startswith(NUMERICS))
+        return type_ if kept and not type_.endswith("]") else declared
+    element = type_.rstrip("[]0123456789") if type_.endswith("]") else type_
+    return WIDER.get(element, element) + type_[len(element) :]
+
+
+def _casts(types: Mapping[str, str]) -> Casts:
+    numeric = {name: type_ for name, type_ in types.items() if type_.startswith(NUMERICS)}
+    return Casts({name: type_ for name, type_ in types.items() if name not in numeric}, numeric)
 
 
 def with_nulls(text: str, types: Mapping[str, str]) -> str:
@@ -331,8 +354,19 @@ def text_rows(columns: Sequence[tuple[str, str]], rows: Sequence[Sequence[object
 
 # What DuckDB calls the one column that it tells where the columns hang on a parameter's type.
 UNTOLD = ("unknown",)
-# What a parameter of no known type is where it must be a number: DuckDB has no numeric without digits.
-NUMERIC = "DECIMAL(38,10)"
+# DuckDB's types with fewer values than the PostgreSQL type by which a client knows them, and what has all.
+WIDER = {
+    "TINYINT": "SMALLINT",
+    "UTINYINT": "SMALLINT",
+    "USMALLINT": "INTEGER",
+    "UINTEGER": "BIGINT",
+    "TIMESTAMP_S": "TIMESTAMP",
+    "TIMESTAMP_MS": "TIMESTAMP",
+}
+# Those that a client knows as numeric, and lists of them.
+NUMERICS = ("DECIMAL", "UBIGINT", "HUGEINT", "UHUGEINT")
+# What a numeric is beside values of these types.
+OVER_NUMERIC = frozenset({"FLOAT", "DOUBLE", "BIGNUM"})
 PREPARE = "PREPARE __ducktail_place AS "
 LOSSY = "SET SESSION arrow_lossless_conversion = false"
 KEPT_ROWS = "__ducktail_rows"

@@ -147,8 +147,8 @@ def run(
     # A wrong name is told with its place in what the user wrote.
     if topics.target(session, classified) is None:
         _ = bound(session, text)
-    if statement.casts and parameters:
-        text = with_casts(text, statement.casts)
+    if statement.casts is not None:
+        text = with_casts(text, statement.casts.of(parameters))
     classified = classify(text)
     parts = with_list(classified)
     _refuse_disorder(session, classified, parts)

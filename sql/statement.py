@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from ..engine.errors import NotSupported
@@ -18,6 +18,39 @@ from .text.replacing import Piece
 CHECKED = "checked"
 
 
+# What a parameter is that its client declares as numeric: DuckDB has no numeric without digits.
+NUMERIC = "DECIMAL(38,10)"
+
+
+@dataclass(frozen=True, slots=True)
+class Casts:
+    """What a described statement's parameters are cast to, for its columns to have the types that were told.
+
+    A numeric keeps the digits that its client gives it: such a value tells its own type, and DuckDB has no
+    type that all of them fit. Only what tells none (NULL, NaN) is cast.
+
+    Args:
+        always: parameter ("1", "2", ..) -> a type that has every value which the client can send for it.
+        numeric: the same of those that are numerics to the client.
+    """
+
+    always: Mapping[str, str]
+    numeric: Mapping[str, str]
+
+    def of(self, parameters: Sequence[object]) -> Mapping[str, str]:
+        """Parameter -> the type that it is cast to in one execution; `always` itself where that is all."""
+        untold = {
+            name: type_
+            for name, type_ in self.numeric.items()
+            if int(name) <= len(parameters) and isinstance(parameters[int(name) - 1], UNTOLD)
+        }
+        return {**self.always, **untold} if untold else self.always
+
+
+# What Python has for values that do not tell how many digits they have.
+UNTOLD = (type(None), float)
+
+
 @dataclass(frozen=True, slots=True)
 class Description:
     """What a client is told of a statement before it runs.
@@ -25,12 +58,12 @@ class Description:
     Args:
         parameter_types: DuckDB type text of `$1`, `$2`, ...
         columns: of its rows; None where it answers none.
-        casts: what the parameters ("1", "2", ..) are cast to for the columns to have these types.
+        casts: what its parameters are cast to; None where nothing is.
     """
 
     parameter_types: tuple[str, ...]
     columns: tuple[ResultColumn, ...] | None
-    casts: dict[str, str] | None = None
+    casts: Casts | None = None
 
 
 class Statement:
@@ -140,7 +173,7 @@ class Statement:
         return None if self._description is None else self._description.columns
 
     @property
-    def casts(self) -> dict[str, str] | None:
+    def casts(self) -> Casts | None:
         """What a described statement's parameters must be cast to, that it answers as described."""
         return None if self._description is None else self._description.casts
 

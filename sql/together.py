@@ -20,7 +20,7 @@ from decimal import Decimal
 
 from duckdb import Value
 
-from .statement import Statement
+from .statement import NUMERIC, Statement
 from .text.classified import Kind
 from .text.replacing import Piece, cut
 from .text.tokens import NUMBER, PARAMETER, STRING, Token, closing
@@ -87,8 +87,12 @@ def text_of_many(statement: Statement) -> str | None:
 
 
 def widest(types: Sequence[str]) -> tuple[str, ...]:
-    """Types that hold the values of a batch: drivers declare each integer as narrow as it is."""
-    return tuple("BIGINT" if type_ in NARROW else type_ for type_ in types)
+    """Types that hold the values of a batch: drivers declare each integer as narrow as it is.
+
+    A numeric has the digits that its value has: no list holds several.
+    """
+    wide = dict.fromkeys(NARROW, "BIGINT") | {NUMERIC: "VARCHAR"}
+    return tuple(wide.get(type_, type_) for type_ in types)
 
 
 def in_lists(executions: Sequence[Values]) -> list[list[object]]:

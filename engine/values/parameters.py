@@ -55,8 +55,12 @@ def decode(
         raise ProtocolViolation(f"unsupported format code: {format_}")
     code, type_ = _resolved(oid, duckdb_type)
     if format_ == TEXT:
-        return _from_text(utf8(bytes(raw)), code, type_, timezone)
-    return _from_binary(bytes(raw), code, type_)
+        value = _from_text(utf8(bytes(raw)), code, type_, timezone)
+    else:
+        value = _from_binary(bytes(raw), code, type_)
+    if type_ is not None and type_.name == "UHUGEINT" and isinstance(value, int) and value >= 0:
+        return typed(str(value), "UHUGEINT")  # Beside an INTEGER DuckDB takes a UHUGEINT for a BIGINT.
+    return value
 
 
 @lru_cache(TYPES_CACHED)
@@ -209,22 +213,33 @@ INTEGER_RANGES: dict[str, tuple[int, int]] = {
     "UHUGEINT": (0, 2**128 - 1),
 }
 
+# Those that clients know as numeric.
+NUMERIC_INTEGERS = frozenset({"UBIGINT", "HUGEINT", "UHUGEINT"})
+# Digits of the largest of them.
+WHOLE_DIGITS_MAX = 39
+
 
 def _fitted(value: object, type_: DuckType | None) -> object:
     """The value as the described type wants it, checked against its range."""
     name = type_.name if type_ is not None else ""
-    if name in INTEGER_RANGES and isinstance(value, (int, Decimal)):
+    if name in NUMERIC_INTEGERS and isinstance(value, Decimal):
+        # One that the type does not have is a value all the same: it may stand in a comparison.
+        whole = _whole(value)
+        return _exact(value, name) if whole is None else whole
+    if name in INTEGER_RANGES and isinstance(value, int):
         low, high = INTEGER_RANGES[name]
-        if isinstance(value, Decimal) and digits_of(value) > DECIMAL_DIGITS_MAX + 1:
+        if not low <= value <= high:
             raise _out_of_range(name)
-        if value == int(value):
-            value = int(value)
-            if not low <= value <= high:
-                raise _out_of_range(name)
-        return value
     if isinstance(value, Decimal):
         return _exact(value, name)
     return value
+
+
+def _whole(value: Decimal) -> int | None:
+    """The value as an integer that DuckDB has; None where it is none."""
+    if not value.is_finite() or digits_of(value) > WHOLE_DIGITS_MAX or value != value.to_integral_value():
+        return None
+    return int(value) if INTEGER_RANGES["HUGEINT"][0] <= value <= INTEGER_RANGES["UHUGEINT"][1] else None
 
 
 def _exact(value: Decimal, name: str) -> object:

@@ -12,6 +12,7 @@ Value Input", "TRUNCATE".
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
 
@@ -103,13 +104,17 @@ def _cast_parameters(text: str) -> tuple[int, ...]:
     return tuple(found.get(number, 0) for number in range(1, max(found) + 1))
 
 
-def numeric_columns(text: str, oids: Sequence[int]) -> tuple[bool, ...]:
+def numeric_columns(text: str, oids: Sequence[int]) -> tuple[int, ...]:
     """Which columns of a query are a parameter that its client declares as numeric, and nothing else.
 
-    DuckDB has no numeric without digits: such a parameter goes through it as text, digits and all.
+    DuckDB has no numeric without digits: such a parameter, where it stands nowhere else, goes through it as
+    text, digits and all.
 
-    >>> numeric_columns("SELECT $1, $2 AS n, $2 + 1, 3 FROM t", [25, 1700])
-    (False, True, False, False)
+    Returns:
+        For each column the number of the parameter, 0 where it is something else.
+
+    >>> numeric_columns("SELECT $1, $2 AS n, $3, $3 + 1 FROM t", [25, 1700, 1700])
+    (0, 2, 0, 0)
     """
     if pgtypes.NUMERIC not in oids or len(text) > TEXT_MAX:
         return ()
@@ -127,17 +132,19 @@ def numeric_columns(text: str, oids: Sequence[int]) -> tuple[bool, ...]:
             columns.append([])
         else:
             columns[-1].append(token)
-    found = tuple(_is_numeric(column, oids) for column in columns)
+    named = Counter(token.text for token in tokens if token.kind == PARAMETER)
+    numbers = [_numeric(column, oids) for column in columns]
+    found = tuple(number if named[f"${number}"] == 1 else 0 for number in numbers)
     return found if any(found) else ()
 
 
-def _is_numeric(column: Sequence[Token], oids: Sequence[int]) -> bool:
-    """Whether a column is `$n`, `$n name` or `$n AS name`, of a parameter that is a numeric."""
+def _numeric(column: Sequence[Token], oids: Sequence[int]) -> int:
+    """The n of a column that is `$n`, `$n name` or `$n AS name`, of a parameter that is a numeric; else 0."""
     if not column or column[0].kind != PARAMETER or not column[0].text[1:].isdigit():
-        return False
+        return 0
     name, number = column[1:], int(column[0].text[1:])
     named = not name or (name[-1].is_name and [token.kind for token in name[:-1]] in ([], ["AS"]))
-    return named and 0 < number <= len(oids) and oids[number - 1] == pgtypes.NUMERIC
+    return number if named and 0 < number <= len(oids) and oids[number - 1] == pgtypes.NUMERIC else 0
 
 
 def _type_oid(tokens: Sequence[Token], at: int) -> int:

@@ -48,7 +48,8 @@ class Source:
         cast: the OIDs of the types that a catalog query casts its parameters to, 0 where to none.
         nowhere: it does not stand in what the client has sent: no error of it has a place there.
         reads_catalog: it asks the catalog, or what must look into it.
-        numeric: which columns are a numeric parameter and nothing else: the session gives text there.
+        numeric: for each column the numeric parameter that it is, and nothing else, or 0: the session gives
+            text there.
         described: the last RowDescription of it: a statement that is kept answers the same columns again.
     """
 
@@ -59,7 +60,7 @@ class Source:
     cast: tuple[int, ...] = ()
     nowhere: bool = False
     reads_catalog: bool = False
-    numeric: tuple[bool, ...] = ()
+    numeric: tuple[int, ...] = ()
     described: Described | None = None
     _shown: tuple[Sequence[Column], Sequence[Column]] | None = None
 
@@ -69,6 +70,11 @@ class Source:
             return oids
         known = (*oids, *(0,) * (len(self.cast) - len(oids)))
         return (*(oid or ours for oid, ours in zip(known, self.cast, strict=False)), *known[len(self.cast) :])
+
+    def given(self, oids: Sequence[int]) -> Sequence[int]:
+        """The OIDs that the session is told; 0 is text, where nothing else is said of a parameter."""
+        declared = self.declared(oids)
+        return [0 if place in self.numeric else oid for place, oid in enumerate(declared, 1)]
 
     def columns(self, found: Sequence[Column] | None) -> Sequence[Column] | None:
         """The columns as the client is told of them."""

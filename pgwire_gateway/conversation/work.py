@@ -95,7 +95,7 @@ class Work:
             source = replace(source, numeric=numeric, described=None, _shown=None)
         with placed(source):
             statement: Statement = yield from self.session.parse(
-                source.rewritten, source.declared(oids), told=told
+                source.rewritten, source.given(oids), told=told
             )
             if source.reads_catalog:
                 _ = statement.columns  # Binds it: what is missing is told now.

@@ -43,7 +43,7 @@ from ..running import UNTOLD, bound_with_types, lossless, placed, rows_of, with_
 from ..spread import publishing
 from ..spread.publishing import Done
 from ..spread.shares import check_owned, owners_of, spread
-from ..statement import Description, Statement
+from ..statement import NUMERIC, Description, Statement
 from ..text.classified import Classified
 from ..text.replacing import numbered, user_position
 
@@ -360,7 +360,7 @@ def _types(session: Context, statement: Statement, parameters: Values) -> tuple[
     given = statement.parameter_types_given
     found = []
     for place, value in enumerate(parameters):
-        declared = given[place] if place < len(given) else ""
+        declared = given[place] if place < len(given) and given[place] != NUMERIC else ""
         known = declared or _TYPES.get(type(value))
         if type(value) is int and -(2**63) <= value < 2**63:
             known = declared or "BIGINT"

@@ -27,6 +27,7 @@ from ..shape.select import UNNESTED
 from ..shape.shape import Cut, Edit, Kind, Shape, Unit
 from ..spread.gathering import GatheredScan
 from ..spread.membership import MemberRead
+from ..statement import Casts
 from ..text.replacing import Piece, cut, numbered, user_position
 from . import order
 from .changes import PairSource, whole_rows
@@ -141,7 +142,7 @@ class Reading:
     pieces: list[Piece] = field(default_factory=list)
     registered: list[str] = field(default_factory=list)
     parameters: Values = ()
-    casts: dict[str, str] | None = None
+    casts: Casts | None = None
     pairs: PairSource | None = None
     # What restores the order of the LSNs, if DuckDB's plan does not keep it.
     sorting: list[Piece] = field(default_factory=list)
@@ -159,7 +160,9 @@ class Reading:
 
         def made(more: Sequence[Piece]) -> tuple[str, list[object]]:
             text = cut(self.query.text, [*self.pieces, *more])
-            return numbered(with_casts(text, self.casts) if self.casts else text, self.parameters)
+            if self.casts is not None:
+                text = with_casts(text, self.casts.of(self.parameters))
+            return numbered(text, self.parameters)
 
         self.text, self.values = self._in_order(session, self.reads, made, self.sorting)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import datetime
 import subprocess
 from decimal import Decimal
 from typing import Any
@@ -114,3 +115,83 @@ def test_set_config_and_pg_notify_with_parameters(shop: ServerProcess, url: str)
         asyncio.run(work())
         told = [note.payload for note in listener.notifies(timeout=20, stop_after=2)]
         assert told == ["from psycopg", "from asyncpg"]
+
+
+# A column of each number's type, and what it holds.
+NUMBERS = {
+    "tinyint": [-128, 42, 127],
+    "utinyint": [0, 42, 255],
+    "smallint": [-32768, 42],
+    "usmallint": [42, 65535],
+    "integer": [-(2**31), 42, 2**31 - 1],
+    "uinteger": [42, 2**32 - 1],
+    "bigint": [42, 2**63 - 1],
+    "ubigint": [0, 42, 2**64 - 1],
+    "hugeint": [-(10**30), 42, 10**30],
+    "uhugeint": [0, 42, 10**15],
+    "decimal(6, 2)": [Decimal("1.50"), Decimal("42.00"), Decimal("-9999.99")],
+    "decimal(38, 0)": [42, 10**30],
+    "double": [42, 2**50],
+}
+ASKED = [Decimal(text) for text in ("42", "42.0", "42.4", "41.5", "-1", "1.504", "1.5", "12345.67", "300")]
+
+
+@pytest.mark.parametrize("binary", [False, True], ids=["text", "binary"])
+def test_a_numeric_is_compared_with_all_its_digits(shop: ServerProcess, binary: bool) -> None:
+    """Whatever it stands beside: not as the type of the column."""
+    form = "b" if binary else "t"
+    with shop.connect() as con:
+        con.prepare_threshold = None  # The same text is of another table each time.
+        for type_, held in NUMBERS.items():
+            rows = ", ".join(f"('{value}'::{type_})" for value in held)
+            con.execute(f"CREATE OR REPLACE TEMP TABLE compared AS SELECT * FROM (VALUES {rows}) v(n)")
+            for value in ASKED:
+                query = f"SELECT n FROM compared WHERE n = %{form} OR n < %{form} ORDER BY n"
+                found = [row[0] for row in con.execute(query, [value, value]).fetchall()]
+                assert found == sorted(n for n in held if n <= value), (type_, value)
+                # Its own text has no type either: what was told of it is a numeric, where it is one.
+                if type_.startswith(("u", "huge", "dec")) and not type_.startswith(("uti", "usm", "uin")):
+                    found = [row[0] for row in con.execute(query.replace(f"%{form}", "%s"), [str(value)] * 2)]
+                    assert found == sorted(n for n in held if n <= value), (type_, value)
+
+
+def test_a_described_column_keeps_its_type_beside_a_numeric(shop: ServerProcess) -> None:
+    query = "SELECT coalesce(%s, n), n + %s FROM (VALUES (41)) v(n)"
+    values = (Decimal("42.4"), Decimal("5"), Decimal("0.12345678901234567890"), None)
+    with shop.connect() as con:
+        for binary in (False, True):
+            for value in values:
+                cursor = con.execute(query, [value, value], binary=binary, prepare=True)
+                found = cursor.fetchone()
+                if value is not None:
+                    assert [column.type_code for column in cursor.description or ()] == [1700, 1700]
+                    assert found == (value, 41 + value)
+                else:
+                    assert found == (41, None)
+
+
+def test_a_moment_is_compared_with_all_its_digits(shop: ServerProcess) -> None:
+    half = datetime.datetime(2026, 1, 2, 3, 4, 5, 500_000)
+    with shop.connect() as con:
+        con.execute("CREATE TEMP TABLE moments (s timestamp_s, ms timestamp_ms)")
+        con.execute("INSERT INTO moments VALUES ('2026-01-02 03:04:05', '2026-01-02 03:04:05.5')")
+        for form in ("%s", "%t", "%b"):
+            found = con.execute(f"SELECT s = {form}, ms = {form} FROM moments", [half, half]).fetchone()
+            assert found == (False, True)
+            assert con.execute(f"SELECT 1 FROM moments WHERE s = {form}", [half]).fetchall() == []
+
+
+def test_a_captured_row_is_not_deleted_by_a_rounded_number(shop: ServerProcess) -> None:
+    with shop.connect() as con:
+        con.execute("CREATE TABLE app.held (id int PRIMARY KEY, n int)")
+        con.execute("CREATE STREAM app.held_stream ON app.held")
+        con.execute("INSERT INTO app.held VALUES (1, 42)")
+        delete = "WITH x AS (DELETE FROM app.held WHERE n = %s RETURNING id) SELECT * FROM x"
+        assert con.execute(delete, [Decimal("42.4")]).fetchall() == []
+        update = "UPDATE app.held SET n = 7 WHERE n = %s RETURNING id"
+        assert con.execute(update, [Decimal("42.4")]).fetchall() == []
+        assert con.execute(delete, [Decimal("42.0")]).fetchall() == [(1,)]
+        events = con.execute("SELECT op FROM STREAM app.held_stream").fetchall()
+        assert [op for (op,) in events] == ["insert", "delete"]
+        con.execute("DROP STREAM app.held_stream CASCADE")
+        con.execute("DROP TABLE app.held")

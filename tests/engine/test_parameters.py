@@ -124,8 +124,10 @@ def test_described_type_counts() -> None:
     assert decode(b"18446744073709551615", 0, pgtypes.NUMERIC, "UBIGINT") == 2**64 - 1
     with pytest.raises(NumericOutOfRange):
         decode(b"256", 0, 0, "UTINYINT")
-    with pytest.raises(NumericOutOfRange):
-        decode(b"-1", 0, pgtypes.NUMERIC, "UBIGINT")
+    # Other values of a numeric stand in comparisons.
+    assert decode(b"-1", 0, pgtypes.NUMERIC, "UBIGINT") == -1
+    assert decode(b"42.4", 0, pgtypes.NUMERIC, "HUGEINT") == Decimal("42.4")
+    assert decode(str(2**128 - 1).encode(), 0, 0, "HUGEINT") == 2**128 - 1
     assert decode(b"1.5", 0, pgtypes.NUMERIC, "DOUBLE") == Decimal("1.5")
     assert decode(b"1.5", 0, 0, "DOUBLE") == 1.5
 
