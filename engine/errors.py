@@ -26,6 +26,8 @@ class DucktailError(Exception):
 
     sqlstate: ClassVar[str] = "XX000"
     dbapi: ClassVar[str] = "InternalError"
+    # The source file and routine that PostgreSQL tells, where drivers go by them.
+    told_at: ClassVar[tuple[str, str] | None] = None
 
     def __init_subclass__(cls, sqlstate: str, dbapi: str = "OperationalError") -> None:
         cls.sqlstate = sqlstate
@@ -63,6 +65,15 @@ class ProtocolViolation(DucktailError, sqlstate="08P01"): ...
 
 # Class 0A: not supported.
 class NotSupported(DucktailError, sqlstate="0A000", dbapi="NotSupportedError"): ...
+
+
+class CachedPlanChanged(NotSupported, sqlstate="0A000", dbapi="NotSupportedError"):
+    """A client goes by columns that it was told of once; by the routine, drivers prepare again."""
+
+    told_at = ("plancache.c", "RevalidateCachedQuery")
+
+    def __init__(self) -> None:
+        super().__init__("cached plan must not change result type", hint="Prepare the statement again.")
 
 
 # Class 22: data.

@@ -64,7 +64,7 @@ from .scans.scan_relation import HIDDEN_LSN
 from .spread import definitions as spread_definitions
 from .spread import naming as spread_naming
 from .spread.shares import in_cluster
-from .statement import NUMERIC, Description, Statement
+from .statement import NUMERIC, Description, Statement, check_described
 from .text.classified import Classified, Kind
 from .text.classify import classify
 from .text.replacing import user_position
@@ -223,6 +223,7 @@ def describe(session: Context, statement: Statement) -> Description:
     if statement.away is not None and not relay.describes_itself(statement):
         return relay.describe_now(session, statement)
     with session.looking(), told_at(statement.published):
+        state = state_of(session)
         if statement.classified.kind not in UNBOUND:
             session.block.check_sound()
         if statement.away is not None:
@@ -233,7 +234,34 @@ def describe(session: Context, statement: Statement) -> Description:
             found = DESCRIBERS.get(full.classified.kind, _nothing)(session, full)
         if full is not statement:
             full.tell(found)
+        # Where the catalog was changed meanwhile, the description may be of before and of after.
+        statement.described_in = state if state == state_of(session) else None
         return found
+
+
+def state_of(session: Context) -> object:
+    """What a description is of: the state of the catalog, the search path, and how `/` is parsed.
+
+    None is a state that will not be again: the session's own changes of the catalog, which may be rolled
+    back, or one that changes just now.
+    """
+    transaction = session.block.transaction
+    if session.block.ddl:
+        return None
+    fixed = transaction is not None and transaction.snapshot_counter is not None
+    generation = transaction.generation if transaction is not None and fixed else None
+    if not fixed:
+        generation = session.database.catalog.changes.stable
+    if generation is None:
+        return None
+    return generation, session.names.path, session.variables.integer_division
+
+
+def is_stale(session: Context, statement: Statement) -> bool:
+    """Whether the columns of a statement's description may be others by now."""
+    if statement.described is None or statement.away is not None or statement.told_there:
+        return False
+    return statement.described_in is None or statement.described_in != state_of(session)
 
 
 def _nothing(session: Context, statement: Statement) -> Description:
@@ -336,7 +364,10 @@ def _described_cursor(session: Context, statement: Statement) -> Description:
 
 
 def _described_execute(session: Context, statement: Statement) -> Description:
-    return Description((), prepared.executed(session, statement).columns)
+    inner = prepared.executed(session, statement)
+    if is_stale(session, inner):
+        inner.renew()
+    return Description((), inner.columns)
 
 
 def _described_forward(session: Context, statement: Statement) -> Description:
@@ -503,6 +534,17 @@ def _of_one_node(runner: Runner) -> Runner:
     return run
 
 
+def _as_described(runner: Runner) -> Runner:
+    """The runner, whose rows have the columns that their client was told."""
+
+    def run(session: Context, statement: Statement, parameters: tuple[object, ...]) -> Waiting[Result]:
+        result = yield from runner(session, statement, parameters)
+        check_described(statement, result)
+        return result
+
+    return run
+
+
 def _waiting(runner: Runner) -> Runner:
     """The runner, behind the wait for events that the statement asks for."""
 
@@ -524,7 +566,9 @@ def _waiting(runner: Runner) -> Runner:
 RUNNERS: dict[Kind, Runner] = {
     Kind.EMPTY: _empty,
     Kind.OURS: _run_ours,
-    Kind.READ: _files_checked(_of_one_node(_with_scans(staged.run_read, _waiting(scans.run_query)))),
+    Kind.READ: _as_described(
+        _files_checked(_of_one_node(_with_scans(staged.run_read, _waiting(scans.run_query))))
+    ),
     Kind.DML: _files_checked(_of_one_node(_with_scans(staged.run_write, _waiting(scans.run_write)))),
     Kind.DDL: owning(
         _files_checked(_of_one_node(_with_scans(staged.run_definition, _waiting(scans.run_definition))))

@@ -29,7 +29,7 @@ from ..engine.notifications import Notification
 from ..engine.placement.peer import CLUSTER, DIGEST, EPOCH, NODE, Peer
 from ..engine.sessions import IDLE, SessionEntry
 from ..engine.waiting import Waiting
-from . import pipeline
+from . import execution, pipeline
 from .access import Access
 from .block import Block
 from .calls import Calls
@@ -228,6 +228,18 @@ class Session:
         """
         self.access.said = [(statement.classified.text, parameters)]
         return (yield from self.calls.run(lambda: self._execute(statement, parameters)))
+
+    def is_stale(self, statement: Statement) -> bool:
+        """Whether the columns that a statement is described with may be others by now."""
+        return execution.is_stale(self, statement)
+
+    def renew(self, statement: Statement) -> None:
+        """Describe a statement again, with the types of its parameters as they were told.
+
+        Raises:
+            DucktailError: what is wrong with it by now.
+        """
+        statement.renew()
 
     def sent_inline(self, parameters: Sequence[object]) -> bool:
         """Whether what another node sends with FORWARD takes no DuckDB work: it is known here, and inline."""

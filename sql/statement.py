@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from ..engine.errors import NotSupported
+from ..engine.errors import CachedPlanChanged
 from ..engine.values.pgtypes import pg_type
 from .language.parse import Query
 from .language.publishing import Published
@@ -112,6 +112,8 @@ class Statement:
         # Whether another node says what its columns are: what that has told holds as it is told.
         self.told_there = False
         self._description: Description | None = None
+        # Of which state of the catalog the description is; None: of one that will not be again.
+        self.described_in: object = None
 
     def declared(self, types: tuple[str, ...]) -> Statement:
         """The same statement with parameter types that were declared."""
@@ -141,6 +143,18 @@ class Statement:
         """What was worked out no longer holds: a name in the text has come to mean something else."""
         self.plans.clear()
         self._description = None
+
+    def renew(self) -> None:
+        """Describe it again, with the types of its parameters as they were told."""
+        told = self.description
+        given = (*self.parameter_types_given, *("" for _ in told.parameter_types))
+        self.parameter_types_given = tuple(
+            one or type_ for one, type_ in zip(given, told.parameter_types, strict=False)
+        )
+        self._description = None
+        if self.description.columns == told.columns:
+            # The very same ones: what is kept by them stays.
+            self._description = replace(self.description, columns=told.columns)
 
     @property
     def text(self) -> str:
@@ -197,17 +211,28 @@ def check_described(statement: Statement, result: Result) -> None:
     """A client that has described a statement knows its columns: they may not become others.
 
     Raises:
-        NotSupported: 0A000.
+        CachedPlanChanged: 0A000.
     """
-    columns = result.columns
+    try:
+        check_columns(statement, result.columns)
+    except CachedPlanChanged:
+        result.close()
+        raise
+
+
+def check_columns(statement: Statement, columns: Sequence[ResultColumn] | None) -> None:
+    """The same, before there is a result.
+
+    Raises:
+        CachedPlanChanged: 0A000.
+    """
     if statement.described is None or columns is statement.plans.get(CHECKED):
         return
     told, given = (
-        None if columns is None else [(c.name, pg_type(c.type).oid) for c in columns]
-        for columns in (statement.described, result.columns)
+        None if found is None else [(column.name, pg_type(column.type).oid) for column in found]
+        for found in (statement.described, columns)
     )
     if told != given:
-        result.close()
-        raise NotSupported("cached plan must not change result type", hint="Prepare the statement again.")
+        raise CachedPlanChanged
     # The same columns, not those that are like them: that is told at once.
     statement.plans[CHECKED] = columns

@@ -175,6 +175,7 @@ class Report:
         severity: ERROR, FATAL, WARNING, NOTICE, ...
         position: in characters of the client's text, from 1.
         context: where in what is loaded: CONTEXT to psql.
+        file, routine: of PostgreSQL's source.
     """
 
     severity: str
@@ -184,6 +185,8 @@ class Report:
     hint: str | None = None
     position: int | None = None
     context: str | None = None
+    file: str | None = None
+    routine: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,6 +258,8 @@ def _report(report: Report) -> list[bytes]:
         ("H", report.hint),
         ("P", None if report.position is None else str(report.position)),
         ("W", report.context),
+        ("F", report.file),
+        ("R", report.routine),
     ]
     return [code.encode() + _text(value) for code, value in fields if value is not None] + [b"\0"]
 

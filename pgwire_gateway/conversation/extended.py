@@ -65,6 +65,7 @@ class Portal:
     Args:
         source: where the statement stands in the client's text.
         columns: of its rows; None where it gives none.
+        prepared: the statement that it was made of; None of a cursor that SQL has declared.
         taken: the portal as the session knows it, whose rows SQL may take too.
         batched: it is the unnamed one, as those of a batch are.
         complete: all its rows have been sent.
@@ -74,6 +75,7 @@ class Portal:
     columns: Sequence[Column] | None
     formats: Sequence[int]
     taken: Taken
+    prepared: Prepared | None = None
     batched: bool = False
     complete: bool = False
 
@@ -125,27 +127,37 @@ class Extended:
             yield from self._drop("")
         if len(message.parameters) > PARAMETERS_INLINE_MAX:
             yield Need.WORKER
+        yield from self._work.renew(prepared)
+        if len(message.result_formats) == prepared.told_count:
+            prepared.check_told(prepared.columns)
         formats = _formats(message.result_formats, len(prepared.columns or ()), "result")
         # The session's own, seen through what a conversation needs of them.
         statement = cast(Any, prepared.statement)
         taken = Taken(statement, _values(prepared, message), declared=False)
         self._work.session.portals.add(message.portal, taken)
-        portal = Portal(prepared.source, prepared.columns, formats, taken, batched=not message.portal)
+        portal = Portal(
+            prepared.source, prepared.columns, formats, taken, prepared, batched=not message.portal
+        )
         self._portals[message.portal] = portal
         self._work.channel.send(BindComplete())
 
     def describe(self, message: Describe) -> Steps[None]:
         """Say what a statement takes and gives, or what a portal gives."""
-        yield from ()
         columns: Sequence[Column] | None
         formats: Sequence[int]
+        prepared: Prepared | None
         if message.kind == "S":
             prepared = self._statement(message.name)
+            yield from self._work.renew(prepared)
             source, columns, formats = prepared.source, prepared.columns, ()
             self._work.channel.send(ParameterDescription(prepared.oids))
         else:
             portal = self._portal(message.name)
-            source, columns, formats = portal.source, portal.columns, portal.formats
+            source, columns, formats, prepared = (
+                portal.source, portal.columns, portal.formats, portal.prepared
+            )
+        if prepared is not None:
+            prepared.tell(columns)
         if columns is None:
             self._work.channel.send(NoData())
         else:
@@ -197,6 +209,8 @@ class Extended:
         kind = taken.statement.classified.kind
         work.observed.found(kind, portal.source.text, resumed=taken.result is not None)
         if taken.result is None:
+            if portal.prepared is not None:
+                portal.prepared.check_told(portal.columns)
             copy = taken.statement.classified.copy
             # To a COPY FROM STDIN the Sync behind its Execute means nothing: another one will come.
             yield from self._begin(alone_may_be=copy is None or not copy.reads)

@@ -198,6 +198,12 @@ class Session(Protocol):
             told: whether its columns are told before it runs.
         """
 
+    def is_stale(self, statement: Any) -> bool:
+        """Whether its columns were worked out for another state of the catalog, and may be others by now."""
+
+    def renew(self, statement: Any) -> None:
+        """Work them out again. Blocks: DuckDB is asked."""
+
     def execute(self, statement: Any, parameters: Sequence[object] = ()) -> Waiting[Any]:
         """Run it."""
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from traceback import format_tb
 
-from ...engine.errors import DucktailError, InternalError, ProgramLimitExceeded
+from ...engine.errors import CachedPlanChanged, DucktailError, InternalError, ProgramLimitExceeded
 from ...engine.log.logs import facts
 from ...engine.values import pgtypes
 from ...engine.waiting import Waiting
@@ -102,6 +102,18 @@ class Work:
         if is_inline(statement) and len(self._inline_texts) < INLINE_TEXTS_MAX:
             self._inline_texts.add(text)
         return source, statement
+
+    def renew(self, prepared: Prepared) -> Steps[None]:
+        """See that a statement's columns are those of now: a table may have been altered meanwhile."""
+        if self.session.is_stale(prepared.statement):
+            yield Need.WORKER
+            with placed(prepared.source):
+                self.session.renew(prepared.statement)
+        # The session's statement is that of all who prepare its text: it may have been renewed for another.
+        columns = prepared.source.columns(prepared.statement.columns)
+        if columns is not prepared.columns:
+            check_width(columns)
+            prepared.columns = columns
 
     def execute(
         self, source: Source, statement: Statement, parameters: Sequence[object], rows: int | None = None
@@ -233,14 +245,16 @@ class Work:
         self._reported.update(changes)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Prepared:
     """A statement with what its client knows of it.
 
     Args:
         types: DuckDB's names of its parameters' types.
         oids: the same as the client declared them, or else as we told it.
-        columns: of its rows; None when it gives none.
+        columns: of its rows, as they are now; None when it gives none.
+        is_told: whether the client was told of columns once, and goes by them from then on.
+        told: those columns.
     """
 
     source: Source
@@ -248,6 +262,31 @@ class Prepared:
     types: tuple[str, ...]
     oids: tuple[int, ...]
     columns: Sequence[Column] | None
+    is_told: bool = False
+    told: Sequence[Column] | None = None
+
+    def tell(self, columns: Sequence[Column] | None) -> None:
+        """The client is told of columns."""
+        self.is_told, self.told = True, columns
+
+    def check_told(self, columns: Sequence[Column] | None) -> None:
+        """Rows are about to be sent whose columns the client has not asked for again.
+
+        Raises:
+            CachedPlanChanged: 0A000, it would take them for rows of the columns that it was told of.
+        """
+        if self.is_told and self.told is not columns and _kinds(self.told) != _kinds(columns):
+            raise CachedPlanChanged
+
+    @property
+    def told_count(self) -> int | None:
+        """How many columns the client was told of; None where of none."""
+        return len(self.told or ()) if self.is_told else None
+
+
+def _kinds(columns: Sequence[Column] | None) -> list[tuple[str, int]] | None:
+    """Names and types of columns, as far as a client goes by them."""
+    return None if columns is None else [(c.name, pgtypes.pg_type(c.type).oid) for c in columns]
 
 
 @dataclass(frozen=True, slots=True)
@@ -337,9 +376,8 @@ def spread(formats: Sequence[int], count: int) -> Sequence[int]:
 
 def report(error: DucktailError, severity: str) -> Report:
     """The fields of an error."""
-    return Report(
-        severity, error.sqlstate, error.message, error.detail, error.hint, error.position, error.context
-    )
+    place = (error.position, error.context, *(error.told_at or ()))
+    return Report(severity, error.sqlstate, error.message, error.detail, error.hint, *place)
 
 
 def _source(offset: int, text: str) -> Source:

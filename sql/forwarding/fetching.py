@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 from sqlglot import exp
 
-from ...engine.errors import DucktailError, NotSupported, OutOfMemory, WrongState
+from ...engine.errors import CachedPlanChanged, DucktailError, NotSupported, OutOfMemory, WrongState
 from ...engine.log.changes import CHANGE_COLUMNS, HIDDEN_PLACE
 from ...engine.log.log import EVENT_COLUMNS
 from ...engine.quoting import fold, ident, literal
@@ -221,7 +221,7 @@ def fetch(session: Context, query: Query, found: Shape, parameters: Sequence[obj
     if not _as_described(query, found, columns):
         source.close()
         _forget(session, found.scan)
-        raise NotSupported("cached plan must not change result type", hint="Prepare the statement again.")
+        raise CachedPlanChanged
     batches: list[pa.RecordBatch] = []
     size = 0
     try:

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ...engine.errors import (
+    CachedPlanChanged,
     CannotConnect,
     ConnectionLost,
     DucktailError,
@@ -107,7 +108,7 @@ def as_now(session: Context, statement: Statement) -> Waiting[Statement]:
     """A prepared statement with its streams where they are now: here since, on another node, or nowhere.
 
     Raises:
-        NotSupported: 0A000, its rows are of other types than its client was told.
+        CachedPlanChanged: 0A000, its rows are of other types than its client was told.
         UndefinedObject: 42704, a stream is nowhere any more.
     """
     away, epoch = statement.away, session.database.cluster.placement.epoch
@@ -125,7 +126,7 @@ def as_now(session: Context, statement: Statement) -> Waiting[Statement]:
         return statement
     if statement.described is not None and _oids(statement.described) != _oids(again.columns):
         statement.forget()
-        raise NotSupported("cached plan must not change result type", hint="Prepare the statement again.")
+        raise CachedPlanChanged
     return again.as_arrow() if statement.arrow else again
 
 
@@ -286,12 +287,12 @@ def _check_types(statement: Statement, result: Result) -> None:
     """What a client has been told of an answer's types holds: the owner may have made a table anew.
 
     Raises:
-        NotSupported: 0A000.
+        CachedPlanChanged: 0A000.
     """
     if statement.described is not None and _oids(statement.described) != _oids(result.columns):
         result.fail()
         statement.forget()
-        raise NotSupported("cached plan must not change result type", hint="Prepare the statement again.")
+        raise CachedPlanChanged
 
 
 def _oids(columns: Sequence[ResultColumn] | None) -> list[int] | None:

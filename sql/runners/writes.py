@@ -37,8 +37,8 @@ from ..dml.dml import slice_dml
 from ..names import OURS, Key
 from ..reads import refuse_captured
 from ..results.results import Result
-from ..running import bound, count_of, lossless, placed, result_columns, rows_of, rows_result
-from ..statement import Statement
+from ..running import UNTOLD, bound, count_of, lossless, placed, result_columns, rows_of, rows_result
+from ..statement import Statement, check_columns
 from ..text.classified import Classified
 from . import topics
 
@@ -233,7 +233,9 @@ def _plain(
                 return Rows(0, table=table)
             if not facts.has_returning:
                 return Rows(count_of(session, _parsed(session, statement, text), parameters))
-            with how.keeping(session, bound(session, text).types):
+            shape = bound(session, text)
+            _check_returned(statement, shape)
+            with how.keeping(session, shape.types):
                 columns, table = rows_of(session, text, parameters)
             names, types = zip(*((column.name, column.type) for column in columns), strict=True)
             return Rows(table.num_rows, names, types, table)
@@ -242,6 +244,16 @@ def _plain(
     finally:
         if not session.block.begun:
             transactions.gate.leave(session.id)
+
+
+def _check_returned(statement: Statement, shape: Bound) -> None:
+    """Before anything is written: the client knows the columns of what RETURNING gives.
+
+    Raises:
+        CachedPlanChanged: 0A000, they are others by now.
+    """
+    if shape.names != UNTOLD:
+        check_columns(statement, result_columns(shape.names, shape.types))
 
 
 def _parsed(session: Context, statement: Statement, text: str) -> Parsed:
@@ -274,6 +286,8 @@ def _captured(
         division = session.variables.integer_division
         version = (transaction.catalog_version, session.names.path, division)
         plan, shape = _plan(session, statement, classified, captured, version)
+        if classified.dml is not None and classified.dml.has_returning:
+            _check_returned(statement, shape)
         try:
             with how.keeping(session, shape.types):
                 outcome = transactions.write_captured(transaction, captured, plan, parameters, how.explain)

@@ -134,6 +134,12 @@ class Session:
             raise SyntaxError_("no SQL", position=1)
         return Statement(text, inline=text == "inline")
 
+    def is_stale(self, statement: Statement) -> bool:
+        return False
+
+    def renew(self, statement: Statement) -> None:
+        raise AssertionError("nothing is stale")
+
     def execute(self, statement: Statement, parameters: Sequence[object] = ()) -> Waiting[Result]:
         self.calls.append(f"execute {statement.text}")
         verb, _, rest = statement.text.partition(" ")
