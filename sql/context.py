@@ -36,7 +36,7 @@ from .portals import Portals
 from .positions import Positions
 from .results.cursors import Cursors
 from .results.results import Result
-from .statement import Statement
+from .statement import PreparedStatement, Statement
 from .text.classified import Classified
 from .variables import Variables
 
@@ -72,7 +72,7 @@ class Context(Protocol):
     notices: Notices
     variables: Variables
     positions: Positions
-    prepared: dict[str, Statement]
+    prepared: dict[str, PreparedStatement]
     portals: Portals
     # What the WAIT of the present statement has come to; None without one.
     waited: Waited | None

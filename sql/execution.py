@@ -58,7 +58,7 @@ from .runners import (
     utilities,
     writes,
 )
-from .running import bound_with_types
+from .running import bound, bound_with_types
 from .scans import polling, scan_texts, scans
 from .scans.scan_relation import HIDDEN_LSN
 from .spread import definitions as spread_definitions
@@ -222,20 +222,18 @@ def describe(session: Context, statement: Statement) -> Description:
     """
     if statement.away is not None and not relay.describes_itself(statement):
         return relay.describe_now(session, statement)
-    with session.looking(), told_at(statement.published):
-        state = state_of(session)
-        if statement.classified.kind not in UNBOUND:
+    if statement.away is not None:
+        with session.looking(), told_at(statement.published):
             session.block.check_sound()
-        if statement.away is not None:
             return DESCRIBERS.get(statement.classified.kind, _nothing)(session, statement)
-        full = pipeline.in_full(session, statement, again)
-        with pipeline.places_of(full):
-            permission.check(session, full, (), permission.How(runs=False))
-            found = DESCRIBERS.get(full.classified.kind, _nothing)(session, full)
+    with _looked_at(session, statement) as full:
+        state = state_of(session)
+        found = DESCRIBERS.get(full.classified.kind, _nothing)(session, full)
         if full is not statement:
             full.tell(found)
         # Where the catalog was changed meanwhile, the description may be of before and of after.
-        statement.described_in = state if state == state_of(session) else None
+        lasts = state == state_of(session) and full.classified.kind not in NAMING and not _of_rows(full)
+        statement.described_in = state if lasts else None
         return found
 
 
@@ -257,11 +255,68 @@ def state_of(session: Context) -> object:
     return generation, session.names.path, session.variables.integer_division
 
 
+def _of_rows(statement: Statement) -> bool:
+    """Whether the columns may hang on the rows that are there."""
+    return any(token.kind in PIVOTS for token in statement.classified.tokens)
+
+
 def is_stale(session: Context, statement: Statement) -> bool:
     """Whether the columns of a statement's description may be others by now."""
     if statement.described is None or statement.away is not None or statement.told_there:
         return False
     return statement.described_in is None or statement.described_in != state_of(session)
+
+
+@contextmanager
+def _looked_at(session: Context, statement: Statement) -> Iterator[Statement]:
+    """Within, names are looked up and texts bound for a statement, which is given with its names in full.
+
+    Raises:
+        DucktailError: the session may not see what it names; what is wrong with it.
+    """
+    with session.looking(), told_at(statement.published):
+        if statement.classified.kind not in UNBOUND:
+            session.block.check_sound()
+        full = pipeline.in_full(session, statement, again)
+        with pipeline.places_of(full):
+            permission.check(session, full, (), permission.How(runs=False))
+            yield full
+
+
+def _check_bound(session: Context, statement: Statement) -> None:
+    """What is wrong with a statement, whatever its parameters will be.
+
+    Raises:
+        DucktailError: that.
+    """
+    if statement.away is not None:
+        _ = statement.description  # Its node tells.
+        return
+    with _looked_at(session, statement) as full:
+        kind = full.classified.kind
+        topic = topics.target(session, full.classified) if kind is Kind.DML else None
+        if kind is Kind.DML:
+            writes.refuse_target(session, full)
+        if kind in (Kind.READ, Kind.DML) and topic is None:
+            with _user_places(session, full) as text:
+                bound(session, text)
+        else:
+            DESCRIBERS.get(kind, _nothing)(session, full)
+
+
+@contextmanager
+def _user_places(session: Context, statement: Statement) -> Iterator[str]:
+    """Within, the text of a query or a write that DuckDB can bind; errors are told with the user's places."""
+    if not isinstance(statement.node, Query):
+        yield statement.text
+        return
+    text = scan_texts.bindable(session, statement.node)
+    try:
+        yield text
+    except DucktailError as error:
+        if error.position is not None:
+            error.position = user_position(error.position, scan_texts.empty_scans(session, statement.node))
+        raise
 
 
 def _nothing(session: Context, statement: Statement) -> Description:
@@ -276,17 +331,10 @@ def _described_query(session: Context, statement: Statement) -> Description:
         given = tuple(
             (given[n - 1] if n <= len(given) else "") or ours.get(n, "") for n in range(1, count + 1)
         )
-    text = statement.text
-    if isinstance(statement.node, Query):
-        text = scan_texts.bindable(session, statement.node)
-    if statement.classified.cte_writes:
-        topics.refuse_in_with(session, text)
-    try:
+    with _user_places(session, statement) as text:
+        if statement.classified.cte_writes:
+            topics.refuse_in_with(session, text)
         found, casts = bound_with_types(session, text, given)
-    except DucktailError as error:
-        if isinstance(statement.node, Query) and error.position is not None:
-            error.position = user_position(error.position, scan_texts.empty_scans(session, statement.node))
-        raise
     types = {int(name): type_ for name, type_ in found.parameters.items()}
     for place, type_ in enumerate(given, 1):
         types.setdefault(place, type_ or "VARCHAR")
@@ -364,16 +412,21 @@ def _described_cursor(session: Context, statement: Statement) -> Description:
 
 
 def _described_execute(session: Context, statement: Statement) -> Description:
-    inner = prepared.executed(session, statement)
-    if is_stale(session, inner):
-        inner.renew()
-    return Description((), inner.columns)
+    found = prepared.executed(session, statement)
+    types: tuple[str, ...] = ()
+    if asked := prepared.arguments(session, statement):
+        with _looked_at(session, prepare(session, f"SELECT {', '.join(asked)}", ())) as full:
+            types = bound(session, full.text).types
+    return Description((), found.statement.declared(types).columns)
 
 
 def _described_forward(session: Context, statement: Statement) -> Description:
     return Description(("BLOB",), serving.FRAME)
 
 
+PIVOTS = frozenset({"PIVOT", "PIVOT_WIDER"})
+# Statements whose columns are those of something that the session has under a name.
+NAMING = frozenset({Kind.CURSOR, Kind.EXECUTE})
 # Described without a look at what there is: in a failed transaction too.
 UNBOUND = frozenset({Kind.EMPTY, Kind.TRANSACTION})
 DESCRIBERS: dict[Kind, Callable[[Context, Statement], Description]] = {
@@ -576,7 +629,7 @@ RUNNERS: dict[Kind, Runner] = {
     Kind.TRANSACTION: transaction_statements.run,
     Kind.SETTING: settings_statements.run,
     Kind.EXPLAIN: _files_checked(prepared.explain_with(lambda s, inner: pipeline.in_full(s, inner, again))),
-    Kind.PREPARE: prepared.prepare,
+    Kind.PREPARE: prepared.prepare_with(_check_bound),
     Kind.DEALLOCATE: prepared.deallocate,
     Kind.UTILITY: utilities.run,
     Kind.CALL: session_calls.run,

@@ -13,13 +13,12 @@ from ..engine.errors import UndefinedObject, WrongState
 from ..engine.waiting import Wait, Waiting
 from .calls import Calls
 from .context import Context
-from .execution import prepare
+from .execution import NAMING, prepare
 from .forwarding import relay, routing, serving
 from .language.parse import Query
 from .peers.learned import still_missing
 from .runners import topics
 from .statement import Statement
-from .text.classified import Kind
 from .together import Many, text_of_many, widest
 
 T = TypeVar("T")
@@ -69,10 +68,10 @@ class ParsedStatements:
             found = None  # The columns of the scans that it fetches may be others by now.
         if found is None or self._session.block.ddl:
             found = yield from self._prepared(text, tuple(oids))
-            passing = self._session.block.ddl or found.lacks or found.classified.kind is Kind.CURSOR
+            passing = self._session.block.ddl or found.lacks or found.classified.kind in NAMING
             if passing or len(text) > KEPT_TEXT_CHARS_MAX:
                 # What this transaction has changed is nobody else's yet, and may never be; what no node has
-                # may be made on one; a cursor that was made again under its name is another.
+                # may be made on one; a cursor or prepared statement that was made again is another.
                 return found
             while len(self._kept) >= STATEMENTS_KEPT:
                 self._kept.pop(next(iter(self._kept)))
@@ -181,6 +180,7 @@ class ParsedStatements:
 
     def forget(self) -> None:
         """A name that texts may hold has come to mean something else."""
-        for statement in (*self._kept.values(), *self._session.prepared.values()):
+        prepared = (found.statement for found in self._session.prepared.values())
+        for statement in (*self._kept.values(), *prepared):
             statement.forget()
         self._kept.clear()

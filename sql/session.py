@@ -24,7 +24,7 @@ import pyarrow as pa
 
 from ..engine.database import Database
 from ..engine.duckdb_errors import translated
-from ..engine.errors import AdminShutdown, DucktailError, ProgramLimitExceeded
+from ..engine.errors import AdminShutdown, CachedPlanChanged, DucktailError, ProgramLimitExceeded
 from ..engine.notifications import Notification
 from ..engine.placement.peer import CLUSTER, DIGEST, EPOCH, NODE, Peer
 from ..engine.sessions import IDLE, SessionEntry
@@ -59,7 +59,7 @@ from .runners import cursor_statements
 from .runners.settings_statements import renew_values, restore_values, set_variable
 from .runners.transaction_statements import ENDINGS
 from .spread.shares import own_share
-from .statement import Statement
+from .statement import PreparedStatement, Statement
 from .text.classified import Classified, Kind
 from .together import Many
 from .variables import TRACE, Variables
@@ -121,7 +121,7 @@ class Session:
         self.holds = Holds(database.members.coordinated)
         self.told: list[Future[Any]] = []
         self.notices = Notices()
-        self.prepared: dict[str, Statement] = {}
+        self.prepared: dict[str, PreparedStatement] = {}
         self.portals = Portals(bounds.portals_max, database.clock.now_us)
         self.listening = Listening(database, self._overrun, lambda: self.access)
         self.waited: Waited | None = None
@@ -281,7 +281,11 @@ class Session:
             return (yield from RUNNERS[kind](self, full, tuple(parameters)))
 
         with told_at(statement.published):
-            result = yield from pipeline.execute(self, statement, tuple(parameters), again, work)
+            try:
+                result = yield from pipeline.execute(self, statement, tuple(parameters), again, work)
+            except CachedPlanChanged:
+                statement.described_in = None  # It is worked out anew for who prepares it again.
+                raise
         if not result.ended and result.columns is not None:
             self.cursors.giving(result)
             if not isinstance(result.source, ReadySource):

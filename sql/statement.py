@@ -207,8 +207,28 @@ class Statement:
         return self._description
 
 
+@dataclass(frozen=True, slots=True)
+class PreparedStatement:
+    """What PREPARE has made of a statement. It is never described: each EXECUTE has types of its own.
+
+    Args:
+        statement: its parameters are $1, $2 and so on.
+        count: the highest number of them.
+        names: of the parameters, folded and by their numbers, where they have names.
+        types: as PREPARE says them, of the first ones.
+    """
+
+    statement: Statement
+    count: int
+    names: tuple[str, ...]
+    types: tuple[str, ...]
+
+
 def check_described(statement: Statement, result: Result) -> None:
     """A client that has described a statement knows its columns: they may not become others.
+
+    Their types are compared. What an expression is called hangs on the text around it; renamed columns are
+    seen when the statement is described again.
 
     Raises:
         CachedPlanChanged: 0A000.
@@ -229,7 +249,7 @@ def check_columns(statement: Statement, columns: Sequence[ResultColumn] | None) 
     if statement.described is None or columns is statement.plans.get(CHECKED):
         return
     told, given = (
-        None if found is None else [(column.name, pg_type(column.type).oid) for column in found]
+        None if found is None else [pg_type(column.type).oid for column in found]
         for found in (statement.described, columns)
     )
     if told != given:

@@ -36,7 +36,11 @@ def bind(cursor: duckdb.DuckDBPyConnection, text: str) -> Bound:
     Raises:
         duckdb.Error: the binder's or the parser's own, with the place in `text`.
     """
-    names, types, parameters, returns, _, _, writes = cursor._bind(text, with_type=True, with_writes=True)
+    names, types, parameters, returns, _, kind, writes = cursor._bind(text, with_type=True, with_writes=True)
+    if kind == SEVERAL:
+        # A PIVOT asks the rows first which columns it has.
+        relation = cursor.sql(text)
+        names, types = relation.columns, relation.types
     return Bound(
         tuple(names),
         tuple(type_text(type_) for type_ in types),
@@ -44,6 +48,10 @@ def bind(cursor: duckdb.DuckDBPyConnection, text: str) -> Bound:
         writes,
         returns == "query_result",
     )
+
+
+# What the client calls a text that is run as several statements.
+SEVERAL = "multi"
 
 
 def type_text(type_: object) -> str:

@@ -234,7 +234,7 @@ def _plain(
             if not facts.has_returning:
                 return Rows(count_of(session, _parsed(session, statement, text), parameters))
             shape = bound(session, text)
-            _check_returned(statement, shape)
+            _check_returned(statement, classified, shape)
             with how.keeping(session, shape.types):
                 columns, table = rows_of(session, text, parameters)
             names, types = zip(*((column.name, column.type) for column in columns), strict=True)
@@ -246,13 +246,16 @@ def _plain(
             transactions.gate.leave(session.id)
 
 
-def _check_returned(statement: Statement, shape: Bound) -> None:
+def _check_returned(statement: Statement, classified: Classified, shape: Bound) -> None:
     """Before anything is written: the client knows the columns of what RETURNING gives.
+
+    Args:
+        classified: the write; of a part of the statement the client knows nothing.
 
     Raises:
         CachedPlanChanged: 0A000, they are others by now.
     """
-    if shape.names != UNTOLD:
+    if classified.text == statement.text and shape.names != UNTOLD:
         check_columns(statement, result_columns(shape.names, shape.types))
 
 
@@ -287,7 +290,7 @@ def _captured(
         version = (transaction.catalog_version, session.names.path, division)
         plan, shape = _plan(session, statement, classified, captured, version)
         if classified.dml is not None and classified.dml.has_returning:
-            _check_returned(statement, shape)
+            _check_returned(statement, classified, shape)
         try:
             with how.keeping(session, shape.types):
                 outcome = transactions.write_captured(transaction, captured, plan, parameters, how.explain)

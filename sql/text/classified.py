@@ -163,10 +163,14 @@ class PrepareFacts:
 
 @dataclass(frozen=True, slots=True)
 class ExecuteFacts:
-    """EXECUTE name (arguments): each argument is the text of an expression."""
+    """EXECUTE name (arguments).
+
+    Args:
+        arguments: the name of a parameter, None for those that go by their places; the text of an expression.
+    """
 
     name: str
-    arguments: tuple[str, ...]
+    arguments: tuple[tuple[str | None, str], ...]
 
 
 @dataclass(frozen=True, slots=True)

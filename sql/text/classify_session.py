@@ -253,16 +253,24 @@ def prepare(reader: Reader) -> Classified:
 
 
 def execute(reader: Reader) -> Classified:
-    """EXECUTE name [(expression, ...)]"""
+    """EXECUTE name [([parameter { := | => }] expression, ...)]"""
     reader.take()
     name = reader.identifier()
-    arguments: tuple[str, ...] = ()
+    arguments: tuple[tuple[str | None, str], ...] = ()
     if reader.peek() == "(":
         first, end = reader.brackets()
-        arguments = tuple(reader.cut(cut, until) for cut, until in reader.slices(first, end))
+        arguments = tuple(_argument(reader, cut, until) for cut, until in reader.slices(first, end))
     reader.expect_end()
     facts = ExecuteFacts(name, arguments)
     return Classified(Kind.EXECUTE, reader.text, tuple(reader.tokens), verb="EXECUTE", execute=facts)
+
+
+def _argument(reader: Reader, first: int, end: int) -> tuple[str | None, str]:
+    """One of EXECUTE's: the parameter that it names, and its expression."""
+    tokens = reader.tokens
+    if end - first > 2 and tokens[first].is_name and tokens[first + 1].kind in (":=", "=>"):
+        return tokens[first].name, reader.cut(first + 2, end)
+    return None, reader.cut(first, end)
 
 
 def deallocate(reader: Reader) -> Classified:
