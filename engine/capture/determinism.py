@@ -28,6 +28,9 @@ _GRAMMAR_WORDS = """
 # A word before a bracket, and the quote that ends a quoted name before one.
 _CALL = re.compile(r"(?<!\w)\w++(?=\s*+\()")
 _QUOTED_CALL = re.compile(r'"(?=\s*+\()')
+# A string, and the words that are functions without brackets.
+_STRING = re.compile(r"'(?:[^']|'')*+'")
+_MOMENT = re.compile(r"\b(?:current_\w+|localtime(?:stamp)?|session_user|user)\b", re.IGNORECASE)
 # Functions whose values depend on how their arguments are called.
 BY_NAMES = frozenset({"alias", "struct_pack"})
 # Types of which two values can be equal and yet not the same (-0.0 and 0.0, 1 month and 30 days): an
@@ -71,6 +74,22 @@ def built_in_functions() -> frozenset[str]:
     query = "SELECT DISTINCT function_name FROM system.main.duckdb_functions() WHERE internal"
     with duckdb.connect(":memory:") as connection:
         return frozenset(fold(row[0]) for row in connection.execute(query).fetchall())
+
+
+def is_constant(default: str) -> bool:
+    """Whether a column's default, in DuckDB's own words, is the same value wherever it is evaluated."""
+    words = _STRING.sub("''", default)
+    if _MOMENT.search(words) is not None:
+        return False
+    return calls_in(words) <= _constant_functions()
+
+
+@functools.cache
+def _constant_functions() -> frozenset[str]:
+    query = _CONSISTENT.replace("'CONSISTENT', 'CONSISTENT_WITHIN_QUERY'", "'CONSISTENT'")
+    with duckdb.connect(":memory:") as connection:
+        scalar = {row[0] for row in connection.execute(query).fetchall()}
+    return frozenset(scalar.union(_GRAMMAR_WORDS.split()))
 
 
 def is_settled(calls: Collection[str], macros: NamesInUse) -> bool:

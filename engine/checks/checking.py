@@ -340,6 +340,9 @@ def balance_text(more: int) -> str:
 
 def made_again(captured: Captured) -> str:
     """What to do where RESYNC cannot mend a table; what was found of it is all of its streams'."""
+    if captured.may_go:
+        table = shown_name(captured.shape.name)
+        return f"DROP TABLE {table} takes it out of the stream, which goes on; made again it comes in anew."
     if len(captured.streams) > 1:
         return (
             "DROP STREAM all that are on the table, and then make them again, WITH (snapshot = 'initial') to "

@@ -299,6 +299,10 @@ def _made(
     return captured
 
 
+def _let_go(database: Database, table_id: int) -> None:
+    database.unlike.pop(table_id, None)
+
+
 def retire(database: Database, transaction: Transaction, captured: Captured) -> None:
     """Drop a captured table whose streams go on without it.
 
@@ -312,12 +316,15 @@ def retire(database: Database, transaction: Transaction, captured: Captured) -> 
     cursor, was = transaction.cursor, captured.shape
     before = transaction.altered[captured.table_id].before.shape
     differs = database.unlike.get(captured.table_id)
-    if differs is not None:
+    if differs is not None and was.primary_key:
         raise WrongState(
             f'cannot drop table "{before.name}" because it does not agree with its streams',
             detail=f"The table was written past ducktail: {differs}. Nothing could mend its deletes.",
-            hint="ALTER STREAM ... RESYNC of one of them mends it, where the table has a primary key.",
+            hint="ALTER STREAM ... RESYNC of one of them mends it.",
         )
+    if differs is not None:
+        # Nothing else can take it out of its streams. Its events say that it is gone with all of its rows.
+        transaction.on_commit.append(partial(_let_go, database, captured.table_id))
     rows = int(ask(cursor, dropped_sql(captured, transaction.next_lsn, transaction.txid))[0])
     # Who has read it before, and writes one of its rows, meets that.
     transaction.captured(captured.table_id, rows, None)

@@ -14,18 +14,23 @@ from dataclasses import dataclass, replace
 import duckdb
 
 from ..asking import ask_maybe
+from ..capture.determinism import is_constant
+from ..capture.rows import stored_names
 from ..database import Database
 from ..duckdb_errors import depended_on, translated
 from ..errors import NotSupported
 from ..streams.captured import Captured
 from ..streams.filters import plain_division
 from ..streams.streams import key_of
-from ..table import TableShape, read_shape
+from ..table import RESERVED_PREFIX, TableShape, read_shape
 from ..transactions.transaction import TableKey, Transaction
 from ..waiting import Waiting
 from .claims import claim_name
-from .swaps import rename, tell_first
-from .versions import ADDED, enter_to_alter, put_version, told
+from .swaps import rename, tell_first, tell_rows
+from .versions import ADDED, enter_to_alter, put_version, show_altered, told
+
+# Where the rows are that a table had before they are rewritten.
+WAS = f"temp.main.{RESERVED_PREFIX}_was"
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,12 +42,14 @@ class Alteration:
         renamed: the table's new name, where it is to get one.
         annotation: of the session, a JSON object as text, or None.
         retypes: it is to give a column another type.
+        rewrites: with values of its own, which a cast of the old ones need not give.
     """
 
     text: str
     renamed: str | None
     annotation: str | None
     retypes: bool = False
+    rewrites: bool = False
 
 
 def not_supported(name: str) -> NotSupported:
@@ -83,18 +90,35 @@ def _alter(
     """Under the writer lock: the user's own text, and then what is to be told of it."""
     cursor, was = transaction.cursor, captured.shape
     try:
+        if asked.rewrites:
+            names = stored_names(was)
+            cursor.execute(f"CREATE TEMP TABLE {WAS} AS SELECT {names} FROM {was.qualified}").fetchall()
         if whole:  # What `/` means in the user's own text.
             ask_maybe(cursor, "SET SESSION integer_division = true")
         cursor.execute(asked.text).fetchall()
         if whole:
             ask_maybe(cursor, "SET SESSION integer_division = false")
         shape = read_shape(cursor, was.schema, asked.renamed or was.name)
-        if told(shape) == told(was):
+        same = told(shape) == told(was)
+        if same and not asked.rewrites:
             return  # As nothing has changed, nothing is to be told.
         if asked.renamed is None:
-            ids = _ids_now(captured, shape, retypes=asked.retypes)
             tell_first(database, transaction, captured)
-            put_version(database, transaction, captured, shape, ids)
+            fresh = _has_values_of_its_own(captured, shape)
+            if same:
+                now = replace(captured, changed_counter=database.snapshots.next_counter)
+                show_altered(database, transaction, captured, now, shape.name)
+            else:
+                ids = _ids_now(captured, shape, retypes=asked.retypes)
+                summed = not (asked.rewrites or fresh)
+                put_version(database, transaction, captured, shape, ids, summed=summed)
+            now = transaction.altered[captured.table_id].now
+            if asked.rewrites:
+                tell_rows(transaction, captured, now, WAS)
+                cursor.execute(f"DROP TABLE {WAS}").fetchall()
+            elif fresh:
+                # The columns that it had have the values that they had.
+                tell_rows(transaction, captured, now, now.shape.qualified)
         elif told(replace(shape, name=was.name)) == told(was):
             rename(database, transaction, captured, shape)
         else:
@@ -112,6 +136,15 @@ def _alter(
         ) from error
     except duckdb.Error as error:
         raise translated(error, asked.text) from error
+
+
+def _has_values_of_its_own(before: Captured, now: TableShape) -> bool:
+    """Whether a column was added whose values who keeps a copy cannot make himself, by its default."""
+    there = {column.name for column in before.shape.stored}
+    added = [column for column in now.stored if column.name not in there]
+    if len(now.stored) == len(before.shape.stored):
+        return False  # One is called otherwise.
+    return any(column.default is not None and not is_constant(column.default) for column in added)
 
 
 def _ids_now(before: Captured, now: TableShape, *, retypes: bool) -> tuple[int, ...]:

@@ -331,18 +331,29 @@ def _swap(database: Database, transaction: Transaction, altered: Altered) -> Non
     else:
         put_version(database, transaction, old, shape, ids, summed=False)
         now = transaction.altered[old.table_id].now
-    there, columns = set(old.present.ids), enumerate(zip(ids, shape.stored, strict=True))
+    tell_rows(transaction, old, now, old.shape.qualified)
+    if old.shape.name == _aside(old):
+        cursor.execute(f"DROP TABLE {old.shape.qualified}").fetchall()
+
+
+def tell_rows(transaction: Transaction, old: Captured, now: Captured, old_table: str) -> None:
+    """A captured table has other rows than before: what differs becomes events.
+
+    Args:
+        now: with the columns that it has.
+        old_table: what has the rows before, in the columns of `old`.
+    """
+    ids, shape, there = now.present.ids, now.shape, set(old.present.ids)
+    columns = enumerate(zip(ids, shape.stored, strict=True))
     fresh = tuple(i for i, (number, column) in columns if number not in there and column.default is not None)
-    events = _tell_difference(transaction, now, _old_rows(old, shape, ids), fresh)
+    events = _tell_difference(transaction, now, _old_rows(old, shape, ids, old_table), fresh)
     # Whoever began to read before meets it, also where nothing differs.
     writes = TableWrites(transaction.next_lsn + 1, transaction.next_lsn, None)
     transaction.tables.setdefault(old.table_id, writes).keys = None
     transaction.captured(old.table_id, events, None)
     if old.present.stored != now.present.stored:
         for statement in take_statements(now, transaction.next_lsn, ALTERED):
-            cursor.execute(statement).fetchall()
-    if old.shape.name == _aside(old):
-        cursor.execute(f"DROP TABLE {old.shape.qualified}").fetchall()
+            transaction.cursor.execute(statement).fetchall()
 
 
 def _tell_difference(transaction: Transaction, now: Captured, old_rows: str, fresh: tuple[int, ...]) -> int:
@@ -423,7 +434,7 @@ def _with_key(cursor: duckdb.DuckDBPyConnection, old: Captured, shape: TableShap
     return read_shape(cursor, shape.schema, shape.name)
 
 
-def _old_rows(old: Captured, shape: TableShape, ids: tuple[int, ...]) -> str:
+def _old_rows(old: Captured, shape: TableShape, ids: tuple[int, ...], old_table: str) -> str:
     """A SELECT of the rows before in the new table's columns: what was not there is NULL."""
     there = dict(zip(old.present.ids, old.shape.stored, strict=True))
     values = []
@@ -436,4 +447,4 @@ def _old_rows(old: Captured, shape: TableShape, ids: tuple[int, ...]) -> str:
         else:
             values.append(f"TRY_CAST({ident(before.name)} AS {column.type})")
     named = ",".join(f"{value} AS o{place}" for place, value in enumerate(values, 1))
-    return f"SELECT NULL::BIGINT AS rid,{named} FROM {old.shape.qualified}"
+    return f"SELECT NULL::BIGINT AS rid,{named} FROM {old_table}"

@@ -219,7 +219,9 @@ def _alter_captured(session: Context, classified: Classified, key: Key) -> Waiti
     for stream in session.block.tables[key].streams:
         session.names.refuse_hidden_of(stream)
     retypes = facts.action == "ALTER TYPE"
-    asked = schema_changes.Alteration(classified.text, facts.renamed, session.variables.annotation, retypes)
+    rewrites = retypes and any(token.kind == "USING" for token in classified.tokens)
+    annotation = session.variables.annotation
+    asked = schema_changes.Alteration(classified.text, facts.renamed, annotation, retypes, rewrites)
 
     def work(transaction: Transaction) -> Waiting[None]:
         timeout_ms = session.block.lock_timeout_ms

@@ -10,7 +10,12 @@ import pytest
 
 from ducktail.engine.capture import capture
 from ducktail.engine.capture.capture import CapturedTable, Outcome, Plan
-from ducktail.engine.capture.determinism import BY_NAMES, consistent_functions, is_deterministic
+from ducktail.engine.capture.determinism import (
+    BY_NAMES,
+    consistent_functions,
+    is_constant,
+    is_deterministic,
+)
 from ducktail.engine.errors import CharacterNotInRepertoire, InternalError, NotSupported
 from ducktail.engine.partitioning import hash_of
 from ducktail.engine.table import read_shape
@@ -561,3 +566,17 @@ def answer(connection: duckdb.DuckDBPyConnection, text: str) -> str:
         return str(connection.execute(text).fetchall())
     except duckdb.Error:
         return "error"
+
+
+@pytest.mark.parametrize(
+    ("default", "constant"),
+    [
+        ("5", True), ("'now()'", True), ("NULL", True), ("(1 + 1)", True), ("upper('x')", True),
+        ("list_value(1, 2)", True), ("CAST('2026-01-01' AS DATE)", True), ("CAST('a' AS DECIMAL(6,2))", True),
+        ("random()", False), ("uuid()", False), ("now()", False), ("current_timestamp", False),
+        ("current_date", False), ("localtimestamp", False), ("nextval('s')", False), ("current_user", False),
+        ("mine(1)", False), ("(CAST(now() AS VARCHAR) || 'x')", False),
+    ],
+)  # fmt: skip
+def test_a_default_is_the_same_everywhere_or_not(default: str, constant: bool) -> None:
+    assert is_constant(default) == constant

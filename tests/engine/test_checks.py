@@ -371,6 +371,30 @@ def test_without_a_primary_key(tmp_path: Path) -> None:
     base.close()
 
 
+def test_a_table_without_a_primary_key_leaves_a_stream_on_all(tmp_path: Path) -> None:
+    base = Base(tmp_path / "d.duckdb", Hands())
+    base("create table k (i int)")
+    base("create table t (i int primary key)")
+    base("create stream s on all tables in schema main")
+    base("insert into k values (1), (2)")
+    base.behind("update k set i = 20 where i = 2")
+    base.refuses("55000", "select * from stream s")
+    base.refuses("0A000", "alter stream s resync")
+    base("drop table k")
+    told = base("select op, after ->> 'dropped' from stream s where table_name = 'main.k' and lsn > 2")
+    assert told[:2] == [("delete", None), ("delete", None)]
+    assert set(told[2:]) == {("schema", "true")}
+    base("create table k as select 7 as i")
+    base("insert into t values (1)")
+    assert base("select table_name, after from stream s where op = 'insert' and lsn > 2") == [
+        ("main.k", '{"i":7}'),
+        ("main.t", '{"i":1}'),
+    ]
+    assert base("check stream s") == []
+    assert base.database.unlike == {}
+    base.close()
+
+
 def test_the_kept_sum_is_the_tables(base: Base) -> None:
     captured = next(iter(base.database.catalog.tables.values()))
     cursor = base.database.cursor()
