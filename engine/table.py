@@ -5,6 +5,7 @@ Reading the catalog fixes the MVCC snapshot of an open transaction, as any query
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -29,12 +30,18 @@ class Column:
         type: DuckDB's text of its type, as it can stand behind `::`.
         default: SQL text of its default, or None.
         not_null: it refuses NULL (a primary key's column does).
+        collation: by which its texts are compared, or None: byte by byte.
     """
 
     name: str
     type: str
     default: str | None
     not_null: bool
+    collation: str | None = None
+
+    def collated(self, value: str) -> str:
+        """SQL of a value of the column that is compared as the column is: the log holds its bytes alone."""
+        return value if self.collation is None else f"({value} COLLATE {self.collation})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +120,11 @@ _HAS_INDEXES = f"""
 _INDEXES = f"""
     SELECT index_name, is_unique, expressions::VARCHAR[], sql FROM system.main.duckdb_indexes() WHERE {_HERE}
     ORDER BY index_name"""
+_COLLATED = f"""
+    SELECT sql FROM system.main.duckdb_tables() WHERE {_HERE} AND contains(sql, ' COLLATE ')"""
+# A column of DuckDB's own text of a table, behind the bracket or a comma; and what may look like one.
+_COLLATION = re.compile(r'[(,] ?("(?:[^"]|"")*+"|\w++) VARCHAR COLLATE ([\w.]++)')
+_STRING = re.compile(r"'(?:[^']|'')*+'")
 _PLAIN = f"""
     SELECT 1 FROM system.main.duckdb_tables() WHERE {_HERE} AND NOT contains(sql, 'GENERATED ALWAYS')"""
 
@@ -156,7 +168,12 @@ def read_shape(
     schema, name = rows[0][5], rows[0][6]
     for column in rows:
         _require_usable_name(f"{schema}.{name}", column[0])
-    stored = tuple(Column(*column[:4]) for column in rows if not column[4])
+    collations = _collations(cursor, schema, name) if any(column[1] == "VARCHAR" for column in rows) else {}
+    stored = tuple(
+        Column(column, type_, default, not_null, collations.get(fold(column)))
+        for column, type_, default, not_null, is_generated, *_ in rows
+        if not is_generated
+    )
     generated = tuple(column[:3] for column in rows if column[4])
     spelled = {fold(column.name): column.name for column in stored}
     primary_key, unique, by_expression = _unique_sets(cursor, schema, name, spelled)
@@ -172,6 +189,18 @@ def read_shape(
         unique=unique,
         unique_expressions=by_expression,
     )
+
+
+def _collations(cursor: duckdb.DuckDBPyConnection, schema: str, name: str) -> dict[str, str]:
+    """The collation of each column that has one, by its name in small letters.
+
+    Only the table's own text tells them.
+    """
+    found = ask_maybe(cursor, _COLLATED, [fold(schema), fold(name)])
+    if found is None:
+        return {}
+    columns = _COLLATION.finditer(_STRING.sub("''", str(found[0])))
+    return {fold(_unquoted(column[1])): column[2] for column in columns}
 
 
 def is_plain_table(cursor: duckdb.DuckDBPyConnection, schema: str, name: str) -> bool:

@@ -81,7 +81,8 @@ def image_as_table(side: str, shape: TableShape, source: str, hidden: str = "") 
         source: what stands behind FROM: a relation with the image's columns, and WHERE.
         hidden: SQL over `source` of the column that HIDDEN names, if there is to be one.
     """
-    named = ",".join(f"{side}{i} AS {ident(c.name)}" for i, c in enumerate(shape.stored, start=1))
+    places = enumerate(shape.stored, start=1)
+    named = ",".join(f"{c.collated(f'{side}{i}')} AS {ident(c.name)}" for i, c in places)
     if hidden:
         named += f",{hidden} AS {HIDDEN}"
     plain = f"SELECT {named} FROM {source}"

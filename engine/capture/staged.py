@@ -265,7 +265,8 @@ def _proposed_rows(
     for place, column in enumerate(shape.stored):
         value = given.get(place)
         value = f"({column.default or 'NULL'})" if value is None else value
-        selected.append(f"{value}::{column.type} AS {ident(PROPOSED_PREFIX + column.name)}")
+        value = column.collated(f"{value}::{column.type}")
+        selected.append(f"{value} AS {ident(PROPOSED_PREFIX + column.name)}")
     source = f" FROM {rows}" if rows else ""
     if not _has_places(dml):
         return f"SELECT {','.join(selected)}{source}"

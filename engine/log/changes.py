@@ -22,7 +22,7 @@ from ..streams.catalog import Catalog
 from ..streams.streams import CHANGES_SUFFIX, Stream
 from ..table import Column
 from ..values import datarow
-from ..values.carrying import carried
+from ..values.carrying import sent, taken_back
 from .log import Commit, Layout
 from .queries import Again, Events, LogEvents
 from .several_logs import query_over_all
@@ -160,7 +160,10 @@ class ChangesQuery:
             "THEN 'update_postimage' ELSE 'update_preimage' END"
         )
         values = (
-            *(f"{self._value(part, column)} AS {ident(column.name)}" for column in self._carried()),
+            *(
+                f"{column.collated(self._value(part, column))} AS {ident(column.name)}"
+                for column in self._carried()
+            ),
             f"{change} AS _change_type",
             "l.txid AS _commit_version",
             f"{commit_time} AS _commit_timestamp",
@@ -199,8 +202,7 @@ class ChangesQuery:
         )
         names = [*self._numbered(), HIDDEN_PLACE]
         items = [
-            name if carrier is None else f"{name}::{carrier} AS {name}"
-            for name, carrier in zip(names, self._carriers(), strict=False)
+            f"{sent(name, type_)} AS {name}" for name, (_, type_) in zip(names, self.columns, strict=False)
         ]
         projection = ", ".join([*items, HIDDEN_PLACE])
         besides = "" if again is None else self._given(again).sql(again.where, None, hidden)
@@ -211,20 +213,27 @@ class ChangesQuery:
 
     def relation_sql(self, relation: str, *, hidden: bool) -> str:
         """What reads rows of `typed_sql` under the table's names and types."""
-        items = [
-            f"{place}{'' if carrier is None else f'::{type_}'} AS {ident(name)}"
-            for place, (name, type_), carrier in zip(
-                self._numbered(), self.columns, self._carriers(), strict=True
-            )
-        ]
+        columns = zip(self._numbered(), self.columns, strict=True)
+        values = [taken_back(place, type_) for place, (_, type_) in columns]
+        items = [f"{value} AS {ident(name)}" for value, name in self._collated(values)]
         if hidden:
             items.append(HIDDEN_PLACE)
         return f"(SELECT {', '.join(items)} FROM {relation})"
 
     def empty_sql(self) -> str:
         """A relation without rows: what DuckDB's binder is shown."""
-        items = ", ".join(f"NULL::{type_} AS {ident(name)}" for name, type_ in self.columns)
+        nulls = [f"NULL::{type_}" for _, type_ in self.columns]
+        items = ", ".join(f"{value} AS {ident(name)}" for value, name in self._collated(nulls))
         return f"(SELECT {items} WHERE false)"
+
+    def _collated(self, values: Sequence[str]) -> list[tuple[str, str]]:
+        """The values of all columns, compared as the table's are, and the columns' names."""
+        carried = [
+            (column.collated(value), column.name)
+            for value, column in zip(values, self._carried(), strict=False)
+        ]
+        own = zip(values[len(carried) :], (name for name, _ in CHANGE_COLUMNS), strict=True)
+        return [*carried, *own]
 
     def view_sql(self, name: str) -> str:
         """CREATE VIEW of all retained changes."""
@@ -232,9 +241,6 @@ class ChangesQuery:
 
     def _numbered(self) -> list[str]:
         return [f"c{place}" for place in range(len(self.columns))]
-
-    def _carriers(self) -> list[str | None]:
-        return [carried(type_) for _, type_ in self.columns]
 
     def _page(
         self,

@@ -140,8 +140,9 @@ class EventQuery(LogEvents):
         away = ", ".join(f"{name} AS {HIDDEN}{name}" for name in names)
         keep = ", ".join(f"{HIDDEN}{name}" for name in names)
         back = ", ".join(f"{HIDDEN}{name} AS {name}" for name in names)
-        new = ", ".join(f"n{p} AS {ident(c.name)}" for p, c in zip(places, stored, strict=True))
-        old = ", ".join(f"{HIDDEN}o{p} AS {ident(c.name)}" for p, c in zip(places, stored, strict=True))
+        placed = list(zip(places, stored, strict=True))
+        new = ", ".join(f"{c.collated(f'n{p}')} AS {ident(c.name)}" for p, c in placed)
+        old = ", ".join(f"{c.collated(f'{HIDDEN}o{p}')} AS {ident(c.name)}" for p, c in placed)
         # A row on which the predicate fails (a cast of what is no number) does not match: an error
         # here would stop every reader of the stream at that event, for ever.
         predicate = f"coalesce(TRY(({self.stream.filter})::BOOLEAN), false)"

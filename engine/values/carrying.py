@@ -2,26 +2,45 @@
 
 With `arrow_lossless_conversion` most of DuckDB's types come back as they went. An INTERVAL overflows
 (Arrow counts nanoseconds), an ENUM comes back as text (and a list of it not at all), a TUPLE gets
-names: these go in a carrier's type and are cast back. Measured with DuckDB 2.0;
+names: these go in a carrier's type and are cast back. A UNION's NULL and the NULL of one of its members are
+one in Arrow: it goes as a struct of its tag and its members. Measured with DuckDB 2.0;
 tests/engine/test_changes.py holds every type against it.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import lru_cache
 
+from ..quoting import ident, literal
 from .duckdb_types import TYPES_CACHED, DuckType, made_of, read_type
 
+HIDDEN = "__ducktail_x"
 _AS_TEXT = frozenset({"INTERVAL", "ENUM"})
 
 
+def sent(value: str, type_: str) -> str:
+    """SQL of a value as it travels.
+
+    Args:
+        value: SQL of a value of the type; it may stand in the answer several times.
+    """
+    return _sent(value, _read(type_), 1)
+
+
+def taken_back(value: str, type_: str) -> str:
+    """SQL of a value of the type, of the one that has travelled."""
+    return _back(value, _read(type_), 1)
+
+
 @lru_cache(TYPES_CACHED)
-def carried(type_: str) -> str | None:
-    """The type in which values of a type travel; None where it is the type itself."""
-    return _carrier(read_type(type_))
+def _read(type_: str) -> DuckType:
+    return read_type(type_)
 
 
+@lru_cache(TYPES_CACHED)
 def _carrier(type_: DuckType) -> str | None:
+    """The type that a value is cast to, of a type without a UNION; None where it travels as it is."""
     if type_.name in _AS_TEXT:
         return "VARCHAR"
     if not type_.children:
@@ -30,3 +49,77 @@ def _carrier(type_: DuckType) -> str | None:
     if not any(inner) and type_.name != "TUPLE":
         return None
     return made_of(type_, [new or child.text for new, child in zip(inner, type_.children, strict=True)])
+
+
+@lru_cache(TYPES_CACHED)
+def _has_union(type_: DuckType) -> bool:
+    return type_.name == "UNION" or any(map(_has_union, type_.children))
+
+
+def _sent(value: str, type_: DuckType, depth: int) -> str:
+    if not _has_union(type_):
+        carrier = _carrier(type_)
+        return value if carrier is None else f"{value}::{carrier}"
+    each = f"{HIDDEN}{depth}"  # What a lambda calls its argument: those around it have other names.
+    if type_.name == "UNION":
+        members = [
+            f"CASE WHEN union_tag({value})={literal(name)} "
+            f"THEN {_sent(f'union_extract({value},{literal(name)})', child, depth)} END"
+            for name, child in zip(type_.fields, type_.children, strict=True)
+        ]
+        return _struct(["tag", *_numbered(members)], [f"union_tag({value})::VARCHAR", *members])
+    if type_.name == "MAP":
+        key, held = (_sent(f"{each}.{part}", c, depth + 1) for part, c in _entries(type_))
+        return f"list_transform(map_entries({value}),lambda {each}: {_struct(['key', 'value'], [key, held])})"
+    if type_.name in ("LIST", "ARRAY"):
+        (child,) = type_.children
+        listed = value if type_.name == "LIST" else f"{value}::{child.text}[]"
+        return f"list_transform({listed},lambda {each}: {_sent(each, child, depth + 1)})"
+    parts = [_sent(part, child, depth) for part, child in _parts(value, type_)]
+    return f"CASE WHEN {value} IS NOT NULL THEN {_struct(_numbered(parts), parts)} END"
+
+
+def _back(value: str, type_: DuckType, depth: int) -> str:
+    if not _has_union(type_):
+        return value if _carrier(type_) is None else f"{value}::{type_.text}"
+    each = f"{HIDDEN}{depth}"
+    if type_.name == "UNION":
+        members = " ".join(
+            f"WHEN {literal(name)} THEN union_value({ident(name)} := "
+            f"{_back(f'{value}.m{place}', child, depth)}::{child.text})::{type_.text}"
+            for place, (name, child) in enumerate(zip(type_.fields, type_.children, strict=True), 1)
+        )
+        return f"CASE {value}.tag {members} END"
+    if type_.name == "MAP":
+        key, held = (_back(f"{each}.{part}", c, depth + 1) for part, c in _entries(type_))
+        entry = _struct(["key", "value"], [key, held])
+        return f"map_from_entries(list_transform({value},lambda {each}: {entry}))::{type_.text}"
+    if type_.name in ("LIST", "ARRAY"):
+        (child,) = type_.children
+        return f"list_transform({value},lambda {each}: {_back(each, child, depth + 1)})::{type_.text}"
+    parts = [
+        _back(f"{value}.m{place}", child, depth) for place, child in enumerate(type_.children, 1)
+    ]
+    made = f"row({','.join(parts)})" if type_.name == "TUPLE" else _struct(type_.fields, parts)
+    return f"CASE WHEN {value} IS NOT NULL THEN {made}::{type_.text} END"
+
+
+def _struct(names: Sequence[str], values: Sequence[str]) -> str:
+    return f"{{{','.join(f'{literal(name)}:{value}' for name, value in zip(names, values, strict=True))}}}"
+
+
+def _numbered(values: Sequence[str]) -> list[str]:
+    return [f"m{place}" for place, _ in enumerate(values, 1)]
+
+
+def _entries(type_: DuckType) -> list[tuple[str, DuckType]]:
+    return list(zip(("key", "value"), type_.children, strict=True))
+
+
+def _parts(value: str, type_: DuckType) -> list[tuple[str, DuckType]]:
+    """SQL of the parts of a STRUCT or TUPLE, with their types."""
+    if type_.name == "TUPLE":
+        named = [f"struct_extract_at({value},{place})" for place, _ in enumerate(type_.children, 1)]
+    else:
+        named = [f"struct_extract({value},{literal(name)})" for name in type_.fields]
+    return list(zip(named, type_.children, strict=True))

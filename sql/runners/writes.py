@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 import duckdb
 import pyarrow as pa
 
+from ...engine.asking import ask
 from ...engine.capture import capture
 from ...engine.capture.binding import Bound, bind
 from ...engine.capture.capture import read_macros, read_views
@@ -37,7 +38,17 @@ from ..dml.dml import slice_dml
 from ..names import OURS, Key
 from ..reads import refuse_captured
 from ..results.results import Result
-from ..running import UNTOLD, bound, count_of, lossless, placed, result_columns, rows_of, rows_result
+from ..running import (
+    UNTOLD,
+    bound,
+    count_of,
+    lossless,
+    placed,
+    result_columns,
+    rows_of,
+    rows_result,
+    with_nulls,
+)
 from ..statement import Statement, check_columns
 from ..text.classified import Classified
 from . import topics
@@ -234,6 +245,8 @@ def _plain(
             if not facts.has_returning:
                 return Rows(count_of(session, _parsed(session, statement, text), parameters))
             shape = bound(session, text)
+            if shape.names == UNTOLD:
+                shape = _shape_with(session, text, parameters)
             _check_returned(statement, classified, shape)
             with how.keeping(session, shape.types):
                 columns, table = rows_of(session, text, parameters)
@@ -255,8 +268,20 @@ def _check_returned(statement: Statement, classified: Classified, shape: Bound) 
     Raises:
         CachedPlanChanged: 0A000, they are others by now.
     """
-    if classified.text == statement.text and shape.names != UNTOLD:
+    if classified.text == statement.text:
         check_columns(statement, result_columns(shape.names, shape.types))
+
+
+def _shape_with(session: Context, text: str, parameters: tuple[object, ...]) -> Bound:
+    """What RETURNING gives where that hangs on the parameters: with these values.
+
+    Raises:
+        duckdb.Error: the binder's own.
+    """
+    names = [str(place) for place, _ in enumerate(parameters, 1)]
+    asked = ", ".join(f"typeof(${name})" for name in names)
+    types = dict(zip(names, ask(session.meta, f"SELECT {asked}", parameters), strict=True))
+    return bind(session.cursor, with_nulls(text, types))
 
 
 def _parsed(session: Context, statement: Statement, text: str) -> Parsed:
@@ -290,6 +315,8 @@ def _captured(
         version = (transaction.catalog_version, session.names.path, division)
         plan, shape = _plan(session, statement, classified, captured, version)
         if classified.dml is not None and classified.dml.has_returning:
+            if shape.names == UNTOLD:
+                shape = _shape_with(session, classified.text, parameters)
             _check_returned(statement, classified, shape)
         try:
             with how.keeping(session, shape.types):

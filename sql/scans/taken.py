@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from ...engine.capture.binding import type_text
 from ...engine.quoting import ident
-from ...engine.values.carrying import carried
+from ...engine.values.carrying import sent, taken_back
 from ..context import Context
 from ..running import LOSSY
 
@@ -33,7 +33,7 @@ class Taken:
             without: a column that is left out.
         """
         items = [
-            f"c{place}{f'::{type_}' if carried(type_) else ''} AS {ident(name)}"
+            f"{taken_back(f'c{place}', type_)} AS {ident(name)}"
             for place, (name, type_) in enumerate(zip(self.names, self.types, strict=True))
             if name != without
         ]
@@ -46,10 +46,7 @@ def taken_whole(session: Context, text: str, values: Sequence[object]) -> Taken:
     relation = session.cursor.sql(text, params=parameters)
     names, types = tuple(relation.columns), tuple(map(type_text, relation.types))
     places = [f"c{place}" for place in range(len(names))]
-    items = [
-        place if (carrier := carried(type_)) is None else f"{place}::{carrier} AS {place}"
-        for place, type_ in zip(places, types, strict=True)
-    ]
+    items = [f"{sent(place, type_)} AS {place}" for place, type_ in zip(places, types, strict=True)]
     session.cursor.execute("SET SESSION arrow_lossless_conversion = true")
     try:
         # The line break ends a comment at the text's end.
