@@ -168,6 +168,18 @@ class Channel:
             raise Gone
         return message
 
+    def coming(self) -> Steps[Message]:
+        """The message behind this one, left where it is; waited for where it is not here yet.
+
+        Raises:
+            Fatal: the server ends the session. Gone: the client has left.
+        """
+        self.check()
+        while not self._pending:
+            yield Need.INPUT
+            self.check()
+        return self._pending[0][0]
+
     def ahead(self, place: int = 0) -> Message | None:
         """A message after this one, the next one for place 0, if it is here already."""
         # The transport may append meanwhile; only the conversation takes.

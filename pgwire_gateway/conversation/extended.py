@@ -1,9 +1,11 @@
 """The extended protocol: prepared statements, portals, and what lies between two Syncs.
 
 The statements up to a Sync are one transaction, unless BEGIN and COMMIT say otherwise. An Execute
-that is all there is before its Sync runs as plain autocommit, which costs no BEGIN: that is known
-where the Sync has arrived together with it, as with nearly every client. After an error everything
-is skipped up to the Sync. Source: PostgreSQL documentation, "Extended Query", "Pipelining".
+with a Sync right behind it runs as plain autocommit, which costs no BEGIN. The first Execute after a
+Sync therefore begins when the message behind it is here: which one that is depends on the client alone,
+and not on how TCP has cut its bytes. No client is kept waiting, as it gets no answer before it has sent
+a Sync or a Flush. After an error everything is skipped up to the Sync.
+Source: PostgreSQL documentation, "Extended Query", "Pipelining".
 """
 
 from __future__ import annotations
@@ -233,8 +235,10 @@ class Extended:
 
     def _begin(self, *, alone_may_be: bool) -> Steps[None]:
         """A statement begins: in the transaction of those up to the Sync, unless it is all there is."""
-        alone = not self._executed and isinstance(self._work.channel.ahead(), Sync)
-        if not (alone and alone_may_be):
+        alone = alone_may_be and not self._executed and self._work.session.transaction_status == "I"
+        if alone:
+            alone = isinstance((yield from self._work.channel.coming()), Sync)
+        if not alone:
             yield from self._work.session.begin_implicit(piped=True)
             self._shared = True
         self._executed = True

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import time
 from collections.abc import Iterator
@@ -79,6 +80,26 @@ def test_each_event_is_stored_by_its_owner(entry: Connection) -> None:
         assert cursor.statusmessage == "COPY 50"
     with entry.transaction(), pytest.raises(psycopg.errors.FeatureNotSupported):
         entry.execute("PUBLISH TO t KEY q.payload SELECT i FROM range(40) r(i)")
+
+
+# Where a message between nodes fills libpq's buffer of 8 KiB: its Sync comes in a piece of its own.
+SIZES = range(5_000, 5_350)
+EVERY_SIZE = range(4_000, 10_200)
+
+
+@pytest.mark.timeout(600)
+def test_an_event_of_any_size_reaches_its_owner(cluster: ClusterProcesses) -> None:
+    sizes = EVERY_SIZE if "DUCKTAIL_EVERY_SIZE" in os.environ else SIZES
+    with cluster["n1"].connect() as entry, cluster["n3"].connect() as there:
+        entry.execute("CREATE TOPIC sized WITH (partitions = 12)")
+        (key,) = entry.execute(
+            "SELECT k FROM (SELECT 'k' || i AS k FROM range(100) r(i)) "
+            "WHERE ducktail.partition_of('sized', k) = 9 ORDER BY k LIMIT 1"
+        ).fetchone() or ("",)
+        for size in sizes:
+            entry.execute("PUBLISH TO sized KEY %s %s", (key, "x" * size))
+        stored = there.execute("SELECT after->>'$' AS x FROM TOPIC sized PARTITION 9 ORDER BY lsn").fetchall()
+        assert [len(row[0]) for row in stored] == list(sizes)
 
 
 def test_any_node_reads_and_commits(cluster: ClusterProcesses, entry: Connection) -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import select
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -19,6 +21,7 @@ from slt_file import Parameter
 import ducktail
 
 Row = tuple[str | None, ...]
+EVERY_SYNC_LATE = "DUCKTAIL_LATE_SYNC" in os.environ
 PLACEHOLDER = re.compile(r"\$(\d+)")
 
 
@@ -107,11 +110,13 @@ class Wire:
     """Through libpq to a server process.
 
     Args:
-        extended: Parse, Describe, Bind, Execute with parameters; else one Query message.
+        extended: Parse, Describe, Bind, Execute with parameters; else one Query message. Of every second
+            Execute, or with DUCKTAIL_LATE_SYNC of each, the Sync comes late.
     """
 
     def __init__(self, host: Host, extended: bool) -> None:
         self._host, self._extended = host, extended
+        self._late_sync = False
         self._connections: dict[str, pq.abc.PGconn] = {}
 
     def open(self, path: Path, settings: dict[str, int]) -> None:
@@ -136,7 +141,9 @@ class Wire:
         described = session.describe_prepared(b"")
         if described.status == pq.ExecStatus.FATAL_ERROR:
             return _answer(described)
-        result = session.exec_prepared(b"", [_wire_text(value) for value in parameters])
+        values = [_wire_text(value) for value in parameters]
+        self._late_sync = EVERY_SYNC_LATE or not self._late_sync
+        result = _executed_late(session, values) if self._late_sync else session.exec_prepared(b"", values)
         if result.status == pq.ExecStatus.TUPLES_OK:
             shapes = [[(r.fname(i), r.ftype(i)) for i in range(r.nfields)] for r in (described, result)]
             assert shapes[0] == shapes[1], f"Describe said {shapes[0]}, the answer has {shapes[1]}"
@@ -234,6 +241,25 @@ AWAY = re.compile(
     r"|DESCRIBE\s+STREAM\b|(?:CREATE|DROP)\s+BOOKMARK\b)",
     re.IGNORECASE | re.DOTALL,
 )
+
+
+def _executed_late(session: pq.abc.PGconn, values: list[bytes | None]) -> pq.abc.PGresult:
+    """Execute the unnamed statement; its Sync follows when the server has written something.
+
+    It writes what it has, BindComplete at least, as soon as it wants further messages.
+    """
+    session.enter_pipeline_mode()
+    session.send_query_prepared(b"", values)
+    session.flush()
+    select.select([session.socket], [], [])
+    session.pipeline_sync()
+    session.flush()
+    found = None
+    while (result := session.get_result()) is None or result.status != pq.ExecStatus.PIPELINE_SYNC:
+        found = found or result
+    session.exit_pipeline_mode()
+    assert found is not None, "an Execute is answered"
+    return found
 
 
 def _answer(result: pq.abc.PGresult) -> Answer:

@@ -161,10 +161,22 @@ def test_one_execute_before_its_sync_is_autocommit(talk: Driver, written: Any) -
     assert talk.session.calls == ["parse rows 2", "execute rows 2"]
 
 
-def test_a_sync_that_has_not_come_yet_makes_it_a_transaction(talk: Driver, written: Any) -> None:
-    assert talk.kinds(request(written, "put")) == "12nC"
+def test_a_sync_that_has_not_come_yet_changes_nothing(talk: Driver, written: Any) -> None:
+    assert talk.kinds(request(written, "put")) == "12n"
+    assert talk.kinds(written.sync) == "CZ"
+    assert talk.session.calls == ["parse put", "execute put"]
+
+
+def test_a_flush_behind_it_makes_it_a_transaction(talk: Driver, written: Any) -> None:
+    assert talk.kinds(request(written, "put")) == "12n"
+    assert talk.kinds(written.flush) == "C"
     assert talk.kinds(written.sync) == "Z"
     assert talk.session.calls == ["parse put", "begin_implicit", "execute put", "commit_implicit"]
+
+
+def test_in_a_block_nothing_more_is_waited_for(talk: Driver, written: Any) -> None:
+    talk.say(written.query("begin"))
+    assert talk.kinds(request(written, "put")) == "12nC"
 
 
 def test_a_pipeline_is_one_transaction_and_an_error_undoes_it(talk: Driver, written: Any) -> None:
