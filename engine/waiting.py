@@ -87,11 +87,15 @@ def first_of(futures: Sequence[Future[Any]]) -> Future[Any]:
     return first
 
 
-def all_of(works: Sequence[Waiting[T]], now_s: Callable[[], float]) -> Waiting[list[T | Exception]]:
+def all_of(
+    works: Sequence[Waiting[T]], now_s: Callable[[], float], *, told: bool = False
+) -> Waiting[list[T | Exception]]:
     """Do several pieces of work at once: each goes on as soon as what it waits for has come.
 
     Args:
         now_s: a clock that never goes back, seconds.
+        told: an error that ends the wait, as a cancel does, is the outcome of all that have not ended: who
+            asked for them says what stands. Else it ends them, and is raised.
 
     Returns:
         What each has come to, in their order: its result, or the exception that it ended with.
@@ -102,8 +106,21 @@ def all_of(works: Sequence[Waiting[T]], now_s: Callable[[], float]) -> Waiting[l
         outcomes[place] = outcome
         return False
 
-    yield from _together(works, now_s, note)
+    yield from _together(works, now_s, note, told=told)
     return [outcomes[place] for place in range(len(works))]
+
+
+def _ended_by(work: Waiting[T], error: Exception) -> T | Exception:
+    """What a piece of work comes to that is told of an error while it waits."""
+    try:
+        work.throw(error)
+    except StopIteration as stop:
+        result: T = stop.value
+        return result
+    except Exception as outcome:
+        return outcome
+    work.close()
+    return error
 
 
 def first_true(works: Sequence[Waiting[bool]], now_s: Callable[[], float]) -> Waiting[bool]:
@@ -125,12 +142,17 @@ def first_true(works: Sequence[Waiting[bool]], now_s: Callable[[], float]) -> Wa
 
 
 def _together(
-    works: Sequence[Waiting[T]], now_s: Callable[[], float], ended: Callable[[int, T | Exception], bool]
+    works: Sequence[Waiting[T]],
+    now_s: Callable[[], float],
+    ended: Callable[[int, T | Exception], bool],
+    *,
+    told: bool = False,
 ) -> Waiting[bool]:
     """Do several pieces of work at once, until all of them have ended or one is enough.
 
     Args:
         ended: is given each one's place and outcome; whether the others are to be given up.
+        told: see `all_of`.
 
     Returns:
         Whether they were.
@@ -155,7 +177,14 @@ def _together(
         while waits:
             ends = [end for _, end in waits.values() if end is not None]
             left = max(0.0, min(ends) - now_s()) if ends else None
-            yield Wait(first_of([wait.future for wait, _ in waits.values()]), left)
+            try:
+                yield Wait(first_of([wait.future for wait, _ in waits.values()]), left)
+            except Exception as error:
+                if not told:
+                    raise
+                for place in waits:
+                    ended(place, _ended_by(works[place], error))
+                return False
             for place, (wait, end) in list(waits.items()):
                 if wait.future.done() or (end is not None and end <= now_s()):
                     del waits[place]

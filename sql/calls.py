@@ -111,7 +111,10 @@ class Calls:
         if isinstance(told, DucktailError):
             told = self.told(told)
         if isinstance(told, QueryCanceled):
-            told = self._guard.cancel_error()
+            why = self._guard.cancel_error()
+            # What stands of it nevertheless.
+            why.detail, why.hint = told.detail, told.hint
+            told = why
         self._block.failed()
         if told is error:
             raise error

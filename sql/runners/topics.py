@@ -242,6 +242,10 @@ def _returned_of_all(
     rows = f"SELECT lsn, partition, {', '.join(f'{name}::JSON AS {name}' for name in texts)} FROM {_STORED}"
     try:
         return _selected(session, f"SELECT {insert.returning} FROM ({rows}) AS {insert.relation}", done.count)
+    except (DucktailError, duckdb.Error) as error:
+        told = translated(error)
+        told.detail = " ".join(["All events are stored.", *([told.detail] if told.detail else [])])
+        raise told from error
     finally:
         session.cursor.unregister(_STORED)
 

@@ -23,7 +23,7 @@ from ..peers.owners import Owners
 from ..peers.part import Part
 from ..results.results import ResultColumn
 from .offsets import name_of
-from .shares import Row, ask_rows, listed, named, other_nodes, own_share
+from .shares import Row, ask_rows, first_failure, listed, named, other_nodes, own_share
 
 Here = Callable[[st.Statement], Waiting[list[Row]]]
 HINT = "What is done stands: DROP BOOKMARK IF EXISTS takes it away wherever it is."
@@ -107,7 +107,7 @@ def _outcomes(
             return (yield from here(statement))
 
     works = [own() if node == owners.local else ask_rows(session, node, sql) for node in nodes]
-    found = yield from all_of(works, session.database.clock.monotonic_s)
+    found = yield from all_of(works, session.database.clock.monotonic_s, told=True)
     return dict(zip(nodes, found, strict=True))
 
 
@@ -122,7 +122,7 @@ def _on(
         failed = {node: error for node, error in outcomes.items() if isinstance(error, Exception)}
         done += [node for node in stage if node not in failed]
         if failed:
-            node, error = next(iter(failed.items()))
+            node, error = first_failure(failed)
             if not done and isinstance(error, DucktailError):
                 raise error
             left = [one for one in nodes if one not in done]

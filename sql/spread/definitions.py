@@ -31,7 +31,7 @@ from ..language.options import Option, Options
 from ..language.render import render_statement
 from ..peers.part import Part
 from ..results.results import Result
-from .shares import ask_all, listed, named, other_nodes, own_share, owners_of, rows_of
+from .shares import ask_all, first_failure, listed, named, other_nodes, own_share, owners_of, rows_of
 
 Plain = Callable[[Context, st.Statement, Values], Waiting[Result]]
 Facts = dict[str, str | None]
@@ -181,11 +181,11 @@ def _do(
                 outcomes[local] = error
         others = {node: (sql, ()) for node in stage if node != local}
         if others and local not in outcomes:
-            outcomes |= yield from ask_all(session, others)
+            outcomes |= yield from ask_all(session, others, told=True)
         failed = {node: e for node, e in outcomes.items() if isinstance(e, Exception)}
         done += [node for node in others if node not in failed and node in outcomes]
         if failed:
-            node, first_error = next(iter(failed.items()))
+            node, first_error = first_failure(failed)
             if not done:
                 raise first_error
             left = [name for name in nodes if name not in done]

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from ...engine.errors import ConnectionLost, DucktailError, NotSupported
+from ...engine.errors import DucktailError, NotSupported
 from ...engine.groups.places import check_partitions
 from ...engine.streams.streams import Stream
 from ...engine.waiting import Waiting, all_of
@@ -22,7 +22,7 @@ from ..peers.owners import Owners
 from ..peers.part import Part
 from .gathering import bare_number, by_owner
 from .membership import Home
-from .shares import Row, ask_rows, listed, own_share
+from .shares import Row, ask_rows, first_failure, is_unknown, listed, own_share
 
 Here = Callable[[st.Statement], Waiting[list[Row]]]
 
@@ -79,23 +79,24 @@ def run(
         )
         for node, share in shares.items()
     ]
-    outcomes = yield from all_of(works, session.database.clock.monotonic_s)
+    outcomes = yield from all_of(works, session.database.clock.monotonic_s, told=True)
     found = dict(zip(shares, outcomes, strict=True))
     failed = {node: e for node, e in found.items() if isinstance(e, Exception)}
     if standing is not None:
         standing += [p for node, share in shares.items() if node not in failed for p in share.partitions]
     if not failed:
         return {node: rows for node, rows in found.items() if isinstance(rows, list)}
-    node, error = next(iter(failed.items()))
+    node, error = first_failure(failed)
     if not isinstance(error, DucktailError):
         raise error
+    unknown = {n for n, e in failed.items() if is_unknown(e, here=n == owners.local)}
     # That is said of the one owner's share.
     own = (error.detail or "").replace("Nothing was committed.", "").strip()
     told = [own] if own else []
     for words, some in (
         (f"are {done}", [n for n in shares if n not in failed]),
-        (f"are not {done}", [n for n, e in failed.items() if not isinstance(e, ConnectionLost)]),
-        (f"may be {done}, or not", [n for n, e in failed.items() if isinstance(e, ConnectionLost)]),
+        (f"are not {done}", [n for n in failed if n not in unknown]),
+        (f"may be {done}, or not", [n for n in failed if n in unknown]),
     ):
         partitions = sorted(p for name in some for p in shares[name].partitions)
         if standing is not None and words == f"are {done}":

@@ -40,7 +40,7 @@ from ...engine.waiting import Wait, Waiting, all_of
 from ..context import Context
 from ..peers.owners import Owners
 from ..peers.part import Part
-from .shares import Row, ask_rows, check_owned, listed
+from .shares import Row, ask_rows, check_owned, first_failure, is_unknown, listed
 
 # A share is one message between nodes, in a form that takes a third more: well below a message's bound.
 SHARE_BYTES_MAX = 32 << 20
@@ -185,9 +185,9 @@ def send(
                 works[node] = _stored_here(session, topic, share, named, told=told)
             else:
                 works[node] = _stored_there(session, topic, owners, node, share, identity, told=told)
-        found = yield from all_of(list(works.values()), session.database.clock.monotonic_s)
+        found = yield from all_of(list(works.values()), session.database.clock.monotonic_s, told=True)
     outcomes = dict(zip(works, found, strict=True))
-    _check(topic, shares, outcomes)
+    _check(topic, owners.local, shares, outcomes)
     parts = []
     count = 0
     for node, rows in outcomes.items():
@@ -328,18 +328,21 @@ def _stored_there(
             return [(row[0], row[1]) for row in rows] if told else rows
 
 
-def _check(topic: Stream, shares: Mapping[str, pa.Table], outcomes: Mapping[str, object]) -> None:
-    """Raise the first error of a share, and say what of the statement stands."""
+def _check(
+    topic: Stream, local: str, shares: Mapping[str, pa.Table], outcomes: Mapping[str, object]
+) -> None:
+    """Raise the first error of a share, or that the statement was ended, and say what of it stands."""
     failed = {node: e for node, e in outcomes.items() if isinstance(e, Exception)}
     if not failed:
         return
-    node, error = next(iter(failed.items()))
+    node, error = first_failure(failed)
     if not isinstance(error, DucktailError):
         raise error
     of = {node: sorted(set(share.column("partition").to_pylist())) for node, share in shares.items()}
     standing = sorted(p for node in outcomes if node not in failed for p in of[node])
-    lost = sorted(p for node, e in failed.items() if not isinstance(e, ConnectionLost) for p in of[node])
-    unknown = sorted(p for node, e in failed.items() if isinstance(e, ConnectionLost) for p in of[node])
+    doubtful = {node for node, e in failed.items() if is_unknown(e, here=node == local)}
+    lost = sorted(p for node in failed.keys() - doubtful for p in of[node])
+    unknown = sorted(p for node in doubtful for p in of[node])
     told = []
     if standing:
         told.append(f"The events of {_of_partitions(standing)} are stored.")

@@ -8,7 +8,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
-from ...engine.errors import DucktailError, SerializationFailure, UndefinedObject, WrongState
+from ...engine.errors import (
+    ConnectionLost,
+    DucktailError,
+    QueryCanceled,
+    SerializationFailure,
+    UndefinedObject,
+    WrongState,
+)
 from ...engine.placement.membership import DELIVERED, ROUTED
 from ...engine.streams.streams import Stream
 from ...engine.waiting import Waiting, all_of
@@ -188,13 +195,21 @@ def peers(session: Context) -> Peers:
 
 
 def ask_all(
-    session: Context, asked: Mapping[str, tuple[str, Sequence[object]]], *, again: bool = False
+    session: Context,
+    asked: Mapping[str, tuple[str, Sequence[object]]],
+    *,
+    again: bool = False,
+    told: bool = False,
 ) -> Waiting[dict[str, list[Row] | Exception]]:
-    """What several nodes answer, each to its own text, all at once."""
+    """What several nodes answer, each to its own text, all at once.
+
+    Args:
+        told: see `all_of`.
+    """
     works = [
         ask_rows(session, node, text, parameters, again=again) for node, (text, parameters) in asked.items()
     ]
-    outcomes = yield from all_of(works, session.database.clock.monotonic_s)
+    outcomes = yield from all_of(works, session.database.clock.monotonic_s, told=told)
     return dict(zip(asked, outcomes, strict=True))
 
 
@@ -209,6 +224,20 @@ def rows_of(result: Result) -> list[Row]:
 def _rows(batch: Batch) -> list[Row]:
     columns = [column.to_pylist() for column in batch.record_batch().columns]
     return list(zip(*columns, strict=True))
+
+
+def first_failure(failed: Mapping[str, Exception]) -> tuple[str, Exception]:
+    """The node and the error that a statement of several nodes ends with: a cancel before other errors."""
+    return min(failed.items(), key=lambda one: not isinstance(one[1], QueryCanceled))
+
+
+def is_unknown(error: Exception, *, here: bool) -> bool:
+    """Whether a share that failed so may be done, or be done yet: an answer was lost, or not waited for.
+
+    Args:
+        here: it was this node's own, which is done whole or not begun when its statement is ended.
+    """
+    return isinstance(error, ConnectionLost) or (isinstance(error, QueryCanceled) and not here)
 
 
 def named(

@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import os
 import signal
+import threading
 import time
+from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -278,6 +280,50 @@ def test_a_commit_whose_owner_stands_still_may_be_done(tmp_path: Path) -> None:
         session.execute(f"COMMIT OFFSETS AT '{json.dumps(ends)}' ON t CONSUMER GROUP g")
         offsets = dict(row[:2] for row in session.execute("SHOW OFFSETS ON t CONSUMER GROUP g").fetchall())
         assert offsets[1] == ends["1"] and offsets[9] == ends["9"]
+
+
+@pytest.mark.parametrize("ended", ["by its time-out", "by a cancel"])
+def test_what_is_ended_says_what_of_it_stands(tmp_path: Path, ended: str) -> None:
+    with ClusterProcesses(tmp_path, 3, SPREAD) as nodes, nodes["n1"].connect() as session:
+        session.execute("CREATE TOPIC t WITH (partitions = 12)")
+        session.execute("CREATE CONSUMER GROUP g ON t")
+        publish = "INSERT INTO t (key, payload) SELECT i, i FROM range(100) r(i)"
+        session.execute(publish)
+        ends = dict(session.execute("SELECT partition, max(lsn) FROM TOPIC t GROUP BY 1").fetchall())
+        nodes["n3"].process.send_signal(signal.SIGSTOP)
+        try:
+            for text, stand, unknown in (
+                (publish, "The events of partitions 0, 1, 2, 3, 4, 5, 6 and 7 are stored.", "is unknown"),
+                (
+                    f"COMMIT OFFSETS AT '{json.dumps(ends)}' ON t CONSUMER GROUP g",
+                    "Partitions 0, 1, 2, 3, 4, 5, 6 and 7 are committed.",
+                    "Partitions 8, 9, 10 and 11 may be committed, or not.",
+                ),
+            ):
+                if ended == "by a cancel":
+                    threading.Timer(1.0, session.cancel_safe).start()
+                else:
+                    session.execute("SET statement_timeout = '1 s'")
+                with pytest.raises(psycopg.errors.QueryCanceled) as caught:
+                    session.execute(text)
+                told = caught.value.diag
+                assert told.message_detail is not None and stand in told.message_detail, told.message_detail
+                assert unknown in told.message_detail, told.message_detail
+            rows = session.execute("SELECT after FROM TOPIC t PARTITION (0, 1, 2, 3, 4, 5, 6, 7)").fetchall()
+            assert set(Counter(row[0] for row in rows).values()) == {2}
+        finally:
+            nodes["n3"].process.send_signal(signal.SIGCONT)
+
+
+def test_an_error_of_returning_says_that_all_is_stored(entry: Connection) -> None:
+    name = f"returned_on_{entry.info.port}"
+    entry.execute(f"CREATE TOPIC {name} WITH (partitions = 12)")
+    with pytest.raises(psycopg.Error) as caught:
+        entry.execute(
+            f"INSERT INTO {name} (payload, key) SELECT i, i FROM range(30) r(i) RETURNING error('no')"
+        )
+    assert caught.value.diag.message_detail == "All events are stored."
+    assert entry.execute(f"SELECT count(*) FROM TOPIC {name}").fetchone() == (30,)
 
 
 def test_a_topic_wants_a_name_that_no_other_node_has_for_a_stream(cluster: ClusterProcesses) -> None:
