@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from datetime import datetime
 
 import duckdb
 
-from .asking import ask_maybe
+from .asking import ask, ask_maybe
 from .buffers.buffer import PartitionBuffer, StreamBuffer
+from .errors import UndefinedObject
 from .live_source import COMMIT_TIME, LiveSource, Row, buffered_streams, time_text
 from .log.several_logs import event_query
 from .offsets.offsets import Position
@@ -20,6 +22,9 @@ from .streams.copies import Copy
 from .streams.streams import Bookmark, Group, Stream
 from .values import datarow
 from .values.durations import SECOND_US, interval_text
+
+# A stream that is dropped while a view is read is no error of who reads it.
+WHERE_DROPPED = suppress(UndefinedObject)
 
 
 def groups_of_streams(database: LiveSource) -> Iterator[tuple[Stream, StreamBuffer, Group]]:
@@ -109,12 +114,22 @@ def _ask_log(
     last_lsn: int,
     aggregate: str,
 ) -> int:
-    """One aggregate over a partition's events after `lsn`, up to the last one, from the log."""
+    """One aggregate over a partition's events after `lsn`, up to the last one, from the log.
+
+    Raises:
+        UndefinedObject: 42704, the stream is being dropped.
+    """
     where = f"lsn > {lsn} AND lsn <= {last_lsn}"
     sql = event_query(database.catalog, stream).between(lsn + 1, last_lsn).sql(where, "false")
     cursor = database.cursor(utc=True)
     try:
         row = ask_maybe(cursor, f"SELECT {aggregate} FROM ({sql}) WHERE partition = {number}")
+    except duckdb.CatalogException:
+        # DuckDB knows that it is dropped before memory does.
+        there = f"SELECT count(*) FROM ducktail.stream_catalog WHERE stream_id = {stream.stream_id}"
+        if ask(cursor, there)[0]:
+            raise
+        raise UndefinedObject(f'{stream.kind} "{stream.name}" does not exist') from None
     finally:
         cursor.close()
     assert row is not None
@@ -124,24 +139,29 @@ def _ask_log(
 def consumer_groups(database: LiveSource) -> Iterator[Row]:
     """ducktail.consumer_groups."""
     for stream, buffer, group in groups_of_streams(database):
-        lag = sum(
-            lag_events(database, stream, number, buffer.partitions[number], position.lsn)
-            + rows_left(database.catalog.copies.get(group.group_id), number, position.lsn)
-            for number, position in database.offsets.positions(group.group_id).items()
-        )
-        yield {
-            "schema_name": stream.schema,
-            "stream_name": stream.name,
-            "group_name": group.name,
-            "start": group.start,
-            "on_gap": group.on_gap,
-            "session_timeout": interval_text(group.session_timeout_ms * 1000),
-            "on_park": group.on_park,
-            "created_at": time_text(group.created_at_us),
-            "lag_events": lag,
-            "members": len(database.members.shown(group, stream.partitions)),
-            **_set_aside(database, group),
-        }
+        with WHERE_DROPPED:
+            yield _consumer_group(database, stream, buffer, group)
+
+
+def _consumer_group(database: LiveSource, stream: Stream, buffer: StreamBuffer, group: Group) -> Row:
+    lag = sum(
+        lag_events(database, stream, number, buffer.partitions[number], position.lsn)
+        + rows_left(database.catalog.copies.get(group.group_id), number, position.lsn)
+        for number, position in database.offsets.positions(group.group_id).items()
+    )
+    return {
+        "schema_name": stream.schema,
+        "stream_name": stream.name,
+        "group_name": group.name,
+        "start": group.start,
+        "on_gap": group.on_gap,
+        "session_timeout": interval_text(group.session_timeout_ms * 1000),
+        "on_park": group.on_park,
+        "created_at": time_text(group.created_at_us),
+        "lag_events": lag,
+        "members": len(database.members.shown(group, stream.partitions)),
+        **_set_aside(database, group),
+    }
 
 
 def offsets(database: LiveSource) -> Iterator[Row]:
@@ -150,7 +170,8 @@ def offsets(database: LiveSource) -> Iterator[Row]:
         positions = database.offsets.positions(group.group_id)
         owners = database.members.owners(group, stream.partitions)
         for number in sorted(positions):
-            yield _offset(database, stream, buffer, group, number, positions[number], owners[number])
+            with WHERE_DROPPED:
+                yield _offset(database, stream, buffer, group, number, positions[number], owners[number])
 
 
 def _offset(
@@ -201,26 +222,28 @@ def members(database: LiveSource) -> Iterator[Row]:
     for stream, buffer, group in groups_of_streams(database):
         positions = database.offsets.positions(group.group_id)
         for member in database.members.shown(group, stream.partitions):
-            yield {
-                "schema_name": stream.schema,
-                "stream_name": stream.name,
-                "group_name": group.name,
-                "member_name": member.name,
-                "epoch": member.epoch,
-                "partitions": member.partitions,
-                "state": member.state,
-                "lag_events": sum(
+            with WHERE_DROPPED:
+                lag = sum(
                     lag_events(database, stream, number, buffer.partitions[number], positions[number].lsn)
                     + rows_left(database.catalog.copies.get(group.group_id), number, positions[number].lsn)
                     for number in member.partitions
                     if number in positions  # A group that is being dropped has none.
-                ),
-                "joined_at": time_text(member.joined_us),
-                "last_heartbeat": time_text(member.heard_us),
-                "last_read_at": time_text(member.last_read_us),
-                "last_commit_at": time_text(member.last_commit_us),
-                "user_name": member.user,
-            }
+                )
+                yield {
+                    "schema_name": stream.schema,
+                    "stream_name": stream.name,
+                    "group_name": group.name,
+                    "member_name": member.name,
+                    "epoch": member.epoch,
+                    "partitions": member.partitions,
+                    "state": member.state,
+                    "lag_events": lag,
+                    "joined_at": time_text(member.joined_us),
+                    "last_heartbeat": time_text(member.heard_us),
+                    "last_read_at": time_text(member.last_read_us),
+                    "last_commit_at": time_text(member.last_commit_us),
+                    "user_name": member.user,
+                }
 
 
 def _lag_bytes(buffer: StreamBuffer, lag: int) -> int:

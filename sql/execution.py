@@ -124,6 +124,10 @@ def _placed(session: Context, classified: Classified, node: object) -> tuple[rel
         return None, node
     if classified.kind is Kind.EXPLAIN and classified.explain is not None:
         return _placed(session, *_read(session, classified.explain.inner))[0], node
+    if classified.kind is Kind.CURSOR and classified.cursor is not None and classified.cursor.inner:
+        # Where that is may have to be asked, which can be done now; it is said here in any case.
+        _placed(session, *_read(session, classified.cursor.inner))
+        return None, node
     return relay.placed(session, classified, node)
 
 

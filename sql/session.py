@@ -257,7 +257,7 @@ class Session:
 
     def _executed(self, statement: Statement, parameters: Sequence[object]) -> Waiting[Result]:
         kind = statement.classified.kind
-        if self.peer is not None:
+        if self.peer is not None and not (kind is Kind.FORWARD and serving.is_under_way(parameters)):
             self.database.cluster.check_epoch(self.peer)
         if statement.classified.verb not in ENDINGS:
             self.block.check_sound()

@@ -36,7 +36,7 @@ from ..language import statements_other as sto
 from ..language.parse import Query
 from ..peers.frames import batch_of, head_of, tail_of
 from ..peers.links import Links
-from ..peers.request import Request
+from ..peers.request import CLOSE, FAILED, FETCH, Request
 from ..results.results import Batch, ReadySource, Result, ResultColumn
 from ..shape.shape import shapes_of
 from ..spread.naming import named_anew
@@ -411,12 +411,15 @@ class RowSource:
         self._waiting: deque[bytes] = deque()
         self._more = True
         self.members: frozenset[tuple[str, str]] = frozenset()
+        _links(session).goes_on(node, asked.portal)
         self._take(frames[1:])
 
     def _take(self, frames: tuple[bytes, ...]) -> None:
         tail = tail_of(frames[-1])
         self.tag, self._more = tail.tag, tail.more
         self._waiting.extend(frames[:-1])
+        if not self._more:
+            _links(self._session).ended(self._node, self._portal)
 
     def tag_of(self, rows: int) -> str:
         """The owner's tag."""
@@ -441,11 +444,12 @@ class RowSource:
         if self.inline:
             return
         links = _links(self._session)
-        request = Request("fetch", rows=limit, portal=self._portal, apart=self._apart)
+        request = Request(FETCH, rows=limit, portal=self._portal, apart=self._apart)
         try:
             reply = yield from links.ask(self._session, self._node, request)
         except (CannotConnect, ConnectionLost) as error:
             self._more = False
+            links.ended(self._node, self._portal)
             links.unsure |= self.members
             raise _where(self._away, error) from error
         self._take(reply.frames)
@@ -473,11 +477,13 @@ class RowSource:
     def failed(self) -> None:
         """The client gets no more of it: what its owner has given does not count."""
         if self._session.links is not None:
-            self._session.links.later(self._node, Request("failed", portal=self._portal))
+            self._session.links.later(self._node, Request(FAILED, portal=self._portal))
+            self._session.links.ended(self._node, self._portal)
 
     def close(self) -> None:
         """Give the rest up."""
         if self._more and self._session.links is not None:
-            self._session.links.later(self._node, Request("close", portal=self._portal))
+            self._session.links.later(self._node, Request(CLOSE, portal=self._portal))
+            self._session.links.ended(self._node, self._portal)
         self._more = False
         self._waiting.clear()

@@ -27,7 +27,7 @@ from ..language.publishing import Published
 from ..peers.frames import FrameBatch, Head, Tail, batch_frame, facts_frame
 from ..peers.learned import still_missing
 from ..peers.part import split
-from ..peers.request import Request
+from ..peers.request import CLOSE, FAILED, FETCH, UNDER_WAY, Request
 from ..portals import Portal
 from ..results.results import ReadySource, Result, ResultColumn
 from ..runners.settings_statements import carried, set_variable
@@ -150,8 +150,13 @@ def oids_of(request: Request) -> tuple[int, ...]:
 def spared(session: Context, parameters: Sequence[object]) -> Result | None:
     """The open answer of which a FORWARD takes more rows."""
     request = _request(parameters)
-    portal = session.portals.get(_portal(request)) if request.op == "fetch" else None
+    portal = session.portals.get(_portal(request)) if request.op == FETCH else None
     return None if portal is None else portal.result
+
+
+def is_under_way(parameters: Sequence[object]) -> bool:
+    """Whether a FORWARD is about an answer that was begun before."""
+    return _request(parameters).op in UNDER_WAY
 
 
 def _request(parameters: Sequence[object]) -> Request:
@@ -259,9 +264,9 @@ def _where(session: Context, request: Request) -> Waiting[list[bytes]]:
 
 OPERATIONS: dict[str, Operation] = {
     "counts": _counts,
-    "fetch": _fetch,
-    "close": _close,
-    "failed": _failed,
+    FETCH: _fetch,
+    CLOSE: _close,
+    FAILED: _failed,
     "hold": moving.hold,
     "void": _void,
     "where": _where,

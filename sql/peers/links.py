@@ -21,7 +21,7 @@ from ..notices import Notices
 from ..results.results import ResultColumn
 from ..variables import ANNOTATION, DEFAULT_READ_ONLY, TRACE, Variables
 from .remote import Key, Link, Remote, Reply
-from .request import Request
+from .request import FAILED, FETCH, Request
 
 # Settings that go along: those by which an answer, or how long it is waited for, would be another.
 CARRIED = (
@@ -63,6 +63,9 @@ class Links:
         self._trace = trace
         self._links: dict[str, Link] = {}
         self._sent: dict[str, dict[str, str]] = {}
+        # (node, number of an answer) -> where the rest of it comes from. It may be a link of an older
+        # placement, which ends with its last answer.
+        self._open: dict[tuple[str, int], Link] = {}
         self._numbers = itertools.count(1)
         # Nodes whose streams the open transaction has read.
         self._read: set[str] = set()
@@ -76,6 +79,16 @@ class Links:
     def number(self) -> int:
         """A number for an answer, not used again in this session."""
         return next(self._numbers)
+
+    def goes_on(self, node: Node, portal: int) -> None:
+        """An answer of a node is not complete: the rest of it is asked for on the same link."""
+        self._open[node.name, portal] = self._links[node.name]
+
+    def ended(self, node: Node, portal: int) -> None:
+        """It is complete, or given up."""
+        link = self._open.pop((node.name, portal), None)
+        if link is not None and link is not self._links.get(node.name) and link not in self._open.values():
+            link.release()
 
     def ask(
         self,
@@ -135,10 +148,14 @@ class Links:
         if not session.variables[TRACE]:
             # So that what it does is found in the other node's logs.
             session.changed(TRACE, self._trace, report=False, local=False)
-        link = yield from self._link(node)
-        sent = self._sent[node.name]
+        link = self._open.get((node.name, request.portal)) if request.op == FETCH else None
+        if link is None:
+            link = yield from self._link(node)
+        current = link is self._links.get(node.name)
+        # One that is there for the rest of an answer alone has the settings with which that began.
+        sent = self._sent[node.name] if current else {}
         values = session.variables.values
-        changed = {name: values[name] for name in CARRIED if sent.get(name) != values[name]}
+        changed = {name: values[name] for name in CARRIED if current and sent.get(name) != values[name]}
         future = link.ask((replace(request, settings=changed) if changed else request).encode())
         try:
             yield Wait(future)
@@ -149,13 +166,14 @@ class Links:
             link.cancel(future)
             if request.portal:
                 # It may have done all before it is told to: its answer has come to nobody.
-                link.ask(Request("failed", portal=request.portal).encode())
+                link.ask(Request(FAILED, portal=request.portal).encode())
             raise
         try:
             reply = future.result()
         except DucktailError:
             if link.lost:
-                self._links.pop(node.name, None)
+                if current:
+                    self._links.pop(node.name, None)
             else:
                 # It may have failed before all of them were taken.
                 sent.clear()
@@ -167,7 +185,7 @@ class Links:
         link = self._links.get(node.name)
         epoch = self.remote.cluster.placement.epoch
         if link is None or link.lost or link.epoch != epoch:
-            if link is not None:
+            if link is not None and link not in self._open.values():
                 link.release()
             future = self.remote.link(node, self._user)
             try:
@@ -181,7 +199,7 @@ class Links:
 
     def later(self, node: Node, request: Request) -> Future[Reply] | None:
         """Tell a node something whose answer nobody needs; None where there is no link to it."""
-        link = self._links.get(node.name)
+        link = self._open.get((node.name, request.portal)) or self._links.get(node.name)
         return None if link is None or link.lost else link.ask(request.encode())
 
     def look_up(self, keys: Iterable[Key]) -> Waiting[Mapping[Key, Node]]:
@@ -208,9 +226,10 @@ class Links:
 
     def close(self) -> None:
         """The session is over."""
-        for link in self._links.values():
+        for link in {*self._links.values(), *self._open.values()}:
             link.release()
         self._links.clear()
+        self._open.clear()
 
 
 def _released(future: Future[Link]) -> None:

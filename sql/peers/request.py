@@ -28,6 +28,10 @@ from duckdb import Value
 from ...engine.errors import NotSupported, ProtocolViolation
 from ...engine.values.temporal_text import typed
 
+# Operations on an answer that is under way: they go on whatever placement has come into force meanwhile.
+FETCH, CLOSE, FAILED = "fetch", "close", "failed"
+UNDER_WAY = frozenset({FETCH, CLOSE, FAILED})
+
 _WRITER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
 
 

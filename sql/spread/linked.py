@@ -11,7 +11,7 @@ from ...engine.waiting import Waiting
 from ..context import Context
 from ..peers.frames import batch_of, head_of, tail_of
 from ..peers.links import Links
-from ..peers.request import Request
+from ..peers.request import FETCH, Request
 from ..results.results import Batch
 
 # The number of the answer that is under way; those of relayed statements begin at 1.
@@ -47,6 +47,7 @@ class LinkedPeers:
             reply = yield from self._links.ask(self._session, there, request, again=again, changes=changes)
             head_of(reply.frames[0])
             frames = reply.frames[1:]
+            self._links.goes_on(there, number)
             while True:
                 for frame in frames[:-1]:
                     batch = batch_of(frame)
@@ -55,12 +56,14 @@ class LinkedPeers:
                 tail = tail_of(frames[-1])
                 if not tail.more:
                     return tail.tag or ""
-                more = Request("fetch", portal=number)
+                more = Request(FETCH, portal=number)
                 frames = (yield from self._links.ask(self._session, there, more)).frames
         except (CannotConnect, ConnectionLost) as error:
             if f'"{node}"' not in error.message:
                 error.message = f'node "{node}": {error.message}'
             raise
+        finally:
+            self._links.ended(there, number)
 
     def later(self, node: str, text: str) -> Future[Any] | None:
         """See Peers."""

@@ -210,6 +210,37 @@ def test_what_was_read_before_a_partition_left_does_not_undo_a_seek(cluster: Clu
         assert len(reader.execute(read).fetchall()) == 20
 
 
+@pytest.mark.parametrize("source", ["STREAM held_stream", "TOPIC held"])
+def test_a_read_in_progress_goes_on_under_a_new_placement(cluster: ClusterProcesses, source: str) -> None:
+    mover = Mover(cluster)
+    mover.move('n1 = "0-7", n2 = "8-11", n3 = "12-1023"')
+    name = source.split()[1]
+    with cluster["n1"].connect() as owner, cluster["n3"].connect() as entry:
+        if name == "held":
+            owner.execute("CREATE TOPIC held WITH (partitions = 8)")
+            owner.execute("INSERT INTO held (key, payload) SELECT i, i FROM range(100) r(i)")
+        else:
+            owner.execute("CREATE TABLE held_table (id INTEGER PRIMARY KEY)")
+            owner.execute("CREATE STREAM held_stream ON held_table")
+            owner.execute("INSERT INTO held_table SELECT i FROM range(100) r(i)")
+        text = f"SELECT lsn FROM {source}"
+        with entry.transaction(), entry.cursor("c") as cursor:
+            rows = cursor.execute(text).fetchmany(10)
+            mover.move('n1 = "0-7", n2 = "8-10", n3 = "11-1023"')
+            # Another statement of this session is of the new placement, on a link of its own.
+            assert entry.execute(f"SELECT count(*) FROM {source}").fetchone() == (100,)
+            rows += cursor.fetchmany(10)
+            if name == "held":  # What is read goes on, also where its partitions go elsewhere.
+                mover.move('n2 = "0-7", n1 = "8-10", n3 = "11-1023"')
+            rows += cursor.fetchall()
+        assert sorted(rows) == sorted(owner.execute(text).fetchall())
+        with entry.transaction(), entry.cursor("c") as cursor:
+            cursor.execute(text).fetchmany(1)
+        mover.move('n1 = "0-3", n2 = "4-7", n3 = "8-1023"')
+        left = "SELECT count(*) FROM ducktail.sessions WHERE node = 'n3' AND state <> 'idle'"
+        assert owner.execute(left).fetchone() == (0,)
+
+
 def test_what_a_lost_node_had_begins_anew_and_is_told(
     cluster: ClusterProcesses, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -11,6 +11,8 @@ from hands import DAY_US, Hands
 from local_client import Client, raises
 from reopening import Reopening
 
+from ducktail.engine.live_groups import offsets
+
 
 @pytest.fixture
 def clock() -> Hands:
@@ -114,3 +116,15 @@ def test_a_rollback_leaves_nothing(reopen: Callable[[], Client]) -> None:
     assert cursor.execute(f"select count(*) from ducktail.{log}").fetchall() == [(0,)]
     assert client.one(NAMED.format("b", 1)) == 0
     assert client("select lsn, after::varchar from topic s") == [(1, '"b"')]
+
+
+def test_a_view_that_is_read_while_a_topic_is_dropped_passes_it_over(reopen: Callable[[], Client]) -> None:
+    client = reopen()
+    for name in ("going", "kept"):
+        client(f"create topic {name} with (partitions = 2, buffer_bytes = 65536)")
+        client(f"create consumer group g on {name}")
+        client(f"insert into {name} (payload) select repeat('x', 1000) from range(1000)")
+    rows = offsets(client.session.database)
+    assert next(rows)["stream_name"] == "going"
+    client("drop topic going cascade")
+    assert [row["stream_name"] for row in rows] == ["kept", "kept"]
