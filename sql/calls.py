@@ -30,6 +30,9 @@ from .variables import Variables
 
 T = TypeVar("T")
 
+# How long the end of a statement may be waited for that has no time left.
+END_MS = 500
+
 
 class Calls:
     """See the head of the file.
@@ -58,8 +61,11 @@ class Calls:
         self._access = access
         self._renew = renew
 
-    def run(self, work: Callable[[], Waiting[T]]) -> Waiting[T]:
+    def run(self, work: Callable[[], Waiting[T]], *, ends: bool = False) -> Waiting[T]:
         """Run a piece of work, which may wait.
+
+        Args:
+            ends: it is the end of a statement whose rows were given: it has what is left of its time.
 
         Raises:
             DucktailError: any; inside a block the block has failed then.
@@ -69,11 +75,18 @@ class Calls:
         try:
             self._renew()
             limit_ms = self._variables.milliseconds("statement_timeout")
+            if ends and limit_ms:
+                # Its client may have taken long over the rows.
+                limit_ms = min(limit_ms, max(self._guard.left_ms, END_MS))
             return (yield from self._guard.cancellable(work(), limit_ms))
         except BaseException as error:
             self._fail(error)
         finally:
             self._leave()
+
+    def within(self, work: Callable[[], Waiting[T]]) -> Waiting[T]:
+        """Do what waits in the call that is under way, or in one of its own."""
+        return (yield from work() if self._guard.running else self.run(work))
 
     def fetch(self, step: Callable[[], Batch | None]) -> Batch | None:
         """Run a fetch the same way; it waits for nothing."""

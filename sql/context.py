@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import duckdb
 import pyarrow as pa
@@ -39,6 +39,8 @@ from .results.results import Result
 from .statement import PreparedStatement, Statement
 from .text.classified import Classified
 from .variables import Variables
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +123,9 @@ class Context(Protocol):
 
     def begin_implicit(self) -> Waiting[None]:
         """What follows is one transaction, unless one is open."""
+
+    def within_call(self, work: Callable[[], Waiting[T]]) -> Waiting[T]:
+        """Do what waits in the call that is under way, or in one of its own: it is cancelled and timed."""
 
     def kept(self, result: Result) -> None:
         """A portal's result is taken in parts from now on, within calls or in calls of their own."""

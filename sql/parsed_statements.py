@@ -7,7 +7,7 @@ a scan of theirs has. Source: docs/design/sql.md, "Session".
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TypeVar
+from functools import partial
 
 from ..engine.errors import UndefinedObject, WrongState
 from ..engine.waiting import Wait, Waiting
@@ -20,8 +20,6 @@ from .peers.learned import still_missing
 from .runners import topics
 from .statement import Statement
 from .together import Many, text_of_many, widest
-
-T = TypeVar("T")
 
 # Statements kept parsed in a session, by text: drivers repeat theirs. A parsed statement is a few
 # kilobytes; what a long text would hold is not worth it.
@@ -53,7 +51,7 @@ class ParsedStatements:
         # It is kept without what its owner has told of it: that may be another thing by now.
         found = found.declared(found.parameter_types_given)
         if told:
-            found.tell((yield from self._within_call(relay.describe(self._session, found))))
+            found.tell((yield from self._calls.within(partial(relay.describe, self._session, found))))
         return found
 
     def _parsed(self, text: str, oids: Sequence[int], fresh: bool) -> Waiting[Statement]:
@@ -100,13 +98,10 @@ class ParsedStatements:
             with self._session.looking():
                 statement = prepare(self._session, text, oids)
         except (routing.Ask, routing.Describe) as missing:
-            statement = yield from self._within_call(self._prepared_after(text, oids, missing))
+            after = partial(self._prepared_after, text, oids, missing)
+            statement = yield from self._calls.within(after)
         statement.told_there = relay.is_told_there(statement)
         return statement
-
-    def _within_call(self, work: Waiting[T]) -> Waiting[T]:
-        """Do what waits in a call of its own, or in that which is under way."""
-        return (yield from work if self._session.guard.running else self._calls.run(lambda: work))
 
     def _prepared_after(
         self, text: str, oids: tuple[int, ...], missing: routing.Ask | routing.Describe

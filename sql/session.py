@@ -293,12 +293,18 @@ class Session:
         return self._arriving(result)
 
     def _arriving(self, result: Result) -> Result:
-        """The result; where its rows come from another node, they are waited for as in any call."""
+        """The result; where its rows come from another node, they are waited for as in any call, and so is
+        its end."""
+        result.guard_settling(partial(self.calls.run, ends=True))
         source = result.source
         if not result.ended and isinstance(source, relay.RowSource):
             result.bind_guard(self.calls.fetch)
             result.bind_arrival(lambda rows: self.calls.run(lambda: source.arrive(rows)))
         return result
+
+    def within_call(self, work: Callable[[], Waiting[T]]) -> Waiting[T]:
+        """See Context."""
+        return self.calls.within(work)
 
     def judge(self, asked: Statement | Classified | CreateStream) -> None:
         """See Context.

@@ -422,6 +422,12 @@ class Result:
         """Its end has to be known elsewhere before its client is told of it."""
         self._settle = settle
 
+    def guard_settling(self, run: Callable[[Callable[[], Waiting[None]]], Waiting[None]]) -> None:
+        """That is waited for within a call of the session."""
+        settle = self._settle
+        if settle is not None:
+            self._settle = lambda: run(settle)
+
     def fetch(self, max_rows: int | None) -> Batch | None:
         """The next rows, at most `max_rows` (and at most a batch); None when there are no more.
 

@@ -315,6 +315,27 @@ def test_what_is_ended_says_what_of_it_stands(tmp_path: Path, ended: str) -> Non
             nodes["n3"].process.send_signal(signal.SIGCONT)
 
 
+def test_the_end_of_a_members_read_keeps_to_its_time_out(tmp_path: Path) -> None:
+    with ClusterProcesses(tmp_path, 3, SPREAD) as nodes, nodes["n2"].connect() as session:
+        session.execute("CREATE TOPIC t WITH (partitions = 12)")
+        session.execute("CREATE CONSUMER GROUP g ON t")
+        # More than lies between the node and its client.
+        session.execute("INSERT INTO t (key, payload) SELECT i, repeat('x', 65536) FROM range(400) r(i)")
+        session.execute("SET statement_timeout = '2 s'")
+        rows = session.cursor().stream("SELECT lsn, after FROM TOPIC t CONSUMER GROUP g MEMBER 'm'")
+        next(rows)
+        nodes["n1"].process.send_signal(signal.SIGSTOP)  # The home.
+        began_s = time.monotonic()
+        try:
+            with pytest.raises(psycopg.errors.QueryCanceled):
+                for _ in rows:
+                    pass
+        finally:
+            nodes["n1"].process.send_signal(signal.SIGCONT)
+        assert time.monotonic() < began_s + 2 + 1
+        assert len(session.execute("SELECT lsn FROM TOPIC t CONSUMER GROUP g MEMBER 'm'").fetchall()) == 400
+
+
 def test_an_error_of_returning_says_that_all_is_stored(entry: Connection) -> None:
     name = f"returned_on_{entry.info.port}"
     entry.execute(f"CREATE TOPIC {name} WITH (partitions = 12)")
