@@ -10,6 +10,7 @@ import asyncio
 import os
 import signal
 import sys
+import threading
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -56,6 +57,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _run_server(chosen: argparse.Namespace) -> int:
+    # It would end the process until the server takes it.
+    early = threading.Event()
+    signal.signal(signal.SIGHUP, lambda *_: early.set())
     leave_pandas_out()
     configuration = configure(vars(chosen), os.environ)
     node = configuration.cluster()
@@ -85,7 +89,7 @@ def _run_server(chosen: argparse.Namespace) -> int:
         database.shown_settings = configuration.shown(settings)
         if node is not None:
             join(database, node)
-        asyncio.run(_serve(Server(database, listener, tls, insecure=insecure, watched=watched)))
+        asyncio.run(_serve(Server(database, listener, tls, insecure=insecure, watched=watched), early))
     finally:
         database.close()
     return 0
@@ -123,13 +127,20 @@ COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {
 }
 
 
-async def _serve(server: Server) -> None:
+async def _serve(server: Server, early: threading.Event) -> None:
+    """Serve until a signal ends it.
+
+    Args:
+        early: set by a SIGHUP that came before the server could read its files again.
+    """
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    loop.add_signal_handler(signal.SIGHUP, server.reload)
     await server.start()
+    loop.add_signal_handler(signal.SIGHUP, server.reload)
+    if early.is_set():
+        server.reload()
     host, port = server.address
     print(f"listening on {f'[{host}]' if ':' in host else host}:{port}", flush=True)
     await stop.wait()

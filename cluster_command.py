@@ -36,6 +36,8 @@ T = TypeVar("T")
 
 # A node that answers no sooner is told to be away.
 CONNECT_TIMEOUT_S = 5
+# How many tables or streams of a node are told by their names.
+SHOWN_MAX = 5
 # How long apply waits for partitions to have come, and how often it looks.
 ARRIVE_S, LOOK_S = 60.0, 0.2
 
@@ -47,7 +49,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "plan",
         help="work out where partitions go when nodes come or go",
         description="Balance the partitions of each rule over the nodes, with as few moves as that takes. "
-        "Prints the moves, and writes the new file, whose epoch is one higher; it changes no node.",
+        "Prints the moves, and writes the new file, whose epoch is one higher; it changes no node. Exit "
+        "code 1 if a node that --remove names still has tables or streams, or does not say.",
     )
     planned.add_argument("file", type=Path, metavar="FILE", help="the cluster.toml")
     planned.add_argument("--add", metavar="NODE", help="a node that comes; with --host and --port")
@@ -135,7 +138,43 @@ def _plan(chosen: argparse.Namespace) -> int:
         print(text, end="")
     else:
         write_file(chosen.output, text)
-    return 0
+    going = [node for node in file.nodes if node.name in made.removed and node.name not in made.lost]
+    kept = [line for node in _placed(file, going, chosen.file.parent).values() for line in _keeps(node)]
+    for line in kept:
+        print(line, file=sys.stderr)
+    return 1 if kept else 0
+
+
+def _keeps(node: Node) -> list[str]:
+    """What a node has that does not move with its partitions, or why that is not known."""
+
+    def look(connection: Any) -> tuple[list[str], list[str]]:
+        tables = connection.execute(
+            "SELECT schema_name || '.' || table_name FROM duckdb_tables() WHERE NOT internal "
+            "AND NOT temporary AND database_name = current_database() AND schema_name <> 'ducktail' "
+            "ORDER BY ALL"
+        ).fetchall()
+        streams = connection.execute(
+            "SELECT schema_name || '.' || stream_name FROM ducktail.streams WHERE table_name IS NOT NULL "
+            "ORDER BY ALL"
+        ).fetchall()
+        return [name for (name,) in tables], [name for (name,) in streams]
+
+    try:
+        tables, streams = _on(node, look)
+    except (DucktailError, _Away) as error:
+        return [f"{node.name}: it is not known whether it still has tables and streams: {error}"]
+    return [
+        f"{node.name} still has {_count(len(names), of)}, which do{'es' * (len(names) == 1)} not move: "
+        f"{_some(names)}"
+        for names, of in ((tables, "table"), (streams, "stream"))
+        if names
+    ]
+
+
+def _some(names: Sequence[str]) -> str:
+    more = f" and {len(names) - SHOWN_MAX} more" if len(names) > SHOWN_MAX else ""
+    return ", ".join(names[:SHOWN_MAX]) + more
 
 
 def _new_node(file: ClusterFile, chosen: argparse.Namespace) -> Node:
@@ -192,6 +231,12 @@ def _apply(chosen: argparse.Namespace) -> int:
     losers = sorted({move.source for move in moved} & nodes.keys())
     failed = _install_all(nodes, losers, away, text, frozenset(chosen.without))
     print(f"{_count(len(moved), 'partition')} moved by epoch {file.epoch}")
+    taken = sorted(nodes.keys() - failed)
+    if taken:
+        print(
+            f"{chosen.file} is in force on {', '.join(taken)}, each of which has written it as its "
+            "cluster.toml: the next plan begins with it"
+        )
     # A run that was broken off may have left some on their way.
     left_behind = not failed - set(chosen.without) and not _have_come(
         {name: node for name, node in nodes.items() if name not in failed}

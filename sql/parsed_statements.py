@@ -110,19 +110,18 @@ class ParsedStatements:
         session, links, cluster = self._session, self._session.links, self._session.database.cluster
         assert links is not None, "who asks has links"
         try:
-            if session.learner is not None and cluster.lacks:
-                # It may be a topic, which stands on every node, but not here yet.
-                yield Wait(learning := session.learner.learn())
-                learning.result()
-                try:
-                    with session.looking():
-                        return prepare(session, text, oids)
-                except (routing.Ask, routing.Describe) as more:
-                    missing = more
+            learned = False
             for _ in range(ASKED_MAX):
-                if isinstance(missing, routing.Ask):
+                if session.learner is not None and cluster.lacks and not learned:
+                    # It may be a topic, which stands on every node, but not here yet.
+                    yield Wait(learning := session.learner.learn())
+                    learning.result()
+                    learned = True
+                elif isinstance(missing, routing.Ask):
                     found = yield from links.look_up(missing.keys)
                     if not found and session.learner is not None and cluster.lacks:
+                        if not learned:
+                            continue  # A node has told that it is one.
                         told = UndefinedObject(f'"{".".join(min(missing.keys))}" does not exist')
                         raise still_missing(cluster, told)
                     links.absent |= missing.keys - found.keys()

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 
@@ -80,6 +80,8 @@ class Membership:
         # Under which epoch the others were asked for definitions, and what was wrong then.
         self._learnt = 0
         self._lacking: tuple[str, ...] = ()
+        # Nodes that are to be told that they lack something: see `owe`.
+        self._owed: set[str] = set()
         # Names of streams that sessions here are about to make.
         self._making: Counter[tuple[str, ...]] = Counter()
 
@@ -132,6 +134,21 @@ class Membership:
             lacking: why something may be missing even so, a sentence each.
         """
         self._learnt, self._lacking = epoch, lacking
+
+    def lacks_more(self) -> None:
+        """Another node has told that a topic was made while this one was away."""
+        self._learnt = 0
+
+    def owe(self, nodes: Iterable[str]) -> None:
+        """A topic was made while these nodes were away: they are to be told that they lack it."""
+        self._owed.update(nodes)
+
+    def owes(self, node: str) -> bool:
+        """Whether a node is to be told; who asks tells it."""
+        if node not in self._owed:
+            return False
+        self._owed.discard(node)
+        return True
 
     @contextmanager
     def making(self, key: tuple[str, ...]) -> Iterator[None]:

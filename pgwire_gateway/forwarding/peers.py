@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from functools import partial
 from typing import Any
@@ -33,13 +33,15 @@ from ...engine.placement.peer import DIGEST, EPOCH, NODE, Peer, epoch_told
 from ...engine.placement.placement import Placement
 from ...sql.peers.frames import facts_of
 from ...sql.peers.remote import Key, Link, Reply
-from ...sql.peers.request import Request
+from ...sql.peers.request import LACKS, Request
 from .link import BYTEA_OID, PREPARED, TEXT, PeerLink
 
 # How long a connection may take to be there: TCP, TLS, SCRAM and the first answer.
 CONNECT_S = 5.0
 # Connections to one node that wait for a session, for one user, and how long the last of them does.
 IDLE_MAX, IDLE_S = 8, 60.0
+# How long the other nodes are waited for once a stream is found on one: they may have one of its name.
+OTHERS_S = 0.5
 # Names of streams that the directory keeps; those that were looked for first go first.
 KNOWN_MAX = 10_000
 
@@ -77,6 +79,18 @@ class Peers:
         return asyncio.run_coroutine_threadsafe(self._link(node, user), self._loop)
 
     async def _link(self, node: Node, user: str | None) -> Link:
+        link = await self._linked(node, user)
+        if self.cluster.owes(node.name):
+
+            def told(future: Future[Reply]) -> None:
+                if future.exception() is not None:
+                    self.cluster.owe([node.name])
+
+            link.ask(Request(LACKS).encode()).add_done_callback(told)
+        return link
+
+    async def _linked(self, node: Node, user: str | None) -> Link:
+        """A link that waited for a session, or a new one."""
         idle = self._idle.get((node, user))
         while idle:
             link = idle.pop()
@@ -200,7 +214,7 @@ class Peers:
 
     async def _look(self, keys: tuple[Key, ...]) -> Mapping[Key, Node]:
         others = self._others()
-        answers = await asyncio.gather(*(self._where(node, keys) for node in others), return_exceptions=True)
+        answers = await self._answers(others, keys)
         places: dict[Key, list[Node]] = {key: [] for key in keys}
         silent: list[DucktailError] = []
         for node, answer in zip(others, answers, strict=True):
@@ -239,13 +253,40 @@ class Peers:
                 self.version += 1
         return found
 
+    async def _answers(
+        self, others: Sequence[Node], keys: tuple[Key, ...]
+    ) -> list[list[Key] | BaseException]:
+        """What each node answers; of those that are silent for long no more, once all has been found."""
+        tasks = [asyncio.ensure_future(self._where(node, keys)) for node in others]
+        found: set[Key] = set()
+        waiting = set(tasks)
+        while waiting:
+            patience_s = OTHERS_S if found >= set(keys) else None
+            done, waiting = await asyncio.wait(
+                waiting, timeout=patience_s, return_when=asyncio.FIRST_COMPLETED
+            )
+            if not done:
+                break
+            found.update(key for task in done if task.exception() is None for key in task.result())
+        for task in waiting:
+            task.cancel()
+        answers = await asyncio.gather(*tasks, return_exceptions=True)
+        late = "it did not answer in time"
+        return [
+            _unreachable(node, late) if isinstance(one, asyncio.CancelledError) else one
+            for node, one in zip(others, answers, strict=True)
+        ]
+
     async def _where(self, node: Node, keys: tuple[Key, ...]) -> list[Key]:
         link = await self._link(node, None)
         try:
             reply = await asyncio.wrap_future(link.ask(Request("where", more={"keys": keys}).encode()))
         finally:
             link.release()
-        return [tuple(key) for key in facts_of(reply.frames[0])]
+        told = facts_of(reply.frames[0])
+        if told["lacks"]:
+            self.cluster.lacks_more()
+        return [tuple(key) for key in told["streams"]]
 
     def _others(self) -> list[Node]:
         placement = self.cluster.placement

@@ -27,7 +27,7 @@ from ..language.publishing import Published
 from ..peers.frames import FrameBatch, Head, Tail, batch_frame, facts_frame
 from ..peers.learned import still_missing
 from ..peers.part import split
-from ..peers.request import CLOSE, FAILED, FETCH, UNDER_WAY, Request
+from ..peers.request import CLOSE, FAILED, FETCH, LACKS, UNDER_WAY, Request
 from ..portals import Portal
 from ..results.results import ReadySource, Result, ResultColumn
 from ..runners.settings_statements import carried, set_variable
@@ -76,12 +76,15 @@ def forward_with(runners: dict[Kind, Runner], told_at: Told) -> Runner:
         try:
             return (yield from executed(session, request))
         except (UndefinedObject, UndefinedTable) as error:
-            if split(request.text)[0] is None:
+            part, _ = split(request.text)
+            if part is None:
                 raise
             yield from made_good(session, error)
         try:
             return (yield from executed(session, request))
         except (UndefinedObject, UndefinedTable) as error:
+            if part.makes:
+                raise  # Who is about to make it asks all nodes itself.
             raise still_missing(session.database.cluster, error) from error
 
     def executed(session: Context, request: Request) -> Waiting[list[bytes]]:
@@ -253,12 +256,21 @@ def _void(session: Context, request: Request) -> Waiting[list[bytes]]:
     yield
 
 
+def _lacks(session: Context, request: Request) -> Waiting[list[bytes]]:
+    """A topic was made while this node was away: it is to ask for it."""
+    session.database.cluster.lacks_more()
+    return []
+    yield
+
+
 def _where(session: Context, request: Request) -> Waiting[list[bytes]]:
     """Which of some streams are here; topics are on every node, or it is about to learn of them."""
+    assert session.peer is not None, "only nodes ask this"
     streams = session.database.catalog.streams
     keys = [tuple(key) for key in request.more["keys"]]
     here = [key for key in keys if (stream := streams.get(key)) is not None and not stream.topic]
-    return [facts_frame([key for key in here if session.access.sees(key)])]
+    lacks = session.database.cluster.owes(session.peer.node)
+    return [facts_frame({"streams": [key for key in here if session.access.sees(key)], "lacks": lacks})]
     yield
 
 
@@ -268,6 +280,7 @@ OPERATIONS: dict[str, Operation] = {
     CLOSE: _close,
     FAILED: _failed,
     "hold": moving.hold,
+    LACKS: _lacks,
     "void": _void,
     "where": _where,
     "wipe": _wipe,

@@ -28,6 +28,7 @@ class Part:
         uid: which definition of the cluster the topic or the group is, where it is made here.
         owner: whose it is, where that is not who makes it here.
         fresh: no node has it yet.
+        without: nodes that are away while it is made, and are to be told when they are back.
         makes: the name is asked for by a node that is about to make it.
         producer, sequence: whose publication a share of events is, and its number there.
         told: the places of its events are asked for.
@@ -44,6 +45,7 @@ class Part:
     uid: str | None = None
     owner: str | None = None
     fresh: bool = False
+    without: Sequence[str] = ()
     makes: bool = False
     producer: str | None = None
     sequence: int = 0
@@ -68,7 +70,7 @@ class Part:
     def _facts(self) -> dict[str, Any]:
         """Those that say something."""
         said = {name: getattr(self, name) for name in _NAMES}
-        return {name: value for name, value in said.items() if value not in (None, False, 0)}
+        return {name: value for name, value in said.items() if value not in (None, False, 0, ())}
 
     def check(self, epoch: int, node: str) -> None:
         """Refuse a share of another placement than the one in force here.

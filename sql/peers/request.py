@@ -31,6 +31,8 @@ from ...engine.values.temporal_text import typed
 # Operations on an answer that is under way: they go on whatever placement has come into force meanwhile.
 FETCH, CLOSE, FAILED = "fetch", "close", "failed"
 UNDER_WAY = frozenset({FETCH, CLOSE, FAILED})
+# What a node is told that was away when a topic was made.
+LACKS = "lacks"
 
 _WRITER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
 

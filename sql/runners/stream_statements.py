@@ -140,6 +140,8 @@ def create_topic(session: Context, made: st.CreateTopic, parameters: Values) -> 
         session.block.lock_timeout_ms,
         owner_of_made(session),
     )
+    if session.part is not None:
+        session.database.cluster.owe(session.part.without)
     return Result.command("CREATE TOPIC")
 
 

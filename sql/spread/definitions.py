@@ -13,6 +13,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ...engine.errors import (
+    CannotConnect,
+    ConnectionLost,
     DependentObjects,
     DucktailError,
     DuplicateObject,
@@ -84,11 +86,14 @@ def _refuse_block(session: Context, what: str) -> None:
         )
 
 
-def _look(session: Context, thing: Thing, *, makes: bool = False) -> Waiting[dict[str, Facts | None]]:
+def _look(
+    session: Context, thing: Thing, *, makes: bool = False, silent: dict[str, DucktailError] | None = None
+) -> Waiting[dict[str, Facts | None]]:
     """Node -> the definition that it has; None where it has none.
 
     Args:
         makes: it is to be made, and not there.
+        silent: takes the nodes that are away, but for the home, which are not in the answer then.
 
     Raises:
         WrongObjectType: 42809 (DuplicateObject, 42710, where it is to be made), the name is that of a stream
@@ -109,6 +114,12 @@ def _look(session: Context, thing: Thing, *, makes: bool = False) -> Waiting[dic
         outcome = outcomes[node]
         if isinstance(outcome, UndefinedObject):
             found[node] = None
+        elif (
+            silent is not None
+            and node != thing.home
+            and isinstance(outcome, CannotConnect | ConnectionLost)
+        ):
+            silent[node] = outcome
         elif isinstance(outcome, Exception):
             message = f'{thing.kind.word} "{thing.name}" is unchanged: {outcome}'
             raise named(outcome, message, "The definition stands on all nodes: all of them must be there.")
@@ -232,14 +243,23 @@ def create_topic(
     partitions = made.options.integer("partitions") or DEFAULT_PARTITIONS_WITH_KEY
     owners_of(session, *thing.place, partitions)
     statement = replace(made, name=whole)
-    found = yield from _look(session, thing, makes=True)
+    silent: dict[str, DucktailError] = {}
+    found = yield from _look(session, thing, makes=True, silent=silent)
     nodes = _missing(session, thing, found, made.if_not_exists)
     if nodes:
         known = _agreed(thing, found)
         if known is not None:
             statement = replace(statement, options=_as_there(made, thing, known))
         uid = str(uuid.uuid4()) if known is None else known["identity"]
-        part = Part(session.database.cluster.placement.epoch, uid=uid, fresh=known is None)
+        epoch = session.database.cluster.placement.epoch
+        part = Part(epoch, uid=uid, fresh=known is None, without=tuple(silent))
+        for node, error in silent.items():
+            session.notices.add(
+                f'topic "{made.name.parts[-1]}" is not on node "{node}" yet, which is away',
+                severity="WARNING",
+                sqlstate=error.sqlstate,
+                detail=f"It asks for it when it is back. {error.message[:1].upper()}{error.message[1:]}.",
+            )
         yield from _do(session, thing, replace(statement, if_not_exists=False), part, nodes, plain)
     return Result.command("CREATE TOPIC")
 

@@ -65,7 +65,9 @@ def test_a_third_node_comes_and_a_dead_one_goes(tmp_path: Path, cluster_command:
         done = cluster_command("apply", new)
         assert done.returncode == 1
         assert done.stdout.splitlines() == [
-            "n1: epoch 2, 2 moves", "n2: epoch 2, 2 moves", "2 partitions moved by epoch 2"
+            "n1: epoch 2, 2 moves", "n2: epoch 2, 2 moves", "2 partitions moved by epoch 2",
+            f"{new} is in force on n1, n2, each of which has written it as its cluster.toml: "
+            "the next plan begins with it",
         ]  # fmt: skip
         assert "not on n3" in done.stderr
         (tmp_path / "n3").mkdir()
@@ -90,6 +92,8 @@ def test_a_third_node_comes_and_a_dead_one_goes(tmp_path: Path, cluster_command:
         *_, warned, last = planned.stdout.splitlines()
         assert last == "2 moves, epoch 2 -> 3"
         assert warned.startswith("events come from n2: it must run until")
+        # Nobody says whether it has tables.
+        assert planned.returncode == 1 and "n2: it is not known whether it still has tables" in planned.stderr
         # It may be alive, and then its partitions would have two owners.
         done = cluster_command("apply", smaller)
         assert done.returncode == 1
@@ -127,6 +131,27 @@ def test_what_a_plan_refuses(
     done = cluster_command("plan", file, *words)
     assert done.returncode == 1
     assert told in done.stderr
+
+
+def test_a_node_that_still_has_tables_is_told_before_it_goes(
+    tmp_path: Path, cluster_command: Command
+) -> None:
+    with ClusterProcesses(tmp_path, 2, ALL) as cluster, cluster["n2"].connect() as client:
+        new = tmp_path / "new.toml"
+        remove = ("plan", cluster.file("n1"), "--remove", "n2", "--output", new)
+        client.execute("CREATE TOPIC spread")
+        assert cluster_command(*remove).returncode == 0
+        client.execute("CREATE TABLE t (id INTEGER PRIMARY KEY)")
+        client.execute("CREATE TABLE u (id INTEGER)")
+        client.execute("CREATE STREAM s ON t")
+        done = cluster_command(*remove)
+        assert done.returncode == 1
+        assert done.stderr.splitlines() == [
+            "n2 still has 2 tables, which do not move: main.t, main.u",
+            "n2 still has 1 stream, which does not move: main.s",
+        ]
+        assert read_cluster_file(new).epoch == 2
+        assert cluster_command("plan", cluster.file("n1"), "--lost", "n2", "--output", new).returncode == 0
 
 
 def test_an_empty_plan_is_the_same_file(tmp_path: Path, cluster_command: Command) -> None:

@@ -260,6 +260,49 @@ def test_an_owner_that_is_away_is_told(tmp_path: Path) -> None:
         assert own is not None and own[0] > 0
 
 
+def test_one_node_that_is_away_holds_up_what_concerns_it_alone(tmp_path: Path) -> None:
+    with ClusterProcesses(tmp_path, 3, SPREAD) as nodes, nodes["n1"].connect() as session:
+        notices: list[str] = []
+        session.add_notice_handler(lambda notice: notices.append(str(notice.message_primary)))
+        there = nodes["n3"].connect()  # A session that nothing is asked of meanwhile.
+        with nodes["n2"].connect() as second:
+            second.execute("CREATE TABLE o (id INTEGER PRIMARY KEY)")
+            second.execute("CREATE STREAM os ON o")
+        nodes["n3"].process.send_signal(signal.SIGSTOP)
+        began_s = time.monotonic()
+        assert session.execute("SELECT count(*) FROM STREAM os").fetchone() == (0,)
+        assert time.monotonic() < began_s + 3
+        session.execute("CREATE TOPIC t WITH (partitions = 12)")
+        assert [one for one in notices if 'topic "t" is not on node "n3" yet' in one]
+        of = {
+            owner(partition): key
+            for key, partition in session.execute(
+                "SELECT i, ducktail.partition_of('t', i) FROM range(200) r(i)"
+            ).fetchall()
+        }
+        for node in ("n1", "n2"):
+            session.execute("INSERT INTO t (key, payload) VALUES (%s, 'x')", (of[node],))
+        own = "SELECT count(*) FROM TOPIC t PARTITION (0, 1, 2, 3, 4, 5, 6, 7)"
+        assert session.execute(own).fetchone() == (2,)
+        nodes["n3"].process.send_signal(signal.SIGCONT)
+        # It was not restarted, and nobody has told it: it asks.
+        assert there.execute("SELECT count(*) FROM TOPIC t").fetchone() == (2,)
+        session.execute("INSERT INTO t (key, payload) VALUES (%s, 'x')", (of["n3"],))
+        assert there.execute("SELECT count(*) FROM TOPIC t").fetchone() == (3,)
+        there.close()
+        # One that is started again asks as well; what is named by another node's share, too.
+        nodes["n3"].kill()
+        session.execute("CREATE TOPIC u WITH (partitions = 12)")
+        with pytest.raises(psycopg.OperationalError):
+            session.execute("INSERT INTO u (key, payload) VALUES (%s, 'x')", (of["n3"],))
+        nodes.start("n3")
+        session.execute("INSERT INTO u (key, payload) VALUES (%s, 'x')", (of["n3"],))
+        assert session.execute("SELECT count(*) FROM TOPIC u").fetchone() == (1,)
+        nodes["n1"].kill()
+        with nodes["n2"].connect() as second, pytest.raises(psycopg.OperationalError, match="n1"):
+            second.execute("CREATE TOPIC v WITH (partitions = 12)")  # Its home is away.
+
+
 def test_a_commit_whose_owner_stands_still_may_be_done(tmp_path: Path) -> None:
     with ClusterProcesses(tmp_path, 3, SPREAD) as nodes, nodes["n1"].connect() as session:
         session.execute("CREATE TOPIC t WITH (partitions = 12)")

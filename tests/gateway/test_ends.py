@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import signal
 import struct
+import subprocess
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -10,7 +12,7 @@ from typing import Any
 
 import psycopg
 import pytest
-from server_process import ServerProcess
+from server_process import COMMAND, ServerProcess
 
 SLOW = "SELECT count(*) FROM range(10000000000) a WHERE a.range % 7 = 8"
 
@@ -28,6 +30,24 @@ def test_a_client_that_vanishes_in_a_transaction_is_rolled_back(
         # The writer lock is free as soon as the server has seen it; else this would be 55P03.
         connection.execute("INSERT INTO t VALUES (2)")
         assert connection.execute("SELECT id FROM t").fetchall() == [(2,)]
+
+
+def test_a_sighup_while_the_server_starts_does_not_end_it(tmp_path: Path) -> None:
+    path = tmp_path / "starting.duckdb"
+    command = [str(COMMAND), "serve", str(path), "--port", "0"]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+    ) as process:
+        try:
+            while not path.exists():  # It is at the opening of its file.
+                assert process.poll() is None
+            process.send_signal(signal.SIGHUP)
+            assert process.stdout is not None
+            assert process.stdout.readline().startswith("listening on")
+            process.terminate()
+            assert process.wait(30) == 0
+        finally:
+            process.kill()
 
 
 def test_a_client_that_vanishes_while_it_waits_for_the_lock(

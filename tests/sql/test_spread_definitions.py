@@ -73,18 +73,30 @@ def test_a_topic_is_one_thing_on_all_nodes(clients: dict[str, Client], entry: st
 def test_a_node_that_is_away_stops_a_definition_before_it_is_made(
     cluster: Cluster, clients: dict[str, Client]
 ) -> None:
-    cluster.away.add("n3")
-    with pytest.raises(CannotConnect, match='topic "t" is unchanged: node "n3"'):
+    cluster.away.add("n1")  # The home.
+    with pytest.raises(CannotConnect, match='topic "t" is unchanged: node "n1"'):
         clients["n2"](CREATE)
-    for node in ("n1", "n2"):
+    for node in ("n2", "n3"):
         with pytest.raises(UndefinedObject):
             clients[node]("DESCRIBE STREAM t")
     cluster.away.clear()
     clients["n2"](CREATE)
-    cluster.away.add("n1")
-    with pytest.raises(CannotConnect):
-        clients["n2"]("DROP TOPIC t")
-    assert clients["n3"]("DESCRIBE STREAM t")
+    cluster.away.add("n3")
+    for text in ("CREATE CONSUMER GROUP g ON t", "DROP TOPIC t"):
+        with pytest.raises(CannotConnect, match="is unchanged"):
+            clients["n2"](text)
+    assert clients["n1"]("DESCRIBE STREAM t")
+
+
+def test_a_topic_is_made_without_a_node_that_is_away(cluster: Cluster, clients: dict[str, Client]) -> None:
+    cluster.away.add("n3")
+    clients["n2"](CREATE)
+    assert clients["n2"].notices == ['topic "t" is not on node "n3" yet, which is away']
+    cluster.away.clear()
+    # Whoever has made it tells it, once.
+    for node in ("n1", "n2"):
+        owing = cluster.databases[node].cluster
+        assert (owing.owes("n3"), owing.owes("n3"), owing.owes("n1")) == (True, False, False)
 
 
 @pytest.mark.parametrize("exists", ["", "IF NOT EXISTS "])

@@ -86,4 +86,5 @@ class ClusterProcesses:
     ) -> None:
         for node in self.nodes.values():
             if node.process.poll() is None:
+                node.process.send_signal(signal.SIGCONT)  # It may stand still.
                 node.stop()
