@@ -229,6 +229,13 @@ def _apply(chosen: argparse.Namespace) -> int:
     older = [one for one in present.values() if one.epoch < file.epoch]
     moved = {move for one in older for move in moves(one.rules, file.rules)}
     losers = sorted({move.source for move in moved} & nodes.keys())
+    # A node whose file is said to be lost may be alive: then it is told before others have what was its.
+    gone = [
+        Node(name, host, port, **file.defaults) for name, (host, port) in known.items() if name in file.lost
+    ]
+    for node in _placed(file, gone, chosen.file.parent).values():
+        if _install(node, text) is None:
+            print(f"{node.name} is alive: what it had is given up all the same")
     failed = _install_all(nodes, losers, away, text, frozenset(chosen.without))
     print(f"{_count(len(moved), 'partition')} moved by epoch {file.epoch}")
     taken = sorted(nodes.keys() - failed)

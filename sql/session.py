@@ -26,7 +26,7 @@ from ..engine.database import Database
 from ..engine.duckdb_errors import translated
 from ..engine.errors import AdminShutdown, CachedPlanChanged, DucktailError, ProgramLimitExceeded
 from ..engine.notifications import Notification
-from ..engine.placement.peer import CLUSTER, DIGEST, EPOCH, NODE, Peer
+from ..engine.placement.peer import CLUSTER, DATABASE, DIGEST, EPOCH, NODE, Peer
 from ..engine.sessions import IDLE, SessionEntry
 from ..engine.waiting import Waiting
 from . import execution, pipeline
@@ -441,6 +441,7 @@ class Session:
             ours = self.database.placement
             reported |= {NODE: ours.local.name, CLUSTER: ours.cluster}
             reported |= {EPOCH: str(ours.epoch), DIGEST: ours.digest}
+            reported |= {DATABASE: self.database.cluster.identity}
         return reported
 
     def trace(self) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import threading
+import uuid
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -16,7 +17,6 @@ from dataclasses import asdict, dataclass
 
 import duckdb
 
-from ..asking import ask_maybe
 from ..errors import ConnectionRefused, InvalidParameterValue, SerializationFailure, WrongState
 from ..quoting import literal
 from ..whole import whole
@@ -29,6 +29,12 @@ from .source import ClusterSource
 EPOCH, CLUSTER, DIGEST = "placement_epoch", "placement_cluster", "placement_digest"
 # All nodes that there ever were, a JSON list: those that have left may have what others have yet to take.
 NODES = "placement_nodes"
+# The identity of this database as a node's, and JSON of the others': by the name of each node that there ever
+# was. It goes with the file, also into a backup.
+IDENTITY, IDENTITIES = "placement_database", "placement_databases"
+
+# By these words whoever is refused knows why: libpq gives words alone.
+OTHER_DATABASE = "has another database than before"
 
 # What a node counts since it was started. `forwarded`, `published_remotely` and `failed` are by peer.
 ROUTED, DELIVERED = "routed", "delivered_locally"
@@ -80,6 +86,9 @@ class Membership:
         # Under which epoch the others were asked for definitions, and what was wrong then.
         self._learnt = 0
         self._lacking: tuple[str, ...] = ()
+        # Of this database, once a placement is in force, and of the other nodes' that are known.
+        self.identity = ""
+        self._identities: dict[str, str] = {}
         # Nodes that are to be told that they lack something: see `owe`.
         self._owed: set[str] = set()
         # Names of streams that sessions here are about to make.
@@ -184,10 +193,37 @@ class Membership:
                 hint="Look at host and port of the nodes in cluster.toml.",
             )
         self.check_epoch(peer)
+        self.meet(peer.node, peer.database)
         self.heard(peer.epoch, peer.node)
         # A newer placement may have nodes that this one does not know.
         if peer.epoch == ours.epoch and all(node.name != peer.node for node in ours.nodes):
             raise ConnectionRefused(f'cluster "{ours.cluster}" has no node "{peer.node}"')
+
+    def knows(self, node: str, identity: str) -> bool:
+        """Whether that is known to be a node's database; "" says nothing."""
+        return not identity or self._identities.get(node) == identity
+
+    def meet(self, node: str, identity: str) -> None:
+        """A node has said which database it has; the first time that is kept for good.
+
+        Raises:
+            ConnectionRefused: 08004, it had another one. What was in that one it cannot know.
+        """
+        if self.knows(node, identity):
+            return
+        with self._mutex:
+            if self.knows(node, identity):
+                return  # Two connections were the first.
+            if node in self._identities:
+                raise ConnectionRefused(
+                    f'node "{node}" {OTHER_DATABASE}',
+                    detail="What was on the old one, and where groups are there, it does not know.",
+                    hint="Start it with its own file. If that is lost: `ducktail cluster plan FILE --lost "
+                    f"{node}`, and `--add` the new one under a name that was never used.",
+                )
+            known = {**self._identities, node: identity}
+            self._keep({IDENTITIES: json.dumps(known)})
+            self._identities = known
 
     def check_epoch(self, peer: Peer) -> None:
         """What a peer asks now, it asks by the placement with which it connected.
@@ -258,6 +294,8 @@ class Membership:
                 raise
             if new.epoch > seen.epoch:
                 self._remember(new)
+            if not self.identity:
+                self._identify()
             self.former = tuple(
                 node for node in self._read_nodes() if all(one.name != node.name for one in new.nodes)
             )
@@ -323,30 +361,36 @@ class Membership:
 
     def _seen(self) -> Seen:
         """The newest placement that was in force on this database."""
-        cursor = self._cursor()
-        try:
-            facts = dict(
-                cursor.execute(
-                    f"SELECT name, value FROM ducktail.meta WHERE name IN "
-                    f"({literal(EPOCH)}, {literal(CLUSTER)}, {literal(DIGEST)})"
-                ).fetchall()
-            )
-        finally:
-            cursor.close()
+        facts = self._facts(EPOCH, CLUSTER, DIGEST)
         return Seen(int(facts.get(EPOCH, 0)), facts.get(CLUSTER, ""), facts.get(DIGEST, ""))
 
     def _read_nodes(self) -> tuple[Node, ...]:
-        cursor = self._cursor()
-        try:
-            row = ask_maybe(cursor, f"SELECT value FROM ducktail.meta WHERE name = {literal(NODES)}")
-        finally:
-            cursor.close()
-        return () if row is None else tuple(Node(**one) for one in json.loads(row[0]))
+        return tuple(Node(**one) for one in json.loads(self._facts(NODES).get(NODES, "[]")))
 
     def _remember(self, new: Placement) -> None:
         known = {node.name: node for node in (*self._read_nodes(), *new.nodes)}
         nodes = json.dumps([asdict(node) for node in known.values()])
-        facts = {EPOCH: str(new.epoch), CLUSTER: new.cluster, DIGEST: new.digest, NODES: nodes}
+        self._keep({EPOCH: str(new.epoch), CLUSTER: new.cluster, DIGEST: new.digest, NODES: nodes})
+
+    def _identify(self) -> None:
+        """Know this database's identity, made with its first placement, and those of the others."""
+        facts = self._facts(IDENTITY, IDENTITIES)
+        if IDENTITY not in facts:
+            facts[IDENTITY] = str(uuid.uuid4())
+            self._keep({IDENTITY: facts[IDENTITY]})
+        self.identity = facts[IDENTITY]
+        self._identities = json.loads(facts.get(IDENTITIES, "{}"))
+
+    def _facts(self, *names: str) -> dict[str, str]:
+        cursor = self._cursor()
+        try:
+            listed = ", ".join(map(literal, names))
+            sql = f"SELECT name, value FROM ducktail.meta WHERE name IN ({listed})"
+            return dict(cursor.execute(sql).fetchall())
+        finally:
+            cursor.close()
+
+    def _keep(self, facts: dict[str, str]) -> None:
         names = ", ".join(map(literal, facts))
         rows = ", ".join(f"({literal(name)}, {literal(value)})" for name, value in facts.items())
         cursor = self._cursor()

@@ -1,9 +1,10 @@
 """What a node says of itself when it connects to another: in the options of its connection.
 
     ducktail.node, ducktail.cluster, ducktail.epoch    who it is, and by which placement it comes
+    ducktail.database                                  the identity of its database
     ducktail.end_user                                  for whom; without it, for the user who connects
 
-The node that is reached says the first three as parameters, and `ducktail.digest` of what its placement says.
+The node that is reached says the first four as parameters, and `ducktail.digest` of what its placement says.
 
 Source: docs/cluster.md, "Between nodes".
 """
@@ -19,8 +20,8 @@ from ..errors import InvalidParameterValue, SerializationFailure
 NODE, CLUSTER, EPOCH, END_USER = (
     "ducktail.node", "ducktail.cluster", "ducktail.epoch", "ducktail.end_user",
 )  # fmt: skip
-DIGEST = "ducktail.digest"
-PEER_SETTINGS = (NODE, CLUSTER, EPOCH, END_USER)
+DIGEST, DATABASE = "ducktail.digest", "ducktail.database"
+PEER_SETTINGS = (NODE, CLUSTER, EPOCH, DATABASE, END_USER)
 _OURS = re.compile(r"placement of epoch (\d+)")
 
 
@@ -30,17 +31,20 @@ class Peer:
 
     Args:
         end_user: for whom it asks; "" is the user who connected.
+        database: the identity of its database; "" where it does not say.
     """
 
     node: str
     cluster: str
     epoch: int
     end_user: str = ""
+    database: str = ""
 
     def settings(self) -> dict[str, str]:
         """The settings that say this."""
         said = {NODE: self.node, CLUSTER: self.cluster, EPOCH: str(self.epoch)}
-        return said | ({END_USER: self.end_user} if self.end_user else {})
+        more = {DATABASE: self.database, END_USER: self.end_user}
+        return said | {name: value for name, value in more.items() if value}
 
 
 def read_peer(settings: Mapping[str, str]) -> Peer | None:
@@ -61,7 +65,7 @@ def read_peer(settings: Mapping[str, str]) -> Peer | None:
     epoch = said[EPOCH]
     if re.fullmatch(r"\d{1,18}", epoch, re.ASCII) is None:
         raise InvalidParameterValue(f'setting "{EPOCH}" wants a whole number, not "{epoch}"')
-    return Peer(said[NODE], said[CLUSTER], int(epoch), said.get(END_USER, ""))
+    return Peer(said[NODE], said[CLUSTER], int(epoch), said.get(END_USER, ""), said.get(DATABASE, ""))
 
 
 def older_epoch(node: str, epoch: int, ours: int) -> SerializationFailure:

@@ -7,6 +7,7 @@ for a while, for another session of the same user. Source: docs/design/cluster.m
 from __future__ import annotations
 
 import asyncio
+import logging
 import re
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
@@ -27,9 +28,10 @@ from ...engine.errors import (
     SerializationFailure,
     WrongState,
 )
-from ...engine.placement.membership import Membership
+from ...engine.log.logs import facts
+from ...engine.placement.membership import OTHER_DATABASE, Membership
 from ...engine.placement.node import Node
-from ...engine.placement.peer import DIGEST, EPOCH, NODE, Peer, epoch_told
+from ...engine.placement.peer import DATABASE, DIGEST, EPOCH, NODE, Peer, epoch_told
 from ...engine.placement.placement import Placement
 from ...sql.peers.frames import facts_of
 from ...sql.peers.remote import Key, Link, Reply
@@ -40,6 +42,12 @@ from .link import BYTEA_OID, PREPARED, TEXT, PeerLink
 CONNECT_S = 5.0
 # Connections to one node that wait for a session, for one user, and how long the last of them does.
 IDLE_MAX, IDLE_S = 8, 60.0
+# How long a node that starts waits for the others to tell which placement they have: what they say then stops
+# it before it has acknowledged anything.
+GREETING_S = 1.0
+# How soon a node that has left, or is lost, is told of the placement in force, if it is there; and how seldom
+# it is looked for at last.
+GONE_S = (1.0, 30.0)
 # How long the other nodes are waited for once a stream is found on one: they may have one of its name.
 OTHERS_S = 0.5
 # Names of streams that the directory keeps; those that were looked for first go first.
@@ -49,6 +57,8 @@ KNOWN_MAX = 10_000
 OTHER_CLUSTER = re.compile(r"is of cluster|has no node")
 
 Connection = psycopg.AsyncConnection[Any]
+
+log = logging.getLogger("ducktail.gateway")
 
 
 class Peers:
@@ -66,6 +76,7 @@ class Peers:
         self._links: set[PeerLink] = set()
         self._known: dict[Key, str] = {}
         self._closed = False
+        self._greetings: set[asyncio.Task[Any]] = set()
         cluster.connections = self._connections
 
     def _connections(self, peer: str) -> int:
@@ -114,7 +125,8 @@ class Peers:
         return link
 
     async def _connect(self, node: Node, user: str | None, placement: Placement) -> Connection:
-        ours = Peer(placement.local.name, placement.cluster, placement.epoch, user or "")
+        identity = self.cluster.identity
+        ours = Peer(placement.local.name, placement.cluster, placement.epoch, user or "", identity)
         connection = await psycopg.AsyncConnection.connect(
             **node.conninfo(),
             application_name=f"ducktail node {ours.node}",
@@ -123,6 +135,10 @@ class Peers:
         )
         try:
             self._check_reached(node, connection, placement)
+            theirs = connection.info.parameter_status(DATABASE) or ""
+            if not self.cluster.knows(node.name, theirs):
+                # It is written down, or refused.
+                await self._loop.run_in_executor(None, self.cluster.meet, node.name, theirs)
             await connection.wait(_prepared(connection.pgconn))
         except BaseException:
             await connection.close()
@@ -160,6 +176,10 @@ class Peers:
         if (epoch := epoch_told(words)) is not None:
             self.cluster.heard(epoch)
             return SerializationFailure(f'node "{node.name}" has a newer placement', detail=detail)
+        if OTHER_DATABASE in words:
+            ours = self.cluster.placement.local.name
+            told = f'node "{node.name}" refuses this one: "{ours}" {OTHER_DATABASE}'
+            return ConnectionRefused(told, detail=detail)
         if OTHER_CLUSTER.search(words):
             return ConnectionRefused(f'node "{node.name}" is not of this cluster', detail=detail)
         return _unreachable(node, words)
@@ -188,9 +208,50 @@ class Peers:
             idle.remove(link)
             link.close()
 
+    # Who is there.
+
+    async def greet(self) -> None:
+        """A node starts: ask the others which placement they have, and keep looking for those that have left.
+
+        A node that was away may own nothing any more, and would acknowledge what nobody will read.
+        """
+        tasks = [asyncio.ensure_future(self._greeted(node)) for node in self._others()]
+        # One that takes longer tells it all the same.
+        self._greetings.update(tasks)
+        if tasks:
+            await asyncio.wait(tasks, timeout=GREETING_S)
+        self._greetings.add(asyncio.ensure_future(self._tell_those_that_have_left()))
+
+    async def _greeted(self, node: Node) -> bool:
+        """Talk to a node, so that each knows the other's placement; whether it is there."""
+        try:
+            (await self._link(node, None)).release()
+        except (ConnectionRefused, InvalidParameterValue) as error:
+            log.warning("%s", error.message, extra=facts(detail=error.detail))
+        except CannotConnect:
+            return False
+        except DucktailError:
+            pass  # Its placement is newer, and this node knows it now.
+        return True
+
+    async def _tell_those_that_have_left(self) -> None:
+        """Nobody asks them any more: so they are told, that they acknowledge nothing more."""
+        told: dict[str, int] = {}
+        pause_s = GONE_S[0]
+        while True:
+            await asyncio.sleep(pause_s)
+            epoch = self.cluster.placement.epoch
+            left = [node for node in self.cluster.former if told.get(node.name) != epoch]
+            pause_s = min(2 * pause_s, GONE_S[1]) if left else GONE_S[0]
+            for node in left:
+                if await self._greeted(node):
+                    told[node.name], pause_s = epoch, GONE_S[0]
+
     def close(self) -> None:
         """The server ends; on its loop."""
         self._closed = True
+        for task in self._greetings:
+            task.cancel()
         for link in list(self._links):
             link.close()
 

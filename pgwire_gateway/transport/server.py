@@ -183,6 +183,8 @@ class Server:
             self._learner = Learner(self.database, self._peers, lambda: self._trace_of("learning"))
             self._mover = Mover(self.database, self._peers)
         await self._loop.run_in_executor(self._workers, self.database.at_opening, catalog.install)
+        if self._peers is not None:
+            await self._peers.greet()
         self._server = await self._loop.create_server(self._connect, sock=self._listener)
         if self._mover is not None:
             self._mover.start()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -118,3 +119,24 @@ def test_where_the_password_comes_from(tmp_path: Path) -> None:
         replace(N1, password_env="P").password({})
     with pytest.raises(IoError, match=r"password file of node \"n1\""):
         replace(N1, password_file=str(tmp_path / "none")).password({})
+
+
+def test_the_first_database_of_a_name_is_the_one(tmp_path: Path) -> None:
+    database = Database.open(str(tmp_path / "n1.duckdb"))
+    try:
+        database.install_placement(THIRD)
+        first = database.cluster.identity
+        with ThreadPoolExecutor(8) as pool:  # Several connections may be the first.
+            list(pool.map(lambda _: database.cluster.meet("n2", "one"), range(8)))
+        database.cluster.meet("n2", "")  # It does not say.
+    finally:
+        database.close()
+    database = Database.open(str(tmp_path / "n1.duckdb"))
+    try:
+        database.install_placement(THIRD)
+        assert database.cluster.identity == first
+        database.cluster.meet("n2", "one")
+        with pytest.raises(ConnectionRefused, match="another database than before"):
+            database.cluster.meet("n2", "two")
+    finally:
+        database.close()
