@@ -1,11 +1,12 @@
-"""Promises of a cluster whose nodes are killed, stopped and started again while clients go on.
+"""Promises of a cluster whose nodes are killed, stopped, cut off and started again while clients go on.
 
 Writers publish to a topic that is spread over three server processes, and insert into a table on each of
 them; readers read and commit through any node, of the topic each its own partitions, and members of a group
 what is assigned to them, of all owners. On an error a client does what a user would: it tries again, often on
 another node. What each was told is held against what is stored in the end:
 
-- what was acknowledged is stored, once; so is what was repeated under one producer and sequence; what was
+- what was acknowledged is stored, once; so is what was repeated under one producer and sequence, twenty times
+  and through any nodes; what was
   not acknowledged is stored at most once an attempt, and is or is not where the error says so;
 - a group gets in each partition one event after the other, from where it has committed: none is left out;
 - an answer that is not cut by its LIMIT has all that was acknowledged before it was asked for, whichever
@@ -13,6 +14,7 @@ another node. What each was told is held against what is stored in the end:
 - committed LSNs never go back, and no two members commit the same event; an event's partition and LSN stay
   what they were, whichever nodes have had its partition: placements come into force meanwhile, on one node
   after the other;
+- a statement ends when its time is over, whichever other node is away;
 - errors have the SQLSTATEs that they may have, nothing hangs, and nothing is left over on the nodes.
 """
 
@@ -38,6 +40,7 @@ from cluster_judge import (
     stored,
 )
 from cluster_processes import ClusterProcesses
+from cluster_proxies import Proxies
 
 SECONDS = float(os.environ.get("DUCKTAIL_CLUSTER_SECONDS", "15"))
 SEED = int(os.environ.get("DUCKTAIL_CLUSTER_SEED", "1"))
@@ -50,8 +53,14 @@ CATCH_UP_S = 60.0
 
 
 @pytest.fixture
-def nodes(tmp_path: Path) -> Iterator[ClusterProcesses]:
-    with ClusterProcesses(tmp_path, len(NODES), SPREAD) as started:
+def cluster(tmp_path: Path) -> Iterator[tuple[ClusterProcesses, Proxies]]:
+    """Three nodes, each of which the others reach through its proxy."""
+    started = ClusterProcesses(tmp_path, len(NODES), SPREAD, start=False, guests=1)
+    with Proxies(started.ports) as between, started:
+        started.reached = between.ports
+        for name in NODES:
+            started.file(name).write_text(started.text())
+            started.start(name)
         with started["n1"].connect() as session:
             session.execute(f"CREATE TOPIC t WITH (partitions = {TOPIC_PARTITIONS})")
             session.execute("CREATE CONSUMER GROUP g ON t")
@@ -61,7 +70,7 @@ def nodes(tmp_path: Path) -> Iterator[ClusterProcesses]:
                 session.execute(f"CREATE TABLE r_{name} (id BIGINT PRIMARY KEY)")
                 session.execute(f"CREATE STREAM s_{name} ON r_{name} WITH (partitions = {TABLE_PARTITIONS})")
                 session.execute(f"CREATE CONSUMER GROUP g ON s_{name} WITH (session_timeout = '3 s')")
-        yield started
+        yield started, between
 
 
 def partitions_of_keys(nodes: ClusterProcesses) -> list[int]:
@@ -125,10 +134,12 @@ def run(world: World, writers: Sequence[Client], readers: Sequence[Client]) -> N
 
 @pytest.mark.slow
 @pytest.mark.timeout(SECONDS + 300)
-def test_nodes_that_are_killed_and_stopped(nodes: ClusterProcesses) -> None:
+def test_nodes_that_are_killed_stopped_and_cut_off(cluster: tuple[ClusterProcesses, Proxies]) -> None:
+    nodes, between = cluster
     world = World(nodes, Fates(nodes, SEED, UP_S), SEED, partitions_of_keys(nodes))
     owners = {p: NODES[min(p // 4, 2)] for p in range(TOPIC_PARTITIONS)}
     world.fates.moving("main.t", owners, SEED)
+    world.fates.cutting(between, SEED)
     publishers = [Publisher(world, f"p{number}") for number in range(6)]
     inserters = [Inserter(world, name) for name in NODES]
     topic_readers = [
@@ -160,7 +171,8 @@ def test_nodes_that_are_killed_and_stopped(nodes: ClusterProcesses) -> None:
             check_seen(world, stream, log, [member.seen for member in members])
             check_members(world, members)
     count = sum(map(len, events))
-    fates = f"{dict(world.fates.counts)}, {world.fates.moves} moves"
+    fates = f"{dict(world.fates.counts)}, {world.fates.moves} moves, {world.fates.visits} visits"
+    print("cuts", dict(world.fates.cuts), f"slowest leave {world.fates.slowest_leave_s:.0f} s")
     print(f"seed {SEED}, {SECONDS:.0f} s: {fates}, {count} events, {dict(world.done)}")
     print("errors", {f"{what} {code}": n for (what, code), n in sorted(world.errors.items())})
     print("sessions, sockets, threads in the end", world.left)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
 import random
 import re
 import threading
@@ -30,6 +31,11 @@ PAUSE_S = (0.02, 0.3)
 # What may go by while nodes of a cluster find out that one is away, several times over, on a busy machine:
 # a statement may meet a node that stands still after another one, or itself stand still.
 STATEMENT_S = 60.0
+# What a client sets its statement_timeout to, in seconds (0: none); by how much a statement may exceed it.
+TIME_OUTS_S = (0, 0, 2, 5)
+OVER_S = float(os.environ.get("DUCKTAIL_CLUSTER_OVER_SECONDS", "3"))
+# How often a publication under a sequence is said.
+REPEATS = 20
 # How long after a trouble of its node a connection may still be told that it is broken.
 AFTER_S = 10.0
 
@@ -98,6 +104,7 @@ class Client:
         self._nodes = nodes
         self._connection: psycopg.Connection[Any] | None = None
         self.node = nodes[0]
+        self._time_out_s = 0
         self._pause = threading.Event()
 
     def work(self) -> None:
@@ -110,9 +117,11 @@ class Client:
         Raises:
             Failed: it failed.
         """
-        began_s = time.monotonic()
+        began_s = said_s = time.monotonic()
         try:
-            cursor = self._connected().execute(text, parameters)
+            connection = self._connected()
+            said_s = time.monotonic()
+            cursor = connection.execute(text, parameters)
             rows = cursor.fetchall() if cursor.description else []
             self.world.done[what] += 1
             return rows
@@ -125,8 +134,18 @@ class Client:
         finally:
             took_s = time.monotonic() - began_s
             self.world.slowest_s[what] = max(took_s, self.world.slowest_s[what])
+            self._check_time_out(text, said_s)
             if took_s > STATEMENT_S:
                 self.world.fault(f"{self.name}: {took_s:.0f} s for {text[:80]}")
+
+    def _check_time_out(self, text: str, said_s: float) -> None:
+        """A statement ends when its time is over, whichever other node is away."""
+        now_s = time.monotonic()
+        over_s = now_s - said_s - self._time_out_s
+        if self._time_out_s and over_s > OVER_S and not self.world.fates.away(self.node, said_s, now_s, 1.0):
+            self.world.fault(
+                f"{self.name} on {self.node}: {over_s:.1f} s more than {self._time_out_s} s for {text[:80]}"
+            )
 
     def leave(self) -> None:
         """Hang up; the next statement goes to some node."""
@@ -137,11 +156,13 @@ class Client:
     def _connected(self) -> psycopg.Connection[Any]:
         if self._connection is None:
             self.node = self.rng.choice(self._nodes)
+            self._time_out_s = self.rng.choice(TIME_OUTS_S)
             self._connection = psycopg.connect(
                 f"host=127.0.0.1 port={self.world.nodes.ports[self.node]} dbname=ducktail user=ducktail",
                 autocommit=True,
                 connect_timeout=CONNECT_S,
                 application_name=self.name,
+                options=f"-c statement_timeout={1000 * self._time_out_s}",
             )
         return self._connection
 
@@ -151,6 +172,8 @@ class Client:
         words = f"{self.name} on {self.node}: {error.sqlstate} {error} of {text[:120]}"
         if error.sqlstate == "55P03" and self.world.fates.stood_still(began_s, now_s):
             return  # Who waited for a lock when its node was stopped has waited too long when it goes on.
+        if error.sqlstate == "57014" and self._time_out_s:
+            return
         if error.sqlstate not in EXPECTED[what]:
             self.world.fault(words)
         elif error.sqlstate is None and not self.world.fates.away(self.node, began_s, now_s, AFTER_S):
@@ -207,6 +230,7 @@ class Publisher(Client):
             except Failed:
                 self.world.done["published again"] += 1
             else:
+                self._repeat(ids, keys, named)
                 return
             if over_s is None and self.world.writing_over.is_set():
                 over_s = time.monotonic()
@@ -218,13 +242,27 @@ class Publisher(Client):
         except Failed as failed:
             _note_told(attempt, failed)
 
-    def _publish(self, attempt: Attempt, ids: list[int], keys: list[int | None], named: str) -> None:
+    def _repeat(self, ids: list[int], keys: list[int | None], named: str) -> None:
+        """The same again, through any nodes: it is stored already, whatever comes of it."""
+        for _ in range(REPEATS - 1):
+            if self.rng.random() < 0.1:
+                self.leave()
+            try:
+                self.run("publish", self._text(ids, keys, named))
+            except Failed:
+                continue
+            self.world.done["repeated"] += 1
+
+    @staticmethod
+    def _text(ids: list[int], keys: list[int | None], named: str) -> str:
         rows = ", ".join(
             f"({id_}, {'NULL' if key is None else repr(str(key))}::VARCHAR)"
             for id_, key in zip(ids, keys, strict=True)
         )
-        text = f"PUBLISH TO t KEY q.k SELECT v.i AS payload, v.k FROM (VALUES {rows}) v(i, k){named}"
-        places = self.run("publish", text)
+        return f"PUBLISH TO t KEY q.k SELECT v.i AS payload, v.k FROM (VALUES {rows}) v(i, k){named}"
+
+    def _publish(self, attempt: Attempt, ids: list[int], keys: list[int | None], named: str) -> None:
+        places = self.run("publish", self._text(ids, keys, named))
         attempt.acknowledged_s = time.monotonic()
         if len(places) != len(ids):
             self.world.fault(f"{self.name}: {len(places)} places of {len(ids)} events")

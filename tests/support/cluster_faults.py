@@ -1,5 +1,6 @@
-"""What befalls the nodes of a cluster in a test: killed and started, stopped for a while and continued.
-Meanwhile partitions of a topic move from one to another.
+"""What befalls the nodes of a cluster in a test: killed and started, stopped for a while and continued, cut
+off from the others. Meanwhile partitions of a topic move from one to another, and a further node joins and
+leaves.
 
 Each node has a fate of its own, drawn from a seed, in a thread of its own; so several may be away at once.
 """
@@ -14,13 +15,18 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+import psycopg
 from cluster_processes import ClusterProcesses
+from cluster_proxies import FROM, TO, Proxies
 
 # How long a node stands still. The others wait 5 s for a connection to it, and give one up after 10 s without
 # an answer (`CONNECT_S`, `SILENT_S` and `PROBE_S` of pgwire_gateway/forwarding): less and more than each.
 STOPS_S = {"short stop": (0.2, 3.0), "stop": (4.5, 7.0), "long stop": (10.5, 12.5)}
 # How long a placement stands.
 STANDS_S = (1.0, 5.0)
+# A node that joins and leaves, how often that is the next placement, and how long it may take to be empty
+# once no node is hindered any more.
+GUEST, GUEST_SHARE, GONE_S = "n4", 0.3, 60.0
 ACTS = ("kill", "kill", "kill", "short stop", "short stop", "stop", "long stop")
 
 
@@ -48,6 +54,8 @@ class Fates:
         self._up_s = up_s
         self.owners: dict[int, str] = {}
         self.moves = 0
+        self.visits, self.slowest_leave_s = 0, 0.0
+        self.cuts: Counter[str] = Counter()
         self._down: set[str] = set()  # who is not there to be told of a placement
         self._ended = threading.Event()
         self._threads = [
@@ -64,23 +72,71 @@ class Fates:
     def _moved(self, topic: str, rng: random.Random) -> None:
         try:
             while not self._ended.wait(rng.uniform(*STANDS_S)):
-                self.move(topic, rng)
+                if GUEST not in self._nodes.ports or rng.random() > GUEST_SHARE:
+                    self.move(topic, rng)
+                elif GUEST in self._nodes.present:
+                    self.goes(topic, rng)
+                else:
+                    self.comes(topic, rng)
         except Exception as error:
             self.failed.append(error)
 
     def move(self, topic: str, rng: random.Random) -> None:
         """A placement by which one or two partitions are others'; each node is told, in any order."""
-        names = sorted(self._nodes.nodes)
+        names = list(self._nodes.present)
         for partition in rng.sample(sorted(self.owners), rng.choice((1, 2))):
             self.owners[partition] = rng.choice([n for n in names if n != self.owners[partition]])
         self.moves += 1
         self.tell(topic, rng.sample(names, len(names)))
 
+    def comes(self, topic: str, rng: random.Random) -> None:
+        """A further node joins, and gets a few partitions."""
+        for partition in rng.sample(sorted(self.owners), 3):
+            self.owners[partition] = GUEST
+        self.moves, self.visits = self.moves + 1, self.visits + 1
+        self._down.add(GUEST)
+        self._nodes.present.append(GUEST)
+        self.tell(topic, self._nodes.present)
+        self._nodes.start(GUEST)
+        self._down.discard(GUEST)
+
+    def goes(self, topic: str, rng: random.Random) -> None:
+        """It leaves, and is stopped once the others have what was its."""
+        self._nodes.present.remove(GUEST)
+        for partition, owner in self.owners.items():
+            if owner == GUEST:
+                self.owners[partition] = rng.choice(self._nodes.present)
+        self.moves += 1
+        self.tell(topic, [*self._nodes.present, GUEST])
+        began_s = time.monotonic()
+        ends_s: float | None = None
+        waiting = set(self._nodes.present)
+        while waiting:
+            waiting = {name for name in waiting if not self._has_all(name)}
+            if ends_s is None and self._ended.is_set():
+                ends_s = time.monotonic() + GONE_S  # From here on nothing is in the way.
+            if ends_s is not None and time.monotonic() > ends_s:
+                why = [line for name in waiting for line in self._nodes[name].lines if "not come yet" in line]
+                raise AssertionError(f"{waiting} have not all that was on {GUEST}: {why[-5:]}")
+            time.sleep(0.1)  # The operator looks again.
+        self.slowest_leave_s = max(self.slowest_leave_s, time.monotonic() - began_s)
+        self._down.add(GUEST)
+        self._nodes[GUEST].stop()
+
+    def _has_all(self, name: str) -> bool:
+        """Whether a node has the present placement, and all that is its by it."""
+        text = "SELECT count(*) FILTER (log = 'coming'), min(epoch) FROM ducktail.partitions"
+        try:
+            with self._nodes[name].connect(connect_timeout=2, options="-c statement_timeout=2000") as session:
+                return session.execute(text).fetchone() == (0, 1 + self.moves)
+        except psycopg.Error:
+            return False  # It is away.
+
     def tell(self, topic: str, names: Sequence[str]) -> None:
         """Give the nodes the present placement; who is down finds it when it starts."""
         parts = {
             name: ", ".join(str(p) for p, owner in self.owners.items() if owner == name)
-            for name in sorted(self._nodes.nodes)
+            for name in self._nodes.present
         }
         owners = ", ".join(f'{name} = "{some}"' for name, some in parts.items() if some)
         rule = f'[[topics]]\nname = "{topic}"\npartitions = {{ {owners} }}\n'
@@ -93,6 +149,26 @@ class Fates:
         for name in names:
             if name not in self._down:
                 self._nodes[name].process.send_signal(signal.SIGHUP)
+
+    def cutting(self, proxies: Proxies, seed: int) -> None:
+        """The nodes are to be cut off from each other as well, each for a while now and then."""
+        for name in self._nodes.present:
+            rng = random.Random(f"{seed} net {name}")
+            self._threads.append(threading.Thread(target=self._cut, args=(proxies, name, rng)))
+
+    def _cut(self, proxies: Proxies, name: str, rng: random.Random) -> None:
+        try:
+            while not self._ended.wait(rng.uniform(*self._up_s)):
+                ways = rng.choice(((TO, FROM), (TO,), (FROM,)))
+                kind = rng.choice(sorted(STOPS_S))
+                self.cuts[f"{kind} of {' and '.join(ways)}"] += 1
+                proxies.hold(name, ways)
+                try:
+                    self._ended.wait(rng.uniform(*STOPS_S[kind]))
+                finally:
+                    proxies.release(name, cut=rng.random() < 0.5)
+        except Exception as error:
+            self.failed.append(error)
 
     def begin(self) -> None:
         """Let it come."""

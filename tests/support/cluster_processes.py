@@ -29,6 +29,11 @@ class ClusterProcesses:
         topics: the [[topics]] tables of the file.
         more: lines for its top.
         options: further words of each server's command line.
+        guests: so many further nodes have a folder and a port, and are in no file and not started yet.
+
+    Attributes:
+        ports: where clients reach the nodes.
+        reached: where other nodes do: the same, unless something stands in between.
     """
 
     def __init__(
@@ -40,22 +45,26 @@ class ClusterProcesses:
         start: bool = True,
         *,
         options: tuple[str, ...] = (),
+        guests: int = 0,
     ) -> None:
         self.folder, self.topics, self.more, self.options = folder, topics, more, options
-        names = [f"n{number}" for number in range(1, nodes + 1)]
-        self.ports = dict(zip(names, free_ports(nodes), strict=True))
+        names = [f"n{number}" for number in range(1, nodes + guests + 1)]
+        self.ports = dict(zip(names, free_ports(nodes + guests), strict=True))
+        self.reached = dict(self.ports)
+        self.present = names[:nodes]
         self.nodes: dict[str, ServerProcess] = {}
         for name in names:
             (folder / name).mkdir()
             self.file(name).write_text(self.text())
         if start:
-            for name in names:
+            for name in self.present:
                 self.start(name)
 
     def text(self, epoch: int = 1, topics: str | None = None) -> str:
         """What cluster.toml says."""
         lines = ['cluster = "shop"', f"epoch = {epoch}", self.more]
-        for name, port in self.ports.items():
+        for name in self.present:
+            port = self.reached[name]
             lines += [f"[nodes.{name}]", 'host = "127.0.0.1"', f"port = {port}"]
         return "\n".join([*lines, self.topics if topics is None else topics]) + "\n"
 
@@ -66,7 +75,9 @@ class ClusterProcesses:
     def start(self, name: str) -> ServerProcess:
         """Start a node (again)."""
         database = self.folder / name / f"{name}.duckdb"
-        options = ("--node", name, "--cluster", str(self.file(name)), *self.options)
+        between = self.reached.get(name) != self.ports.get(name)
+        port = ("--port", str(self.ports[name])) if between else ()
+        options = ("--node", name, "--cluster", str(self.file(name)), *port, *self.options)
         self.nodes[name] = ServerProcess(database, options)
         return self.nodes[name]
 
