@@ -25,7 +25,7 @@ from ...engine.placement.node import Node
 from ...engine.streams.streams import Stream
 from ...sql.forwarding.moving import GIVE, LOOK, PIECE
 from ...sql.peers.frames import batch_of, facts_of
-from ...sql.peers.remote import Link, Remote
+from ...sql.peers.remote import Link, Remote, Reply
 from ...sql.peers.request import Request
 
 logger = logging.getLogger(__name__)
@@ -224,9 +224,19 @@ class Mover:
             looked.nodes |= new
             nodes = []
             more = {**self._about(stream), "act": LOOK, "partitions": list(partitions)}
+            request = Request("hold", more=more).encode()
+            # All at once: one that is away takes its time, and the others are not to add theirs.
+            opening = {name: self._link(node) for name, node in new.items()}
+            answers: dict[str, Future[Reply]] = {}
             for name, node in new.items():
                 try:
-                    told = facts_of(self._ask(node, more)[0])
+                    link = self._links[name] = _come(opening[name], node)
+                    answers[name] = link.ask(request)
+                except DucktailError as error:
+                    looked.away[name] = error
+            for name, answer in answers.items():
+                try:
+                    told = facts_of(_come(answer, new[name]).frames[0])
                 except DucktailError as error:
                     looked.away[name] = error
                     continue
@@ -285,14 +295,20 @@ class Mover:
         Raises:
             DucktailError: its own, or it cannot be asked.
         """
-        link = self._links.get(node.name)
-        if link is None or link.lost or link.epoch != self._database.cluster.placement.epoch:
-            if link is not None:
-                link.release()
-            self._links.pop(node.name, None)
-            link = self._links[node.name] = _come(self._remote.link(node, None), node)
+        link = self._links[node.name] = _come(self._link(node), node)
         frames: Sequence[bytes] = _come(link.ask(Request("hold", more=more).encode()), node).frames
         return frames
+
+    def _link(self, node: Node) -> Future[Link]:
+        """The link to a node, which is being made where there is none of the placement in force."""
+        link = self._links.pop(node.name, None)
+        if link is not None and not link.lost and link.epoch == self._database.cluster.placement.epoch:
+            known: Future[Link] = Future()
+            known.set_result(link)
+            return known
+        if link is not None:
+            link.release()
+        return self._remote.link(node, None)
 
     def _release(self) -> None:
         for link in self._links.values():
