@@ -79,7 +79,7 @@ RULES: dict[str, tuple[tuple[str, type[e.DucktailError]], ...]] = {
         (r'^function ".*" does not exist', e.UndefinedFunction),
         (r'^schema ".*" does not exist', e.InvalidSchemaName),
         (r'^(type|role|stream) ".*" does not exist|^unrecognized configuration parameter', e.UndefinedObject),
-        (r"^set_config cannot", e.NotSupported),
+        (r"^set_config cannot|^Can't convert VARIANT", e.NotSupported),
         (r'^database ".*" does not exist', e.UndefinedDatabase),
         (r'^column ".*" does not exist', e.UndefinedColumn),
         (r"^unrecognized privilege type|^partition_of: ", e.InvalidParameterValue),

@@ -14,7 +14,7 @@ from . import few_rows
 from .context import Context
 from .names import Key
 from .results.results import Result, select_tag
-from .running import bound, lossless, query_result, rows_of, rows_result, with_casts
+from .running import bound, lossless, query_result, rows_of, rows_result, undone, with_casts
 from .statement import Statement
 from .text.classified import Reader
 from .text.tokens import tokenize
@@ -126,7 +126,8 @@ def run_whole(session: Context, text: str, parameters: tuple[object, ...]) -> Wa
     """Run a query and take all its rows."""
     if session.block.begun:
         session.block.touched()
-    with lossless(session, bound(session, text).types):
+    types = bound(session, text).types
+    with lossless(session, types), undone(session, types):
         columns, table = rows_of(session, text, parameters)
     return rows_result(session, columns, table, select_tag)
     yield

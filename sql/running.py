@@ -13,7 +13,7 @@ from ..engine.duckdb_errors import FILES_HINT, translated
 from ..engine.errors import DucktailError, InsufficientPrivilege, SyntaxError_, UndefinedTable
 from ..engine.parsed import Parsed
 from ..engine.quoting import fold
-from ..engine.values import arrow_form, datarow
+from ..engine.values import arrow_form, carrying, datarow
 from ..engine.values.arrow_results import arrow_table
 from ..engine.waiting import Waiting
 from .context import Context
@@ -243,11 +243,12 @@ def query_result(
         if relation is None:
             return Result.command("SELECT 0")
         columns = result_columns(relation.columns, relation.types)
+        wrap = carrying.wrapped
         if session.wire:
             wrap = arrow_form.wrapped if arrow else datarow.wrapped
-            if wrapped := wrap(text, [column.type for column in columns]):
-                text = wrapped
-                relation = session.cursor.sql(text, params=values)
+        if wrapped := wrap(text, [column.type for column in columns]):
+            text = wrapped
+            relation = session.cursor.sql(text, params=values)
         reader = relation.to_arrow_reader(BATCH_ROWS)
 
     def with_few_rows() -> pa.RecordBatchReader:
@@ -265,11 +266,11 @@ def query_result(
 def rows_result(
     session: Context, columns: Sequence[ResultColumn], table: pa.Table, tag: Callable[[int], str]
 ) -> Result:
-    """A result of rows that are all there, fit for the wire where the session speaks it."""
+    """A result of rows that are all there, fit for who takes them."""
     projection = _projection(session, [column.type for column in columns])
     if projection is not None:
         names = [f"c{place}" for place in range(len(columns))]
-        session.meta.register(KEPT_ROWS, table.rename_columns(names))
+        session.meta.register(KEPT_ROWS, carrying.readable(table.rename_columns(names)))
         try:
             table = session.meta.sql(f"SELECT {projection} FROM {KEPT_ROWS}").to_arrow_table()
         finally:
@@ -298,14 +299,14 @@ def rows_of(
 
 def _projection(session: Context, types: Sequence[str]) -> str | None:
     """What turns columns that Arrow does not carry whole to text; None where there are none."""
-    return datarow.select_text(types) if session.wire else None
+    return datarow.select_text(types) if session.wire else carrying.select_ordinary(types)
 
 
 @contextmanager
 def lossless(session: Context, types: Sequence[str]) -> Iterator[None]:
     """Within, rows of these types come from the session's cursor whole, under DuckDB's own Arrow types.
 
-    `rows_result` needs it where the session speaks the wire and a type is odd.
+    `rows_result` needs it where a type is odd.
     """
     if _projection(session, types) is None:
         yield
@@ -328,6 +329,21 @@ def whole(session: Context, types: Sequence[str]) -> Iterator[None]:
         # A failed transaction takes no setting, and the statement's own error is what is told.
         session.cursors.later(LOSSY)
         raise
+
+
+@contextmanager
+def undone(session: Context, types: Sequence[object]) -> Iterator[None]:
+    """Within, what is written in autocommit is undone where its rows of these types cannot be taken."""
+    if session.block.begun or not any(carrying.may_be_refused(type_text(type_)) for type_ in types):
+        yield
+        return
+    session.cursor.begin()
+    try:
+        yield
+    except BaseException:
+        session.cursor.rollback()
+        raise
+    session.cursor.commit()
 
 
 def atomically(session: Context, work: Callable[[], Waiting[Result]]) -> Waiting[Result]:

@@ -12,6 +12,7 @@ from importlib import import_module
 from types import ModuleType, TracebackType
 from typing import TYPE_CHECKING, Protocol
 
+import duckdb
 import pyarrow as pa
 
 from ..results.results import Result
@@ -36,6 +37,10 @@ class Owner(Protocol):
 
     def check_open(self) -> None:
         """Raise InterfaceError (08003) when the connection is closed."""
+
+    @property
+    def reading(self) -> duckdb.DuckDBPyConnection:
+        """DuckDB's cursor with the session's settings, beside the one that runs its statements."""
 
 
 class Cursor:
@@ -135,7 +140,7 @@ class Cursor:
         """All rows that are left, as an Arrow table with DuckDB's own Arrow types."""
         result = self._answer()
         with translated():
-            return arrow_table(result)
+            return arrow_table(result, self.connection.reading)
 
     def df(self) -> pandas.DataFrame:
         """All rows that are left, as a pandas data frame.
@@ -185,7 +190,7 @@ class Cursor:
         assert result.columns is not None
         with translated():
             while (batch := result.fetch(count)) is not None:
-                if found := rows(batch.record_batch(), result.columns):
+                if found := rows(batch.record_batch(), result.columns, self.connection.reading):
                     # They are the program's: an answer by themselves.
                     result.suspend()
                     return found

@@ -22,6 +22,8 @@ from contextlib import ExitStack, contextmanager
 from types import TracebackType
 from typing import Protocol
 
+import duckdb
+
 from ...engine.database import Database
 from ...engine.errors import (
     AdminShutdown,
@@ -353,6 +355,11 @@ class Connection:
         """Raise InterfaceError (08003) when the connection is closed."""
         if self._closed:
             raise InterfaceError("the connection is closed", "08003")
+
+    @property
+    def reading(self) -> duckdb.DuckDBPyConnection:
+        """DuckDB's cursor with the session's settings, beside the one that runs statements. For cursors."""
+        return self._session.meta
 
     def __enter__(self) -> Connection:
         return self

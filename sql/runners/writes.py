@@ -47,6 +47,7 @@ from ..running import (
     result_columns,
     rows_of,
     rows_result,
+    undone,
     with_nulls,
 )
 from ..statement import Statement, check_columns
@@ -248,7 +249,7 @@ def _plain(
             if shape.names == UNTOLD:
                 shape = _shape_with(session, text, parameters)
             _check_returned(statement, classified, shape)
-            with how.keeping(session, shape.types):
+            with how.keeping(session, shape.types), undone(session, shape.types):
                 columns, table = rows_of(session, text, parameters)
             names, types = zip(*((column.name, column.type) for column in columns), strict=True)
             return Rows(table.num_rows, names, types, table)
