@@ -17,6 +17,8 @@ from server_process import ServerProcess
 NODE_MODULES = Path(__file__).parents[1] / "build" / "node" / "node_modules"
 # A slow test takes as long as so many others.
 SLOW_WEIGHT = 100
+# sqlglot with the modules of `sqlglot[c]`, put before the one in .venv where a test wants it.
+COMPILED_SQLGLOT = Path(__file__).parents[1] / "build" / "sqlglotc"
 # pgjdbc, as Debian installs it.
 JDBC_DRIVER = Path("/usr/share/java/postgresql.jar")
 
@@ -34,6 +36,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         "postgres": postgres_programs(),
         "node": shutil.which("node") and NODE_MODULES.is_dir(),
         "odbc": odbc_driver(),
+        "sqlglotc": COMPILED_SQLGLOT.is_dir(),
         "jdbc": shutil.which("javac") and JDBC_DRIVER.exists(),
     }
     for item in items:

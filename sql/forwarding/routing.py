@@ -19,7 +19,7 @@ from ...engine.streams.streams import key_of
 from ..context import Context
 from ..language import statements as st
 from ..language import statements_other as sto
-from ..language.nodes import StreamScan
+from ..language.nodes import scan_of
 from ..language.parse import Query
 from ..language.render import name_sql
 from ..names import OURS
@@ -123,7 +123,7 @@ def _tables(query: Query) -> Iterator[tuple[str, ...]]:
     common = {fold(cte.alias) for cte in query.tree.find_all(exp.CTE)}
     for table in query.tree.find_all(exp.Table):
         parts = tuple(part.name for part in table.parts)
-        plain = not isinstance(table, StreamScan) and isinstance(table.this, exp.Identifier) and all(parts)
+        plain = scan_of(table) is None and isinstance(table.this, exp.Identifier) and all(parts)
         if plain and not (len(parts) == 1 and fold(parts[0]) in common):
             yield parts
 

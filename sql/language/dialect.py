@@ -1,206 +1,238 @@
-"""The dialect: sqlglot's DuckDB and what SQL.md adds to it, nothing more.
+"""sqlglot reads our language: the tokens that are ours are put in DuckDB's words before the parser has them.
 
-Registered through the entry point `sqlglot.dialects`, so that `sqlglot.parse_one(text,
-dialect="ducktail")` reads our language. The session sets `visible_tables` and `scans` on the
-parser (tree.py); without them no table called stream or topic is visible.
+sqlglot's compiled build (`sqlglot[c]`) allows no class of ours under its own: not a parser, a generator or a
+node. So DuckDB's parser is used as it is. A stream scan is a table's name to it, LIMIT n TRANSACTIONS a
+limit with options that DuckDB has not, and a statement of ours is not given to it at all; what they are
+stands in the `meta` of the nodes (nodes.py). What the trees do not tell, where a select list ends, the
+keywords carry through the parser as comments.
+
+The dialect is registered through the entry point `sqlglot.dialects`, so that `sqlglot.parse_one(text,
+dialect="ducktail")` reads our language and `.sql("ducktail")` writes it. The session parses with `parse_tree`
+(tree.py).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
-from typing import ClassVar, TypeVar
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any
 
 from sqlglot import exp
 from sqlglot.dialects.duckdb import DuckDB
-from sqlglot.generators.duckdb import DuckDBGenerator
-from sqlglot.parsers.duckdb import DuckDBParser
 from sqlglot.tokenizer_core import Token, TokenType
 
 from ..text.tokens import tokenize
 from .grammar import Grammar
 from .grammar_scan import find_scans
-from .nodes import OurStatement, StreamScan, Transactions
+from .nodes import LIST_END, become_scan, become_transactions, statement_node
 from .openings import find_opening
-from .render import render_scan, render_statement
-from .statements import Name, Scan
+from .statements import Scan
 
-E = TypeVar("E", bound=exp.Expr)
-
-_NO_TOKEN = Token(TokenType.SENTINEL, "")
-
-# Where in the text the select list of a Select ends, from 0: edits of the user's text go there.
-LIST_END = "ducktail_list_end"
-
-
-def _identifier(name: str) -> exp.Identifier:
-    return exp.Identifier(this=name, quoted=True)
-
-
-def _ours_or(otherwise: str) -> Callable[[DuckDBParser], exp.Expr]:
-    """A row: a statement of ours if it is one, else what the word begins in DuckDB."""
-
-    def parse(parser: DuckDBParser) -> exp.Expr:
-        assert isinstance(parser, DucktailParser)
-        ours = parser.parse_ours()
-        if ours is not None:
-            return ours
-        row: Callable[[DuckDBParser], exp.Expr] = DuckDBParser.STATEMENT_PARSERS[TokenType[otherwise]]
-        return row(parser)
-
-    return parse
-
-
-class DucktailParser(DuckDBParser):
-    """DuckDB's parser with our statements and stream scans."""
-
-    STATEMENT_PARSERS: ClassVar = {
-        **DuckDBParser.STATEMENT_PARSERS,
-        **{
-            TokenType[word]: _ours_or(word)
-            for word in (
-                "CREATE",
-                "ALTER",
-                "DROP",
-                "COMMENT",
-                "COMMIT",
-                "SHOW",
-                "DESCRIBE",
-                "GRANT",
-                "REVOKE",
-            )
-        },
-    }
-
-    PLACEHOLDER_PARSERS: ClassVar = {
-        **DuckDBParser.PLACEHOLDER_PARSERS,
-        TokenType.PLACEHOLDER: lambda self: self.parse_question_mark(),
-    }
-
-    # Set by who has a session; see tree.py.
-    scans: dict[int, Scan] | None = None
-    failed_at: Token | None = None
-
-    def parse_ours(self) -> exp.Expr | None:
-        """The statement of ours that begins at the token before the next one, if one does."""
-        text = self.sql[: self._tokens[-1].end + 1]
-        start = self._prev.start
-        tokens = [token for token in tokenize(text) if token.start >= start]
-        grammar = Grammar(text, tokens)
-        opening = find_opening(grammar)
-        if opening is None:
-            return None
-        statement = opening.rule(grammar)
-        grammar.expect_end()
-        self._advance(len(self._tokens) - self._index)
-        return OurStatement(this=statement)
-
-    def parse_question_mark(self) -> exp.Placeholder:
-        """`?` as the parameter that it is: the n-th of the text is `$n`."""
-        before = self._tokens[: self._index]
-        number = sum(token.token_type == TokenType.PLACEHOLDER for token in before)
-        return self.expression(exp.Placeholder(this=str(number)))
-
-    def _parse_statement(self) -> exp.Expr | None:
-        # PUBLISH, LISTEN and the like are names to sqlglot's tokenizer: no row can have them.
-        if self._curr and self._curr.token_type == TokenType.VAR and self._index == 0:
-            self._advance()
-            ours = self.parse_ours()
-            if ours is not None:
-                return ours
-            self._retreat(0)
-        return super()._parse_statement()
-
-    def _parse_table(
-        self,
-        schema: bool = False,
-        joins: bool = False,
-        alias_tokens: Collection[TokenType] | None = None,
-        parse_bracket: bool = False,
-        is_db_reference: bool = False,
-        parse_partition: bool = False,
-        consume_pipe: bool = False,
-    ) -> exp.Expr | None:
-        scan = None if schema or is_db_reference else self._parse_scan()
-        if scan is None:
-            return super()._parse_table(
-                schema, joins, alias_tokens, parse_bracket, is_db_reference, parse_partition, consume_pipe
-            )
-        scan.set("pivots", self._parse_pivots())
-        scan.set("sample", self._parse_table_sample())
-        if joins:
-            for join in self._parse_joins(alias_tokens=alias_tokens):
-                scan.append("joins", join)
-        return scan
-
-    def _parse_scan(self) -> StreamScan | None:
-        """A stream scan, if one begins here."""
-        scan = self._known_scans().get(self._curr.start) if self._curr else None
-        if scan is None:
-            return None
-        while self._curr and self._curr.start < scan.end:
-            self._advance()
-        return _scan_node(scan)
-
-    def _known_scans(self) -> dict[int, Scan]:
-        if self.scans is None:
-            found = find_scans(tokenize(self.sql), self.sql, lambda name: False)
-            self.scans = {scan.start: scan for scan in found}
-        return self.scans
-
-    def _parse_limit_options(self) -> exp.LimitOptions | None:
-        if self._match_text_seq("TRANSACTIONS"):
-            return Transactions()  # type: ignore[return-value]  # it stands where the options do
-        return super()._parse_limit_options()
-
-    def expression(self, instance: E, token: Token | None = None, comments: list[str] | None = None) -> E:
-        """As the base does, noting where a select list ends."""
-        if isinstance(instance, exp.Select) and self._prev:
-            instance.meta[LIST_END] = self._prev.end + 1
-        return super().expression(instance, token, comments)
-
-    def _warn_unsupported(self) -> None:
-        """Nothing: the user's text is not for the log, and DuckDB judges what sqlglot does not know."""
-
-    def raise_error(self, message: str, token: Token = _NO_TOKEN) -> None:
-        """As the base does, noting where."""
-        self.failed_at = token or self._curr or None
-        super().raise_error(message, token)
-
-
-def _scan_node(scan: Scan) -> StreamScan:
-    node = StreamScan(**dict(zip(("this", "db", "catalog"), _parts(scan.stream), strict=False)), scan=scan)
-    if scan.alias is not None:
-        columns = [_identifier(column) for column in scan.columns]
-        node.set("alias", exp.TableAlias(this=_identifier(scan.alias), columns=columns or None))
-    return node
-
-
-def _parts(name: Name) -> Sequence[exp.Identifier]:
-    return [_identifier(part) for part in reversed(name.parts)]
-
-
-class DucktailGenerator(DuckDBGenerator):
-    """DuckDB's generator with our nodes."""
-
-    TRANSFORMS: ClassVar = {
-        **DuckDBGenerator.TRANSFORMS,
-        OurStatement: lambda self, node: render_statement(node.statement),
-        StreamScan: lambda self, node: self.scan_sql(node),
-        Transactions: lambda self, node: " TRANSACTIONS",
-    }
-
-    def scan_sql(self, node: StreamScan) -> str:
-        """A scan with the tree's own alias, and what else DuckDB may put behind a table."""
-        alias = self.sql(node, "alias")
-        parts = [render_scan(node.scan), f" AS {alias}" if alias else ""]
-        parts += [self.sql(pivot) for pivot in node.args.get("pivots") or ()]
-        parts.append(self.sql(node, "sample"))
-        parts += [self.sql(join) for join in node.args.get("joins") or ()]
-        return "".join(parts)
+# Before what a token carries through the parser; a text has no such character.
+_MARK = "\0"
+_QUIET: ContextVar[bool] = ContextVar("ducktail_quiet", default=False)
+# What ends a select list behind FROM ... SELECT.
+_BEHIND_LIST = frozenset(
+    {TokenType.WHERE, TokenType.GROUP_BY, TokenType.HAVING, TokenType.WINDOW, TokenType.QUALIFY}
+    | {TokenType.ORDER_BY, TokenType.LIMIT, TokenType.OFFSET, TokenType.FETCH, TokenType.UNION}
+    | {TokenType.INTERSECT, TokenType.EXCEPT, TokenType.TABLE_SAMPLE, TokenType.USING, TokenType.SEMICOLON}
+)
+_NAMED = frozenset({TokenType.DOT, TokenType.ALIAS})
+_ENDS_NUMBER = frozenset(
+    {TokenType.NUMBER, TokenType.STRING, TokenType.R_PAREN, TokenType.VAR, TokenType.NULL}
+    | {TokenType.PLACEHOLDER}
+)
+_OPEN = frozenset({TokenType.L_PAREN, TokenType.L_BRACKET, TokenType.L_BRACE})
+_CLOSE = frozenset({TokenType.R_PAREN, TokenType.R_BRACKET, TokenType.R_BRACE})
 
 
 class Ducktail(DuckDB):
-    """Our dialect."""
+    """Our dialect; its parser and generator are DuckDB's."""
 
-    Parser = DucktailParser
-    Generator = DucktailGenerator
+    def parse(self, sql: str, **opts: Any) -> list[exp.Expr | None]:
+        """The trees of the statements of a text."""
+        scans = {scan.start: scan for scan in find_scans(tokenize(sql), sql, lambda name: False)}
+        found: list[exp.Expr | None] = []
+        for tokens in _statements(self.tokenize(sql)):
+            ours = _ours(sql, tokens)
+            if ours is not None:
+                found.append(ours)
+                continue
+            with quiet():
+                trees = self.parser(**opts).parse(in_duckdbs_words(tokens, scans), sql)
+            for tree in trees:
+                if tree is not None:
+                    put_ours_in(tree, scans)
+            found += trees
+        return found
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Within, sqlglot logs nothing: the user's text is not for the log.
+
+    What sqlglot does not know DuckDB judges.
+    """
+    before = _QUIET.set(True)
+    try:
+        yield
+    finally:
+        _QUIET.reset(before)
+
+
+logging.getLogger("sqlglot").addFilter(lambda record: not _QUIET.get())
+
+
+def _statements(tokens: Sequence[Token]) -> Iterator[list[Token]]:
+    """The tokens of each statement of a text."""
+    statement: list[Token] = []
+    for token in tokens:
+        if token.token_type is TokenType.SEMICOLON:
+            yield statement
+            statement = []
+        else:
+            statement.append(token)
+    if statement:
+        yield statement
+
+
+def _ours(text: str, tokens: Sequence[Token]) -> exp.Expr | None:
+    """The node of a statement of ours, if it is one."""
+    if not tokens:
+        return None
+    start, end = tokens[0].start, tokens[-1].end + 1
+    grammar = Grammar(text[:end], [token for token in tokenize(text[:end]) if token.start >= start])
+    opening = find_opening(grammar)
+    if opening is None:
+        return None
+    statement = opening.rule(grammar)
+    grammar.expect_end()
+    return statement_node(statement)
+
+
+def in_duckdbs_words(tokens: Sequence[Token], scans: Mapping[int, Scan]) -> list[Token]:
+    """The tokens of a text with its scans as tables, and LIMIT n TRANSACTIONS as options of a limit.
+
+    `?` is the parameter that it is: the n-th of a text is `$n`.
+
+    Args:
+        scans: by where they begin.
+    """
+    found: list[Token] = []
+    behind = marks = 0  # Where the last scan ends; `?` so far.
+    for token in tokens:
+        if token.start < behind:
+            continue
+        scan = scans.get(token.start)
+        if scan is not None:
+            behind = scan.end
+            found += _as_table(scan, token)
+        elif _is_transactions(token, found):
+            found += [_like(token, TokenType.VAR, word) for word in ("ROWS", "WITH", "TIES")]
+        elif token.token_type is TokenType.PLACEHOLDER:
+            marks += 1
+            found.append(_like(token, TokenType.PARAMETER, "$"))
+            found.append(_like(token, TokenType.NUMBER, str(marks)))
+        else:
+            found.append(token)
+    return found
+
+
+def _as_table(scan: Scan, at: Token) -> Iterator[Token]:
+    """A name and an alias: the scan's, or one that keeps the parser from taking the next word for it."""
+    yield _like(at, TokenType.IDENTIFIER, f"{_MARK}{scan.start}")
+    yield _like(at, TokenType.ALIAS, "AS")
+    yield _like(at, TokenType.IDENTIFIER, _MARK if scan.alias is None else scan.alias)
+    before = TokenType.L_PAREN
+    for column in scan.columns:
+        yield _like(at, before, "(" if before is TokenType.L_PAREN else ",")
+        yield _like(at, TokenType.IDENTIFIER, column)
+        before = TokenType.COMMA
+    if scan.columns:
+        yield _like(at, TokenType.R_PAREN, ")")
+
+
+def _is_transactions(token: Token, before: Sequence[Token]) -> bool:
+    """Whether a token is the word behind LIMIT n, and no name."""
+    if token.text.upper() != "TRANSACTIONS" or token.token_type is not TokenType.VAR:
+        return False
+    depth = 0
+    for place in range(len(before) - 1, -1, -1):
+        kind = before[place].token_type
+        if kind in _CLOSE:
+            depth += 1
+        elif kind in _OPEN:
+            depth -= 1
+        elif depth == 0 and kind is TokenType.LIMIT:
+            return place < len(before) - 1 and before[-1].token_type in _ENDS_NUMBER
+        elif depth == 0 and kind in _BEHIND_LIST | {TokenType.FROM, TokenType.SELECT, TokenType.COMMA}:
+            return False
+        if depth < 0:
+            return False
+    return False
+
+
+def with_places(tokens: Sequence[Token]) -> list[Token]:
+    """The tokens with those of FROM and SELECT telling where they stand among them."""
+    found = list(tokens)
+    for place, token in enumerate(tokens):
+        if token.token_type in (TokenType.FROM, TokenType.SELECT):
+            found[place] = _like(token, token.token_type, token.text, [f"{_MARK}{place}"])
+    return found
+
+
+def put_list_ends(tree: exp.Expr, tokens: Sequence[Token]) -> None:
+    """Tell each select of a tree that has FROM where its list ends in the text.
+
+    Args:
+        tokens: `with_places`, of which the tree was made.
+    """
+    for select in tree.find_all(exp.Select):
+        from_ = select.args.get("from_")
+        from_place, select_place = _place(from_), _place(select)
+        if from_place is None or select_place is None:
+            continue  # FROM alone.
+        last = from_place - 1 if from_place > select_place else _end_of_list(tokens, select_place)
+        select.meta[LIST_END] = tokens[last].end + 1
+
+
+def _place(node: exp.Expr | None) -> int | None:
+    comments = (node.comments if node is not None else None) or ()
+    marks = [comment for comment in comments if comment.startswith(_MARK)]
+    return int(marks[-1][1:]) if marks else None
+
+
+def _end_of_list(tokens: Sequence[Token], place: int) -> int:
+    """The last token of the select list that begins behind SELECT, where FROM stood before it."""
+    depth = 0
+    for index in range(place + 1, len(tokens)):
+        kind = tokens[index].token_type
+        if kind in _OPEN:
+            depth += 1
+        elif kind in _CLOSE:
+            depth -= 1
+        ends = depth == 0 and kind in _BEHIND_LIST and tokens[index - 1].token_type not in _NAMED
+        if ends or depth < 0:
+            return index - 1
+    return len(tokens) - 1
+
+
+def put_ours_in(tree: exp.Expr, scans: Mapping[int, Scan]) -> None:
+    """Make the nodes of a tree that stand for what is ours be that."""
+    for node in list(tree.find_all(exp.Table, exp.Limit)):
+        if isinstance(node, exp.Limit):
+            options = node.args.get("limit_options")
+            if options is not None and options.args.get("rows") and options.args.get("with_ties"):
+                become_transactions(node)
+        elif node.name.startswith(_MARK):
+            scan = scans[int(node.name[1:])]
+            become_scan(node, scan)
+            if scan.alias is None:
+                node.set("alias", None)
+
+
+def _like(token: Token, kind: TokenType, text: str, comments: list[str] | None = None) -> Token:
+    """Another token at the same place."""
+    return Token(kind, text, token.line, token.col, token.start, token.end, comments)

@@ -1,43 +1,54 @@
-"""The nodes that our language adds to sqlglot's trees.
+"""The nodes of sqlglot's trees that stand for what our language adds to DuckDB's.
 
-A statement of ours is one node around its dataclass, which is the truth; a scan is a `Table`, so
-that whatever walks a tree for tables and scopes finds it as a source.
+They are sqlglot's own classes, which its compiled build lets nobody extend: a statement of ours is a
+`Command`, a stream scan a `Table`, so that whatever walks a tree for tables and scopes finds it as a source.
+Their `meta` has our dataclass, which is the truth; their text is ours, and DuckDB's generator writes it.
 """
 
 from __future__ import annotations
 
 from sqlglot import exp
 
+from .render import render_scan, render_statement
 from .statements import Scan, Statement
 
-
-class OurStatement(exp.Expression):
-    """A statement of ours; `this` is its dataclass."""
-
-    arg_types = {"this": True}  # noqa: RUF012 - sqlglot's own form
-
-    @property
-    def statement(self) -> Statement:
-        """The statement."""
-        statement = self.args["this"]
-        assert isinstance(statement, Statement)
-        return statement
+# Where in the text the select list of a Select ends, from 0: edits of the user's text go there.
+LIST_END = "ducktail_list_end"
+_STATEMENT, _SCAN, _TRANSACTIONS = "ducktail_statement", "ducktail_scan", " TRANSACTIONS"
 
 
-class StreamScan(exp.Table):
-    """A stream scan in FROM: a table whose `scan` says which stream, and how it is read."""
-
-    arg_types = {**exp.Table.arg_types, "scan": True}  # noqa: RUF012 - sqlglot's own form
-
-    @property
-    def scan(self) -> Scan:
-        """The scan's clauses and its place in the text."""
-        scan = self.args["scan"]
-        assert isinstance(scan, Scan)
-        return scan
+def statement_node(statement: Statement) -> exp.Command:
+    """The node of a statement of ours."""
+    verb, _, rest = render_statement(statement).partition(" ")
+    node = exp.Command(this=verb, expression=f" {rest}" if rest else None)
+    node.meta[_STATEMENT] = statement
+    return node
 
 
-class Transactions(exp.Expression):
-    """The word behind `LIMIT n` that makes it count transactions."""
+def statement_of(node: exp.Expr) -> Statement | None:
+    """The statement of ours that a node is."""
+    statement: Statement | None = node.meta.get(_STATEMENT)
+    return statement
 
-    arg_types = {}  # noqa: RUF012 - sqlglot's own form
+
+def become_scan(table: exp.Expr, scan: Scan) -> None:
+    """Make a table a stream scan; what stands behind it in the tree stays."""
+    table.set("this", exp.Var(this=render_scan(scan)))
+    table.meta[_SCAN] = scan
+
+
+def scan_of(node: exp.Expr) -> Scan | None:
+    """The stream scan that a node is: its clauses and its place in the text."""
+    scan: Scan | None = node.meta.get(_SCAN)
+    return scan
+
+
+def become_transactions(limit: exp.Expr) -> None:
+    """Make a limit one of transactions."""
+    limit.set("limit_options", exp.Var(this=_TRANSACTIONS))
+
+
+def counts_transactions(limit: exp.Expr) -> bool:
+    """Whether a limit counts transactions."""
+    options = limit.args.get("limit_options")
+    return isinstance(options, exp.Var) and options.name == _TRANSACTIONS

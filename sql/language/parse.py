@@ -31,7 +31,7 @@ from ..text.foreign import foreign_clause, foreign_opening
 from ..text.tokens import NUMBER, PARAMETER, Token, closing, tokenize
 from .grammar import Grammar
 from .grammar_scan import IsTable, find_scans, may_open
-from .nodes import Transactions
+from .nodes import counts_transactions
 from .openings import Opening, find_opening
 from .statements import Number, Parameter, Scan, Statement
 from .tree import parse_tree
@@ -157,7 +157,7 @@ def _query(text: str, tokens: tuple[Token, ...], tables: frozenset[str]) -> Quer
     tree = parse_tree(text, tokens[first].start, tokens[last].end, scans)
     problem = tree if isinstance(tree, SyntaxError_) else None
     transactions = _transactions(text, tokens, len(scans))
-    if transactions is None and not isinstance(tree, SyntaxError_) and tree.find(Transactions):
+    if transactions is None and not isinstance(tree, SyntaxError_) and _counts_transactions(tree):
         word = next(token for token in tokens if token.kind == "TRANSACTIONS")
         raise SyntaxError_(
             'syntax error at or near "TRANSACTIONS"',
@@ -174,6 +174,10 @@ def _query(text: str, tokens: tuple[Token, ...], tables: frozenset[str]) -> Quer
         transactions,
         copied is not None,
     )
+
+
+def _counts_transactions(tree: exp.Expr) -> bool:
+    return any(map(counts_transactions, tree.find_all(exp.Limit)))
 
 
 def _copied(tokens: tuple[Token, ...], begin: int) -> tuple[int, int] | None:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from sqlglot import exp
 
 from ...engine.quoting import fold
-from ..language.nodes import Transactions
+from ..language.nodes import counts_transactions
 from ..language.statements import Number
 from .columns import (
     Output,
@@ -40,7 +40,7 @@ def limit_of(node: exp.Expr, way: Way) -> Number | None:
     if limit is None:
         return None
     options = limit.args.get("limit_options")
-    if isinstance(options, Transactions):
+    if counts_transactions(limit):
         _take_transactions(node, limit, way)
         return None
     if options is not None:

@@ -14,7 +14,7 @@ from dataclasses import replace
 from sqlglot import exp
 
 from ...engine.quoting import fold
-from ..language.nodes import StreamScan
+from ..language.nodes import scan_of
 from ..language.parse import Query
 from ..language.statements import Scan
 from ..text.spans import query_span
@@ -59,11 +59,14 @@ def _walk(query: Query, scan: Scan, way: Way) -> None:
         _climb(query, node, source or Source(scan.visible_name, None), scan.stream.position - 1, way)
 
 
-def _node_of(query: Query, scan: Scan) -> StreamScan | None:
+def _node_of(query: Query, scan: Scan) -> exp.Table | None:
     if query.tree is None:
         return None
-    nodes = query.tree.find_all(StreamScan)
-    return next((node for node in nodes if node.scan.start == scan.start), None)
+    for node in query.tree.find_all(exp.Table):
+        found = scan_of(node)
+        if found is not None and found.start == scan.start:
+            return node
+    return None
 
 
 # From a source to its select.
@@ -172,7 +175,7 @@ def _cte(cte: exp.CTE, given: Source, way: Way) -> tuple[exp.Expr, Source, int] 
     references = [
         table
         for table in holder.find_all(exp.Table)
-        if fold(table.name) == name and not (isinstance(table, StreamScan) or table.db or _is_target(table))
+        if fold(table.name) == name and not (scan_of(table) or table.db or _is_target(table))
     ]
     if any(_is_inside(table, cte) for table in references):
         way.none("the scan stands in a recursive query")

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from sqlglot import exp
 
-from ..language.dialect import LIST_END
+from ..language.nodes import LIST_END
 from ..language.statements import Number, Scan
 from .columns import Output, Source
 from .pruning import Fact

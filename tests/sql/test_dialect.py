@@ -11,7 +11,7 @@ import sqlglot
 from sqlglot import exp
 
 from ducktail.sql.language.dialect import Ducktail
-from ducktail.sql.language.nodes import OurStatement, StreamScan
+from ducktail.sql.language.nodes import scan_of, statement_of
 from ducktail.sql.language.parse import has_scan
 from ducktail.sql.language.statements import CreateStream
 from ducktail.sql.shape.columns import AGGREGATES
@@ -88,18 +88,19 @@ def test_our_texts_round_trip(text: str) -> None:
 
 def test_nodes() -> None:
     tree = sqlglot.parse_one("SELECT x.lsn FROM STREAM s CONSUMER GROUP g x", dialect="ducktail")
-    scan = tree.find(StreamScan)
-    assert isinstance(scan, exp.Table)
-    assert (scan.name, scan.alias, scan.scan.group) == ("s", "x", "g")
+    (table,) = tree.find_all(exp.Table)
+    scan = scan_of(table)
+    assert scan is not None
+    assert (scan.stream.last, table.alias, scan.group) == ("s", "x", "g")
     assert tree.copy().sql(dialect="ducktail") == tree.sql(dialect="ducktail")
     statement = sqlglot.parse_one("CREATE STREAM s ON t", dialect="ducktail")
-    assert isinstance(statement, OurStatement)
-    assert isinstance(statement.statement, CreateStream)
+    assert isinstance(statement_of(statement), CreateStream)
 
 
 def test_several_statements_in_one_text() -> None:
     trees = sqlglot.parse("SHOW STREAMS; SELECT * FROM STREAM s; COMMIT", dialect="ducktail")
-    assert [type(tree) for tree in trees] == [OurStatement, exp.Select, exp.Commit]
+    assert [type(tree) for tree in trees] == [exp.Command, exp.Select, exp.Commit]
+    assert [statement_of(tree) is not None for tree in trees if tree is not None] == [True, False, False]
 
 
 def test_the_word_lists_are_duckdbs() -> None:
