@@ -1,4 +1,4 @@
-"""The command `ducktail`: serve a database, check it, back it up, restore it, run a pipeline.
+"""The command `ducktail`: serve a database, look after its file, run a pipeline.
 
 Where the settings of `serve` come from is in configuration.py.
 """
@@ -122,6 +122,7 @@ COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {
     "check": _maintain(lambda chosen: maintenance.check(chosen.path)),
     "backup": _maintain(lambda chosen: maintenance.make_backup(chosen.path, chosen.to)),
     "restore": _maintain(lambda chosen: maintenance.restore(chosen.backup, chosen.to)),
+    "reset-commit-times": _maintain(lambda chosen: maintenance.reset_commit_times(chosen.path)),
     "pipeline": pipeline_command.run_command,
     "cluster": cluster_command.run_command,
 }
@@ -182,7 +183,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def _maintenance(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """The flags of check, backup and restore."""
+    """The flags of check, backup, restore and reset-commit-times."""
     check = commands.add_parser(
         "check",
         help="look for damage in a database file that nobody has open",
@@ -206,7 +207,14 @@ def _maintenance(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
     for command, to in ((backup, "the backup's file, not there yet"), (restore, "the database's file")):
         command.add_argument("word", choices=("TO", "to"), metavar="TO", help="the word TO")
         command.add_argument("to", type=Path, metavar="DEST", help=to)
-    for command in (check, backup, restore):
+    reset = commands.add_parser(
+        "reset-commit-times",
+        help="end the state in which commit times are ahead of the clock",
+        description="Set the commit times of a closed database that are later than the machine's clock "
+        "to what it says; events and their order stay.",
+    )
+    reset.add_argument("path", type=Path, metavar="PATH", help="the DuckDB file")
+    for command in (check, backup, restore, reset):
         add_flag(command, MAINTENANCE_LEVEL)
 
 

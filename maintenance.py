@@ -1,4 +1,4 @@
-"""The commands that look after a database file: check, backup, restore.
+"""The commands that look after a database file: check, backup, restore, reset-commit-times.
 
 A database that a server has open is copied by this process, not by the server: whoever may back it up is who
 may read its directory, and no SQL user can make the server write a file. The server is only asked to hold
@@ -13,12 +13,18 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from .engine.clock import SystemClock
+from .engine.database import Database
 from .engine.errors import DuplicateObject, InvalidAuthorization, IoError, ObjectInUse
+from .engine.settings import Settings
 from .engine.storage import backup
 from .engine.storage.side_file import DamagedSideFile, SideFile, side_path
 from .engine.storage.wal_chain import wal_paths
+from .engine.transactions.commit_times import reset_sql
 
 CONNECT_TIMEOUT_S = 10
+# Nothing goes by retention while a command has the database open.
+NEVER_MS = 3_600_000
 
 
 def check(path: Path) -> int:
@@ -70,6 +76,27 @@ def restore(source: Path, target: Path) -> int:
         DucktailError: see `backup.restore`.
     """
     print(f"restored {backup.restore(source, target)}")
+    return 0
+
+
+def reset_commit_times(path: Path) -> int:
+    """Set the commit times of a closed database that are later than the machine's clock to what it says.
+
+    Raises:
+        UndefinedObject: 42704, no such file. ObjectInUse: 55006, it is open. DataCorrupted: XX001.
+    """
+    with backup.closed_database(str(path)) as descriptor:
+        if descriptor is None:
+            raise ObjectInUse(f'database file "{path}" is open in another process', hint="Stop the server.")
+    clock = SystemClock()
+    database = Database.open(str(path), Settings(retention_interval_ms=NEVER_MS), clock)
+    try:
+        steps = database.retention.steps
+        with steps.locked():
+            count, *_ = steps.transaction(reset_sql(clock.now_us()))
+    finally:
+        database.close()
+    print(f"{count} commits were later than the clock, and have its time now")
     return 0
 
 

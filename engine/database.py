@@ -69,6 +69,7 @@ from .streams.catalog import Catalog
 from .streams.segments import Segments
 from .streams.streams import Group, Stream
 from .topics import Topics
+from .transactions.commit_times import CommitTimes
 from .transactions.commits import Commits
 from .transactions.gate import Gate
 from .transactions.snapshots import Snapshots
@@ -98,6 +99,7 @@ class Database:
         self.settings = settings
         self.shown_settings = shown(settings)  # the command tells it more: its own, and their places
         self.clock = clock
+        self.commit_times = CommitTimes(clock)
         self.catalog = Catalog()
         self.objects = KnownObjects(file.catalog_name, self.catalog.changes)
         self.sessions = Sessions(lambda: self.fallen)
@@ -236,6 +238,7 @@ class Database:
             ready_queries,
         )
         self.buffers.refill(counters.lsn)
+        self.commit_times.given(counters.commit_us)
         retention_cursor = utc_cursor()
         self.offsets = Offsets(utc_cursor(), clock, self._offsets_written, seeks)
         with closing(utc_cursor()) as cursor_once:
@@ -255,12 +258,11 @@ class Database:
             self.offsets,
             self.publisher,
             self.side,
-            clock,
+            self.commit_times,
             cursor,
             self.has_fallen,
             last_txid=counters.txid,
             last_lsn=counters.lsn,
-            last_commit_us=counters.commit_us,
         )
         self.transactions = Transactions(
             catalog,

@@ -112,9 +112,7 @@ def streams(database: LiveSource) -> Iterator[Row]:
             "end_lsn": end_lsn or None,
             "last_event_at": time_text(last_us),
             "unpublished_events": waiting,
-            "unpublished_seconds": max(0.0, (database.clock.now_us() - since_us) / SECOND_US)
-            if waiting
-            else 0.0,
+            "unpublished_seconds": database.commit_times.age_us(since_us) / SECOND_US if waiting else 0.0,
             "comment": stream.comment,
             "identity": database.identities.of(stream.stream_id),
             "tables": None if stream.topic else tables,

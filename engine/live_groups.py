@@ -94,7 +94,7 @@ def _oldest_unread_s(
     """How long ago the first event after `lsn` was committed, in seconds."""
     moved_us, lsn = _moved_after(database, stream, number, lsn, segments.first_us)
     if moved_us is not None:
-        return max(0.0, (database.clock.now_us() - moved_us) / 1_000_000)
+        return database.commit_times.age_us(moved_us) / SECOND_US
     place = partition.after(lsn)
     if partition.complete_after(lsn) and place < len(partition.rows):
         text = datarow.fields(partition.rows[place])[COMMIT_TIME]
@@ -103,7 +103,7 @@ def _oldest_unread_s(
     else:
         oldest = "epoch_us(min(commit_time))"
         committed_us = float(_ask_log(database, stream, number, lsn, partition.last_lsn, oldest))
-    return max(0.0, (database.clock.now_us() - committed_us) / 1_000_000)
+    return database.commit_times.age_us(committed_us) / SECOND_US
 
 
 def _ask_log(
@@ -189,7 +189,7 @@ def _offset(
     copy = database.catalog.copies.get(group.group_id)
     if copy is not None and copy.left(number, at.lsn):
         lag += copy.left(number, at.lsn)
-        lag_s = max(0.0, (database.clock.now_us() - copy.made_us) / SECOND_US)
+        lag_s = database.commit_times.age_us(copy.made_us) / SECOND_US
     read = database.last_reads.get((group.group_id, number))
     left_s = None
     if lag and stream.retention_us is not None:

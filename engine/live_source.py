@@ -26,6 +26,7 @@ from .sessions import Sessions
 from .settings import ShownSetting
 from .streams.catalog import Catalog
 from .streams.streams import Stream
+from .transactions.commit_times import CommitTimes
 from .transactions.transactions import Transactions
 
 Row = dict[str, Any]
@@ -59,6 +60,7 @@ class LiveSource(Protocol):
     publisher: Publisher
     shown_settings: tuple[ShownSetting, ...]
     clock: Clock
+    commit_times: CommitTimes
     cluster: Membership
     holds: Holds
     identities: Identities

@@ -22,6 +22,7 @@ from .placement.membership import Membership
 from .sessions import Sessions, Watchdog
 from .settings import Settings
 from .streams.catalog import Catalog
+from .transactions.commit_times import SECOND_US
 from .transactions.commits import Commits
 from .transactions.transactions import Transactions
 from .trimming.retention import Retention
@@ -84,6 +85,8 @@ class Measures:
     events_released: int
     rows_compacted: int
     last_lsn: int
+    commit_time_ahead_s: float
+    retention_time_behind_s: float
     lock_waits: int
     lock_waiting: int
     long_polls: int
@@ -108,6 +111,8 @@ def measure(database: Measured) -> Measures:
         events_released=database.retention.cuts.released.value,
         rows_compacted=database.retention.compaction.removed.value,
         last_lsn=database.commits.last_lsn,
+        commit_time_ahead_s=database.commits.times.glimpse_ahead_us() / SECOND_US,
+        retention_time_behind_s=database.commits.times.glimpse_held_us() / SECOND_US,
         lock_waits=lock.waits,
         lock_waiting=lock.waiting_count,
         long_polls=database.polls.count,

@@ -178,7 +178,7 @@ def _facts(database: Database, stream: Stream, partition: int) -> dict[str, Any]
         "end": end,
         "events": events,
         "trimmed": trimmed,
-        "commit_us": database.commits.last_commit_us,
+        "commit_us": database.commits.times.last_us,
         "groups": groups,
         "producers": database.topics.producers_of(stream, partition),
     }

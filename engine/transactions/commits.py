@@ -22,7 +22,6 @@ import duckdb
 
 from ..asking import ask_maybe
 from ..buffers.publisher import Note, Publisher
-from ..clock import Clock
 from ..duckdb_errors import translated
 from ..errors import IoError
 from ..offsets.offsets import Move, Offsets, insert_sql
@@ -31,6 +30,7 @@ from ..schema import COMMIT_COLUMNS
 from ..storage.side_file import SideFile
 from ..streams.catalog import Catalog
 from ..waiting import Waiting
+from .commit_times import CommitTimes
 from .snapshots import Snapshots
 from .transaction import Transaction
 
@@ -52,7 +52,7 @@ class Commits:
         side: where commits are acknowledged; None for a database in memory.
         cursor: makes a cursor of the engine's own.
         has_fallen: whether DuckDB has given the database up; asks it.
-        last_txid, last_lsn, last_commit_us: of the last commit that was numbered.
+        last_txid, last_lsn: of the last commit that was numbered.
     """
 
     catalog: Catalog
@@ -60,18 +60,17 @@ class Commits:
     offsets: Offsets
     publisher: Publisher
     side: SideFile | None
-    clock: Clock
+    times: CommitTimes
     cursor: Callable[[], duckdb.DuckDBPyConnection]
     has_fallen: Callable[[], bool]
     last_txid: int
     last_lsn: int
-    last_commit_us: int
     _doubt: tuple[str, Callable[[], None]] | None = None  # what asks whether it stands, and what follows then
     captured: int = 0  # events of the commits since the database was opened
 
     def now_us(self) -> int:
         """The time of a commit that is made now: commit times never go back."""
-        return max(self.clock.now_us(), self.last_commit_us)
+        return self.times.now_us()
 
     def write(self, transaction: Transaction, moves: Sequence[Move]) -> int:
         """Write the last rows of a transaction: its line in `commits`, the offsets that it moves.
@@ -97,7 +96,7 @@ class Commits:
             if transaction.numbered:
                 self.captured += transaction.next_lsn - transaction.base_lsn
                 self.last_lsn, self.last_txid = transaction.next_lsn, transaction.txid
-                self.last_commit_us = commit_us
+                self.times.given(commit_us)
             if transaction.tables:
                 self.snapshots.committed(transaction)
             for act in transaction.on_commit:
@@ -123,7 +122,8 @@ class Commits:
         if self.side is not None:
             self.side.acknowledge(txid=txid, lsn=last_lsn)
         with self.catalog.mutex:
-            self.last_lsn, self.last_txid, self.last_commit_us = last_lsn, txid, commit_us
+            self.last_lsn, self.last_txid = last_lsn, txid
+            self.times.given(commit_us)
 
     # A COMMIT that raised.
 

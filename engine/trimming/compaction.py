@@ -141,12 +141,14 @@ class Compaction:
             return None
         if isinstance(source, TopicLog) and database.cluster.placement.epoch:
             return None  # Its partitions may move, and their events with them.
-        ranges, now_us = compacted.read_ranges(cursor, table_id), database.clock.now_us()
+        ranges, times = compacted.read_ranges(cursor, table_id), database.commits.times
+        now_us = times.steady_us()
         done = compacted.through(ranges)
         lag_us = max(stream.compaction_lag_us for stream in streams)
         begun = (entry.transaction_us for entry in database.sessions.glimpse())
         # A transaction reads up to its snapshot: what supersedes an event must be in that as well.
-        before_us = min([now_us - lag_us, *(us - COMMIT_US for us in begun if us is not None)])
+        snapshots_us = (us - COMMIT_US for us in begun if us is not None)
+        before_us = min([times.expired_before_us(lag_us), *snapshots_us])
         # So does a read of a stream. Who is further behind may miss deletes as well.
         since_us = {s.stream_id: now_us - s.tombstone_retention_us - s.compaction_lag_us for s in streams}
         end_lsn = database.buffers.under_way.least_end(since_us)
@@ -335,7 +337,7 @@ class Compaction:
         """Say since when the ranges are compacted; whether the pass stood to its end."""
         table_id = found.source.table_id
         keep_us = max(s.tombstone_retention_us for s in found.source.streams if s.compaction == "key")
-        after = compacted.finished(ranges, self._database.clock.now_us(), keep_us)
+        after = compacted.finished(ranges, self._database.commits.times.steady_us(), keep_us)
         if list(after) != list(compacted.read_ranges(self._steps.cursor, table_id)):
             with self._steps.locked():
                 if not self._stands(found):

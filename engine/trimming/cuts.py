@@ -16,7 +16,6 @@ from ..asking import ask
 from ..buffers.buffer import StreamBuffer
 from ..buffers.buffers import Buffers
 from ..buffers.publisher import Publisher
-from ..clock import Clock
 from ..log.edges import BY_BYTES, BY_TIME, Edge, Edges, read_edges
 from ..log.logs import facts
 from ..log.several_logs import event_query
@@ -48,7 +47,6 @@ class Cutting(Protocol):
     parked: Parked
     publisher: Publisher
     commits: Commits
-    clock: Clock
     holds: Holds
     cluster: Membership
 
@@ -220,10 +218,9 @@ class Cuts:
         buffer = self._database.buffers.get(stream.stream_id)
         if not found or buffer is None or (stream.retention_us is None and stream.retention_bytes is None):
             return
-        now_us = self._database.clock.now_us()
         before_us, reason = 0, BY_TIME
         if stream.retention_us is not None:
-            before_us = now_us - stream.retention_us
+            before_us = self._database.commits.times.expired_before_us(stream.retention_us)
         if stream.retention_bytes is not None:
             with buffer.mutex:
                 left = stream.retention_bytes - buffer.retained_bytes.total

@@ -106,6 +106,10 @@ def _database(measures: Measures) -> Iterator[Metric]:
     compacted.add_metric([], measures.rows_compacted)
     yield compacted
     yield _gauge("last_lsn", "LSN of the last commit.", measures.last_lsn)
+    about = "By how much commit times are ahead of the machine's clock."
+    yield _gauge("commit_time_ahead_seconds", about, measures.commit_time_ahead_s)
+    about = "By how much the time that retention goes by is behind the machine's clock."
+    yield _gauge("retention_time_behind_seconds", about, measures.retention_time_behind_s)
     waits = _counter("writer_lock_waits", "How often a writer had to wait for another.")
     waits.add_metric([], measures.lock_waits)
     yield waits

@@ -12,11 +12,12 @@ class Hands:
 
     def __init__(self) -> None:
         self.us = 1_700_000_000 * SECOND_US
+        self.ahead_us = 0
 
     def now_us(self) -> int:
         """The time that it shows."""
-        return self.us
+        return self.us + self.ahead_us
 
     def monotonic_s(self) -> float:
-        """The same in seconds."""
+        """Elapsed time, in seconds, which knows of no jump (`ahead_us`)."""
         return self.us / SECOND_US
