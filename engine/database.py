@@ -61,7 +61,14 @@ from .spill import SpillSpace
 from .storage import opening
 from .storage.file import MEMORY, DuckdbFile, lock_down
 from .storage.incarnation import Hole
-from .storage.loading import Counters, lost_tables, make_changes_views, read_catalog, refresh_views
+from .storage.loading import (
+    Counters,
+    lost_tables,
+    make_changes_views,
+    read_catalog,
+    read_objects,
+    refresh_views,
+)
 from .storage.reopening import Reopener
 from .storage.side_file import SideFile, side_path
 from .storage.stamp import read_stamp, stamp_left
@@ -163,6 +170,8 @@ class Database:
             if claimed is not None:
                 stamp = read_stamp(path)
                 opening.check_logs(path, accept_loss=accept_loss)
+            else:
+                opening.set_aside(path)
             file = opening.connect(path, settings, accept_loss=accept_loss)
             try:
                 claimed = claimed or opening.claim_new(path)
@@ -431,6 +440,8 @@ class Database:
             if not is_as_left and not accept_loss:
                 mark_unlike(cursor, catalog, damage)
         self.unlike = row_sums.marks(cursor)
+        if self.side is not None:
+            self.side.tell(read_objects(cursor))
         cursor.close()
         return counters
 
@@ -462,6 +473,8 @@ class Database:
         mark = replace(before.mark, lsn=hole.through)
         made = SideFile.create(side_path(self.path), before.identity, incarnation, mark)
         made.announce(before.address)
+        if before.objects is not None:
+            made.tell(before.objects)
         self.side = self.commits.side = made
         before.close()
 

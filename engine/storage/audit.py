@@ -5,9 +5,11 @@ the place looked for. `ducktail check` reads every row besides. What is found:
 
 - a hole in `commits` (numbers are dense within an incarnation, LSNs too);
 - a log that is not there, cannot be read, or has rows that no commit knows;
-- LSNs that `commits` has given out and no log has. Below `complete_from` nothing can be said: there,
-  retention has cut one log or another, or a dropped stream has taken its log away. What compaction has
-  taken is counted range by range (`compacted.py`); within such a range no single place can be named.
+- LSNs that `commits` has given out and no log has, and LSNs that logs have more than once or `commits` has
+  not given out: sets are compared, so that these do not make up for those. Below `complete_from` nothing can
+  be said: there, retention has cut one log or another, or a dropped stream has taken its log away. What
+  compaction has taken is counted range by range (`compacted.py`); within such a range no single place can be
+  named.
 
 Source: docs/design/engine.md, "Checks".
 """
@@ -33,6 +35,16 @@ from .incarnation import BITS
 
 # Places of one kind of damage that are named; each is a range of LSNs.
 PLACES_MAX = 10
+NO_TABLE = "a stream is on a table that ducktail.table_catalog has not"
+WITHOUT_TABLE = (
+    f"SELECT count(*) FROM (SELECT stream_id, table_id FROM {SCHEMA}.stream_catalog "
+    f"WHERE operations <> ['publish'] AND stream_id NOT IN (SELECT stream_id FROM {SCHEMA}.stream_tables) "
+    f"UNION ALL SELECT stream_id, table_id FROM {SCHEMA}.stream_tables) "
+    f"WHERE table_id NOT IN (SELECT table_id FROM {SCHEMA}.table_catalog)"
+)
+# Numbers are compared as sets: one bit each, in strings of so many. Larger ones would take more memory where
+# few numbers are left of a wide range, and smaller ones more time.
+SET_BITS = 12
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,12 +141,16 @@ def _unreadable(cursor: duckdb.DuckDBPyConnection, source: Source) -> Finding | 
 def _commits(cursor: duckdb.DuckDBPyConnection, tables: frozenset[int]) -> list[Finding]:
     """Holes in the chain of commits, incarnation by incarnation; those that were accepted are none."""
     accepted = _fact(cursor, "accepted")
+    known = f"FROM {SCHEMA}.commits WHERE first_lsn > {accepted}"
     rows = cursor.execute(
         f"SELECT (first_lsn - 1) >> {BITS}, count(*), max(txid) - min(txid) + 1, "
-        f"sum(last_lsn - first_lsn + 1)::BIGINT, max(last_lsn) - min(first_lsn) + 1 "
-        f"FROM {SCHEMA}.commits WHERE first_lsn > {accepted} GROUP BY 1"
+        f"sum(last_lsn - first_lsn + 1)::BIGINT, max(last_lsn) - min(first_lsn) + 1 {known} GROUP BY 1"
     ).fetchall()
-    if all(count == txids and lsns == wide for _, count, txids, lsns, wide in rows):
+    if (
+        all(count == txids and lsns == wide for _, count, txids, lsns, wide in rows)
+        and _is_set(cursor, f"SELECT txid AS n {known}")
+        and _is_set(cursor, f"SELECT first_lsn AS n {known} AND last_lsn >= first_lsn")
+    ):
         return []
     holes = cursor.execute(
         "SELECT txid_before, txid, lsn_before, first_lsn FROM (SELECT txid, first_lsn, "
@@ -210,13 +226,16 @@ def _missing_rows(
         f"FROM {SCHEMA}.group_copies WHERE last_lsn > {after} AND last_lsn >= first_lsn",
     )
     committed -= kept
-    logged = sum(ask(cursor, f"SELECT count(*) FROM {log} WHERE lsn > {after}")[0] for log in logs)
+    rows = " UNION ALL ".join(f"SELECT lsn, txid, {n} AS log FROM {log}" for log, n in logs.items())
+    rows = rows or "SELECT NULL::BIGINT AS lsn, NULL::BIGINT AS txid, 0 AS log WHERE false"
+    strange = _strange_rows(cursor, rows, after)
+    if strange:
+        return strange
+    (logged,) = ask(cursor, f"SELECT count(*) FROM ({rows}) WHERE lsn > {after}")
     removed = sum(found.removed for found in compacted if found.first_lsn > after)
     if committed == logged + removed:
         return []
     counted_after, after = after, max([after, *(found.last_lsn for found in compacted)])
-    rows = " UNION ALL ".join(f"SELECT lsn, txid, {n} AS log FROM {log}" for log, n in logs.items())
-    rows = rows or "SELECT NULL::BIGINT AS lsn, NULL::BIGINT AS txid, 0 AS log WHERE false"
     places = cursor.execute(
         f"SELECT c.first_lsn, c.last_lsn, coalesce(l.n, 0), l.logs FROM {SCHEMA}.commits AS c LEFT JOIN "
         f"(SELECT txid, count(DISTINCT lsn) AS n, list(DISTINCT log) AS logs FROM ({rows}) "
@@ -244,6 +263,51 @@ def _missing_rows(
     ]
 
 
+def _strange_rows(cursor: duckdb.DuckDBPyConnection, rows: str, after: int) -> list[Finding]:
+    """LSNs that the logs have more than once, or that no commit has given out for a row of theirs."""
+    given = cursor.execute(
+        f"SELECT min(first_lsn), max(last_lsn) FROM {SCHEMA}.commits WHERE last_lsn > {after} "
+        f"GROUP BY (first_lsn - 1) >> {BITS} ORDER BY 1"
+    ).fetchall()
+    kept = cursor.execute(
+        f"SELECT first_lsn, last_lsn FROM {SCHEMA}.group_copies "
+        f"WHERE last_lsn > {after} AND last_lsn >= first_lsn"
+    ).fetchall()
+    within = " OR ".join(f"lsn BETWEEN {first} AND {last}" for first, last in given) or "false"
+    strays = [f"NOT ({within})", *(f"lsn BETWEEN {first} AND {last}" for first, last in kept)]
+    retained = f"FROM ({rows}) WHERE lsn > {after}"
+    found = [
+        (f"LSN {lsn}, which no commit has given to it", log, lsn)
+        for lsn, log in cursor.execute(
+            f"SELECT lsn, log {retained} AND ({' OR '.join(strays)}) ORDER BY lsn LIMIT {PLACES_MAX}"
+        ).fetchall()
+    ]
+    if not _is_set(cursor, f"SELECT lsn AS n {retained}"):
+        found += [
+            (f"LSN {lsn} more than once", log, lsn)
+            for lsn, log in cursor.execute(
+                f"SELECT lsn, unnest(list(DISTINCT log)) {retained} GROUP BY lsn HAVING count(*) > 1 "
+                f"ORDER BY lsn LIMIT {PLACES_MAX}"
+            ).fetchall()
+        ]
+    return [Finding(f"a log has {what}", frozenset({log}), lsn - 1) for what, log, lsn in found]
+
+
+def _is_set(cursor: duckdb.DuckDBPyConnection, numbers: str) -> bool:
+    """Whether no number comes twice.
+
+    Args:
+        numbers: a query of a column `n`.
+    """
+    last = 2**SET_BITS - 1
+    rows, different = ask(
+        cursor,
+        "SELECT coalesce(sum(rows), 0), coalesce(sum(bit_count(bits)), 0) FROM (SELECT count(*) AS rows, "
+        f"bitstring_agg(n & {last}, 0, {last}) AS bits FROM ({numbers}) GROUP BY n >> {SET_BITS})",
+    )
+    return bool(rows == different)
+
+
 def _beyond_parted(compacted: Sequence[Range], after: int) -> int:
     """The least LSN from `after` on that lies within no compacted range: only whole ones can be counted."""
     for found in sorted(compacted, key=lambda one: one.first_lsn):
@@ -256,12 +320,7 @@ def _orphans(cursor: duckdb.DuckDBPyConnection, tables: frozenset[int]) -> list[
     """Rows of the catalog that belong to nothing, and numbers that would be given out again."""
     findings = []
     for what, sql in (
-        ("a stream is on a table that ducktail.table_catalog has not",
-         f"SELECT count(*) FROM (SELECT stream_id, table_id FROM {SCHEMA}.stream_catalog "
-         f"WHERE operations <> ['publish'] "
-         f"AND stream_id NOT IN (SELECT stream_id FROM {SCHEMA}.stream_tables) "
-         f"UNION ALL SELECT stream_id, table_id FROM {SCHEMA}.stream_tables) "
-         f"WHERE table_id NOT IN (SELECT table_id FROM {SCHEMA}.table_catalog)"),
+        (NO_TABLE, WITHOUT_TABLE),
         ("a consumer group is of a stream that is not there",
          f"SELECT count(*) FROM {SCHEMA}.group_catalog WHERE stream_id NOT IN "
          f"(SELECT stream_id FROM {SCHEMA}.stream_catalog)"),

@@ -25,6 +25,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+import duckdb
+
 from .. import schema
 from ..errors import DataCorrupted, DucktailError, DuplicateObject, IoError, ObjectInUse, UndefinedObject
 from . import wal_chain
@@ -32,7 +34,7 @@ from .audit import Finding, audit, read_everything
 from .file import DuckdbFile
 from .incarnation import incarnation_base, raise_incarnation
 from .loading import Counters, read_catalog, read_counters
-from .opening import damaged_log, loss_of
+from .opening import LISTED, READ, damaged_log, loss_of, own_tables
 from .side_file import DamagedSideFile, SideFile, move_aside, side_path, sync_directory
 
 # DuckDB's main header and its two database headers, one of which every checkpoint rewrites.
@@ -257,8 +259,13 @@ def _look_inside(path: str, file: DuckdbFile) -> tuple[list[str], list[str]]:
     cursor = file.cursor(utc=True)
     facts = schema.read_facts(cursor)
     if facts is None:
-        about = ["a DuckDB database without streams"]
-        return about, [finding.text for finding in read_everything(cursor, file.catalog_name)]
+        more, lost = _against_side(cursor, path, None)
+        about = ["a DuckDB database without streams", *more]
+        return about, [finding.text for finding in read_everything(cursor, file.catalog_name)] + lost
+    gone = sorted((READ | LISTED) - own_tables(cursor))
+    if gone:
+        more, lost = _against_side(cursor, path, facts)
+        return more, [*(f"table {schema.SCHEMA}.{name} is not there" for name in gone), *lost]
     counters = read_counters(cursor)
     about = [
         f"format {facts.format}, incarnation {facts.incarnation}: "
@@ -273,19 +280,26 @@ def _look_inside(path: str, file: DuckdbFile) -> tuple[list[str], list[str]]:
     else:
         about.append(f"ducktail serve brings it to format {schema.FORMAT_VERSION}; its logs are read then")
     wrong += [finding.text for finding in read_everything(cursor, file.catalog_name)]
+    more, lost = _against_side(cursor, path, facts)
+    return about + more, wrong + lost
+
+
+def _against_side(
+    cursor: duckdb.DuckDBPyConnection, path: str, facts: schema.Facts | None
+) -> tuple[list[str], list[str]]:
+    """What the side file says, and what was acknowledged by it and is missing."""
     try:
         side = SideFile.open(side_path(path))
     except DamagedSideFile as damage:
-        return about, [*wrong, f"{side_path(path)} cannot be believed: {damage}"]
+        return [], [f"{side_path(path)} cannot be believed: {damage}"]
     if side is None:
-        return [*about, "no side file: whether commits are missing cannot be told"], wrong
+        return ["no side file: whether commits are missing cannot be told"] if facts else [], []
     side.close()
-    if side.identity != facts.identity:
-        return [*about, "the side file is of another database"], wrong
+    if facts is not None and side.identity != facts.identity:
+        return ["the side file is of another database"], []
     loss = loss_of(cursor, facts, side)
-    if loss is not None:
-        wrong.append(f"commits that were acknowledged are missing: {loss}")
-    return [*about, f"acknowledged: transaction {side.mark.txid}, LSN {side.mark.lsn}"], wrong
+    lost = [] if loss is None else [f"commits that were acknowledged are missing: {loss}"]
+    return [f"acknowledged: transaction {side.mark.txid}, LSN {side.mark.lsn}"], lost
 
 
 def _copy_once(path: str, descriptor: int, target: Path) -> None:

@@ -28,6 +28,7 @@ from ..streams.copies import read_copies
 from ..streams.streams import Bookmark, Group, Stream, key_of
 from ..table import RELATIONS, read_shape, tables_in
 from ..whole import whole
+from .side_file import Objects
 
 logger = logging.getLogger(__name__)
 
@@ -49,6 +50,16 @@ def read_counters(cursor: duckdb.DuckDBPyConnection) -> Counters:
         "coalesce(max(epoch_us(commit_time)), 0) FROM ducktail.commits",
     )
     return Counters(txid, lsn, commit_us)
+
+
+def read_objects(cursor: duckdb.DuckDBPyConnection) -> Objects:
+    """How many streams and groups the file has, those of tables that are gone among them."""
+    counts = [
+        ask(cursor, f"SELECT count(*), coalesce(sum({number}), 0)::BIGINT FROM {SCHEMA}.{table}")
+        for number, table in (("stream_id", "stream_catalog"), ("group_id", "group_catalog"))
+    ]
+    (streams, stream_ids), (groups, group_ids) = counts
+    return Objects(streams, groups, stream_ids + group_ids)
 
 
 def read_catalog(cursor: duckdb.DuckDBPyConnection) -> Catalog:

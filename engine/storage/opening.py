@@ -30,15 +30,20 @@ from ..errors import DataCorrupted, DucktailError, IoError, ObjectInUse
 from ..settings import Settings
 from ..streams.catalog import Catalog
 from . import wal_chain
-from .audit import audit, worst
+from .audit import NO_TABLE, WITHOUT_TABLE, audit, worst
 from .file import MEMORY, DuckdbFile
 from .incarnation import Hole, incarnation_base, raise_incarnation, read_holes
-from .loading import Counters, read_counters
-from .side_file import DamagedSideFile, Mark, SideFile, move_aside, side_path
+from .loading import Counters, read_counters, read_objects
+from .side_file import DamagedSideFile, Mark, Objects, SideFile, move_aside, side_path
 
 logger = logging.getLogger(__name__)
 
 ACCEPT_HINT = "Restore a backup, or open it with --accept-loss: it is served without what is lost."
+ANOTHER_HINT = f"{ACCEPT_HINT} Where another database was put in its place, move its side file away."
+# The tables that say what was committed, and what there is.
+READ = {"commits", "offset_log"}
+LISTED = {"stream_catalog", "group_catalog"}
+ON_TABLES = {"stream_catalog", "stream_tables", "table_catalog"}
 
 _open_lock = threading.Lock()
 _open_files: set[tuple[int, int]] = set()  # device and inode of what this process has open
@@ -51,15 +56,21 @@ class Loss:
     Args:
         stored, acknowledged: what the file has, and what the side file says.
         older: the file is of an incarnation before the acknowledged one.
+        objects: the streams and groups that were acknowledged, and those that are there, where they differ.
+        gone: the schema of the engine's own tables is not there.
     """
 
     stored: Mark
     acknowledged: Mark
-    older: bool
+    older: bool = False
+    objects: tuple[Objects, Objects] | None = None
+    gone: bool = False
 
     def __str__(self) -> str:
         had, has = self.acknowledged, self.stored
         parts = []
+        if self.gone:
+            parts.append(f"schema {schema.SCHEMA}, with all streams and groups")
         if self.older:
             parts.append("the file is older than the restore or the accepted loss that came after it")
         if had.txid > has.txid:
@@ -68,6 +79,12 @@ class Loss:
             parts.append(f"events with LSN {has.lsn + 1} to {had.lsn}")
         if had.seq > has.seq:
             parts.append(f"commits of offsets, those numbered {has.seq + 1} to {had.seq}")
+        if self.objects is not None:
+            before, there = self.objects
+            parts.append(
+                f"streams or consumer groups: {before.streams} and {before.groups} were acknowledged, "
+                f"{there.streams} and {there.groups} of them at most are there"
+            )
         return "; ".join(parts)
 
 
@@ -218,13 +235,13 @@ def look(cursor: duckdb.DuckDBPyConnection, path: str, *, accept_loss: bool) -> 
     """Hold what the file has against what was acknowledged; nothing in the file is changed.
 
     Raises:
-        DataCorrupted: XX001, commits are missing, or the format is newer.
+        DataCorrupted: XX001, commits or parts of the catalog are missing, or the format is newer.
     """
     stored = schema.read_facts(cursor)
     if path == MEMORY:
         return Looked(None, None, stored is None)
     side = _side_of(path, None if stored is None else stored.identity)
-    if stored is None or side is None:
+    if side is None:
         if stored is not None and stored.identity is not None:
             logger.warning(
                 'database "%s" has no side file: a copy, or one that was moved. '
@@ -233,18 +250,26 @@ def look(cursor: duckdb.DuckDBPyConnection, path: str, *, accept_loss: bool) -> 
         return Looked(side, None, stored is None)
     try:
         loss = loss_of(cursor, stored, side)
+        if loss is None and not accept_loss and own_tables(cursor) >= ON_TABLES:
+            if ask(cursor, WITHOUT_TABLE)[0]:
+                # Such a stream cannot be served, so that none of its readers could be told.
+                raise DataCorrupted(
+                    f'the catalog of database "{path}" is damaged',
+                    detail=f"{NO_TABLE[0].upper()}{NO_TABLE[1:]}.",
+                    hint=ACCEPT_HINT,
+                )
         if loss is None:
             return Looked(side, None)
         if not accept_loss:
             raise DataCorrupted(
                 f'database "{path}" has lost commits that were acknowledged', detail=f"Lost: {loss}.",
-                hint=ACCEPT_HINT,
+                hint=ANOTHER_HINT if loss.gone else ACCEPT_HINT,
             )  # fmt: skip
     except BaseException:
         side.close()
         raise
     logger.error('database "%s" is served without commits that were acknowledged. Lost: %s.', path, loss)
-    return Looked(side, loss)
+    return Looked(side, loss, stored is None)
 
 
 def settle(cursor: duckdb.DuckDBPyConnection, path: str, looked: Looked) -> Settled:
@@ -275,13 +300,34 @@ def settle(cursor: duckdb.DuckDBPyConnection, path: str, looked: Looked) -> Sett
     return Settled(side, counters, facts.incarnation, holes)
 
 
-def loss_of(cursor: duckdb.DuckDBPyConnection, stored: schema.Facts, side: SideFile) -> Loss | None:
-    """What the side file of a database says was acknowledged and the database has not."""
+def loss_of(cursor: duckdb.DuckDBPyConnection, stored: schema.Facts | None, side: SideFile) -> Loss | None:
+    """What the side file of a database says was acknowledged and the database has not.
+
+    Args:
+        stored: what the database says of itself; None where it says nothing.
+    """
+    if stored is None:
+        return None if side.mark == Mark() else Loss(Mark(), side.mark, gone=True)
     if side.incarnation < stored.incarnation:
         return None  # The incarnation was raised, and the side file not yet written: it knows of nothing.
-    mark = _stored_mark(cursor, stored.incarnation)
-    loss = Loss(mark, side.mark, side.incarnation > stored.incarnation)
+    there = own_tables(cursor)
+    mark = _stored_mark(cursor, stored.incarnation) if there >= READ else Mark()
+    objects = None
+    # A mark that is behind a commit that defined something says nothing of what there is now.
+    if side.objects is not None and mark.txid == side.mark.txid:
+        found = read_objects(cursor) if there >= LISTED else Objects()
+        objects = (side.objects, found) if found != side.objects else None
+    loss = Loss(mark, side.mark, side.incarnation > stored.incarnation, objects)
     return loss if str(loss) else None
+
+
+def own_tables(cursor: duckdb.DuckDBPyConnection) -> set[str]:
+    """The names of the engine's own tables that are there."""
+    rows = cursor.execute(
+        "SELECT table_name FROM system.main.duckdb_tables() "
+        f"WHERE database_name = current_database() AND schema_name = '{schema.SCHEMA}'"
+    ).fetchall()
+    return {name for (name,) in rows}
 
 
 def find_damage(
@@ -312,15 +358,25 @@ def find_damage(
     return damage
 
 
+def set_aside(path: str) -> None:
+    """A database file is about to be made: the side file of one that stood there is another's."""
+    side = side_path(path)
+    if path != MEMORY and side.exists():
+        logger.warning("%s has lost its database: moved aside to %s", side, move_aside(side))
+
+
 def _side_of(path: str, identity: uuid.UUID | None) -> SideFile | None:
-    """The side file, if it is this database's; another one is moved aside."""
+    """The side file, if it is this database's; another one is moved aside.
+
+    Where the database says nothing of itself, and something was acknowledged here, it is this one's.
+    """
     place = side_path(path)
     try:
         side = SideFile.open(place)
     except DamagedSideFile as damage:
         logger.warning("%s cannot be believed (%s): moved aside to %s", place, damage, move_aside(place))
         return None
-    if side is None or side.identity == identity:
+    if side is None or side.identity == identity or (identity is None and side.mark != Mark()):
         return side
     side.close()
     logger.warning("%s is of another database: moved aside to %s", place, move_aside(place))

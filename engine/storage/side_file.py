@@ -10,13 +10,15 @@ so it is never ahead of the database, and a database that opens behind it has lo
     12      4     CRC-32 of bytes 0 to 11 and 16 to 39
     16      16    identity of the database (uuid), also in ducktail.meta
     32      8     incarnation
-    64      36    mark 0
-    128     36    mark 1
+    64      56    mark 0 and its objects
+    128     56    mark 1 and its objects
     192     16    stamp of the database file when this was closed (see `stamp.py`); zeros without one
     256     2     length of the address
     258     n     address of the server that has the database open, "host port"; empty without one
 
     mark    u64 number, u64 txid, u64 lsn, u64 offset commit, u32 CRC-32 of the identity and these 32 bytes
+    behind  u32 streams, u32 groups, u64 sum of their ids, u32 CRC-32 of the mark and these 16 bytes: what the
+    a mark  catalog had at that commit; no such CRC-32 where it was just being changed
 
 The marks are written in turn, so that one is whole at any instant; the whole one with the larger number
 counts. A write goes to the page cache, as a mapped page would: kill -9 does not lose it, and a full disk is
@@ -42,6 +44,7 @@ FORMAT = 1
 SIZE = 512
 HEAD = struct.Struct("<8sII16sQ")
 MARK = struct.Struct("<QQQQI")
+OBJECTS = struct.Struct("<IIQI")
 MARK_PLACES = (64, 128)
 STAMP_PLACE, STAMP_BYTES = 192, 16
 ADDRESS_PLACE, ADDRESS_BYTES_MAX = 256, SIZE - 258
@@ -54,6 +57,15 @@ class Mark:
     txid: int = 0
     lsn: int = 0
     seq: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Objects:
+    """How many streams and groups a catalog has, and the sum of their ids."""
+
+    streams: int = 0
+    groups: int = 0
+    ids: int = 0
 
 
 def side_path(path: str) -> Path:
@@ -72,10 +84,17 @@ class SideFile:
         identity: the database's, a uuid.
         incarnation: the database's.
         mark: what it says now.
+        objects: what the catalog had then; None where that is not known.
     """
 
     def __init__(
-        self, descriptor: int, identity: uuid.UUID, incarnation: int, mark: Mark, number: int
+        self,
+        descriptor: int,
+        identity: uuid.UUID,
+        incarnation: int,
+        mark: Mark,
+        number: int,
+        objects: Objects | None = None,
     ) -> None:
         self._descriptor = descriptor
         self._mutex = threading.Lock()
@@ -84,6 +103,7 @@ class SideFile:
         self.identity = identity
         self.incarnation = incarnation
         self.mark = mark
+        self.objects = objects
 
     @classmethod
     def create(cls, path: Path, identity: uuid.UUID, incarnation: int, mark: Mark) -> SideFile:
@@ -95,8 +115,8 @@ class SideFile:
         data = bytearray(SIZE)
         HEAD.pack_into(data, 0, MAGIC, FORMAT, 0, identity.bytes, incarnation)
         struct.pack_into("<I", data, 12, zlib.crc32(data[16:40], zlib.crc32(data[:12])))
-        place = MARK_PLACES[1]
-        data[place : place + MARK.size] = _mark_bytes(identity, 1, mark)
+        written = _mark_bytes(identity, 1, mark, None)
+        data[MARK_PLACES[1] : MARK_PLACES[1] + len(written)] = written
         temporary = path.with_name(f"{path.name}.new")
         with temporary.open("wb") as file:
             file.write(data)
@@ -121,26 +141,42 @@ class SideFile:
         try:
             data = os.pread(descriptor, SIZE, 0)
             identity, incarnation = _head(data)
-            number, mark = max(_marks(data, identity), key=lambda found: found[0])
-            return cls(descriptor, identity, incarnation, mark, number)
+            number, mark, objects = max(_marks(data, identity), key=lambda found: found[0])
+            return cls(descriptor, identity, incarnation, mark, number, objects)
         except BaseException:
             os.close(descriptor)
             raise
 
-    def acknowledge(self, *, txid: int = 0, lsn: int = 0, seq: int = 0) -> None:
-        """DuckDB has committed this; call it before anybody is told. What is not given stays."""
+    def acknowledge(self, *, txid: int = 0, lsn: int = 0, seq: int = 0, defines: bool = False) -> None:
+        """DuckDB has committed this; call it before anybody is told. What is not given stays.
+
+        Args:
+            defines: it may have made or dropped streams or groups; `tell` follows.
+        """
         with self._mutex:
-            if self._closed:
-                return
             old = self.mark
             self.mark = Mark(max(txid, old.txid), max(lsn, old.lsn), max(seq, old.seq))
-            self._number += 1
-            place = MARK_PLACES[self._number % 2]
-            try:
-                os.pwrite(self._descriptor, _mark_bytes(self.identity, self._number, self.mark), place)
-            except OSError as error:
-                # The commit stands; a mark that is behind can only miss a loss, not tell a false one.
-                logger.error("the side file cannot be written: %s", error)
+            if defines:
+                self.objects = None
+            self._write_mark()
+
+    def tell(self, objects: Objects) -> None:
+        """Streams and groups are these since the last commit that defined any."""
+        with self._mutex:
+            self.objects = objects
+            self._write_mark()
+
+    def _write_mark(self) -> None:
+        if self._closed:
+            return
+        self._number += 1
+        place = MARK_PLACES[self._number % 2]
+        data = _mark_bytes(self.identity, self._number, self.mark, self.objects)
+        try:
+            os.pwrite(self._descriptor, data, place)
+        except OSError as error:
+            # The commit stands; a mark that is behind can only miss a loss, not tell a false one.
+            logger.error("the side file cannot be written: %s", error)
 
     def announce(self, address: str) -> None:
         """Say where the server is that has the database open; "" when there is none any more."""
@@ -196,9 +232,13 @@ def move_aside(path: Path) -> Path:
     return other
 
 
-def _mark_bytes(identity: uuid.UUID, number: int, mark: Mark) -> bytes:
+def _mark_bytes(identity: uuid.UUID, number: int, mark: Mark, objects: Objects | None) -> bytes:
     numbers = struct.pack("<QQQQ", number, mark.txid, mark.lsn, mark.seq)
-    return numbers + struct.pack("<I", zlib.crc32(numbers, zlib.crc32(identity.bytes)))
+    whole = numbers + struct.pack("<I", zlib.crc32(numbers, zlib.crc32(identity.bytes)))
+    if objects is None:
+        return whole + bytes(OBJECTS.size)
+    counts = struct.pack("<IIQ", objects.streams, objects.groups, objects.ids)
+    return whole + counts + struct.pack("<I", zlib.crc32(counts, zlib.crc32(whole)))
 
 
 def _head(data: bytes) -> tuple[uuid.UUID, int]:
@@ -212,15 +252,21 @@ def _head(data: bytes) -> tuple[uuid.UUID, int]:
     return uuid.UUID(bytes=identity), int(incarnation)
 
 
-def _marks(data: bytes, identity: uuid.UUID) -> list[tuple[int, Mark]]:
+def _marks(data: bytes, identity: uuid.UUID) -> list[tuple[int, Mark, Objects | None]]:
     found = []
     for place in MARK_PLACES:
         number, txid, lsn, seq, stored = MARK.unpack_from(data, place)
         if number and stored == zlib.crc32(data[place : place + 32], zlib.crc32(identity.bytes)):
-            found.append((number, Mark(txid, lsn, seq)))
+            found.append((number, Mark(txid, lsn, seq), _objects(data[place:])))
     if not found:
         raise DamagedSideFile("neither of its marks is whole")
     return found
+
+
+def _objects(data: bytes) -> Objects | None:
+    *counts, stored = OBJECTS.unpack_from(data, MARK.size)
+    written = zlib.crc32(data[MARK.size : MARK.size + 16], zlib.crc32(data[: MARK.size]))
+    return Objects(*counts) if stored == written else None
 
 
 def sync_directory(directory: Path) -> None:

@@ -14,7 +14,7 @@ Source: docs/design/engine.md, "One writer" and "Coming back".
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from functools import partial
 
@@ -27,6 +27,7 @@ from ..errors import IoError
 from ..offsets.offsets import Move, Offsets, insert_sql
 from ..parsed import Parsed
 from ..schema import COMMIT_COLUMNS
+from ..storage.loading import read_objects
 from ..storage.side_file import SideFile
 from ..streams.catalog import Catalog
 from ..waiting import Waiting
@@ -91,7 +92,7 @@ class Commits:
         if self.side is not None:
             numbers = (transaction.txid, transaction.next_lsn) if transaction.numbered else (0, 0)
             seq = moves[-1].seq if moves else 0
-            self.side.acknowledge(txid=numbers[0], lsn=numbers[1], seq=seq)
+            self.side.acknowledge(txid=numbers[0], lsn=numbers[1], seq=seq, defines=transaction.defines)
         with self.catalog.mutex:
             if transaction.numbered:
                 self.captured += transaction.next_lsn - transaction.base_lsn
@@ -114,13 +115,23 @@ class Commits:
         for tell in transaction.after_commit:
             tell()
 
+    def count_objects(self, cursor: duckdb.DuckDBPyConnection) -> None:
+        """Say in the side file what streams and groups there are, behind a commit that may have changed that.
+
+        Under the writer lock, and once memory has followed. Where they cannot be counted an opening compares
+        none, up to the next such commit.
+        """
+        if self.side is not None:
+            with suppress(duckdb.Error):
+                self.side.tell(read_objects(cursor))
+
     def wait_readable(self) -> Waiting[None]:
         """Wait until all that is committed is readable in its streams."""
         yield from self.publisher.wait_published(self.last_lsn)
 
     def _note(self, txid: int, last_lsn: int, commit_us: int) -> None:
         if self.side is not None:
-            self.side.acknowledge(txid=txid, lsn=last_lsn)
+            self.side.acknowledge(txid=txid, lsn=last_lsn, defines=True)
         with self.catalog.mutex:
             self.last_lsn, self.last_txid = last_lsn, txid
             self.times.given(commit_us)
@@ -187,6 +198,7 @@ class Commits:
                     if not stands:
                         raise
             follow()
+        self.count_objects(cursor)
 
     def settle_doubt(self) -> None:
         """Under the writer lock: a COMMIT whose outcome was not known stands, or it does not.

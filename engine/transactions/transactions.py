@@ -317,6 +317,8 @@ class Transactions:
             moves = [self.offsets.move(*move, transaction.committed_by) for move in pending]
             commit_us = self._commit_now(transaction, moves, until_shown)
         self.commits.committed(transaction, moves, commit_us)
+        if transaction.defines:
+            self.commits.count_objects(transaction.cursor)
 
     def _commit_now(self, transaction: Transaction, moves: Sequence[Move], until_shown: ExitStack) -> int:
         """Write the last rows and commit in DuckDB; a transaction that fails is rolled back."""
