@@ -249,7 +249,7 @@ class Database:
         self.buffers.refill(counters.lsn)
         self.commit_times.given(counters.commit_us)
         retention_cursor = utc_cursor()
-        self.offsets = Offsets(utc_cursor(), clock, self._offsets_written, seeks)
+        self.offsets = Offsets(utc_cursor(), clock, self._check_side, self._offsets_written, seeks)
         with closing(utc_cursor()) as cursor_once:
             self.parked = Parked(cursor_once)
             self.identities = Identities(cursor_once)
@@ -295,7 +295,9 @@ class Database:
         owner, interval_ms = self.sessions.new_id(), settings.retention_interval_ms
         self.retention = Retention(self, retention_cursor, owner, interval_ms)
         bound = settings.wal_bytes_max
-        self.watchdog = Watchdog(self.sessions, clock, file.wal_path, bound, self.checkpoint)
+        self.watchdog = Watchdog(
+            self.sessions, clock, file.wal_path, bound, self.checkpoint, self._look_at_side
+        )
         self.watchdog.start()
         self.retention.start()
         self._stands = True
@@ -471,17 +473,41 @@ class Database:
         if before is None:
             return
         mark = replace(before.mark, lsn=hole.through)
-        made = SideFile.create(side_path(self.path), before.identity, incarnation, mark)
+        try:
+            made = SideFile.create(side_path(self.path), before.identity, incarnation, mark)
+        except IoError as error:
+            before.superseded(error)
+            return
         made.announce(before.address)
         if before.objects is not None:
             made.tell(before.objects)
         self.side = self.commits.side = made
         before.close()
 
+    @property
+    def side_failure(self) -> str | None:
+        """Why the side file cannot be written; None where it can."""
+        return None if self.side is None else self.side.failure
+
+    def _look_at_side(self) -> None:
+        """Where the side file could not be written: try it again, as nobody may have anything to commit."""
+        if self.side is not None and self.side.failure is not None:
+            with suppress(IoError):
+                self.side.check()
+
     def announce(self, address: str) -> None:
         """Say in the side file where this database is served; "" when it no longer is."""
         if self.side is not None:
             self.side.announce(address)
+
+    def _check_side(self) -> None:
+        """Before offset commits are written.
+
+        Raises:
+            IoError: 58030, the side file cannot be written.
+        """
+        if self.side is not None:
+            self.side.check()
 
     def _offsets_written(self, seq: int) -> None:
         """The committer has written offset commits up to this number."""

@@ -21,6 +21,7 @@ from .offsets.polls import Polls
 from .placement.membership import Membership
 from .sessions import Sessions, Watchdog
 from .settings import Settings
+from .storage.side_file import SideFile
 from .streams.catalog import Catalog
 from .transactions.commit_times import SECOND_US
 from .transactions.commits import Commits
@@ -43,6 +44,7 @@ class Measured(Protocol):
     transactions: Transactions
     watchdog: Watchdog
     cluster: Membership
+    side: SideFile | None
 
     @property
     def fallen(self) -> DucktailError | None:
@@ -94,6 +96,7 @@ class Measures:
     buffer_bytes: int
     buffer_bytes_max: int
     wal_bytes: int
+    side_file_errors: int
     placement_epoch: int
     cluster: Counter[tuple[str, str, str]]
 
@@ -120,6 +123,7 @@ def measure(database: Measured) -> Measures:
         buffer_bytes=sum(stream.buffer_bytes for stream in streams),
         buffer_bytes_max=database.settings.buffer_bytes_total,
         wal_bytes=database.watchdog.wal_bytes,
+        side_file_errors=0 if database.side is None else database.side.errors.value,
         placement_epoch=database.cluster.placement.epoch,
         cluster=database.cluster.glimpse(),
     )

@@ -134,6 +134,7 @@ class Watchdog:
     wal_path: str | None
     wal_bytes_max: int
     checkpoint: Callable[[], None]
+    look_at_side: Callable[[], None]
     wal_bytes: int = 0  # at the last look
     _stop: threading.Event = field(default_factory=threading.Event)
     _thread: threading.Thread | None = None
@@ -177,6 +178,7 @@ class Watchdog:
                         hint="Commit or roll back sooner, or raise idle_in_transaction_session_timeout.",
                     ),
                 )
+        self.look_at_side()
         self.wal_bytes = self._wal_bytes()
         if self.wal_bytes > self.wal_bytes_max:
             # An unfinished result outside a transaction has a snapshot as well.

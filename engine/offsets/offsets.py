@@ -30,6 +30,7 @@ from ..errors import (
     AdminShutdown,
     DucktailError,
     InvalidParameterValue,
+    IoError,
     SerializationFailure,
     UndefinedObject,
     WrongState,
@@ -141,6 +142,7 @@ class Offsets:
     """All groups' positions, and the committer thread.
 
     Args:
+        check: asked before a batch is written; raises IoError where it could not be acknowledged.
         written: told the number of the last offset commit of a batch, once it is durable and before
             it is acknowledged.
         seeks: what the Offsets before this one say, where the file has been opened again.
@@ -150,10 +152,12 @@ class Offsets:
         self,
         cursor: duckdb.DuckDBPyConnection,
         clock: Clock,
+        check: Callable[[], None],
         written: Callable[[int], None],
         seeks: Mapping[int, int],
     ) -> None:
         self._cursor = cursor
+        self._check = check
         self._written = written
         self._clock = clock
         self._writing = threading.Lock()  # who has the cursor
@@ -388,6 +392,10 @@ class Offsets:
         return new
 
     def _insert(self, rows: Sequence[Move]) -> DucktailError | None:
+        try:
+            self._check()
+        except IoError as error:
+            return error
         try:
             for row in rows:
                 self._appender.append_row(row.seq, row.group_id, row.entry)

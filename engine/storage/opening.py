@@ -292,11 +292,7 @@ def settle(cursor: duckdb.DuckDBPyConnection, path: str, looked: Looked) -> Sett
         if side is not None:
             side.close()
         mark = _stored_mark(cursor, facts.incarnation)
-        try:
-            side = SideFile.create(side_path(path), facts.identity, facts.incarnation, mark)
-        except OSError as error:
-            text = f'the side file of database "{path}" cannot be written'
-            raise IoError(text, detail=str(error)) from error
+        side = SideFile.create(side_path(path), facts.identity, facts.incarnation, mark)
     return Settled(side, counters, facts.incarnation, holes)
 
 

@@ -23,7 +23,10 @@ so it is never ahead of the database, and a database that opens behind it has lo
 The marks are written in turn, so that one is whole at any instant; the whole one with the larger number
 counts. A write goes to the page cache, as a mapped page would: kill -9 does not lose it, and a full disk is
 an error and not a signal. It is not synced: what a power cut may take is the newest marks, and a mark that
-is behind accuses nobody. Integers are little-endian. Source: docs/design/engine.md, "The side file".
+is behind accuses nobody. Integers are little-endian.
+
+While it cannot be written nothing is committed that it should tell of: before each such COMMIT its last
+mark is written again (`check`). Source: docs/design/engine.md, "The side file".
 """
 
 from __future__ import annotations
@@ -36,6 +39,9 @@ import uuid
 import zlib
 from dataclasses import dataclass
 from pathlib import Path
+
+from ..errors import IoError
+from ..tally import Tally
 
 logger = logging.getLogger(__name__)
 
@@ -85,6 +91,10 @@ class SideFile:
         incarnation: the database's.
         mark: what it says now.
         objects: what the catalog had then; None where that is not known.
+
+    Attributes:
+        failure: why it could not be written at the last try; None where it could.
+        errors: how often it could not.
     """
 
     def __init__(
@@ -104,13 +114,16 @@ class SideFile:
         self.incarnation = incarnation
         self.mark = mark
         self.objects = objects
+        self.failure: str | None = None
+        self.errors = Tally()
+        self._superseded: str | None = None
 
     @classmethod
     def create(cls, path: Path, identity: uuid.UUID, incarnation: int, mark: Mark) -> SideFile:
         """Write a new one, in place of any that is there, durable when it returns.
 
         Raises:
-            OSError: it cannot be written.
+            IoError: 58030, it cannot be written.
         """
         data = bytearray(SIZE)
         HEAD.pack_into(data, 0, MAGIC, FORMAT, 0, identity.bytes, incarnation)
@@ -118,13 +131,17 @@ class SideFile:
         written = _mark_bytes(identity, 1, mark, None)
         data[MARK_PLACES[1] : MARK_PLACES[1] + len(written)] = written
         temporary = path.with_name(f"{path.name}.new")
-        with temporary.open("wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
-        sync_directory(path.parent)
-        return cls(os.open(path, os.O_RDWR | os.O_CLOEXEC), identity, incarnation, mark, 1)
+        try:
+            with temporary.open("wb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+            temporary.replace(path)
+            sync_directory(path.parent)
+            descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        except OSError as error:
+            raise IoError(f'the side file "{path}" cannot be written', detail=str(error)) from error
+        return cls(descriptor, identity, incarnation, mark, 1)
 
     @classmethod
     def open(cls, path: Path) -> SideFile | None:
@@ -132,14 +149,19 @@ class SideFile:
 
         Raises:
             DamagedSideFile: it cannot be believed.
-            OSError: it cannot be read.
+            IoError: 58030, it cannot be read, or must not be written.
         """
         try:
             descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
         except FileNotFoundError:
             return None
+        except OSError as error:
+            raise _unreadable(path, error) from error
         try:
-            data = os.pread(descriptor, SIZE, 0)
+            try:
+                data = os.pread(descriptor, SIZE, 0)
+            except OSError as error:
+                raise _unreadable(path, error) from error
             identity, incarnation = _head(data)
             number, mark, objects = max(_marks(data, identity), key=lambda found: found[0])
             return cls(descriptor, identity, incarnation, mark, number, objects)
@@ -166,17 +188,51 @@ class SideFile:
             self.objects = objects
             self._write_mark()
 
+    def check(self) -> None:
+        """Write the last mark again, before DuckDB commits what is to be acknowledged.
+
+        Raises:
+            IoError: 58030, it cannot be written.
+        """
+        with self._mutex:
+            self._write_mark()
+            if self.failure is not None:
+                raise IoError(
+                    "the side file of the database cannot be written, and nothing is committed",
+                    detail=self.failure,
+                    hint="It tells what was acknowledged. It is tried again with each commit, "
+                    "and twice a second.",
+                )
+
+    def superseded(self, error: IoError) -> None:
+        """Another one was to take its place, and could not be made: the next opening makes it."""
+        with self._mutex:
+            self._superseded = f"{error.message}: {error.detail}. Restart the server."
+            self._failed(self._superseded)
+
     def _write_mark(self) -> None:
+        self._number += 1
+        data = _mark_bytes(self.identity, self._number, self.mark, self.objects)
+        self._write(data, MARK_PLACES[self._number % 2])
+
+    def _write(self, data: bytes, place: int) -> None:
         if self._closed:
             return
-        self._number += 1
-        place = MARK_PLACES[self._number % 2]
-        data = _mark_bytes(self.identity, self._number, self.mark, self.objects)
         try:
             os.pwrite(self._descriptor, data, place)
         except OSError as error:
-            # The commit stands; a mark that is behind can only miss a loss, not tell a false one.
-            logger.error("the side file cannot be written: %s", error)
+            # What stands, stands: a mark that is behind can only miss a loss, not tell a false one.
+            self._failed(str(error))
+            return
+        if self.failure is not None and self._superseded is None:
+            self.failure = None
+            logger.warning("the side file can be written again")
+
+    def _failed(self, reason: str) -> None:
+        self.errors.add(1)
+        if self.failure is None:
+            logger.error("the side file cannot be written: %s", reason)
+        self.failure = reason
 
     def announce(self, address: str) -> None:
         """Say where the server is that has the database open; "" when there is none any more."""
@@ -184,20 +240,14 @@ class SideFile:
         if len(data) > ADDRESS_BYTES_MAX:
             raise ValueError("an address of a few hundred bytes is none")
         with self._mutex:
-            if not self._closed:
-                os.pwrite(self._descriptor, struct.pack("<H", len(data)) + data, ADDRESS_PLACE)
+            self._write(struct.pack("<H", len(data)) + data, ADDRESS_PLACE)
 
     def leave(self, stamp: bytes) -> None:
         """Say how the database file is left: whoever opens it next sees whether somebody has written it."""
         assert len(stamp) == STAMP_BYTES
         with self._mutex:
-            if self._closed:
-                return
-            try:
-                os.pwrite(self._descriptor, stamp, STAMP_PLACE)
-            except OSError as error:
-                # Another stamp than the file's only makes the next opening look.
-                logger.error("the side file cannot be written: %s", error)
+            # Where it cannot be written, another stamp than the file's makes the next opening look.
+            self._write(stamp, STAMP_PLACE)
 
     @property
     def stamp(self) -> bytes:
@@ -217,6 +267,10 @@ class SideFile:
             if not self._closed:
                 self._closed = True
                 os.close(self._descriptor)
+
+
+def _unreadable(path: Path, error: OSError) -> IoError:
+    return IoError(f'the side file "{path}" cannot be opened', detail=str(error))
 
 
 def move_aside(path: Path) -> Path:

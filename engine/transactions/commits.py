@@ -161,6 +161,15 @@ class Commits:
                 self._doubt = (sql, partial(self.committed, transaction, moves, commit_us))
             raise
 
+    def check_side(self) -> None:
+        """Before DuckDB commits what is numbered, or moves offsets.
+
+        Raises:
+            IoError: 58030, the side file cannot be written: it could not be acknowledged.
+        """
+        if self.side is not None:
+            self.side.check()
+
     def commit_own(
         self,
         cursor: duckdb.DuckDBPyConnection,
@@ -176,8 +185,10 @@ class Commits:
             show: what memory makes of it, once DuckDB has committed.
 
         Raises:
-            duckdb.Error: it has not. IoError: 58030, that cannot be told: nobody writes before it is known.
+            duckdb.Error: it has not. IoError: 58030, that cannot be told: nobody writes before it is known;
+            or the side file cannot be written.
         """
+        self.check_side()
 
         def follow() -> None:
             self._note(*numbers)

@@ -330,6 +330,8 @@ class Transactions:
                 transaction.at_last()
             for check in transaction.checks.values():
                 check()
+            if transaction.numbered or moves:
+                self.commits.check_side()
             commit_us = self.commits.write(transaction, moves)
             if transaction.events and not transaction.altered and not transaction.made:
                 tables = transaction.written.items()

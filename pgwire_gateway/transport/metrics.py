@@ -120,6 +120,9 @@ def _database(measures: Measures) -> Iterator[Metric]:
     yield woken
     yield _gauge("buffer_bytes", "What the buffers of all streams hold.", measures.buffer_bytes)
     yield _gauge("buffer_bytes_max", "What they may hold.", measures.buffer_bytes_max)
+    failed = _counter("side_file_errors", "How often the side file could not be written.")
+    failed.add_metric([], measures.side_file_errors)
+    yield failed
     yield _gauge("wal_bytes", "Size of DuckDB's write-ahead log at the last look.", measures.wal_bytes)
 
 

@@ -152,8 +152,10 @@ class Server:
 
     @property
     def ready(self) -> bool:
-        """Whether statements are answered: it has started, does not end, and the file is open."""
-        return self._server is not None and not self._draining and self.database.fallen is None
+        """Whether statements are answered: it has started, does not end, and both files can be used."""
+        database = self.database
+        works = database.fallen is None and database.side_failure is None
+        return self._server is not None and not self._draining and works
 
     @property
     def connected(self) -> int:
