@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import TypeVar
 
 from ..engine.database import Database
-from ..engine.definitions.claims import refuse_aside
+from ..engine.definitions.claims import anywhere, refuse_aside
 from ..engine.errors import ActiveTransaction, DucktailError, InFailedTransaction
 from ..engine.sessions import FAILED, IDLE, IN_TRANSACTION, SessionEntry
 from ..engine.streams.captured import Captured
@@ -133,13 +133,24 @@ class Block:
 
         Raises:
             LockNotAvailable: 55P03. WrongState: 55000, the table is in none of the streams over all tables of
-            its schema, and nothing of it is to be missed there. NotSupported: 0A000, it has a trigger.
+            its schema, and nothing of it is to be missed there. NotSupported: 0A000, a trigger that is fired
+            may write a captured table.
         """
-        self._database.catalog.refuse_triggered(key)
+        if self._database.catalog.triggers.all:
+            yield from self._enter_fired(key)
         free = yield from self.enter_plain(key)
         if free:
             refuse_aside(self._database.catalog, key, "be written")
         return free
+
+    def _enter_fired(self, key: TableKey) -> Waiting[None]:
+        """A CREATE STREAM on what triggers write waits for who fires them, as for who writes that."""
+        catalog, made = self._database.catalog, () if self.transaction is None else self.transaction.makes
+        catalog.refuse_triggered(key, {*self.tables, *made})
+        for trigger in catalog.triggers.fired_by(key):
+            schema, name = trigger.target.schema, trigger.target.name or ""
+            yield from self.enter_plain(anywhere(name) if schema is None else (schema, name))
+        catalog.refuse_triggered(key, {*self.tables, *made})
 
     @property
     def piped(self) -> bool:

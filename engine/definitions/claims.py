@@ -9,7 +9,7 @@ from ..database import Database
 from ..errors import LockNotAvailable, NotSupported, WrongState
 from ..quoting import fold, folded_sql
 from ..streams.catalog import Catalog
-from ..streams.streams import Stream
+from ..streams.streams import Stream, key_of
 from ..table import RELATIONS
 from ..transactions.gate import told
 from ..transactions.transaction import TableKey, Transaction
@@ -17,6 +17,11 @@ from ..waiting import Wait, Waiting
 
 # The schema that DuckDB's temporary tables have, in a database of their own.
 TEMPORARY_SCHEMA = "main"
+
+
+def anywhere(name: str) -> TableKey:
+    """Under which the gate knows who writes a table of this name in a schema that cannot be told."""
+    return key_of("", name)
 
 
 def wait_for_writers(

@@ -8,7 +8,7 @@ Source: docs/design/engine.md, "CREATE STREAM".
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 
 import duckdb
@@ -30,15 +30,19 @@ from ..rights import rights
 from ..streams.captured import Captured
 from ..streams.filters import check_filter, plain_division
 from ..streams.streams import Stream, key_of
+from ..streams.triggers import read_triggers
 from ..table import TableShape, read_shape, tables_in
+from ..transactions.transaction import TableKey
 from ..waiting import Waiting
 from ..whole import undone
 from . import whole_schemas
 from .catalog_rows import insert_stream_sql, insert_tables_sql, leave_name_sql, new_id
-from .claims import mark, refuse_missed, wait_for_writers
+from .claims import anywhere, mark, refuse_missed, wait_for_writers
 from .free_names import check_names, check_no_stream
 from .numbered import commit_sql
 from .stream_spec import StreamSpec, streams_of
+
+DROP_TRIGGER = "SELECT * FROM duckdb_triggers() lists them; DROP TRIGGER first."
 
 
 def create_stream(
@@ -69,7 +73,8 @@ def create_stream(
             shapes = _shapes(database, cursor, spec)
             _check_new(database, cursor, spec, shapes)
             # In one order, as others may be marking some of them.
-            wanted = sorted(key_of(shape.schema, shape.name) for shape in shapes)
+            keys = [key_of(shape.schema, shape.name) for shape in shapes]
+            wanted = sorted([*keys, *{anywhere(key[-1]) for key in keys}])
             if spec.of_schema is not None:
                 # Nobody makes, drops or renames a table there from here on, but for those who are at it.
                 wanted.insert(0, whole_schemas.all_of(spec.of_schema))
@@ -113,13 +118,21 @@ def _check_new(
         check_filter(cursor, shapes[0], spec.filter)
 
 
-def _check_surroundings(database: Database, cursor: duckdb.DuckDBPyConnection) -> None:
-    """Nothing in the database writes by itself, or says otherwise what our own SQL means."""
-    triggers = ask_maybe(cursor, "SELECT count(*) FROM system.main.duckdb_triggers()")
-    if triggers is not None and triggers[0]:
+def _check_surroundings(
+    database: Database, cursor: duckdb.DuckDBPyConnection, keys: Collection[TableKey]
+) -> None:
+    """Nothing writes the tables by itself, or says otherwise what our own SQL means."""
+    triggers = read_triggers(cursor)
+    for key in keys:
+        if triggers.on(key):
+            text = f'table "{key[-1]}" has a trigger, and cannot have a stream'
+            raise NotSupported(text, hint=DROP_TRIGGER)
+    if any(triggers.that_write(keys)):
         raise NotSupported(
-            "a database with triggers cannot have streams",
-            hint="DROP TRIGGER with plain DuckDB first: what a trigger writes would go past the stream.",
+            "a trigger may write a table that is to have a stream",
+            detail="What a trigger writes is not captured. A table that it names without its schema may be "
+            "one of that name in any schema.",
+            hint=DROP_TRIGGER,
         )
     for name in sorted(built_in_functions() & read_macros(cursor, database.catalog_name)):
         raise NotSupported(
@@ -142,7 +155,7 @@ def _create_locked(
     if fresh:  # It was made by a transaction that has held the writer lock.
         raise LockNotAvailable(f'table "{min(fresh)[-1]}" has just been made', hint="Try again.")
     _check_new(database, cursor, spec, shapes)
-    _check_surroundings(database, cursor)
+    _check_surroundings(database, cursor, {key_of(shape.schema, shape.name) for shape in shapes})
     base_lsn, txid = database.commits.last_lsn, database.commits.last_txid + 1
     now_us = database.commits.now_us()
     item = rights.relation(spec.schema, spec.name)

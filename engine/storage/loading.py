@@ -26,6 +26,7 @@ from ..streams.captured import Captured, TableVersion
 from ..streams.catalog import Catalog
 from ..streams.copies import read_copies
 from ..streams.streams import Bookmark, Group, Stream, key_of
+from ..streams.triggers import read_triggers
 from ..table import RELATIONS, read_shape, tables_in
 from ..whole import whole
 from .side_file import Objects
@@ -107,11 +108,7 @@ def read_catalog(cursor: duckdb.DuckDBPyConnection) -> Catalog:
     _put_several(cursor, catalog, served)
     aside = cursor.execute(f"SELECT schema_name, table_name FROM {SCHEMA}.replaced_tables").fetchall()
     catalog.aside = {key_of(*name) for name in aside}
-    triggers = cursor.execute(
-        "SELECT schema_name, table_name FROM system.main.duckdb_triggers() "
-        "WHERE database_name = current_database()"
-    ).fetchall()
-    catalog.triggered = frozenset(key_of(*name) for name in triggers)
+    catalog.triggers = read_triggers(cursor)
     for stream in catalog.streams.values():
         _look_behind(cursor, catalog, stream)
     for topic in _read_streams(cursor, "operations = ['publish']"):

@@ -7,7 +7,7 @@ The tables behind it are in `schema.py`; it is a cache of them that only the eng
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 
 from ..errors import NotSupported, UndefinedObject, WrongState
@@ -17,6 +17,7 @@ from .captured import Captured, Source, TopicLog
 from .copies import Copy
 from .segments import Segments
 from .streams import CHANGES_SUFFIX, Bookmark, Group, Stream, key_of
+from .triggers import Triggers
 
 
 @dataclass(slots=True)
@@ -43,7 +44,7 @@ class Catalog:
     behind: dict[int, WrongState] = field(default_factory=dict)
     aside: set[tuple[str, ...]] = field(default_factory=set)
     unserved: dict[tuple[str, ...], str] = field(default_factory=dict)
-    triggered: frozenset[tuple[str, ...]] = frozenset()
+    triggers: Triggers = Triggers()
     version: int = 0
     changes: Generation = field(default_factory=Generation, compare=False, repr=False)
     segments: Segments = field(default_factory=Segments, compare=False, repr=False)
@@ -76,17 +77,29 @@ class Catalog:
         """Whether a table without a stream has had to leave the streams over all of its schema to another."""
         return key in self.aside and key not in self.tables and bool(self.over_schema(key[0]))
 
-    def refuse_triggered(self, key: tuple[str, ...]) -> None:
+    def refuse_triggered(self, key: tuple[str, ...], captured: Collection[tuple[str, ...]]) -> None:
         """Before rows of a table are written: what a trigger would write goes past the streams.
 
+        Args:
+            captured: the captured tables, as the transaction has them.
+
         Raises:
-            NotSupported: 0A000, it has one, and tables have streams.
+            NotSupported: 0A000, one that is fired may write a captured table; or a captured one has one.
         """
-        if key in self.triggered and self.tables:
+        if not self.triggers.all:
+            return
+        if key in captured and self.triggers.on(key):
             raise NotSupported(
-                f'table "{key[-1]}" has a trigger, and cannot be written while tables have streams',
-                detail="It was made past ducktail, and would write tables where no change is captured.",
-                hint="DROP TRIGGER where plain DuckDB has the file open.",
+                f'table "{key[-1]}" has streams and a trigger, and cannot be written',
+                detail="The trigger was made past ducktail.",
+                hint="DROP TRIGGER first.",
+            )
+        fired = Triggers(tuple(self.triggers.fired_by(key)))
+        for trigger in fired.that_write(captured):
+            raise NotSupported(
+                f'table "{key[-1]}" cannot be written, as a trigger may write a table with streams',
+                detail=f'What a trigger writes is not captured. It is "{trigger.name}".',
+                hint="DROP TRIGGER first, or name its table with another schema.",
             )
 
     def none_aside(self, schema: str) -> None:

@@ -9,9 +9,10 @@ Source: docs/design/engine.md, "One writer", "Conflicts" and "CREATE STREAM".
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
-from contextlib import ExitStack, nullcontext
+from contextlib import ExitStack, closing, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
 
@@ -28,6 +29,7 @@ from ..offsets.offsets import Move, Offsets
 from ..sessions import Sessions
 from ..streams.captured import Captured
 from ..streams.catalog import Catalog
+from ..streams.triggers import read_triggers
 from ..table import read_shape
 from ..waiting import Wait, Waiting
 from ..whole import undone
@@ -62,6 +64,7 @@ class Transactions:
     writer_lock: WriterLock = field(default_factory=WriterLock)
     gate: Gate = field(default_factory=Gate)
     indexes_changed: bool = False
+    _triggers: threading.Lock = field(default_factory=threading.Lock)
 
     def begin(
         self, session_id: int, cursor: duckdb.DuckDBPyConnection, by: str, *, read_only: bool = False
@@ -172,7 +175,7 @@ class Transactions:
             LockNotAvailable: 55P03. NotSupported: 0A000, the table has a trigger.
             SerializationFailure: 40001, the transaction's snapshot is older than a stream.
         """
-        self.catalog.refuse_triggered(key)
+        self.catalog.refuse_triggered(key, transaction.captured_tables(self.catalog))
         yield from self.lock_for(transaction, timeout_ms)
         if self.indexes_changed:
             self._read_shapes()
@@ -208,6 +211,11 @@ class Transactions:
         if captured is None:
             raise LockNotAvailable(f'table "{key[-1]}" has just lost its streams', hint="Try again.")
         return captured
+
+    def look_for_triggers(self) -> None:
+        """Triggers may be others than they were. Called behind each commit that has changed them."""
+        with self._triggers, closing(self.cursor()) as cursor:
+            self.catalog.triggers = read_triggers(cursor)
 
     def _read_shapes(self) -> None:
         """An index has come or gone: what is unique in captured tables may be other now."""

@@ -98,8 +98,8 @@ def _create(session: Context, facts: DdlFacts) -> None:
                 "permission denied to create schemas", hint="It wants CREATE ON DATABASE."
             )
         return
-    if facts.object_type == "MACRO":
-        access.require_superuser("create macros")
+    if facts.object_type in ("MACRO", "TRIGGER"):
+        access.require_superuser(f"create {facts.object_type.lower()}s")
     if facts.object_type == "INDEX":
         assert facts.table is not None
         _own_table(session, facts.table)
@@ -136,6 +136,8 @@ def no_create(schema: str) -> InsufficientPrivilege:
 
 def _change(session: Context, facts: DdlFacts) -> None:
     """ALTER, DROP and COMMENT are the owner's."""
+    if facts.object_type == "TRIGGER":
+        session.access.require_superuser(f"{facts.verb.lower()} triggers")
     for name in facts.names:
         whole = name[:-1] if facts.object_type == "COLUMN" else name
         what = facts.object_type.lower()

@@ -34,6 +34,8 @@ TRUSTED = "__ducktail_pg"
 _FOLDED = folded_sql("function_name")
 # Views upon views upon views.
 DEPTH_MAX = 64
+# Privileges whose use fires triggers.
+WRITING = frozenset({"insert", "update", "delete"})
 
 Principal = str | None
 Tables = frozenset[Key]
@@ -111,6 +113,13 @@ class Reach:
                     detail=f"It wants {wanted.upper()} on it.",
                     position=place,
                 )
+        if privileges & WRITING and self.session.database.catalog.triggers.on(key):
+            raise InsufficientPrivilege(
+                f'permission denied for table "{table.path[-1]}"',
+                detail="It has a trigger, which would write what the writer's search path makes of its text.",
+                hint="Only superusers may.",
+                position=place,
+            )
 
     def _follow(self, key: Key, depth: int) -> None:
         """What stands under a relation that may be read: for a view, what its owner may read."""

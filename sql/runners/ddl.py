@@ -24,6 +24,7 @@ from ...engine.objects import TABLE, TEMPORARY, read_objects
 from ...engine.quoting import fold, folded_sql, ident
 from ...engine.streams.captured import Captured
 from ...engine.streams.filters import types_in
+from ...engine.streams.triggers import read_triggers
 from ...engine.table import RESERVED_PREFIX
 from ...engine.transactions.transaction import Transaction
 from ...engine.waiting import Waiting
@@ -77,6 +78,8 @@ def define(session: Context, classified: Classified, parameters: tuple[object, .
             refuse_captured(session, classified.text)
         session.names.refuse_hidden(replaced.key)
         return (yield from refreshing.replace(session, classified, parameters, replaced))
+    if facts.object_type == "TRIGGER":
+        return (yield from _define_trigger(session, classified))
     indexed = _captured_to_index(session, facts)
     if indexed is not None:
         return (yield from _index_captured(session, classified, indexed))
@@ -122,6 +125,8 @@ def define(session: Context, classified: Classified, parameters: tuple[object, .
     session.block.defined()
     if facts.object_type == "INDEX":
         _note_index(session)
+    if session.database.catalog.triggers.all and (facts.verb == "DROP" or facts.or_replace):
+        _note_triggers(session)
     _note_temporary(session, facts)
     if facts.as_select:
         return Result.command(f"SELECT {rows}")
@@ -274,6 +279,51 @@ def _index_captured(session: Context, classified: Classified, key: Key) -> Waiti
     session.block.defined()
     _note_index(session)
     return Result.command("CREATE INDEX")
+
+
+def _define_trigger(session: Context, classified: Classified) -> Waiting[Result]:
+    """CREATE or DROP TRIGGER, under the writer lock: nobody makes a stream on what it writes meanwhile.
+
+    Raises:
+        NotSupported: 0A000, it would write what is captured unseen, or is on a table with streams.
+    """
+    facts = classified.ddl
+    assert facts is not None
+    transactions = session.database.transactions
+
+    def work(transaction: Transaction) -> Waiting[None]:
+        yield from transactions.lock_for(transaction, session.block.lock_timeout_ms)
+        transaction.ddl = True
+        _run_by_duckdb(session, classified)
+        tables = transactions.tables(transaction)
+        there = read_triggers(transaction.cursor)
+        if facts.verb == "CREATE" and any(there.on(key) for key in tables):
+            raise NotSupported(
+                "a table with streams cannot have a trigger",
+                hint="A stream gives its changes: a program that reads them can write others.",
+            )
+        ours = [one.key for one in session.names.objects() if one.kind == TABLE and one.key[0] == OURS]
+        if facts.verb == "CREATE" and any(there.that_write([*tables, *ours])):
+            raise NotSupported(
+                "a trigger cannot write a table with streams",
+                detail="What a trigger writes is not captured. A table that it names without its schema may "
+                "be one of that name in any schema.",
+                hint="Write the schema before the table's name, or drop the streams.",
+            )
+
+    yield from session.block.unit(work)
+    session.block.defined()
+    _note_triggers(session)
+    return Result.command(f"{facts.verb} TRIGGER")
+
+
+def _note_triggers(session: Context) -> None:
+    """Triggers have come, or may have gone with a table: the engine looks again, once that is committed."""
+    transactions = session.database.transactions
+    if session.block.begun:
+        session.block.opened().after_commit.append(transactions.look_for_triggers)
+    else:
+        transactions.look_for_triggers()
 
 
 def _run_by_duckdb(session: Context, classified: Classified) -> None:

@@ -56,10 +56,10 @@ class DdlFacts:
 
     Args:
         verb: CREATE, ALTER, DROP or COMMENT.
-        object_type: TABLE, VIEW, INDEX, SCHEMA, SEQUENCE, TYPE, MACRO or COLUMN (of COMMENT).
+        object_type: TABLE, VIEW, INDEX, TRIGGER, SCHEMA, SEQUENCE, TYPE, MACRO or COLUMN (of COMMENT).
         names: what is made, changed or dropped; for COMMENT ON COLUMN with the column last.
         places: where the names begin.
-        table: the table that it changes: the table itself, or the one that an index is on.
+        table: the table that it changes: the table itself, or the one that an index or a trigger is on.
         table_place: where the name of the table begins that an index is on.
         as_select: CREATE TABLE ... AS a query; `query_offset` is where that query begins.
         list_offset: where what stands behind the name of CREATE TABLE begins: a list of columns, or AS.

@@ -16,6 +16,7 @@ _OBJECTS = {
     "TYPE": "TYPE",
     "MACRO": "MACRO",
     "FUNCTION": "MACRO",
+    "TRIGGER": "TRIGGER",
 }
 
 # Objects that reach outside the database, or that would write behind our back.
@@ -59,12 +60,8 @@ def _object(reader: Reader) -> str | Classified:
         reader.take()
         return _OBJECTS[word]
     error: DucktailError
-    if word == "TRIGGER" or (word == "CONSTRAINT" and reader.peek(1) == "TRIGGER"):
-        error = InsufficientPrivilege(
-            "triggers are not allowed",
-            detail="A trigger would write tables where no change is captured.",
-            hint="A stream on the table gives its changes: CREATE STREAM s ON t.",
-        )
+    if word == "CONSTRAINT" and reader.peek(1) == "TRIGGER":
+        error = NotSupported("constraint triggers are not supported")
     elif word in _NOT_ALLOWED:
         hint = "Nothing outside the database can be reached through SQL."
         error = InsufficientPrivilege(_NOT_ALLOWED[word], hint=hint)
@@ -100,6 +97,10 @@ def create(reader: Reader) -> Classified:
         if not reader.accept("ON"):
             raise reader.unexpected()
         table_place = reader.place
+        table = reader.qualified()
+    elif object_type == "TRIGGER":
+        while not reader.accept("ON"):
+            reader.take()
         table = reader.qualified()
     elif object_type == "TABLE" and name is not None:
         table = name
@@ -193,12 +194,17 @@ def drop(reader: Reader) -> Classified:
     while reader.accept(","):
         places.append(reader.place)
         names.append(reader.qualified())
+    table = names[0] if object_type == "TABLE" else None
+    if object_type == "TRIGGER":
+        if not reader.accept("ON"):
+            raise reader.unexpected()
+        table = reader.qualified()
     cascade = any(token.kind == "CASCADE" for token in reader.tokens[reader.index :])
     facts = DdlFacts(
         "DROP",
         object_type,
         tuple(names),
-        names[0] if object_type == "TABLE" else None,
+        table,
         tuple(places),
         temporary=temporary,
         if_exists=if_exists,

@@ -161,7 +161,7 @@ def test_kind(kind: Kind, text: str) -> None:
         ("create secret s (type s3)", "42501"),
         ("create or replace persistent secret s (type s3)", "42501"),
         ("drop secret s", "42501"),
-        ("create trigger x after insert on t for each statement insert into u values (1)", "42501"),
+        ("create constraint trigger x after insert on t for each row insert into u values (1)", "0A000"),
         ("copy t from program 'id'", "42501"),
         ("copy from database a to b", "42501"),
         ("create database d", "42501"),
