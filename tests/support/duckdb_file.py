@@ -27,7 +27,7 @@ from ducktail.sql.dbapi.dbapi import Connection
 
 # Without a stream, with one on each table, with one on all tables of the schema.
 WAYS = ("plain", "each", "all")
-CREATE = re.compile(r"CREATE\s+(?:OR\s+REPLACE\s+)?TABLE\s+(?:IF\s+NOT\s+EXISTS\s+)?(\w+)", re.IGNORECASE)
+CREATE = re.compile(r"CREATE\s+(?:OR\s+REPLACE\s+)?TABLE\s+(?:IF\s+NOT\s+EXISTS\s+)?(\w++)(?!\.)", re.IGNORECASE)
 
 # Types of which the events' JSON has other texts than DuckDB's to_json.
 OTHERWISE = re.compile("BLOB|TIMESTAMP")
@@ -132,7 +132,7 @@ class Replay:
         if self._way == "plain":
             return []
         tables = self._plain.execute(
-            "SELECT table_name FROM duckdb_tables() WHERE NOT temporary ORDER BY 1"
+            "SELECT table_name FROM duckdb_tables() WHERE NOT temporary AND schema_name = 'main' ORDER BY 1"
         ).fetchall()
         return [(table, self._streams.get(table, "every")) for (table,) in tables]
 
