@@ -27,7 +27,9 @@ from ducktail.sql.dbapi.dbapi import Connection
 
 # Without a stream, with one on each table, with one on all tables of the schema.
 WAYS = ("plain", "each", "all")
-CREATE = re.compile(r"CREATE\s+(?:OR\s+REPLACE\s+)?TABLE\s+(?:IF\s+NOT\s+EXISTS\s+)?(\w++)(?!\.)", re.IGNORECASE)
+CREATE = re.compile(
+    r"CREATE\s+(?:OR\s+REPLACE\s+)?TABLE\s+(?:IF\s+NOT\s+EXISTS\s+)?(\w++)(?!\.)", re.IGNORECASE
+)
 
 # Types of which the events' JSON has other texts than DuckDB's to_json.
 OTHERWISE = re.compile("BLOB|TIMESTAMP")
