@@ -341,7 +341,11 @@ def test_inner_statements_keep_their_place() -> None:
     assert (prepared.name, prepared.types, prepared.inner) == ("p", ("int", "decimal(10,2)"), "select $1")
     assert text[prepared.offset :] == prepared.inner
     executed = classified("execute p(1, f(2, 3), 'a,b')").execute
-    assert executed is not None and executed.arguments == ("1", "f(2, 3)", "'a,b'")
+    assert executed is not None and executed.arguments == (
+        (None, "1"),
+        (None, "f(2, 3)"),
+        (None, "'a,b'"),
+    )
 
 
 def test_copy_facts() -> None:
