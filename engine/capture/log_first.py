@@ -5,7 +5,8 @@ row that is not there yet), `o1`.. (the old row) and `n1`.. (the new one). Each 
 
     d  it is deleted
     c  its key changes: a delete of the old row, which has no row id so that nothing is applied, and
-       an insert of the new one
+       an insert of the new one; each has the images of both, by which a stream with a filter finds
+       out whether it has the other
     u  it is updated
     i  it is inserted
 """
@@ -106,9 +107,9 @@ def _parts(shape: TableShape, sorts: str) -> list[str]:
     gone, there = partition_hash("o", shape), partition_hash("n", shape)
     rows = (
         ("d", f"'d',rid::BIGINT,{gone},NULL::INTEGER,{old},{none}"),
-        ("c", f"'d',NULL::BIGINT,{gone},c::INTEGER,{old},{none}"),
+        ("c", f"'d',NULL::BIGINT,{gone},c::INTEGER,{old},{new}"),
         ("u", f"'u',rid::BIGINT,{there},NULL::INTEGER,{old},{new}"),
-        ("c", f"'i',rid::BIGINT,{there},c::INTEGER,{none},{new}"),
+        ("c", f"'i',rid::BIGINT,{there},c::INTEGER,{old},{new}"),
         ("i", f"'i',NULL::BIGINT,{there},NULL::INTEGER,{none},{new}"),
     )
     parts, number = [], BASE

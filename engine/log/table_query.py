@@ -118,13 +118,15 @@ class EventQuery(LogEvents):
                 "CASE op WHEN 'i' THEN 'insert' WHEN 'u' THEN 'update' WHEN 'd' THEN 'delete' "
                 f"{schema}ELSE 'snapshot' END"
             )
-            rows = f"SELECT *, {op} AS event_op FROM ({base})"
+            whole = {"insert", "delete"} <= stream.operations
+            shown = "*" if whole else "* REPLACE (NULL::INTEGER AS key_change)"
+            rows = f"SELECT {shown}, {op} AS event_op FROM ({base})"
         else:
             rows = self._filtered(base)
-        shown = [*sorted(stream.operations), "snapshot", *(["schema"] if self.has_schema_events else [])]
+        listed = [*sorted(stream.operations), "snapshot", *(["schema"] if self.has_schema_events else [])]
         if stream.shows_all:
             return rows
-        wanted = ", ".join(literal(op) for op in shown)
+        wanted = ", ".join(literal(op) for op in listed)
         return f"SELECT * FROM ({rows}) WHERE event_op IN ({wanted})"
 
     def _filtered(self, base: str) -> str:
@@ -158,9 +160,13 @@ class EventQuery(LogEvents):
             "WHEN 'd' THEN CASE WHEN b THEN 'delete' END "
             "ELSE CASE WHEN a AND b THEN 'update' WHEN a THEN 'insert' WHEN b THEN 'delete' END END"
         )
+        # Of a changed key the stream has both events where both rows match, and its filter judges each
+        # of them by itself: the log's row of either has both images.
+        both = "a AND b" if {"insert", "delete"} <= self.stream.operations else "false"
+        pair = f"CASE WHEN {both} THEN key_change END AS key_change"
         return (
-            f"SELECT * FROM (SELECT *, {op} AS event_op FROM (SELECT {back}, {HIDDEN}after AS a, "
-            f"{HIDDEN}before AS b FROM ({before}))) WHERE event_op IS NOT NULL"
+            f"SELECT * FROM (SELECT * REPLACE ({pair}), {op} AS event_op FROM (SELECT {back}, "
+            f"{HIDDEN}after AS a, {HIDDEN}before AS b FROM ({before}))) WHERE event_op IS NOT NULL"
         )
 
     def partition_sql(self) -> str:
