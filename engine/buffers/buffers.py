@@ -130,7 +130,8 @@ class Buffers:
             buffer.events_at_opening = sum(partition.events for partition in buffer.partitions)
 
     def remake(self, stream: Stream, through_lsn: int) -> None:
-        """Make a stream's buffers again: partitions have come to it, or their beginning has gone.
+        """Make a stream's buffers again: partitions have come to it, their beginning has gone, or it is called
+        otherwise.
 
         Nothing is being published to it meanwhile.
         """

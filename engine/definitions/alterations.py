@@ -125,7 +125,16 @@ def rename_stream(
             Rename(item, Item(item.kind, item.schema, fold(name), item.group))
             for item in database.rights.of_stream(present.schema, present.name)
         ]
-        show = partial(_show, database, present, renamed)
+        if renamed.topic:
+            # An event of a topic says the topic's name, and so do the events in the buffers. What is
+            # committed is published under the old name first, so that nothing of it follows.
+            yield from database.commits.wait_readable()
+
+        def show() -> None:
+            _show(database, present, renamed)
+            if renamed.topic:
+                database.buffers.remake(renamed, database.commits.last_lsn)
+
         run_numbered(database, session_id, cursor, statements, show, changes)
     finally:
         database.transactions.writer_lock.release(session_id)
