@@ -13,7 +13,9 @@ READY := .venv/.ready
 PYTEST := $(BIN)/pytest --rootdir=tests
 # Which of them runs what, and in which order, tests/conftest.py says.
 SPREAD := -n $(JOBS) --dist loadscope --no-loadscope-reorder
-INSTALL := -c requirements.lock -e '.[dev,demo]'
+COMMA := ,
+# What a server needs, and nothing for tests.
+SERVING := .venv/.serving
 
 # Tests start hundreds of processes: Python keeps what it has compiled, whatever the environment says, or each
 # of them compiles all modules again.
@@ -28,7 +30,7 @@ help: ## list the tasks
 demo: spark ## a year of real flights: two consumer groups, two pipelines on Spark, proofs (LIMIT=20000 for less)
 	$(BIN)/python docs/examples/flights/demo.py $(if $(LIMIT),--limit $(LIMIT)) $(ARGS)
 
-serve: $(READY) ## serve a DuckDB file (DB=ducktail.duckdb PORT=5480)
+serve: $(SERVING) ## serve a DuckDB file (DB=ducktail.duckdb PORT=5480)
 	$(BIN)/ducktail serve $(DB) --port $(PORT) $(ARGS)
 
 # The types are checked beside the tests, which wait now and then: a minute less.
@@ -91,11 +93,21 @@ clean: ## remove what tasks have made (.venv too)
 	rm -rf .venv build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
+# Installs into .venv: what is said of it, how long it takes, the packages.
 # uv where there is one, else pip; uv may not know the package indexes that pip is set up with.
-$(READY): pyproject.toml requirements.lock
+define install
+	@echo 'Installing $(1) into .venv (once; about $(2)).'
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 		{ echo 'ducktail wants Python 3.11 or newer: make PYTHON=python3.12'; exit 1; }
 	@[ -x $(BIN)/pip ] || $(PYTHON) -m venv .venv
-	@{ command -v uv >/dev/null && uv pip install -q -p $(BIN)/python $(INSTALL) 2>/dev/null; } || \
-		$(BIN)/pip install -qq --disable-pip-version-check $(INSTALL)
+	@{ command -v uv >/dev/null && uv pip install -q -p $(BIN)/python -c requirements.lock $(3) 2>/dev/null; } || \
+		$(BIN)/pip install -qq --disable-pip-version-check -c requirements.lock $(3)
+endef
+
+$(READY): pyproject.toml requirements.lock
+	$(call install,ducktail and what its tests want,two minutes,-e '.[dev$(COMMA)demo]')
+	@touch $(SERVING) $@
+
+$(SERVING): pyproject.toml requirements.lock
+	$(call install,ducktail with its own libraries,20 seconds,-e .)
 	@touch $@

@@ -30,7 +30,7 @@ MAINTENANCE_LEVEL = replace(LOG_LEVEL, default="warning")
 
 SERVE_ABOUT = """\
 Opens (or makes) the DuckDB file PATH and serves it over the Postgres wire until SIGTERM or SIGINT.
-When it is ready it prints one line, `listening on HOST:PORT`, on standard output; logs go to
+When it is ready it prints one line, `listening on HOST:PORT, file PATH`, on standard output; logs go to
 standard error. The database is called by its file's stem, and answers to the names `ducktail` and
 `postgres` as well."""
 SERVE_AFTER = """\
@@ -89,7 +89,8 @@ def _run_server(chosen: argparse.Namespace) -> int:
         database.shown_settings = configuration.shown(settings)
         if node is not None:
             join(database, node)
-        asyncio.run(_serve(Server(database, listener, tls, insecure=insecure, watched=watched), early))
+        server = Server(database, listener, tls, insecure=insecure, watched=watched)
+        asyncio.run(_serve(server, path, early))
     finally:
         database.close()
     return 0
@@ -128,10 +129,11 @@ COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {
 }
 
 
-async def _serve(server: Server, early: threading.Event) -> None:
+async def _serve(server: Server, path: str, early: threading.Event) -> None:
     """Serve until a signal ends it.
 
     Args:
+        path: the database file, as it is named when the server is ready.
         early: set by a SIGHUP that came before the server could read its files again.
     """
     stop = asyncio.Event()
@@ -143,7 +145,8 @@ async def _serve(server: Server, early: threading.Event) -> None:
     if early.is_set():
         server.reload()
     host, port = server.address
-    print(f"listening on {f'[{host}]' if ':' in host else host}:{port}", flush=True)
+    shown = f"[{host}]" if ":" in host else host
+    print(f"listening on {shown}:{port}, file {path}", flush=True)
     await stop.wait()
     await server.close()
 
@@ -182,6 +185,23 @@ def parser() -> argparse.ArgumentParser:
     return top
 
 
+class _Target(argparse.Action):
+    """Takes a path, with or without the word TO before it."""
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: str | Sequence[object] | None,
+        option_string: str | None = None,
+    ) -> None:
+        match list(values or ()):
+            case [path] | ["TO" | "to", path] if str(path) not in ("TO", "to"):
+                namespace.to = Path(str(path))
+            case _:
+                raise argparse.ArgumentError(self, "expected one path, with or without TO before it")
+
+
 def _maintenance(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """The flags of check, backup, restore and reset-commit-times."""
     check = commands.add_parser(
@@ -204,9 +224,12 @@ def _maintenance(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
         description="Make a database of a backup. Its LSNs go on in a new incarnation.",
     )
     restore.add_argument("backup", type=Path, metavar="BACKUP", help="the backup")
-    for command, to in ((backup, "the backup's file, not there yet"), (restore, "the database's file")):
-        command.add_argument("word", choices=("TO", "to"), metavar="TO", help="the word TO")
-        command.add_argument("to", type=Path, metavar="DEST", help=to)
+    for command, source, to in (
+        (backup, "PATH", "the backup's file, not there yet"),
+        (restore, "BACKUP", "the database's file"),
+    ):
+        command.add_argument("to", nargs="+", action=_Target, metavar="DEST", help=to)
+        command.usage = f"{command.prog} [-h] [--log-level LEVEL] {source} [TO] DEST"
     reset = commands.add_parser(
         "reset-commit-times",
         help="end the state in which commit times are ahead of the clock",

@@ -50,7 +50,7 @@ class Server:
         assert self.process.stdout
         line = next(line for line in self.process.stdout if line.startswith("listening on "))
         self.start_s = time.perf_counter() - began
-        port = line.rpartition(":")[2].strip()
+        port = line.partition(",")[0].rpartition(":")[2].strip()
         self.conninfo = f"host=127.0.0.1 port={port} user=bench dbname=ducktail"
         self.connection = psycopg.connect(self.conninfo, autocommit=True)
         self.connection.adapters.register_loader("json", TextLoader)

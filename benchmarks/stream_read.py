@@ -65,7 +65,8 @@ def ducktail_server(directory: Path) -> Iterator[str]:
     try:
         assert process.stdout
         line = next(line for line in process.stdout if line.startswith("listening on "))
-        yield f"host=127.0.0.1 port={line.rpartition(':')[2].strip()} user=bench dbname=ducktail"
+        port = line.partition(",")[0].rpartition(":")[2]
+        yield f"host=127.0.0.1 port={port} user=bench dbname=ducktail"
     finally:
         process.terminate()
         process.communicate()

@@ -38,7 +38,7 @@ from .checks import row_sums
 from .checks.at_opening import mark_unlike
 from .clock import Clock, SystemClock
 from .duckdb_errors import translated
-from .errors import DucktailError, IoError, WrongState
+from .errors import DucktailError, IoError, UndefinedDatabase, WrongState
 from .live import live_rows
 from .live_source import LastRead
 from .members.assigned import Assigned
@@ -86,6 +86,8 @@ from .waiting import Waiting
 
 # How long a system view waits for the publisher before it shows what there is.
 LIVE_WAIT_S = 10.0
+# Names that reach the one database of a server besides its own: what tools have as default.
+NAME_ALIASES = frozenset({"ducktail", "postgres"})
 
 
 class Database:
@@ -318,6 +320,18 @@ class Database:
         opener(self)
         if opener not in self._openers:
             self._openers.append(opener)
+
+    def check_name(self, name: str) -> None:
+        """Refuse a name that is not this database's.
+
+        Raises:
+            UndefinedDatabase: 3D000.
+        """
+        if name not in NAME_ALIASES | {self.name}:
+            raise UndefinedDatabase(
+                f'database "{name}" does not exist',
+                hint=f'The database of this server is called "{self.name}".',
+            )
 
     @property
     def fallen(self) -> DucktailError | None:

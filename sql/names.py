@@ -35,6 +35,8 @@ from .block import Block
 from .results.cursors import Cursors
 
 OURS = "ducktail"
+# Streams that a HINT names.
+HINTED_STREAMS_MAX = 5
 # Fixes a transaction's snapshot of the database, at the least cost.
 _FIX = "FROM ducktail.meta LIMIT 0"
 
@@ -324,10 +326,15 @@ class Names:
         )
 
     def _stream_on(self, parts: tuple[str, ...]) -> str | None:
-        """How a stream is made on a table, for a HINT; None for what can have none."""
+        """The streams on a table, or how one is made, for a HINT; None for what can have none."""
         key, name = self.table_key(parts), self.without_catalog(parts)[-1]
         if key[0] in (TEMPORARY, OURS) or self.kind_of(key) != "table":
             return None
+        captured = self._database.catalog.tables.get(key)
+        there = () if captured is None else captured.streams
+        shown = [self._written(s.schema, s.name) for s in there if self._there_is((s.schema, s.name))]
+        if shown:
+            return f"Its changes are in {' and '.join(shown[:HINTED_STREAMS_MAX])}."
         made = self.free_name(key[0], f"{name}_stream")
         return f"A stream on it is made with CREATE STREAM {made} ON {self._written(key[0], name)}."
 

@@ -130,8 +130,7 @@ class Buffers:
             buffer.events_at_opening = sum(partition.events for partition in buffer.partitions)
 
     def remake(self, stream: Stream, through_lsn: int) -> None:
-        """Make a stream's buffers again: partitions have come to it, their beginning has gone, or it is called
-        otherwise.
+        """Make a stream's buffers again: it has got partitions, lost its beginning, or was renamed.
 
         Nothing is being published to it meanwhile.
         """

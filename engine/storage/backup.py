@@ -51,16 +51,19 @@ class Copied:
     Args:
         counters: the last commit in it.
         incarnation: of the copied database.
+        begins_lsn: of a restored one, the first LSN that it will give.
     """
 
     path: Path
     counters: Counters
     incarnation: int
+    begins_lsn: int | None = None
 
     def __str__(self) -> str:
+        begins = "" if self.begins_lsn is None else f", whose LSNs begin at {self.begins_lsn}"
         return (
             f"{self.path}: transaction {self.counters.txid}, LSN {self.counters.lsn}, "
-            f"incarnation {self.incarnation}"
+            f"incarnation {self.incarnation}{begins}"
         )
 
 
@@ -208,7 +211,7 @@ def restore(backup: Path, target: Path) -> Copied:
     sync_directory(target.parent)
     # Not before: until the new incarnation stands, it says which ones are used up.
     side.unlink(missing_ok=True)
-    return Copied(target, Counters(counters.txid, incarnation_base(incarnation), 0), incarnation)
+    return Copied(target, counters, incarnation, incarnation_base(incarnation) + 1)
 
 
 def new_temporary(target: Path) -> Path:

@@ -25,7 +25,6 @@ from ...engine.errors import (
     DucktailError,
     InvalidAuthorization,
     IoError,
-    UndefinedDatabase,
 )
 from ...engine.waiting import run
 from ...sql.peers.links import Links
@@ -45,8 +44,6 @@ if TYPE_CHECKING:
     from ..forwarding import Learner, Mover, Peers
     from .watch_port import WatchPort
 
-# Names that reach the one database of a server besides its own: what tools have as default.
-DATABASE_ALIASES = frozenset({"ducktail", "postgres"})
 # Connections that the system holds until they are accepted: a pool that opens all its own at once.
 BACKLOG = 100
 # How long a shutdown lets running requests finish, and cancelled ones roll back.
@@ -299,11 +296,7 @@ class Server:
 
     def open(self, guest: Guest, entry: Entry, door: Door) -> Session:
         """Open a session; see Host.open_session."""
-        if entry.database not in DATABASE_ALIASES | {self.database.name}:
-            raise UndefinedDatabase(
-                f'database "{entry.database}" does not exist',
-                hint=f'The database of this server is called "{self.database.name}".',
-            )
+        self.database.check_name(entry.database)
         account, user = door.account, door.account or entry.user
         if entry.peer is not None:
             account, user = for_peer(self.database, entry.peer, account, user)

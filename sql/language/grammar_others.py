@@ -261,9 +261,10 @@ def _privileges(g: Grammar) -> tuple[str, ...]:
 def _object(g: Grammar) -> tuple[str, Name | None, str | None]:
     """What stands behind ON: its kind, its name, and the consumer group."""
     g.expect("ON")
-    if g.peek() == "DATABASE" and g.peek(1) in ("TO", "FROM"):
+    if g.peek() == "DATABASE" and (g.peek(1) in ("TO", "FROM") or g.is_name_ahead(1)):
         g.take()
-        return "database", None, None
+        named = g.peek() not in ("TO", "FROM")
+        return "database", g.full_name("the name of a database") if named else None, None
     if g.peek() == "SCHEMA" and g.is_name_ahead(1):
         g.take()
         return "schema", g.full_name("the name of a schema"), None

@@ -165,7 +165,7 @@ class Grant(Statement):
 
     Args:
         kind: 'relation' (a table, stream or topic), 'schema', 'database' or 'group'.
-        on: the object; None for the database; of a group its stream.
+        on: the object; None for the database, if it is not named; of a group its stream.
         group: the consumer group.
     """
 
@@ -179,7 +179,7 @@ class Grant(Statement):
         assert self.privileges and set(self.privileges) <= set(PRIVILEGES)
         assert self.kind in ("relation", "schema", "database", "group")
         assert (self.group is None) == (self.kind != "group")
-        assert (self.on is None) == (self.kind == "database")
+        assert self.on is not None or self.kind == "database"
 
 
 @dataclass(frozen=True, slots=True)

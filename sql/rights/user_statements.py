@@ -303,10 +303,13 @@ def _target(session: Context, asked: Grant) -> tuple[r.Item, frozenset[str]]:
     """The thing that rights are given on, and which there are.
 
     Raises:
-        UndefinedTable: 42P01. UndefinedObject: 42704. InvalidSchemaName: 3F000.
+        UndefinedTable: 42P01. UndefinedObject: 42704. InvalidSchemaName: 3F000. UndefinedDatabase: 3D000.
     """
-    if asked.on is None:
+    if asked.kind == "database":
+        if asked.on is not None:
+            session.database.check_name(str(asked.on))
         return r.THE_DATABASE, ON_ALL
+    assert asked.on is not None
     if asked.kind == "schema":
         return _schema(session, asked.on), ON_ALL
     if asked.kind == "group":

@@ -62,6 +62,7 @@ def test_serves_until_a_signal_and_keeps_what_was_written(serve: Serve, number: 
         connection.execute("INSERT INTO t VALUES (1)")
     assert server.stop(number) == 0
     assert [line for line in server.lines if line.startswith("listening on ")] == server.lines[:1]
+    assert server.lines[0].endswith("/shop.duckdb")
     # Nothing but its log: no library has a last word of its own.
     assert [line for line in server.lines[1:] if not line.startswith("20")] == []
     with serve("shop.duckdb").connect(dbname="shop") as connection:

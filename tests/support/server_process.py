@@ -22,7 +22,7 @@ COMMAND = Path(sys.executable).with_name("ducktail")
 START_TIMEOUT_S = 30.0
 STOP_TIMEOUT_S = 30.0
 
-LISTENING = re.compile(r"^listening on (?P<host>.+):(?P<port>\d+)$")
+LISTENING = re.compile(r"^listening on (?P<host>.+):(?P<port>\d+), file (?P<file>.+)$")
 
 
 class ServerProcess:

@@ -66,7 +66,7 @@ def port_of(server: subprocess.Popen[str]) -> int:
     assert server.stdout
     for line in server.stdout:
         if line.startswith("listening on "):
-            return int(line.rpartition(":")[2])
+            return int(line.partition(",")[0].rpartition(":")[2])
     raise SystemExit("the server did not start")
 
 
