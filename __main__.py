@@ -22,7 +22,7 @@ from .engine.cluster.joining import join
 from .engine.database import Database
 from .engine.errors import DucktailError, InvalidParameterValue
 from .engine.log.logs import TEXT, set_up
-from .pgwire_gateway import Server, TlsFiles, listen
+from .pgwire_gateway import Server, TimedLoop, TlsFiles, listen
 from .spark_connector.pipelines import command as pipeline_command
 
 # A command that prints its findings logs only what is wrong.
@@ -89,7 +89,9 @@ def _run_server(chosen: argparse.Namespace) -> int:
         database.shown_settings = configuration.shown(settings)
         if node is not None:
             join(database, node)
-        asyncio.run(_serve(Server(database, listener, tls, insecure=insecure, watched=watched), early))
+        server = Server(database, listener, tls, insecure=insecure, watched=watched)
+        with asyncio.Runner(loop_factory=TimedLoop) as runner:
+            runner.run(_serve(server, early))
     finally:
         database.close()
     return 0

@@ -72,15 +72,17 @@ _SPACE = rf"[ \t\n\v\f\r{_SPACES}]"
 _LETTER = rf"[^\x00-\x40\x5b-\x5e\x60\x7b-\x7f{_SPACES}]"
 _LETTER_OR_DIGIT = rf"[^\x00-\x2f\x3a-\x40\x5b-\x5e\x60\x7b-\x7f{_SPACES}]"
 _IN_WORD = rf"[^\x00-\x23\x25-\x2f\x3a-\x40\x5b-\x5e\x60\x7b-\x7f{_SPACES}]"
+# Possessive throughout: nothing is given back, so no place is kept for it. A match of megabytes holds all other
+# threads, and with backtracking it took seconds.
 _TOKEN = re.compile(
-    rf"""(?:{_SPACE}+|--[^\n\r]*)*(?:
+    rf"""(?:{_SPACE}++|--[^\n\r]*+)*+(?:
     (?P<comment>/\*)
-  | (?P<string>[xXbBnN]?'[^']*(?:''[^']*)*'|[eE]'[^'\\]*(?:(?:''|\\.)[^'\\]*)*')
-  | (?P<quoted>"[^"]*(?:""[^"]*)*"|`[^`]*(?:``[^`]*)*`)
-  | (?P<dollar>\$(?:{_LETTER}{_LETTER_OR_DIGIT}*)?\$)
-  | (?P<parameter>\${_SPACE}*{_LETTER_OR_DIGIT}+|\?\d*)
-  | (?P<number>\d[\d_]*(?:\.[\d_]*)?(?:[eE][+-]?\d+)?|\.\d[\d_]*(?:[eE][+-]?\d+)?)
-  | (?P<word>{_LETTER}{_IN_WORD}*)
+  | (?P<string>[xXbBnN]?'[^']*+(?:''[^']*+)*+'|[eE]'[^'\\]*+(?:(?:''|\\.)[^'\\]*+)*+')
+  | (?P<quoted>"[^"]*+(?:""[^"]*+)*+"|`[^`]*+(?:``[^`]*+)*+`)
+  | (?P<dollar>\$(?:{_LETTER}{_LETTER_OR_DIGIT}*+)?\$)
+  | (?P<parameter>\${_SPACE}*+{_LETTER_OR_DIGIT}++|\?\d*+)
+  | (?P<number>\d[\d_]*+(?:\.[\d_]*+)?+(?:[eE][+-]?\d++)?|\.\d[\d_]*+(?:[eE][+-]?\d++)?)
+  | (?P<word>{_LETTER}{_IN_WORD}*+)
   | (?P<operator>::|:=|->>|->|=>|==|<=|>=|<>|!=|\|\||\*\*|//|[-+*/%^&|~!@\#<>=.,;:()\[\]{{}}])
   | (?P<end>\Z)
   | (?P<bad>.))""",
