@@ -20,6 +20,7 @@ from ...engine.errors import DucktailError
 from ...engine.quoting import fold, literal
 from ...engine.values import pgtypes
 from ...engine.values.array_text import read_array
+from ...sql.text.occurs import occurs
 from ...sql.text.replacing import Piece, cut
 from ...sql.text.tokens import PARAMETER, STRING, Token, tokenize
 from .pg_types import OID_OF_NAME
@@ -29,7 +30,7 @@ _HINT = re.compile(
     r"|[+-]\d\d'\)?::date|\}'\s*::[^']*\[",
     re.IGNORECASE,
 )
-_HEX = re.compile(r"\\x((?:[0-9A-Fa-f]{2})+)")
+_HEX = re.compile(r"\\x((?:[0-9A-Fa-f]{2})++)")
 _DATE_WITH_ZONE = re.compile(r"(\d+-\d\d?-\d\d?)\s+[+-]\d\d(?::?\d\d)?")
 _NUMBER = re.compile(r"-?\d+(?:\.\d+)?", re.ASCII)
 # Texts whose parameters' types are kept, and the longest that is looked at.
@@ -48,7 +49,7 @@ def respell_literals(text: str) -> str:
     >>> print(respell_literals(r"SELECT '\x00ff'::bytea, x::jsonb, '{a,NULL}'::text[]"))
     SELECT '\x00\xff'::bytea, x::JSON, ['a', NULL]::text[]
     """
-    if _HINT.search(text) is None:
+    if not occurs(_HINT, text):
         return text
     try:
         tokens = tokenize(text)

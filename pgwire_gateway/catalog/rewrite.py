@@ -20,6 +20,7 @@ from sqlglot.errors import SqlglotError
 from ...engine.errors import DucktailError, InsufficientPrivilege
 from ...engine.quoting import fold
 from ...sql.runners import session_calls
+from ...sql.text.occurs import occurs
 from ...sql.text.tokens import Token, tokenize
 from . import functions
 from .literals import cast_parameters, respell_literals
@@ -88,7 +89,7 @@ def respelt(text: str) -> Respelt:
             replaced there would be so for every session.
     """
     text = respell_literals(text)
-    if _OUR_NAME.search(text) is not None:
+    if occurs(_OUR_NAME, text):
         _refuse_our_name(text)
     if len(text) > TEXT_MAX or _HINTS.search(text) is None:
         return Respelt(text, parameters=cast_parameters(text))

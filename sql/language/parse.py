@@ -28,6 +28,7 @@ from sqlglot import exp
 
 from ...engine.errors import InvalidParameterValue, NotSupported, SyntaxError_
 from ..text.foreign import foreign_clause, foreign_opening
+from ..text.occurs import occurs
 from ..text.tokens import NUMBER, PARAMETER, Token, closing, tokenize
 from .grammar import Grammar
 from .grammar_scan import IsTable, find_scans, may_open
@@ -92,7 +93,7 @@ _WORDS = re.compile(r"\b(?:stream|topic|consumer|emit|wait|group(?!\s+by\b))\b",
 
 def has_scan(text: str) -> bool:
     """Whether `parse` must see this text: a scan may stand in it, or a foreign clause that meant one."""
-    if _WORDS.search(text) is None:
+    if not occurs(_WORDS, text):
         return False
     tokens = tokenize(text)
     return may_open(tokens) or foreign_clause(tokens) is not None
