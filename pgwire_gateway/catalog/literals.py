@@ -33,8 +33,9 @@ _HINT = re.compile(
 _HEX = re.compile(r"\\x((?:[0-9A-Fa-f]{2})++)")
 _DATE_WITH_ZONE = re.compile(r"(\d+-\d\d?-\d\d?)\s+[+-]\d\d(?::?\d\d)?")
 _NUMBER = re.compile(r"-?\d+(?:\.\d+)?", re.ASCII)
-# Texts whose parameters' types are kept, and the longest that is looked at.
+# Texts whose parameters' types are kept, the longest of them, and the longest that is looked at.
 TEXTS_KEPT = 512
+KEPT_CHARS_MAX = 8 * 1024
 TEXT_MAX = 64 * 1024
 # As many as Bind can have.
 PARAMETERS_MAX = 65_535
@@ -86,10 +87,9 @@ def cast_parameters(text: str) -> tuple[int, ...]:
     """
     if len(text) > TEXT_MAX or _CAST_PARAMETER.search(text) is None:
         return ()
-    return _cast_parameters(text)
+    return (_kept_cast_parameters if len(text) <= KEPT_CHARS_MAX else _cast_parameters)(text)
 
 
-@lru_cache(TEXTS_KEPT)
 def _cast_parameters(text: str) -> tuple[int, ...]:
     try:
         tokens = tokenize(text)
@@ -103,6 +103,9 @@ def _cast_parameters(text: str) -> tuple[int, ...]:
     if not found or max(found) > PARAMETERS_MAX:
         return ()
     return tuple(found.get(number, 0) for number in range(1, max(found) + 1))
+
+
+_kept_cast_parameters = lru_cache(TEXTS_KEPT)(_cast_parameters)
 
 
 def numeric_columns(text: str, oids: Sequence[int]) -> tuple[int, ...]:
