@@ -16,7 +16,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from . import __version__, cluster_command, maintenance
-from .allocation import collect_seldom, keep_freed_memory, leave_pandas_out
+from .allocation import collect_seldom, give_back_freed_memory, keep_freed_memory, leave_pandas_out
 from .configuration import LOG_LEVEL, Configuration, add_flag, add_flags, configure, setting_of
 from .engine.cluster.joining import join
 from .engine.database import Database
@@ -27,6 +27,9 @@ from .spark_connector.pipelines import command as pipeline_command
 
 # A command that prints its findings logs only what is wrong.
 MAINTENANCE_LEVEL = replace(LOG_LEVEL, default="warning")
+
+# How often freed memory is given back to the system, where there is much of it.
+GIVE_BACK_S = 10.0
 
 SERVE_ABOUT = """\
 Opens (or makes) the DuckDB file PATH and serves it over the Postgres wire until SIGTERM or SIGINT.
@@ -146,7 +149,11 @@ async def _serve(server: Server, early: threading.Event) -> None:
         server.reload()
     host, port = server.address
     print(f"listening on {f'[{host}]' if ':' in host else host}:{port}", flush=True)
-    await stop.wait()
+    while not stop.is_set():
+        try:
+            await asyncio.wait_for(stop.wait(), GIVE_BACK_S)
+        except TimeoutError:
+            await asyncio.to_thread(give_back_freed_memory)
     await server.close()
 
 
