@@ -2,8 +2,9 @@
 
 Parsing takes a third of what a statement of one row takes (docs/design/engine.md, "Parsed once"). What is
 kept is the tree: names are bound and the plan is made at each run, with that run's parameters. A text
-that runs once is not kept, as many are told only once. A long text is not parsed apart from its run at all: the client's parser holds Python's lock,
-20,000 rows of VALUES for half a second, and nothing else of the process goes on.
+that runs once is not kept, as many are told only once. A long text is not parsed apart from its run at all:
+the client's parser holds Python's lock, for 20,000 rows of VALUES for half a second, in which nothing else of
+the process goes on.
 """
 
 from __future__ import annotations

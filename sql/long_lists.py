@@ -1,8 +1,8 @@
-"""Long lists among the parameters of a statement: given to DuckDB as JSON, and cast to their type in its text.
+"""Long lists among a statement's parameters: given to DuckDB as JSON, and cast to their type in its text.
 
-DuckDB's client makes a value of each element of a Python list with Python's lock held, twice: 2,500,000 elements
-stop all other threads for some two seconds. A text it takes as it is, and what it does with that while the
-statement runs stops nobody; it is faster, too. Source: docs/design/values.md, "Long lists".
+DuckDB's client makes a value of each element of a Python list with Python's lock held, twice: 2,500,000
+elements stop all other threads for some two seconds. A text it takes as it is, and what it does with that
+while the statement runs stops nobody; it is faster, too. Source: docs/design/values.md, "Long lists".
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ ELEMENTS_MAX = 50_000
 # Elements that are written at a time: json holds Python's lock as well.
 AT_A_TIME = 50_000
 
-# Python's type of each element -> how JSON has it, and the types of elements that are read back from that alike.
+# Python's type of each element -> how JSON has it, and the types that are read back from that alike.
 _INTEGERS = frozenset({"TINYINT", "SMALLINT", "INTEGER", "BIGINT", "UTINYINT", "USMALLINT", "UINTEGER"})
 _FORMS: dict[type, tuple[Callable[[object], object] | None, frozenset[str]]] = {
     str: (None, frozenset({"VARCHAR"})),
@@ -37,7 +37,9 @@ _FORMS: dict[type, tuple[Callable[[object], object] | None, frozenset[str]]] = {
 }
 
 
-def as_json(statement: Statement, parameters: Sequence[object]) -> tuple[str, list[Piece], tuple[object, ...]] | None:
+def as_json(
+    statement: Statement, parameters: Sequence[object]
+) -> tuple[str, list[Piece], tuple[object, ...]] | None:
     """The statement's text and its parameters with long lists as JSON; None where there are none.
 
     Returns:
@@ -47,7 +49,7 @@ def as_json(statement: Statement, parameters: Sequence[object]) -> tuple[str, li
         return None
     if statement.classified.kind not in (Kind.READ, Kind.DML):
         return None
-    long = [at for at, value in enumerate(parameters) if isinstance(value, list) and len(value) > ELEMENTS_MAX]
+    long = [at for at, v in enumerate(parameters) if isinstance(v, list) and len(v) > ELEMENTS_MAX]
     if not long:
         return None
     types, given = statement.parameter_types, list(parameters)

@@ -21,8 +21,8 @@ from .runners import topics
 from .statement import Statement
 from .together import Many, text_of_many, widest
 
-# Statements kept parsed in a session, by text: drivers repeat theirs. A parsed statement is some fifty bytes for
-# each character of its text: all together have a bound, and what a long text would hold is not worth it.
+# Statements kept parsed in a session, by text: drivers repeat theirs. A parsed statement is some fifty bytes
+# for each character of its text: all together have a bound, and a long text is not worth what it would hold.
 STATEMENTS_KEPT = 256
 KEPT_CHARS_ALL = 256 * 1024
 KEPT_TEXT_CHARS_MAX = 16 * 1024

@@ -20,7 +20,8 @@ from .statement import Statement
 from .text.classified import Reader
 from .text.tokens import tokenize
 
-# DuckDB tells the names with Python's lock held: half a second for so many tokens. Fewer characters are not counted.
+# DuckDB tells the names with Python's lock held: half a second for so many tokens. In fewer characters there
+# are not so many.
 NAMES_TOKENS_MAX, NAMES_CHARS_MAX = 64 * 1024, 64 * 1024
 CTE_VERBS = frozenset({"INSERT", "UPDATE", "DELETE", "MERGE"})
 

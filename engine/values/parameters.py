@@ -188,7 +188,9 @@ def _array_from_binary(raw: bytes, element: DuckType | None) -> object:
         # Each element has its length word: what is announced beyond the bytes is refused unread.
         if min(sizes, default=0) < 0 or count * LENGTH.size > len(raw) - place:
             raise ValueError("size")
-        items = _of_fixed_size(raw, place, count, code) if element is None or element.name in UNFITTED else []
+        items: list[object] = []
+        if element is None or element.name in UNFITTED:
+            items = _of_fixed_size(raw, place, count, code)
         if items:
             place, count = len(raw), 0
         for _ in range(count):

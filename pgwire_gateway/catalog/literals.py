@@ -30,6 +30,7 @@ _HINT = re.compile(
     r"|[+-]\d\d'\)?::date|\}'\s*::[^']*\[",
     re.IGNORECASE,
 )
+_HINT_WORDS = ("bytea", "jsonb", "truncate", "temp", "any", "date", "}'")
 _HEX = re.compile(r"\\x((?:[0-9A-Fa-f]{2})++)")
 _DATE_WITH_ZONE = re.compile(r"(\d+-\d\d?-\d\d?)\s+[+-]\d\d(?::?\d\d)?")
 _NUMBER = re.compile(r"-?\d+(?:\.\d+)?", re.ASCII)
@@ -50,7 +51,7 @@ def respell_literals(text: str) -> str:
     >>> print(respell_literals(r"SELECT '\x00ff'::bytea, x::jsonb, '{a,NULL}'::text[]"))
     SELECT '\x00\xff'::bytea, x::JSON, ['a', NULL]::text[]
     """
-    if not occurs(_HINT, text):
+    if not occurs(_HINT, text, _HINT_WORDS):
         return text
     try:
         tokens = tokenize(text)

@@ -30,7 +30,8 @@ from .spelling import Respelt, respell
 
 # A client's catalog query is a few thousand characters; what is longer carries a user's data.
 TEXT_MAX = 64 * 1024
-# Texts kept rewritten, and the longest of them. A client sends the same ones again; a text is a few kilobytes.
+# Texts kept rewritten, and the longest of them. A client sends the same ones again; a text is a few
+# kilobytes.
 TEXTS_KEPT = 512
 KEPT_CHARS_MAX = 8 * 1024
 

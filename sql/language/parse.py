@@ -90,10 +90,12 @@ class Query:
 
 _WORDS = re.compile(r"\b(?:stream|topic|consumer|emit|wait|group(?!\s+by\b))\b", re.IGNORECASE | re.ASCII)
 
+_EACH_HAS_ONE = ("stream", "topic", "consumer", "emit", "wait", "group")
+
 
 def has_scan(text: str) -> bool:
     """Whether `parse` must see this text: a scan may stand in it, or a foreign clause that meant one."""
-    if not occurs(_WORDS, text):
+    if not occurs(_WORDS, text, _EACH_HAS_ONE):
         return False
     tokens = tokenize(text)
     return may_open(tokens) or foreign_clause(tokens) is not None

@@ -8,19 +8,27 @@ searched window by window.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 # One search of a window takes some 50 ms for the slowest of the patterns.
 WINDOW_CHARS = 256 * 1024
-# What may stand on the border of two windows is whole in one of them: the longest words, and the blanks between.
+# What stands on the border of two windows is whole in one of them: the longest words, and blanks between.
 OVERLAP_CHARS = 64 * 1024
 
 
-def occurs(pattern: re.Pattern[str], text: str) -> bool:
+def occurs(pattern: re.Pattern[str], text: str, words: Sequence[str] = ()) -> bool:
     """Whether a pattern of bounded length, but for blanks, is found in a text.
 
-    At a window's end it may be found where more of the text would say no (`\\bjsonb\\b` in `jsonbx`): whoever asks
-    looks at the tokens next.
+    Args:
+        words: in small letters, of which each match has one: to look for them takes a hundredth of the time.
+
+    At a window's end it may be found where more of the text would say no (`jsonb` in `jsonbx`): whoever
+    asks looks at the tokens next.
     """
+    if words:
+        small = text.lower()
+        if not any(word in small for word in words):
+            return False
     if len(text) <= WINDOW_CHARS:
         return pattern.search(text) is not None
     starts = range(0, len(text), WINDOW_CHARS)

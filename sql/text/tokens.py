@@ -73,8 +73,8 @@ _SPACE = rf"[ \t\n\v\f\r{_SPACES}]"
 _LETTER = rf"[^\x00-\x40\x5b-\x5e\x60\x7b-\x7f{_SPACES}]"
 _LETTER_OR_DIGIT = rf"[^\x00-\x2f\x3a-\x40\x5b-\x5e\x60\x7b-\x7f{_SPACES}]"
 _IN_WORD = rf"[^\x00-\x23\x25-\x2f\x3a-\x40\x5b-\x5e\x60\x7b-\x7f{_SPACES}]"
-# A match holds all other threads. So it is possessive throughout, as what may be given back takes ten times as
-# long, and of what repeats without end it takes so much at a time (`space`, `quote`: there is more).
+# A match holds all other threads. So it is possessive throughout, as what may be given back takes ten times
+# as long, and of what repeats without end it takes so much at a time (`space`, `quote`: there is more).
 _AT_A_TIME = 10_000
 _TOKEN = re.compile(
     rf"""(?:{_SPACE}++|--[^\n\r]*+){{0,{_AT_A_TIME}}}+(?:
