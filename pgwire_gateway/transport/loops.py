@@ -39,19 +39,19 @@ class TimedSelector(selectors.DefaultSelector):
         """A step has ended; the next one begins with what has become ready."""
         # The first step began on a thread that may be another one.
         if self._cpu_s is not None:
-            self._end(time.monotonic(), time.thread_time())
+            self._end(time.monotonic(), self._cpu_s)
         ready = super().select(timeout)
         self._wall_s, self._cpu_s = time.monotonic(), time.thread_time()
         return ready
 
-    def _end(self, wall_s: float, cpu_s: float) -> None:
-        assert self._cpu_s is not None, "a step that ends has begun"
+    def _end(self, wall_s: float, began_cpu_s: float) -> None:
         if wall_s - self._span_began_s > SPAN_S:
             self._before, self._now, self._span_began_s = self._now, Longest(), wall_s
-        if wall_s - self._wall_s > self._now.wall_s:
-            self._now.wall_s = wall_s - self._wall_s
-        if cpu_s - self._cpu_s > self._now.cpu_s:
-            self._now.cpu_s = cpu_s - self._cpu_s
+        step_s = wall_s - self._wall_s
+        # A step has no more of the processor than it lasts: of most, that clock need not be asked again.
+        if step_s > self._now.cpu_s:
+            self._now.wall_s = max(self._now.wall_s, step_s)
+            self._now.cpu_s = max(self._now.cpu_s, time.thread_time() - began_cpu_s)
 
     def longest(self) -> Longest:
         """The longest steps of the last SPAN_S, or of up to twice as long; from any thread."""

@@ -94,7 +94,7 @@ def comments(client: Client) -> None:
 
 
 def semicolons(client: Client) -> None:
-    simple(client, ";" * 1_000_000 + "SELECT 1")
+    simple(client, ";" * 3_000_000 + "SELECT 1")
 
 
 def literal(client: Client) -> None:
@@ -104,8 +104,8 @@ def literal(client: Client) -> None:
 
 def rows(client: Client) -> None:
     made(client)
-    values = ",".join(f"({number},'x')" for number in range(20_000))
-    assert client.execute(f"INSERT INTO t VALUES {values}", prepare=False).rowcount == 20_000
+    values = ",".join(f"({number},'x')" for number in range(40_000))
+    assert client.execute(f"INSERT INTO t VALUES {values}", prepare=False).rowcount == 40_000
 
 
 def in_list(client: Client) -> None:
