@@ -216,7 +216,7 @@ def _array_from_binary(raw: bytes, element: DuckType | None) -> object:
 UNFITTED = frozenset({"VARCHAR", "BOOLEAN", "SMALLINT", "INTEGER", "BIGINT"})
 # How elements of one size stand in an array, each behind its length.
 FIXED = {
-    pgtypes.BOOL: struct.Struct("!i?"), pgtypes.INT2: struct.Struct("!ih"), pgtypes.INT4: struct.Struct("!ii"),
+    pgtypes.INT2: struct.Struct("!ih"), pgtypes.INT4: struct.Struct("!ii"),
     pgtypes.INT8: struct.Struct("!iq"), pgtypes.FLOAT8: struct.Struct("!id"),
 }  # fmt: skip
 

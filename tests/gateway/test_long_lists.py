@@ -1,10 +1,10 @@
-"""Long lists as parameters: what comes back is what was given, of each type, in queries and in captured writes."""
+"""Long lists as parameters come back as they were given, of each type, in queries and in captured writes."""
 
 from __future__ import annotations
 
 import datetime
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from decimal import Decimal
 from typing import Any
 
@@ -31,17 +31,17 @@ LISTS: dict[str, list[Any]] = {
 
 
 @pytest.fixture
-def client(serve: Callable[..., ServerProcess]) -> psycopg.Connection[Any]:
-    return serve().connect()
+def client(serve: Callable[..., ServerProcess]) -> Iterator[psycopg.Connection[Any]]:
+    with serve().connect() as connection:
+        yield connection
 
 
-@pytest.mark.parametrize("type_", LISTS)
-def test_a_long_list_is_what_was_given(client: psycopg.Connection[Any], type_: str) -> None:
-    values = LISTS[type_]
-    given = values * (long_lists.ELEMENTS_MAX // len(values) + 1)
-    asked = f"SELECT x, count(*) FROM unnest(%s::{type_}[]) AS u (x) GROUP BY x"
-    found = dict(client.execute(asked, (given,)).fetchall())
-    assert found == {value: given.count(value) for value in values}
+def test_a_long_list_is_what_was_given(client: psycopg.Connection[Any]) -> None:
+    for type_, values in LISTS.items():
+        given = values * (long_lists.ELEMENTS_MAX // len(values) + 1)
+        asked = f"SELECT x, count(*) FROM unnest(%s::{type_}[]) AS u (x) GROUP BY x"
+        found = dict(client.execute(asked, (given,)).fetchall())
+        assert found == {value: given.count(value) for value in values}, type_
 
 
 def test_a_long_list_is_written_and_captured(client: psycopg.Connection[Any]) -> None:
@@ -49,8 +49,8 @@ def test_a_long_list_is_written_and_captured(client: psycopg.Connection[Any]) ->
     client.execute("CREATE STREAM s ON t")
     given = ["a"] * (long_lists.ELEMENTS_MAX + 1)
     client.execute("INSERT INTO t VALUES (%s, %s)", (1, given))
-    client.execute("UPDATE t SET v = %s WHERE id = ANY(%s)", (given[1:] + ["b"], list(range(len(given)))))
-    assert client.execute("SELECT v = %s FROM t", (given[1:] + ["b"],)).fetchone() == (True,)
+    client.execute("UPDATE t SET v = %s WHERE id = ANY(%s)", ([*given[1:], "b"], list(range(len(given)))))
+    assert client.execute("SELECT v = %s FROM t", ([*given[1:], "b"],)).fetchone() == (True,)
     assert client.execute("SELECT count(*) FROM STREAM s AFTER 0").fetchone() == (2,)
 
 
