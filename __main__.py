@@ -16,17 +16,20 @@ from dataclasses import replace
 from pathlib import Path
 
 from . import __version__, cluster_command, maintenance
-from .allocation import collect_seldom, keep_freed_memory, leave_pandas_out
+from .allocation import collect_seldom, give_back_freed_memory, keep_freed_memory, leave_pandas_out
 from .configuration import LOG_LEVEL, Configuration, add_flag, add_flags, configure, setting_of
 from .engine.cluster.joining import join
 from .engine.database import Database
 from .engine.errors import DucktailError, InvalidParameterValue
 from .engine.log.logs import TEXT, set_up
-from .pgwire_gateway import Server, TlsFiles, listen
+from .pgwire_gateway import Server, TimedLoop, TlsFiles, listen
 from .spark_connector.pipelines import command as pipeline_command
 
 # A command that prints its findings logs only what is wrong.
 MAINTENANCE_LEVEL = replace(LOG_LEVEL, default="warning")
+
+# How often freed memory is given back to the system, where there is much of it.
+GIVE_BACK_S = 10.0
 
 SERVE_ABOUT = """\
 Opens (or makes) the DuckDB file PATH and serves it over the Postgres wire until SIGTERM or SIGINT.
@@ -90,7 +93,8 @@ def _run_server(chosen: argparse.Namespace) -> int:
         if node is not None:
             join(database, node)
         server = Server(database, listener, tls, insecure=insecure, watched=watched)
-        asyncio.run(_serve(server, path, early))
+        with asyncio.Runner(loop_factory=TimedLoop) as runner:
+            runner.run(_serve(server, path, early))
     finally:
         database.close()
     return 0
@@ -147,7 +151,11 @@ async def _serve(server: Server, path: str, early: threading.Event) -> None:
     host, port = server.address
     shown = f"[{host}]" if ":" in host else host
     print(f"listening on {shown}:{port}, file {path}", flush=True)
-    await stop.wait()
+    while not stop.is_set():
+        try:
+            await asyncio.wait_for(stop.wait(), GIVE_BACK_S)
+        except TimeoutError:
+            await asyncio.to_thread(give_back_freed_memory)
     await server.close()
 
 

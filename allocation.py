@@ -11,11 +11,14 @@ import ctypes
 import gc
 import sys
 from importlib.machinery import ModuleSpec
+from typing import ClassVar
 
 # Of <malloc.h>: free memory that is kept at an arena's end, and sizes from which memory is got by itself.
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
 KEPT_BYTES = 8 << 20
 ALONE_BYTES = 4 << 20
+# Freed memory within the arenas, of all threads, that is not worth a look.
+FREED_BYTES_MAX = 64 << 20
 # Python looks for unreachable cycles whenever so many more objects were made than freed. Its own 700 are the
 # requests of some twenty clients that are under way at once, none of them garbage: looking at them again and
 # again was a quarter of the event loop's time. So many are a few megabytes.
@@ -28,6 +31,33 @@ def keep_freed_memory() -> None:
     if mallopt is not None:
         mallopt(M_MMAP_THRESHOLD, ALONE_BYTES)
         mallopt(M_TRIM_THRESHOLD, KEPT_BYTES)
+
+
+class _Mallinfo2(ctypes.Structure):
+    """Of <malloc.h>: what the C library knows of its memory, in bytes."""
+
+    _fields_: ClassVar = [
+        (name, ctypes.c_size_t)
+        for name in (
+            "arena", "ordblks", "smblks", "hblks", "hblkhd", "usmblks", "fsmblks", "uordblks", "fordblks",
+            "keepcost",
+        )
+    ]  # fmt: skip
+
+
+def give_back_freed_memory() -> None:
+    """Give freed memory back to the system, where much of it lies between what is in use.
+
+    Each worker thread has an arena of its own, of which the C library gives back the end alone: statements of
+    megabytes, parsed on one thread and then another, would leave some hundred megabytes.
+    """
+    library = ctypes.CDLL(None)
+    mallinfo = getattr(library, "mallinfo2", None)
+    if mallinfo is None:
+        return
+    mallinfo.restype = _Mallinfo2
+    if mallinfo().fordblks > FREED_BYTES_MAX:
+        library.malloc_trim(0)
 
 
 class _Without:

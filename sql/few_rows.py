@@ -16,6 +16,7 @@ import duckdb
 import pyarrow as pa
 
 from ..engine.capture.binding import bind
+from ..engine.parsed import KEPT_CHARS_MAX
 from ..engine.values import plain_rows
 from ..engine.values.plain_rows import Row, Untold
 from .context import Context
@@ -135,7 +136,7 @@ def learn(statement: Statement, text: str, user_text: str | None, result: Result
         user_text: the same text where it is the user's own.
         schema: Arrow's for its rows.
     """
-    if KEPT in statement.plans:
+    if KEPT in statement.plans or len(text) > KEPT_CHARS_MAX:
         return
     columns = result.columns or ()
     if not plain_rows.carried([column.type for column in columns]):

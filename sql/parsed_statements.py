@@ -21,9 +21,10 @@ from .runners import topics
 from .statement import Statement
 from .together import Many, text_of_many, widest
 
-# Statements kept parsed in a session, by text: drivers repeat theirs. A parsed statement is a few
-# kilobytes; what a long text would hold is not worth it.
+# Statements kept parsed in a session, by text: drivers repeat theirs. A parsed statement is some fifty bytes
+# for each character of its text: all together have a bound, and a long text is not worth what it would hold.
 STATEMENTS_KEPT = 256
+KEPT_CHARS_ALL = 256 * 1024
 KEPT_TEXT_CHARS_MAX = 16 * 1024
 # How often the other nodes are asked something before one statement is prepared: once for all names, and for
 # the columns of a few scans in ENVELOPE CHANGES.
@@ -39,6 +40,8 @@ class ParsedStatements:
         self._session = session
         self._calls = calls
         self._kept: dict[tuple[object, ...], Statement] = {}
+        # Of their texts.
+        self._kept_chars = 0
 
     def parse(self, text: str, oids: Sequence[int] = (), *, told: bool = True) -> Waiting[Statement]:
         """See Session."""
@@ -61,7 +64,7 @@ class ParsedStatements:
             fresh: it is a client's, and not one that is looked at once more.
         """
         key = self._key(text, oids)
-        found = self._kept.pop(key, None)
+        found = self._drop(key)
         if found is not None and fresh and found.away is None and found.told_there:
             found = None  # The columns of the scans that it fetches may be others by now.
         if found is None or self._session.block.ddl:
@@ -71,9 +74,21 @@ class ParsedStatements:
                 # What this transaction has changed is nobody else's yet, and may never be; what no node has
                 # may be made on one; a cursor or prepared statement that was made again is another.
                 return found
-            while len(self._kept) >= STATEMENTS_KEPT:
-                self._kept.pop(next(iter(self._kept)))
-        self._kept[key] = found
+        self._keep(key, found)
+        return found
+
+    def _keep(self, key: tuple[object, ...], statement: Statement) -> None:
+        """Keep a statement as the latest one; the earliest make room for it."""
+        kept, size = self._kept, len(statement.text)
+        while kept and (len(kept) >= STATEMENTS_KEPT or self._kept_chars + size > KEPT_CHARS_ALL):
+            self._drop(next(iter(kept)))
+        kept[key] = statement
+        self._kept_chars += size
+
+    def _drop(self, key: tuple[object, ...]) -> Statement | None:
+        found = self._kept.pop(key, None)
+        if found is not None:
+            self._kept_chars -= len(found.text)
         return found
 
     def _key(self, text: str, oids: Sequence[int]) -> tuple[object, ...]:
@@ -178,3 +193,4 @@ class ParsedStatements:
         for statement in (*self._kept.values(), *prepared):
             statement.forget()
         self._kept.clear()
+        self._kept_chars = 0

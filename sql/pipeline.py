@@ -174,7 +174,12 @@ def in_full(session: Context, statement: Statement, again: Again) -> Statement:
 
 def places_of(statement: Statement) -> AbstractContextManager[None]:
     """Within, errors are told with their place in the statement as it was given."""
-    return _AS_IT_IS if not statement.pieces else _told_by(statement.pieces)
+    return told_by(statement.pieces)
+
+
+def told_by(pieces: Sequence[Piece]) -> AbstractContextManager[None]:
+    """Within, errors are told with their place in the text into which these pieces were put."""
+    return _told_by(pieces) if pieces else _AS_IT_IS
 
 
 _AS_IT_IS = nullcontext()

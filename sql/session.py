@@ -29,7 +29,7 @@ from ..engine.notifications import Notification
 from ..engine.placement.peer import CLUSTER, DATABASE, DIGEST, EPOCH, NODE, Peer
 from ..engine.sessions import IDLE, SessionEntry
 from ..engine.waiting import Waiting
-from . import execution, pipeline
+from . import execution, long_lists, pipeline
 from .access import Access
 from .block import Block
 from .calls import Calls
@@ -61,6 +61,7 @@ from .runners.transaction_statements import ENDINGS
 from .spread.shares import own_share
 from .statement import PreparedStatement, Statement
 from .text.classified import Classified, Kind
+from .text.replacing import Piece
 from .together import Many
 from .variables import TRACE, Variables
 
@@ -276,11 +277,16 @@ class Session:
                 return self._arriving((yield from relay.execute(self, statement, tuple(parameters))))
             kind = statement.classified.kind
 
+        pieces: Sequence[Piece] = ()
+        if (written := long_lists.as_json(statement, parameters)) is not None:
+            text, pieces, parameters = written
+            statement = again(self, text, statement)
+
         def work(full: Statement) -> Waiting[Result]:
             yield from arriving(self, full.classified, full.node)
             return (yield from RUNNERS[kind](self, full, tuple(parameters)))
 
-        with told_at(statement.published):
+        with pipeline.told_by(pieces), told_at(statement.published):
             try:
                 result = yield from pipeline.execute(self, statement, tuple(parameters), again, work)
             except CachedPlanChanged:

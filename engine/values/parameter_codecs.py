@@ -130,7 +130,7 @@ def _boolean(text: str) -> object:
     return value
 
 
-HEX_RE = re.compile(r"\\x((?:\s*[0-9a-fA-F]{2})*)\s*", re.ASCII)
+HEX_RE = re.compile(r"\\x((?:\s*+[0-9a-fA-F]{2})*+)\s*+", re.ASCII)
 ESCAPED_RE = re.compile(r"\\(?:(\\)|([0-3][0-7]{2}))|([^\\]+)", re.DOTALL)
 
 

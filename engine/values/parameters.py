@@ -112,14 +112,24 @@ def _from_text(text: str, oid: int, type_: DuckType | None, timezone: str | None
         return _nested(text, type_)
     if oid in pgtypes.ELEMENT_OF:
         element = type_.children[0] if type_ is not None else None
-        code = pgtypes.ELEMENT_OF[oid]
-        return read_array(text, lambda item: _from_text(item, code, element, timezone))
+        return read_array(text, _element_reader(pgtypes.ELEMENT_OF[oid], element, timezone))
     if oid == pgtypes.TIMESTAMPTZ:
         return read_timestamptz(text, timezone)
     codec = CODECS.get(oid)
     if codec is None:  # a type that we do not have (inet, a range): its text is what we have of it
         return text
     return _fitted(codec.text(text), type_)
+
+
+def _element_reader(oid: int, type_: DuckType | None, timezone: str | None) -> Callable[[str], object]:
+    """`_from_text` for many values of one type: what the type alone decides is decided once."""
+    codec = CODECS.get(oid)
+    if codec is None or oid == pgtypes.TIMESTAMPTZ or (type_ is not None and type_.nested):
+        return lambda item: _from_text(item, oid, type_, timezone)
+    read = codec.text
+    if oid != pgtypes.NUMERIC and (type_ is None or type_.name in UNFITTED):
+        return read
+    return lambda item: _fitted(read(item), type_)
 
 
 def _nested(text: str, type_: DuckType) -> object:
@@ -179,6 +189,10 @@ def _array_from_binary(raw: bytes, element: DuckType | None) -> object:
         if min(sizes, default=0) < 0 or count * LENGTH.size > len(raw) - place:
             raise ValueError("size")
         items: list[object] = []
+        if element is None or element.name in UNFITTED:
+            items = _of_fixed_size(raw, place, count, code)
+        if items:
+            place, count = len(raw), 0
         for _ in range(count):
             (length,) = LENGTH.unpack_from(raw, place)
             place += LENGTH.size
@@ -196,6 +210,25 @@ def _array_from_binary(raw: bytes, element: DuckType | None) -> object:
     for size in reversed(sizes[1:]):
         items = [items[start : start + size] for start in range(0, len(items), size)] if size else []
     return items
+
+
+# Types whose values are as they are read; of the others `_fitted` says more.
+UNFITTED = frozenset({"VARCHAR", "BOOLEAN", "SMALLINT", "INTEGER", "BIGINT"})
+# How elements of one size stand in an array, each behind its length.
+FIXED = {
+    pgtypes.INT2: struct.Struct("!ih"), pgtypes.INT4: struct.Struct("!ii"),
+    pgtypes.INT8: struct.Struct("!iq"), pgtypes.FLOAT8: struct.Struct("!id"),
+}  # fmt: skip
+
+
+def _of_fixed_size(raw: bytes, place: int, count: int, oid: int) -> list[object]:
+    """The elements of an array where all have one size and none is NULL; none of them where they have not."""
+    form = FIXED.get(oid)
+    if form is None or len(raw) - place != count * form.size:
+        return []
+    size = form.size - LENGTH.size
+    pairs = list(form.iter_unpack(memoryview(raw)[place:]))
+    return [value for _, value in pairs] if all(length == size for length, _ in pairs) else []
 
 
 # What the described DuckDB type says beyond its PostgreSQL type: UBIGINT is numeric on the wire.

@@ -20,6 +20,7 @@ from ...engine.errors import DucktailError
 from ...engine.quoting import fold, literal
 from ...engine.values import pgtypes
 from ...engine.values.array_text import read_array
+from ...sql.text.occurs import occurs
 from ...sql.text.replacing import Piece, cut
 from ...sql.text.tokens import PARAMETER, STRING, Token, tokenize
 from .pg_types import OID_OF_NAME
@@ -29,11 +30,13 @@ _HINT = re.compile(
     r"|[+-]\d\d'\)?::date|\}'\s*::[^']*\[",
     re.IGNORECASE,
 )
-_HEX = re.compile(r"\\x((?:[0-9A-Fa-f]{2})+)")
+_HINT_WORDS = ("bytea", "jsonb", "truncate", "temp", "any", "date", "}'")
+_HEX = re.compile(r"\\x((?:[0-9A-Fa-f]{2})++)")
 _DATE_WITH_ZONE = re.compile(r"(\d+-\d\d?-\d\d?)\s+[+-]\d\d(?::?\d\d)?")
 _NUMBER = re.compile(r"-?\d+(?:\.\d+)?", re.ASCII)
-# Texts whose parameters' types are kept, and the longest that is looked at.
+# Texts whose parameters' types are kept, the longest of them, and the longest that is looked at.
 TEXTS_KEPT = 512
+KEPT_CHARS_MAX = 8 * 1024
 TEXT_MAX = 64 * 1024
 # As many as Bind can have.
 PARAMETERS_MAX = 65_535
@@ -48,7 +51,7 @@ def respell_literals(text: str) -> str:
     >>> print(respell_literals(r"SELECT '\x00ff'::bytea, x::jsonb, '{a,NULL}'::text[]"))
     SELECT '\x00\xff'::bytea, x::JSON, ['a', NULL]::text[]
     """
-    if _HINT.search(text) is None:
+    if not occurs(_HINT, text, _HINT_WORDS):
         return text
     try:
         tokens = tokenize(text)
@@ -85,10 +88,9 @@ def cast_parameters(text: str) -> tuple[int, ...]:
     """
     if len(text) > TEXT_MAX or _CAST_PARAMETER.search(text) is None:
         return ()
-    return _cast_parameters(text)
+    return (_kept_cast_parameters if len(text) <= KEPT_CHARS_MAX else _cast_parameters)(text)
 
 
-@lru_cache(TEXTS_KEPT)
 def _cast_parameters(text: str) -> tuple[int, ...]:
     try:
         tokens = tokenize(text)
@@ -102,6 +104,9 @@ def _cast_parameters(text: str) -> tuple[int, ...]:
     if not found or max(found) > PARAMETERS_MAX:
         return ()
     return tuple(found.get(number, 0) for number in range(1, max(found) + 1))
+
+
+_kept_cast_parameters = lru_cache(TEXTS_KEPT)(_cast_parameters)
 
 
 def numeric_columns(text: str, oids: Sequence[int]) -> tuple[int, ...]:

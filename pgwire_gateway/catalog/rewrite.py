@@ -20,6 +20,7 @@ from sqlglot.errors import SqlglotError
 from ...engine.errors import DucktailError, InsufficientPrivilege
 from ...engine.quoting import fold
 from ...sql.runners import session_calls
+from ...sql.text.occurs import occurs
 from ...sql.text.tokens import Token, tokenize
 from . import functions
 from .literals import cast_parameters, respell_literals
@@ -29,8 +30,10 @@ from .spelling import Respelt, respell
 
 # A client's catalog query is a few thousand characters; what is longer carries a user's data.
 TEXT_MAX = 64 * 1024
-# Texts kept rewritten. A client sends the same ones again; a text is a few kilobytes.
+# Texts kept rewritten, and the longest of them. A client sends the same ones again; a text is a few
+# kilobytes.
 TEXTS_KEPT = 512
+KEPT_CHARS_MAX = 8 * 1024
 
 _HINTS = re.compile(
     r"pg_|information_schema|\b(?:to_)?reg[a-z]+\b|current_|session_user|\bversion\s*\(|_description\s*\("
@@ -88,13 +91,13 @@ def respelt(text: str) -> Respelt:
             replaced there would be so for every session.
     """
     text = respell_literals(text)
-    if _OUR_NAME.search(text) is not None:
+    if occurs(_OUR_NAME, text):
         _refuse_our_name(text)
     if len(text) > TEXT_MAX or _HINTS.search(text) is None:
         return Respelt(text, parameters=cast_parameters(text))
     if session_calls.read(text):
         return Respelt(text)  # The session does what they say.
-    found = _rewritten(text)
+    found = (_kept_rewritten if len(text) <= KEPT_CHARS_MAX else _rewritten)(text)
     return found if found.parameters else replace(found, parameters=cast_parameters(text))
 
 
@@ -112,7 +115,6 @@ def _refuse_our_name(text: str) -> None:
             )
 
 
-@lru_cache(TEXTS_KEPT)
 def _rewritten(text: str) -> Respelt:
     try:
         tokens = tokenize(text)
@@ -135,6 +137,9 @@ def _rewritten(text: str) -> Respelt:
             types = query.types if first == 0 else ()
             return Respelt(text[: tokens[first].start] + query.text, types, query.parameters, reads)
     return Respelt(_spliced(text, pieces), reads_catalog=reads)
+
+
+_kept_rewritten = lru_cache(TEXTS_KEPT)(_rewritten)
 
 
 def _writes(tokens: Sequence[Token]) -> bool:

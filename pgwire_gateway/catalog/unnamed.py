@@ -23,6 +23,8 @@ from .naming import column_name
 _MADE = re.compile(r"[^\w \-#$.:/@%]|^\d|^$|^NULL$")
 TEXT_MAX = 64 * 1024
 TEXTS_KEPT = 512
+# The longest of them.
+KEPT_CHARS_MAX = 8 * 1024
 _OPENINGS = frozenset({"SELECT", "WITH", "("})
 _ENDS = frozenset(
     {"FROM", "WHERE", "GROUP", "HAVING", "WINDOW", "QUALIFY", "ORDER", "LIMIT", "OFFSET", "FETCH"}
@@ -42,13 +44,12 @@ def shown_names(text: str, names: Sequence[str]) -> Sequence[str]:
     """
     if len(text) > TEXT_MAX or not any(map(_MADE.search, names)):
         return names
-    given = _given(text)
+    given = (_kept_given if len(text) <= KEPT_CHARS_MAX else _given)(text)
     if len(given) != len(names):
         return names
     return [ours or name for ours, name in zip(given, names, strict=True)]
 
 
-@lru_cache(TEXTS_KEPT)
 def _given(text: str) -> tuple[str | None, ...]:
     """For each item of the select list, PostgreSQL's name of it where it has none; none: it has a star."""
     try:
@@ -66,6 +67,9 @@ def _given(text: str) -> tuple[str | None, ...]:
         return ()
     named = (exp.Alias, exp.Column, exp.Aliases)
     return tuple(None if isinstance(item, named) else column_name(item) for item in select.expressions)
+
+
+_kept_given = lru_cache(TEXTS_KEPT)(_given)
 
 
 def _select_list(text: str, tokens: Sequence[Token]) -> str:

@@ -53,6 +53,7 @@ from .needs import Host, Session
 from .observed import Observed
 from .scram import Scram
 from .simple import Simple
+from .sizes import is_long
 from .startup import Door, Entry, read
 from .steps import Need, Steps
 from .work import Work, report
@@ -223,6 +224,8 @@ class Requests:
         if self._skipping and kind is not Sync:
             return
         self._work.observed.reset()
+        if is_long(message):
+            yield Need.WORKER
         try:
             yield from self._answers.get(type(message), self._out_of_place)(message)
         except (Fatal, Gone):

@@ -43,11 +43,9 @@ from ..codec.frontend import Bind, Close, Describe, Execute, Parse, Sync
 from .batches import Execution, to_come
 from .needs import Column, Result, Statement
 from .positions import Source
+from .sizes import are_long, are_many
 from .steps import Need, Steps
 from .work import Prepared, Work, check_width, is_inline, placed, spread
-
-# More parameters than these are no work for the event loop.
-PARAMETERS_INLINE_MAX = 1000
 
 # Of a text that is not the one which the client has just sent: errors of it have no place.
 NOWHERE = Source(0, "", "", nowhere=True)
@@ -71,6 +69,7 @@ class Portal:
         taken: the portal as the session knows it, whose rows SQL may take too.
         batched: it is the unnamed one, as those of a batch are.
         complete: all its rows have been sent.
+        long: its parameters are no work for the event loop.
     """
 
     source: Source
@@ -80,6 +79,7 @@ class Portal:
     prepared: Prepared | None = None
     batched: bool = False
     complete: bool = False
+    long: bool = False
 
 
 class Extended:
@@ -110,7 +110,7 @@ class Extended:
                 hint="Close statements that are no longer needed.",
             )
         self._statements.pop(message.name, None)
-        found = yield from self._work.pieces(message.text)
+        found = self._work.pieces(message.text)
         if len(found) > 1:
             raise SyntaxError_("cannot insert multiple commands into a prepared statement")
         text, offset = found[0] if found else ("", 0)
@@ -127,8 +127,6 @@ class Extended:
         prepared = self._statement(message.statement)
         if not message.portal:
             yield from self._drop("")
-        if len(message.parameters) > PARAMETERS_INLINE_MAX:
-            yield Need.WORKER
         yield from self._work.renew(prepared)
         if len(message.result_formats) == prepared.told_count:
             prepared.check_told(prepared.columns)
@@ -137,8 +135,9 @@ class Extended:
         statement = cast(Any, prepared.statement)
         taken = Taken(statement, _values(prepared, message), declared=False)
         self._work.session.portals.add(message.portal, taken)
+        long = are_long(message.parameters)
         portal = Portal(
-            prepared.source, prepared.columns, formats, taken, prepared, batched=not message.portal
+            prepared.source, prepared.columns, formats, taken, prepared, batched=not message.portal, long=long
         )
         self._portals[message.portal] = portal
         self._work.channel.send(BindComplete())
@@ -162,8 +161,10 @@ class Extended:
             prepared.tell(columns)
         if columns is None:
             self._work.channel.send(NoData())
-        else:
-            self._work.describe(source, columns, formats)
+            return
+        if are_many(columns):
+            yield Need.WORKER
+        self._work.describe(source, columns, formats)
 
     def execute(self, message: Execute) -> Steps[None]:
         """Run a portal, or go on with one that was suspended."""
@@ -216,7 +217,9 @@ class Extended:
             copy = taken.statement.classified.copy
             # To a COPY FROM STDIN the Sync behind its Execute means nothing: another one will come.
             yield from self._begin(alone_may_be=copy is None or not copy.reads)
-            begun = yield from work.execute(portal.source, taken.statement, taken.parameters, limit)
+            begun = yield from work.execute(
+                portal.source, taken.statement, taken.parameters, limit, long=portal.long
+            )
             taken.result = cast(Any, begun)
         elif not is_inline(taken.statement):
             yield Need.WORKER

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from ...engine.values.pgtypes import CATALOG_TYPES
 from .. import catalog
 from .needs import Column
+from .sizes import is_long_text
 
 # A type whose values come as text and are sent as numeric, of as many digits as they have.
 NUMERIC_TEXT = "BIGNUM"
@@ -63,6 +64,11 @@ class Source:
     numeric: tuple[int, ...] = ()
     described: Described | None = None
     _shown: tuple[Sequence[Column], Sequence[Column]] | None = None
+
+    @property
+    def long(self) -> bool:
+        """Whether what is done with the text is no work for the event loop."""
+        return is_long_text(self.text)
 
     def declared(self, oids: Sequence[int]) -> Sequence[int]:
         """The parameters' OIDs as the client has declared them, else as its query casts them."""

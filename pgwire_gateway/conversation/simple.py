@@ -26,7 +26,7 @@ class Simple:
     def query(self, message: Query) -> Steps[None]:
         """Run all statements of a Query; without ReadyForQuery, which comes after errors too."""
         self._work.observed.reset(message.text)
-        statements = yield from self._work.pieces(message.text)
+        statements = self._work.pieces(message.text)
         if not statements:
             self._work.channel.send(EmptyQueryResponse())
         if len(statements) > 1:

@@ -37,6 +37,7 @@ from .encoding import FIRST_ROWS, encoded, rows_wanted
 from .needs import Batch, Column, Result, Session, Statement
 from .observed import Observed
 from .positions import Described, Source
+from .sizes import is_long_text
 from .steps import Need, Steps
 
 # Tags of statements that mean the protocol's prepared statements as well as those of SQL.
@@ -71,13 +72,9 @@ class Work:
         self._reported = dict(session.parameter_status())
         self._changed: dict[str, str] = {}
 
-    def pieces(self, text: str) -> Steps[Sequence[Piece]]:
+    def pieces(self, text: str) -> Sequence[Piece]:
         """The statements of a text; those of short texts are kept, for drivers repeat theirs."""
-        if len(text) <= KEPT_TEXT_CHARS_MAX:
-            return _kept_pieces(text)
-        # Megabytes of a text are no work for the event loop.
-        yield Need.WORKER
-        return split_pieces(text)
+        return _kept_pieces(text) if len(text) <= KEPT_TEXT_CHARS_MAX else split_pieces(text)
 
     def parse(
         self, text: str, offset: int, oids: Sequence[int] = (), *, told: bool
@@ -99,7 +96,7 @@ class Work:
             )
             if source.reads_catalog:
                 _ = statement.columns  # Binds it: what is missing is told now.
-        if is_inline(statement) and len(self._inline_texts) < INLINE_TEXTS_MAX:
+        if is_inline(statement) and len(self._inline_texts) < INLINE_TEXTS_MAX and not is_long_text(text):
             self._inline_texts.add(text)
         return source, statement
 
@@ -116,17 +113,24 @@ class Work:
             prepared.columns = columns
 
     def execute(
-        self, source: Source, statement: Statement, parameters: Sequence[object], rows: int | None = None
+        self,
+        source: Source,
+        statement: Statement,
+        parameters: Sequence[object],
+        rows: int | None = None,
+        *,
+        long: bool = False,
     ) -> Steps[Result]:
         """Run a statement; notices are sent at once, changed parameters before ReadyForQuery.
 
         Args:
             rows: how many of its rows are wanted at first; None for all.
+            long: its parameters are no work for the event loop.
         """
         if statement.classified.kind is Kind.DEALLOCATE and statement.classified.name in self.prepared:
             del self.prepared[statement.classified.name]
             return Command("DEALLOCATE")
-        if not (is_inline(statement) or self._sent_inline(statement, parameters)):
+        if long or source.long or not (is_inline(statement) or self._sent_inline(statement, parameters)):
             yield Need.WORKER
         self.channel.check_cancelled()
         self.session.first_rows = rows
@@ -202,6 +206,7 @@ class Work:
     def answer_error(self, error: Exception) -> Steps[None]:
         """Send ErrorResponse, fail the open block, roll back the implicit transaction."""
         self.channel.check()
+        yield Need.WORKER
         if isinstance(error, RecursionError):
             error = ProgramLimitExceeded("the statement is nested too deeply")
         if not isinstance(error, DucktailError):
@@ -211,7 +216,6 @@ class Work:
             log.error("unexpected error in a session: %s", type(error).__name__, extra=about)
             error = InternalError(f"internal error: {type(error).__name__}: {error}")
         self.observed.end(error.sqlstate, unanswered=catalog.unanswered.note(self.observed.text, error))
-        yield Need.WORKER
         self.session.fail()
         yield from self.session.abort_implicit()
         self._take_news()

@@ -17,6 +17,7 @@ from ...engine.database import Database
 from ...engine.measures import Measures, measure
 from ...engine.version import VERSION
 from .journal import Journal
+from .loops import Longest
 
 CONTENT_TYPE = CONTENT_TYPE_PLAIN_0_0_4
 
@@ -38,6 +39,10 @@ class Watched(Protocol):
     @property
     def connections_max(self) -> int:
         """How many sessions there may be."""
+
+    @property
+    def longest_step(self) -> Longest | None:
+        """The longest steps of its event loop of late; None where it measures none."""
 
 
 class Metrics:
@@ -61,12 +66,22 @@ class Metrics:
         measures = measure(self._server.database)
         yield _gauge("build_info", "The version that runs.", 1, version=VERSION)
         yield _gauge("ready", "Whether statements are answered.", int(self._server.ready))
+        yield from self._event_loop()
         yield from self._connections(measures)
         yield from self._statements()
         yield from _database(measures)
         yield from _streams(measures)
         yield from _groups(measures)
         yield from _cluster(measures)
+
+    def _event_loop(self) -> Iterator[Metric]:
+        about = "The longest step of the event loop in the last one to two minutes, by clock."
+        steps = GaugeMetricFamily("ducktail_event_loop_longest_step_seconds", about, labels=["clock"])
+        longest = self._server.longest_step
+        if longest is not None:
+            steps.add_metric(["wall"], longest.wall_s)
+            steps.add_metric(["cpu"], longest.cpu_s)
+            yield steps
 
     def _connections(self, measures: Measures) -> Iterator[Metric]:
         server, journal = self._server, self._server.journal

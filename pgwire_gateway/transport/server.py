@@ -37,6 +37,7 @@ from .admission import Admission
 from .connection import INBOX_BYTES, Connection
 from .doors import check_listener, door_for, for_peer, is_loopback
 from .journal import Journal
+from .loops import Longest, TimedLoop
 from .tls import TlsFiles
 from .wakes import Wakes
 
@@ -163,6 +164,11 @@ class Server:
     def connections_max(self) -> int:
         """How many sessions there may be."""
         return self.database.settings.max_connections
+
+    @property
+    def longest_step(self) -> Longest | None:
+        """The longest steps of its event loop in the last minute or two; None where it measures none."""
+        return self._loop.longest_step() if isinstance(self._loop, TimedLoop) else None
 
     @property
     def address(self) -> tuple[str, int]:
@@ -451,7 +457,7 @@ class ServerThread:
     def __init__(self, server: Server) -> None:
         self.host, self.port = self.address = server.address
         self._server = server
-        self._loop = asyncio.new_event_loop()
+        self._loop = TimedLoop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="ducktail-server", daemon=True)
         self._thread.start()
         try:

@@ -28,6 +28,7 @@ from sqlglot import exp
 
 from ...engine.errors import InvalidParameterValue, NotSupported, SyntaxError_
 from ..text.foreign import foreign_clause, foreign_opening
+from ..text.occurs import occurs
 from ..text.tokens import NUMBER, PARAMETER, Token, closing, tokenize
 from .grammar import Grammar
 from .grammar_scan import IsTable, find_scans, may_open
@@ -89,10 +90,12 @@ class Query:
 
 _WORDS = re.compile(r"\b(?:stream|topic|consumer|emit|wait|group(?!\s+by\b))\b", re.IGNORECASE | re.ASCII)
 
+_EACH_HAS_ONE = ("stream", "topic", "consumer", "emit", "wait", "group")
+
 
 def has_scan(text: str) -> bool:
     """Whether `parse` must see this text: a scan may stand in it, or a foreign clause that meant one."""
-    if _WORDS.search(text) is None:
+    if not occurs(_WORDS, text, _EACH_HAS_ONE):
         return False
     tokens = tokenize(text)
     return may_open(tokens) or foreign_clause(tokens) is not None

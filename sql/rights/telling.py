@@ -7,6 +7,7 @@ import re
 from ...engine.errors import DucktailError, SyntaxError_
 from ...engine.schema import LIVE_VIEWS, SCHEMA
 from ..access import Access
+from ..text.occurs import occurs
 
 _PASSWORD = "syntax error in a statement that holds a password"
 _SECRET = re.compile(r"\b(?:create|alter)\s+(?:user|role)\b|\bpassword\b", re.IGNORECASE)
@@ -50,6 +51,6 @@ def _names_ours(hint: str) -> bool:
 
 def without_password(text: str, error: DucktailError) -> DucktailError:
     """A syntax error that does not say the word at which it stands, where that may be a password."""
-    if isinstance(error, SyntaxError_) and _SECRET.search(text):
+    if isinstance(error, SyntaxError_) and occurs(_SECRET, text):
         return SyntaxError_(_PASSWORD, hint=error.hint, position=error.position)
     return error

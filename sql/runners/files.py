@@ -19,6 +19,7 @@ from ...engine.quoting import fold
 from ...engine.storage.reach import DATA_NAME, file_functions, is_reachable, leads_to_own, looks_like_data
 from ..context import Context
 from ..text.classified import Classified
+from ..text.occurs import occurs
 from ..text.tokens import PARAMETER, QUOTED, STRING, Token, tokenize
 
 _SECRETS = frozenset({"duckdb_secrets", "which_secret"})
@@ -68,7 +69,7 @@ def _words() -> tuple[str, ...]:
 def _may_name(text: str) -> bool:
     """Whether a look at the tokens, which a long INSERT would feel, could find anything."""
     lowered = fold(text)
-    return any(word in lowered for word in _words()) or _DATA_NAME.search(lowered) is not None
+    return any(word in lowered for word in _words()) or occurs(_DATA_NAME, lowered)
 
 
 def require(session: Context, name: str, token: Token) -> None:

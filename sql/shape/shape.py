@@ -30,7 +30,7 @@ from dataclasses import replace
 from functools import lru_cache
 
 from ...engine.quoting import fold
-from ..language.parse import KEPT_QUERIES, Query
+from ..language.parse import KEPT_CHARACTERS_MAX, KEPT_QUERIES, Query
 from ..language.statements import Parameter, Scan
 from .values import HIDDEN_LSN, Cut, Edit, Kind, Plain, Shape, Unit
 from .walk import shape_of
@@ -38,15 +38,22 @@ from .walk import shape_of
 __all__ = ["HIDDEN_LSN", "Cut", "Edit", "Kind", "Plain", "Shape", "Unit", "bound", "shapes_of"]
 
 
-@lru_cache(KEPT_QUERIES)
 def shapes_of(query: Query, columns: tuple[tuple[str, ...] | None, ...] = ()) -> tuple[Shape, ...]:
     """The shape of each scan of a query, in the order of `query.scans`.
 
     Args:
         columns: of each scan in ENVELOPE CHANGES, None for others; () where none is known.
     """
+    # What is kept has its query with it, and of a long one the whole tree.
+    return (_kept_shapes if len(query.text) <= KEPT_CHARACTERS_MAX else _shapes)(query, columns)
+
+
+def _shapes(query: Query, columns: tuple[tuple[str, ...] | None, ...]) -> tuple[Shape, ...]:
     of_each = columns or (None,) * len(query.scans)
     return _once([shape_of(query, scan, names) for scan, names in zip(query.scans, of_each, strict=True)], ())
+
+
+_kept_shapes = lru_cache(KEPT_QUERIES)(_shapes)
 
 
 TWICE = "the query reads the group twice"

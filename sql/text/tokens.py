@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from ...engine.errors import ProgramLimitExceeded, SyntaxError_
+from .occurs import occurs
 
 # Kinds that are not the token's own upper-case text.
 STRING = "<string>"
@@ -72,20 +73,31 @@ _SPACE = rf"[ \t\n\v\f\r{_SPACES}]"
 _LETTER = rf"[^\x00-\x40\x5b-\x5e\x60\x7b-\x7f{_SPACES}]"
 _LETTER_OR_DIGIT = rf"[^\x00-\x2f\x3a-\x40\x5b-\x5e\x60\x7b-\x7f{_SPACES}]"
 _IN_WORD = rf"[^\x00-\x23\x25-\x2f\x3a-\x40\x5b-\x5e\x60\x7b-\x7f{_SPACES}]"
+# A match holds all other threads. So it is possessive throughout, as what may be given back takes ten times
+# as long, and of what repeats without end it takes so much at a time (`space`, `quote`: there is more).
+_AT_A_TIME = 10_000
 _TOKEN = re.compile(
-    rf"""(?:{_SPACE}+|--[^\n\r]*)*(?:
-    (?P<comment>/\*)
-  | (?P<string>[xXbBnN]?'[^']*(?:''[^']*)*'|[eE]'[^'\\]*(?:(?:''|\\.)[^'\\]*)*')
-  | (?P<quoted>"[^"]*(?:""[^"]*)*"|`[^`]*(?:``[^`]*)*`)
-  | (?P<dollar>\$(?:{_LETTER}{_LETTER_OR_DIGIT}*)?\$)
-  | (?P<parameter>\${_SPACE}*{_LETTER_OR_DIGIT}+|\?\d*)
-  | (?P<number>\d[\d_]*(?:\.[\d_]*)?(?:[eE][+-]?\d+)?|\.\d[\d_]*(?:[eE][+-]?\d+)?)
-  | (?P<word>{_LETTER}{_IN_WORD}*)
+    rf"""(?:{_SPACE}++|--[^\n\r]*+){{0,{_AT_A_TIME}}}+(?:
+    (?P<space>(?={_SPACE}|--))
+  | (?P<comment>/\*)
+  | (?P<string>[xXbBnN]?'[^']*+(?:''[^']*+){{0,{_AT_A_TIME}}}+'(?!')
+              |[eE]'[^'\\]*+(?:(?:''|\\.)[^'\\]*+){{0,{_AT_A_TIME}}}+'(?!'))
+  | (?P<quoted>"[^"]*+(?:""[^"]*+){{0,{_AT_A_TIME}}}+"(?!")|`[^`]*+(?:``[^`]*+){{0,{_AT_A_TIME}}}+`(?!`))
+  | (?P<quote>[xXbBnNeE]?'|["`])
+  | (?P<dollar>\$(?:{_LETTER}{_LETTER_OR_DIGIT}*+)?\$)
+  | (?P<parameter>\${_SPACE}*+{_LETTER_OR_DIGIT}++|\?\d*+)
+  | (?P<number>\d[\d_]*+(?:\.[\d_]*+)?+(?:[eE][+-]?\d++)?|\.\d[\d_]*+(?:[eE][+-]?\d++)?)
+  | (?P<word>{_LETTER}{_IN_WORD}*+)
   | (?P<operator>::|:=|->>|->|=>|==|<=|>=|<>|!=|\|\||\*\*|//|[-+*/%^&|~!@\#<>=.,;:()\[\]{{}}])
   | (?P<end>\Z)
   | (?P<bad>.))""",
     re.VERBOSE | re.DOTALL | re.ASCII,
 )
+# What goes on behind an opening quote, or behind the last of such a piece; by the quote.
+_MORE = {
+    quote: re.compile(rf"[^{quote}]*+(?:{quote * 2}[^{quote}]*+){{0,{_AT_A_TIME}}}+") for quote in "'\"`"
+}
+_MORE_ESCAPED = re.compile(rf"[^'\\]*+(?:(?:''|\\.)[^'\\]*+){{0,{_AT_A_TIME}}}+", re.DOTALL)
 # DuckDB's parser goes down into each: 100,000 subqueries in each other take the process's stack, and
 # 30,000 joins a minute in which nothing can interrupt it. Of expressions it takes 1,000 itself.
 BRACKETS_MAX = 1_000
@@ -104,7 +116,7 @@ def plain_spaces(text: str) -> str:
     >>> plain_spaces("SELECT\u00a0'\u00a0'")
     "SELECT '\\xa0'"
     """
-    if _ODD_SPACE.search(text) is None:
+    if not occurs(_ODD_SPACE, text):
         return text
     parts, last = [], 0
     for token in tokenize(text):
@@ -134,6 +146,8 @@ def tokenize(text: str) -> tuple[Token, ...]:
             if "@" in text and sum(token.kind == "@" for token in tokens) > BRACKETS_MAX:
                 raise ProgramLimitExceeded(f"a statement can have at most {BRACKETS_MAX} operators @")
             return tuple(tokens)
+        if group == "space":
+            continue
         if group == "comment":
             place = _comment_end(text, start)
             continue
@@ -162,6 +176,10 @@ def tokenize(text: str) -> tuple[Token, ...]:
         elif group == "dollar":
             place = _dollar_end(text, start, raw)
             kind, raw = STRING, text[start:place]
+        elif group == "quote":
+            place = _quote_end(text, start, place)
+            raw = text[start:place]
+            kind = STRING if raw[-1] == "'" else QUOTED
         elif group == "bad":
             raise _bad_character(text, start)
         else:
@@ -180,6 +198,26 @@ def _comment_end(text: str, start: int) -> int:
         if depth == 0:
             return edge.end()
     raise SyntaxError_("unterminated /* comment", position=start + 1)
+
+
+def _quote_end(text: str, start: int, place: int) -> int:
+    """The end of a string or a quoted name that is long, or is not closed.
+
+    Args:
+        start: where it begins, with the letter that says of what kind it is.
+        place: behind its opening quote.
+    """
+    opening, quote = place - 1, text[place - 1]
+    more = _MORE_ESCAPED if text[start] in "eE" else _MORE[quote]
+    while True:
+        found = more.match(text, place)
+        assert found is not None, "it matches nothing, too"
+        end = found.end()
+        if text.startswith(quote, end) and not text.startswith(quote * 2, end):
+            return end + 1
+        if end == place:
+            raise _bad_character(text, opening)
+        place = end
 
 
 def _dollar_end(text: str, start: int, tag: str) -> int:
