@@ -5,8 +5,9 @@
     GET /metrics   Prometheus' text format
 
 It reads one request, answers it and closes. Of too many connections the oldest is cut: a probe or a scraper
-asks at once and is answered, however many others are slow. /metrics is made on a thread of its own, so that neither busy
-workers nor a slow disk keep it waiting, and it keeps nobody; the other two ask nothing that could wait.
+asks at once and is answered, however many others are slow. /metrics is made on a thread of its own, so that
+neither busy workers nor a slow disk keep it waiting, and it keeps nobody; the other two ask nothing that
+could wait.
 """
 
 from __future__ import annotations

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Callable
 
@@ -46,23 +47,25 @@ DROP VIEW IF EXISTS other.seen_{n}
 
 
 def fill(hog: psycopg.Connection) -> None:
-    """Take all memory that a temporary table can have."""
-    hog.execute("CREATE TEMP TABLE big (h UBIGINT, v VARCHAR)")
+    """Take all memory that temporary tables can have."""
+    numbers = itertools.count()
     for rows in ROWS:
+        values = f"SELECT hash(i), 'x' || hash(i + 1) FROM range({rows}) AS r(i)"
         while True:
             try:
-                hog.execute(f"INSERT INTO big SELECT hash(i), 'x' || hash(i + 1) FROM range({rows}) AS r(i)")
+                hog.execute(f"CREATE TEMP TABLE big_{next(numbers)} AS {values}")
             except psycopg.errors.OutOfMemory:
                 break
 
 
-def inserted(client: psycopg.Connection) -> bool:
-    """Whether there was memory for one row more."""
-    try:
-        client.execute("INSERT INTO t VALUES (-1, 'z')")
-    except psycopg.errors.OutOfMemory:
-        return False
-    return True
+def when_there_is_memory(client: psycopg.Connection, statement: str) -> list[tuple[object, ...]]:
+    """The rows of a statement, once the session that had taken the memory has ended."""
+    until = time.monotonic() + END_TIMEOUT_S
+    while True:
+        try:
+            return client.execute(statement).fetchall()
+        except psycopg.errors.OutOfMemory:
+            assert time.monotonic() < until, "the memory of a session that has ended is still taken"
 
 
 def test_every_error_is_that_memory_is_full(serve: Callable[..., ServerProcess]) -> None:
@@ -78,6 +81,7 @@ def test_every_error_is_that_memory_is_full(serve: Callable[..., ServerProcess])
         ):
             client.execute(statement)
         fill(hog)
+        client.execute("SET lock_timeout = 1")
         told = []
         for n in range(100_000, 100_004):
             for statement in STATEMENTS:
@@ -92,7 +96,40 @@ def test_every_error_is_that_memory_is_full(serve: Callable[..., ServerProcess])
         assert told, "memory was not full"
         assert [each for each in told if each[0] != OUT_OF_MEMORY] == []
         hog.close()
-        until = time.monotonic() + END_TIMEOUT_S
-        while not inserted(client):
-            assert time.monotonic() < until, "the memory of a session that has ended is still taken"
-        assert client.execute("SELECT v FROM t WHERE i = -1").fetchall() == [("z",)]
+        # Without a further write, which would have the log read again.
+        logged = when_there_is_memory(client, "SELECT count(*) FROM s")
+        assert when_there_is_memory(client, "SELECT count(*) FROM STREAM s") == logged
+
+
+WRITES = {
+    "s": "INSERT INTO t VALUES (1, repeat('x', 4000000))",
+    "e": "PUBLISH TO e SELECT repeat('x', 4000000)",
+}
+
+
+@pytest.mark.parametrize("stream", WRITES)
+def test_a_write_waits_for_memory_as_for_a_lock(serve: Callable[..., ServerProcess], stream: str) -> None:
+    server = serve(options=MEMORY)
+    with server.connect() as client, server.connect() as other, server.connect() as hog:
+        client.execute("CREATE TABLE t (i INT PRIMARY KEY, v VARCHAR)")
+        client.execute("CREATE STREAM s ON t")
+        client.execute("CREATE TOPIC e")
+        fill(hog)
+        statement = WRITES[stream]
+        client.execute("SET lock_timeout = 1")
+        with pytest.raises(psycopg.errors.OutOfMemory):
+            client.execute(statement)
+        client.execute(f"SET lock_timeout = {int(END_TIMEOUT_S * 1000)}")
+        client.execute("BEGIN")
+        with pytest.raises(psycopg.errors.OutOfMemory):  # What it ran before is gone: at once.
+            client.execute(statement)
+        client.execute("ROLLBACK")
+        client.pgconn.send_query(statement.encode())
+        other.execute("SET lock_timeout = 1000")
+        for _ in range(3):  # Who holds the writer lock now has had it behind the first try of that one.
+            with pytest.raises(psycopg.errors.OutOfMemory):
+                other.execute(statement)
+        hog.close()
+        while (result := client.pgconn.get_result()) is not None:
+            assert result.status != psycopg.pq.ExecStatus.FATAL_ERROR, result.error_message
+        assert when_there_is_memory(other, f"SELECT count(*) FROM STREAM {stream}") == [(1,)]
