@@ -139,6 +139,8 @@ _ALIASES = {
     "TRANSACTIONCONTEXT": "TransactionException",
 }
 
+# What int() says of a text of more than 4,300 digits.
+_PYTHONS_DIGITS = "Exceeds the limit ("
 _PREFIX = re.compile(r"([A-Za-z ]{1,40}) Error: ")
 DETAIL_CHARS_MAX = 2000
 # Of a longer message the beginning and the end are told.
@@ -159,6 +161,8 @@ def recognized(error: BaseException, text: str | None = None) -> e.DucktailError
         return e.OutOfMemory("out of memory")
     if isinstance(error, RecursionError):
         return e.ProgramLimitExceeded("the statement is nested too deeply")
+    if isinstance(error, ValueError) and str(error).startswith(_PYTHONS_DIGITS):
+        return e.ProgramLimitExceeded("a number has too many digits")
     if isinstance(error, OSError) and error.errno is not None:
         return e.IoError(error.strerror or "the system has refused it")
     if isinstance(error, duckdb.Error) or (isinstance(error, OSError) and _PREFIX.match(str(error))):

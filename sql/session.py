@@ -391,7 +391,7 @@ class Session:
         """A protocol error came inside a block: the block has failed."""
         self.block.failed()
 
-    def told(self, error: Exception) -> DucktailError:
+    def as_told(self, error: Exception) -> DucktailError:
         """An error as the session's client is told of it; whatever it is, it has a class."""
         return self.calls.told(translated(error))
 

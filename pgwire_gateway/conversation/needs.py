@@ -235,7 +235,7 @@ class Session(Protocol):
     def fail(self) -> None:
         """An error that the session has not raised itself: an open block has failed."""
 
-    def told(self, error: Exception) -> Any:
+    def as_told(self, error: Exception) -> Any:
         """The error that its client is told for one that is none of ours."""
 
     def cancel(self) -> None:

@@ -203,7 +203,7 @@ class Work:
         """Send ErrorResponse, fail the open block, roll back the implicit transaction."""
         self.channel.check()
         if not isinstance(error, DucktailError):
-            told: DucktailError = self.session.told(error)
+            told: DucktailError = self.session.as_told(error)
             if isinstance(told, InternalError):
                 # Without its message, which may have a user's values in it; the client is told that.
                 parts = format_tb(error.__traceback__)

@@ -189,3 +189,12 @@ def test_a_file_that_does_not_fit_its_columns_is_a_data_error(tmp_path: Path) ->
                 client(f"COPY plain FROM '{files}/{name}.json' (FORMAT json)")
         client.close()
     opened.close()
+
+
+@pytest.mark.parametrize("wire", [False, True])
+@pytest.mark.parametrize("text", ["PREPARE p AS SELECT ${}", "FETCH {} FROM c"])
+def test_a_number_of_too_many_digits_is_no_fault_of_ours(database: Database, text: str, wire: bool) -> None:
+    client = Client(database, wire=wire)
+    with raises("54000"):
+        client(text.format("9" * 5000))
+    client.close()

@@ -186,7 +186,7 @@ class Session:
         if self.transaction_status == "T":
             self.transaction_status = "E"
 
-    def told(self, error: Exception) -> DucktailError:
+    def as_told(self, error: Exception) -> DucktailError:
         return translated(error)
 
     def cancel(self) -> None:
