@@ -1,4 +1,4 @@
-"""One row of one query, with nothing left open.
+"""One row of one query, with nothing left open; the engine's small work while memory is short.
 
 A DuckDB cursor with an unfinished result refuses other work, and in autocommit its transaction stays
 open: `fetchone` alone leaves it so. Everything that wants one row asks here.
@@ -6,10 +6,20 @@ open: `fetchone` alone leaves it so. Everything that wants one row asks here.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
 
 import duckdb
+
+from .duckdb_errors import translated
+from .errors import OutOfMemory
+
+T = TypeVar("T")
+
+# How often the engine asks for a little memory where others have all of it, and how long it waits between.
+MEMORY_TRIES = 40
+MEMORY_AGAIN_S = 0.05
 
 
 def ask(
@@ -35,3 +45,19 @@ def ask_maybe(
     """The first row of a query, None where it has none."""
     rows = cursor.execute(sql, parameters or None).fetchall()
     return tuple(rows[0]) if rows else None
+
+
+def with_memory(work: Callable[[], T]) -> T:
+    """Do a small piece of the engine's own work; again, for some two seconds, while others have the memory.
+
+    Raises:
+        duckdb.Error: the work's own.
+    """
+    for _ in range(MEMORY_TRIES - 1):
+        try:
+            return work()
+        except duckdb.Error as error:
+            if not isinstance(translated(error), OutOfMemory):
+                raise
+            time.sleep(MEMORY_AGAIN_S)
+    return work()

@@ -1,5 +1,8 @@
 """DuckDB's errors in the words of PostgreSQL: a table of (exception, pattern) -> class.
 
+`translated` takes any exception, so it is what stands behind everything else: DuckDB's own; those that came
+through Arrow, which are OSErrors with DuckDB's text; limits of Python's own; a fault of ours.
+
 Every cursor of the engine runs with `errors_as_json`, so an error brings its kind, its message and
 the byte offset of the token; the message is PostgreSQL's habit (first line, lower case, no full
 stop), what follows it becomes the HINT. Source: docs/errors.md, "What DuckDB says".
@@ -10,7 +13,12 @@ from __future__ import annotations
 import json
 import re
 
+import duckdb
+
 from . import errors as e
+
+# A COMMIT or ROLLBACK brings the memory error that ended it in its own text.
+_NO_MEMORY = r"[Oo]ut of [Mm]emory|[Ff]ailed to (allocate|offload|pin)|[Cc]ould not allocate"
 
 # Exception class name of DuckDB -> ((pattern in the message, class), ..., (last resort)).
 RULES: dict[str, tuple[tuple[str, type[e.DucktailError]], ...]] = {
@@ -86,6 +94,7 @@ RULES: dict[str, tuple[tuple[str, type[e.DucktailError]], ...]] = {
         (r"", e.DataError),
     ),
     "InvalidTypeException": ((r"", e.DatatypeMismatch),),
+    "SerializationException": ((r"", e.DataError),),
     "PermissionException": ((r"", e.InsufficientPrivilege),),
     "NotImplementedException": ((r"", e.NotSupported),),
     "NotSupportedError": ((r"", e.NotSupported),),
@@ -98,6 +107,7 @@ RULES: dict[str, tuple[tuple[str, type[e.DucktailError]], ...]] = {
         (r"no transaction is active", e.NoActiveTransaction),
         (r"launched in read-only mode", e.ReadOnlyTransaction),
         (r"is aborted|has been invalidated", e.InFailedTransaction),
+        (_NO_MEMORY, e.OutOfMemory),
         (r"Could not (write|sync|fsync|read)|No space|I/O error", e.IoError),
         (r"[Cc]onflict|Failed to commit|write-write", e.SerializationFailure),
         (r"", e.SerializationFailure),
@@ -105,11 +115,32 @@ RULES: dict[str, tuple[tuple[str, type[e.DucktailError]], ...]] = {
     "FatalException": ((r"", e.IoError),),
     "ConnectionException": ((r"", e.IoError),),
     "HTTPException": ((r"", e.InsufficientPrivilege),),
-    "ResourceInUseException": ((r"file handle conflict", e.ObjectInUse),),
+    "ResourceInUseException": ((r"", e.ObjectInUse),),
     "Error": ((r"install the required extension", e.InsufficientPrivilege),),
     "InternalException": ((r"", e.InternalError),),
+    # Kinds of errors that have no exception of their own in Python: they come as `Error`, or through Arrow.
+    "DivideByZero": ((r"", e.DivisionByZero),),
+    "Decimal": ((r"", e.NumericOutOfRange),),
+    "ObjectSize": ((r"", e.ProgramLimitExceeded),),
+    "Index": ((r"", e.IntegrityViolation),),
+    "Expression": ((r"", e.DataError),),
+    "ParameterNotResolved": ((r"", e.IndeterminateDatatype),),
+    "ParameterNotAllowed": ((r"", e.UndefinedParameter),),
+    "Settings": ((r"", e.InvalidParameterValue),),
+    "InvalidConfiguration": ((r"", e.InvalidParameterValue),),
+    "Network": ((r"", e.InsufficientPrivilege),),
+    "MissingExtension": ((r"", e.InsufficientPrivilege),),
+    "ExtensionAutoloading": ((r"", e.InsufficientPrivilege),),
+}
+# DuckDB's names of kinds that are called otherwise in Python.
+_ALIASES = {
+    "MISMATCHTYPE": "TypeMismatchException",
+    "UNKNOWNTYPE": "InvalidTypeException",
+    "TRANSACTIONCONTEXT": "TransactionException",
 }
 
+# What int() says of a text of more than 4,300 digits.
+_PYTHONS_DIGITS = "Exceeds the limit ("
 _PREFIX = re.compile(r"([A-Za-z ]{1,40}) Error: ")
 DETAIL_CHARS_MAX = 2000
 # Of a longer message the beginning and the end are told.
@@ -118,19 +149,44 @@ CATALOG_CONFLICT = "catalog write-write conflict"
 FILES_HINT = "Files are in reach under the directories of `ducktail serve --allow-dir DIR`."
 
 
-def translated(error: BaseException, text: str | None = None) -> e.DucktailError:
-    """A DuckDB error as ours.
+def recognized(error: BaseException, text: str | None = None) -> e.DucktailError | None:
+    """An error of DuckDB's, of the system, or of a limit of Python's, as ours; None: it is of another kind.
 
     Args:
-        error: what DuckDB raised.
-        text: the user's own text, when it is what DuckDB was given: then the error's place in it
-            is told; else the place is dropped.
+        text: as for `translated`.
     """
     if isinstance(error, e.DucktailError):
         return error
+    if isinstance(error, MemoryError):
+        return e.OutOfMemory("out of memory")
+    if isinstance(error, RecursionError):
+        return e.ProgramLimitExceeded("the statement is nested too deeply")
+    if isinstance(error, ValueError) and str(error).startswith(_PYTHONS_DIGITS):
+        return e.ProgramLimitExceeded("a number has too many digits")
+    if isinstance(error, OSError) and error.errno is not None:
+        return e.IoError(error.strerror or "the system has refused it")
+    if isinstance(error, duckdb.Error) or (isinstance(error, OSError) and _PREFIX.match(str(error))):
+        return _of_duckdb(error, text)
+    return None
+
+
+def translated(error: BaseException, text: str | None = None) -> e.DucktailError:
+    """Any error as ours.
+
+    Args:
+        error: what was raised; DuckDB's has its class by RULES.
+        text: the user's own text, when it is what DuckDB was given: then the error's place in it
+            is told; else the place is dropped.
+    """
+    found = recognized(error, text)
+    if found is None:
+        return e.InternalError(_bounded(f"internal error: {type(error).__name__}: {error}"))
+    return found
+
+
+def _of_duckdb(error: BaseException, text: str | None) -> e.DucktailError:
     message, position, hint, kind = _parts(error)
-    if len(message) > MESSAGE_CHARS_MAX:
-        message = f"{message[: MESSAGE_CHARS_MAX - 2000]} ... {message[-2000:]}"
+    message = _bounded(message)
     found = next(
         (cls for pattern, cls in RULES.get(_rule_name(error, kind), ()) if re.search(pattern, message)),
         e.InternalError,
@@ -161,44 +217,45 @@ def depended_on(doing: str, table: str, error: BaseException, hint: str | None =
     )
 
 
-_BY_KIND = {name.removesuffix("Exception").upper(): name for name in RULES}
+_BY_KIND = {name.removesuffix("Exception").upper(): name for name in RULES} | _ALIASES
 
 
 def _rule_name(error: BaseException, kind: str | None) -> str:
     name = type(error).__name__
     if kind == "INTERRUPT" or name == "InterruptException":
         return "InterruptException"
-    if name in RULES or kind is None:
+    if kind is None or (name in RULES and name != "Error"):
         return name
-    # What fails while its rows are streamed is an OSError of pyarrow's, with DuckDB's error as its text.
     return _BY_KIND.get(kind.replace(" ", ""), name)
 
 
 def _parts(error: BaseException) -> tuple[str, int | None, str | None, str | None]:
     """Message, byte offset, hint and kind of a DuckDB error, JSON or plain."""
     raw = str(error)
-    start = raw.find("{")
-    if start >= 0 and '"exception_message"' in raw:
-        try:
-            facts = json.loads(raw[start:])
-        except json.JSONDecodeError:
-            facts = None
-        if facts:
-            position = facts.get("position")
-            message = str(facts["exception_message"])
-            first, _, rest = message.partition("\n")
-            kind = str(facts.get("exception_type", "")).upper()
-            return (
-                first.strip(),
-                int(position) if position is not None else None,
-                _sentence(rest),
-                kind,
-            )
-    first, _, rest = raw.partition("\n")
-    prefix = _PREFIX.match(first)
-    begins = 0 if prefix is None else prefix.end()
-    told = None if prefix is None else prefix[1].upper()
-    return first[begins:].strip(), None, _sentence(rest.split("LINE 1:")[0]), told
+    prefix = _PREFIX.match(raw)
+    begins, kind = (0, None) if prefix is None else (prefix.end(), prefix[1].upper())
+    if raw.startswith("{", begins) and (facts := _facts(raw[begins:])):
+        position = str(facts.get("position", ""))
+        first, _, rest = str(facts["exception_message"]).partition("\n")
+        kind = kind or str(facts.get("exception_type", "")).upper()
+        return first.strip(), int(position) if position.isdecimal() else None, _sentence(rest), kind
+    first, _, rest = raw[begins:].partition("\n")
+    return first.strip(), None, _sentence(rest.split("LINE 1:")[0]), kind
+
+
+def _facts(text: str) -> dict[str, object] | None:
+    """An error that is told as JSON; None: it is plain text that happens to begin so."""
+    try:
+        facts: dict[str, object] = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    return facts if "exception_message" in facts else None
+
+
+def _bounded(message: str) -> str:
+    if len(message) <= MESSAGE_CHARS_MAX:
+        return message
+    return f"{message[: MESSAGE_CHARS_MAX - 2000]} ... {message[-2000:]}"
 
 
 def _sentence(text: str) -> str | None:

@@ -133,9 +133,7 @@ class Topics:
         present = self._catalog.stream_by_id(topic.stream_id)
         if present is None:
             raise UndefinedObject(f'topic "{topic.name}" does not exist')
-        damage = self._buffers[present.stream_id].failure
-        if damage is not None:
-            raise damage
+        self._buffers.check_log(present)
         assert transaction.snapshot_counter is not None
         if transaction.snapshot_counter < present.created_counter:
             raise SerializationFailure(

@@ -8,20 +8,25 @@ back at once, so that a failed block holds no lock. Source: docs/design/sql.md, 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from concurrent.futures import Future
 from typing import TypeVar
 
 from ..engine.database import Database
 from ..engine.definitions.claims import anywhere, refuse_aside
-from ..engine.errors import ActiveTransaction, DucktailError, InFailedTransaction
+from ..engine.duckdb_errors import recognized
+from ..engine.errors import ActiveTransaction, DucktailError, InFailedTransaction, OutOfMemory
 from ..engine.sessions import FAILED, IDLE, IN_TRANSACTION, SessionEntry
 from ..engine.streams.captured import Captured
 from ..engine.transactions.gate import TableKey
 from ..engine.transactions.transaction import Transaction
-from ..engine.waiting import Waiting
+from ..engine.waiting import Wait, Waiting
 from .results.cursors import Cursors
 from .variables import READ_ONLY, Variables
 
 T = TypeVar("T")
+
+# How long a statement waits before it asks for memory again.
+MEMORY_AGAIN_S = 0.05
 
 NONE, OPEN, BROKEN = "none", "open", "failed"
 # What the engine knows a session by while no call is under way, and PostgreSQL's byte.
@@ -274,6 +279,25 @@ class Block:
             raise
         yield from self._database.transactions.commit(transaction, self.lock_timeout_ms)
         return result
+
+    def unit_with_memory(self, work: Callable[[Transaction], Waiting[T]], *, again: bool) -> Waiting[T]:
+        """`unit`; while others have DuckDB's memory it waits as for a lock, and does it once more.
+
+        Within a block nothing is done again: what ran before it in the transaction is gone with the error.
+
+        Args:
+            again: it can be done a second time.
+        """
+        clock = self._database.clock
+        until = clock.monotonic_s() + self.lock_timeout_ms / 1000
+        while True:
+            try:
+                return (yield from self.unit(work))
+            except Exception as error:
+                short = isinstance(recognized(error), OutOfMemory)
+                if not (short and again) or self.begun or clock.monotonic_s() >= until:
+                    raise
+            yield Wait(Future(), MEMORY_AGAIN_S)
 
     def _begun(self) -> Transaction:
         entry = self._entry

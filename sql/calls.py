@@ -10,10 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NoReturn, TypeVar
 
-import duckdb
-
 from ..engine.database import Database
-from ..engine.duckdb_errors import translated
+from ..engine.duckdb_errors import recognized
 from ..engine.errors import DucktailError, InternalError, IoError, QueryCanceled
 from ..engine.sessions import ACTIVE, SessionEntry
 from ..engine.transactions.commits import UNKNOWN
@@ -118,9 +116,7 @@ class Calls:
 
     def _fail(self, error: BaseException) -> NoReturn:
         """End a call with an error; a closed driver and an interrupt of the thread are some as well."""
-        told = error
-        if isinstance(told, duckdb.Error):
-            told = translated(told)
+        told = recognized(error) or error
         if isinstance(told, DucktailError):
             told = self.told(told)
         if isinstance(told, QueryCanceled):

@@ -91,6 +91,11 @@ class Frames:
         self._changed: set[str] = set()  # since the transaction began
         self.stale = False
 
+    @property
+    def registered(self) -> bool:
+        """Whether there is any."""
+        return bool(self._objects)
+
     def __contains__(self, name: str) -> bool:
         return fold(name) in self._objects
 

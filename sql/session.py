@@ -23,7 +23,7 @@ import duckdb
 import pyarrow as pa
 
 from ..engine.database import Database
-from ..engine.duckdb_errors import translated
+from ..engine.duckdb_errors import recognized, translated
 from ..engine.errors import AdminShutdown, CachedPlanChanged, DucktailError, ProgramLimitExceeded
 from ..engine.notifications import Notification
 from ..engine.placement.peer import CLUSTER, DATABASE, DIGEST, EPOCH, NODE, Peer
@@ -397,6 +397,10 @@ class Session:
         """A protocol error came inside a block: the block has failed."""
         self.block.failed()
 
+    def as_told(self, error: Exception) -> DucktailError:
+        """An error as the session's client is told of it; whatever it is, it has a class."""
+        return self.calls.told(translated(error))
+
     def cancel(self) -> None:
         """End what the session is doing now with 57014; from any thread, at any time."""
         self.guard.cancel()
@@ -492,8 +496,9 @@ class Session:
             try:
                 self._renew()
                 yield
-            except (DucktailError, duckdb.Error) as error:
-                told = self.calls.told(error if isinstance(error, DucktailError) else translated(error))
+            except Exception as error:
+                known = recognized(error)
+                told = error if known is None else self.calls.told(known)
                 if told is not error:
                     raise told from error
                 raise

@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import pytest
 
 import ducktail
@@ -160,6 +161,6 @@ def test_calls_are_found() -> None:
 
 
 def test_a_long_error_is_told_by_its_beginning_and_its_end() -> None:
-    told = duckdb_errors.translated(Exception("Invalid Input Error: " + "begin " * 100_000 + "end"))
+    told = duckdb_errors.translated(duckdb.Error("Invalid Input Error: " + "begin " * 100_000 + "end"))
     assert len(told.message) < duckdb_errors.MESSAGE_CHARS_MAX + 10
     assert told.message.startswith("begin") and told.message.endswith("end")

@@ -253,6 +253,7 @@ class StreamBuffer:
         self.compacted_lsn = 0  # up to which the log has been compacted; nothing of that is buffered
         self.renumbered = 0  # how often compaction has changed what the partitions count
         self.failure: DucktailError | None = None  # why the log could not be read
+        self.failed_through_lsn = 0  # up to which it was to be read then
         self.row_bytes_max = 0  # of all rows that were ever here
         self._lsns: list[int] = []
         self._numbers: list[int] = []

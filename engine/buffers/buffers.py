@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing
 from functools import partial
 
 import duckdb
@@ -16,7 +17,7 @@ import duckdb
 from ..checks.checking import unlike_error
 from ..clock import Clock
 from ..duckdb_errors import translated
-from ..errors import DucktailError, UndefinedObject
+from ..errors import DucktailError, OutOfMemory, UndefinedObject
 from ..log.changes import ChangesQuery
 from ..log.logs import without_values
 from ..log.queries import Events
@@ -192,15 +193,29 @@ class Buffers:
             or CHECK STREAM has found that the table was written past ducktail; or one has
             come so into the schema that the stream is over.
         """
-        failure = self.of(stream).failure
-        if failure is not None:
-            raise failure
+        self.check_log(stream)
         behind = self._catalog.behind.get(stream.stream_id)
         if behind is not None:
             raise behind
         differs = next((table_id for table_id in stream.tables if table_id in self._unlike), None)
         if differs is not None:
             raise unlike_error(stream, self._catalog.table_by_id(differs), self._unlike[differs])
+
+    def check_log(self, stream: Stream) -> None:
+        """Its log could be read into its buffers; where only memory was short for that, it is read now.
+
+        Raises:
+            DataCorrupted: XX001, it is damaged. OutOfMemory: 53200, memory is still short.
+        """
+        buffer = self.of(stream)
+        if isinstance(buffer.failure, OutOfMemory):
+            with self.edges_lock, closing(self._new_cursor()) as cursor:
+                # Somebody else, or the publisher, may have read it meanwhile, and further.
+                if self._by_stream.get(stream.stream_id) is buffer:
+                    self._renew(stream, buffer, buffer.failed_through_lsn, cursor)
+            buffer = self.of(stream)
+        if buffer.failure is not None:
+            raise buffer.failure
 
     def is_unlike(self, stream: Stream) -> bool:
         """Whether reads of the stream fail until RESYNC has mended it."""
@@ -281,11 +296,16 @@ class Buffers:
                 logger.exception('publishing stream "%s" failed: its log is read again', stream.name)
         if self._catalog.stream_by_id(stream.stream_id) is not None:
             with self.edges_lock:
-                made = self._refilled(stream, through_lsn, stream.buffer_bytes)
-                # What is counted since the database was opened goes on.
-                made.given, made.events_at_opening = buffer.given, buffer.events_at_opening
-                self._by_stream[stream.stream_id] = made
+                self._renew(stream, buffer, through_lsn, self._cursor)
         return None
+
+    def _renew(
+        self, stream: Stream, buffer: StreamBuffer, through_lsn: int, cursor: duckdb.DuckDBPyConnection
+    ) -> None:
+        """Buffers from the log take the place of a stream's; what is counted goes on. Under `edges_lock`."""
+        made = self._refilled(stream, through_lsn, stream.buffer_bytes, cursor)
+        made.given, made.events_at_opening = buffer.given, buffer.events_at_opening
+        self._by_stream[stream.stream_id] = made
 
     def _refilled(
         self,
@@ -307,7 +327,7 @@ class Buffers:
             refill(cursor or self._cursor, query, buffer, through_lsn, size, segments)
         except Exception as error:  # Whatever it is, its readers must be told, and nobody else's.
             buffer = self._new(stream)
-            buffer.failure = translated(error)
+            buffer.failure, buffer.failed_through_lsn = translated(error), through_lsn
             logger.error('stream "%s" cannot be read from its log: %s', stream.name, without_values(error))
         return buffer
 

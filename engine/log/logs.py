@@ -14,10 +14,7 @@ import time
 from traceback import format_tb
 from typing import Any, TextIO
 
-import duckdb
-
-from ..duckdb_errors import translated
-from ..errors import DucktailError
+from ..duckdb_errors import recognized
 
 LEVELS = ("debug", "info", "warning", "error")
 TEXT, JSON = "text", "json"
@@ -91,11 +88,11 @@ def without_values(error: BaseException) -> str:
     Messages of SQLSTATE classes 22 and 23 do ("could not convert string 'x'", "duplicate key"), and Python's
     own errors may.
     """
-    if isinstance(error, OSError):
+    told = recognized(error)
+    if isinstance(error, OSError) and (told is None or error.errno is not None):
         return str(error)
-    if not isinstance(error, duckdb.Error | DucktailError):
+    if told is None:
         return type(error).__name__
-    told = translated(error)
     return told.sqlstate if told.sqlstate[:2] in ("22", "23") else f"{told.sqlstate} {told.message}"
 
 

@@ -24,6 +24,7 @@ from functools import lru_cache
 
 import duckdb
 
+from ..asking import with_memory
 from ..clock import Clock
 from ..duckdb_errors import translated
 from ..errors import (
@@ -397,18 +398,24 @@ class Offsets:
         except IoError as error:
             return error
         try:
+            with_memory(lambda: self._append(rows))
+        except duckdb.Error as error:
+            return translated(error)
+        return None
+
+    def _append(self, rows: Sequence[Move]) -> None:
+        try:
             for row in rows:
                 self._appender.append_row(row.seq, row.group_id, row.entry)
             # A flush outside a transaction is one of its own: durable when it returns.
             self._appender.flush()
-        except duckdb.Error as error:
+        except duckdb.Error:
             try:
                 self._appender.clear()
                 self._appender = self._new_appender()
             except duckdb.Error:
                 logger.exception("the committer cannot write")
-            return translated(error)
-        return None
+            raise
 
     def _new_appender(self) -> duckdb.Appender:
         """An appender skips parsing and planning, a third of what a small INSERT costs."""

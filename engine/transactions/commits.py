@@ -14,13 +14,13 @@ Source: docs/design/engine.md, "One writer" and "Coming back".
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, suppress
+from contextlib import AbstractContextManager, closing, suppress
 from dataclasses import dataclass
 from functools import partial
 
 import duckdb
 
-from ..asking import ask_maybe
+from ..asking import ask_maybe, with_memory
 from ..buffers.publisher import Note, Publisher
 from ..duckdb_errors import translated
 from ..errors import IoError
@@ -231,10 +231,9 @@ class Commits:
         Raises:
             IoError: 58030, that cannot be told.
         """
-        cursor: duckdb.DuckDBPyConnection | None = None
         try:
-            cursor = self.cursor()
-            row = ask_maybe(cursor, sql)
+            with closing(with_memory(self.cursor)) as cursor:
+                row = with_memory(lambda: ask_maybe(cursor, sql))
             return row is not None and bool(row[0])
         except duckdb.Error as error:
             raise IoError(
@@ -242,9 +241,6 @@ class Commits:
                 detail=str(translated(error)),
                 hint="Look whether it stands before it is tried again: it does, or does not, as a whole.",
             ) from error
-        finally:
-            if cursor is not None:
-                cursor.close()
 
 
 def _numbered_sql(txid: int) -> str:

@@ -27,11 +27,10 @@ from .duckdb_types import DuckType
 # PostgreSQL counts from 2000-01-01.
 EPOCH_DAYS = 10_957
 EPOCH_US = EPOCH_DAYS * 86_400_000_000
-INT32_MAX, INT64_MAX = 2**31 - 1, 2**63 - 1
+INT16_MAX, INT32_MAX, INT64_MAX = 2**15 - 1, 2**31 - 1, 2**63 - 1
 
 # numeric's sign words.
 POSITIVE, NEGATIVE, NAN = 0x0000, 0x4000, 0xC000
-BASE = 10_000
 BASE_DIGITS = 4
 # Of a length word.
 LENGTH_BYTES = 4
@@ -43,17 +42,17 @@ def numeric_binary(value: av.Raw) -> bytes:
     sign, digits, exponent = number.as_tuple()
     assert isinstance(exponent, int)  # DuckDB's decimals have no NaN and no infinity
     scale = max(0, -exponent)
-    whole = int("".join(map(str, digits))) * 10 ** max(0, exponent)
     padding = -scale % BASE_DIGITS
-    whole *= 10**padding
-    groups: list[int] = []
-    while whole:
-        whole, group = divmod(whole, BASE)
-        groups.append(group)
+    text = "".join(map(str, digits)) + "0" * (max(0, exponent) + padding)
+    text = "0" * (-len(text) % BASE_DIGITS) + text
+    groups = [int(text[i : i + BASE_DIGITS]) for i in range(0, len(text), BASE_DIGITS)]
     weight = len(groups) - (scale + padding) // BASE_DIGITS - 1
-    groups.reverse()
     while groups and not groups[-1]:
         groups.pop()
+    zeros = next((i for i, group in enumerate(groups) if group), 0)
+    groups, weight = groups[zeros:], weight - zeros
+    if max(len(groups), weight) > INT16_MAX:
+        raise NumericOutOfRange("value overflows numeric format")
     weight = weight if groups else 0
     sign_word = NEGATIVE if sign and groups else POSITIVE
     return struct.pack(f"!hhHH{len(groups)}H", len(groups), weight, sign_word, scale, *groups)

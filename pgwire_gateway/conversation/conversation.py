@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from ...engine.duckdb_errors import recognized
 from ...engine.errors import DucktailError, InvalidPassword, NotSupported, ProtocolViolation
 from ..codec import Limits
 from ..codec.backend import (
@@ -142,7 +143,12 @@ class Conversation:
         if door.verifier is not None:
             yield from self._authenticate(entry, door)
         yield Need.WORKER
-        self.session = session = self._host.open_session(entry, door)
+        try:
+            self.session = session = self._host.open_session(entry, door)
+        except Exception as error:
+            if (told := recognized(error)) is None:
+                raise
+            raise told from error
         self.channel.authenticated()
         self.channel.send(AuthenticationOk())
         for name, value in session.parameter_status().items():

@@ -235,6 +235,9 @@ class Session(Protocol):
     def fail(self) -> None:
         """An error that the session has not raised itself: an open block has failed."""
 
+    def as_told(self, error: Exception) -> Any:
+        """The error that its client is told for one that is none of ours."""
+
     def cancel(self) -> None:
         """End what it runs or waits for with 57014; from any thread, harmless when there is nothing."""
 

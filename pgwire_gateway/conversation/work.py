@@ -207,14 +207,15 @@ class Work:
         """Send ErrorResponse, fail the open block, roll back the implicit transaction."""
         self.channel.check()
         yield Need.WORKER
-        if isinstance(error, RecursionError):
-            error = ProgramLimitExceeded("the statement is nested too deeply")
         if not isinstance(error, DucktailError):
-            # Without its message, which may have a user's values in it; the client is told that.
-            frames = [line.strip() for part in format_tb(error.__traceback__) for line in part.splitlines()]
-            about = facts(session=self.session.id, frames=frames)
-            log.error("unexpected error in a session: %s", type(error).__name__, extra=about)
-            error = InternalError(f"internal error: {type(error).__name__}: {error}")
+            told: DucktailError = self.session.as_told(error)
+            if isinstance(told, InternalError):
+                # Without its message, which may have a user's values in it; the client is told that.
+                parts = format_tb(error.__traceback__)
+                frames = [line.strip() for part in parts for line in part.splitlines()]
+                about = facts(session=self.session.id, frames=frames)
+                log.error("unexpected error in a session: %s", type(error).__name__, extra=about)
+            error = told
         self.observed.end(error.sqlstate, unanswered=catalog.unanswered.note(self.observed.text, error))
         self.session.fail()
         yield from self.session.abort_implicit()

@@ -4,8 +4,10 @@
     GET /ready     200 while statements are answered; 503 while the file is not open, or the server ends
     GET /metrics   Prometheus' text format
 
-It reads one request, answers it and closes. /metrics is made on a thread of its own, so that neither busy
-workers nor a slow disk keep it waiting, and it keeps nobody; the other two ask nothing that could wait.
+It reads one request, answers it and closes. Of too many connections the oldest is cut: a probe or a scraper
+asks at once and is answered, however many others are slow. /metrics is made on a thread of its own, so that
+neither busy workers nor a slow disk keep it waiting, and it keeps nobody; the other two ask nothing that
+could wait.
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ from .metrics import CONTENT_TYPE, Metrics, Watched
 # A request of a scraper or a probe has a few hundred bytes, and comes at once.
 REQUEST_BYTES_MAX = 8192
 TIMEOUT_S = 10.0
-# One or two scrapers and a probe; more than these are turned away.
+# One or two scrapers and a probe; of more than these the oldest is cut.
 CONNECTIONS_MAX = 32
 PLAIN = "text/plain; charset=utf-8"
 REASONS = {
@@ -50,7 +52,7 @@ class WatchPort:
         self._metrics = Metrics(server)
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="ducktail-metrics")
         self._port: asyncio.Server | None = None
-        self._talks: set[asyncio.Task[None]] = set()
+        self._talks: dict[asyncio.Task[None], None] = {}  # the oldest first
 
     async def start(self) -> None:
         """Begin to answer."""
@@ -70,18 +72,23 @@ class WatchPort:
         """One connection: a request, its answer, the end."""
         task = asyncio.current_task()
         assert task is not None, "a connection is a task's"
-        self._talks.add(task)
+        self._talks[task] = None
+        if len(self._talks) > CONNECTIONS_MAX:
+            oldest = next(iter(self._talks))
+            del self._talks[oldest]
+            oldest.cancel()
         try:
-            if len(self._talks) <= CONNECTIONS_MAX:
-                async with asyncio.timeout(TIMEOUT_S):
-                    writer.write(await self._answered(reader))
-                    await writer.drain()
+            async with asyncio.timeout(TIMEOUT_S):
+                writer.write(await self._answered(reader))
+                await writer.drain()
+                writer.close()
+                await writer.wait_closed()
         except (TimeoutError, ConnectionError, asyncio.IncompleteReadError):
             # Whoever asks slowly, or is gone, is not answered.
             pass
         finally:
-            self._talks.discard(task)
-            writer.close()
+            self._talks.pop(task, None)
+            writer.transport.abort()  # What its client has not taken by now, it does not get.
 
     async def _answered(self, reader: asyncio.StreamReader) -> bytes:
         try:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from ...engine.duckdb_errors import recognized
 from ...engine.errors import DucktailError
 
 
@@ -103,8 +104,10 @@ def from_engine(error: DucktailError) -> DatabaseError:
 
 @contextmanager
 def translated() -> Iterator[None]:
-    """Errors of the engine leave the block as exceptions of this module."""
+    """Errors of the engine, and of DuckDB's, leave the block as exceptions of this module."""
     try:
         yield
-    except DucktailError as error:
-        raise from_engine(error) from error
+    except Exception as error:
+        if (known := recognized(error)) is None:
+            raise
+        raise from_engine(known) from error

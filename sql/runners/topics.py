@@ -195,7 +195,8 @@ def run(
             return Done(published.events)
         return _returned(session, present, insert, before, transaction.next_lsn, published)
 
-    return (yield from session.block.unit(work))
+    again = classified.text == statement.text and not session.frames.registered
+    return (yield from session.block.unit_with_memory(work, again=again))
 
 
 def _rows(

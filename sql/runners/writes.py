@@ -328,7 +328,9 @@ def _captured(
             return Rows(outcome.rows)
         return Rows(outcome.rows, shape.names, shape.types, outcome.returning)
 
-    return (yield from session.block.unit(work))
+    # What reads a stream, or a frame of this process, may have read it to its end.
+    again = classified.text == statement.text and not session.frames.registered
+    return (yield from session.block.unit_with_memory(work, again=again))
 
 
 def _plan(

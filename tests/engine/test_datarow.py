@@ -15,8 +15,9 @@ import psycopg
 import pyarrow as pa
 import pytest
 
-from ducktail.engine.errors import InternalError, ProtocolViolation
+from ducktail.engine.errors import InternalError, NumericOutOfRange, ProtocolViolation
 from ducktail.engine.values import datarow
+from ducktail.engine.values.binary_form import numeric_binary
 from ducktail.engine.values.pgtypes import pg_type
 
 # (DuckDB type, PostgreSQL type, text that both cast). DuckDB's own spelling stands after a bar.
@@ -303,3 +304,11 @@ def test_fields_refuse_what_is_no_row() -> None:
             datarow.fields(row[:end])
     with pytest.raises(ProtocolViolation):
         datarow.fields(row + b"x")
+
+
+def test_a_whole_number_of_many_digits_has_a_binary_form() -> None:
+    binary = numeric_binary("-" + "12345678" * 10_000)
+    assert binary[:8] == struct.pack("!hhHH", 20_000, 19_999, 0x4000, 0)
+    assert binary[8:] == struct.pack("!HH", 1234, 5678) * 10_000
+    with pytest.raises(NumericOutOfRange):
+        numeric_binary("9" * 140_000)

@@ -176,3 +176,10 @@ def test_statement_timeout_ends_a_query_and_its_rows(shared: ServerProcess) -> N
             con.execute(SLOW)
         con.execute("RESET statement_timeout")
         assert con.execute("SELECT 1").fetchall() == [(1,)]
+
+
+def test_a_fault_of_ours_leaves_the_connection_open(serve: Callable[..., ServerProcess]) -> None:
+    with serve().connect() as connection:
+        with pytest.raises(psycopg.errors.ProgramLimitExceeded):
+            connection.execute(f"PREPARE p AS SELECT ${'9' * 5000}")
+        assert connection.execute("SELECT 1").fetchone() == (1,)

@@ -158,6 +158,23 @@ def test_many_who_say_nothing_keep_the_server_from_nothing(watched: Watched) -> 
     assert watched.get("/live") == (200, "live\n")
 
 
+@pytest.mark.parametrize("said", [b"", b"GET /metrics HTTP/1.1\r\n", b"GET /metrics HTTP/1.1\r\n\r\n"])
+def test_a_probe_is_answered_however_many_are_slow(watched: Watched, said: bytes) -> None:
+    """Those who say nothing, half a request, or a request whose answer they do not read."""
+    slow: list[socket.socket] = []
+    try:
+        for _ in range(100):
+            slow.append(socket.create_connection(("127.0.0.1", watched.port), ANSWER_TIMEOUT_S))
+            slow[-1].sendall(said)
+            if len(slow) in (32, 33, 64, 100):
+                assert watched.get("/live") == (200, "live\n")
+                assert watched.get("/ready") == (200, "ready\n")
+        assert watched.metrics()["ready",] == 1
+    finally:
+        for client in slow:
+            client.close()
+
+
 def test_a_scrape_waits_for_no_lock_of_the_engine(tmp_path: Path) -> None:
     """Every lock that the engine holds while it works is held by others, and the numbers come."""
     database = Database.open(str(tmp_path / "x.duckdb"), Settings())

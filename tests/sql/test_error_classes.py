@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Iterator
+from pathlib import Path
 
+import duckdb
 import pytest
 from local_client import Client, raises
 
 from ducktail.engine.database import Database
+from ducktail.engine.duckdb_errors import translated
+from ducktail.engine.settings import Settings
 
 TEXTS = [
     "SELECT * FROM STREAM s LIMIT $1",
@@ -88,3 +93,108 @@ def test_what_fails_while_rows_are_streamed_has_its_own_class(
         with raises(sqlstate):
             client(RECURSIVE.format(value))
         client.close()
+
+
+# DuckDB's names of its kinds of errors, as they stand in front of a message that comes through Arrow.
+KINDS = {
+    "Out of Range": "22003",
+    "Conversion": "22P02",
+    "Unknown Type": "42804",
+    "Decimal": "22003",
+    "Mismatch Type": "42804",
+    "Divide by Zero": "22012",
+    "Object Size": "54000",
+    "Invalid type": "42804",
+    "Serialization": "22000",
+    "TransactionContext": "40001",
+    "Not implemented": "0A000",
+    "Expression": "22000",
+    "Catalog": "42704",
+    "Parser": "42601",
+    "Constraint": "23000",
+    "Index": "23000",
+    "Connection": "58030",
+    "Syntax": "42601",
+    "Settings": "22023",
+    "Binder": "42601",
+    "Network": "42501",
+    "IO": "58030",
+    "INTERRUPT": "57014",
+    "FATAL": "58030",
+    "INTERNAL": "XX000",
+    "Invalid Input": "22000",
+    "Out of Memory": "53200",
+    "Permission": "42501",
+    "Parameter Not Resolved": "42P18",
+    "Parameter Not Allowed": "42P02",
+    "Dependency": "2BP01",
+    "HTTP": "42501",
+    "Missing Extension": "42501",
+    "Extension Autoloading": "42501",
+    "Sequence": "55000",
+    "Invalid Configuration": "22023",
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("form", ["{}", '{{"exception_type":"","exception_message":"{}"}}'])
+@pytest.mark.parametrize("raised", [OSError, duckdb.Error])
+def test_each_kind_of_duckdbs_errors_has_a_class(kind: str, form: str, raised: type[Exception]) -> None:
+    told = translated(raised(f"{kind} Error: {form.format('something')}"))
+    assert (told.sqlstate, told.message) == (KINDS[kind], "something")
+
+
+def test_each_exception_of_duckdbs_has_a_class() -> None:
+    for name, raised in vars(duckdb).items():
+        if name.endswith("Exception") and issubclass(raised, duckdb.Error) and "Internal" not in name:
+            assert translated(raised("something")).sqlstate != "XX000", name
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        "{",
+        '{"a": "\\"exception_message\\""}',
+        '{"exception_type": "Fatal", "exception_message": "b", "position": "c"}',
+        "{" * 100_000 + '"exception_message"',
+    ],
+)
+def test_what_a_message_looks_like_decides_nothing(message: str) -> None:
+    assert translated(OSError(f"Invalid Input Error: {message}")).sqlstate == "22000"
+
+
+def test_limits_of_pythons_and_of_the_systems_have_classes() -> None:
+    assert translated(MemoryError()).sqlstate == "53200"
+    assert translated(RecursionError()).sqlstate == "54000"
+    assert translated(OSError(errno.ENOSPC, "No space left on device")).sqlstate == "58030"
+    assert translated(KeyError("a")).sqlstate == "XX000"
+
+
+def test_a_file_that_does_not_fit_its_columns_is_a_data_error(tmp_path: Path) -> None:
+    files = tmp_path / "files"
+    files.mkdir()
+    many = "".join(f'{{"a": {i}}}\n' for i in range(100_000))
+    for name, text in {"begun": '{"a": "x"}\n', "late": many + '{"a": "x"}\n', "torn": many + '{"a"'}.items():
+        (files / f"{name}.json").write_text(text)
+    opened = Database.open(str(tmp_path / "d.duckdb"), Settings(allowed_directories=(str(files),)))
+    for wire in (False, True):
+        client = Client(opened, wire=wire)
+        client("CREATE OR REPLACE TABLE plain (a INT)")
+        for name in ("begun", "late", "torn"):
+            with raises("22000"):
+                client(f"FROM read_json('{files}/{name}.json', columns = {{a: 'INT'}})")
+            with raises("22000"):
+                client(f"INSERT INTO plain FROM read_json('{files}/{name}.json', columns = {{a: 'INT'}})")
+            with raises("22000"):
+                client(f"COPY plain FROM '{files}/{name}.json' (FORMAT json)")
+        client.close()
+    opened.close()
+
+
+@pytest.mark.parametrize("wire", [False, True])
+@pytest.mark.parametrize("text", ["PREPARE p AS SELECT ${}", "FETCH {} FROM c"])
+def test_a_number_of_too_many_digits_is_no_fault_of_ours(database: Database, text: str, wire: bool) -> None:
+    client = Client(database, wire=wire)
+    with raises("54000"):
+        client(text.format("9" * 5000))
+    client.close()

@@ -12,6 +12,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any
 
+from ducktail.engine.duckdb_errors import translated
 from ducktail.engine.errors import (
     DucktailError,
     QueryCanceled,
@@ -184,6 +185,9 @@ class Session:
     def fail(self) -> None:
         if self.transaction_status == "T":
             self.transaction_status = "E"
+
+    def as_told(self, error: Exception) -> DucktailError:
+        return translated(error)
 
     def cancel(self) -> None:
         self.cancelled = True
