@@ -28,7 +28,14 @@ from ..quoting import fold, ident
 from ..schema import SCHEMA
 from ..table import RESERVED_PREFIX, TableShape
 from .description import BASE, TXID, Action, CapturedTable, Dml, Match, Merge, MergeClause, Plan, Shape, Step
-from .determinism import NamesInUse, calls_with, compares_inexactly, is_deterministic, is_settled
+from .determinism import (
+    NamesInUse,
+    calls_with,
+    compares_inexactly,
+    goes_by_names,
+    is_deterministic,
+    is_settled,
+)
 from .log_first import (
     GROUPS_MAX,
     apply_delete,
@@ -249,7 +256,7 @@ class _Selects:
         """The old row and the new one; as `t.*` where that is shorter."""
         if clause.action is Action.INSERT:
             return f"{nulls(self._shape)},{','.join(values)}"
-        if self._shape.generated:
+        if self._shape.generated or goes_by_names(clause.calls):
             return f"{','.join(self._target_row())},{','.join(values)}"
         star = f"{self._relation}.*"
         if clause.action is Action.DELETE:
@@ -285,9 +292,12 @@ class _Selects:
     def _mixed(self, match: Match) -> str:
         """The rows of all clauses of a match, none of whose conditions is worked out twice.
 
-        A row's clause and its values are one CASE expression, whose branches are structs.
+        A row's clause and its values are one CASE expression, whose branches are structs. They get their fields'
+        names by a cast: a value may depend on the name that it is given.
         """
         names = [f"n{i}" for i in range(1, len(self._shape.stored) + 1)]
+        types = [f"{name} {column.type}" for name, column in zip(names, self._shape.stored, strict=True)]
+        struct = f"STRUCT(op VARCHAR,rid BIGINT,{','.join(types)})"
         branches, otherwise = [], "NULL"
         for clause in self.merge.clauses:
             if clause.match is not match:
@@ -297,8 +307,7 @@ class _Selects:
                 branch = _raised(clause)
             elif clause.action is not Action.NOTHING:
                 op, rid, values = self._row(clause)
-                fields = ",".join(f"'{name}':{x}" for name, x in zip(names, values, strict=True))
-                branch = f"{{'op':'{op}','rid':{rid},{fields}}}"
+                branch = f"row('{op}',{rid},{','.join(values)})::{struct}"
             if clause.condition is None:
                 otherwise = branch
             else:
