@@ -166,6 +166,7 @@ class _Selects:
         self._user_with = dml.with_text
         self._with: list[str] = []
         self.mixed: set[Match] = set()
+        self._by_names = goes_by_names(dml.calls)
         self.does = {clause.action for clause in merge.clauses}
         lists = dict.fromkeys(_places(clause, shape) for clause in merge.clauses if clause.sets)
         self.lists = list(lists)
@@ -256,7 +257,7 @@ class _Selects:
         """The old row and the new one; as `t.*` where that is shorter."""
         if clause.action is Action.INSERT:
             return f"{nulls(self._shape)},{','.join(values)}"
-        if self._shape.generated or goes_by_names(clause.calls):
+        if self._shape.generated or self._by_names:
             return f"{','.join(self._target_row())},{','.join(values)}"
         star = f"{self._relation}.*"
         if clause.action is Action.DELETE:
@@ -292,8 +293,8 @@ class _Selects:
     def _mixed(self, match: Match) -> str:
         """The rows of all clauses of a match, none of whose conditions is worked out twice.
 
-        A row's clause and its values are one CASE expression, whose branches are structs. They get their fields'
-        names by a cast: a value may depend on the name that it is given.
+        A row's clause and its values are one CASE expression, whose branches are structs. Their fields get
+        their names by a cast: a value may depend on the name that it is given.
         """
         names = [f"n{i}" for i in range(1, len(self._shape.stored) + 1)]
         types = [f"{name} {column.type}" for name, column in zip(names, self._shape.stored, strict=True)]
