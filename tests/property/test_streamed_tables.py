@@ -41,6 +41,8 @@ STEPS = 10
 # Refused, by documentation: what cannot be captured, and ALTER TABLE of what something depends on.
 REFUSED = ("0A000", "2BP01")
 INTERNAL = "XX000"
+# Outcomes of a statement after which the tables are to be the same.
+ONGOING = ("ok", "refused", "error")
 
 Columns = list[tuple[str, str]]
 Rows = Counter[tuple[Any, ...]]
@@ -183,18 +185,18 @@ class Round:
         """A statement, or a few in a transaction; False where the two cannot be compared any further."""
         run: Run = self.r.choice((self.ours.run_python, self.ours.run_prepared, self.ours.run_wire))
         if self.r.random() < 0.8:
-            return self.one(run, in_block=False) is not None
+            return self.one(run, in_block=False) in ONGOING
         kept = list(self.starts), list(self.ends), self.types, set(self.unfit), self.mirrors
         columns = list(self.generator.columns)
         self.plain.execute("BEGIN")
         assert run(Statement("BEGIN"))[0] == "ok"
         self.history.append("BEGIN")
-        done: str | None = "ok"
+        done = "ok"
         for _ in range(self.r.randint(2, 3)):
             done = self.one(run, in_block=True)
             if done != "ok":
                 break
-        ends = "COMMIT" if done in ("ok", None) and self.r.random() < 0.8 else "ROLLBACK"
+        ends = "COMMIT" if done in ("ok", "open") and self.r.random() < 0.8 else "ROLLBACK"
         self.history.append(ends)
         ended = run(Statement(ends))
         assert ended[0] == "ok", ended
@@ -204,10 +206,10 @@ class Round:
             self.generator.columns[:] = columns
         else:
             self.plain.execute("COMMIT")
-        return done is not None
+        return done in ONGOING
 
-    def one(self, run: Run, *, in_block: bool) -> str | None:
-        """Run a statement on both: 'ok', 'refused' or 'error'; None where they can be compared no further."""
+    def one(self, run: Run, *, in_block: bool) -> str:
+        """Run a statement on both; the answer is one of ONGOING, or the two can be compared no further."""
         statement = self.generator.statement()
         alteration, self.generator.alteration = self.generator.alteration, None
         self.history.append(f"{statement.text}   {statement.parameters or ''} [{run.__name__}]")
@@ -226,10 +228,10 @@ class Round:
         failed = [result[0] != "ok" for result in (ours, theirs)]
         if failed[0] != failed[1]:
             assert forgiven(self.kind, statement, ours, theirs), f"plain {theirs}\nours {ours}"
-            return None
+            return "differs"
         self.counts["alter" if alteration else "error" if failed[0] else run.__name__] += 1
         if failed[0]:
-            return None if self.kind.volatile else "error"
+            return "numbers" if self.kind.volatile else "error"
         if alteration is not None:
             if self.types.get(alteration.column) != alteration.type:
                 self.types = {**self.types, alteration.column: alteration.type}
@@ -242,7 +244,7 @@ class Round:
         elif ours[1] != -1:
             assert ours[1] == theirs[1], f"row count: plain {theirs[1]}, ours {ours[1]}"
         if statement.open:
-            return None
+            return "open"
         if ours[2] is not None and " returning " in strip_strings(statement.text):
             assert ours[2] == theirs[2], f"RETURNING: plain {theirs[2]}\nours {ours[2]}"
         listed = self.columns(read)
