@@ -19,7 +19,8 @@ import os
 import random
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
+from contextlib import closing
 from decimal import Decimal
 from typing import Any
 
@@ -37,12 +38,15 @@ from ducktail.engine.values.duckdb_types import read_type
 
 SECONDS = float(os.environ.get("DUCKTAIL_FUZZ_SECONDS", "8"))
 SEED = int(os.environ.get("DUCKTAIL_FUZZ_SEED", "1"))
-STEPS = 10
+STEPS = 16
 # Refused, by documentation: what cannot be captured, and ALTER TABLE of what something depends on.
 REFUSED = ("0A000", "2BP01")
 INTERNAL = "XX000"
 # Outcomes of a statement after which the tables are to be the same.
 ONGOING = ("ok", "refused", "error")
+
+# How much more often a kind is taken whose reads differ from those of its log's bytes.
+OFTEN = 3
 
 Columns = list[tuple[str, str]]
 Rows = Counter[tuple[Any, ...]]
@@ -115,10 +119,9 @@ def argument(value: object) -> str:
 class Round:
     """One kind of table in both databases."""
 
-    def __init__(self, ours: Ours, seed: int) -> None:
-        self.ours, self.r = ours, random.Random(seed)
-        self.kind: TableKind = self.r.choice(KINDS)
-        self.plain = duckdb.connect()
+    def __init__(self, ours: Ours, plain: duckdb.DuckDBPyConnection, seed: int) -> None:
+        self.ours, self.plain, self.r = ours, plain, random.Random(seed)
+        [self.kind] = self.r.choices(KINDS, [OFTEN if own_reads(kind) else 1 for kind in KINDS])
         self.generator = Generator(self.r, self.kind)
         self.history: list[str] = []
         self.counts: Counter[str] = Counter()
@@ -159,15 +162,6 @@ class Round:
         self.ours("CREATE CONSUMER GROUP g ON s START EARLIEST")
         columns = ", ".join(f"{c} {type_}" for c, type_ in self.kind.columns.items())
         self.ours(f"CREATE TEMP TABLE mirror ({columns}, _change_type VARCHAR)")
-
-    def unmake(self) -> None:
-        self.plain.close()
-        self.ours.wire.execute("ROLLBACK")
-        self.ours("ROLLBACK")
-        for table in ("temp.mirror", "child", self.kind.name, "p"):
-            self.ours(f"DROP TABLE IF EXISTS {table} CASCADE")
-        for text in ("DROP SCHEMA s2", "DROP SEQUENCE sq"):
-            self.ours(text)
 
     def condition(self) -> str:
         """A WHERE clause that a stream may have."""
@@ -350,6 +344,11 @@ class Round:
         assert told == found, f"{stream}, {where}: {difference(told, found)}"
 
 
+def own_reads(kind: TableKind) -> bool:
+    """Whether values of a kind compare, or travel, in a way of their own."""
+    return any(type_ in COMPARED or "union" in type_ for type_ in kind.columns.values())
+
+
 def shown(columns: Columns) -> str:
     """The columns' values as texts, by which a union's NULL member is not NULL."""
     return ", ".join(
@@ -360,7 +359,7 @@ def shown(columns: Columns) -> str:
 
 def without_json(columns: Columns) -> Columns:
     """Those whose values can be read back from an event: JSON stands in it as it is."""
-    return [column for column in columns if column[1] != "JSON"]
+    return [column for column in columns if "JSON" not in column[1]]
 
 
 def even(row: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -389,29 +388,26 @@ def difference(left: Rows, right: Rows) -> str:
     return f"{left - right} are to be {right - left}"
 
 
-@pytest.fixture
-def ours() -> Iterator[Ours]:
-    made = Ours()
-    yield made
-    made.close()
-
-
 @pytest.mark.slow
 @pytest.mark.timeout(SECONDS + 120)
-def test_a_streamed_table_does_what_a_plain_one_does(ours: Ours) -> None:
+def test_a_streamed_table_does_what_a_plain_one_does() -> None:
     ends = time.monotonic() + SECONDS
     counts: Counter[str] = Counter()
     for seed in itertools.count(SEED * 1_000_000):
-        one = Round(ours, seed)
-        try:
-            one.run()
-        except Exception as error:
-            shown_ = "\n  ".join(one.history)
-            head = f"seed {seed}, {one.kind.label}: {one.kind.ddl}, f WHERE {one.filter}"
-            raise AssertionError(f"{head}\n  {shown_}\n{type(error).__name__}: {error}") from error
-        finally:
-            one.unmake()
-        counts += one.counts
+        counts += play(seed)
         if time.monotonic() > ends:
             break
     print(f"{seed - SEED * 1_000_000 + 1} rounds", dict(counts))
+
+
+def play(seed: int) -> Counter[str]:
+    """One round; gives how often statements were run in each way."""
+    with closing(Ours()) as ours, duckdb.connect() as plain:
+        one = Round(ours, plain, seed)
+        try:
+            one.run()
+        except Exception as error:
+            head = f"seed {seed}, {one.kind.label}: {one.kind.ddl}, f WHERE {one.filter}"
+            history = "\n  ".join(one.history)
+            raise AssertionError(f"{head}\n  {history}\n{type(error).__name__}: {error}") from error
+    return one.counts

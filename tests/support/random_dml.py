@@ -164,8 +164,17 @@ KINDS = (
     ),
     TableKind(
         "unions",
-        f"create table t(ID int, u {UNION}, l {UNIONS}, v int, primary key (id))",
-        {"id": "int", "u": UNION, "l": UNIONS, "v": "int"},
+        f"create table t(ID int, u {UNION}, l {UNIONS}, v int, ul uuid[], sh struct(h hugeint[], b bit), "
+        "jl json[], primary key (id))",
+        {
+            "id": "int",
+            "u": UNION,
+            "l": UNIONS,
+            "v": "int",
+            "ul": "uuid[]",
+            "sh": "struct(h hugeint[], b bit)",
+            "jl": "json[]",
+        },
         (("id",),),
         generated=("union_tag(u)", "union_tag(l[1])"),
     ),
@@ -197,6 +206,9 @@ VALUES = {
         "[]",
         "[union_value(b := 1.5)::union(a int, b double)]",
     ],
+    "uuid[]": ["['6ba7b810-9dad-11d1-80b4-00c04fd430c8', null]", "[]", "null"],
+    "struct(h hugeint[], b bit)": ["{'h': [5, null], 'b': '101'}", "{'h': null, 'b': null}", "null"],
+    "json[]": ["['[1]', null]", "null", "[]"],
     "double[]": ["[0.0]", "[-0.0::double]", "null", "['nan'::double, 1.5]"],
 }
 # Values on which no two databases agree: only the log is held against the table.
@@ -279,11 +291,15 @@ class Generator:
     def number(self, top: int = 12) -> str:
         return str(self.r.randint(0, top))
 
+    def parameter(self, column: str) -> str:
+        """A parameter, of a type with some."""
+        self.now.parameters.append(self.r.choice(PARAMETERS[self.kind.columns[column]]))
+        return f"${len(self.now.parameters)}"
+
     def value(self, column: str, parameters: bool = True) -> str:
         kind = self.kind.columns[column]
         if parameters and kind in PARAMETERS and self.r.random() < 0.12:
-            self.now.parameters.append(self.r.choice(PARAMETERS[kind]))
-            return f"${len(self.now.parameters)}"
+            return self.parameter(column)
         if kind != "int":
             return self.r.choice(VALUES[kind])
         if column in self.keys and self.r.random() < 0.9:
@@ -345,12 +361,14 @@ class Generator:
             other = f"{dot}{named}"
             return self.pick(
                 f"{other} = {self.value(named)}",
+                f"{other} = {self.parameter(named)}",
                 f"{other} < {self.value(named)}",
                 f"{other} in ({self.value(named)}, {self.value(named)})",
                 f"{other} = (select min(zz.{named}) from {self.kind.name} zz)",
             )
         return self.pick(
             f"{own} = {self.value(column)}",
+            f"{own} = {self.parameter(column)}",
             f"{own} = {self.number()}",
             f"{own} % 2 = 0",
             f"{own} > {self.number()}",
