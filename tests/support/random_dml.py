@@ -1,4 +1,4 @@
-"""Random DML on sixteen kinds of tables, for tests/property/test_shapes.py."""
+"""Random DML on sixteen kinds of tables, for tests/property/test_shapes.py and test_streamed_tables.py."""
 
 from __future__ import annotations
 
