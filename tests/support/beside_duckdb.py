@@ -35,7 +35,7 @@ def run_plain(cursor: duckdb.DuckDBPyConnection, statement: Statement, *, in_blo
     try:
         if not in_block:
             cursor.execute("begin")
-        if " returning " in strip_strings(statement.text):
+        if answers_rows(statement):
             table = cursor.sql(statement.text, params=named or None).to_arrow_table()
             result: Result = ("ok", table.num_rows, rows_of(table))
         else:
@@ -47,6 +47,12 @@ def run_plain(cursor: duckdb.DuckDBPyConnection, statement: Statement, *, in_blo
         rollback(cursor)
         return type(error).__name__, str(error), None
     return result
+
+
+def answers_rows(statement: Statement) -> bool:
+    """Whether it answers rows, and not a count alone."""
+    text = strip_strings(statement.text)
+    return text.startswith("select ") or " returning " in text
 
 
 def strip_strings(text: str) -> str:

@@ -1,4 +1,4 @@
-"""Random ALTER TABLE that rewrites rows, beside the DML, for tests/property/test_streamed_tables.py."""
+"""Random reads and ALTER TABLE that rewrites rows, for tests/property/test_streamed_tables.py."""
 
 from __future__ import annotations
 
@@ -51,7 +51,17 @@ class Generator(random_merge.Generator):
 
     def makers(self) -> list[tuple[int, Callable[[], str]]]:
         """As `random_merge` has it, and ALTER TABLE."""
-        return [*super().makers(), (8, self.using), *[(4, self.add_column)] * (self.added < ADDED_MAX)]
+        adding = [(4, self.add_column)] * (self.added < ADDED_MAX)
+        return [*super().makers(), (12, self.counted), (4, self.in_cte), (8, self.using), *adding]
+
+    def counted(self) -> str:
+        """A read: how many rows a WHERE finds."""
+        return f"select count(*) from {self.kind.name} where {self.predicate(self.relation)}"
+
+    def in_cte(self) -> str:
+        """A write whose rows a query counts."""
+        written = f"delete from {self.kind.name} where {self.predicate(self.relation)}"
+        return f"with w as ({written} returning {self.columns[0]}) select count(*) from w"
 
     def altered(self, done: Alteration) -> None:
         """An ALTER TABLE has been done: its column is written and read from now on."""
