@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import random_merge
-from random_dml import NOCASE, RANDOM, TableKind
+from random_dml import NOCASE, PARAMETERS, RANDOM, TableKind
 
 # A column's types, by the one that it is made with; the values of that one fit all of them.
 OTHER_TYPES = {
@@ -56,12 +56,19 @@ class Generator(random_merge.Generator):
 
     def counted(self) -> str:
         """A read: how many rows a WHERE finds."""
-        return f"select count(*) from {self.kind.name} where {self.predicate(self.relation)}"
+        return f"select count(*) from {self.kind.name} where {self.found()}"
 
     def in_cte(self) -> str:
         """A write whose rows a query counts."""
-        written = f"delete from {self.kind.name} where {self.predicate(self.relation)}"
+        written = f"delete from {self.kind.name} where {self.found()}"
         return f"with w as ({written} returning {self.columns[0]}) select count(*) from w"
+
+    def found(self) -> str:
+        """A WHERE clause, mostly with a parameter."""
+        known = [column for column, type_ in self.kind.columns.items() if type_ in PARAMETERS]
+        column = self.r.choice([column for column in known if column in self.columns])
+        compared = f"{column} = {self.parameter(column)}"
+        return compared if self.r.random() < 0.7 else self.predicate(self.relation)
 
     def altered(self, done: Alteration) -> None:
         """An ALTER TABLE has been done: its column is written and read from now on."""
