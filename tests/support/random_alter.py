@@ -54,6 +54,10 @@ class Generator(random_merge.Generator):
         adding = [(4, self.add_column)] * (self.added < ADDED_MAX)
         return [*super().makers(), (12, self.counted), (4, self.in_cte), (8, self.using), *adding]
 
+    def ignore(self) -> str:
+        """As `random_dml` has it: which of rows that meet in two keys stays is not promised."""
+        return self.insert() if len(self.kind.unique) > 1 else super().ignore()
+
     def counted(self) -> str:
         """A read: how many rows a WHERE finds."""
         return f"select count(*) from {self.kind.name} where {self.found()}"
