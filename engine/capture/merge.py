@@ -28,7 +28,14 @@ from ..quoting import fold, ident
 from ..schema import SCHEMA
 from ..table import RESERVED_PREFIX, TableShape
 from .description import BASE, TXID, Action, CapturedTable, Dml, Match, Merge, MergeClause, Plan, Shape, Step
-from .determinism import NamesInUse, calls_with, compares_inexactly, is_deterministic, is_settled
+from .determinism import (
+    NamesInUse,
+    calls_with,
+    compares_inexactly,
+    goes_by_names,
+    is_deterministic,
+    is_settled,
+)
 from .log_first import (
     GROUPS_MAX,
     apply_delete,
@@ -159,6 +166,7 @@ class _Selects:
         self._user_with = dml.with_text
         self._with: list[str] = []
         self.mixed: set[Match] = set()
+        self._by_names = goes_by_names(dml.calls)
         self.does = {clause.action for clause in merge.clauses}
         lists = dict.fromkeys(_places(clause, shape) for clause in merge.clauses if clause.sets)
         self.lists = list(lists)
@@ -249,7 +257,7 @@ class _Selects:
         """The old row and the new one; as `t.*` where that is shorter."""
         if clause.action is Action.INSERT:
             return f"{nulls(self._shape)},{','.join(values)}"
-        if self._shape.generated:
+        if self._shape.generated or self._by_names:
             return f"{','.join(self._target_row())},{','.join(values)}"
         star = f"{self._relation}.*"
         if clause.action is Action.DELETE:
@@ -285,9 +293,12 @@ class _Selects:
     def _mixed(self, match: Match) -> str:
         """The rows of all clauses of a match, none of whose conditions is worked out twice.
 
-        A row's clause and its values are one CASE expression, whose branches are structs.
+        A row's clause and its values are one CASE expression, whose branches are structs. Their fields get
+        their names by a cast: a value may depend on the name that it is given.
         """
         names = [f"n{i}" for i in range(1, len(self._shape.stored) + 1)]
+        types = [f"{name} {column.type}" for name, column in zip(names, self._shape.stored, strict=True)]
+        struct = f"STRUCT(op VARCHAR,rid BIGINT,{','.join(types)})"
         branches, otherwise = [], "NULL"
         for clause in self.merge.clauses:
             if clause.match is not match:
@@ -297,8 +308,7 @@ class _Selects:
                 branch = _raised(clause)
             elif clause.action is not Action.NOTHING:
                 op, rid, values = self._row(clause)
-                fields = ",".join(f"'{name}':{x}" for name, x in zip(names, values, strict=True))
-                branch = f"{{'op':'{op}','rid':{rid},{fields}}}"
+                branch = f"row('{op}',{rid},{','.join(values)})::{struct}"
             if clause.condition is None:
                 otherwise = branch
             else:

@@ -88,14 +88,15 @@ def rows(
 def arrow_table(result: Result, cursor: duckdb.DuckDBPyConnection) -> pa.Table:
     """All rows of a result that are left, as one Arrow table with DuckDB's own Arrow types."""
     assert result.columns is not None
-    names = [column.name for column in result.columns]
+    names, types = [column.name for column in result.columns], [column.type for column in result.columns]
     batches = []
     while (batch := result.fetch(None)) is not None:
         batches.append(batch.record_batch())
     if not batches:
-        return pa.table([pa.nulls(0)] * len(names), names=names)
+        nulls = ", ".join(f"NULL::{type_}" for type_ in types)
+        with _told():
+            return cursor.sql(f"SELECT {nulls} WHERE false").to_arrow_table().rename_columns(names)
     table = pa.Table.from_batches(batches)
-    types = [column.type for column in result.columns]
     if any(map(ordinary, types)):
         with _told():
             table = _cast(table, list(map(taken, types)), cursor).to_arrow_table()

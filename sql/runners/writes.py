@@ -274,7 +274,7 @@ def _check_returned(statement: Statement, classified: Classified, shape: Bound) 
 
 
 def _shape_with(session: Context, text: str, parameters: tuple[object, ...]) -> Bound:
-    """What RETURNING gives where that hangs on the parameters: with these values.
+    """The columns of a query, or of RETURNING, where they hang on the parameters: with these values.
 
     Raises:
         duckdb.Error: the binder's own.
@@ -314,7 +314,7 @@ def _captured(
         transaction.annotate(session.variables.annotation)
         division = session.variables.integer_division
         version = (transaction.catalog_version, session.names.path, division)
-        plan, shape = _plan(session, statement, classified, captured, version)
+        plan, shape = _plan(session, statement, classified, captured, version, parameters)
         if classified.dml is not None and classified.dml.has_returning:
             if shape.names == UNTOLD:
                 shape = _shape_with(session, classified.text, parameters)
@@ -339,6 +339,7 @@ def _plan(
     classified: Classified,
     captured: Captured,
     version: tuple[int, tuple[str, ...], bool],
+    parameters: tuple[object, ...],
 ) -> tuple[capture.Plan, Bound]:
     """The statement's plan for the table as it is, kept with the statement.
 
@@ -359,7 +360,12 @@ def _plan(
     last = max((int(name) for name in shape.parameters if name.isdecimal()), default=0)
     if last > USER_PARAMETERS_MAX:
         raise UndefinedParameter(f"there is no parameter ${last}")
-    dml = slice_dml(classified, captured.shape.schema, lambda query: bind(session.cursor, query).names)
+
+    def names_of(query: str) -> tuple[str, ...]:
+        found = bind(session.cursor, query)
+        return (_shape_with(session, query, parameters) if found.names == UNTOLD else found).names
+
+    dml = slice_dml(classified, captured.shape.schema, names_of)
     if dml.query_from and _is_plain_table(session, dml.query_from):
         dml = replace(dml, repeatable=True)
     plan = capture.plan(

@@ -494,6 +494,9 @@ def test_an_upsert_by_names_is_as_plain_duckdb_has_it(
         "merge into t using (values (1, 5), (70, 6)) as q(id, n) on t.id = q.id "
         "when matched then update set s = alias(q.n + 1) when not matched then insert (id, s) "
         "values (q.id, alias(q.n) || typeof(struct_pack(q.n)))",
+        "merge into t using (values (1, 5), (70, 6)) as q(id, n) on t.id = q.id "
+        "when matched and random() < 2 then update set s = alias(q.n) when matched then delete "
+        "when not matched then insert (id, s) values (q.id, alias(q.n))",
         "update t set s = alias(v) where alias(v) = 'v'",
         "update t set s = alias(v)",
         "update t set s = alias(t.v + 1), v = v + 1",
@@ -516,6 +519,20 @@ def test_an_update_by_names_is_as_plain_duckdb_has_it(orders: Sandbox, text: str
     assert orders.rows("select id, v, s, f from t order by id") == wanted
     for row in orders.log("n1, n2, n3, n4"):
         assert row in wanted or row == (None, None, None, None)
+
+
+@pytest.mark.parametrize("value", ["alias(t.v)", "alias(q.n)", "typeof(struct_pack(t.v))"])
+@pytest.mark.parametrize("condition", [" and t.v > 0", " and random() < 2"])
+def test_a_merge_by_names_is_as_plain_duckdb_has_it(box: Sandbox, value: str, condition: str) -> None:
+    box.make(
+        "create table t(id int primary key, v int, s varchar)",
+        "insert into t values (1, 2, 'a'), (2, 3, 'b')",
+    )
+    source = "merge into t using (values (1, 5), (2, 6)) as q(id, n) on t.id = q.id"
+    box.run(f"{source} when matched{condition} then update set s = {value} when matched then delete")
+    [wanted] = {row[0] for row in box.rows(f"select {value} from t, (select 5 as n) q")}
+    assert box.log("op, n1, n2, n3") == [("u", 1, 2, wanted), ("u", 2, 3, wanted)]
+    assert box.rows("from t order by id") == [(1, 2, wanted), (2, 3, wanted)]
 
 
 @pytest.mark.parametrize(

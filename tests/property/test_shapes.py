@@ -4,7 +4,7 @@ Each round makes one kind of table twice, in two databases in memory; one is cap
 random statements run on both: table, row count, RETURNING and class of error must be the same, the
 log must fold to the table event by event with dense LSNs, and an error must leave no log row.
 
-DUCKTAIL_FUZZ_SECONDS sets the time (default 20), DUCKTAIL_FUZZ_SEED the first seed; a failure prints
+DUCKTAIL_FUZZ_SECONDS sets the time (default 12), DUCKTAIL_FUZZ_SEED the first seed; a failure prints
 the seed of its round. Most rounds run with capture's own bounds, the others with tiny ones, so that
 the ways for many rows are taken too.
 """
@@ -16,12 +16,13 @@ import dataclasses
 import itertools
 import os
 import random
-import re
 import time
 from collections.abc import Collection, Iterable, Iterator, Sequence
+from decimal import Decimal
 
 import duckdb
 import pytest
+from beside_duckdb import EQUAL, EQUALS, Result, first_texts, forgiven, rollback, rows_of, run_plain, texts
 from random_dml import KINDS, Statement, TableKind
 from random_merge import Generator
 
@@ -34,52 +35,14 @@ from ducktail.engine.partitioning import hash_sql
 from ducktail.engine.quoting import ident
 from ducktail.engine.table import TableShape, read_shape
 from ducktail.sql.dml.dml import slice_dml
+from ducktail.sql.running import UNTOLD, with_nulls
 from ducktail.sql.text.classify import classify
 
 SECONDS = float(os.environ.get("DUCKTAIL_FUZZ_SECONDS", "12"))
 SEED = int(os.environ.get("DUCKTAIL_FUZZ_SEED", "1"))
 STATEMENTS_PER_ROUND = 10
-
-
-# What a statement did: 'ok', its count and its rows (sorted texts), or an error's class and text.
-Result = tuple[str, object, object]
-
-
-def run_plain(cursor: duckdb.DuckDBPyConnection, statement: Statement) -> Result:
-    """Run a statement as it is, in a transaction of its own."""
-    named = {str(n): value for n, value in enumerate(statement.parameters, 1)}
-    try:
-        cursor.execute("begin")
-        if " returning " in strip_strings(statement.text):
-            table = cursor.sql(statement.text, params=named or None).to_arrow_table()
-            result: Result = ("ok", table.num_rows, rows_of(table))
-        else:
-            result = ("ok", cursor.execute(statement.text, named or None).fetchall()[0][0], None)
-        cursor.execute("commit")
-    except duckdb.Error as error:
-        rollback(cursor)
-        return type(error).__name__, str(error), None
-    return result
-
-
-def strip_strings(text: str) -> str:
-    return re.sub(r"'(?:[^']|'')*'", "''", text)
-
-
-def rows_of(table: object) -> tuple[list[str], list[str]]:
-    """Types and sorted rows; names are the binder's, which a session asks of the user's own text."""
-    columns = [column.to_pylist() for column in table.columns]  # type: ignore[attr-defined]
-    types = [str(kind) for kind in table.schema.types]  # type: ignore[attr-defined]
-    return types, texts(zip(*columns, strict=True))
-
-
-def texts(rows: Iterable[object]) -> list[str]:
-    """Rows as sorted texts, in which equal values are one.
-
-    An update by an equal value (0.0 by -0.0, a month by 30 days) stays undone or not in plain DuckDB,
-    by the way that it takes. The log is held against the table without that leniency.
-    """
-    return sorted(EQUAL.sub(lambda found: EQUALS[found[0]], repr(row)) for row in rows)
+# Types of parameters.
+TYPES = {int: "INT", Decimal: "DECIMAL(9,3)", str: "VARCHAR", type(None): '"NULL"'}
 
 
 def told(row: Sequence[str | None], lenient: Collection[int]) -> tuple[str | None, ...]:
@@ -90,17 +53,6 @@ def told(row: Sequence[str | None], lenient: Collection[int]) -> tuple[str | Non
         EQUAL.sub(lambda found: EQUALS[found[0]], value) if value and i in lenient else value
         for i, value in enumerate(row)
     )
-
-
-EQUALS = {"-0.0": "0.0", "1 month": "30 days", "months=1, days=0": "months=0, days=30"}
-EQUAL = re.compile("|".join(map(re.escape, EQUALS)))
-
-
-def rollback(cursor: duckdb.DuckDBPyConnection) -> None:
-    try:
-        cursor.execute("rollback")
-    except duckdb.Error:
-        pass  # DuckDB has ended the transaction itself
 
 
 class Captured:
@@ -133,7 +85,7 @@ class Captured:
             if not statement.text.startswith("truncate"):
                 self.cursor.execute(f"explain {statement.text}", self._nulls(statement)).fetchall()
             dml: Dml = slice_dml(
-                classify(statement.text), self.kind.schema, lambda query: bind(self.cursor, query).names
+                classify(statement.text), self.kind.schema, lambda query: self._names(query, statement)
             )
             if dml.query_from and not self.shape.generated:
                 dml = dataclasses.replace(dml, repeatable=True)
@@ -150,6 +102,15 @@ class Captured:
         self.lsn += outcome.events
         rows = None if outcome.returning is None else rows_of(outcome.returning)
         return "ok", outcome.rows, rows
+
+    def _names(self, query: str, statement: Statement) -> tuple[str, ...]:
+        """A query's columns, which the binder does not tell where they hang on a parameter."""
+        found = bind(self.cursor, query).names
+        if found != UNTOLD:
+            return found
+        given = self._nulls(statement) or {}
+        nulls = with_nulls(query, {name: TYPES[type(value)] for name, value in given.items()})
+        return bind(self.cursor, nulls).names
 
     @staticmethod
     def _nulls(statement: Statement) -> dict[str, object] | None:
@@ -249,23 +210,12 @@ def fold_key(
 
 def connections(rng: random.Random, kind: TableKind, threads: int) -> Iterator[duckdb.DuckDBPyConnection]:
     """Two databases with the same rows."""
-    generator = Generator(rng, kind)
-    columns = ", ".join(kind.columns)
-    rows = []
-    for number in range(rng.choice((0, 5, 8, 12))):
-        values = [
-            str(number) if kind.columns[c] == "int" and c in generator.keys else generator.value(c, False)
-            for c in kind.columns
-        ]
-        rows.append(f"insert or ignore into {kind.name} ({columns}) values ({', '.join(values)})")
-    if not kind.unique:
-        rows = [row.replace(" or ignore", "") for row in rows]
-    setup = [f"set threads = {threads}", "set timezone = 'UTC'", "create sequence sq start 100"]
+    made, rows = first_texts(rng, kind)
     for _ in range(2):
         connection = duckdb.connect(":memory:")
-        for text in (*setup, "create schema s2", *kind.before, kind.ddl):
+        for text in (f"set threads = {threads}", "set timezone = 'UTC'", *made):
             connection.execute(text)
-        for text in (*rows, *kind.after):
+        for text in rows:
             try:
                 connection.execute(text)
             except duckdb.Error:
@@ -323,36 +273,6 @@ def step(plain: duckdb.DuckDBPyConnection, captured: Captured, statement: Statem
     mine = captured.rows()
     assert texts(rows) == texts(mine), f"table: plain {rows}\ncaptured {mine}"
     return True
-
-
-# Errors of which a MERGE may have several at once; whose row comes first is nobody's promise.
-ROW_ERRORS = {"ConstraintException", "InvalidInputException", "ConversionException", "OutOfRangeException"}
-
-
-def stage(result: Result) -> int:
-    """Where capture meets such an error: in the rows' SELECT, among its rows, or in the table."""
-    if "more than once" in str(result[1]):
-        return 1
-    return 2 if result[0] == "ConstraintException" and "Merge error condition" not in str(result[1]) else 0
-
-
-def forgiven(kind: TableKind, statement: Statement, ours: Result, theirs: Result) -> bool:
-    """Differences that are known, wanted and documented (docs/design/engine.md, "Differences")."""
-    # RETURNING turns plain DuckDB's update of a referenced row into delete and insert, which fails.
-    if kind.label == "foreign key parent" and theirs[0] == "ConstraintException":
-        return True
-    # Plain DuckDB's cast of lists to an array may look at the length of a NULL.
-    if theirs[0] == "ConversionException" and "list with length 0" in str(theirs[1]):
-        return True
-    # One clause frees a key that another takes: deletes go first in shape C.
-    if "merge into" in statement.text and ours[0] == "ok" and "uplicate key" in str(theirs[1]):
-        return True
-    # Plain DuckDB works out a constant of a clause that no row takes.
-    if "merge into" in statement.text and ours[0] == "ok" and "string 'zz' to ENUM" in str(theirs[1]):
-        return True
-    # Of two errors capture meets the earlier one; had it got past that, the other one must be the same.
-    several = "merge into" in statement.text and {ours[0], theirs[0]} <= ROW_ERRORS
-    return several and stage(ours) <= stage(theirs)
 
 
 @pytest.mark.slow

@@ -232,7 +232,10 @@ class Streams(Groups):
 
     @rule(data=st.data(), session=WRITERS, table=TABLES)
     def alter_columns(self, data: st.DataObject, session: int, table: int) -> None:
-        """ADD, DROP, RENAME COLUMN and ALTER TYPE: the events of each version are by its own columns."""
+        """ADD, DROP, RENAME COLUMN and ALTER TYPE: the events of each version are by its own columns.
+
+        What USING or a default that is no constant makes of the rows are events, too.
+        """
         at = self.sessions[session]
         if at.in_block and at.view is None:
             self.take_snapshot(at)
@@ -253,9 +256,16 @@ class Streams(Groups):
         self.numbers += 1
         default = data.draw(st.sampled_from([None, cast(7, column.kind)]))
         column = replace(column, number=100 + self.numbers, default=default)
+        columns = (*known.columns, column)
         text = f"{known.called} add column {name} {column.kind}"
+        if default is not None and data.draw(st.booleans()):
+            # Volatile, with a value that is known: each row has an event.
+            text += f" default case when random() < 2 then {default!r} end"
+            filled: Callable[[Row], Row] = lambda row: (*row[:-1], default)  # noqa: E731
+            self._alter(at, known, text, columns, lambda row: (*row, None), rewrites=filled)
+            return
         text += "" if default is None else f" default {default!r}"
-        self._alter(at, known, text, (*known.columns, column), lambda row: (*row, default))
+        self._alter(at, known, text, columns, lambda row: (*row, default))
 
     def _drop(self, data: st.DataObject, at: Session, known: Table) -> None:
         place = data.draw(st.integers(len(BASE), len(known.columns) - 1))
@@ -274,12 +284,16 @@ class Streams(Groups):
     def _retype(self, data: st.DataObject, at: Session, known: Table) -> None:
         place = data.draw(st.sampled_from([1, *range(len(BASE), len(known.columns))]))
         column = known.columns[place]
+        using = data.draw(st.booleans())
         kinds = ["int", "bigint", *["varchar"] * (place > X)]
-        kind = data.draw(st.sampled_from([kind for kind in kinds if kind != column.kind]))
+        kind = data.draw(st.sampled_from([kind for kind in kinds if using or kind != column.kind]))
         rows = self.rows[known.name] if at.view is None else at.view[known.name]
         wanted = "ok"
-        if place > X and any(row[place] == "word" for row in rows) and kind != "varchar":
+        kept = [row for row in rows if row[0] != 1] if using else rows
+        if place > X and any(row[place] == "word" for row in kept) and kind != "varchar":
             wanted = "22P02"
+        elif kind == column.kind:
+            wanted = "ok"
         elif place == 1 and any(stream.partition_by == ("v",) for stream in self.of_table(known)):
             wanted = "0A000"
         elif place == 1 and any("v" in stream.filter.split() for stream in self.of_table(known)):
@@ -291,7 +305,12 @@ class Streams(Groups):
         def retyped(row: Row) -> Row:
             return (*row[:place], cast(row[place], kind), *row[place + 1 :])
 
-        self._alter(at, known, text, columns, retyped, wanted)
+        def rewritten(row: Row) -> Row:
+            return (*row[:place], cast(7, kind) if row[0] == 1 else row[place], *row[place + 1 :])
+
+        if using:
+            text += f" using case when id = 1 then 7::{kind} else {column.name}::{kind} end"
+        self._alter(at, known, text, columns, retyped, wanted, rewrites=rewritten if using else None)
 
     def _alter(
         self,
@@ -303,12 +322,14 @@ class Streams(Groups):
         wanted: str = "ok",
         called: str = "",
         also: str = "",
+        rewrites: Callable[[Row], Row] | None = None,
     ) -> bool:
         """Run an ALTER TABLE.
 
         Args:
             columns: what the table has then.
             rows: a row as it is then; that is no event of it.
+            rewrites: what becomes of such a row besides, in an event.
             called: what RENAME TO calls it.
             also: another way in which it may end.
         """
@@ -331,10 +352,27 @@ class Streams(Groups):
             # It is told at the end.
             self.has_done(session, [])
             return True
-        table.altered_to(columns)
-        changes: list[Change] = [("schema", None, None)] * self.widest(table)
-        self.has_done(session, [Done(table, table.version, [], changes, alters=rows, called=table.called)])
+        before = self.rows[table.name] if session.view is None else session.view[table.name]
+        changes: list[Change] = []
+        if columns != table.columns or rewrites is None:
+            table.altered_to(columns)
+            changes = [("schema", None, None)] * self.widest(table)
+        done = [Done(table, table.version, [], changes, alters=rows, called=table.called)]
+        if rewrites is not None:
+            effects = self._rewritten(table, Counter([rows(row) for row in before.elements()]), rewrites)
+            done.append(Done(table, table.version, effects, self.changes_of(table, effects)))
+        self.has_done(session, done)
         return True
+
+    def _rewritten(self, table: Table, old: Rows, rewrites: Callable[[Row], Row]) -> list[Effect]:
+        """What an ALTER TABLE does to the rows besides what it tells of the columns."""
+        new = Counter([rewrites(row) for row in old.elements()])
+        if self.minimal(table) == "none" or not table.key:
+            gone, come = (old, new) if self.minimal(table) == "none" else (old - new, new - old)
+            return [Effect(row, None) for row in gone.elements()] + [
+                Effect(None, row) for row in come.elements()
+            ]
+        return table.difference(old, new)
 
     @precondition(lambda self: any(not s.in_block for s in self.sessions))
     @rule(data=st.data(), table=TABLES, kind=st.sampled_from(["same", "same", "add", "drop"]))

@@ -6,6 +6,7 @@ in the same process, is asked.
     statement ok | statement error | query [rowsort]
     SQL ...
 
+    parameters 42.4, NULL   the next record's `$1`, `$2`, ..: they come over a socket
     onlyif plain            the next record is left out where tables have streams (docs say so of it)
     drop t                  DROP TABLE, behind its streams where it has some of its own
 """
@@ -21,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import duckdb
+import psycopg
 
 import ducktail
 from ducktail.sql.dbapi.dbapi import Connection
@@ -42,6 +44,7 @@ class Record:
     Args:
         kind: ok, error, query or drop.
         line: where it begins in the file, from 1.
+        parameters: SQL of their values.
     """
 
     kind: str
@@ -49,11 +52,12 @@ class Record:
     line: int
     sorted: bool
     plain_only: bool
+    parameters: str = ""
 
 
 def records(path: Path) -> Iterator[Record]:
     """The records of a file."""
-    plain_only, lines = False, path.read_text().splitlines()
+    plain_only, parameters, lines = False, "", path.read_text().splitlines()
     at = 0
     while at < len(lines):
         words = lines[at].split()
@@ -63,6 +67,9 @@ def records(path: Path) -> Iterator[Record]:
         if words == ["onlyif", "plain"]:
             plain_only, at = True, at + 1
             continue
+        if words[0] == "parameters":
+            parameters, at = " ".join(words[1:]), at + 1
+            continue
         if words[0] == "drop":
             yield Record("drop", words[1], at + 1, False, plain_only)
             plain_only, at = False, at + 1
@@ -70,8 +77,9 @@ def records(path: Path) -> Iterator[Record]:
         end = next((i for i in range(at, len(lines)) if not lines[i].strip()), len(lines))
         kind = words[0] if words[0] == "query" else words[1]
         assert kind in ("query", "ok", "error"), f"{path}:{at + 1}"
-        yield Record(kind, "\n".join(lines[at + 1 : end]), at + 1, "rowsort" in words, plain_only)
-        plain_only, at = False, end
+        sql, ordered = "\n".join(lines[at + 1 : end]), "rowsort" in words
+        yield Record(kind, sql, at + 1, ordered, plain_only, parameters)
+        plain_only, parameters, at = False, "", end
 
 
 class Replay:
@@ -81,6 +89,7 @@ class Replay:
         self._path, self._way = path, way
         self._plain = duckdb.connect()
         self._ours: Connection = ducktail.connect()
+        self._wire: psycopg.Connection | None = None
         self._streams: dict[str, str] = {}
         if way == "all":
             self._ours.execute("CREATE STREAM every ON ALL TABLES IN SCHEMA main WITH (partitions = 1)")
@@ -95,6 +104,8 @@ class Replay:
                 self._check(table, stream)
         finally:
             self._plain.close()
+            if self._wire is not None:
+                self._wire.close()
             self._ours.close()
 
     def _run(self, record: Record) -> None:
@@ -113,15 +124,29 @@ class Replay:
 
     def _answers(self, on: Any, record: Record) -> object:
         try:
-            found = on.execute(record.sql)
+            if record.parameters:
+                found = self._with_parameters(on, record)
+            else:
+                found = on.execute(record.sql)
             if record.kind != "query":
                 return "ok"
             rows = [tuple(map(repr, row)) for row in found.fetchall()]
-        except (duckdb.Error, ducktail.Error) as error:
+        except (duckdb.Error, ducktail.Error, psycopg.Error) as error:
             if record.kind != "error":
                 return f"error: {error}"
             return "error"
         return sorted(rows) if record.sorted else rows
+
+    def _with_parameters(self, on: Any, record: Record) -> Any:
+        """Run it with its parameters: by DuckDB's own client, and by psycopg."""
+        values = duckdb.sql(f"SELECT {record.parameters}").fetchall()[0]
+        if on is self._plain:
+            return on.execute(record.sql, {str(place): value for place, value in enumerate(values, 1)})
+        if self._wire is None:
+            server = self._ours.serve(0)
+            at = f"host={server.host} port={server.port} user=ducktail dbname=memory"
+            self._wire = psycopg.connect(at, autocommit=True, cursor_factory=psycopg.RawCursor)
+        return self._wire.execute(record.sql.encode(), values)
 
     def _drop(self, table: str) -> None:
         if (stream := self._streams.pop(table, None)) is not None:
@@ -177,6 +202,11 @@ class Replay:
             changes = f"SELECT {names} FROM STREAM {stream} ENVELOPE CHANGES WHERE _change_type IN ({kind})"
             run(f"INSERT INTO {made} {changes}")
         mirror, now = "(FROM come EXCEPT ALL FROM gone)", f"(SELECT {names} FROM {table})"
+        # There is nothing behind it.
+        end_lsn = run(f"SELECT max(lsn) FROM STREAM {stream}").fetchall()[0][0] or 0
+        nothing = f"SELECT {names} FROM STREAM {stream} AFTER {end_lsn} ENVELOPE CHANGES WHERE _lsn > 0"
+        run(f"INSERT INTO come {nothing}")
+        assert run(nothing).fetchall() == [], place
         left = run(f"({mirror} EXCEPT ALL {now}) UNION ALL ({now} EXCEPT ALL {mirror})").fetchall()
         assert left == [], f"{place}, typed: {left[:5]}"
         for made in kinds:

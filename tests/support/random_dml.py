@@ -1,4 +1,4 @@
-"""Random DML on thirteen kinds of tables, for tests/property/test_shapes.py."""
+"""Random DML on sixteen kinds of tables, for tests/property/test_shapes.py and test_streamed_tables.py."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import random
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from decimal import Decimal
 
 
 @dataclass(frozen=True)
@@ -55,6 +56,8 @@ NESTED = {
     "h": "hugeint",
     "dl": "double[]",
 }
+NOCASE, NOACCENT = "varchar collate nocase", "varchar collate noaccent.nocase"
+UNION, UNIONS = "union(num int, str varchar)", "union(a int, b double)[]"
 PLAIN = {"id": "int", "v": "int", "s": "varchar"}
 # Two values can be equal here and yet not the same; an update in place by an equal one stays undone.
 INEXACT = {"id": "int", "f": "double", "r": "float", "iv": "interval", "st": "struct(d double)"}
@@ -145,6 +148,36 @@ KINDS = (
         table="child",
         before=("create table p(id int primary key)", "insert into p from range(10)"),
     ),
+    TableKind(
+        "collations",
+        "create table t(id int primary key, v int, k varchar collate nocase unique, "
+        "s varchar collate noaccent.nocase, same boolean as (s = 'e'))",
+        {"id": "int", "v": "int", "k": NOCASE, "s": NOACCENT},
+        (("id",), ("k",)),
+        generated=("same", "k = 'A'", "s in ('E')"),
+    ),
+    TableKind(
+        "collated key",
+        "create table t(k varchar collate nocase, v int, s varchar, primary key (K))",
+        {"k": NOCASE, "v": "int", "s": "varchar"},
+        (("k",),),
+    ),
+    TableKind(
+        "unions",
+        f"create table t(ID int, u {UNION}, l {UNIONS}, v int, ul uuid[], sh struct(h hugeint[], b bit), "
+        "jl json[], primary key (id))",
+        {
+            "id": "int",
+            "u": UNION,
+            "l": UNIONS,
+            "v": "int",
+            "ul": "uuid[]",
+            "sh": "struct(h hugeint[], b bit)",
+            "jl": "json[]",
+        },
+        (("id",),),
+        generated=("union_tag(u)", "union_tag(l[1])"),
+    ),
 )
 
 VALUES = {
@@ -164,11 +197,32 @@ VALUES = {
     "hugeint": ["170141183460469231731687303715884105727", "5", "null"],
     "float": ["-0.0::float", "0.0", "2.5"],
     "struct(d double)": ["{'d': 0.0}", "{'d': -0.0::double}", "null"],
+    NOCASE: ["'a'", "'A'", "'b'", "'B'", "'ab'", "'aB'", "null", "'x' || 'Y'"],
+    NOACCENT: ["'e'", "'É'", "'E'", "'u'", "'ü'", "null"],
+    UNION: [f"union_value(num := null)::{UNION}", "null", "1", "'x'", f"union_value(str := null)::{UNION}"],
+    UNIONS: [
+        "[union_value(a := null)::union(a int, b double), null]",
+        "null",
+        "[]",
+        "[union_value(b := 1.5)::union(a int, b double)]",
+    ],
+    "uuid[]": ["['6ba7b810-9dad-11d1-80b4-00c04fd430c8', null]", "[]", "null"],
+    "struct(h hugeint[], b bit)": ["{'h': [5, null], 'b': '101'}", "{'h': null, 'b': null}", "null"],
+    "json[]": ["['[1]', null]", "null", "[]"],
     "double[]": ["[0.0]", "[-0.0::double]", "null", "['nan'::double, 1.5]"],
 }
 # Values on which no two databases agree: only the log is held against the table.
 RANDOM = {"int": "(random() * 7)::int", "varchar": "uuid()::varchar", "double": "random()"}
-PARAMETERS: dict[str, list[object]] = {"int": [1, 5, None, "7"], "varchar": ["p", "$1", None, "it's"]}
+TEXTS = ("varchar", NOCASE)
+# What predicates compare besides numbers.
+COMPARED = (NOCASE, NOACCENT, "decimal(10,2)")
+PARAMETERS: dict[str, list[object]] = {
+    "int": [1, None, "7", Decimal("2.4"), Decimal("1.6"), Decimal("3.0")],
+    "varchar": ["p", "$1", None, "it's"],
+    "decimal(10,2)": [Decimal("1.244"), Decimal("3.136"), 5, None],
+    NOCASE: ["A", "b", None],
+    NOACCENT: ["É", "e", None],
+}
 
 
 @dataclass
@@ -230,14 +284,22 @@ class Generator:
     def pick(self, *choices: str) -> str:
         return self.r.choice(choices)
 
+    def spelled(self, name: str) -> str:
+        """A name as it is, or in other letters."""
+        return name if name.startswith('"') or self.r.random() < 0.8 else name.upper()
+
     def number(self, top: int = 12) -> str:
         return str(self.r.randint(0, top))
+
+    def parameter(self, column: str) -> str:
+        """A parameter, of a type with some."""
+        self.now.parameters.append(self.r.choice(PARAMETERS[self.kind.columns[column]]))
+        return f"${len(self.now.parameters)}"
 
     def value(self, column: str, parameters: bool = True) -> str:
         kind = self.kind.columns[column]
         if parameters and kind in PARAMETERS and self.r.random() < 0.12:
-            self.now.parameters.append(self.r.choice(PARAMETERS[kind]))
-            return f"${len(self.now.parameters)}"
+            return self.parameter(column)
         if kind != "int":
             return self.r.choice(VALUES[kind])
         if column in self.keys and self.r.random() < 0.9:
@@ -268,9 +330,23 @@ class Generator:
                 f"(select max(zz.{column}) from {self.kind.name} zz) + 1",
                 f"(select count(*) from {self.kind.name} zz where zz.{column} < {relation}.{column})",
             )
-        if kind == "varchar" and roll < 0.6:
-            return self.pick(f"{own} || '!'", f"upper({own})", f"coalesce({own}, '') || 'z'")
+        if kind in TEXTS and roll < 0.6:
+            other = f"{dot}{self.r.choice(self.columns)}"
+            return self.pick(
+                f"{own} || '!'",
+                f"upper({own})",
+                f"coalesce({own}, '') || 'z'",
+                f"alias({other})",
+                f"alias({other}) || typeof(row({other}))",
+                f"struct_keys(struct_pack({other}))[1]",
+                f"(select max(columns(['{self.ints[0].strip(chr(34))}'])) from {self.kind.name})::varchar",
+                self.place(),
+            )
         return self.value(column)
+
+    def place(self) -> str:
+        """A column by its place: refused where capture's text has another one there."""
+        return f"#{self.r.randint(1, len(self.columns))}"
 
     def predicate(self, relation: str, bare: bool = True) -> str:
         dot = self.pick("", f"{relation}.") if bare else f"{relation}."
@@ -279,8 +355,20 @@ class Generator:
         inner = (
             f"select 1 from {self.kind.name} zz where zz.{column} = {relation}.{column} and zz.{column} < 5"
         )
+        others = [c for c, kind in self.kind.columns.items() if kind in COMPARED]
+        if others and self.r.random() < 0.4:
+            named = self.r.choice(others)
+            other = f"{dot}{named}"
+            return self.pick(
+                f"{other} = {self.value(named)}",
+                f"{other} = {self.parameter(named)}",
+                f"{other} < {self.value(named)}",
+                f"{other} in ({self.value(named)}, {self.value(named)})",
+                f"{other} = (select min(zz.{named}) from {self.kind.name} zz)",
+            )
         return self.pick(
             f"{own} = {self.value(column)}",
+            f"{own} = {self.parameter(column)}",
             f"{own} = {self.number()}",
             f"{own} % 2 = 0",
             f"{own} > {self.number()}",
@@ -303,6 +391,8 @@ class Generator:
             f"{relation}.{last}",
             f"{self.ints[0]} + 1 as zz",
             f"* exclude ({last})",
+            "columns(*)",
+            f"alias({first}), typeof(row({relation}.{last})), #1",
             f"case when {self.ints[0]} is null then 'n' else 'y' end, *",
             *self.kind.generated,
         ]
@@ -333,6 +423,8 @@ class Generator:
             return f"{column} + {self.number(20)}" if shifted else column
 
         where = f" where {self.predicate(self.relation)}" if self.r.random() < 0.5 else ""
+        if columns is self.columns and not self.kind.generated and self.r.random() < 0.1:
+            return f"select {self.pick('columns(*)', '*')} from {self.kind.name}{where}"
         return f"select {', '.join(map(source, columns))} from {self.kind.name}{where}"
 
     @property
@@ -341,7 +433,8 @@ class Generator:
 
     def insert(self) -> str:
         columns = self.some_columns()
-        listed = f" ({', '.join(columns)})" if columns is not self.columns or self.kind.generated else ""
+        whole = columns is self.columns and not self.kind.generated
+        listed = "" if whole else f" ({', '.join(map(self.spelled, columns))})"
         return f"insert into {self.kind.name}{listed} {self.rows(columns)}{self.returning(self.relation)}"
 
     def insert_query(self) -> str:
@@ -367,7 +460,7 @@ class Generator:
         if len(columns) == 2 and self.r.random() < 0.3:
             values = ", ".join(self.expression(c, relation) for c in columns)
             return f"({', '.join(columns)}) = {self.pick('', 'row')}({values})"
-        return ", ".join(f"{c} = {self.expression(c, relation)}" for c in columns)
+        return ", ".join(f"{self.spelled(c)} = {self.expression(c, relation)}" for c in columns)
 
     def aliased(self) -> tuple[str, str]:
         alias = self.r.choice((None, None, "x", '"x y"'))
@@ -417,12 +510,12 @@ class Generator:
     def upsert(self) -> str:
         kind = self.kind
         unique = self.r.choice(kind.unique) if kind.unique else (self.columns[0],)
-        target = f" ({', '.join(unique)})" if self.r.random() < 0.85 else ""
+        target = f" ({', '.join(map(self.spelled, unique))})" if self.r.random() < 0.85 else ""
         alias = self.r.choice((None, None, "z"))
         relation = alias or self.relation
         free = [c for c in self.columns if c not in self.keys]
         columns = self.r.sample(free if self.r.random() < 0.85 else self.columns, self.r.choice((1, 1, 2)))
-        sets = ", ".join(f"{c} = {self.proposed(c, relation)}" for c in columns)
+        sets = ", ".join(f"{self.spelled(c)} = {self.proposed(c, relation)}" for c in columns)
         last = self.ints[-1]
         where = self.pick("", "", f" where {relation}.{last} > 3", f" where excluded.{last} > 3")
         given = self.some_columns()
@@ -441,12 +534,15 @@ class Generator:
             # Plain DuckDB works out a constant here even where no row needs it: no bad ones.
             value = self.value(column).replace("'zz'", "'c'")
             by_names = []
-            if self.kind.columns[column] == "varchar" and '"excluded"' not in self.kind.columns:
+            if self.kind.columns[column] in TEXTS and '"excluded"' not in self.kind.columns:
                 other = self.r.choice(self.columns)
                 by_names = [
                     f"alias(excluded.{other}) || alias({relation}.{other})",
                     f"typeof(struct_pack(excluded.{other}))",
                     f"struct_keys(struct_pack(EXCLUDED.{other}))[1]",
+                    f"to_json(row(excluded.{other}, {relation}.{other}))::varchar",
+                    f"typeof(row(excluded.{other})) || alias(row({other}))",
+                    self.place(),
                 ]
             return self.pick(f"excluded.{column}", value, "default", *by_names)
         return self.pick(

@@ -1,4 +1,4 @@
-"""Random MERGE statements beside the other DML, for tests/property/test_shapes.py."""
+"""Random MERGE beside the other DML, for tests/property/test_shapes.py and test_streamed_tables.py."""
 
 from __future__ import annotations
 
