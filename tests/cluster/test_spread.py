@@ -441,6 +441,32 @@ def test_a_node_that_joins_gets_the_definitions_that_there_are(tmp_path: Path) -
                 assert {row[1] for row in shown} == {"later", "t"}
 
 
+def test_a_group_that_was_made_without_a_node_is_there_when_it_is_back(tmp_path: Path) -> None:
+    both = '[[topics]]\nname = "*"\npartitions = { n1 = "0-1", n2 = "2-3" }\n'
+    alone = '[[topics]]\nname = "*"\npartitions = { n1 = "0-3" }\n'
+    with ClusterProcesses(tmp_path, 2, both) as cluster, cluster["n1"].connect() as first:
+        first.execute("CREATE TOPIC t WITH (partitions = 4)")
+        whole = cluster.text(epoch=3)
+        smaller = cluster.text(epoch=2, topics=alone)
+        n2 = smaller[smaller.index("[nodes.n2]") : smaller.index("[[topics]]")]
+        cluster["n2"].stop()
+        first.execute("INSTALL PLACEMENT %s", (smaller.replace(n2, ""),))
+        first.execute("CREATE CONSUMER GROUP g ON t")
+        cluster.file("n2").write_text(whole)
+        cluster.start("n2")
+        # It has the topic already; nobody has told it of the group.
+        with cluster["n2"].connect() as second:
+            for text in ("SELECT * FROM TOPIC t CONSUMER GROUP g", "SHOW OFFSETS ON t CONSUMER GROUP g"):
+                with pytest.raises(psycopg.errors.SerializationFailure):
+                    second.execute(text)  # The other node has an older placement.
+            first.execute("INSTALL PLACEMENT %s", (whole,))
+            with second.transaction(), pytest.raises(psycopg.errors.SerializationFailure):
+                second.execute("SELECT * FROM TOPIC t CONSUMER GROUP g")
+            assert len(second.execute("SHOW OFFSETS ON t CONSUMER GROUP g").fetchall()) == 4
+            with pytest.raises(psycopg.errors.UndefinedObject):
+                second.execute("SHOW OFFSETS ON t CONSUMER GROUP none")
+
+
 def test_the_view_of_a_topic_is_no_part_of_it(cluster: ClusterProcesses, entry: Connection) -> None:
     """Whoever forgets TOPIC is not told a node's part as the whole."""
     for text in (
