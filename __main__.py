@@ -5,12 +5,16 @@ Where the settings of `serve` come from is in configuration.py.
 
 from __future__ import annotations
 
+import signal
+import sys
+
+if sys.argv[1:2] == ["serve"]:
+    # A SIGHUP waits until the server takes it; loading what follows takes a second, in which it would end it.
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGHUP})
+
 import argparse
 import asyncio
 import os
-import signal
-import sys
-import threading
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -57,9 +61,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _run_server(chosen: argparse.Namespace) -> int:
-    # It would end the process until the server takes it.
-    early = threading.Event()
-    signal.signal(signal.SIGHUP, lambda *_: early.set())
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGHUP})  # See the head of the file.
     leave_pandas_out()
     configuration = configure(vars(chosen), os.environ)
     node = configuration.cluster()
@@ -89,7 +91,7 @@ def _run_server(chosen: argparse.Namespace) -> int:
         database.shown_settings = configuration.shown(settings)
         if node is not None:
             join(database, node)
-        asyncio.run(_serve(Server(database, listener, tls, insecure=insecure, watched=watched), early))
+        asyncio.run(_serve(Server(database, listener, tls, insecure=insecure, watched=watched)))
     finally:
         database.close()
     return 0
@@ -128,20 +130,15 @@ COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {
 }
 
 
-async def _serve(server: Server, early: threading.Event) -> None:
-    """Serve until a signal ends it.
-
-    Args:
-        early: set by a SIGHUP that came before the server could read its files again.
-    """
+async def _serve(server: Server) -> None:
+    """Serve until a signal ends it."""
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
     await server.start()
     loop.add_signal_handler(signal.SIGHUP, server.reload)
-    if early.is_set():
-        server.reload()
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGHUP})
     host, port = server.address
     print(f"listening on {f'[{host}]' if ':' in host else host}:{port}", flush=True)
     await stop.wait()

@@ -182,8 +182,8 @@ class Client:
             if now_s - began_s < self._time_out_s:
                 self.world.fault(f"{words} after {now_s - began_s:.2f} s of {self._time_out_s} s")
             return
-        if error.sqlstate == "08004" and self.node == GUEST:
-            return  # The others do not know it any more, or not yet.
+        if error.sqlstate in ("08004", "57P01") and self.node == GUEST:
+            return  # The others do not know it any more, or not yet; it is shut down.
         if error.sqlstate not in EXPECTED[what]:
             self.world.fault(words)
         elif error.sqlstate is None and not self.world.fates.away(self.node, began_s, now_s, AFTER_S):
