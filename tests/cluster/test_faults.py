@@ -12,8 +12,8 @@ another node. What each was told is held against what is stored in the end:
 - an answer that is not cut by its LIMIT has all that was acknowledged before it was asked for, whichever
   owner is away: where one cannot be asked it is an error;
 - committed LSNs never go back, no two members commit the same event, and none is passed over;
-- a repeat is answered as the first time, and an event's partition and LSN stay what they were, whichever nodes
-  have had its partition: placements come into force meanwhile, on one node after the other;
+- a repeat is answered as the first time, and an event's partition and LSN stay what they were, whichever
+  nodes have had its partition: placements come into force meanwhile, on one node after the other;
 - a statement ends when its time is over, whichever other node is away;
 - errors have the SQLSTATEs that they may have, nothing hangs, and nothing is left over on the nodes.
 """

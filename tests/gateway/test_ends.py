@@ -47,9 +47,7 @@ def test_a_sighup_while_the_server_starts_does_not_end_it(
 ) -> None:
     path = tmp_path / "starting.duckdb"
     command = [str(COMMAND), "serve", str(path), "--port", "0"]
-    with subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
-    ) as process:
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
         try:
             while not reached(process.pid, path):
                 assert process.poll() is None
