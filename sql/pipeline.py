@@ -16,9 +16,10 @@ from dataclasses import dataclass
 from operator import is_
 
 from ..engine.errors import DucktailError, SerializationFailure, UndefinedGroup
-from ..engine.waiting import Wait, Waiting
+from ..engine.waiting import Waiting
 from . import read_only
 from .context import Context
+from .forwarding.learning import made_good
 from .language.parse import Query
 from .names import CatalogChanged
 from .peers.learned import still_missing
@@ -93,13 +94,13 @@ def _with_its_groups(session: Context, statement: Statement, work: Run) -> Waiti
     try:
         return (yield from work(statement))
     except UndefinedGroup as error:
-        if learner is None or not in_cluster(session) or not cluster.lacks:
+        if not in_cluster(session):
             raise
-        learning = learner.learn()
         if session.block.begun:
+            if learner is not None and cluster.lacks:
+                learner.learn()
             raise still_missing(cluster, error) from error
-    yield Wait(learning)
-    learning.result()
+    yield from made_good(session)
     try:
         return (yield from work(statement))
     except UndefinedGroup as error:

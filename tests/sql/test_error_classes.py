@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from local_client import Client, raises
 
 from ducktail.engine.database import Database
+from ducktail.engine.errors import DucktailError
 
 TEXTS = [
     "SELECT * FROM STREAM s LIMIT $1",
@@ -87,4 +89,32 @@ def test_what_fails_while_rows_are_streamed_has_its_own_class(
         client = Client(database, wire=wire)
         with raises(sqlstate):
             client(RECURSIVE.format(value))
+        client.close()
+
+
+def test_a_topic_that_is_being_made_is_not_told_to_be_a_view(database: Database) -> None:
+    maker, watcher, *clients = (Client(database) for _ in range(4))
+
+    def told(client: Client, text: str) -> str | None:
+        try:
+            client(text)
+        except DucktailError as error:
+            return error.sqlstate
+        return None
+
+    with ThreadPoolExecutor(3) as threads:
+        # DuckDB has committed it, and the catalog waits for this to know of it.
+        with database.catalog.mutex:
+            made = threads.submit(told, maker, "CREATE TOPIC arriving")
+            while not watcher("SELECT 1 FROM duckdb_views() WHERE view_name = 'arriving'"):
+                assert not made.done()
+            texts = ("SELECT * FROM TOPIC arriving", "PUBLISH TO arriving 'x'")
+            answers = [threads.submit(told, *one) for one in zip(clients, texts, strict=True)]
+            settled = database.catalog.changes._settled
+            while sum(answer.done() for answer in answers) + len(settled._waiters) < 2:  # type: ignore[attr-defined]
+                pass
+        # What was asked before it was there may be told that it is not.
+        assert made.result() is None and answers[0].result() is None
+        assert answers[1].result() in (None, "42704")
+    for client in (maker, watcher, *clients):
         client.close()
