@@ -5,12 +5,16 @@ Where the settings of `serve` come from is in configuration.py.
 
 from __future__ import annotations
 
+import signal
+import sys
+
+if sys.argv[1:2] == ["serve"]:
+    # A SIGHUP waits until the server takes it; loading what follows takes a second, in which it would end it.
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGHUP})
+
 import argparse
 import asyncio
 import os
-import signal
-import sys
-import threading
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -60,9 +64,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _run_server(chosen: argparse.Namespace) -> int:
-    # It would end the process until the server takes it.
-    early = threading.Event()
-    signal.signal(signal.SIGHUP, lambda *_: early.set())
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGHUP})  # See the head of the file.
     leave_pandas_out()
     configuration = configure(vars(chosen), os.environ)
     node = configuration.cluster()
@@ -94,7 +96,7 @@ def _run_server(chosen: argparse.Namespace) -> int:
             join(database, node)
         server = Server(database, listener, tls, insecure=insecure, watched=watched)
         with asyncio.Runner(loop_factory=TimedLoop) as runner:
-            runner.run(_serve(server, path, early))
+            runner.run(_serve(server, path))
     finally:
         database.close()
     return 0
@@ -133,12 +135,11 @@ COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {
 }
 
 
-async def _serve(server: Server, path: str, early: threading.Event) -> None:
+async def _serve(server: Server, path: str) -> None:
     """Serve until a signal ends it.
 
     Args:
         path: the database file, as it is named when the server is ready.
-        early: set by a SIGHUP that came before the server could read its files again.
     """
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -146,8 +147,7 @@ async def _serve(server: Server, path: str, early: threading.Event) -> None:
         loop.add_signal_handler(number, stop.set)
     await server.start()
     loop.add_signal_handler(signal.SIGHUP, server.reload)
-    if early.is_set():
-        server.reload()
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGHUP})
     host, port = server.address
     shown = f"[{host}]" if ":" in host else host
     print(f"listening on {shown}:{port}, file {path}", flush=True)

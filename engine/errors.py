@@ -187,6 +187,10 @@ class UndefinedFunction(DucktailError, sqlstate="42883", dbapi="ProgrammingError
 class UndefinedObject(DucktailError, sqlstate="42704", dbapi="ProgrammingError"): ...
 
 
+class UndefinedGroup(UndefinedObject, sqlstate="42704", dbapi="ProgrammingError"):
+    """No such consumer group on a stream that is here; in a cluster another node may have it."""
+
+
 class UndefinedParameter(DucktailError, sqlstate="42P02", dbapi="ProgrammingError"): ...
 
 

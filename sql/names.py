@@ -307,11 +307,16 @@ class Names:
             UndefinedObject: 42704, there is none. WrongObjectType: 42809, it is a table.
         """
         stream = self.find_stream(parts)
+        there_is = stream is None and self._there_is(parts)
+        if there_is:
+            # DuckDB shows the view of a stream that is being made a moment before the catalog has the stream.
+            self._database.catalog.changes.settle()
+            stream = self.find_stream(parts)
         if stream is not None:
             return stream
         shown = ".".join(parts)
         place = position or None
-        if self._there_is(parts):
+        if there_is:
             lost = self._database.catalog.unserved.get(self.table_key(parts))
             if lost is not None:
                 raise UndefinedObject(

@@ -15,12 +15,14 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from operator import is_
 
-from ..engine.errors import DucktailError, SerializationFailure
+from ..engine.errors import DucktailError, SerializationFailure, UndefinedGroup
 from ..engine.waiting import Waiting
 from . import read_only
 from .context import Context
+from .forwarding.learning import made_good
 from .language.parse import Query
 from .names import CatalogChanged
+from .peers.learned import still_missing
 from .resolve import may_be_in_full, pieces_in_full, text_in_full
 from .results.results import ArrowSource, Result
 from .rights import permission
@@ -64,7 +66,7 @@ def execute(
         with places_of(full):
             permission.check(session, full, parameters, permission.How(runs=not full.waits))
             read_only.check(session, full)
-            result = yield from work(full)
+            result = yield from _with_its_groups(session, full, work)
         if isinstance(result.source, ArrowSource):
             result.source.pieces = full.pieces
         return result
@@ -79,6 +81,30 @@ def execute(
     if kind is Kind.DML or verb in _WRITING:
         return (yield from _in_one_transaction(session, judged))
     return (yield from judged())
+
+
+def _with_its_groups(session: Context, statement: Statement, work: Run) -> Waiting[Result]:
+    """Run a statement; a consumer group that only other nodes have yet is made here first.
+
+    Raises:
+        DucktailError: any; SerializationFailure, 40001, the group may be on a node that has not answered, or
+            the statement is in a transaction, which does not wait for it.
+    """
+    cluster, learner = session.database.cluster, session.learner
+    try:
+        return (yield from work(statement))
+    except UndefinedGroup as error:
+        if not in_cluster(session):
+            raise
+        if session.block.begun:
+            if learner is not None and cluster.lacks:
+                learner.learn()
+            raise still_missing(cluster, error) from error
+    yield from made_good(session)
+    try:
+        return (yield from work(statement))
+    except UndefinedGroup as error:
+        raise still_missing(cluster, error) from error
 
 
 def _in_one_transaction(session: Context, judged: Callable[[], Waiting[Result]]) -> Waiting[Result]:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from ..asking import ask
 from ..database import Database
 from ..definitions.catalog_rows import new_id
-from ..errors import DuplicateObject, SerializationFailure, UndefinedObject
+from ..errors import DuplicateObject, SerializationFailure, UndefinedGroup, UndefinedObject
 from ..live_groups import lag_events, rows_left
 from ..offsets.offsets import Move, insert_sql
 from ..offsets.parked import NOTHING
@@ -30,7 +30,7 @@ def find_group(catalog: Catalog, stream: Stream, name: str, transaction: Transac
     """A stream's group by name, one made in this transaction included.
 
     Raises:
-        UndefinedObject: 42704, there is none.
+        UndefinedGroup: 42704, there is none.
     """
     key = (stream.stream_id, fold(name))
     group = catalog.groups.get(key)
@@ -43,9 +43,9 @@ def find_group(catalog: Catalog, stream: Stream, name: str, transaction: Transac
     return group
 
 
-def missing_group(stream: Stream, name: str) -> UndefinedObject:
+def missing_group(stream: Stream, name: str) -> UndefinedGroup:
     """The error of a group that is not there."""
-    return UndefinedObject(
+    return UndefinedGroup(
         f'consumer group "{name}" of stream "{stream.name}" does not exist',
         hint=f"CREATE CONSUMER GROUP {ident(name)} ON {ident(stream.name)} makes it.",
     )

@@ -172,14 +172,16 @@ class Peers:
     def _refused(self, node: Node, error: psycopg.Error) -> DucktailError:
         """Why a node has not let this one in: libpq has the words of that, not its SQLSTATE."""
         words = " ".join(str(error).rpartition("FATAL:")[2].split())
-        detail = f"Node {node.name} says: {words}."
+        told, _, hint = words.partition(" HINT: ")
+        told, _, more = told.partition(" DETAIL: ")
+        detail = f"Node {node.name} says: {told}. {more}".rstrip()
         if (epoch := epoch_told(words)) is not None:
             self.cluster.heard(epoch)
             return SerializationFailure(f'node "{node.name}" has a newer placement', detail=detail)
         if OTHER_DATABASE in words:
             ours = self.cluster.placement.local.name
-            told = f'node "{node.name}" refuses this one: "{ours}" {OTHER_DATABASE}'
-            return ConnectionRefused(told, detail=detail)
+            message = f'node "{node.name}" refuses this one: "{ours}" {OTHER_DATABASE}'
+            return ConnectionRefused(message, detail=detail, hint=hint or None)
         if OTHER_CLUSTER.search(words):
             return ConnectionRefused(f'node "{node.name}" is not of this cluster', detail=detail)
         return _unreachable(node, words)

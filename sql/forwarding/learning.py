@@ -109,14 +109,11 @@ def _made(session: Context, path: Path, facts: Facts) -> Waiting[Result]:
     return (yield from create_group(session, st.CreateGroup(path[2], topic, start, group_options(facts)), ()))
 
 
-def made_good(session: Context, error: DucktailError) -> Waiting[None]:
-    """A share names what is not here: learn, where this node has not learned yet.
+def made_good(session: Context) -> Waiting[None]:
+    """A statement names what was not here: learn, where this node has not learned yet.
 
-    Raises:
-        DucktailError: the same, where this node knows all that the others have.
+    Where it has, that may have been this very moment: in any case the statement looks once more.
     """
-    if session.learner is None or not session.database.cluster.lacks:
-        raise error
-    learning = session.learner.learn()
-    yield Wait(learning)
-    learning.result()
+    if session.learner is not None and session.database.cluster.lacks:
+        yield Wait(learning := session.learner.learn())
+        learning.result()

@@ -228,5 +228,9 @@ def _keys(session: Context, parts: tuple[str, ...]) -> list[Key] | None:
     if any(key in streams for key in keys):
         return None
     key = names.table_key(parts)
-    # A table of this name, too, is what is meant: what is wrong with that is told here.
-    return None if names.kind_of(key) is not None else keys
+    if names.kind_of(key) is None:
+        return keys
+    # It may be the view of a topic that is being made. A table of this name, too, is what is meant: what is
+    # wrong with that is told here.
+    session.database.catalog.changes.settle()
+    return None

@@ -75,11 +75,11 @@ def forward_with(runners: dict[Kind, Runner], told_at: Told) -> Runner:
         """The same, where this node may lack what the others have."""
         try:
             return (yield from executed(session, request))
-        except (UndefinedObject, UndefinedTable) as error:
+        except (UndefinedObject, UndefinedTable):
             part, _ = split(request.text)
             if part is None:
                 raise
-            yield from made_good(session, error)
+            yield from made_good(session)
         try:
             return (yield from executed(session, request))
         except (UndefinedObject, UndefinedTable) as error:

@@ -209,7 +209,12 @@ def refuse_ours(session: Context, verb: str, key: Key, start: int) -> None:
 
 def _no_topic(session: Context, key: Key, position: int) -> UndefinedObject | WrongObjectType:
     """What PUBLISH to something that is no topic is answered."""
-    if key[0] == TEMPORARY or (session.names.kind_of(key) is not None and session.names.sees(key)):
+    there_is = key[0] == TEMPORARY or (session.names.kind_of(key) is not None and session.names.sees(key))
+    catalog = session.database.catalog
+    if there_is:
+        # It may be the view of a topic that was not there yet when this statement began.
+        catalog.changes.settle()
+    if there_is and catalog.stream_of_view(key) is None:
         return WrongObjectType(
             f'"{key[-1]}" is not a topic',
             hint="INSERT writes a table; a stream on it has an event for each row.",

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from typing import Any
 
-from ...engine.errors import CannotConnect, ConnectionLost, WrongState
+from ...engine.errors import CannotConnect, ConnectionLost, SerializationFailure
 from ...engine.waiting import Waiting
 from ..context import Context
 from ..peers.frames import batch_of, head_of, tail_of
@@ -38,7 +38,8 @@ class LinkedPeers:
         """See Peers."""
         there = next((one for one in self._session.database.placement.nodes if one.name == node), None)
         if there is None:
-            raise WrongState(f'the cluster has no node "{node}"')
+            # Where it owns something the statement has a placement that is over.
+            raise SerializationFailure(f'node "{node}" has left the cluster meanwhile', hint="Try again.")
         # Shares of one session are asked of a node one after the other: one number does for them, and what is
         # asked again is in the same words.
         number = SHARES

@@ -16,6 +16,7 @@ from typing import Any
 import psycopg
 import pytest
 from cluster_processes import ClusterProcesses
+from psycopg import pq
 
 NODES = ("n1", "n2", "n3")
 SPREAD = '[[topics]]\nname = "*"\npartitions = { n1 = "0-3", n2 = "4-7", n3 = "8-1023" }\n'
@@ -439,6 +440,53 @@ def test_a_node_that_joins_gets_the_definitions_that_there_are(tmp_path: Path) -
                     session.execute("INSTALL PLACEMENT '" + cluster.text(epoch=4).replace("'", "''") + "'")
                 shown = second.execute("SHOW TOPICS").fetchall()
                 assert {row[1] for row in shown} == {"later", "t"}
+
+
+def test_a_group_that_was_made_without_a_node_is_there_when_it_is_back(tmp_path: Path) -> None:
+    both = '[[topics]]\nname = "*"\npartitions = { n1 = "0-1", n2 = "2-3" }\n'
+    alone = '[[topics]]\nname = "*"\npartitions = { n1 = "0-3" }\n'
+    with ClusterProcesses(tmp_path, 2, both) as cluster, cluster["n1"].connect() as first:
+        first.execute("CREATE TOPIC t WITH (partitions = 4)")
+        whole = cluster.text(epoch=3)
+        smaller = cluster.text(epoch=2, topics=alone)
+        n2 = smaller[smaller.index("[nodes.n2]") : smaller.index("[[topics]]")]
+        cluster["n2"].stop()
+        first.execute("INSTALL PLACEMENT %s", (smaller.replace(n2, ""),))
+        first.execute("CREATE CONSUMER GROUP g ON t")
+        cluster.file("n2").write_text(whole)
+        cluster.start("n2")
+        # It has the topic already; nobody has told it of the group.
+        with cluster["n2"].connect() as second:
+            for text in ("SELECT * FROM TOPIC t CONSUMER GROUP g", "SHOW OFFSETS ON t CONSUMER GROUP g"):
+                with pytest.raises(psycopg.errors.SerializationFailure):
+                    second.execute(text)  # The other node has an older placement.
+            first.execute("INSTALL PLACEMENT %s", (whole,))
+            with second.transaction(), pytest.raises(psycopg.errors.SerializationFailure):
+                second.execute("SELECT * FROM TOPIC t CONSUMER GROUP g")
+            assert len(second.execute("SHOW OFFSETS ON t CONSUMER GROUP g").fetchall()) == 4
+            with pytest.raises(psycopg.errors.UndefinedObject):
+                second.execute("SHOW OFFSETS ON t CONSUMER GROUP none")
+
+
+def test_a_statement_whose_node_leaves_meanwhile_is_told_to_try_again(tmp_path: Path) -> None:
+    both = '[[topics]]\nname = "*"\npartitions = { n2 = "0", n1 = "1-3" }\n'
+    alone = '[[topics]]\nname = "*"\npartitions = { n1 = "0-3" }\n'
+    with ClusterProcesses(tmp_path, 2, both) as cluster:
+        smaller = cluster.text(epoch=2, topics=alone)
+        n2 = smaller[smaller.index("[nodes.n2]") : smaller.index("[[topics]]")]
+        with cluster["n1"].connect() as reader, cluster["n1"].connect() as operator:
+            reader.execute("CREATE TOPIC t WITH (partitions = 4)")
+            reader.execute("CREATE CONSUMER GROUP g ON t")
+            # A member that waits asks the home again and again.
+            reader.pgconn.send_query(b"SELECT * FROM TOPIC t CONSUMER GROUP g MEMBER 'm' WAIT '30 s'")
+            members = "SHOW MEMBERS ON t CONSUMER GROUP g"
+            while not operator.execute(members).fetchall():
+                pass
+            operator.execute("INSTALL PLACEMENT %s", (smaller.replace(n2, ""),))
+            answer = reader.pgconn.get_result()
+            assert answer is not None
+            assert answer.error_field(pq.DiagnosticField.SQLSTATE) == b"40001", answer.error_message
+            assert reader.pgconn.get_result() is None
 
 
 def test_the_view_of_a_topic_is_no_part_of_it(cluster: ClusterProcesses, entry: Connection) -> None:

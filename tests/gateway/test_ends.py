@@ -32,14 +32,24 @@ def test_a_client_that_vanishes_in_a_transaction_is_rolled_back(
         assert connection.execute("SELECT id FROM t").fetchall() == [(2,)]
 
 
-def test_a_sighup_while_the_server_starts_does_not_end_it(tmp_path: Path) -> None:
+def loads_duckdb(pid: int, _: Path) -> bool:
+    """It has loaded DuckDB, and has a second's work before it opens a file."""
+    return "duckdb" in Path(f"/proc/{pid}/maps").read_text()
+
+
+def opens_its_file(_: int, path: Path) -> bool:
+    return path.exists()
+
+
+@pytest.mark.parametrize("reached", [loads_duckdb, opens_its_file])
+def test_a_sighup_while_the_server_starts_does_not_end_it(
+    tmp_path: Path, reached: Callable[[int, Path], bool]
+) -> None:
     path = tmp_path / "starting.duckdb"
     command = [str(COMMAND), "serve", str(path), "--port", "0"]
-    with subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
-    ) as process:
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
         try:
-            while not path.exists():  # It is at the opening of its file.
+            while not reached(process.pid, path):
                 assert process.poll() is None
             process.send_signal(signal.SIGHUP)
             assert process.stdout is not None

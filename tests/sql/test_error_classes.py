@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import duckdb
@@ -12,6 +13,7 @@ from local_client import Client, raises
 
 from ducktail.engine.database import Database
 from ducktail.engine.duckdb_errors import translated
+from ducktail.engine.errors import DucktailError
 from ducktail.engine.settings import Settings
 
 TEXTS = [
@@ -198,3 +200,31 @@ def test_a_number_of_too_many_digits_is_no_fault_of_ours(database: Database, tex
     with raises("54000"):
         client(text.format("9" * 5000))
     client.close()
+
+
+def test_a_topic_that_is_being_made_is_not_told_to_be_a_view(database: Database) -> None:
+    maker, watcher, *clients = (Client(database) for _ in range(4))
+
+    def told(client: Client, text: str) -> str | None:
+        try:
+            client(text)
+        except DucktailError as error:
+            return error.sqlstate
+        return None
+
+    with ThreadPoolExecutor(3) as threads:
+        # DuckDB has committed it, and the catalog waits for this to know of it.
+        with database.catalog.mutex:
+            made = threads.submit(told, maker, "CREATE TOPIC arriving")
+            while not watcher("SELECT 1 FROM duckdb_views() WHERE view_name = 'arriving'"):
+                assert not made.done()
+            texts = ("SELECT * FROM TOPIC arriving", "PUBLISH TO arriving 'x'")
+            answers = [threads.submit(told, *one) for one in zip(clients, texts, strict=True)]
+            settled = database.catalog.changes._settled
+            while sum(answer.done() for answer in answers) + len(settled._waiters) < 2:  # type: ignore[attr-defined]
+                pass
+        # What was asked before it was there may be told that it is not.
+        assert made.result() is None and answers[0].result() is None
+        assert answers[1].result() in (None, "42704")
+    for client in (maker, watcher, *clients):
+        client.close()

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import psycopg
-from cluster_faults import Fates
+from cluster_faults import GUEST, Fates
 from cluster_processes import ClusterProcesses
 
 NODES = ("n1", "n2", "n3")
@@ -38,6 +38,8 @@ OVER_S = float(os.environ.get("DUCKTAIL_CLUSTER_OVER_SECONDS", "3"))
 REPEATS = 20
 # How long after a trouble of its node a connection may still be told that it is broken.
 AFTER_S = 10.0
+# How often a client that has no node of its own goes to the one that joins and leaves, while it is there.
+GUEST_SHARE = 0.1
 
 # How an error tells what stands.
 _STORED = r"The events of partitions? ([\d, and]+) are stored\."
@@ -73,6 +75,7 @@ class World:
         self.errors: Counter[tuple[str, str]] = Counter()
         self.done: Counter[str] = Counter()
         self.slowest_s: dict[str, float] = defaultdict(float)
+        self.overrun = (0.0, "")  # by how much a statement has exceeded its time-out, and which one
         self.faults: list[str] = []
         self.left: list[tuple[int, int, int]] = []  # sessions, sockets and threads of each node
         self._ids = itertools.count(1)
@@ -142,10 +145,12 @@ class Client:
         """A statement ends when its time is over, whichever other node is away."""
         now_s = time.monotonic()
         over_s = now_s - said_s - self._time_out_s
-        if self._time_out_s and over_s > OVER_S and not self.world.fates.away(self.node, said_s, now_s, 1.0):
-            self.world.fault(
-                f"{self.name} on {self.node}: {over_s:.1f} s more than {self._time_out_s} s for {text[:80]}"
-            )
+        if not self._time_out_s or self.world.fates.away(self.node, said_s, now_s, 1.0):
+            return
+        words = f"{self.name} on {self.node}: {over_s:.1f} s more than {self._time_out_s} s for {text[:80]}"
+        self.world.overrun = max(self.world.overrun, (over_s, words))
+        if over_s > OVER_S:
+            self.world.fault(words)
 
     def leave(self) -> None:
         """Hang up; the next statement goes to some node."""
@@ -155,7 +160,8 @@ class Client:
 
     def _connected(self) -> psycopg.Connection[Any]:
         if self._connection is None:
-            self.node = self.rng.choice(self._nodes)
+            guest = self._nodes is NODES and GUEST in self.world.nodes.present
+            self.node = GUEST if guest and self.rng.random() < GUEST_SHARE else self.rng.choice(self._nodes)
             self._time_out_s = self.rng.choice(TIME_OUTS_S)
             self._connection = psycopg.connect(
                 f"host=127.0.0.1 port={self.world.nodes.ports[self.node]} dbname=ducktail user=ducktail",
@@ -173,7 +179,11 @@ class Client:
         if error.sqlstate == "55P03" and self.world.fates.stood_still(began_s, now_s):
             return  # Who waited for a lock when its node was stopped has waited too long when it goes on.
         if error.sqlstate == "57014" and self._time_out_s:
+            if now_s - began_s < self._time_out_s:
+                self.world.fault(f"{words} after {now_s - began_s:.2f} s of {self._time_out_s} s")
             return
+        if error.sqlstate in ("08004", "57P01") and self.node == GUEST:
+            return  # The others do not know it any more, or not yet; it is shut down.
         if error.sqlstate not in EXPECTED[what]:
             self.world.fault(words)
         elif error.sqlstate is None and not self.world.fates.away(self.node, began_s, now_s, AFTER_S):
@@ -188,12 +198,14 @@ class Attempt:
         ids: event -> the partition of its key.
         acknowledged_s: when it was; None: never.
         stored, lost: partitions whose events are stored, and are not, as an error said.
+        failed: the SQLSTATE of an error that said nothing of any partition; so nothing is stored.
     """
 
     ids: dict[int, int | None]
     acknowledged_s: float | None = None
     stored: set[int] = field(default_factory=set)
     lost: set[int] = field(default_factory=set)
+    failed: str | None = None
 
 
 class Publisher(Client):
@@ -248,10 +260,12 @@ class Publisher(Client):
             if self.rng.random() < 0.1:
                 self.leave()
             try:
-                self.run("publish", self._text(ids, keys, named))
+                places = self.run("publish", self._text(ids, keys, named))
             except Failed:
                 continue
             self.world.done["repeated"] += 1
+            if [tuple(place[:2]) for place in places] != [self.placed[id_] for id_ in ids]:
+                self.world.fault(f"{self.name}: a repeat of{named} is answered {places[:5]}")
 
     @staticmethod
     def _text(ids: list[int], keys: list[int | None], named: str) -> str:
@@ -285,6 +299,8 @@ def _note_told(attempt: Attempt, failed: Failed) -> None:
     """What an error says of partitions."""
     attempt.stored |= _partitions_told(failed, _STORED)
     attempt.lost |= _partitions_told(failed, _NOT_STORED)
+    if not failed.detail:
+        attempt.failed = failed.sqlstate
 
 
 def _partitions_told(failed: Failed, pattern: str) -> set[int]:
@@ -409,6 +425,7 @@ class Member(Client):
         self.source, self.group = source, group
         self.seen: set[tuple[int, int, int]] = set()
         self.committed: Counter[tuple[int, int]] = Counter()
+        self.maybe: set[tuple[int, int]] = set()  # of commits of which it is unknown what they did
 
     def work(self) -> None:
         """Until all is read."""
@@ -421,11 +438,21 @@ class Member(Client):
                 )
                 self.seen.update((p, lsn, x["id"] if isinstance(x, dict) else x) for lsn, p, x in rows)
                 if rows:
-                    self.run("member commit", f"COMMIT OFFSETS ON {self.source.split()[1]} {member}")
-                    self.committed.update((partition, lsn) for lsn, partition, _ in rows)
-                    self.world.done["rows"] += len(rows)
+                    self._commit(member, [(partition, lsn) for lsn, partition, _ in rows])
             except Failed:
                 continue
+
+    def _commit(self, member: str, events: Sequence[tuple[int, int]]) -> None:
+        try:
+            self.run("member commit", f"COMMIT OFFSETS ON {self.source.split()[1]} {member}")
+        except Failed as failed:
+            done, not_done = _partitions_told(failed, _COMMITTED), _partitions_told(failed, _NOT_COMMITTED)
+            self.committed.update(event for event in events if event[0] in done)
+            if failed.sqlstate not in ("55000", "40001") or failed.detail:
+                self.maybe.update(event for event in events if event[0] not in done | not_done)
+            raise
+        self.committed.update(events)
+        self.world.done["rows"] += len(events)
 
 
 class Monitor(Client):

@@ -57,6 +57,8 @@ class Fates:
         self.visits, self.slowest_leave_s = 0, 0.0
         self.cuts: Counter[str] = Counter()
         self._down: set[str] = set()  # who is not there to be told of a placement
+        self._absence = Trouble(GUEST, "absence", time.monotonic())
+        self.troubles.append(self._absence)
         self._ended = threading.Event()
         self._threads = [
             threading.Thread(target=self._guarded, args=(name, random.Random(f"{seed} {name}")))
@@ -99,6 +101,7 @@ class Fates:
         self.tell(topic, self._nodes.present)
         self._nodes.start(GUEST)
         self._down.discard(GUEST)
+        self._absence.ended_s = time.monotonic()
 
     def goes(self, topic: str, rng: random.Random) -> None:
         """It leaves, and is stopped once the others have what was its."""
@@ -121,6 +124,8 @@ class Fates:
             time.sleep(0.1)  # The operator looks again.
         self.slowest_leave_s = max(self.slowest_leave_s, time.monotonic() - began_s)
         self._down.add(GUEST)
+        self._absence = Trouble(GUEST, "absence", time.monotonic())
+        self.troubles.append(self._absence)
         self._nodes[GUEST].stop()
 
     def _has_all(self, name: str) -> bool:

@@ -56,6 +56,8 @@ def check_written(world: World, name: str, attempts: Sequence[Attempt], events: 
                 world.fault(f"{name}: event {id_} of partition {partition} is said to be stored")
             elif partition in attempt.lost and count:
                 world.fault(f"{name}: event {id_} of partition {partition} is said not to be stored")
+            elif attempt.failed and count:
+                world.fault(f"{name}: event {id_} is stored, and {attempt.failed} did not say so")
 
 
 def check_reads(
@@ -122,14 +124,18 @@ def check_topic(
     check_seen(world, "topic t", events, [reader.seen for reader in readers])
 
 
-def check_members(world: World, members: Sequence[Member]) -> None:
-    """No event is in two batches whose commits were acknowledged."""
+def check_members(world: World, members: Sequence[Member], events: Sequence[Event]) -> None:
+    """No event is in two batches whose commits were acknowledged, and each is in one that may have been."""
     committed: Counter[tuple[int, int]] = Counter()
     for member in members:
         committed.update(member.committed)
     twice = [event for event, count in committed.items() if count > 1]
     if twice:
         world.fault(f"committed twice: (partition, lsn) {sorted(twice)[:5]}")
+    maybe = set().union(*(member.maybe for member in members))
+    passed = {(partition, lsn) for partition, lsn, _ in events} - maybe - committed.keys()
+    if passed:
+        world.fault(f"passed over by commits: (partition, lsn) {sorted(passed)[:5]} of {len(passed)}")
 
 
 def check_left_over(world: World) -> None:

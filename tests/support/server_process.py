@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
@@ -18,8 +19,9 @@ import psycopg
 
 COMMAND = Path(sys.executable).with_name("ducktail")
 
-# From the start of Python to the line that says the port; two busy cores take some seconds.
-START_TIMEOUT_S = 30.0
+# From the start of Python to the line that says the port; two busy cores take some seconds, and half a minute
+# where ten others want them.
+START_TIMEOUT_S = 90.0
 STOP_TIMEOUT_S = 30.0
 
 LISTENING = re.compile(r"^listening on (?P<host>.+):(?P<port>\d+), file (?P<file>.+)$")
@@ -45,7 +47,8 @@ class ServerProcess:
     ) -> None:
         self.path = path
         self._options = options
-        self._environment = {**os.environ, **(environment or {})}
+        # A server that does not come up is asked by SIGABRT where its threads are.
+        self._environment = {**os.environ, "PYTHONFAULTHANDLER": "1", **(environment or {})}
         self._output: queue.Queue[str | None] = queue.Queue()
         self.lines: list[str] = []
         self.start()
@@ -115,12 +118,14 @@ class ServerProcess:
         output.put(None)
 
     def _await_listening(self) -> tuple[str, int]:
+        ends_s = time.monotonic() + START_TIMEOUT_S
         while True:
             try:
-                line = self._output.get(timeout=START_TIMEOUT_S)
+                line = self._output.get(timeout=max(0.0, ends_s - time.monotonic()))
             except queue.Empty:
-                self.kill()
-                raise RuntimeError(f"no port in {START_TIMEOUT_S:.0f} s, only {self.lines}") from None
+                self.stop(signal.SIGABRT)
+                told = "\n".join(self.lines)
+                raise RuntimeError(f"no port in {START_TIMEOUT_S:.0f} s, only {told}") from None
             if line is None:
                 code = self._ended()
                 raise RuntimeError(f"the server ended with {code}: {self.lines}")
