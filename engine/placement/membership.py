@@ -124,12 +124,17 @@ class Membership:
     # Definitions.
 
     @property
+    def has_left(self) -> bool:
+        """Whether the placement in force no longer names this node."""
+        placement = self._placement
+        return bool(placement.epoch) and all(node.name != placement.local.name for node in placement.nodes)
+
+    @property
     def lacks(self) -> bool:
         """Whether other nodes may have definitions that this one has not: not all have been asked yet."""
-        placement = self._placement
-        if not placement.epoch or all(node.name != placement.local.name for node in placement.nodes):
+        if not self._placement.epoch or self.has_left:
             return False
-        return self._learnt != placement.epoch or bool(self._lacking)
+        return self._learnt != self._placement.epoch or bool(self._lacking)
 
     @property
     def lacking(self) -> tuple[str, ...]:

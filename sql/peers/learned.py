@@ -7,7 +7,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from ...engine.errors import DucktailError, SerializationFailure
+from ...engine.errors import ConnectionRefused, DucktailError, SerializationFailure
 from ...engine.placement.membership import Membership
 
 # (schema, topic) and, of a group, its name.
@@ -44,11 +44,18 @@ class Learner(Protocol):
 
 
 def still_missing(cluster: Membership, error: DucktailError) -> DucktailError:
-    """What is told where a name is not here even now: as long as not all have been asked, it may be there.
+    """The error of a name that is not here even now: as long as not all have been asked, it may be there.
 
     Returns:
-        SerializationFailure: 40001, tried again it may be here. Or the same error.
+        SerializationFailure: 40001, tried again it may be here. ConnectionRefused: 08004, this node has left the
+        cluster. Or the same error.
     """
+    if cluster.has_left:
+        return ConnectionRefused(
+            f'node "{cluster.placement.local.name}" has left the cluster and does not have all of its '
+            f"definitions: {error}",
+            hint="Connect to a node of the cluster; SHOW NODES lists them.",
+        )
     if not cluster.lacks:
         return error
     return SerializationFailure(

@@ -468,6 +468,27 @@ def test_a_group_that_was_made_without_a_node_is_there_when_it_is_back(tmp_path:
                 second.execute("SHOW OFFSETS ON t CONSUMER GROUP none")
 
 
+def test_a_node_that_has_left_does_not_say_what_there_is(tmp_path: Path) -> None:
+    both = '[[topics]]\nname = "*"\npartitions = { n2 = "0", n1 = "1-3" }\n'
+    alone = '[[topics]]\nname = "*"\npartitions = { n1 = "0-3" }\n'
+    with ClusterProcesses(tmp_path, 2, both) as cluster:
+        smaller = cluster.text(epoch=2, topics=alone)
+        n2 = smaller[smaller.index("[nodes.n2]") : smaller.index("[[topics]]")]
+        with cluster["n1"].connect() as stays, cluster["n2"].connect() as leaves:
+            stays.execute("CREATE TOPIC t WITH (partitions = 4)")
+            for session in (stays, leaves):
+                session.execute("INSTALL PLACEMENT %s", (smaller.replace(n2, ""),))
+            stays.execute("CREATE CONSUMER GROUP g ON t")
+            for text in (
+                "SELECT * FROM TOPIC t CONSUMER GROUP g",
+                "SELECT * FROM TOPIC t CONSUMER GROUP g MEMBER 'm' WAIT '500 ms'",
+                "SHOW OFFSETS ON t CONSUMER GROUP g",
+            ):
+                with pytest.raises(psycopg.OperationalError) as told:
+                    leaves.execute(text)
+                assert told.value.sqlstate == "08004", text
+
+
 def test_a_statement_whose_node_leaves_meanwhile_is_told_to_try_again(tmp_path: Path) -> None:
     both = '[[topics]]\nname = "*"\npartitions = { n2 = "0", n1 = "1-3" }\n'
     alone = '[[topics]]\nname = "*"\npartitions = { n1 = "0-3" }\n'

@@ -15,10 +15,12 @@ from ducktail.engine.errors import (
     InvalidParameterValue,
     IoError,
     SerializationFailure,
+    UndefinedGroup,
 )
 from ducktail.engine.placement.membership import INSTALLED, REFUSED
 from ducktail.engine.placement.node import Node
 from ducktail.engine.placement.placement import LocalPlacement
+from ducktail.sql.peers.learned import still_missing
 
 N1, N2 = Node("n1", "127.0.0.1", 1), Node("n2", "127.0.0.1", 2)
 THIRD = LocalPlacement(N1, 3, "shop", "a")
@@ -105,6 +107,28 @@ def test_a_newer_epoch_that_was_heard_makes_it_stale() -> None:
         assert database.cluster.newest_epoch == 5
         database.install_placement(replace(THIRD, epoch=5))
         assert not database.cluster.stale
+    finally:
+        database.close()
+
+
+class Left(LocalPlacement):
+    """A placement that has only the other node."""
+
+    @property
+    def nodes(self) -> tuple[Node, ...]:
+        return (N2,)
+
+
+def test_a_node_that_has_left_does_not_know_what_there_is() -> None:
+    database = Database.open(":memory:")
+    missing = UndefinedGroup('consumer group "g" does not exist')
+    try:
+        database.install_placement(THIRD)
+        database.cluster.learnt(THIRD.epoch)
+        assert still_missing(database.cluster, missing) is missing
+        database.install_placement(Left(N1, 4, "shop", "b"))
+        assert database.cluster.has_left and not database.cluster.lacks
+        assert isinstance(still_missing(database.cluster, missing), ConnectionRefused)
     finally:
         database.close()
 
