@@ -47,8 +47,8 @@ def still_missing(cluster: Membership, error: DucktailError) -> DucktailError:
     """The error of a name that is not here even now: as long as not all have been asked, it may be there.
 
     Returns:
-        SerializationFailure: 40001, tried again it may be here. ConnectionRefused: 08004, this node has left the
-        cluster. Or the same error.
+        SerializationFailure: 40001, tried again it may be here. ConnectionRefused: 08004, this node has left
+        the cluster. Or the same error.
     """
     if cluster.has_left:
         return ConnectionRefused(
