@@ -58,12 +58,17 @@ class Calls:
         self._variables = variables
         self._access = access
         self._renew = renew
+        # The text of a statement that has waited for its preparation, and when its time is over.
+        self._prepared: tuple[str, float] | None = None
 
-    def run(self, work: Callable[[], Waiting[T]], *, ends: bool = False) -> Waiting[T]:
+    def run(
+        self, work: Callable[[], Waiting[T]], *, ends: bool = False, text: str | None = None
+    ) -> Waiting[T]:
         """Run a piece of work, which may wait.
 
         Args:
             ends: it is the end of a statement whose rows were given: it has what is left of its time.
+            text: of the statement that it runs: the time that its preparation took counts.
 
         Raises:
             DucktailError: any; inside a block the block has failed then.
@@ -76,15 +81,37 @@ class Calls:
             if ends and limit_ms:
                 # Its client may have taken long over the rows.
                 limit_ms = min(limit_ms, max(self._guard.left_ms, END_MS))
+            if text is not None:
+                limit_ms = self._left_of(text, limit_ms)
+                self._prepared = None
             return (yield from self._guard.cancellable(work(), limit_ms))
         except BaseException as error:
             self._fail(error)
         finally:
             self._leave()
 
-    def within(self, work: Callable[[], Waiting[T]]) -> Waiting[T]:
-        """Do what waits in the call that is under way, or in one of its own."""
-        return (yield from work() if self._guard.running else self.run(work))
+    def prepare(self, text: str, work: Callable[[], Waiting[T]]) -> Waiting[T]:
+        """Do what a statement waits for before it runs, in the call under way or in one of its own.
+
+        As in PostgreSQL the statement's time-out begins here, and is over for all of it at once.
+        """
+        if self._guard.running:
+            return (yield from work())
+        result = yield from self.run(work, text=text)
+        if (ends_s := self._guard.ends_s) is not None:
+            self._prepared = text, ends_s
+        return result
+
+    def forget_prepared(self) -> None:
+        """A Sync: what runs from now on has all of its time, whatever was prepared before."""
+        self._prepared = None
+
+    def _left_of(self, text: str, limit_ms: int) -> int:
+        """How long a statement may take, at least 1 ms; 0 where it has no time-out."""
+        if not limit_ms or self._prepared is None or self._prepared[0] != text:
+            return limit_ms
+        left_s = self._prepared[1] - self._database.clock.monotonic_s()
+        return min(limit_ms, max(1, round(left_s * 1000)))
 
     def fetch(self, step: Callable[[], Batch | None]) -> Batch | None:
         """Run a fetch the same way; it waits for nothing."""

@@ -124,8 +124,9 @@ class Context(Protocol):
     def begin_implicit(self) -> Waiting[None]:
         """What follows is one transaction, unless one is open."""
 
-    def within_call(self, work: Callable[[], Waiting[T]]) -> Waiting[T]:
-        """Do what waits in the call that is under way, or in one of its own: it is cancelled and timed."""
+    def within_call(self, text: str, work: Callable[[], Waiting[T]]) -> Waiting[T]:
+        """Do what a statement waits for before it runs, in the call that is under way, or in one of its own:
+        it is cancelled, and counts towards the statement's time-out."""
 
     def kept(self, result: Result) -> None:
         """A portal's result is taken in parts from now on, within calls or in calls of their own."""

@@ -125,6 +125,11 @@ class Guard:
         self._deadline = self._clock.monotonic_s() + limit_ms / 1000 if limit_ms else None
 
     @property
+    def ends_s(self) -> float | None:
+        """When the statement's time is over, by the engine's clock; None where it has no time-out."""
+        return self._deadline
+
+    @property
     def left_ms(self) -> int:
         """How long the statement may still take, at least 1; 0 where it has no time-out."""
         if self._deadline is None:

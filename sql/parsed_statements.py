@@ -54,7 +54,7 @@ class ParsedStatements:
         # It is kept without what its owner has told of it: that may be another thing by now.
         found = found.declared(found.parameter_types_given)
         if told:
-            found.tell((yield from self._calls.within(partial(relay.describe, self._session, found))))
+            found.tell((yield from self._calls.prepare(text, partial(relay.describe, self._session, found))))
         return found
 
     def _parsed(self, text: str, oids: Sequence[int], fresh: bool) -> Waiting[Statement]:
@@ -114,7 +114,7 @@ class ParsedStatements:
                 statement = prepare(self._session, text, oids)
         except (routing.Ask, routing.Describe) as missing:
             after = partial(self._prepared_after, text, oids, missing)
-            statement = yield from self._calls.within(after)
+            statement = yield from self._calls.prepare(text, after)
         statement.told_there = relay.is_told_there(statement)
         return statement
 

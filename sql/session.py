@@ -228,7 +228,11 @@ class Session:
             DucktailError: any; inside a block the block has failed then.
         """
         self.access.said = [(statement.classified.text, parameters)]
-        return (yield from self.calls.run(lambda: self._execute(statement, parameters)))
+        return (yield from self.calls.run(lambda: self._execute(statement, parameters), text=statement.text))
+
+    def cycle_ended(self) -> None:
+        """A Sync of the wire: the time of what was prepared before is nobody's any more."""
+        self.calls.forget_prepared()
 
     def is_stale(self, statement: Statement) -> bool:
         """Whether the columns that a statement is described with may be others by now."""
@@ -308,9 +312,9 @@ class Session:
             result.bind_arrival(lambda rows: self.calls.run(lambda: source.arrive(rows)))
         return result
 
-    def within_call(self, work: Callable[[], Waiting[T]]) -> Waiting[T]:
+    def within_call(self, text: str, work: Callable[[], Waiting[T]]) -> Waiting[T]:
         """See Context."""
-        return self.calls.within(work)
+        return self.calls.prepare(text, work)
 
     def judge(self, asked: Statement | Classified | CreateStream) -> None:
         """See Context.

@@ -188,6 +188,7 @@ class Extended:
 
     def sync(self) -> Steps[None]:
         """End the transaction that the statements since the last Sync shared."""
+        self._work.session.cycle_ended()
         if self._executed:
             self._executed = False
             if self._shared:

@@ -226,6 +226,9 @@ class Session(Protocol):
             piped: those up to a Sync; else those of one Query.
         """
 
+    def cycle_ended(self) -> None:
+        """A Sync has come: what was prepared before it takes none of a later statement's time."""
+
     def commit_implicit(self) -> Waiting[None]:
         """Commit it; nothing if a BEGIN or COMMIT among the statements has taken it over."""
 

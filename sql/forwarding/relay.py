@@ -325,7 +325,7 @@ def columns_of(session: Context, node: Node, text: str) -> Waiting[tuple[ResultC
 
 def describe_now(session: Context, statement: Statement) -> Description:
     """The same for a statement inside another; blocks the worker thread."""
-    return run_blocking(session.within_call(lambda: describe(session, statement)))
+    return run_blocking(session.within_call(statement.text, lambda: describe(session, statement)))
 
 
 def _links(session: Context) -> Links:

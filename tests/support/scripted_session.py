@@ -168,6 +168,9 @@ class Session:
             self.calls.append("begin_implicit")
             self.implicit = True
 
+    def cycle_ended(self) -> None:
+        pass
+
     def commit_implicit(self) -> Waiting[None]:
         yield from ()
         if self.implicit:
