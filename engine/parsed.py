@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 
 import duckdb
 
-from .capture.binding import bind
+from .binding import bind
 
 # Trees take up to 14 bytes a character.
 KEPT_CHARS_MAX = 32 * 1024

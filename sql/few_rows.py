@@ -15,7 +15,7 @@ from collections.abc import Sequence
 import duckdb
 import pyarrow as pa
 
-from ..engine.capture.binding import bind
+from ..engine.binding import bind
 from ..engine.parsed import KEPT_CHARS_MAX
 from ..engine.values import plain_rows
 from ..engine.values.plain_rows import Row, Untold

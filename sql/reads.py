@@ -14,11 +14,11 @@ from . import few_rows
 from .context import Context
 from .names import Key
 from .results.results import Result, select_tag
-from .rights.lean import lean
 from .running import bound, lossless, query_result, rows_of, rows_result, undone, with_casts
 from .statement import Statement
 from .text.classified import Reader
 from .text.tokens import tokenize
+from .text.without_lists import without_lists
 
 # DuckDB tells the names with Python's lock held: half a second for so many tokens. In fewer characters there
 # are not so many.
@@ -55,7 +55,7 @@ def _query(session: Context, statement: Statement, parameters: tuple[object, ...
 
 def tables_named(session: Context, text: str) -> Iterator[Key]:
     """The tables that a text names, as DuckDB tells them."""
-    text = lean(text)
+    text = without_lists(text)
     if len(text) > NAMES_CHARS_MAX and len(tokenize(text)) > NAMES_TOKENS_MAX:
         raise ProgramLimitExceeded(
             "the statement is too large to be told what it writes",

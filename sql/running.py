@@ -8,7 +8,7 @@ from contextlib import contextmanager
 import duckdb
 import pyarrow as pa
 
-from ..engine.capture.binding import Bound, bind, type_text
+from ..engine.binding import Bound, bind, type_text
 from ..engine.duckdb_errors import FILES_HINT, translated
 from ..engine.errors import DucktailError, InsufficientPrivilege, SyntaxError_, UndefinedTable
 from ..engine.parsed import Parsed

@@ -18,7 +18,7 @@ from ...engine.asking import ask
 from ...engine.errors import ProgramLimitExceeded
 from ...engine.quoting import fold
 from ..text.tokens import plain_spaces
-from .lean import lean
+from ..text.without_lists import without_lists
 
 Path = tuple[str, ...]
 
@@ -96,7 +96,7 @@ def named_in_query(cursor: duckdb.DuckDBPyConnection, text: str) -> Named:
         NotAnalysed: the parser gives no tree.
         ProgramLimitExceeded: 54000, it is too large to be looked through.
     """
-    text = plain_spaces(lean(text))
+    text = plain_spaces(without_lists(text))
     (found_tree,) = ask(cursor, _TREE, [text, TREE_BYTES_MAX])
     if found_tree is None:
         raise ProgramLimitExceeded(

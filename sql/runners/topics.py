@@ -16,7 +16,7 @@ import duckdb
 import pyarrow as pa
 
 from ...engine.asking import ask
-from ...engine.capture.binding import bind, type_text
+from ...engine.binding import bind, type_text
 from ...engine.duckdb_errors import translated
 from ...engine.errors import (
     DucktailError,

@@ -15,8 +15,8 @@ import duckdb
 import pyarrow as pa
 
 from ...engine.asking import ask
+from ...engine.binding import Bound, bind
 from ...engine.capture import capture
-from ...engine.capture.binding import Bound, bind
 from ...engine.capture.capture import read_macros, read_views
 from ...engine.capture.description import USER_PARAMETERS_MAX
 from ...engine.duckdb_errors import translated

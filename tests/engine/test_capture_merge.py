@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import duckdb
 import pytest
 
+from ducktail.engine.binding import bind
 from ducktail.engine.capture import capture
-from ducktail.engine.capture.binding import bind
 from ducktail.engine.capture.capture import CapturedTable, Outcome, Plan, read_views
 from ducktail.engine.errors import NotSupported
 from ducktail.engine.partitioning import hash_of

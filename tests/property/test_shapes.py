@@ -26,8 +26,8 @@ from beside_duckdb import EQUAL, EQUALS, Result, first_texts, forgiven, rollback
 from random_dml import KINDS, Statement, TableKind
 from random_merge import Generator
 
+from ducktail.engine.binding import bind
 from ducktail.engine.capture import capture
-from ducktail.engine.capture.binding import bind
 from ducktail.engine.capture.capture import CapturedTable, Dml, Outcome, read_views
 from ducktail.engine.capture.determinism import compares_inexactly, consistent_functions
 from ducktail.engine.errors import InternalError, NotSupported

@@ -1,4 +1,4 @@
-"""A text without its long lists of literals, which name nothing: its tree is then as small as what it names.
+"""Leaves out of a text the long lists of literals, which name nothing: its tree is as small as what it names.
 
 What is left out becomes spaces, so that every place stays where it was.
 """
@@ -7,21 +7,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..text.tokens import NUMBER, PARAMETER, STRING, Token, tokenize
+from .tokens import NUMBER, PARAMETER, STRING, Token, tokenize
 
 # Shorter texts are not worth the look.
-LEAN_CHARS = 10_000
+KEPT_CHARS = 10_000
 _PLAIN = frozenset({STRING, NUMBER, PARAMETER, "NULL", "TRUE", "FALSE", ",", "+", "-"})
 _CLOSING = {"(": ")", "[": "]"}
 
 
-def lean(text: str) -> str:
+def without_lists(text: str) -> str:
     """The text without what follows the first literal of a list, and the first of a list of rows of literals.
 
-    >>> lean("SELECT 1 IN (" + ", ".join(["1"] * 10_000) + ")").split()
+    >>> without_lists("SELECT 1 IN (" + ", ".join(["1"] * 10_000) + ")").split()
     ['SELECT', '1', 'IN', '(1', ')']
     """
-    if len(text) < LEAN_CHARS:
+    if len(text) < KEPT_CHARS:
         return text
     tokens = tokenize(text)
     parts: list[str] = []
