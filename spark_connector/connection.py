@@ -1,22 +1,29 @@
-"""A connection to the gateway, and what its errors mean to a Spark query.
+"""Connections to the gateway and to the nodes of its cluster: connect, pool, retry, COPY in Arrow's format.
 
-`connect` makes one; `failure` turns whatever psycopg raises into a `ConnectorError` of one sentence that
-names the option to look at and says whether to try again; `retrying` does so for as long as `retryTimeout`
-allows. What can be tried again: the gateway is not there or going (08xxx, 57P01, 57P03, a broken
-connection), is full for now (53300), or somebody else was first (40001, 55P03). All else is for a person.
+`connect` opens a connection; `failure` turns an exception of psycopg into a `ConnectorError` of one sentence
+that names the option to check and says whether the call can be retried; `retrying` repeats a call for
+`retryTimeout`. Retryable are an unreachable or stopping gateway (08xxx, 57P01, 57P03, a broken connection),
+too many connections (53300) and conflicts (40001, 55P03). Every other error needs a person.
+
+On a standalone server, and for partitions that the given gateway owns, the owner is the gateway that the
+options name. Rows of other partitions are read directly from the node that owns them; the given gateway
+answers where that is, waits for events and has the consumer group.
 """
 
 from __future__ import annotations
 
 import contextlib
+import io
 import os
 import re
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import psycopg
+import pyarrow as pa
+from psycopg import sql
 
 from .errors import ConnectorError
 from .options import Options
@@ -28,12 +35,12 @@ APPLICATION = "ducktail-spark"
 
 _MADE_FROM = ("host", "port", "user", "password", "database", "sslmode", "sslrootcert")
 
-# Of the wait between two tries: doubled from the first to the last.
+# The wait between two tries doubles from the first to the last.
 RETRY_FIRST_S = 0.1
 RETRY_LAST_S = 2.0
 
-# A dead peer is noticed by TCP itself in about idle + count * interval seconds, also in a long poll; and
-# within tcp_user_timeout (milliseconds) where it does not acknowledge what was sent.
+# TCP itself detects a dead peer in about idle + count * interval seconds, also during a long poll, and within
+# tcp_user_timeout (milliseconds) if it does not acknowledge data.
 _KEEPALIVES: dict[str, Any] = {
     "keepalives": 1, "keepalives_idle": 30, "keepalives_interval": 5, "keepalives_count": 3,
     "tcp_user_timeout": 45_000,
@@ -42,8 +49,8 @@ _KEEPALIVES: dict[str, Any] = {
 RETRYABLE = frozenset({"40001", "55P03", "53300", "57P01", "57P02", "57P03"})
 _RETRYABLE_CLASS = "08"
 
-# SQLSTATE -> the options to look at, where the server's sentence alone does not say.
-_TO_LOOK_AT = {
+# SQLSTATE -> the options to check, where the server's message does not name them.
+_OPTIONS_OF = {
     "28P01": "user, password",
     "28000": "user, sslmode",
     "42501": "user",
@@ -53,22 +60,22 @@ _TO_LOOK_AT = {
 
 @dataclass(frozen=True, slots=True)
 class _Refusal:
-    """A way in which a connection is not made.
+    """A reason for which a connection is refused.
 
     Args:
-        pattern: libpq's words for it; the SQLSTATE of a connection it keeps to itself.
-        told: which options to look at.
-        sqlstate: the one that the gateway has said, where the words leave no doubt.
-        retryable: whether it may pass.
+        pattern: in libpq's message, as libpq does not give the SQLSTATE of a failed connection.
+        advice: the options to check.
+        sqlstate: of the gateway, where the message leaves no doubt.
+        retryable: a later try may succeed.
     """
 
     pattern: str
-    told: str
+    advice: str
     sqlstate: str | None = None
     retryable: bool = False
 
 
-# The first that fits holds.
+# The first match applies.
 _REFUSALS = (
     _Refusal(r"failed to resolve host|could not translate host", "option host: no such host"),
     _Refusal(
@@ -89,14 +96,14 @@ _REFUSALS = (
 
 
 def connect(options: Options, node: str = "") -> Connection:
-    """A connection in autocommit mode, its session in UTC.
+    """Open a connection in autocommit mode, its session in UTC.
 
     Args:
-        options: those of `options.py`; only the first group of the table is read.
-        node: the name of the node of a cluster that it is to; "" for the gateway that the user names.
+        options: only those of the connection are read.
+        node: name of a cluster node, for messages; "" for the gateway that the user names.
 
     Raises:
-        ConnectorError: it cannot be made; the message names the option.
+        ConnectorError: the connection fails; the message names the option.
     """
     try:
         return psycopg.connect(
@@ -107,12 +114,12 @@ def connect(options: Options, node: str = "") -> Connection:
             dbname=options["database"],
             sslmode=options["sslmode"],
             sslrootcert=options["sslrootcert"],
-            # libpq counts whole seconds, and takes 0 for no end.
+            # libpq counts in seconds, and 0 means no timeout.
             connect_timeout=max(1, round(options["connectTimeout"])),
             application_name=APPLICATION,
             options="-c TimeZone=UTC",
             autocommit=True,
-            # A prepared statement lives in one session; each of ours is sent a few times at most.
+            # Each statement is sent a few times per session at most.
             prepare_threshold=None,
             **_KEEPALIVES,
         )
@@ -120,9 +127,9 @@ def connect(options: Options, node: str = "") -> Connection:
         raise _not_connected(error, options, node) from None
 
 
-# The idle connections of a Python worker, with what they were made from: Spark runs task after task in a
-# worker, and a new connection, whose statements the gateway has not seen yet, costs a small task half of its
-# time. One a node, of the nodes that it has read from last.
+# The idle connections of a Python worker by their parameters: Spark runs task after task in a worker, and a
+# new connection, whose statements the gateway has not seen yet, costs a small task half of its time. There is
+# one per node, for the nodes used last.
 _idle: dict[tuple[Any, ...], Connection] = {}
 IDLE_MAX = 8
 
@@ -131,10 +138,10 @@ def borrow(options: Options, node: str = "") -> Connection:
     """The worker's idle connection, if it still answers, or a new one; `give_back` or close it.
 
     Args:
-        node: as `connect` takes it.
+        node: see `connect`.
 
     Raises:
-        ConnectorError: as `connect`.
+        ConnectorError: see `connect`.
     """
     connection = _idle.pop(_key(options), None)
     if connection is not None:
@@ -147,7 +154,7 @@ def borrow(options: Options, node: str = "") -> Connection:
 
 
 def give_back(connection: Connection, options: Options) -> None:
-    """Keep a connection, on which nothing is under way, for the worker's next task."""
+    """Keep an idle connection for the worker's next task."""
     key = _key(options)
     same = _idle.pop(key, None)
     if same is not None:
@@ -158,14 +165,14 @@ def give_back(connection: Connection, options: Options) -> None:
 
 
 @contextlib.contextmanager
-def lent(options: Options, node: str = "") -> Iterator[Connection]:
-    """The worker's connection for a while; it is kept for the next task, or closed where something failed.
+def borrowed(options: Options, node: str = "") -> Iterator[Connection]:
+    """Borrow the worker's connection for a `with` block; it is closed if the block fails.
 
     Args:
-        node: as `connect` takes it.
+        node: see `connect`.
 
     Raises:
-        ConnectorError: as `connect`.
+        ConnectorError: see `connect`.
     """
     connection = borrow(options, node)
     try:
@@ -177,7 +184,7 @@ def lent(options: Options, node: str = "") -> Iterator[Connection]:
 
 
 def _key(options: Options) -> tuple[Any, ...]:
-    """What a connection is made from, and in which process: a fork must not use its parent's."""
+    """The parameters of a connection, and its process: a fork must not use its parent's connection."""
     return (os.getpid(), *(options[name] for name in _MADE_FROM))
 
 
@@ -186,20 +193,19 @@ def _not_connected(error: psycopg.Error, options: Options, node: str) -> Connect
     what = f'node "{node}" of the cluster' if node else "the gateway"
     said = " ".join(str(error).split())
     refusal = next(one for one in _REFUSALS if re.search(one.pattern, said))
-    message = f"cannot connect to {what} at {where} ({refusal.told}): {said}"
+    message = f"cannot connect to {what} at {where} ({refusal.advice}): {said}"
     return ConnectorError(message, refusal.sqlstate, refusal.retryable)
 
 
 def failure(error: psycopg.Error, doing: str, look_at: str = "") -> ConnectorError:
-    """What a statement's error means.
+    """The ConnectorError for a failed statement.
 
     Args:
-        error: of psycopg.
-        doing: what was being done, such as 'reading stream "orders_stream"'.
-        look_at: the options that name what the statement is about, such as "stream".
+        doing: the activity, such as 'reading stream "orders_stream"'.
+        look_at: the options that name the statement's object, such as "stream".
     """
     state = error.sqlstate
-    options = _TO_LOOK_AT.get(state or "", look_at)
+    options = _OPTIONS_OF.get(state or "", look_at)
     named = f" (option{'s' if ',' in options else ''} {options})" if options else ""
     said = error.diag.message_primary or " ".join(str(error).split()) or type(error).__name__
     message = f"{doing} failed{named}: {said}"
@@ -211,16 +217,16 @@ def failure(error: psycopg.Error, doing: str, look_at: str = "") -> ConnectorErr
 
 
 def is_retryable(error: psycopg.Error) -> bool:
-    """Whether the same statement may succeed later: on a new connection, if this one is broken."""
+    """True if the same statement may succeed later, on a new connection if this one is broken."""
     state = error.sqlstate
     if state is None:
-        # The connection broke, and libpq says so without a SQLSTATE.
+        # For a broken connection libpq gives no SQLSTATE.
         return isinstance(error, psycopg.OperationalError)
     return state in RETRYABLE or state.startswith(_RETRYABLE_CLASS)
 
 
 def retrying(work: Callable[[], T], timeout_s: float) -> T:
-    """What `work` returns; it is called again after a retryable ConnectorError until the time is over.
+    """Call `work`, again after each retryable ConnectorError until the time is over; return its result.
 
     Raises:
         ConnectorError: one that is not retryable, or the last one.
@@ -236,3 +242,116 @@ def retrying(work: Callable[[], T], timeout_s: float) -> T:
                 raise
         time.sleep(min(wait, left))
         wait = min(wait * 2, RETRY_LAST_S)
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """The node that owns a partition, from which the partition is read.
+
+    Args:
+        node: its name in the cluster; "" for the gateway that the options name.
+        host, port: its address.
+    """
+
+    node: str = ""
+    host: str = ""
+    port: int = 0
+
+    def options(self, options: Options) -> Options:
+        """The options of a connection to it: the given gateway's with another address."""
+        return options.at(self.host, self.port) if self.node else options
+
+    def __str__(self) -> str:
+        """The owner in messages."""
+        return f' on node "{self.node}"' if self.node else ""
+
+
+GIVEN = Owner()
+
+
+class Connections:
+    """A driver's connections, one per node, opened at their first use."""
+
+    def __init__(self, options: Options) -> None:
+        self._options = options
+        self._open: dict[Owner, Connection] = {}
+
+    def to(self, owner: Owner = GIVEN) -> Connection:
+        """The connection to a node.
+
+        Raises:
+            ConnectorError: see `connect`.
+        """
+        connection = self._open.get(owner)
+        if connection is None or connection.closed:
+            connection = self._open[owner] = connect(owner.options(self._options), owner.node)
+        return connection
+
+    def close(self) -> None:
+        """Close all connections."""
+        while self._open:
+            self._open.popitem()[1].close()
+
+
+# Bytes that are read at a time for the small parts of Arrow's framing.
+BUFFER_BYTES = 64 * 1024
+
+
+class _CopyFile(io.RawIOBase):
+    """The CopyData messages of one COPY as a file."""
+
+    def __init__(self, copy: psycopg.Copy) -> None:
+        self._copy = copy
+        self._piece = memoryview(b"")
+
+    def readable(self) -> bool:
+        """Always true."""
+        return True
+
+    def readinto(self, into: memoryview) -> int:  # type: ignore[override]
+        """Read the next bytes; 0 at the end."""
+        if not self._piece:
+            self._piece = memoryview(self._copy.read())
+        count = min(len(into), len(self._piece))
+        into[:count] = self._piece[:count]
+        self._piece = self._piece[count:]
+        return count
+
+
+def copy_out(
+    connection: Connection, query: sql.Composable, doing: str, look_at: str
+) -> Generator[pa.RecordBatch, None, None]:
+    """The rows of a query by COPY ( query ) TO STDOUT (FORMAT arrow), batch by batch as they arrive.
+
+    Args:
+        doing, look_at: see `failure`.
+
+    Raises:
+        ConnectorError: the query failed, at its beginning or later.
+    """
+    text = sql.SQL("COPY ({}) TO STDOUT (FORMAT arrow)").format(query)
+    try:
+        with connection.cursor().copy(text) as copy:
+            with pa.ipc.open_stream(io.BufferedReader(_CopyFile(copy), BUFFER_BYTES)) as reader:
+                yield from reader
+            while copy.read():
+                pass
+    except psycopg.Error as error:
+        raise failure(error, doing, look_at) from None
+
+
+def arrow_schema(connection: Connection, query: sql.Composable, doing: str, look_at: str) -> pa.Schema:
+    """The schema of a query's result, which is fetched without rows.
+
+    Args:
+        doing, look_at: see `failure`.
+
+    Raises:
+        ConnectorError: the query failed.
+    """
+    text = sql.SQL("COPY (SELECT * FROM ({}) AS probe LIMIT 0) TO STDOUT (FORMAT arrow)").format(query)
+    try:
+        with connection.cursor().copy(text) as copy:
+            return pa.ipc.open_stream(b"".join(map(bytes, copy))).schema
+    except psycopg.Error as error:
+        raise failure(error, doing, look_at) from None

@@ -1,4 +1,4 @@
-"""The data source as Spark sees it: `format("ducktail")`."""
+"""The entry point for Spark: the data source `format("ducktail")`."""
 
 from __future__ import annotations
 
@@ -19,47 +19,44 @@ from .options import READS, Use, parse
 
 
 class DucktailSource(DataSource):
-    """Reads of streams and tables, and writes to topics and tables, through a gateway.
+    """Reads streams and tables, and writes topics and tables, through a gateway.
 
-    Spark makes it in a Python process of its own for each thing that it wants to know; so it does no
-    work when it is made.
+    Spark creates it in a new Python process for each call, so its creation does no work.
     """
 
     @classmethod
     def name(cls) -> str:
-        """The word that users write in `format(...)`."""
+        """The name in `format(...)`."""
         return "ducktail"
 
-    # What reads and what writes is imported where it is wanted: a Python worker does one of them.
+    # The source and the sink are imported at their use: a Python worker needs one of them.
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
-        """Of a batch job."""
-        from .sink import Writer, target
+        """The writer of a batch job."""
+        from .sink.writers import Writer, frame_target
 
         options = parse(self.options, Use.WRITE)
-        return Writer(options, target(options, schema, overwrite=overwrite))
+        return Writer(options, frame_target(options, schema, overwrite=overwrite))
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
-        """Of a streaming query's batch."""
-        from .sink import StreamWriter, target
+        """The writer of one batch of a streaming query."""
+        from .sink.writers import StreamWriter, frame_target
 
         options = parse(self.options, Use.WRITE_STREAM)
-        return StreamWriter(options, target(options, schema, overwrite=overwrite))
+        return StreamWriter(options, frame_target(options, schema, overwrite=overwrite))
 
     def schema(self) -> StructType:
-        """The columns of what is read, asked of the gateway.
+        """The columns of the stream or table, as the gateway describes them.
 
         Raises:
             ConnectorError: the gateway cannot be reached, or there is no such stream or table.
         """
-        from .batch_reader import check_what
-        from .connection import connect
-        from .owners import GIVEN
-        from .relation import Relation
-        from .stream_state import look_up
+        from .connection import GIVEN, connect
+        from .source.relation import Relation, check_source
+        from .source.stream_state import look_up
 
         options = parse(self.options, *READS)
-        check_what(options)
+        check_source(options)
         with connect(options) as connection:
             if options["table"] is not None:
                 return Relation.of_table(options).schema(connection)
@@ -71,31 +68,31 @@ class DucktailSource(DataSource):
             return relation.schema(there)
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """Of a batch query."""
-        from .batch_reader import BatchReader
+        """The reader of a batch query."""
+        from .source.batch_reader import BatchReader
 
         return BatchReader(parse(self.options, Use.READ), schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        """Of a streaming query."""
-        from .stream_reader import Refused, StreamReader
+        """The reader of a streaming query."""
+        from .source.stream_reader import InvalidReader, StreamReader
 
         try:
             return StreamReader(parse(self.options, Use.READ_STREAM), schema)
         except OptionError as error:
-            return Refused(error)
+            return InvalidReader(error)
 
 
 def register(spark: SparkSession) -> None:
-    """Make `format("ducktail")` known to a session.
+    """Register `format("ducktail")` with a session.
 
-    Where ducktail is installed from its wheel, Spark finds it without this call (pyspark_ducktail); from a
-    checkout (`pip install -e`) it does not, and the call is needed. So it is, either way, in each thread of
-    one's own that writes.
+    If ducktail is installed from its wheel, Spark finds it without this call (pyspark_ducktail); from a
+    checkout (`pip install -e`) the call is needed. In either case each thread that you start and that writes
+    needs it.
     """
     spark.dataSource.register(DucktailSource)
     if hasattr(spark, "_jsparkSession"):
-        # Spark looks for what writes in the thread's active session only, and a new thread has none
+        # Spark looks up writers in the thread's active session only, and a new thread has none
         # (DataSource.lookupDataSource: SparkSession.getActiveSession). Spark Connect has no such threads.
         java: Any = spark
         java._jvm.org.apache.spark.sql.classic.SparkSession.setActiveSession(java._jsparkSession)

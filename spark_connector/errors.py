@@ -1,19 +1,19 @@
-"""What the connector raises: one sentence that names the option to look at.
+"""The connector's exceptions: one sentence that names the option to check.
 
-Spark shows an exception of a Python worker as text, so the sentence says all. An error is pickled where
-Spark carries it from a worker to the driver; it holds nothing but text.
+Spark shows an exception of a Python worker as text, so the sentence must be complete. Spark pickles an error
+to carry it from a worker to the driver, so it holds only text.
 """
 
 from __future__ import annotations
 
 
 class ConnectorError(Exception):
-    """What keeps a query from going on.
+    """An error that ends a query.
 
     Args:
-        message: lower case, no full stop; names the option, where one is to blame.
-        sqlstate: the server's, where it said one.
-        retryable: whether the same call may succeed a little later.
+        message: lower case, no full stop; names the option, if one is the cause.
+        sqlstate: the server's, if it gave one.
+        retryable: the same call may succeed a little later.
     """
 
     def __init__(self, message: str, sqlstate: str | None = None, retryable: bool = False) -> None:
@@ -27,4 +27,4 @@ class ConnectorError(Exception):
 
 
 class OptionError(ConnectorError):
-    """An option that is not known, is missing, or has a value that cannot be."""
+    """An option that is unknown, missing, or has an invalid value."""

@@ -1,16 +1,20 @@
-"""Every option of the data source and of its sink, in one table.
+"""The options of the data source and of its sink, in one table, and the names that are their values.
 
-An option is a row of `OPTIONS`: its name, what it means, its default, and where it applies. `parse` turns
-what a user gave into an `Options`, whose values have their types. Names are taken in any case, as Spark
-has it (`options["maxeventspertrigger"]` and `options["maxEventsPerTrigger"]` are one). An unknown option
-is refused by name, and so is one that stands where it does not apply: nothing is parsed and ignored. The
-values of secrets are in no error and no repr.
+An option is a row of `OPTIONS`: its name, its meaning, its default, and where it applies. `parse` turns
+a user's texts into an `Options`, whose values have their types. Option names are compared without case, as
+in Spark (`options["maxeventspertrigger"]` and `options["maxEventsPerTrigger"]` are one). An unknown option
+is refused by name, and so is one that does not apply: nothing is parsed and ignored. The values of secrets
+appear in no error and no repr.
 
     options = parse(given, Use.READ_STREAM)
     options["host"], options["port"]            # "127.0.0.1", 5480
 
 A new option is a new row, and a row in the table of docs/spark/options.md (tests/spark/test_options.py
 compares the two).
+
+Names of streams, topics and tables are written `orders`, `app.orders` or `app."a.b"`. An unquoted part is
+taken literally, including blanks within it; a part in double quotes may contain any character, with quotes
+doubled. `str(name)` gives a text that parses as the same name.
 """
 
 from __future__ import annotations
@@ -23,19 +27,90 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
+from psycopg import sql
+
 from .errors import OptionError
-from .names import Name, parse_list
+
+_PLAIN = re.compile(r'[^\s".,\x00](?:[^".,\x00]*[^\s".,\x00])?')
+_PART = rf'"(?:[^"\x00]|"")+"|{_PLAIN.pattern}'
+_NAME = re.compile(rf"(?:({_PART})\.)?({_PART})")
+_LIST = re.compile(rf"\s*({_PART})\s*(?:,|$)")
+
+
+@dataclass(frozen=True, slots=True)
+class Name:
+    """A name with an optional schema, both without quotes, as in the catalog."""
+
+    name: str
+    schema: str | None = None
+
+    @classmethod
+    def parse(cls, written: str) -> Name:
+        """Parse a name as users write it.
+
+        Raises:
+            ValueError: the text is not a name.
+        """
+        found = _NAME.fullmatch(written)
+        if found is None:
+            raise ValueError(
+                "it is a name, perhaps with its schema, such as orders or app.orders; a name with a dot, a "
+                'comma or a quote stands in double quotes: app."a.b"'
+            )
+        schema, name = found.groups()
+        return cls(_unquoted(name), None if schema is None else _unquoted(schema))
+
+    @property
+    def identifier(self) -> sql.Identifier:
+        """The name as SQL."""
+        return sql.Identifier(*self.parts)
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        """Schema, if any, and name."""
+        return (self.name,) if self.schema is None else (self.schema, self.name)
+
+    def __str__(self) -> str:
+        return ".".join(map(quoted, self.parts))
+
+
+def parse_list(text: str) -> list[str]:
+    """Parse column names separated by commas.
+
+    Raises:
+        ValueError: the text is not such a list.
+    """
+    found, at = [], 0
+    while at < len(text) or text.rstrip().endswith(","):
+        one = _LIST.match(text, at)
+        if one is None:
+            raise ValueError("it is names with commas between, such as version or day, version")
+        found.append(_unquoted(one[1]))
+        at = one.end()
+    if not found:
+        raise ValueError("it is empty")
+    return found
+
+
+def quoted(part: str) -> str:
+    """A part of a name as users write it, in quotes where it needs them."""
+    return part if _PLAIN.fullmatch(part) else '"' + part.replace('"', '""') + '"'
+
+
+def _unquoted(part: str) -> str:
+    return part[1:-1].replace('""', '"') if part.startswith('"') else part
+
 
 # A TCP port is 16 bits.
 PORT_MAX = 65535
-# More Spark partitions than this in one read are a slip of the hand: each is a connection.
+# More Spark partitions than this in one read are a mistake: each is a connection.
 PARTITIONS_MAX = 100_000
-# A poll of the server may wait so long; a query that is stopped does not wait for it.
+# The longest poll of the server; a query that is stopped does not wait for it.
 POLL_MAX_S = 3600.0
 
 
 class Use(Enum):
-    """Where an option applies, in the words that a user writes."""
+    """The Spark calls to which an option applies, as users write them."""
 
     READ = "read"
     READ_STREAM = "readStream"
@@ -47,7 +122,7 @@ READS = frozenset({Use.READ, Use.READ_STREAM})
 WRITES = frozenset({Use.WRITE, Use.WRITE_STREAM})
 ALL = frozenset(Use)
 
-# What Spark itself puts among the options of a streaming query.
+# Options that Spark itself adds to a streaming query.
 SPARKS_OWN = frozenset({"checkpointlocation", "queryname"})
 
 Convert = Callable[[str], Any]
@@ -60,10 +135,10 @@ class Option:
     Args:
         name: as users write it; compared without case.
         meaning: a sentence for the docs.
-        uses: where it applies.
-        convert: text -> value; raises ValueError with what would be right.
-        default: the value where it is not given, None for none.
-        secret: its value is never shown.
+        uses: the calls to which it applies.
+        convert: text -> value; raises ValueError with a description of valid values.
+        default: the value if the option is not given, None for none.
+        secret: the value is never shown.
     """
 
     name: str
@@ -75,14 +150,14 @@ class Option:
 
 
 def text(value: str) -> str:
-    """Any text but an empty one."""
+    """Text that is not empty."""
     if not value:
         raise ValueError("it is empty")
     return value
 
 
 def choice(*words: str) -> Convert:
-    """One of some words, in any case."""
+    """One of several words, compared without case."""
 
     def convert(value: str) -> str:
         if value.lower() not in words:
@@ -93,7 +168,7 @@ def choice(*words: str) -> Convert:
 
 
 def whole(least: int, most: int | None = None) -> Convert:
-    """A whole number from `least` to `most`."""
+    """An integer from `least` to `most`."""
 
     def convert(value: str) -> int:
         bounds = f"from {least} to {most}" if most is not None else f"of at least {least}"
@@ -108,7 +183,7 @@ def whole(least: int, most: int | None = None) -> Convert:
 
 
 def flag(value: str) -> bool:
-    """true or false."""
+    """Boolean: true or false."""
     if value.lower() not in ("true", "false"):
         raise ValueError("it is true or false")
     return value.lower() == "true"
@@ -118,7 +193,7 @@ _SECONDS = {"ms": 0.001, "s": 1.0, "min": 60.0, "h": 3600.0}
 
 
 def seconds(most: float) -> Convert:
-    """A length of time with its unit, such as '500 ms', '10 s', '1 min'; in seconds."""
+    """A duration with its unit, such as '500 ms', '10 s', '1 min'; in seconds."""
 
     def convert(value: str) -> float:
         found = re.fullmatch(r"([0-9]{1,9}(?:\.[0-9]{1,9})?)\s*(ms|s|min|h)", value.strip())
@@ -133,7 +208,7 @@ def seconds(most: float) -> Convert:
 
 
 def timestamp(value: str) -> str:
-    """A moment with its zone, as the server reads it."""
+    """A timestamp with its time zone, in the form that the server reads."""
     if not re.fullmatch(
         r"\d{4,6}-\d\d-\d\d[T ]\d\d:\d\d(:\d\d(\.\d{1,6})?)?\s*(Z|UTC|[+-]\d\d(:?\d\d)?)", value
     ):
@@ -142,7 +217,7 @@ def timestamp(value: str) -> str:
 
 
 def positions(value: str) -> dict[int, int]:
-    """A map from partition to the last LSN that is not wanted any more."""
+    """JSON map from partition to the last LSN before the first one that is read."""
     try:
         found = json.loads(value)
     except ValueError:
@@ -156,7 +231,7 @@ def positions(value: str) -> dict[int, int]:
 
 
 def starting(value: str) -> str | dict[int, int]:
-    """earliest, latest, group, snapshot, or a map."""
+    """Start of a query: earliest, latest, group, snapshot, or a map from partition to LSN."""
     if value.lower() in ("earliest", "latest", "group", "snapshot"):
         return value.lower()
     try:
@@ -174,7 +249,7 @@ _BATCH = frozenset({Use.READ})
 LSN_MAX = (1 << 63) - 1
 
 OPTIONS: tuple[Option, ...] = (
-    # The way to the gateway.
+    # Connection.
     Option("host", "Name or address of the gateway.", ALL, text, "127.0.0.1"),
     Option("port", "TCP port of the gateway.", ALL, whole(1, PORT_MAX), 5480),
     Option("user", "Who connects.", ALL, text, "ducktail"),
@@ -206,7 +281,7 @@ OPTIONS: tuple[Option, ...] = (
         _BATCH | WRITES,
         Name.parse,
     ),
-    # What is written to.
+    # Sink.
     Option("topic", "The topic that rows are published to.", WRITES, Name.parse, None),
     Option(
         "writeMode",
@@ -229,7 +304,7 @@ OPTIONS: tuple[Option, ...] = (
         text,
         "ducktail_spark",
     ),
-    # What is read.
+    # Source.
     Option("stream", "The stream or topic that is read.", READS, Name.parse),
     Option(
         "envelope",
@@ -283,7 +358,7 @@ OPTIONS: tuple[Option, ...] = (
 
 
 class Options(Mapping[str, Any]):
-    """Checked values by option name, defaults where none was given; picklable, without a secret shown."""
+    """Checked values by option name, with defaults; picklable; secrets are hidden in its repr."""
 
     def __init__(self, values: Mapping[str, Any], given: frozenset[str]) -> None:
         self._values = dict(values)
@@ -299,11 +374,11 @@ class Options(Mapping[str, Any]):
         return len(self._values)
 
     def at(self, host: str, port: int) -> Options:
-        """The same, for another gateway."""
+        """The same options for another gateway."""
         return Options({**self._values, "host": host, "port": port}, self.given)
 
     def is_given(self, name: str) -> bool:
-        """Whether the user gave it, rather than its default."""
+        """True if the user gave the option."""
         return name.lower() in self.given
 
     def __repr__(self) -> str:
@@ -318,15 +393,15 @@ _BY_NAME = {option.name.lower(): option for option in OPTIONS}
 
 
 def parse(given: Mapping[str, str], *uses: Use) -> Options:
-    """The options that a user gave, checked.
+    """Check and convert the options that a user gave.
 
     Args:
-        given: texts by name, in any case.
-        uses: what is being done; two where it is not known yet (a schema is asked for by reads of both
-            kinds). An option must apply to one of them.
+        given: texts by name, compared without case.
+        uses: the calls to which the options must apply, each to one of them: two where the call is not
+            known yet (reads of both kinds ask for the schema).
 
     Raises:
-        OptionError: an unknown name, one that does not apply, or a value that cannot be.
+        OptionError: an unknown option, one that does not apply, or an invalid value.
     """
     values = {name: option.default for name, option in _BY_NAME.items() if option.uses & set(uses)}
     found = set()

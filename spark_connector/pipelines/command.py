@@ -1,4 +1,4 @@
-"""`ducktail pipeline KIND --config FILE`."""
+"""The command `ducktail pipeline KIND --config FILE`; importing this module does not import pyspark."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ KINDS = ("mirror", "aggregate", "dedupe", "dead_letter")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The words of the command line."""
+    """Add the arguments of the command."""
     parser.add_argument("kind", choices=KINDS, metavar="KIND", help=", ".join(KINDS))
     parser.add_argument("--config", type=Path, required=True, metavar="FILE", help="its TOML file")
     parser.add_argument("--once", action="store_true", help="read what is there, then end")
@@ -23,15 +23,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run_command(chosen: argparse.Namespace) -> int:
-    """Run it; the exit status: 0 fine, 1 it failed or could not begin."""
-    # Not at the top: the other commands do without what a client is made of.
+    """Run a pipeline; the exit status is 1 if it failed or could not begin, otherwise 0."""
+    # Imported here, because the other commands do not need a client.
     from .config import read_config
 
     try:
         config = read_config(chosen.config, chosen.kind)
         try:
-            from .builds import BUILDS
-            from .running import run
+            from .kinds import BUILDS
+            from .runner import run
         except ModuleNotFoundError as error:
             if error.name is not None and error.name.partition(".")[0] == "pyspark":
                 raise ConnectorError("a pipeline wants Spark: pip install 'ducktail[spark]'") from None
@@ -43,7 +43,7 @@ def run_command(chosen: argparse.Namespace) -> int:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The same for a program of two lines, which spark-submit takes."""
+    """Run the command from a program, for spark-submit."""
     parser = argparse.ArgumentParser(prog="pipeline", description="Run a pipeline over a stream.")
     add_arguments(parser)
     return run_command(parser.parse_args(arguments))

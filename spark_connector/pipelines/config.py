@@ -1,10 +1,10 @@
-"""A pipeline's configuration: one TOML file, every key of which is known or refused.
+"""The configuration of a pipeline: one TOML file, in which unknown keys are errors.
 
-    name = "orders"                       # under which it reports; its consumer group, too
+    name = "orders"                       # in its reports; also its consumer group
     checkpoint = "/data/checkpoints/orders"
-    trigger = "5 seconds"                 # how often; as fast as it can where this is left out
+    trigger = "5 seconds"                 # interval of batches; default: no pause
 
-    [gateway]                             # where the stream is, and where the pipeline reports
+    [gateway]                             # of the stream and of the pipeline's reports
     host = "127.0.0.1"                    # and port, user, password, ...: docs/spark/options.md
 
     [source]                              # options of format("ducktail")
@@ -12,7 +12,7 @@
     maxEventsPerTrigger = 100000
 
     [target]
-    kind = "parquet"                      # what else stands here, the pipeline says
+    kind = "parquet"                      # the other keys depend on the kind
     path = "/data/orders"
 
     [spark]                               # any configuration of Spark
@@ -31,16 +31,15 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import OptionError
-from ..names import Name
-from ..options import OPTIONS, WRITES, Options, Use, parse
+from ..options import OPTIONS, WRITES, Name, Options, Use, parse
 
 
 class Section:
-    """A table of the file: each key is taken once, and what is left over is an error.
+    """A table of the file; keys are taken one by one, and `end` refuses the rest.
 
     Args:
-        path: of the file, for error texts.
-        name: of the table; empty for the file's top.
+        path: of the file, for messages.
+        name: of the table; "" for the top of the file.
     """
 
     def __init__(self, path: str, name: str, values: Mapping[str, Any]) -> None:
@@ -50,14 +49,14 @@ class Section:
         self._known: set[str] = set()
 
     def where(self, key: str) -> str:
-        """A key, as an error text names it."""
+        """A key in messages."""
         return f"{self._name}.{key}" if self._name else key
 
     def take(self, key: str, kind: type | tuple[type, ...], default: Any = None) -> Any:
-        """A key's value, or its default.
+        """Take a key's value, or its default.
 
         Raises:
-            OptionError: it is of another type, or an empty text.
+            OptionError: the value has another type, or is an empty text.
         """
         self._known.add(key)
         value = self._values.pop(key, default)
@@ -70,10 +69,10 @@ class Section:
         return value
 
     def need(self, key: str, kind: type | tuple[type, ...]) -> Any:
-        """A key that must be there.
+        """Take a required key's value.
 
         Raises:
-            OptionError: it is not, or as `take`.
+            OptionError: the key is missing, or see `take`.
         """
         value = self.take(key, kind)
         if value is None:
@@ -81,14 +80,14 @@ class Section:
         return value
 
     def name(self, key: str) -> Name:
-        """The name of a table; it must be there."""
+        """Take a required name of a table."""
         try:
             return Name.parse(self.need(key, str))
         except ValueError as error:
             raise OptionError(f"{self.where(key)} cannot be so: {error}: {self._path}") from None
 
     def words(self, key: str) -> list[str]:
-        """A list of texts, or one text; empty where there is none."""
+        """Take a list of texts, or one text; empty if the key is missing."""
         value = self.take(key, (str, list), [])
         found = [value] if isinstance(value, str) else value
         if not all(isinstance(word, str) and word for word in found):
@@ -96,7 +95,7 @@ class Section:
         return found
 
     def choice(self, key: str, choices: tuple[Any, ...], default: Any = None) -> Any:
-        """One of some values."""
+        """Take one of several values."""
         value = self.take(key, type(choices[0]), default)
         if value is None:
             raise OptionError(f"{self.where(key)} is missing: {self._path}")
@@ -106,20 +105,20 @@ class Section:
         return value
 
     def section(self, key: str) -> Section:
-        """A table in it; an empty one where there is none."""
+        """Take a nested table; empty if the key is missing."""
         return Section(self._path, self.where(key), self.take(key, dict, {}))
 
     def rest(self) -> dict[str, str]:
-        """All that is left, as texts: options of somebody else's, who knows them."""
+        """Take all other keys as texts: options that are checked elsewhere."""
         found = {key: _option_text(value) for key, value in self._values.items()}
         self._values.clear()
         return found
 
     def end(self) -> None:
-        """Refuse what is left.
+        """Refuse all other keys.
 
         Raises:
-            OptionError: a key is not known.
+            OptionError: an unknown key.
         """
         for key in self._values:
             near = difflib.get_close_matches(key, self._known, n=1)
@@ -139,12 +138,12 @@ def _option_text(value: object) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Config:
-    """What all pipelines have.
+    """The configuration that all pipelines share.
 
     Args:
         gateway: options of the connection, as texts.
         source: of `format("ducktail")`, the gateway's among them.
-        target, own: what this kind of pipeline reads itself.
+        target, own: read by this kind of pipeline.
     """
 
     kind: str
@@ -158,7 +157,7 @@ class Config:
     own: Section
 
     def write_options(self, given: Mapping[str, str]) -> Options:
-        """Options of a sink, the gateway's where `given` has no others."""
+        """Options of a sink: `given`, with the gateway's as defaults."""
         return parse({**self.gateway, **given}, Use.WRITE_STREAM)
 
     @property
@@ -170,15 +169,15 @@ class Config:
 
     @property
     def connection(self) -> Options:
-        """How the pipeline reports."""
+        """Options of the connection for reports."""
         return parse(self.gateway, Use.READ)
 
 
 def read_config(path: Path, kind: str) -> Config:
-    """Read a pipeline's file.
+    """Read a configuration file.
 
     Raises:
-        OptionError: it cannot be read, or a key is missing, of another type or not known.
+        OptionError: it cannot be read, or a key is missing, invalid or unknown.
     """
     try:
         values = tomllib.loads(path.read_text())
@@ -199,10 +198,10 @@ def read_config(path: Path, kind: str) -> Config:
 
 
 def take_sink_options(section: Section, *but: str) -> dict[str, str]:
-    """The options of a write that a [target] has, its connection's among them.
+    """Take the options of a sink, including its connection's, from a [target].
 
     Args:
-        but: those that do not apply there.
+        but: options that do not apply.
     """
     names = [option.name for option in OPTIONS if option.uses >= WRITES and option.name not in but]
     found = {name: section.take(name, (str, int, bool)) for name in names}

@@ -1,8 +1,8 @@
-"""How far a pipeline is: for the server (`ducktail.pipelines`) and for who stands before the screen.
+"""The progress of a pipeline, reported to the server (`ducktail.pipelines`) and on the screen.
 
-A listener is told by Spark of each batch, in a thread of its own; it reports through the gateway. That a
-report cannot be sent is told once on standard error and stops nothing: what the pipeline goes on from is its
-checkpoint.
+Spark calls a listener after each batch, in a thread of its own; the listener reports through the gateway. A
+report that cannot be sent is mentioned once on standard error and stops nothing: the pipeline continues from
+its checkpoint, not from its reports.
 """
 
 from __future__ import annotations
@@ -27,24 +27,23 @@ from pyspark.sql.streaming.listener import (
 
 from ..connection import Connection, connect, failure
 from ..errors import ConnectorError
-from ..names import Name
-from ..options import Options
+from ..options import Name, Options
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.listener import StreamingQueryProgress
 
-# Between two reports of a query that is quick: each is a row of the history, and a commit on the server.
+# The least interval of reports: each is a row of the history, and a commit on the server.
 REPORT_EVERY_S = 1.0
-# Spark says so where there is no watermark.
+# Spark's text for no watermark.
 _NO_WATERMARK = "1970-01-01T00:00:00.000Z"
 
 
 @dataclass(slots=True)
 class Totals:
-    """What a run has done.
+    """The counts of a run.
 
     Args:
-        events: rows read, those of runs before on the same checkpoint among them.
+        events: rows read, including those of earlier runs with the same checkpoint.
     """
 
     batch_id: int | None = None
@@ -58,8 +57,8 @@ class Reporter(StreamingQueryListener):
 
     Args:
         name: the pipeline's.
-        stream, group: whose lag is shown.
-        screen: where the line of progress goes.
+        stream, group: their lag is shown.
+        screen: the output for the line of progress.
     """
 
     def __init__(
@@ -72,10 +71,10 @@ class Reporter(StreamingQueryListener):
         self._screen = screen
         self._mutex = threading.Lock()
         self._connection: Connection | None = None
-        self._told = False
+        self._mentioned = False
         self._reported = 0.0
         self._query: str | None = None
-        # Batches that were done before `begin`.
+        # Batches that ended before `begin`.
         self._early: list[StreamingQueryProgress] = []
         self._state: dict[str, Any] = {}
         self._began = time.monotonic()
@@ -85,10 +84,10 @@ class Reporter(StreamingQueryListener):
     # Called by Spark.
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:
-        """Called before the query's `start` returns."""
+        """Do nothing: called before the query's `start` returns."""
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:
-        """A batch is done."""
+        """Report a batch."""
         with self._mutex:
             if self._query is None:
                 self._early.append(event.progress)
@@ -97,15 +96,15 @@ class Reporter(StreamingQueryListener):
             self.progress(event.progress)
 
     def onQueryIdle(self, event: QueryIdleEvent) -> None:
-        """There was nothing to read for a while."""
+        """Do nothing."""
 
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:
-        """The end is told by who has started the query (`finish`), which outlives this thread."""
+        """Do nothing: the runner, which outlives this thread, calls `finish`."""
 
-    # Called by who runs the query.
+    # Called by the runner.
 
     def begin(self, query: str) -> None:
-        """Once it is known which query it is: go on counting where the checkpoint's last run ended."""
+        """Set the query, and continue the counts of its checkpoint's last run."""
         with self._mutex:
             self._query = query
             self._state = {"query": query}
@@ -122,7 +121,7 @@ class Reporter(StreamingQueryListener):
                 self.progress(progress)
 
     def progress(self, progress: StreamingQueryProgress) -> None:
-        """Take in a batch; the same one a second time is passed over."""
+        """Count and report a batch, unless it has been counted."""
         with self._mutex:
             totals = self.totals
             if totals.batch_id is not None and progress.batchId <= totals.batch_id:
@@ -135,10 +134,10 @@ class Reporter(StreamingQueryListener):
                 totals.batch_id = progress.batchId
             facts = _facts(progress, self._stream)
             if not rows:
-                # Spark says the next batch's number where there was nothing for one.
+                # Without new rows Spark gives the number of the next batch.
                 del facts["batch_id"]
             for part, none in (("watermark", None), ("state_rows", 0)):
-                # Spark does not say it where a run had no batch: it is as it was.
+                # Spark omits it in a run without a batch: it has not changed.
                 if facts[part] is None:
                     facts[part] = self._state.get(part, none)
             self._state |= facts
@@ -148,10 +147,10 @@ class Reporter(StreamingQueryListener):
             self._show(progress)
 
     def finish(self, status: str, last: StreamingQueryProgress | None, error: str | None = None) -> str:
-        """The query has ended: report it, and say what it did.
+        """Report the end of the query.
 
         Returns:
-            A sentence for people.
+            A summary of the run.
         """
         if last is not None:
             self.progress(last)
@@ -181,11 +180,11 @@ class Reporter(StreamingQueryListener):
         self._ask("REPORT PIPELINE %s AS %s", self._name, json.dumps(self._state))
 
     def _lag(self, ends: Mapping[int, int] | None = None) -> int | None:
-        """How many events are not read yet.
+        """The number of events that have not been read.
 
         Args:
-            ends: by partition, the last LSN of the batch that is done. Spark commits it and tells us, and
-                the group follows with the next trigger; so the events between are taken off.
+            ends: by partition, the last LSN of the finished batch. The group follows it only with the next
+                trigger, so the events between are subtracted.
         """
         if self._stream is None or self._group is None:
             return None
@@ -213,19 +212,19 @@ class Reporter(StreamingQueryListener):
         return max(0, lag - int(done))
 
     def _ask(self, query: LiteralString, *values: object) -> Any:
-        """One value, or None; None as well where the gateway cannot be asked, which is told."""
+        """One value; None if there is none, or if the gateway cannot be asked, which is mentioned."""
         rows = self._rows(query, *values)
         return rows[0][0] if rows else None
 
     def _rows(self, query: LiteralString | sql.Composed, *values: object) -> list[tuple[Any, ...]] | None:
-        """What the gateway answers; None where it cannot be asked, which is told."""
+        """The rows of a query; None if the gateway cannot be asked, which is mentioned."""
         for fresh in (False, True):
             try:
                 return self._asked(query, values, fresh)
             except ConnectorError as error:
-                # A gateway that has restarted is there, and our connection to it is not.
+                # After a restart of the gateway the connection is broken.
                 if fresh or not error.retryable:
-                    self._tell(error)
+                    self._mention(error)
                     break
         return None
 
@@ -242,14 +241,14 @@ class Reporter(StreamingQueryListener):
             rows = cursor.fetchall() if cursor.description is not None else []
         except psycopg.Error as error:
             raise failure(error, "reporting") from None
-        self._told = False
+        self._mentioned = False
         return rows
 
-    def _tell(self, error: ConnectorError) -> None:
-        if not self._told:
+    def _mention(self, error: ConnectorError) -> None:
+        if not self._mentioned:
             self._clear()
             print(f"{self._name}: cannot report, and goes on: {error}", file=self._screen, flush=True)
-        self._told = True
+        self._mentioned = True
 
     def _show(self, progress: StreamingQueryProgress) -> None:
         lag = self._lag(_ends(progress))
@@ -271,7 +270,7 @@ class Reporter(StreamingQueryListener):
 
 
 def _facts(progress: StreamingQueryProgress, stream: Name | None) -> dict[str, Any]:
-    """What of a batch is reported; the parts are those of docs/sql.md, "REPORT PIPELINE"."""
+    """The report of a batch; its parts are described in docs/sql.md, "REPORT PIPELINE"."""
     offsets = {}
     for at, source in enumerate(progress.sources):
         name = str(stream) if stream is not None and len(progress.sources) == 1 else f"source {at}"
@@ -291,7 +290,7 @@ def _facts(progress: StreamingQueryProgress, stream: Name | None) -> dict[str, A
 
 
 def _ends(progress: StreamingQueryProgress) -> dict[int, int] | None:
-    """The last LSN of a batch by partition; None where it is not of one stream of ours."""
+    """The last LSN of a batch by partition; None if its source is not one stream."""
     if len(progress.sources) != 1:
         return None
     found = _parsed(progress.sources[0].endOffset)
@@ -301,7 +300,7 @@ def _ends(progress: StreamingQueryProgress) -> dict[int, int] | None:
 
 
 def _parsed(text: Any) -> Any:
-    """An offset: JSON of ours; another source's may be any text."""
+    """An offset parsed as JSON; another source's may be any text."""
     try:
         return json.loads(text)
     except (TypeError, ValueError):

@@ -1,7 +1,7 @@
-"""Spark's way to the data source: it looks for modules called pyspark_*, and in each for a DefaultSource.
+"""The module by which Spark finds the data source: DefaultSource of a pyspark_* module.
 
-Source: pyspark/sql/worker/lookup_data_sources.py. A module that cannot be imported would hide every
-Python data source of that Spark, so this one imports what a client needs and nothing else.
+Source: pyspark/sql/worker/lookup_data_sources.py. If one of these modules fails, Spark finds no Python data
+source at all, so this one imports the data source alone, which imports source and sink at their use.
 """
 
 from ducktail.spark_connector.data_source import DucktailSource

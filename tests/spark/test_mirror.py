@@ -164,15 +164,15 @@ COLUMNS = {1: "id, v, n", 2: "id, v, n, from_lsn, to_lsn, is_current, valid_from
 
 @pytest.mark.parametrize("scd", [1, 2])
 def test_into_parquet(spark: Any, source: Source, tmp_path: Path, scd: int) -> None:
-    from ducktail.spark_connector.pipelines.target_parquet import ParquetPlace, read_mirror
+    from ducktail.spark_connector.pipelines.targets import ParquetTarget, read_mirror
 
     path = str(tmp_path / "mirror")
     read = lambda: read_mirror(spark, path).selectExpr(*COLUMNS[scd].split(", ")).collect()  # noqa: E731
-    check(spark, source, ParquetPlace(path), read, tmp_path, scd)
+    check(spark, source, ParquetTarget(path), read, tmp_path, scd)
     assert len(list((tmp_path / "mirror").glob("batch=*"))) == 2
     # Another checkpoint does not fit.
     with pytest.raises(Exception, match="another checkpoint"):
-        run(spark, source, ParquetPlace(path), tmp_path / "other", scd)
+        run(spark, source, ParquetTarget(path), tmp_path / "other", scd)
 
 
 @pytest.mark.parametrize("scd", [1, 2])
@@ -180,20 +180,20 @@ def test_into_a_table_of_the_gateway(
     spark: Any, source: Source, gateway: ServerProcess, tmp_path: Path, scd: int
 ) -> None:
     from ducktail.spark_connector.options import Use, parse
-    from ducktail.spark_connector.pipelines.target_sql import SqlPlace
+    from ducktail.spark_connector.pipelines.targets import SqlTarget
 
     options = parse({"host": gateway.host, "port": str(gateway.port)}, Use.WRITE_STREAM)
     table = f"{source.name}_mirror"
     read = lambda: source.connection.execute(f"SELECT {COLUMNS[scd]} FROM {table}").fetchall()  # noqa: E731
-    check(spark, source, SqlPlace(options, table), read, tmp_path, scd)
+    check(spark, source, SqlTarget(options, table), read, tmp_path, scd)
     with pytest.raises(Exception, match="another checkpoint"):
-        run(spark, source, SqlPlace(options, table), tmp_path / "other", scd)
+        run(spark, source, SqlTarget(options, table), tmp_path / "other", scd)
 
 
 @pytest.mark.parametrize("scd", [1, 2])
 def test_into_delta(spark: Any, source: Source, tmp_path: Path, scd: int) -> None:
     deltalake = pytest.importorskip("deltalake", reason="deltalake is not installed")
-    from ducktail.spark_connector.pipelines.target_delta import DeltaPlace
+    from ducktail.spark_connector.pipelines.targets import DeltaTarget
 
     path = str(tmp_path / "mirror")
 
@@ -202,22 +202,21 @@ def test_into_delta(spark: Any, source: Source, tmp_path: Path, scd: int) -> Non
         table = deltalake.DeltaTable(path).to_pyarrow_table(columns=columns)
         return [tuple(row[name] for name in columns) for row in table.to_pylist()]
 
-    check(spark, source, DeltaPlace(path), read, tmp_path, scd)
+    check(spark, source, DeltaTarget(path), read, tmp_path, scd)
     with pytest.raises(Exception, match="another checkpoint"):
-        run(spark, source, DeltaPlace(path), tmp_path / "other", scd)
+        run(spark, source, DeltaTarget(path), tmp_path / "other", scd)
 
 
 @pytest.mark.parametrize("kind", ["parquet", "delta"])
 def test_a_place_that_is_gone_is_not_begun_anew(
     spark: Any, source: Source, tmp_path: Path, kind: str
 ) -> None:
-    from ducktail.spark_connector.pipelines.target_delta import DeltaPlace
-    from ducktail.spark_connector.pipelines.target_parquet import ParquetPlace
+    from ducktail.spark_connector.pipelines.targets import DeltaTarget, ParquetTarget
 
     if kind == "delta":
         pytest.importorskip("deltalake", reason="deltalake is not installed")
     path = tmp_path / "mirror"
-    place = ParquetPlace(str(path)) if kind == "parquet" else DeltaPlace(str(path))
+    place = ParquetTarget(str(path)) if kind == "parquet" else DeltaTarget(str(path))
     for _ in range(2):
         source.write()
         source.publish(spark)
@@ -235,16 +234,14 @@ def test_a_place_of_somebody_elses_is_left_alone(
 ) -> None:
     """It is refused before anything is written; an empty one is taken."""
     from ducktail.spark_connector.options import Use, parse
-    from ducktail.spark_connector.pipelines.target_delta import DeltaPlace
-    from ducktail.spark_connector.pipelines.target_parquet import ParquetPlace
-    from ducktail.spark_connector.pipelines.target_sql import SqlPlace
+    from ducktail.spark_connector.pipelines.targets import DeltaTarget, ParquetTarget, SqlTarget
 
     source.write()
     source.publish(spark)
     table, look = f"{source.name}_theirs", source.connection
     look.execute(f"CREATE TABLE {table} (id INTEGER PRIMARY KEY, v VARCHAR, n BIGINT)")
     look.execute(f"INSERT INTO {table} VALUES (1, 'theirs', 1)")
-    place = SqlPlace(parse({"host": gateway.host, "port": str(gateway.port)}, Use.WRITE_STREAM), table)
+    place = SqlTarget(parse({"host": gateway.host, "port": str(gateway.port)}, Use.WRITE_STREAM), table)
     checkpoint = tmp_path / "table"
     with pytest.raises(Exception, match="is not empty, and no mirror has written it"):
         run(spark, source, place, checkpoint, 1)
@@ -261,7 +258,7 @@ def test_a_place_of_somebody_elses_is_left_alone(
     directory = tmp_path / "theirs"
     spark.range(3).write.parquet(str(directory / "batch=0"))
     before = sorted(directory.rglob("*"))
-    for other in (ParquetPlace(str(directory)), DeltaPlace(str(directory))):
+    for other in (ParquetTarget(str(directory)), DeltaTarget(str(directory))):
         with pytest.raises(Exception, match="is not empty, and no mirror has written it"):
             run(spark, source, other, tmp_path / type(other).__name__, 1)
     assert sorted(directory.rglob("*")) == before
@@ -269,18 +266,18 @@ def test_a_place_of_somebody_elses_is_left_alone(
     theirs = str(tmp_path / "delta")
     deltalake.write_deltalake(theirs, pa.table({"id": pa.array([1], pa.int32())}))
     with pytest.raises(Exception, match="what a query with another checkpoint has written"):
-        run(spark, source, DeltaPlace(theirs), tmp_path / "delta_check", 1)
+        run(spark, source, DeltaTarget(theirs), tmp_path / "delta_check", 1)
 
 
 @pytest.mark.postgres
 @pytest.mark.parametrize("scd", [1, 2])
 def test_into_postgres(spark: Any, source: Source, database: Any, tmp_path: Path, scd: int) -> None:
     from ducktail.spark_connector.options import Use, parse
-    from ducktail.spark_connector.pipelines.target_sql import SqlPlace
+    from ducktail.spark_connector.pipelines.targets import SqlTarget
 
     given = {key: str(value) for key, value in database.items()}
     table = f"mirror_{scd}"
-    place = SqlPlace(parse({**given, "sslmode": "disable"}, Use.WRITE_STREAM), table)
+    place = SqlTarget(parse({**given, "sslmode": "disable"}, Use.WRITE_STREAM), table)
     conninfo = psycopg.conninfo.make_conninfo(
         host=given["host"], port=given["port"], user=given["user"], dbname=given["database"]
     )

@@ -81,8 +81,8 @@ def test_the_command_says_it_on_one_line(tmp_path: Path, capsys: pytest.CaptureF
     ],
 )
 def test_where_good_and_bad_rows_go(tmp_path: Path, target: str, said: str) -> None:
-    builds = pytest.importorskip(
-        "ducktail.spark_connector.pipelines.builds", reason="pyspark is not installed"
+    kinds = pytest.importorskip(
+        "ducktail.spark_connector.pipelines.kinds", reason="pyspark is not installed"
     )
 
     path = tmp_path / "p.toml"
@@ -90,5 +90,5 @@ def test_where_good_and_bad_rows_go(tmp_path: Path, target: str, said: str) -> N
     path.write_text(f'name = "good"\ncheckpoint = "/tmp/c"\n{rules}[target]\n{target}\n')
     # The target is judged before Spark is asked for anything, so there need be none.
     with pytest.raises(OptionError) as caught:
-        builds.build_dead_letter(None, read_config(path, "dead_letter"))
+        kinds.build_dead_letter(None, read_config(path, "dead_letter"))
     assert said in str(caught.value)

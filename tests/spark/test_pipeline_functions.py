@@ -43,7 +43,7 @@ EVENTS = "time timestamp_ntz, origin string, delay int"
 
 
 def test_windows_of_three_kinds(spark: Any, tmp_path: Path) -> None:
-    from ducktail.spark_connector.pipelines.aggregate import aggregate
+    from ducktail.spark_connector.pipelines.kinds import aggregate
 
     first = [{"time": at(minute), "origin": "JFK", "delay": minute} for minute in (1, 5, 50, 65)]
     late = [{"time": at(2), "origin": "JFK", "delay": 1000}, {"time": at(400), "origin": "LGA", "delay": 1}]
@@ -79,7 +79,7 @@ def test_windows_of_three_kinds(spark: Any, tmp_path: Path) -> None:
 
 
 def test_repeats_are_left_out_for_a_time(spark: Any, tmp_path: Path) -> None:
-    from ducktail.spark_connector.pipelines.dedupe import dedupe
+    from ducktail.spark_connector.pipelines.kinds import dedupe
 
     batches = [
         [{"time": at(0), "origin": "a", "delay": 1}, {"time": at(1), "origin": "a", "delay": 2}],
@@ -97,7 +97,7 @@ def test_repeats_are_left_out_for_a_time(spark: Any, tmp_path: Path) -> None:
 
 
 def test_bad_rows_are_told_apart(spark: Any, tmp_path: Path) -> None:
-    from ducktail.spark_connector.pipelines.dead_letter import Rules, dead_letters
+    from ducktail.spark_connector.pipelines.kinds import Rules, dead_letters
 
     payloads = [
         '{"id": 1, "price": 2.5}', '{"id": 2, "price": -1}', '{"id": "x"}', "no json", None, '{"id": 3}',

@@ -20,7 +20,7 @@ from pyspark.sql.types import IntegerType, LongType, StringType, StructType
 
 from ducktail.spark_connector.data_source import DucktailSource
 from ducktail.spark_connector.errors import ConnectorError, OptionError
-from ducktail.spark_connector.stream_reader import StreamReader
+from ducktail.spark_connector.source.stream_reader import StreamReader
 
 Connection = psycopg.Connection[Any]
 Made = Callable[..., StreamReader]

@@ -10,8 +10,7 @@ from server_process import ServerProcess
 
 pytest.importorskip("pyspark.sql", reason="pyspark is not installed")
 
-from ducktail.spark_connector.names import Name
-from ducktail.spark_connector.options import Use, parse
+from ducktail.spark_connector.options import Name, Use, parse
 from ducktail.spark_connector.pipelines.reporting import Reporter
 
 

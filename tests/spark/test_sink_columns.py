@@ -9,9 +9,10 @@ import pyarrow as pa
 import pytest
 from server_process import ServerProcess
 
-from ducktail.spark_connector import sink_columns, staging
 from ducktail.spark_connector.errors import ConnectorError
 from ducktail.spark_connector.options import Use, parse
+from ducktail.spark_connector.sink import staging
+from ducktail.spark_connector.sink import target as sink_target
 
 DAY = datetime.date(2026, 1, 2)
 NOON = datetime.datetime(2026, 1, 2, 12)
@@ -50,13 +51,13 @@ def test_columns_of_other_types_are_taken_or_told(gateway: ServerProcess) -> Non
     with gateway.connect(options="-c TimeZone=UTC") as connection:
         columns = ", ".join(f"{name} {type_}" for name, type_ in zip(names, TAKEN, strict=True))
         connection.execute(f"CREATE OR REPLACE TABLE odd ({columns})")  # type: ignore[arg-type]
-        target = staging.target_of(given, rows.schema, overwrite=False)
+        target = sink_target.target_of(given, rows.schema, overwrite=False)
         staging.publish(given, target, [staging.stage(given, target, iter([rows, rows]))])
         texts = ", ".join(f"coalesce({name}::VARCHAR, '')" for name in names)
         found = connection.execute(f"SELECT {texts} FROM odd").fetchall()  # type: ignore[arg-type]
         assert found == [tuple(text for _, text in TAKEN.values())] * 2
         wrong = pa.RecordBatch.from_pydict({"c0": [1, 100_000]})
-        target = staging.target_of(given, wrong.schema, overwrite=False)
+        target = sink_target.target_of(given, wrong.schema, overwrite=False)
         with pytest.raises(ConnectorError, match="row 2, column c0"):
             staging.stage(given, target, iter([wrong]))
         connection.execute("DROP TABLE odd")
@@ -64,7 +65,7 @@ def test_columns_of_other_types_are_taken_or_told(gateway: ServerProcess) -> Non
 
 def test_large_batches_are_cut() -> None:
     wide = pa.record_batch({"v": pa.array(["x" * (1 << 20)] * 40)})
-    parts = list(sink_columns.cut(wide))
+    parts = list(sink_target.split_batch(wide))
     assert sum(part.num_rows for part in parts) == 40
-    assert max(part.nbytes for part in parts) <= sink_columns.BATCH_BYTES_MAX
+    assert max(part.nbytes for part in parts) <= sink_target.BATCH_BYTES_MAX
     assert pa.Table.from_batches(parts).to_pylist() == wide.to_pylist()

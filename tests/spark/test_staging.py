@@ -12,11 +12,10 @@ import pyarrow as pa
 import pytest
 from server_process import ServerProcess
 
-from ducktail.spark_connector import staging
 from ducktail.spark_connector.errors import ConnectorError, OptionError
 from ducktail.spark_connector.options import Options, Use, parse
-from ducktail.spark_connector.staging import publishing
-from ducktail.spark_connector.staging import stages as stages_module
+from ducktail.spark_connector.sink import staging
+from ducktail.spark_connector.sink.target import target_of
 
 
 @pytest.fixture
@@ -47,7 +46,7 @@ def names(connection: psycopg.Connection[Any]) -> list[str]:
 
 def test_a_batch_that_comes_again_is_passed_over(server: ServerProcess) -> None:
     given = options(server)
-    target = staging.target_of(given, batch(1).schema, overwrite=False)
+    target = target_of(given, batch(1).schema, overwrite=False)
     for number, again in ((0, False), (0, True), (1, False), (0, True)):
         mark = staging.Batch("query-1", number)
         ids = (number * 10, number * 10 + 1)
@@ -70,18 +69,18 @@ def test_a_batch_that_comes_again_is_passed_over(server: ServerProcess) -> None:
 
 def test_an_empty_first_batch_is_marked(server: ServerProcess) -> None:
     given = options(server)
-    target = staging.target_of(given, batch(1).schema, overwrite=False)
+    target = target_of(given, batch(1).schema, overwrite=False)
     assert staging.publish(given, target, [staging.Stage(None)], staging.Batch("q", 0))
     assert not staging.publish(given, target, [staging.Stage(None)], staging.Batch("q", 0))
 
 
 def test_what_was_left_behind_is_dropped(server: ServerProcess) -> None:
     given = options(server)
-    target = staging.target_of(given, batch(1).schema, overwrite=False)
+    target = target_of(given, batch(1).schema, overwrite=False)
     killed = staging.Batch("q-1", 3)
     staging.stage(given, target, iter([batch(1)]), staging.owner_of(killed))
     staging.stage(given, target, iter([batch(1)]), "")
-    old = f"stage_{int(time.time()) - stages_module.STAGE_KEPT_S - 60}_abc"
+    old = f"stage_{int(time.time()) - staging.STAGE_KEPT_S - 60}_abc"
     with server.connect() as look:
         look.execute(f"CREATE TABLE ducktail_spark.{old} AS SELECT 1 AS id")
         look.execute("CREATE TABLE ducktail_spark.stage_notes AS SELECT 1 AS id")
@@ -94,7 +93,7 @@ def test_what_was_left_behind_is_dropped(server: ServerProcess) -> None:
 
 def test_a_gateway_that_restarts_is_waited_for(server: ServerProcess) -> None:
     given = options(server, retryTimeout="30 s")
-    target = staging.target_of(given, batch(1).schema, overwrite=False)
+    target = target_of(given, batch(1).schema, overwrite=False)
 
     def batches() -> Iterator[pa.RecordBatch]:
         yield batch(*range(1000))
@@ -123,8 +122,8 @@ def plain(server: ServerProcess) -> Options:
 def test_a_job_whose_answer_was_lost_is_there_once(
     server: ServerProcess, plain: Options, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    target = staging.target_of(plain, batch(1).schema, overwrite=False)
-    publish, calls = publishing._publish, []
+    target = target_of(plain, batch(1).schema, overwrite=False)
+    publish, calls = staging._publish, []
 
     def lost(connection: psycopg.Connection[Any], *words: Any) -> bool:
         calls.append(words)
@@ -137,7 +136,7 @@ def test_a_job_whose_answer_was_lost_is_there_once(
 
     staged = [staging.stage(plain, target, iter([batch(1, 2)]))]
     with monkeypatch.context() as patched:
-        patched.setattr(publishing, "_publish", lost)
+        patched.setattr(staging, "_publish", lost)
         assert not staging.publish(plain, target, staged)
     assert len(calls) == 2
     with server.connect() as look:
@@ -149,8 +148,8 @@ def test_a_job_whose_answer_was_lost_is_there_once(
 def test_a_job_that_cannot_be_cleared_away_is_done(
     server: ServerProcess, plain: Options, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    target = staging.target_of(plain, batch(1).schema, overwrite=False)
-    sweep = publishing.sweep
+    target = target_of(plain, batch(1).schema, overwrite=False)
+    sweep = staging.sweep
 
     def killing(*words: Any) -> None:
         server.kill()
@@ -159,7 +158,7 @@ def test_a_job_that_cannot_be_cleared_away_is_done(
 
     staged = [staging.stage(plain, target, iter([batch(1, 2)]))]
     with monkeypatch.context() as patched:
-        patched.setattr(publishing, "sweep", killing)
+        patched.setattr(staging, "sweep", killing)
         assert staging.publish(plain, target, staged)
     with server.connect() as look:
         assert look.execute("SELECT id FROM plain ORDER BY id").fetchall() == [(1,), (2,)]
@@ -168,9 +167,9 @@ def test_a_job_that_cannot_be_cleared_away_is_done(
 def test_what_was_too_much_to_keep_is_left_to_spark(
     server: ServerProcess, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(stages_module, "KEPT_BYTES_MAX", 100)
+    monkeypatch.setattr(staging, "KEPT_BYTES_MAX", 100)
     given = options(server)
-    target = staging.target_of(given, batch(1).schema, overwrite=False)
+    target = target_of(given, batch(1).schema, overwrite=False)
 
     def batches() -> Iterator[pa.RecordBatch]:
         yield batch(*range(1000))
@@ -197,7 +196,7 @@ def test_a_user_with_no_more_rights_than_it_wants(server: ServerProcess) -> None
         root.execute("GRANT PUBLISH ON events TO bob")
         bob = {"user": "bob", "password": "x"}
         upserting = options(server, **bob, writeMode="upsert")
-        target = staging.target_of(upserting, batch(1).schema, overwrite=False)
+        target = target_of(upserting, batch(1).schema, overwrite=False)
         for again in (1, 2):
             stages = [staging.stage(upserting, target, iter([batch(again, 3)]))]
             staging.publish(upserting, target, stages, staging.Batch("q", again))
@@ -205,7 +204,7 @@ def test_a_user_with_no_more_rights_than_it_wants(server: ServerProcess) -> None
         given = {"host": server.host, "port": str(server.port), "topic": "events", **bob}
         topic = parse(given, Use.WRITE)
         rows = pa.RecordBatch.from_pydict({"key": ["a", None], "value": ['{"n": 1}', "x"]})
-        target = staging.target_of(topic, rows.schema, overwrite=False)
+        target = target_of(topic, rows.schema, overwrite=False)
         staging.publish(topic, target, [staging.stage(topic, target, iter([rows]))])
         assert root.execute("SELECT key, after FROM TOPIC events ORDER BY lsn").fetchall() == [
             ("a", {"n": 1}), (None, "x"),
@@ -216,14 +215,14 @@ def test_a_user_with_no_more_rights_than_it_wants(server: ServerProcess) -> None
         for privilege in ("SELECT", "INSERT"):
             root.execute(f"GRANT {privilege} ON t TO eve")
         eves = options(server, user="eve", password="x")
-        target = staging.target_of(eves, batch(1).schema, overwrite=False)
+        target = target_of(eves, batch(1).schema, overwrite=False)
         said = 'option stagingSchema: user "eve" has no right on table "ducktail_spark[.]sinks"'
         with pytest.raises(ConnectorError, match=said) as no:
             staging.publish(eves, target, [staging.stage(eves, target, iter([batch(8)]))])
         root.execute(str(no.value).partition("or ")[2].partition(" (")[0])
         staging.publish(eves, target, [staging.stage(eves, target, iter([batch(8)]))])
         root.execute("REVOKE INSERT ON t FROM bob")
-        target = staging.target_of(upserting, batch(1).schema, overwrite=False)
+        target = target_of(upserting, batch(1).schema, overwrite=False)
         with pytest.raises(ConnectorError, match="option user"):
             staging.publish(upserting, target, [staging.stage(upserting, target, iter([batch(9)]))])
 
@@ -240,7 +239,7 @@ def test_a_user_with_no_more_rights_than_it_wants(server: ServerProcess) -> None
 )
 def test_options_that_do_not_go_together(given: dict[str, str], said: str) -> None:
     with pytest.raises(OptionError) as caught:
-        staging.target_of(parse(given, Use.WRITE), batch(1).schema, overwrite=False)
+        target_of(parse(given, Use.WRITE), batch(1).schema, overwrite=False)
     assert said in str(caught.value)
 
 
@@ -254,18 +253,18 @@ def test_options_that_do_not_go_together(given: dict[str, str], said: str) -> No
 def test_bytes_in_nested_values_are_refused_of_a_table(type_: pa.DataType) -> None:
     schema = pa.schema([("id", pa.int32()), ("v", type_)])
     with pytest.raises(OptionError, match=r'column "v" .*binary'):
-        staging.target_of(parse({"table": "t"}, Use.WRITE), schema, overwrite=False)
+        target_of(parse({"table": "t"}, Use.WRITE), schema, overwrite=False)
     # A topic's payload is JSON, where they are base64.
     topic = pa.schema([("value", type_)])
-    staging.target_of(parse({"topic": "t"}, Use.WRITE), topic, overwrite=False)
+    target_of(parse({"topic": "t"}, Use.WRITE), topic, overwrite=False)
 
 
 def test_a_mirror_whose_table_is_gone_is_not_begun_anew(server: ServerProcess) -> None:
     pytest.importorskip("pyspark.sql", reason="pyspark is not installed")
-    from ducktail.spark_connector.pipelines.target_sql import SqlPlace
-    from ducktail.spark_connector.pipelines.targets import Change
+    from ducktail.spark_connector.pipelines.mirror import Change
+    from ducktail.spark_connector.pipelines.targets import SqlTarget
 
-    place = SqlPlace(options(server), "mirror")
+    place = SqlTarget(options(server), "mirror")
     rows: Any = None  # It is refused before they are asked for.
     with pytest.raises(ConnectorError, match='table "mirror" is not there, and the checkpoint has batches'):
         place.apply(Change(rows, ("id",), ("id",), 1, staging.Batch("query-1", 3)))
@@ -281,7 +280,7 @@ def test_names_that_want_quotes(server: ServerProcess) -> None:
         connection.execute('CREATE TOPIC "say ""hi"""')
         for mode in ("append", "upsert"):
             given = options(server, table='my app."a.b"', writeMode=mode, stagingSchema="my stages.x")
-            target = staging.target_of(given, batch(1).schema, overwrite=False)
+            target = target_of(given, batch(1).schema, overwrite=False)
             number = 1 if mode == "append" else 2
             staging.publish(given, target, [staging.stage(given, target, iter([batch(number)]))])
         assert connection.execute('SELECT id FROM "my app"."a.b" ORDER BY id').fetchall() == [(1,), (2,)]
@@ -291,7 +290,7 @@ def test_names_that_want_quotes(server: ServerProcess) -> None:
             {"host": server.host, "port": str(server.port), "topic": '"say ""hi"""'}, Use.WRITE_STREAM
         )
         rows = pa.RecordBatch.from_pydict({"value": ["x"]})
-        target = staging.target_of(given, rows.schema, overwrite=False)
+        target = target_of(given, rows.schema, overwrite=False)
         for again in (False, True):
             mark = staging.Batch("q", 0)
             staged = [staging.stage(given, target, iter([rows]), staging.owner_of(mark))]

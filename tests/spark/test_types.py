@@ -12,7 +12,7 @@ pytest.importorskip("pyspark.sql", reason="pyspark is not installed")
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from ducktail.spark_connector.errors import ConnectorError
-from ducktail.spark_connector.spark_types import shaped, spark_schema
+from ducktail.spark_connector.source.spark_types import cast_batch, spark_schema
 
 KINDS: list[tuple[str, str, object]] = [
     ("255::UTINYINT", "smallint", 255),
@@ -40,7 +40,7 @@ def test_a_type_and_its_null_in_a_slice(expression: str, type_: str, value: obje
     schema = spark_schema(table.schema, "a table")
     assert schema[0].dataType.simpleString() == type_
     target = to_arrow_schema(schema, timezone="UTC")
-    rows = shaped(table.combine_chunks().to_batches()[0].slice(1), target)
+    rows = cast_batch(table.combine_chunks().to_batches()[0].slice(1), target)
     rows.validate(full=True)
     assert rows.schema.equals(target) and rows.column(0).to_pylist() == [value, None]
 

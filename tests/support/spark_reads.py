@@ -10,7 +10,7 @@ from typing import Any
 from server_process import ServerProcess
 
 from ducktail.spark_connector.data_source import DucktailSource
-from ducktail.spark_connector.stream_reader import StreamReader
+from ducktail.spark_connector.source.stream_reader import StreamReader
 
 Offset = dict[str, Any]
 Rows = list[dict[str, Any]]

@@ -1,4 +1,4 @@
-"""`spark.read.format("ducktail")`: a range of a stream, or a table."""
+"""`spark.read.format("ducktail")`: reads a range of a stream, or a table."""
 
 from __future__ import annotations
 
@@ -10,11 +10,10 @@ from psycopg import sql
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
-from .connection import failure
-from .errors import OptionError
-from .options import Options
-from .owners import Connections
-from .relation import Relation, Rows, Task, split
+from ..connection import Connections, failure
+from ..errors import OptionError
+from ..options import Options
+from .relation import Relation, Rows, Task, check_source, split
 from .stream_state import StreamState, check_range, look_up
 
 Lsns = dict[int, int]
@@ -23,14 +22,14 @@ _BOUNDS = (("startingLsn", "startingTimestamp"), ("endingLsn", "endingTimestamp"
 
 
 class BatchReader(DataSourceReader):
-    """Plans a read's ranges once, so that a task that is run again reads the same events.
+    """Plans the ranges of a read once, so that a repeated task reads the same events.
 
     Args:
-        schema: what the query wants: the columns in their order.
+        schema: the query's columns in their order.
     """
 
     def __init__(self, options: Options, schema: StructType) -> None:
-        check_what(options)
+        check_source(options)
         for names in _BOUNDS:
             given = [name for name in names if options.is_given(name)]
             if len(given) > 1:
@@ -41,10 +40,10 @@ class BatchReader(DataSourceReader):
         self._wanted = schema
 
     def partitions(self) -> Sequence[InputPartition]:
-        """One task a stream's partition, or more by minPartitions; of a table one.
+        """One task per partition of a stream, or more with minPartitions; one task for a table.
 
         Raises:
-            ConnectorError: the stream is not there, or not the range.
+            ConnectorError: the stream does not exist, or the range is not available.
         """
         options = self._options
         if options["table"] is not None:
@@ -61,11 +60,11 @@ class BatchReader(DataSourceReader):
             for number, partition in enumerate(state.partitions)
             if through[number] > after[number]
         ]
-        # Spark wants one task at least: it reads nothing.
+        # Spark requires at least one task; this one reads nothing.
         return split(tasks, options["minPartitions"]) or [Task(relation, state.identity)]
 
     def _range(self, connections: Connections, state: StreamState) -> tuple[Lsns, Lsns]:
-        """Partition -> LSN: the read is after the first, through the second."""
+        """Two maps from partition to LSN: the read begins after the first and ends with the second."""
         options = self._options
         after = {number: partition.trimmed_lsn for number, partition in enumerate(state.partitions)}
         through = {number: partition.last_lsn for number, partition in enumerate(state.partitions)}
@@ -93,35 +92,19 @@ class BatchReader(DataSourceReader):
         return after, through
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """A task's rows."""
+        """The rows of a task."""
         assert isinstance(partition, Task)
         return iter(Rows(self._options, self._wanted, partition))
-
-
-def check_what(options: Options) -> None:
-    """One of options stream and table says what is read.
-
-    Raises:
-        OptionError: neither does, or both do.
-    """
-    given = [name for name in ("stream", "table") if options.get(name) is not None]
-    if len(given) == 2:
-        raise OptionError("options stream and table cannot both be given")
-    if not given:
-        table = " or table" if "table" in options else ""
-        raise OptionError(f"option stream{table} is missing: it names what is read")
-    if given == ["table"] and options["envelope"] is not None:
-        raise OptionError("option envelope is of a stream, and option table names a table")
 
 
 def _lsns_at(
     connections: Connections, state: StreamState, least: str, compared: str, name: str, options: Options
 ) -> Lsns:
-    """Partition -> its first LSN (min) or last one (max) on one side of a moment, where it has one there.
+    """Partition -> its first LSN (min) or last one (max) on one side of a timestamp, if it has events there.
 
     Args:
-        compared: how the commit time is compared with the moment.
-        name: the option that says the moment.
+        compared: operator between the commit time and the timestamp.
+        name: the option with the timestamp.
     """
     found: Lsns = {}
     for owner, numbers in state.by_owner.items():

@@ -1,8 +1,8 @@
-"""Arrow's types as the gateway sends them, and Spark's: one table, and the way of a column between them.
+"""Conversion of types and columns from Arrow, as the gateway sends them, to Spark.
 
-The gateway sends DuckDB's values as an Arrow stream; what Arrow has no type for is text by then
-(docs/sql.md, "COPY"). Spark wants batches whose schema equals its own to the letter
-(pyspark/sql/worker/plan_data_source_read.py), so each column is cast to exactly that: mostly nothing moves.
+The gateway sends DuckDB's values as an Arrow stream, in which a type that Arrow does not have is text
+(docs/sql.md, "COPY"). Spark requires batches with exactly its own schema
+(pyspark/sql/worker/plan_data_source_read.py), so each column is cast to that, mostly without a copy.
 Source: docs/spark/source.md, "Types".
 """
 
@@ -33,9 +33,9 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from .errors import ConnectorError
+from ..errors import ConnectorError
 
-# Spark's own digits end here; UBIGINT has twenty.
+# UBIGINT has twenty digits.
 _UBIGINT = DecimalType(20, 0)
 
 _PLAIN: dict[str, Callable[[], DataType]] = {
@@ -53,19 +53,19 @@ _PLAIN: dict[str, Callable[[], DataType]] = {
     "string": StringType,
     "binary": BinaryType,
     "date32[day]": DateType,
-    # Spark's own TIME is off by default and has no place in Parquet yet.
+    # Spark's own TIME is off by default and not supported in Parquet yet.
     "time64[us]": StringType,
 }
 
 
 def spark_schema(schema: pa.Schema, what: str) -> StructType:
-    """Spark's schema for columns as the gateway sends them; every one may be NULL.
+    """Spark's schema for columns that the gateway sends; all are nullable.
 
     Args:
-        what: whose columns they are, for the error.
+        what: the columns' relation, for the error.
 
     Raises:
-        ConnectorError: a column that Spark has no type for, by name.
+        ConnectorError: Spark has no type for a column.
     """
     fields = []
     for field in schema:
@@ -80,7 +80,7 @@ def spark_schema(schema: pa.Schema, what: str) -> StructType:
 
 
 def spark_type(type_: pa.DataType) -> DataType | None:
-    """Spark's type for one of Arrow's; None where there is none."""
+    """Spark's type for an Arrow type, or None."""
     plain = _PLAIN.get(str(type_))
     if plain is not None:
         return plain()
@@ -102,11 +102,11 @@ def spark_type(type_: pa.DataType) -> DataType | None:
     return None
 
 
-def shaped(batch: pa.RecordBatch, target: pa.Schema) -> pa.RecordBatch:
-    """The rows under exactly the schema that Spark wants; the columns are in its order.
+def cast_batch(batch: pa.RecordBatch, target: pa.Schema) -> pa.RecordBatch:
+    """Cast a batch to exactly Spark's schema; the columns are already in its order.
 
     Raises:
-        ConnectorError: a value that the wanted type does not hold, or a NULL that it does not allow.
+        ConnectorError: a value that does not fit its type, or a NULL that the schema does not allow.
     """
     arrays = []
     for column, field in zip(batch.columns, target, strict=True):
@@ -124,13 +124,13 @@ def _cast(column: pa.Array, wanted: pa.DataType) -> pa.Array:
     if type_.equals(wanted):
         return column
     if pa.types.is_timestamp(type_):
-        # Nanoseconds are cut off: Spark counts microseconds.
+        # Spark has microseconds: nanoseconds are truncated.
         return column.cast(wanted, safe=type_.unit != "ns")
     if pa.types.is_time(type_):
-        # DuckDB's own text has no zeros at the end.
+        # As DuckDB's own text: no trailing zeros.
         return pc.replace_substring_regex(column.cast(pa.string()), r"\.?0*$", "", max_replacements=1)
     if column.offset:
-        # Arrow does not build nested columns over a slice.
+        # Arrow cannot build a nested column over a slice.
         column = column.take(pa.array(range(len(column)), pa.int64()))
     if pa.types.is_fixed_size_list(type_):
         type_ = pa.list_(type_.value_type)

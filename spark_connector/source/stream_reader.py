@@ -1,14 +1,18 @@
-"""`spark.readStream.format("ducktail")`: micro-batches of a stream.
+"""`spark.readStream.format("ducktail")`: micro-batches of a stream, and the consumer group that follows them.
 
-An offset is a map from partition to the last LSN that has been read, with the stream's identity beside it;
-its keys are sorted, as Spark compares offsets as text. Within a whole copy it says as well where that ends in
-each partition that is not through it: without the copy a query would go on behind it. Spark's checkpoint is
-the truth: what it has written is what a restart reads, and the rows of a range of LSNs never change.
+An offset is a map from partition to the last LSN that has been read, with the stream's identity beside it.
+Its keys are sorted, because Spark compares offsets as text. Within a whole copy it also holds the copy's end
+in each partition that has not passed it, because a query must not continue after the copy without it. Spark's
+checkpoint is authoritative: a restart reads the ranges in it, and the rows of a range of LSNs never change.
 
-    initialOffset   asked more than once: the same answer, or one that only ever moves with retention
-    latestOffset    its `start` is in Spark's commit log: the group follows it; then waits for an event
-    partitions      one task a stream's partition that has something new
-    read            on executors, on a connection of its own
+    initialOffset   called more than once: the same answer, or one that only retention moves
+    latestOffset    `start` is in Spark's commit log: the group is moved to it; then waits for an event
+    partitions      one task per partition with new events
+    read            on executors, each task on a connection of its own
+
+The consumer group's committed LSNs are never ahead of Spark's checkpoint. They show Spark's progress in
+SHOW OFFSETS and in the lag views, and they hold the beginning of a query that starts at the end of a stream:
+Spark asks for the first offset more than once, and again after a crash before the first batch is committed.
 
 Source: docs/spark/source.md, "Offsets".
 """
@@ -23,6 +27,7 @@ from typing import Any, TypeVar
 import psycopg
 import pyarrow as pa
 from psycopg import sql
+from psycopg.rows import dict_row
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import (
     ReadAllAvailable,
@@ -32,36 +37,36 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from .batch_reader import check_what
-from .connection import Connection, failure, retrying
-from .errors import ConnectorError, OptionError
-from .group import Following
-from .options import Options
-from .owners import Connections, Owner
-from .relation import Relation, Rows, Task, split
+from ..connection import Connection, Connections, Owner, failure, retrying
+from ..errors import ConnectorError, OptionError
+from ..options import Options
+from .relation import Relation, Rows, Task, check_source, split
 from .stream_state import GAP, StreamState, check_range, check_same, look_up
 
-# The stream's identity among the keys of an offset; no partition is called so.
+# Key of the stream's identity in an offset, beside the partitions.
 STREAM = "stream"
-# Where the whole copy ends, that the query is within.
+# Key of the ends of the whole copy that the query is within.
 COPY = "copy"
-# LSNs that are looked through for a batch's end, times its events: a database has other streams too.
+# The search for a batch's end begins with this many LSNs per event: a database has other streams too.
 REACH = 4
 
 Offset = dict[str, Any]
 Lsns = dict[int, int]
 T = TypeVar("T")
 
+_OPTION = "consumerGroup"
+_START = {word: sql.SQL(word.upper()) for word in ("earliest", "latest", "snapshot")}
+
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """One query's source. Spark pickles it for its tasks: it holds no connection then.
+    """The source of one query; Spark pickles it for the tasks, without its connections.
 
     Args:
-        schema: what the query wants: the columns in their order.
+        schema: the query's columns in their order.
     """
 
     def __init__(self, options: Options, schema: StructType) -> None:
-        check_what(options)
+        check_source(options)
         if options["startingOffsets"] in ("latest", "group", "snapshot") and options["consumerGroup"] is None:
             raise OptionError(
                 f"option startingOffsets = {options['startingOffsets']} wants option consumerGroup: a group "
@@ -70,29 +75,29 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._options = options
         self._wanted = schema
         group = options["consumerGroup"]
-        self._group = None if group is None else Following(group)
+        self._group = None if group is None else ConsumerGroup(group)
         self._target: Lsns | None = None
         self._connections = Connections(options)
-        # As latestOffset has seen it last: for the progress, and for the plan of the batch that follows.
+        # The state that latestOffset saw last: for the progress, and for the plan of the next batch.
         self._seen: StreamState | None = None
         self._to_plan: StreamState | None = None
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_connections": Connections(self._options), "_seen": None, "_to_plan": None}
 
-    # Spark's calls.
+    # Called by Spark.
 
     def initialOffset(self) -> Offset:
-        """Where a query without a checkpoint begins."""
+        """The beginning of a query without a checkpoint."""
         return self._retried(self._initial)
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        """maxEventsPerTrigger."""
+        """The limit of option maxEventsPerTrigger."""
         most = self._options["maxEventsPerTrigger"]
         return ReadAllAvailable() if most is None else ReadMaxRows(most)
 
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:
-        """Up to where the next batch goes; `start` where there is nothing for one."""
+        """The end of the next batch; `start` if there are no new events."""
         begun = _lsns(start)
         most = limit.max_rows if isinstance(limit, ReadMaxRows) else None
 
@@ -114,18 +119,18 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._retried(latest)
 
     def reportLatestOffset(self) -> Offset | None:
-        """How far the stream goes, for the query's progress: as of the trigger's latestOffset."""
+        """The stream's end as of the last `latestOffset`, for the query's progress."""
         return None if self._seen is None else _offset(self._seen, _last(self._seen))
 
     def prepareForTriggerAvailableNow(self) -> None:
-        """What is there now is all that this run reads."""
+        """Limit this run to the events that are there now."""
         self._target = self._retried(self._present)
 
     def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
         """The tasks of a batch.
 
         Raises:
-            ConnectorError: the offsets are another stream's, go backwards, or what they begin at is gone.
+            ConnectorError: the offsets belong to another stream or go backwards, or their events are gone.
         """
         begun, ended = _lsns(start), _lsns(end)
         if start[STREAM] != end[STREAM]:
@@ -165,21 +170,21 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return split(self._retried(plan), self._options["minPartitions"])
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """A task's rows."""
+        """The rows of a task."""
         assert isinstance(partition, Task)
         return iter(Rows(self._options, self._wanted, partition))
 
     def commit(self, end: Offset) -> None:
-        """Nothing: `latestOffset` has followed this offset already, as its `start`."""
+        """Do nothing: `latestOffset` moves the group, to its `start`."""
 
     def stop(self) -> None:
-        """Free the connections."""
+        """Close the connections."""
         self._connections.close()
 
-    # What they are made of.
+    # Internals.
 
     def _present(self, connection: Connection) -> Lsns:
-        """How far the stream goes now, and the whole copy with which the query is to begin."""
+        """The stream's present end, including the whole copy with which the query begins."""
         state = look_up(connection, self._options)
         if self._options["startingOffsets"] == "snapshot" and self._group is not None and state.copy is None:
             self._group.ensure(connection, state, "snapshot")
@@ -211,7 +216,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return _offset(state, self._group.committed(connection, state) or _earliest(state))
 
     def _mapped(self, state: StreamState, given: Lsns) -> Lsns:
-        """startingOffsets as a map; a partition that it does not name begins at what is retained."""
+        """startingOffsets given as a map; other partitions begin at their first retained event."""
         for number, lsn in given.items():
             if number >= len(state.partitions):
                 raise OptionError(
@@ -230,7 +235,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         )
 
     def _state(self, connection: Connection, offset: Offset) -> StreamState:
-        """The stream, which is that of an offset, and has the whole copy that this is within."""
+        """The state of the stream, checked against an offset's identity and whole copy."""
         state = look_up(connection, self._options)
         check_same(state, str(offset[STREAM]), self._options["stream"])
         ends = {} if state.copy is None else state.copy.ends
@@ -255,14 +260,14 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._group is not None and self._group.follows_gaps(connection, state)
 
     def _ends(self, state: StreamState, begun: Lsns) -> Lsns:
-        """How far a batch could go: what is there, within what Trigger.AvailableNow has found."""
+        """The largest end of a batch: the stream's end, limited by Trigger.AvailableNow."""
         last = _last(state)
         if self._target is not None:
             last = {number: min(lsn, self._target.get(number, 0)) for number, lsn in last.items()}
         return {number: max(lsn, last[number]) for number, lsn in begun.items()}
 
     def _wait(self, connection: Connection, state: StreamState, begun: Lsns) -> None:
-        """Until there is an event, or pollTimeout is over."""
+        """Wait for an event, at most for pollTimeout."""
         length = f"{max(1, round(self._options['pollTimeout'] * 1000))} ms"
         query = sql.SQL("SELECT lsn FROM STREAM {} AFTER {} WAIT {} LIMIT 1").format(
             state.scan, sql.Literal(_position(begun)), sql.Literal(length)
@@ -273,10 +278,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             raise failure(error, f'waiting for events of stream "{state.name}"', "stream") from None
 
     def _cut(self, state: StreamState, begun: Lsns, ends: Lsns, most: int | None) -> Lsns:
-        """The batch's end for at most so many events.
+        """The end of a batch of at most `most` events.
 
-        They are the first ones in LSN order over all partitions; of a topic that is spread over nodes those
-        of each owner, who get fair shares of the number.
+        These are the first events in LSN order over all partitions; if a topic's partitions are on several
+        nodes, each owner gets a fair share of the number.
         """
         if self._options["wholeTransactions"]:
             state.check_one_order("wholeTransactions", "")
@@ -306,9 +311,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _cut_at(
         self, owner: Owner, numbers: list[int], state: StreamState, begun: Lsns, ends: Lsns, most: int | None
     ) -> Lsns:
-        """The same in an owner's partitions.
+        """The end of a batch in one owner's partitions.
 
-        With wholeTransactions it is moved back to a transaction's last event, or on to the first one.
+        With wholeTransactions it is moved back to a transaction's last event, or forward to the first one.
         """
         end = through = max(ends[number] for number in numbers)
         if most is not None:
@@ -319,7 +324,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if last is None:
                 beyond = _events(state, numbers, begun, end)
                 last = self._one(owner, sql.SQL("SELECT min(lsn) {} AND tx_last").format(beyond), state)
-            # None: the only transaction there is has not all been published yet.
+            # None: the only transaction is not fully published yet.
             through = 0 if last is None else last
         query = sql.SQL("SELECT partition, max(lsn) {} GROUP BY partition").format(
             _events(state, numbers, begun, min(through, end))
@@ -330,7 +335,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _nth(
         self, owner: Owner, numbers: list[int], state: StreamState, begun: Lsns, through: int, most: int
     ) -> int:
-        """The LSN of the event so many behind the batch's beginning, `through` where there are fewer."""
+        """The LSN of the batch's `most`th event, or `through` if there are fewer."""
         low, width = min(begun[number] for number in numbers), REACH * most
         while True:
             reach = min(low + width, through)
@@ -355,7 +360,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             raise failure(error, f'counting events of stream "{state.name}"{owner}', "stream") from None
 
     def _once(self, work: Callable[[Connection], T]) -> T:
-        """Do something on the driver's connection to the given gateway."""
+        """Call `work` with the driver's connection to the given gateway."""
         try:
             return work(self._connections.to())
         except ConnectorError:
@@ -363,43 +368,141 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             raise
 
     def _retried(self, work: Callable[[Connection], T]) -> T:
-        """The same, again while the gateway is away and may come back."""
+        """Call `work` like `_once`, with retries for retryTimeout."""
         return retrying(lambda: self._once(work), self._options["retryTimeout"])
 
 
-class Refused(DataSourceStreamReader):
-    """What stands for a reader whose options cannot be: it says so when it is first asked.
+class ConsumerGroup:
+    """The consumer group of one query.
 
-    An error while a stream reader is made is told by Spark behind one of its own, an UnboundLocalError.
+    Args:
+        name: option consumerGroup.
+    """
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self._followed: dict[int, int] | None = None
+
+    def ensure(self, connection: Connection, state: StreamState, start: str) -> None:
+        """Create the group if it does not exist, with `start` earliest, latest or snapshot."""
+        text = sql.SQL("CREATE CONSUMER GROUP IF NOT EXISTS {} ON {} START {}")
+        made = text.format(sql.Identifier(self.name), state.scan, _START[start])
+        self._run(connection, made, "making")
+
+    def at_copy(
+        self, connection: Connection, state: StreamState, look: Callable[[], StreamState]
+    ) -> tuple[StreamState, dict[int, int]]:
+        """The stream with its whole copy, and the group's committed LSNs, at the copy's beginning.
+
+        The group is created, with a copy, if it does not exist.
+
+        Args:
+            look: returns the stream's present state.
+
+        Raises:
+            ConnectorError: the group exists and is not at the beginning of a copy.
+        """
+        self.ensure(connection, state, "snapshot")
+        copied, committed = look(), self.committed(connection, state) or {}
+        copy = copied.copy
+        if copy is None or any(lsn != copy.base_lsn for lsn in committed.values()):
+            raise ConnectorError(
+                f'option startingOffsets = snapshot: group "{self.name}" on stream "{state.name}" is there '
+                "already, and not at the beginning of a whole copy of its own: drop it, or name a group that "
+                f"is not there yet (option {_OPTION})"
+            )
+        return copied, committed
+
+    def committed(self, connection: Connection, state: StreamState) -> dict[int, int] | None:
+        """The committed LSNs by partition; None if the group does not exist."""
+        query = sql.SQL("SHOW OFFSETS ON {} CONSUMER GROUP {}").format(state.scan, sql.Identifier(self.name))
+        rows = self._shown(connection, query)
+        return None if rows is None else {row["partition"]: row["committed_lsn"] for row in rows}
+
+    def follows_gaps(self, connection: Connection, state: StreamState) -> bool:
+        """True if the group's on_gap lets a read continue after trimmed events."""
+        query = sql.SQL("DESCRIBE CONSUMER GROUP {} ON {}").format(sql.Identifier(self.name), state.scan)
+        rows = self._shown(connection, query)
+        return rows is not None and {"property": "on_gap", "value": "earliest"} in rows
+
+    def follow(self, connection: Connection, state: StreamState, offsets: Mapping[int, int]) -> None:
+        """Commit the offsets that are in Spark's commit log.
+
+        Raises:
+            ConnectorError: the group is ahead of them: it has another reader, or the checkpoint is old.
+        """
+        if self._followed == offsets:
+            return
+        if self._followed is None:
+            self.ensure(connection, state, "earliest")
+        standing = self.committed(connection, state) or {}
+        ahead = {number: lsn for number, lsn in standing.items() if lsn > offsets[number]}
+        if ahead:
+            number, lsn = min(ahead.items())
+            raise ConnectorError(
+                f'option {_OPTION}: group "{self.name}" has committed LSN {lsn} in partition {number}, and '
+                f"this query's checkpoint is at {offsets[number]}: somebody else commits in it, or the query "
+                "begins anew. Give the query a group of its own, begin with startingOffsets = group, or "
+                "ALTER CONSUMER GROUP ... SEEK"
+            )
+        if standing != dict(offsets):
+            position = json.dumps({str(number): lsn for number, lsn in offsets.items()})
+            text = sql.SQL("COMMIT OFFSETS AT {} ON {} CONSUMER GROUP {}").format(
+                sql.Literal(position), state.scan, sql.Identifier(self.name)
+            )
+            self._run(connection, text, "committing the offsets of")
+        self._followed = dict(offsets)
+
+    def _shown(self, connection: Connection, text: sql.Composed) -> list[dict[str, Any]] | None:
+        """The rows of a SHOW or DESCRIBE by column name; None if there is no group."""
+        try:
+            return connection.cursor(row_factory=dict_row).execute(text).fetchall()
+        except psycopg.errors.UndefinedObject:
+            return None
+        except psycopg.Error as error:
+            raise failure(error, f'looking up consumer group "{self.name}"', _OPTION) from None
+
+    def _run(self, connection: Connection, text: sql.Composed, doing: str) -> list[tuple[Any, ...]]:
+        try:
+            cursor = connection.execute(text)
+            return cursor.fetchall() if cursor.description else []
+        except psycopg.Error as error:
+            raise failure(error, f'{doing} consumer group "{self.name}"', _OPTION) from None
+
+
+class InvalidReader(DataSourceStreamReader):
+    """Stands for a reader with invalid options; raises their error at its first call.
+
+    Spark hides an error in the creation of a stream reader behind its own UnboundLocalError.
     """
 
     def __init__(self, error: OptionError) -> None:
         self._error = error
 
     def initialOffset(self) -> Offset:
-        """The error."""
+        """Raise the error."""
         raise self._error
 
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:
-        """The error; of a query with a checkpoint."""
+        """Raise the error, in a query with a checkpoint."""
         raise self._error
 
     def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
-        """The error; of a query with a batch to do again."""
+        """Raise the error, in a query with a batch to repeat."""
         raise self._error
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The error; nothing is planned, so nobody asks."""
+        """Raise the error; never called, as nothing is planned."""
         raise self._error
 
 
 def _lsns(offset: Offset) -> Lsns:
-    """The partitions of an offset."""
+    """The LSNs of an offset by partition."""
     return {int(key): int(lsn) for key, lsn in offset.items() if key not in (STREAM, COPY)}
 
 
 def _offset(state: StreamState, lsns: Mapping[int, int]) -> Offset:
-    """An offset, its keys in the order of their texts."""
+    """An offset, its keys sorted as text."""
     made: Offset = {str(number): lsns[number] for number in sorted(lsns, key=str)}
     copy = state.copied(lsns)
     if copy is not None:
@@ -414,12 +517,12 @@ def _last(state: StreamState) -> Lsns:
 
 
 def _earliest(state: StreamState) -> Lsns:
-    """Just before what is retained."""
+    """The position before the first retained event."""
     return {number: partition.trimmed_lsn for number, partition in enumerate(state.partitions)}
 
 
 def _past(state: StreamState, lsns: Lsns) -> list[int]:
-    """The partitions whose LSN is past the stream's end."""
+    """The partitions whose LSN is after the stream's end."""
     return [number for number, lsn in lsns.items() if lsn > state.end_of(number)]
 
 
@@ -428,7 +531,7 @@ def _position(lsns: Lsns) -> str:
 
 
 def _events(state: StreamState, numbers: Sequence[int], begun: Lsns, through: int) -> sql.Composable:
-    """FROM and WHERE of the events of an owner's partitions behind an offset, through an LSN."""
+    """FROM and WHERE of the events of an owner's partitions after an offset, through an LSN."""
     starts = sql.SQL(", ").join(sql.Literal(begun[number]) for number in sorted(begun))
     source, least = state.source(numbers, begun), min(begun[number] for number in numbers)
     return sql.SQL("FROM {} WHERE lsn > {} AND lsn <= {} AND lsn > [{}][partition + 1]").format(
@@ -437,7 +540,7 @@ def _events(state: StreamState, numbers: Sequence[int], begun: Lsns, through: in
 
 
 def shared_out(counts: Mapping[Owner, int], most: int) -> dict[Owner, int]:
-    """Shares of a number of events for those who have so many, as even as can be; the first come first."""
+    """Split `most` events among owners as evenly as their counts allow; earlier owners first."""
     shares = dict.fromkeys(counts, 0)
     left = most
     while left and (more := [owner for owner, count in counts.items() if shares[owner] < count]):

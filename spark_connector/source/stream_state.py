@@ -1,14 +1,13 @@
-"""What the gateway says of a stream: which one it is, how far its partitions reach, and who has them.
+"""The state of a stream on the gateway: its identity, and each partition's end, retention and owner.
 
-The rows of a stream are read from its views (`s`, and `s_changes` for the typed ones): one query of
-DuckDB's over the log, whose range of LSNs is a filter. Those of a topic of a cluster are read by
-TOPIC ... PARTITION, as the view is about one node, and a partition may have come from another one with what
-it had there. Both give what is retained and know no gap; so whoever reads a range asks afterwards whether
-retention has passed its beginning meanwhile (`check_range`).
+The rows of a stream are read from its views (`s`, and `s_changes` with typed columns): one DuckDB query
+over the log with a range of LSNs as its filter. A topic of a cluster is read by TOPIC ... PARTITION, because
+the view covers one node, and a partition may have been moved from another node together with its events.
+Both give the retained events and detect no gap; so a reader checks after its last row that retention has not
+passed the beginning of its range (`check_range`).
 
 In a cluster a stream on a table is on one node, and a topic's partitions may be on several. LSNs of two nodes
-have no common order: what compares those of several partitions is done for each owner (`by_owner`), or
-not at all.
+have no common order: LSNs of several partitions are compared within one owner (`by_owner`) only.
 """
 
 from __future__ import annotations
@@ -21,27 +20,25 @@ import psycopg
 from psycopg import sql
 from psycopg.rows import dict_row
 
-from .connection import Connection, failure, lent
-from .errors import ConnectorError, OptionError
-from .names import Name
-from .options import Options
-from .owners import GIVEN, Owner
+from ..connection import GIVEN, Connection, Owner, borrowed, failure
+from ..errors import ConnectorError, OptionError
+from ..options import Name, Options
 
 GAP = "72000"
 # Schema, name, identity, table and columns.
 Facts = tuple[str, str, str, str | None, str | None]
-# SQLSTATEs of a name that no node has.
-_NOWHERE = ("42704", "42P01", "3F000")
+# SQLSTATEs of a name that no node knows.
+_UNKNOWN_NAME = ("42704", "42P01", "3F000")
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionState:
-    """How far a partition reaches.
+    """The range of a partition.
 
     Args:
-        last_lsn: of its last event, 0 where it never had one.
-        trimmed_lsn: up to which its events are no longer retained, 0 for none.
-        owner: where it is read.
+        last_lsn: LSN of its last event, 0 if it never had one.
+        trimmed_lsn: LSN of the last event that is no longer retained, 0 for none.
+        owner: the node from which it is read.
     """
 
     last_lsn: int
@@ -51,13 +48,13 @@ class PartitionState:
 
 @dataclass(frozen=True, slots=True)
 class CopyState:
-    """A whole copy of the stream's table, which its group alone can read.
+    """A whole copy of the stream's table, which only its consumer group can read.
 
     Args:
-        group: whose it is.
-        base_lsn: the LSN before its first one.
-        last_lsn: its last one; `base_lsn` of an empty table.
-        ends: partition -> LSN of its last row, where it has some; empty once the copy is dropped.
+        group: its consumer group.
+        base_lsn: the LSN before its first row.
+        last_lsn: the LSN of its last row; `base_lsn` for an empty table.
+        ends: partition -> LSN of its last row there, if any; empty once the copy is dropped.
     """
 
     group: str
@@ -66,20 +63,20 @@ class CopyState:
     ends: Mapping[int, int]
 
     def begins(self, number: int, lsn: int) -> bool:
-        """Whether a reader of a partition behind an LSN is to get some of it."""
+        """True if a reader of a partition after an LSN gets rows of the copy."""
         return self.base_lsn <= lsn < self.ends.get(number, 0)
 
 
 @dataclass(frozen=True, slots=True)
 class StreamState:
-    """A stream as it is now.
+    """The present state of a stream.
 
     Args:
-        uid: the gateway's word for it, on every node: two streams of one name differ in it.
-        table: the table that it is on, or all of several; None for a topic.
-        columns: those of its table that it carries; None where it has no table, or several.
-        partitions: by number, without a hole.
-        placed: it is a topic of a cluster.
+        uid: its identity on every node, which differs between two streams of one name.
+        table: its table or tables; None for a topic.
+        columns: the table's columns in the stream; None if it has no table, or several.
+        partitions: by number, without gaps.
+        placed: the stream is a topic of a cluster.
         copy: the whole copy of the query's group, if it has or had one.
     """
 
@@ -94,40 +91,40 @@ class StreamState:
 
     @property
     def identity(self) -> str:
-        """What tells it from every other stream, also from one that is made again under its name."""
+        """Identity of the stream, which differs from that of a later stream with the same name."""
         return f"{self.schema}.{self.name}@{self.uid}"
 
     @property
     def end_lsn(self) -> int:
-        """Of its last event; where it is in one order."""
+        """LSN of its last event, for a stream in one order."""
         return max(partition.last_lsn for partition in self.partitions)
 
     @property
     def by_owner(self) -> dict[Owner, list[int]]:
-        """Owner -> its partitions. Their LSNs are in one order."""
+        """Owner -> its partitions, whose LSNs are in one order."""
         found: dict[Owner, list[int]] = {}
         for number, partition in enumerate(self.partitions):
             found.setdefault(partition.owner, []).append(number)
         return found
 
     def end_of(self, number: int) -> int:
-        """Of the last event in the order in which a partition's LSNs are."""
+        """LSN of the last event in the order to which a partition belongs."""
         owner, least = self.partitions[number].owner, 0 if self.copy is None else self.copy.last_lsn
         lsns = (partition.last_lsn for partition in self.partitions if partition.owner == owner)
         return max(least, *lsns)
 
     @property
     def scan(self) -> sql.Composable:
-        """Its name, for STREAM."""
+        """The name after STREAM."""
         return sql.Identifier(self.schema, self.name)
 
     def copied(self, begun: Mapping[int, int]) -> CopyState | None:
-        """The copy, where a reader from these places is within it."""
+        """The copy, if a reader from these positions is within it."""
         copy = self.copy
         return copy if copy is not None and any(copy.begins(*one) for one in begun.items()) else None
 
     def source(self, partitions: Sequence[int], begun: Mapping[int, int]) -> sql.Composable:
-        """What is read for the events of some partitions behind an offset, in FROM, on their owner."""
+        """The FROM item for the events of some partitions after an offset, on their owner."""
         copy = self.copied(begun)
         if copy is not None:
             position = json.dumps({str(number): lsn for number, lsn in begun.items()})
@@ -139,10 +136,10 @@ class StreamState:
         return topic_scan((self.schema, self.name), partitions)
 
     def check_one_order(self, option: str, instead: str) -> None:
-        """Refuse an option that speaks of one order of all events.
+        """Refuse an option that requires one order of all events.
 
         Raises:
-            OptionError: it is a topic whose partitions are on several nodes.
+            OptionError: the partitions are on several nodes.
         """
         nodes = self.by_owner
         if len(nodes) > 1:
@@ -153,7 +150,7 @@ class StreamState:
 
 
 def topic_scan(name: tuple[str, ...], partitions: Sequence[int]) -> sql.Composable:
-    """A topic's retained events in some partitions, for FROM."""
+    """The FROM item for a topic's retained events in some partitions."""
     numbers = sql.SQL(", ").join(map(sql.Literal, partitions))
     return sql.SQL("TOPIC {} PARTITION ({})").format(sql.Identifier(*name), numbers)
 
@@ -172,25 +169,25 @@ _STATE = """
 
 
 def look_up(connection: Connection, options: Options, only: int | None = None) -> StreamState:
-    """The stream that option stream names.
+    """The state of the stream that option stream names.
 
     Args:
-        only: the one partition that is asked for; of the others nothing is known then.
+        only: the one partition whose state is needed; that of the others is undefined then.
 
     Raises:
-        ConnectorError: there is none, or none that the user may read; 08xxx, a node that has some of it
-            is away.
+        ConnectorError: there is no such stream, or the user may not read it; a node that owns some of its
+            partitions is unreachable.
     """
     stream: Name = options["stream"]
     try:
-        # A batch read has no such option.
+        # A batch read has no option consumerGroup.
         names = (options.get("consumerGroup") or "", stream.name, stream.schema or "main")
         rows = connection.execute(_STATE, names).fetchall()
         if rows and all(here for *_, here in (rows if only is None else rows[only : only + 1])):
             schema, name, uid, table, columns, _, _, epoch, _, group, first, last, spans, _ = rows[0]
             ends = {int(number): int(lsn) for number, lsn in json.loads(spans or "{}").items()}
             copy = None if group is None else CopyState(group, first - 1, last, ends)
-            # A partition may end in it.
+            # A partition may end within the copy.
             lasts = [max(row[5] or 0, ends.get(number, 0)) for number, row in enumerate(rows)]
             partitions = tuple(_partition(lsn, row[6]) for lsn, row in zip(lasts, rows, strict=True))
             placed = table is None and epoch > 0
@@ -198,7 +195,7 @@ def look_up(connection: Connection, options: Options, only: int | None = None) -
         given = {row[8] for row in rows if row[-1]}
         return _elsewhere(connection, options, rows[0][:5] if rows else None, given)
     except psycopg.Error as error:
-        if error.sqlstate not in _NOWHERE:
+        if error.sqlstate not in _UNKNOWN_NAME:
             raise failure(error, f'looking up stream "{stream}"', "stream") from None
     raise ConnectorError(
         f'option stream: stream "{stream}" does not exist, or user "{options["user"]}" has no right on it',
@@ -207,11 +204,11 @@ def look_up(connection: Connection, options: Options, only: int | None = None) -
 
 
 def _elsewhere(connection: Connection, options: Options, known: Facts | None, given: set[str]) -> StreamState:
-    """A stream that other nodes have, or have some of.
+    """The state of a stream of which other nodes have some partitions or all.
 
     Args:
-        known: schema, name, identity, table and columns, where the connection's node has them.
-        given: the name of the connection's node, if it has some of it.
+        known: schema, name, identity, table and columns, if the connection's node has them.
+        given: the name of the connection's node, if it has some partitions.
     """
     stream: Name = options["stream"]
     name = sql.Identifier(stream.schema or "main", stream.name)
@@ -222,10 +219,9 @@ def _elsewhere(connection: Connection, options: Options, known: Facts | None, gi
         owner = GIVEN if here else Owner(shown["owner"], shown["owner_host"], shown["owner_port"])
         partitions.append(_partition(shown["last_lsn"], shown["trimmed_through_lsn"], owner))
     if known is None:
-        # Topics are known on every node: it is a stream on tables, and one node has all of it. That one alone
-        # knows of a whole copy.
+        # Every node knows all topics, so this is a stream on tables, and one node has all of it and its copy.
         owner = partitions[0].owner
-        with lent(owner.options(options), owner.node) as there:
+        with borrowed(owner.options(options), owner.node) as there:
             state = look_up(there, options)
         return replace(state, partitions=tuple(replace(one, owner=owner) for one in state.partitions))
     return StreamState(*known, tuple(partitions), placed=known[3] is None)
@@ -236,14 +232,14 @@ def _partition(last: int | None, trimmed: int | None, owner: Owner = GIVEN) -> P
 
 
 def check_same(state: StreamState, identity: str, stream: Name) -> None:
-    """Offsets of one stream mean nothing to another.
+    """Check that offsets belong to this stream.
 
     Args:
-        identity: of the stream that a checkpoint, or a query's plan, is of.
+        identity: of the stream in the checkpoint or in the query's plan.
         stream: option stream.
 
     Raises:
-        ConnectorError: it is another stream, or the same name made again.
+        ConnectorError: it is another stream, or a new one with the same name.
     """
     if identity == state.identity:
         return
@@ -262,14 +258,14 @@ def check_same(state: StreamState, identity: str, stream: Name) -> None:
 def check_range(
     connection: Connection, state: StreamState, after: Mapping[int, int], *, follows: bool
 ) -> None:
-    """Nothing that is wanted may have been trimmed.
+    """Check that all events of a range are retained.
 
     Args:
-        after: partition -> LSN after which it is read, or has been.
-        follows: the group's on_gap says that a read goes on behind a gap.
+        after: partition -> LSN after which it is read, or has been read.
+        follows: the group's on_gap lets a read continue after a gap.
 
     Raises:
-        ConnectorError: 72000, in the gateway's own words.
+        ConnectorError: events have been trimmed; the message is the gateway's.
     """
     lost = {number: lsn for number, lsn in after.items() if lsn < state.partitions[number].trimmed_lsn}
     if not lost or follows:

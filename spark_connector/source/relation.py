@@ -1,4 +1,4 @@
-"""What one read gives: columns of a relation, a task's range of LSNs, and its rows as Spark wants them."""
+"""One read: a relation and its columns, the range of LSNs of each task, and the rows of a task."""
 
 from __future__ import annotations
 
@@ -13,17 +13,25 @@ from pyspark.sql.datasource import InputPartition
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructType
 
-from .arrow_copy import batches, schema
-from .connection import Connection, borrow, give_back, lent, retrying
-from .errors import ConnectorError, OptionError
-from .options import Options
-from .owners import GIVEN, Owner
-from .spark_types import shaped, spark_schema, spark_type
+from ..connection import (
+    GIVEN,
+    Connection,
+    Owner,
+    arrow_schema,
+    borrow,
+    borrowed,
+    copy_out,
+    give_back,
+    retrying,
+)
+from ..errors import ConnectorError, OptionError
+from ..options import Options
+from .spark_types import cast_batch, spark_schema, spark_type
 from .stream_state import CopyState, StreamState, check_range, check_same, look_up, topic_scan
 
 CHANGES, JSON = "changes", "json"
 CHANGES_SUFFIX = "_changes"
-# SQLSTATE of a table or view that is not there.
+# SQLSTATE of a table or view that does not exist.
 _NO_RELATION = "42P01"
 
 
@@ -33,12 +41,12 @@ class Relation:
 
     Args:
         name: schema and name of the view or the table.
-        what: for messages, such as 'stream "orders_stream"'.
-        option: that names it.
-        lsn, partition: its columns of that meaning; "" for a table.
-        tie: orders rows of one LSN; "" where there is one row an LSN.
-        scanned: it is read by TOPIC ... PARTITION, and not as a view.
-        copied: stream and group, where rows of the group's whole copy are read as well: no view has them.
+        what: its description in messages, such as 'stream "orders_stream"'.
+        option: the option that names it.
+        lsn, partition: names of these columns; "" for a table.
+        tie: the column that orders rows of one LSN; "" if there is one row per LSN.
+        scanned: read by TOPIC ... PARTITION instead of a view.
+        copied: stream and group, if rows of the group's whole copy, which no view has, are read as well.
     """
 
     name: tuple[str, ...]
@@ -52,10 +60,10 @@ class Relation:
 
     @classmethod
     def of(cls, options: Options, state: StreamState, copy: CopyState | None = None) -> Relation:
-        """A stream's, in the envelope that is asked for.
+        """The relation of a stream in the envelope of the options.
 
         Raises:
-            OptionError: a topic has no envelope changes, nor has a stream over several tables.
+            OptionError: envelope changes of a topic or of a stream over several tables.
         """
         what = f'stream "{state.name}"'
         copied = None if copy is None else (state.name, copy.group)
@@ -70,23 +78,23 @@ class Relation:
 
     @classmethod
     def of_table(cls, options: Options) -> Relation:
-        """A table's."""
+        """The relation of a table."""
         return cls(options["table"].parts, f'table "{options["table"]}"', "table")
 
     @property
     def doing(self) -> str:
-        """For messages."""
+        """The activity in messages."""
         return f"reading {self.what}"
 
     def schema(self, connection: Connection) -> StructType:
-        """Its columns as Spark's.
+        """Its columns as a Spark schema.
 
         Raises:
-            ConnectorError: it is not there, or a column has a type that Spark has not.
+            ConnectorError: it does not exist, or a column has a type that Spark does not have.
         """
         every = sql.SQL("SELECT * FROM {}").format(self._source(0))
         try:
-            found = schema(connection, every, self.doing, self.option)
+            found = arrow_schema(connection, every, self.doing, self.option)
         except ConnectorError as error:
             if error.sqlstate != _NO_RELATION or not self.tie:
                 raise
@@ -98,11 +106,11 @@ class Relation:
         return spark_schema(found, self.what)
 
     def _source(self, partition: int) -> sql.Composable:
-        """What is read, for FROM."""
+        """The FROM item for a partition."""
         return topic_scan(self.name, [partition]) if self.scanned else sql.Identifier(*self.name)
 
     def _range(self, task: Task) -> sql.Composable:
-        """What a task reads, for FROM."""
+        """The FROM item for a task."""
         if self.copied is None:
             return self._source(task.partition)
         stream, group = self.copied
@@ -115,7 +123,7 @@ class Relation:
         )
 
     def query(self, wanted: StructType, task: Task) -> sql.Composed:
-        """The rows of a task, in an order that is always the same."""
+        """The query for a task's rows, whose order is always the same."""
         columns = [sql.Identifier(field.name) for field in wanted]
         conditions: list[sql.Composable] = []
         order: sql.Composable = sql.SQL("")
@@ -130,7 +138,7 @@ class Relation:
             ]
             order = sql.SQL(" ORDER BY {}").format(lsn)
             if self.tie:
-                # 'update_preimage' stands behind 'update_postimage' in the alphabet.
+                # 'update_preimage' sorts after 'update_postimage'.
                 order = sql.SQL(" ORDER BY {}, {} DESC").format(lsn, sql.Identifier(self.tie))
         where: sql.Composable = sql.SQL("")
         if conditions:
@@ -141,15 +149,15 @@ class Relation:
 
 @dataclass
 class Task(InputPartition):
-    """What one Spark task reads: fixed when it is planned, so that it gives the same rows again.
+    """The input of one Spark task, fixed when it is planned, so that a repeated task reads the same rows.
 
     Args:
-        relation: that it reads; Spark pickles the reader before it plans, so the task has it.
-        identity: of the stream that it was planned for; "" for a table.
+        relation: held by the task because Spark pickles the reader before it plans.
+        identity: of the stream for which it was planned; "" for a table.
         partition: of the stream.
-        after, through: LSNs: after the first, through the second.
-        follows: the group's on_gap says that a read goes on behind a gap.
-        owner: where it is read.
+        after, through: LSNs; half-open, without `after` and with `through`.
+        follows: the group's on_gap lets a read continue after a gap.
+        owner: the node from which it is read.
     """
 
     relation: Relation
@@ -161,20 +169,36 @@ class Task(InputPartition):
     owner: Owner = GIVEN
 
 
+def check_source(options: Options) -> None:
+    """Check that exactly one of the options stream and table is given.
+
+    Raises:
+        OptionError: none or both are given, or envelope with table.
+    """
+    given = [name for name in ("stream", "table") if options.get(name) is not None]
+    if len(given) == 2:
+        raise OptionError("options stream and table cannot both be given")
+    if not given:
+        table = " or table" if "table" in options else ""
+        raise OptionError(f"option stream{table} is missing: it names what is read")
+    if given == ["table"] and options["envelope"] is not None:
+        raise OptionError("option envelope is of a stream, and option table names a table")
+
+
 def envelope(options: Options, state: StreamState) -> str:
-    """The envelope that is asked for, or the stream's own."""
+    """The envelope of the options, or the stream's default."""
     given = options["envelope"]
     return str(given) if given is not None else (JSON if state.columns is None else CHANGES)
 
 
 class Rows:
-    """The rows of one task, tried again on a new connection where the old one breaks.
+    """The rows of one task; a broken connection is replaced and the query repeated.
 
-    The connection is the worker's own; it is given back once all is read and checked. Where a node of a
-    cluster is away, the given gateway is asked who has the partition now.
+    The connection is the worker's own and is given back once all rows are read and checked. If the owner, a
+    node of a cluster, is unreachable, the given gateway is asked for the partition's present owner.
 
-    A task's rows come in one order, so a second try passes over those that Spark has already got. A
-    table has no such order: its read is tried again only while nothing has been given.
+    A task's rows have one order, so a repeated query skips those that Spark already has. A table has no such
+    order: its read is repeated only while no row has been returned.
 
     Args:
         wanted: Spark's schema.
@@ -203,7 +227,7 @@ class Rows:
             self._close()
 
     def _next(self) -> pa.RecordBatch | None:
-        """The next batch that has rows; None at the end."""
+        """The next batch with rows; None at the end."""
         if self._relation.lsn and self._task.after >= self._task.through:
             return None
         try:
@@ -213,7 +237,7 @@ class Rows:
                 self._skip -= skipped
                 if skipped == batch.num_rows:
                     continue
-                rows = shaped(self._checked(batch.slice(skipped)), self._target)
+                rows = cast_batch(self._checked(batch.slice(skipped)), self._target)
                 self._given += rows.num_rows
                 return rows
             return None
@@ -230,20 +254,20 @@ class Rows:
             self._skip = self._given
             relation = self._relation
             doing = f"{relation.doing}{self._owner}"
-            self._source = batches(self._connection, self._query, doing, relation.option)
+            self._source = copy_out(self._connection, self._query, doing, relation.option)
         return self._source
 
     def _connected(self) -> Connection:
         """A connection to the partition's owner."""
         if self._moved:
-            with lent(self._options) as given:
+            with borrowed(self._options) as given:
                 state = look_up(given, self._options)
             check_same(state, self._task.identity, self._options["stream"])
             self._owner, self._moved = state.partitions[self._task.partition].owner, False
         return borrow(self._owner.options(self._options), self._owner.node)
 
     def _checked(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """The batch, if its columns are still those of the query's schema."""
+        """Return the batch, whose columns must have the types of the query's schema."""
         for found, field in zip(batch.schema, self._wanted, strict=False):
             type_ = spark_type(found.type)
             if type_ != _nullable(field.dataType):
@@ -256,7 +280,7 @@ class Rows:
         return batch
 
     def _check(self) -> None:
-        """Behind the last row: it is still the stream that was planned, and nothing of the range is gone."""
+        """Check after the last row that the stream is the planned one and the range was retained."""
         if not self._relation.lsn or self._task.after >= self._task.through:
             return
         try:
@@ -279,13 +303,13 @@ class Rows:
         if connection is not None:
             connection.close()
         if source is not None:
-            # What is left of a COPY that was given up speaks of a connection that is gone.
+            # An abandoned COPY fails on its closed connection.
             with suppress(Exception):
                 source.close()
 
 
 def _nullable(type_: DataType) -> DataType:
-    """A type as the gateway's columns have it: whatever is inside may be NULL."""
+    """The type with all inner values nullable, as the gateway's columns are."""
     if isinstance(type_, ArrayType):
         return ArrayType(_nullable(type_.elementType))
     if isinstance(type_, MapType):
@@ -296,7 +320,7 @@ def _nullable(type_: DataType) -> DataType:
 
 
 def split(tasks: Sequence[Task], least: int | None) -> list[Task]:
-    """The same ranges in at least so many pieces, as far as they have LSNs for that."""
+    """Split ranges into at least `least` tasks, as far as they have enough LSNs."""
     if least is None or not tasks or len(tasks) >= least:
         return list(tasks)
     pieces = -(-least // len(tasks))

@@ -1,0 +1,1 @@
+"""The sink: rows of Spark written to tables and topics, each batch once."""

@@ -1,0 +1,1 @@
+"""The source: streams and tables read into Spark, by batch queries and streaming queries."""
