@@ -25,6 +25,8 @@ JDBC_DRIVER = Path("/usr/share/java/postgresql.jar")
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--slt-rewrite", action="store_true", help="write what .slt records answer into them")
+    parser.addoption("--transcripts-rewrite", action="store_true", help="write tests/transcripts anew")
+    parser.addoption("--transcripts", metavar="DIRECTORY", help="write the server's messages there")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -95,12 +97,14 @@ def odbc_driver() -> Path | None:
 
 
 @pytest.fixture
-def serve(tmp_path: Path) -> Iterator[Callable[..., ServerProcess]]:
+def serve(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Callable[..., ServerProcess]]:
     """`serve("name.duckdb")` starts a real server on a file in tmp_path; all are stopped at the end."""
     started: list[ServerProcess] = []
+    # Tests of the command itself start it as a user does.
+    preloaded = request.path.stem not in ("test_command", "test_ends", "test_configuration", "test_entry")
 
     def start(name: str = "ducktail.duckdb", **arguments: Any) -> ServerProcess:
-        started.append(ServerProcess(tmp_path / name, **arguments))
+        started.append(ServerProcess(tmp_path / name, **{"preloaded": preloaded, **arguments}))
         return started[-1]
 
     yield start

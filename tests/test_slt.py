@@ -1,4 +1,7 @@
-"""Every file of tests/slt, three ways. `pytest tests/test_slt.py --slt-rewrite` writes the answers."""
+"""Every file of tests/slt, three ways, and the bytes that the server sends for it.
+
+`pytest tests/test_slt.py --slt-rewrite` writes the answers, `--transcripts-rewrite` tests/transcripts.
+"""
 
 from __future__ import annotations
 
@@ -7,10 +10,12 @@ from pathlib import Path
 
 import pytest
 from slt_file import WAYS
-from slt_run import run_file
-from slt_ways import Host, InProcess, Way, Wire
+from slt_run import run_file, transcript_of
+from slt_ways import Host, InProcess, Wire
+from transcripts import RECORDINGS, Transcript
 
 CORPUS = Path(__file__).parent / "slt"
+WIRE_WAYS = WAYS[1:]
 FILES = sorted(path.relative_to(CORPUS).as_posix() for path in CORPUS.rglob("*.slt"))
 
 
@@ -22,13 +27,25 @@ def host() -> Iterator[Host]:
     process.end()
 
 
-@pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("file", FILES)
-def test_slt(file: str, way: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
-    runner: Way
-    if way == "in_process":
-        runner = InProcess()
-    else:
-        runner = Wire(request.getfixturevalue("host"), extended=way == "extended")
-    rewriting = way == "in_process" and request.config.getoption("--slt-rewrite")
-    run_file(CORPUS / file, way, runner, tmp_path / "test.duckdb", rewriting)
+def test_in_process(file: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
+    rewriting = request.config.getoption("--slt-rewrite")
+    run_file(CORPUS / file, "in_process", InProcess(), tmp_path / "test.duckdb", rewriting)
+
+
+@pytest.mark.parametrize("way", WIRE_WAYS)
+@pytest.mark.parametrize("file", FILES)
+def test_over_the_wire(
+    file: str, way: str, tmp_path: Path, host: Host, request: pytest.FixtureRequest
+) -> None:
+    rewriting = request.config.getoption("--transcripts-rewrite")
+    heard = []
+    for number in range(RECORDINGS if rewriting else 1):
+        runner = Wire(host, extended=way == "extended")
+        place = tmp_path / str(number)
+        place.mkdir()
+        run_file(CORPUS / file, way, runner, place / "test.duckdb")
+        statements, answers = transcript_of(CORPUS / file, way, runner.transcript)
+        heard.append(answers)
+    transcript = Transcript(f"slt/{file.removesuffix('.slt')}", WIRE_WAYS, statements)
+    transcript.keep(way, heard, request.config)

@@ -11,14 +11,18 @@ import json
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import postgres_process
 import psycopg
 import pytest
+from psycopg import pq
 from psycopg.pq import DiagnosticField, ExecStatus, TransactionStatus
 from server_process import ServerProcess
+from slt_ways import Host
+from transcripts import RECORDINGS, Trace, Transcript
 
 pytestmark = [pytest.mark.postgres, pytest.mark.slow]
 
@@ -76,6 +80,7 @@ class Answer:
 
     error: str
     columns: tuple[tuple[str, int], ...] = ()
+    rolled_back: bool = False  # a ROLLBACK was sent behind it
 
 
 def statements(path: Path) -> Iterator[tuple[list[int], list[str | None], str]]:
@@ -89,9 +94,13 @@ def statements(path: Path) -> Iterator[tuple[list[int], list[str | None], str]]:
             yield types, values, rest[1]
 
 
-def ask(connection: psycopg.Connection[Any], types: list[int], values: list[str | None], text: str) -> Answer:
+def renamed(text: str) -> str:
+    """A statement by our names: PostgreSQL calls main public."""
+    return re.sub(r"\bpublic\b", "main", text)
+
+
+def ask(wire: pq.abc.PGconn, types: list[int], values: list[str | None], text: str) -> Answer:
     """Send one statement, take all of the answer, and roll back where it has failed."""
-    wire = connection.pgconn
     if types == [-1]:
         result = wire.exec_(text.encode())
     else:
@@ -111,10 +120,11 @@ def ask(connection: psycopg.Connection[Any], types: list[int], values: list[str 
     error = b""
     if result.status == ExecStatus.FATAL_ERROR:
         error = result.error_field(DiagnosticField.SQLSTATE) or b"?"
-    if wire.transaction_status == TransactionStatus.INERROR:
+    failed = wire.transaction_status == TransactionStatus.INERROR
+    if failed:
         wire.exec_(b"ROLLBACK")
     names = [(result.fname(at) or b"").decode() for at in range(result.nfields)]
-    return Answer(error.decode(), tuple((name, result.ftype(at)) for at, name in enumerate(names)))
+    return Answer(error.decode(), tuple((name, result.ftype(at)) for at, name in enumerate(names)), failed)
 
 
 @pytest.fixture(scope="module")
@@ -138,12 +148,43 @@ def test_a_client_s_statements(servers: tuple[ServerProcess, str], path: Path) -
     wrong: list[tuple[Any, ...]] = []
     with ours.connect() as one, psycopg.connect(theirs, autocommit=True) as other:
         for types, values, text in statements(path):
-            # PostgreSQL calls main public.
-            seen = ask(one, types, values, re.sub(r"\bpublic\b", "main", text))
-            told = ask(other, types, values, text)
+            seen = ask(one.pgconn, types, values, renamed(text))
+            told = ask(other.pgconn, types, values, text)
             wrong += differences(text, seen, told)
     assert wrong == []
     assert [line for line in ours.lines if "not answered" in line] == []
+
+
+@pytest.fixture(scope="module")
+def host() -> Iterator[Host]:
+    """A server process that serves any number of databases."""
+    process = Host()
+    yield process
+    process.end()
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+def test_the_bytes_of_a_client_s_statements(
+    host: Host, path: Path, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    heard = []
+    for number in range(RECORDINGS if request.config.getoption("--transcripts-rewrite") else 1):
+        place = tmp_path / str(number)
+        place.mkdir()
+        shop = str(place / "shop.duckdb")
+        port = host.ask(open=shop, settings={})["port"]
+        with psycopg.connect(f"host=127.0.0.1 port={port} user=ducktail dbname=shop", autocommit=True) as one:
+            for statement in f"{BOTH}; {OURS}".split(";"):
+                one.execute(statement)
+        wire = pq.PGconn.connect(f"host=127.0.0.1 port={port} user=ducktail dbname=shop".encode())
+        trace = Trace(wire)
+        answers = [ask(wire, types, values, renamed(text)) for types, values, text in statements(path)]
+        parts = iter(trace.end())
+        heard.append(["\n".join(islice(parts, 1 + answer.rolled_back)) for answer in answers])
+        wire.finish()
+        host.ask(close=shop)
+    texts = [text for _, _, text in statements(path)]
+    Transcript(f"clients/{path.stem}", ["bytes"], texts).keep("bytes", heard, request.config)
 
 
 def test_a_catalog_query_without_an_answer_is_told(servers: tuple[ServerProcess, str]) -> None:

@@ -16,6 +16,7 @@ from types import TracebackType
 from typing import Any
 
 import psycopg
+from preloaded import Forked
 
 COMMAND = Path(sys.executable).with_name("ducktail")
 
@@ -34,6 +35,8 @@ class ServerProcess:
         path: the database's file; made where there is none.
         options: further words of the command line, such as ("--port", "5480").
         environment: added to the environment, such as {"DUCKTAIL_PORT": "5480"}.
+        preloaded: it is forked from a process that has loaded ducktail; with an environment of its own it is
+            started as a user would, in any case.
 
     Raises:
         RuntimeError: it ended, or said nothing in START_TIMEOUT_S; with what it wrote.
@@ -44,9 +47,12 @@ class ServerProcess:
         path: Path | str,
         options: tuple[str, ...] = ("--port", "0"),
         environment: Mapping[str, str] | None = None,
+        *,
+        preloaded: bool = True,
     ) -> None:
         self.path = path
         self._options = options
+        self._preloaded = preloaded and environment is None
         # A server that does not come up is asked by SIGABRT where its threads are.
         self._environment = {**os.environ, "PYTHONFAULTHANDLER": "1", **(environment or {})}
         self._output: queue.Queue[str | None] = queue.Queue()
@@ -55,19 +61,24 @@ class ServerProcess:
 
     def start(self) -> None:
         """Start it (again) and wait until it listens; `host` and `port` are then those of this run."""
-        self.process = subprocess.Popen(
-            [str(COMMAND), "serve", str(self.path), *self._options],
+        self.process = self._started(["serve", str(self.path), *self._options])
+        # A queue of this run's own: the last run's may still hold its end.
+        self._output = queue.Queue()
+        self._reader = threading.Thread(target=self._read, args=(self.process, self._output), daemon=True)
+        self._reader.start()
+        self.host, self.port = self._await_listening()
+
+    def _started(self, words: list[str]) -> subprocess.Popen[str] | Forked:
+        if self._preloaded:
+            return Forked(words)
+        return subprocess.Popen(
+            [str(COMMAND), *words],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
             env=self._environment,
         )
-        # A queue of this run's own: the last run's may still hold its end.
-        self._output = queue.Queue()
-        self._reader = threading.Thread(target=self._read, args=(self.process, self._output), daemon=True)
-        self._reader.start()
-        self.host, self.port = self._await_listening()
 
     def connect(self, **arguments: Any) -> psycopg.Connection[Any]:
         """A psycopg connection to it, autocommit unless told otherwise."""
@@ -110,7 +121,7 @@ class ServerProcess:
             self.process.stdout.close()
         return code
 
-    def _read(self, process: subprocess.Popen[str], output: queue.Queue[str | None]) -> None:
+    def _read(self, process: subprocess.Popen[str] | Forked, output: queue.Queue[str | None]) -> None:
         assert process.stdout
         for line in process.stdout:
             self.lines.append(line.rstrip("\n"))

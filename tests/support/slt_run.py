@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 import time
+from collections.abc import Iterable
+from itertools import takewhile
 from pathlib import Path
 
 from slt_file import Control, Record, parse, rewrite
@@ -67,6 +69,14 @@ def run_file(path: Path, name: str, way: Way, database: Path, rewriting: bool = 
             way.close()
     if answers:
         rewrite(path, answers)
+
+
+def transcript_of(path: Path, name: str, answers: Iterable[str]) -> tuple[list[str], list[str | None]]:
+    """The statements of a file, and the answer to each that runs this way; None for the others."""
+    left = iter(answers)
+    read = takewhile(lambda r: not (isinstance(r, Control) and r.kind == "halt"), parse(path))
+    found = [record for record in read if isinstance(record, Record)]
+    return [record.sql for record in found], [next(left) if name in r.ways else None for r in found]
 
 
 def compare(record: Record, answer: Answer) -> str | None:

@@ -17,6 +17,7 @@ from typing import Any, Protocol
 import slt_text
 from psycopg import pq
 from slt_file import Parameter
+from transcripts import Trace
 
 import ducktail
 
@@ -112,12 +113,18 @@ class Wire:
     Args:
         extended: Parse, Describe, Bind, Execute with parameters; else one Query message. Of every second
             Execute, or with DUCKTAIL_LATE_SYNC of each, the Sync comes late.
+
+    Attributes:
+        transcript: the server's messages for each statement, complete when it is closed.
     """
 
     def __init__(self, host: Host, extended: bool) -> None:
         self._host, self._extended = host, extended
         self._late_sync = False
         self._connections: dict[str, pq.abc.PGconn] = {}
+        self._traces: dict[pq.abc.PGconn, Trace] = {}
+        self._sent: list[pq.abc.PGconn] = []  # each statement's connection, in their order
+        self.transcript: list[str] = []
 
     def open(self, path: Path, settings: dict[str, int]) -> None:
         """Open the database at `path`, made where there is none."""
@@ -131,6 +138,7 @@ class Wire:
         return self._run(self._connections[connection], sql, parameters)
 
     def _run(self, session: pq.abc.PGconn, sql: str, parameters: Sequence[Parameter]) -> Answer:
+        self._sent.append(session)
         if not self._extended:
             if parameters:
                 sql = PLACEHOLDER.sub(lambda match: _literal(parameters[int(match[1]) - 1]), sql)
@@ -151,6 +159,10 @@ class Wire:
 
     def close(self) -> None:
         """End all sessions and close the database; `open` may follow."""
+        heard = {session: iter(trace.end()) for session, trace in self._traces.items()}
+        self.transcript += [next(heard[session]) for session in self._sent]
+        self._traces.clear()
+        self._sent.clear()
         for connection in self._connections.values():
             connection.finish()
         self._connections.clear()
@@ -160,6 +172,7 @@ class Wire:
         conninfo = f"host=127.0.0.1 port={port or self._port} dbname=ducktail user=ducktail"
         session = pq.PGconn.connect(conninfo.encode())
         assert session.status == pq.ConnStatus.OK, session.error_message.decode()
+        self._traces[session] = Trace(session)
         return session
 
 
