@@ -120,7 +120,7 @@ class Room:
 
 
 class Talk:
-    """One conversation, driven as the transport drives it, but on one thread."""
+    """One conversation, driven as the server drives it, but on one thread."""
 
     def __init__(self, room: Room) -> None:
         self.conversation = Conversation(room, b"\1\2\3\4", LIMITS)

@@ -250,7 +250,7 @@ class Host:
 
 
 class Driver:
-    """Drives a conversation as the transport does, but one call at a time."""
+    """Drives a conversation as the server does, but one call at a time."""
 
     def __init__(self, read_answers: Callable[[bytes], list[tuple[str, bytes]]]) -> None:
         self.session = Session()

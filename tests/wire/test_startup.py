@@ -6,8 +6,8 @@ import pytest
 
 from ducktail.engine.errors import DucktailError
 from ducktail.pgwire_gateway.codec.frontend import Startup
-from ducktail.pgwire_gateway.conversation.positions import Source
 from ducktail.pgwire_gateway.conversation.startup import read, read_options
+from ducktail.pgwire_gateway.conversation.statement_text import Source
 
 
 @pytest.mark.parametrize(

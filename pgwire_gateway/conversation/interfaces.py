@@ -1,6 +1,6 @@
-"""What a conversation needs of a session and of the server around it.
+"""Interfaces through which a conversation uses a session and the server.
 
-The session of ducktail.sql is one of these, the scripted one of the tests another.
+`sql.session.Session` implements the session; the tests have a scripted one.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from ...engine.waiting import Waiting
 from ...sql.portals import Portals
 from ...sql.text.classified import Classified
 from ...sql.together import Many
-from .observed import Ended
 from .startup import Door, Entry
+from .statement_timing import Ended
 
 
 class Column(Protocol):

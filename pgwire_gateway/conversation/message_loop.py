@@ -48,16 +48,15 @@ from ..codec.frontend import (
     Undecodable,
     sasl_first,
 )
-from .channel import Channel, Fatal, Gone
-from .extended import Extended
-from .needs import Host, Session
-from .observed import Observed
+from .channel import Channel, Fatal, Gone, Need, Steps
+from .execution import Work, report
+from .extended_query import Extended
+from .interfaces import Host, Session
 from .scram import Scram
-from .simple import Simple
-from .sizes import is_long
+from .simple_query import Simple
 from .startup import Door, Entry, read
-from .steps import Need, Steps
-from .work import Work, report
+from .statement_text import is_long
+from .statement_timing import Observed
 
 # These end with ReadyForQuery whatever happens; an error in any other leads to skipping.
 ANSWERED_WITH_READY = (Query, FunctionCall, Sync)

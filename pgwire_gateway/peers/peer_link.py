@@ -2,9 +2,9 @@
 
 It lives on the server's event loop; `ask`, `cancel` and `release` may be called from any thread. Each request
 is one Bind and Execute of the statement that was prepared at connect, its frames come in binary: libpq cuts
-the messages, and no value of them is looked into. A peer that is silent for long is asked by a connection of
-its own whether it is still there: TCP alone does not tell of a process that has stopped.
-Source: docs/design/cluster.md, "Connections between nodes".
+the messages, and no value of them is decoded. A peer's errors are raised here with all their fields. A peer
+that is silent for long is probed by a connection of its own: TCP alone does not show that a process has
+stopped. Source: docs/design/cluster.md, "Connections between nodes".
 """
 
 from __future__ import annotations
@@ -21,11 +21,44 @@ from dataclasses import dataclass, field
 import psycopg
 from psycopg import pq
 
-from ...engine.errors import ConnectionLost, DucktailError, QueryCanceled
+from ...engine import errors
+from ...engine.errors import ConnectionLost, DucktailError, InternalError, QueryCanceled
 from ...engine.placement.node import Node
 from ...sql.notices import NOTICES_MAX, Notice
 from ...sql.peers.remote import Reply
-from .told import as_error
+
+FIELD = pq.DiagnosticField
+
+
+def _classes() -> dict[str, type[DucktailError]]:
+    """The classes of errors by SQLSTATE; of several, the one that stands first in the catalogue."""
+    found: dict[str, type[DucktailError]] = {}
+    for value in vars(errors).values():
+        if isinstance(value, type) and issubclass(value, DucktailError) and value is not DucktailError:
+            found.setdefault(value.sqlstate, value)
+    return found
+
+
+CLASSES = _classes()
+
+
+def as_error(result: pq.abc.PGresult) -> DucktailError:
+    """The error that a result is."""
+
+    def text(field: pq.DiagnosticField) -> str | None:
+        value = result.error_field(field)
+        return None if value is None else value.decode("utf-8", "replace")
+
+    position = text(FIELD.STATEMENT_POSITION)
+    kind = CLASSES.get(text(FIELD.SQLSTATE) or "", InternalError)
+    return kind(
+        text(FIELD.MESSAGE_PRIMARY) or "",
+        detail=text(FIELD.MESSAGE_DETAIL),
+        hint=text(FIELD.MESSAGE_HINT),
+        position=int(position) if position else None,
+        context=text(FIELD.CONTEXT),
+    )
+
 
 # The one statement of a link, under its name at the peer.
 PREPARED, TEXT = b"forward", b"FORWARD $1"

@@ -1,6 +1,6 @@
-"""The other nodes, as all sessions of this server reach them: connections, pooled, and the directory.
+"""Connections to the other nodes, pooled for all sessions of this server, and the directory.
 
-A link belongs to one session from when it first needs it to its end; then it is wiped (DISCARD ALL) and kept
+A link belongs to one session from its first use to the session's end; then it is wiped (DISCARD ALL) and kept
 for a while, for another session of the same user. Source: docs/design/cluster.md.
 """
 
@@ -36,7 +36,7 @@ from ...engine.placement.placement import Placement
 from ...sql.peers.frames import facts_of
 from ...sql.peers.remote import Key, Link, Reply
 from ...sql.peers.request import LACKS, Request
-from .link import BYTEA_OID, PREPARED, TEXT, PeerLink
+from .peer_link import BYTEA_OID, PREPARED, TEXT, PeerLink
 
 # How long a connection may take to be there: TCP, TLS, SCRAM and the first answer.
 CONNECT_S = 5.0

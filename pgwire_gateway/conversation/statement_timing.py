@@ -1,8 +1,8 @@
-"""How long a conversation's statements take, and how they end: told to the host as each one ends.
+"""Duration and outcome of a conversation's statements, reported to the host as each one ends.
 
-A statement begins with its Query or its Execute, and ends with CommandComplete or an error: the time has the
-waits in it, for locks and for a client that takes its rows slowly. Of a portal that is read in pieces only
-the first piece counts as a statement; what cannot be parsed or bound counts too, of no known kind.
+A statement begins with its Query or its Execute and ends with CommandComplete or an error: the time
+includes waits for locks and for a client that takes its rows slowly. Of a portal that is read in pieces only
+the first piece counts as a statement; text that cannot be parsed or bound counts too, with an unknown kind.
 """
 
 from __future__ import annotations

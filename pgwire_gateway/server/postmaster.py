@@ -1,8 +1,8 @@
-"""The server: the one place that opens a socket, and the connections that came through it.
+"""The server: opens the listening socket, accepts connections, and shuts down in order.
 
 It owns the list of sessions (for CancelRequest and for the bound on their number) and the order
-of an end: no new connections, running requests are let finish for a while, then cancelled, then
-cut. Source: docs/design/pgwire_gateway.md, "Server".
+of a shutdown: no new connections; running requests may finish for a while, are then cancelled, then
+cut. Source: docs/design/pgwire_gateway.md, "Ends".
 """
 
 from __future__ import annotations
@@ -19,13 +19,7 @@ from typing import TYPE_CHECKING
 
 from ...engine.cluster.joining import reload
 from ...engine.database import Database
-from ...engine.errors import (
-    AdminShutdown,
-    CannotConnectNow,
-    DucktailError,
-    InvalidAuthorization,
-    IoError,
-)
+from ...engine.errors import AdminShutdown, CannotConnectNow, DucktailError, InvalidAuthorization, IoError
 from ...engine.waiting import run
 from ...sql.peers.links import Links
 from ...sql.session import Session
@@ -33,17 +27,15 @@ from .. import catalog
 from ..codec import Limits
 from ..conversation import Conversation, Door, Ended, Entry
 from ..conversation.startup import LONG_KEY_BYTES
-from .admission import Admission
+from .admission import Admission, check_listener, door_for, for_peer, is_loopback
 from .connection import INBOX_BYTES, Connection
-from .doors import check_listener, door_for, for_peer, is_loopback
-from .journal import Journal
-from .loops import Longest, TimedLoop
+from .event_loop import Longest, TimedLoop, Wakes
+from .statement_log import StatementLog
 from .tls import TlsFiles
-from .wakes import Wakes
 
 if TYPE_CHECKING:
-    from ..forwarding import Learner, Mover, Peers
-    from .watch_port import WatchPort
+    from ..peers import Learner, Mover, Peers
+    from .metrics import WatchPort
 
 # Connections that the system holds until they are accepted: a pool that opens all its own at once.
 BACKLOG = 100
@@ -122,7 +114,7 @@ class Server:
             bounds.unauthenticated_bytes_max, bounds.message_bytes_max, bounds.statements_max
         )
         self._tls = tls
-        self.journal = Journal(bounds.log_min_duration_statement_ms)
+        self.statement_log = StatementLog(bounds.log_min_duration_statement_ms)
         self.credentials = None if tls is None else tls.load()
         self._workers = ThreadPoolExecutor(
             database.settings.worker_threads, thread_name_prefix="ducktail-worker"
@@ -182,7 +174,7 @@ class Server:
         self._wakes = Wakes(self._loop)
         if self.database.cluster.joined:
             # Not at the top: a server that is no node of a cluster does without psycopg.
-            from ..forwarding import Learner, Mover, Peers
+            from ..peers import Learner, Mover, Peers
 
             self._peers = Peers(self._loop, self.database.cluster)
             self._learner = Learner(self.database, self._peers, lambda: self._trace_of("learning"))
@@ -196,7 +188,7 @@ class Server:
         self.database.announce(" ".join(map(str, self.address)))
         if self._watched is not None:
             # Not at the top: a server without that port does without prometheus_client.
-            from .watch_port import WatchPort
+            from .metrics import WatchPort
 
             self._watch_port = WatchPort(self, self._watched)
             await self._watch_port.start()
@@ -343,7 +335,7 @@ class Server:
             self._guests[session.id] = guest
         assert guest.connection is not None, "who is let in is connected"
         guest.opened_s = self.now_s()
-        self.journal.session_opened(
+        self.statement_log.session_opened(
             session.id, session.user, entry.application_name, guest.connection.peer,
             tls=guest.connection.conversation.channel.secured,
             node=node,
@@ -362,7 +354,7 @@ class Server:
             with self._mutex:
                 self._guests.pop(session.id, None)
             lasted_s = self.now_s() - guest.opened_s
-            self.journal.session_closed(session.id, lasted_s, connection.conversation.error)
+            self.statement_log.session_closed(session.id, lasted_s, connection.conversation.error)
         self._connections.discard(connection)
         self._lingering.add(connection)
         self._over.set()
@@ -420,11 +412,11 @@ class Guest:
         """See Host."""
         assert self.connection is not None, "who is refused is connected"
         user = None if entry is None else entry.user
-        self._server.journal.client_refused(user, self.connection.peer, error)
+        self._server.statement_log.client_refused(user, self.connection.peer, error)
 
     def statement_ended(self, ended: Ended) -> None:
         """See Host."""
-        self._server.journal.statement_ended(ended)
+        self._server.statement_log.statement_ended(ended)
 
     def cancel(self, pid: int, secret: bytes) -> None:
         """See Host."""

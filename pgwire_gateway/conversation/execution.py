@@ -1,6 +1,6 @@
-"""One statement at a time on the session: prepare, run, send rows; and how errors are answered.
+"""Execution of one statement on the session: prepare, run, send rows, answer errors.
 
-Used by both protocols. Source: PostgreSQL documentation, "Message Flow".
+Both query protocols use it. Source: PostgreSQL documentation, "Message Flow".
 """
 
 from __future__ import annotations
@@ -31,14 +31,11 @@ from ..codec.backend import (
     Report,
     RowDescription,
 )
-from .channel import Channel
-from .copying import send_rows, take_rows
-from .encoding import FIRST_ROWS, encoded, rows_wanted
-from .needs import Batch, Column, Result, Session, Statement
-from .observed import Observed
-from .positions import Described, Source
-from .sizes import is_long_text
-from .steps import Need, Steps
+from .channel import Channel, Need, Steps
+from .interfaces import Batch, Column, Result, Session, Statement
+from .row_transfer import FIRST_ROWS, encoded, rows_wanted, send_rows, take_rows
+from .statement_text import Described, Source, is_long_text
+from .statement_timing import Observed
 
 # Tags of statements that mean the protocol's prepared statements as well as those of SQL.
 DEALLOCATES_ALL = frozenset({"DEALLOCATE ALL", "DISCARD ALL"})

@@ -1,11 +1,20 @@
-"""Which way into a server is open for whom: trust, a password, or none.
+"""Admission of clients: how many sessions there may be, and who gets in with or without a password.
 
-    who comes                       no user yet                  there are users
+Other nodes of the cluster open sessions for their own clients. Without a bound one node could take all
+connections here, and without a reserve the clients here could keep every other node out. So each other node
+has a reserve that nobody else gets, and an upper bound:
+
+    clients + the sum over the nodes of max(its sessions, its reserve) <= max_connections
+
+Authentication depends on where a client comes from and on whether users exist:
+
+    client                          no user yet                  there are users
     from this machine (loopback)    trust: he is a superuser     password
     from elsewhere, by TLS          no way in                    password
     from elsewhere, without TLS     no way in                    no way in
 
-With `insecure` elsewhere is as this machine. Source: docs/security.md.
+With `insecure`, elsewhere counts as this machine.
+Source: docs/security.md; docs/cluster.md, "Statements about another node's streams".
 """
 
 from __future__ import annotations
@@ -14,13 +23,82 @@ import base64
 import ipaddress
 import secrets
 import socket
+import threading
+from collections import Counter
+from collections.abc import Collection
 
 from ...engine.database import Database
-from ...engine.errors import InsufficientPrivilege, InvalidAuthorization
+from ...engine.errors import InsufficientPrivilege, InvalidAuthorization, TooManyConnections
 from ...engine.placement.peer import Peer
 from ...engine.rights.rights import Rights
 from ...engine.rights.scram import mock_verifier
+from ...engine.settings import Settings
 from ..conversation import Door, Entry
+
+
+class Admission:
+    """See the head of the file; safe to use from several threads."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._mutex = threading.Lock()
+        self._clients = 0
+        self._of_node: Counter[str] = Counter()
+
+    @property
+    def count(self) -> int:
+        """How many sessions there are."""
+        return self._clients + self._of_node.total()
+
+    def enter(self, node: str | None, others: Collection[str]) -> None:
+        """Count a session more.
+
+        Args:
+            node: the node that comes; None: a client.
+            others: the other nodes of the cluster.
+
+        Raises:
+            TooManyConnections: 53300, there is no room.
+        """
+        with self._mutex:
+            self._check(node, others)
+            if node is None:
+                self._clients += 1
+            else:
+                self._of_node[node] += 1
+
+    def _check(self, node: str | None, others: Collection[str]) -> None:
+        most, mine = self._settings.max_connections, 0 if node is None else self._of_node[node]
+        if node is not None and mine >= self._settings.peer_connections_max:
+            raise TooManyConnections(
+                f'node "{node}" has {mine} connections here already',
+                hint="peer_connections_max says how many a node may have.",
+            )
+        # Half of all are the clients' at least, however many are reserved.
+        reserve = min(self._settings.peer_connections_reserved, most // 2) // max(1, len(others))
+        if node in others and mine < reserve:
+            return
+        held = sum(max(self._of_node[other], reserve) for other in others)
+        held += sum(count for other, count in self._of_node.items() if other not in others)
+        if self._clients + held < most:
+            return
+        if self.count < most:
+            raise TooManyConnections(
+                "remaining connection slots are reserved for the nodes of the cluster",
+                hint="peer_connections_reserved says how many.",
+            )
+        raise TooManyConnections("sorry, too many clients already")
+
+    def leave(self, node: str | None) -> None:
+        """A session that was counted is over."""
+        with self._mutex:
+            if node is None:
+                self._clients -= 1
+            else:
+                self._of_node[node] -= 1
+                if not self._of_node[node]:
+                    del self._of_node[node]
+
 
 NONCE_BYTES = 18
 TLS_HINT = "Connect with TLS: sslmode=require, or better verify-full."

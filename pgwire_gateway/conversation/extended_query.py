@@ -1,21 +1,27 @@
-"""The extended protocol: prepared statements, portals, and what lies between two Syncs.
+"""The extended query protocol: prepared statements, portals, transactions between two Syncs, batches.
 
 The statements up to a Sync are one transaction, unless BEGIN and COMMIT say otherwise. An Execute
 with a Sync right behind it runs as plain autocommit, which costs no BEGIN. The first Execute after a
 Sync therefore begins when the message behind it is here: which one that is depends on the client alone,
 and not on how TCP has cut its bytes. No client is kept waiting, as it gets no answer before it has sent
 a Sync or a Flush. After an error everything is skipped up to the Sync.
-Source: PostgreSQL documentation, "Extended Query", "Pipelining".
+
+Drivers send an executemany, or JDBC's executeBatch, as Bind, Describe and Execute of a prepared statement
+for each set of parameters; psycopg prepares several of the same text, for integers of different widths and
+for NULLs. The executions that have already arrived run as one statement where the session supports it
+(sql/together.py), and each is answered as if it had run alone. Later ones are not waited for.
+Source: PostgreSQL documentation, "Extended Query", "Pipelining"; docs/design/pgwire_gateway.md, "Batches".
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, cast
 
 from ...engine.errors import (
+    DucktailError,
     DuplicatePreparedStatement,
     InvalidCursorName,
     InvalidParameterValue,
@@ -27,7 +33,7 @@ from ...engine.errors import (
 )
 from ...engine.values import datarow, parameters, pgtypes
 from ...sql.portals import Portal as Taken
-from ...sql.together import in_lists
+from ...sql.together import EXECUTIONS_MAX, agree, in_lists, kinds
 from ..codec import encode
 from ..codec.backend import (
     BindComplete,
@@ -40,12 +46,72 @@ from ..codec.backend import (
     PortalSuspended,
 )
 from ..codec.frontend import Bind, Close, Describe, Execute, Parse, Sync
-from .batches import Execution, to_come
-from .needs import Column, Result, Statement
-from .positions import Source
-from .sizes import are_long, are_many
-from .steps import Need, Steps
-from .work import Prepared, Work, check_width, is_inline, placed, spread
+from .channel import Channel, Need, Steps
+from .execution import Prepared, Work, check_width, is_inline, placed, spread
+from .interfaces import Column, Result, Statement
+from .statement_text import Source, are_long, are_many
+
+Values = Sequence[object]
+
+
+@dataclass(frozen=True, slots=True)
+class Execution:
+    """One of them that is to come.
+
+    Args:
+        values: of its parameters.
+        described: whether its portal is described before it is executed.
+    """
+
+    values: Values
+    described: bool
+
+    @property
+    def messages(self) -> int:
+        """How many messages it is."""
+        return 2 + self.described
+
+
+def to_come(
+    channel: Channel, first: Values, types: Sequence[str], decode: Callable[[Bind], Values | None]
+) -> list[Execution]:
+    """The executions, in the unnamed portal, that are here already and go together with one.
+
+    Args:
+        first: the parameters of the one that is being executed.
+        types: of its parameters, DuckDB's.
+        decode: the parameters of a Bind; None where it is of another statement.
+    """
+    found: list[Execution] = []
+    known, last = kinds(first, types), tuple(map(type, first))
+    at = 0
+    while known is not None and len(found) < EXECUTIONS_MAX - 1:
+        bind = channel.ahead(at)
+        if not isinstance(bind, Bind) or bind.portal:
+            break
+        described = _is_of_portal(channel.ahead(at + 1))
+        execute = channel.ahead(at + 1 + described)
+        if not isinstance(execute, Execute) or execute.portal:
+            break
+        try:
+            values = decode(bind)
+        except DucktailError:
+            break  # Told when its turn comes.
+        if values is None:
+            break
+        if (shape := tuple(map(type, values))) != last:
+            others = kinds(values, types)
+            if others is None or not agree(known, others):
+                break
+            last = shape
+        found.append(Execution(values, described))
+        at += found[-1].messages
+    return found
+
+
+def _is_of_portal(message: object) -> bool:
+    return isinstance(message, Describe) and message.kind == "P" and not message.name
+
 
 # Of a text that is not the one which the client has just sent: errors of it have no place.
 NOWHERE = Source(0, "", "", nowhere=True)
@@ -155,7 +221,10 @@ class Extended:
         else:
             portal = self._portal(message.name)
             source, columns, formats, prepared = (
-                portal.source, portal.columns, portal.formats, portal.prepared
+                portal.source,
+                portal.columns,
+                portal.formats,
+                portal.prepared,
             )
         if prepared is not None:
             prepared.tell(columns)

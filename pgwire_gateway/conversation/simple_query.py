@@ -13,8 +13,8 @@ from ...engine.errors import DucktailError, SyntaxError_
 from ...sql.text.tokens import Piece
 from ..codec.backend import EmptyQueryResponse
 from ..codec.frontend import Query
-from .steps import Need, Steps
-from .work import Work
+from .channel import Need, Steps
+from .execution import Work
 
 
 class Simple:

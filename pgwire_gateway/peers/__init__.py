@@ -1,7 +1,6 @@
 """The connections of this node to the others of its cluster, and which of them has what."""
 
-from .learner import Learner
-from .mover import Mover
-from .peers import Peers
+from .pool import Peers
+from .synchronization import Learner, Mover
 
 __all__ = ["Learner", "Mover", "Peers"]

@@ -23,10 +23,9 @@ from ...engine.errors import DucktailError
 from ...engine.log.logs import facts
 from ...engine.waiting import Wait
 from ..conversation import Conversation, Need, Step
-from ..conversation.channel import Channel
-from ..conversation.steps import Steps
+from ..conversation.channel import Channel, Steps
+from .event_loop import Wakes
 from .tls import HANDSHAKE_BYTE, Credentials, TlsBroken, TlsClosed, TlsLayer
-from .wakes import Wakes
 
 # The last words to a client that does not read are given up after this.
 CLOSE_TIMEOUT_S = 5.0

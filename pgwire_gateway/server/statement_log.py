@@ -1,7 +1,7 @@
-"""What happens on a server's connections: counted, and written to the log.
+"""Counters and log lines of a server's connections and statements.
 
 Counts are kept here rather than in a library's metrics: each statement adds to one, from any worker
-thread, and whoever reads them takes a copy. Nothing here has a password, a parameter or a literal.
+thread, and readers take a copy. Nothing here has a password, a parameter or a literal.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ NAME_CHARS_MAX = 128
 log = logging.getLogger("ducktail.gateway")
 
 
-class Journal:
+class StatementLog:
     """See the head of the file.
 
     Args:

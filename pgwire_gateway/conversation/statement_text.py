@@ -1,9 +1,16 @@
-"""A statement beside what was run in its place: where an error stands, and what its columns are.
+"""A statement's text as the client sent it and as it was run: error positions, column names, long texts.
 
-A statement may be the third of a simple query, and its catalog names may have been spelt anew
-before the session saw it; the position that the session reports counts in that last text. A catalog
-query's columns have types that DuckDB has none for: the client is told those of the catalog. And a
-column without a name is told as PostgreSQL would name it.
+A statement may be the third of a simple query, and its catalog names may have been rewritten before
+the session saw it; the position that the session reports counts in the rewritten text. A catalog query's
+columns have types that DuckDB has none for: the client is sent those of the catalog. A column without a
+name gets the name that PostgreSQL would give it.
+
+Long texts and parameter lists are no work for the event loop: splitting, parsing and decoding take time
+that grows with the bytes, and meanwhile no other client is answered. A short request is served where it
+arrives, which saves the hop to a thread; a longer one runs wholly on a worker thread, from the first look
+at it. There Python passes its lock on every few milliseconds; calls that do not (a regular expression,
+DuckDB's parser) are bounded to a fraction of a second.
+Source: docs/design/pgwire_gateway.md, "What is long".
 """
 
 from __future__ import annotations
@@ -13,8 +20,43 @@ from dataclasses import dataclass
 
 from ...engine.values.pgtypes import CATALOG_TYPES
 from .. import catalog
-from .needs import Column
-from .sizes import is_long_text
+from ..codec.frontend import Bind, Message, Parse, Query
+from .interfaces import Column
+
+# Characters of a text, or bytes of all parameters together: some milliseconds of the event loop.
+INLINE_CHARS_MAX = 8 * 1024
+# Parameters, or columns of a description.
+INLINE_ITEMS_MAX = 1000
+
+
+def is_long(message: Message) -> bool:
+    """Whether a message is no work for the event loop."""
+    match message:
+        case Query(text):
+            return len(text) > INLINE_CHARS_MAX
+        case Parse(_, text, oids):
+            return len(text) > INLINE_CHARS_MAX or len(oids) > INLINE_ITEMS_MAX
+        case Bind():
+            return are_long(message.parameters)
+    return False
+
+
+def are_long(parameters: Sequence[bytes | None]) -> bool:
+    """Whether parameters are no work for the event loop."""
+    if len(parameters) > INLINE_ITEMS_MAX:
+        return True
+    return sum(len(value) for value in parameters if value is not None) > INLINE_CHARS_MAX
+
+
+def is_long_text(text: str) -> bool:
+    """Whether the text of a statement is no work for the event loop."""
+    return len(text) > INLINE_CHARS_MAX
+
+
+def are_many(columns: Sequence[object] | None) -> bool:
+    """Whether the description of columns is no work for the event loop."""
+    return columns is not None and len(columns) > INLINE_ITEMS_MAX
+
 
 # A type whose values come as text and are sent as numeric, of as many digits as they have.
 NUMERIC_TEXT = "BIGNUM"
