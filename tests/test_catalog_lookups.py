@@ -56,6 +56,8 @@ FOLDS_OTHERS = {
     "engine/values/parameters.py": "a type in a message",
     "engine/values/temporal_text.py": "words of values",
     "pgwire_gateway/catalog/session.py": "an answer",
+    "pgwire_gateway/command/cluster.py": "a user",
+    "pgwire_gateway/command/configuration.py": "settings",
     "pgwire_gateway/conversation/startup.py": "settings",
     "pgwire_gateway/server/admission.py": "users",
     "pgwire_gateway/server/postmaster.py": "a message",

@@ -35,7 +35,7 @@ FINDER = "pyspark_ducktail"
 
 # Module -> where it may be imported: the wire's codec and conversation are sans-IO like the rest.
 ONLY_IN = {
-    "asyncio": (SERVER, PEERS, COMMAND, "__main__"),
+    "asyncio": (SERVER, PEERS, COMMAND),
     "socket": (SERVER,),
     "ssl": (SERVER,),
     "selectors": (SERVER,),

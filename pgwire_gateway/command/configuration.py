@@ -16,10 +16,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from .engine.errors import DucktailError, InvalidParameterValue
-from .engine.log.logs import FORMATS, LEVELS
-from .engine.placement.source import ClusterSource
-from .engine.settings import (
+from ...engine.errors import DucktailError, InvalidParameterValue
+from ...engine.log.logs import FORMATS, LEVELS
+from ...engine.placement.source import ClusterSource
+from ...engine.settings import (
     COMMAND_LINE,
     DEFAULT,
     ENVIRONMENT,
@@ -30,7 +30,7 @@ from .engine.settings import (
     numbers,
     shown_text,
 )
-from .engine.toml_file import line_of, parse, read_text
+from ...engine.toml_file import line_of, parse, read_text
 
 PREFIX = "DUCKTAIL_"
 CONFIG = "config"

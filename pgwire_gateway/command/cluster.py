@@ -12,10 +12,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from .engine.cluster.users import read_users, render_users
-from .engine.errors import DucktailError, InvalidParameterValue
-from .engine.placement.file import WHAT as CLUSTER_FILE
-from .engine.placement.file import (
+from ...engine.cluster.users import read_users, render_users
+from ...engine.errors import DucktailError, InvalidParameterValue
+from ...engine.placement.file import WHAT as CLUSTER_FILE
+from ...engine.placement.file import (
     ClusterFile,
     FilePlacement,
     Move,
@@ -24,13 +24,13 @@ from .engine.placement.file import (
     read_cluster_text,
     render,
 )
-from .engine.placement.node import Node
-from .engine.placement.plan import plan
-from .engine.placement.rules import Rule, read_ranges
-from .engine.placement.source import write_file
-from .engine.rights.rights import User
-from .engine.rights.scram import SALT_BYTES, verifier_of
-from .engine.toml_file import read_text
+from ...engine.placement.node import Node
+from ...engine.placement.plan import plan
+from ...engine.placement.rules import Rule, read_ranges
+from ...engine.placement.source import write_file
+from ...engine.rights.rights import User
+from ...engine.rights.scram import SALT_BYTES, verifier_of
+from ...engine.toml_file import read_text
 
 T = TypeVar("T")
 
@@ -150,7 +150,7 @@ def _keeps(node: Node) -> list[str]:
 
     def look(connection: Any) -> tuple[list[str], list[str]]:
         tables = connection.execute(
-            "SELECT schema_name || '.' || table_name FROM duckdb_tables() WHERE NOT internal "
+            "SELECT schema_name || '.' || table_name FROM system.main.duckdb_tables() WHERE NOT internal "
             "AND NOT temporary AND database_name = current_database() AND schema_name <> 'ducktail' "
             "ORDER BY ALL"
         ).fetchall()

@@ -13,14 +13,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from .engine.clock import SystemClock
-from .engine.database import Database
-from .engine.errors import DuplicateObject, InvalidAuthorization, IoError, ObjectInUse
-from .engine.settings import Settings
-from .engine.storage import backup
-from .engine.storage.side_file import DamagedSideFile, SideFile, side_path
-from .engine.storage.wal_chain import wal_paths
-from .engine.transactions.commit_times import reset_sql
+from ...engine.clock import SystemClock
+from ...engine.database import Database
+from ...engine.errors import DuplicateObject, InvalidAuthorization, IoError, ObjectInUse
+from ...engine.settings import Settings
+from ...engine.storage import backup
+from ...engine.storage.side_file import DamagedSideFile, SideFile, side_path
+from ...engine.storage.wal_chain import wal_paths
+from ...engine.transactions.commit_times import reset_sql
 
 CONNECT_TIMEOUT_S = 10
 # Nothing goes by retention while a command has the database open.
