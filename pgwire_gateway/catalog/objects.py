@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from ...engine.quoting import literal
 from ...engine.values import pgtypes
 from ...engine.values.duckdb_types import NESTED
-from .places import (
+from .oids import (
     HOME,
     INDEX,
     OUR_PREFIX,

@@ -17,11 +17,14 @@ from sqlglot import exp
 
 from ...engine.quoting import fold
 from .casts import pg_type_name
-from .function_types import FUNCTION_TYPES
+from .data import read_rows
+from .oids import MARK
 from .pg_types import BY_NAME
-from .places import MARK
 from .scope import bare, column_of, shape_of, tables_of, wide_column
 
+# The PostgreSQL types of functions of the catalog, and of ordinary ones that clients use beside them; other
+# functions have the type of DuckDB's answer. Source: PostgreSQL's pg_proc.dat.
+FUNCTION_TYPES: dict[str, str] = {row[0]: row[1] for row in read_rows("function_types.tsv")}
 # The type of a literal that nothing around it has given one; it goes out as text.
 UNKNOWN = "unknown"
 # The pairs of a number and a value that _pg_expandarray gives.

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from sqlglot import exp
 
 from ...engine.quoting import fold
-from .places import MARK
-from .relations import Use, branches_of, extra_of
-from .shapes import BY_KEY, INFORMATION_SCHEMA, INFORMATION_SHAPES, PG_SHAPES, Column, Shape
+from .oids import MARK
+from .system_relations import BY_KEY, INFORMATION_SCHEMA, INFORMATION_SHAPES, PG_SHAPES, Column, Shape
+from .views import Use, branches_of, extra_of
 
 # Under it a table in the tree has the key of its Shape (a text: copies of a tree copy it deeply).
 SHAPE = "ducktail_shape"

@@ -10,7 +10,7 @@ import psycopg
 import pytest
 
 from ducktail.pgwire_gateway.catalog.pg_types import TYPES
-from ducktail.pgwire_gateway.catalog.shapes import SHAPES
+from ducktail.pgwire_gateway.catalog.system_relations import SHAPES
 
 pytestmark = [pytest.mark.postgres, pytest.mark.slow]
 

@@ -1,6 +1,6 @@
-"""The rows that never change while a server runs: the catalog's own relations, types and functions.
+"""Tables of rows that never change while a server runs: the catalog's relations, types and functions.
 
-They are made once, when the catalog is installed, as tables beside its views.
+They are made once, when the catalog is installed, beside its macros.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import pyarrow as pa
 from ...engine.values import pgtypes
 from ...sql.variables import VARIABLES, Variable
 from .objects import type_heads
+from .oids import HOME, INFORMATION_SCHEMA_OID, OTHER, PG_CATALOG_OID, TABLE_METHOD, path_sql, place_sql
 from .pg_types import (
     ARRAY_SUBSCRIPT_HANDLER,
     FUNCTION_COLUMNS,
@@ -22,8 +23,7 @@ from .pg_types import (
     TYPES,
     SystemType,
 )
-from .places import HOME, INFORMATION_SCHEMA_OID, OTHER, PG_CATALOG_OID, TABLE_METHOD, path_sql, place_sql
-from .shapes import PG_CATALOG, SHAPES, Shape
+from .system_relations import PG_CATALOG, SHAPES, Shape
 
 # What clients read of the server besides the session's settings, as PostgreSQL 15 has it.
 SERVER_SETTINGS: dict[str, tuple[str, str]] = {

@@ -1,9 +1,9 @@
-"""Where the catalog's own objects live, and how an object of the user's gets its oid.
+"""Names and oids of the catalog's own objects, and the rule that gives a user's object its oid.
 
-Fixed tables and macros live in a DuckDB database of their own, in memory, attached beside the user's
+Constant tables and macros live in a DuckDB database of their own, in memory, attached beside the user's
 file when a server starts: the file is not touched, and every session sees them. There are no views:
-DuckDB's duckdb_views() and duckdb_columns() would list them too, and write each one's SQL out, every
-time that we ask them for the user's. A query brings its relations along (relations.py).
+DuckDB's duckdb_views() and duckdb_columns() would list them too, and write out the SQL of each, every
+time that we read them for the user's. A query brings its relations along (views.py).
 
 An oid must be the same after a reconnect and after a restart. DuckDB's own are not, so it is made
 from the object's name: 16384 + 4 * (md5 of its path % SPAN) + its kind. The kind, in the last two

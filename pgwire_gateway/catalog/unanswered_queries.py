@@ -1,7 +1,7 @@
-"""Catalog queries that had no answer: counted, and the first ones told to whoever runs the server.
+"""Catalog queries that failed because the catalog lacks something: counted, and the first ones logged.
 
-A tool that asks what is not here often goes on without it, and shows less than there is: the log says
-what was missing. What a client has misspelt in a question about its own tables is no such query.
+A tool that asks for something missing often goes on without it, and shows less than there is: the log
+tells the operator. A client's spelling error in a question about its own tables does not count.
 Source: docs/design/catalog.md, "What is not answered".
 """
 
@@ -18,8 +18,8 @@ from ...engine.errors import (
     UndefinedTable,
 )
 from ...engine.quoting import fold
-from .rewrite import respelt
-from .shapes import INFORMATION_SCHEMA, PG_CATALOG, PG_SHAPES
+from .query_rewrite import respelt
+from .system_relations import INFORMATION_SCHEMA, PG_CATALOG, PG_SHAPES
 
 # Texts that are logged, in all; a tool that asks again and again does not fill the log.
 LOGGED_MAX = 100

@@ -1,7 +1,9 @@
-"""The relations of pg_catalog and information_schema as values: names, oids, columns and their types.
+"""The relations of PostgreSQL 15's pg_catalog and information_schema: names, oids, columns and their types.
 
-Every view that we make has exactly these columns, in this order and of these types, whether DuckDB
-has something to put into them or not: a client that selects a column of PostgreSQL 15 finds it.
+data/relations.tsv and data/columns.tsv list them, as PostgreSQL's documentation does ("System Catalogs",
+"System Views", "The Information Schema"); the domains of information_schema are given as their base types. A
+relation of the catalog has exactly these columns, in this order and of these types, whether DuckDB has values
+for them or not: a client that selects a column of PostgreSQL 15 finds it.
 """
 
 from __future__ import annotations
@@ -9,10 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from .information_relations import INFORMATION_RELATIONS
-from .pg_tables import PG_TABLES
+from .data import read_rows
 from .pg_types import BY_NAME
-from .pg_views import PG_VIEWS
 
 PG_CATALOG, INFORMATION_SCHEMA = "pg_catalog", "information_schema"
 
@@ -37,7 +37,7 @@ _DUCKDB_TYPES = {
     "oidvector": "BIGINT[]",
 }
 
-# What stands in a column that DuckDB has nothing for and that is NOT NULL.
+# The value of a column that is NOT NULL and that DuckDB has no value for.
 _EMPTY = {"BOOLEAN": "false", "VARCHAR": "''", "TIMESTAMP WITH TIME ZONE": "NULL", "INTERVAL": "NULL"}
 
 
@@ -93,29 +93,15 @@ class Shape:
         return tuple(column.name for column in self.columns)
 
 
-def _read(schema: str, kind: str, text: str) -> Iterator[Shape]:
-    heads: list[tuple[str, int, list[str]]] = []
-    for line in text.strip().splitlines():
-        if line.startswith(" "):
-            heads[-1][2].append(line.strip())
-        else:
-            head, number = line.split()
-            heads.append((head, int(number), []))
-    for name, oid, lines in heads:
-        words = [column.split() for column in " ".join(lines).split(", ")]
-        columns = tuple(Column(word[0], word[1].rstrip("!"), word[1].endswith("!")) for word in words)
-        yield Shape(schema, name, oid, kind, columns)
+def _read() -> Iterator[Shape]:
+    columns: dict[tuple[str, str], list[Column]] = {}
+    for schema, relation, name, pg_type, not_null in read_rows("columns.tsv"):
+        columns.setdefault((schema, relation), []).append(Column(name, pg_type, not_null == "t"))
+    for schema, relation, oid, kind in read_rows("relations.tsv"):
+        yield Shape(schema, relation, int(oid), kind, tuple(columns[schema, relation]))
 
 
-SHAPES: dict[tuple[str, str], Shape] = {
-    (shape.schema, shape.name): shape
-    for schema, kind, text in (
-        (PG_CATALOG, "r", PG_TABLES),
-        (PG_CATALOG, "v", PG_VIEWS),
-        (INFORMATION_SCHEMA, "v", INFORMATION_RELATIONS),
-    )
-    for shape in _read(schema, kind, text)
-}
+SHAPES: dict[tuple[str, str], Shape] = {(shape.schema, shape.name): shape for shape in _read()}
 PG_SHAPES: dict[str, Shape] = {
     name: shape for (schema, name), shape in SHAPES.items() if schema == PG_CATALOG
 }
