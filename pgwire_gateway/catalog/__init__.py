@@ -1,9 +1,9 @@
 """What PostgreSQL's clients ask about a database: pg_catalog and information_schema over DuckDB's own."""
 
 from .casts import numeric_columns
-from .column_names import shown_names
 from .installation import attach, install
 from .query_rewrite import respelt, rewrite
+from .result_columns import shown_names
 from .unanswered_queries import unanswered
 
 __all__ = ["attach", "install", "numeric_columns", "respelt", "rewrite", "shown_names", "unanswered"]

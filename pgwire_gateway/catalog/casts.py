@@ -30,9 +30,8 @@ from ...sql.text.occurs import occurs
 from ...sql.text.replacing import Piece, cut
 from ...sql.text.tokens import PARAMETER, STRING, Token, tokenize
 from .oids import TYPE_MARK
-from .pg_types import BY_NAME, FUNCTION_COLUMNS, FUNCTION_OIDS, OID_OF_NAME, TYPES
 from .scope import bare, call, called, column_of, goes_out, shape_of, string, table_of, tables_of, wide_column
-from .system_relations import SHAPES
+from .system_catalogs import FUNCTION_COLUMNS, FUNCTION_OIDS, OID_OF_NAME, SHAPES, TYPES, TYPES_BY_NAME
 
 # Type -> the family of macros that reads and writes it.
 _REG_TYPES = {
@@ -82,7 +81,7 @@ def pg_type_name(to: exp.Expr) -> str | None:
     element = name.removesuffix("[]")
     if element == "char" and not (isinstance(to, exp.DataType) and to.this == exp.DType.USERDEFINED):
         element = "bpchar"
-    oid = BY_NAME[element].oid if element in BY_NAME else OID_OF_NAME.get(element)
+    oid = TYPES_BY_NAME[element].oid if element in TYPES_BY_NAME else OID_OF_NAME.get(element)
     if oid is None:
         return None
     return f"_{_TYPNAMES[oid]}" if name.endswith("[]") else _TYPNAMES[oid]
@@ -91,7 +90,7 @@ def pg_type_name(to: exp.Expr) -> str | None:
 def parameter_oid(to: exp.Expr) -> int:
     """The type to tell for a parameter that is cast to this one; what reads names takes a text."""
     name = pg_type_name(to)
-    oid = BY_NAME[name].oid if name in BY_NAME else pgtypes.TEXT
+    oid = TYPES_BY_NAME[name].oid if name in TYPES_BY_NAME else pgtypes.TEXT
     return oid if oid == pgtypes.NUMERIC or pgtypes.duckdb_type(oid) else pgtypes.TEXT
 
 

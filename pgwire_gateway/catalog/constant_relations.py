@@ -13,17 +13,19 @@ import pyarrow as pa
 
 from ...engine.values import pgtypes
 from ...sql.variables import VARIABLES, Variable
-from .objects import type_heads
 from .oids import HOME, INFORMATION_SCHEMA_OID, OTHER, PG_CATALOG_OID, TABLE_METHOD, path_sql, place_sql
-from .pg_types import (
+from .system_catalogs import (
     ARRAY_SUBSCRIPT_HANDLER,
     FUNCTION_COLUMNS,
     FUNCTION_OIDS,
+    PG_CATALOG,
     ROLES_OF_FUNCTIONS,
+    SHAPES,
     TYPES,
+    Shape,
     SystemType,
 )
-from .system_relations import PG_CATALOG, SHAPES, Shape
+from .views import type_heads
 
 # What clients read of the server besides the session's settings, as PostgreSQL 15 has it.
 SERVER_SETTINGS: dict[str, tuple[str, str]] = {

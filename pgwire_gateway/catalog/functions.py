@@ -28,7 +28,7 @@ from .oids import (
     TEMPORARY_SCHEMA,
     place_sql,
 )
-from .pg_types import ALIASES, BY_NAME
+from .system_catalogs import ALIASES, TYPES_BY_NAME
 
 # Function -> how many arguments it has from the thing on: a user may stand before.
 PRIVILEGE_FUNCTIONS = {
@@ -345,7 +345,7 @@ def _name_macros() -> dict[str, str]:
 
 def _type_macros() -> dict[str, str]:
     numeric, numerics, varchar, bpchar = (
-        BY_NAME[name].oid for name in ("numeric", "_numeric", "varchar", "bpchar")
+        TYPES_BY_NAME[name].oid for name in ("numeric", "_numeric", "varchar", "bpchar")
     )
     type_names: dict[str, str] = {name: literal(shown_) for name, shown_ in _TYPE_NAMES.items()}
     return {

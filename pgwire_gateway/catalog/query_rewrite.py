@@ -41,10 +41,9 @@ from .casts import (
     respell_column,
     respell_literals,
 )
-from .column_names import name_columns
 from .functions import PRIVILEGE_FUNCTIONS, ROW_FUNCTIONS, lookups, privilege_by_oid
 from .oids import CATALOG, HOME, MARK, OUR_PREFIX, TEMPORARY_SCHEMA, TYPE_MARK
-from .result_types import column_types, divide_whole, hold_types, spread_stars
+from .result_columns import column_types, divide_whole, hold_types, name_columns, spread_stars
 from .scope import (
     SHAPE,
     bare,
@@ -61,7 +60,7 @@ from .scope import (
     use_of,
     wide_column,
 )
-from .system_relations import INFORMATION_SCHEMA, PG_CATALOG, PG_SHAPES
+from .system_catalogs import INFORMATION_SCHEMA, PG_CATALOG, PG_SHAPES
 from .views import ctes
 
 

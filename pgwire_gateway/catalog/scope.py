@@ -8,7 +8,7 @@ from sqlglot import exp
 
 from ...engine.quoting import fold
 from .oids import MARK
-from .system_relations import BY_KEY, INFORMATION_SCHEMA, INFORMATION_SHAPES, PG_SHAPES, Column, Shape
+from .system_catalogs import INFORMATION_SCHEMA, INFORMATION_SHAPES, PG_SHAPES, SHAPES_BY_KEY, Column, Shape
 from .views import Use, branches_of, extra_of
 
 # Under it a table in the tree has the key of its Shape (a text: copies of a tree copy it deeply).
@@ -66,7 +66,7 @@ def mark_tables(tree: exp.Expr) -> None:
 
 def shape_of(table: exp.Expr) -> Shape | None:
     """The catalog's relation that a table is."""
-    return BY_KEY.get(table.meta.get(SHAPE, ""))
+    return SHAPES_BY_KEY.get(table.meta.get(SHAPE, ""))
 
 
 def tables_of(select: exp.Expr) -> Iterator[exp.Table]:

@@ -19,7 +19,7 @@ from ...engine.errors import (
 )
 from ...engine.quoting import fold
 from .query_rewrite import respelt
-from .system_relations import INFORMATION_SCHEMA, PG_CATALOG, PG_SHAPES
+from .system_catalogs import INFORMATION_SCHEMA, PG_CATALOG, PG_SHAPES
 
 # Texts that are logged, in all; a tool that asks again and again does not fill the log.
 LOGGED_MAX = 100

@@ -1,9 +1,8 @@
 """The Postgres wire as a state machine: messages in, requests to a session, bytes out; no socket."""
 
 from .channel import Need, Step
-from .interfaces import Host, Session
+from .interfaces import Ended, Host, Session
 from .message_loop import Conversation
 from .startup import Door, Entry
-from .statement_timing import Ended
 
 __all__ = ["Conversation", "Door", "Ended", "Entry", "Host", "Need", "Session", "Step"]

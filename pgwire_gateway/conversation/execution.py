@@ -1,12 +1,15 @@
-"""Execution of one statement on the session: prepare, run, send rows, answer errors.
+"""Execution of one statement on the session: prepare, run, send rows, answer errors, measure.
 
-Both query protocols use it. Source: PostgreSQL documentation, "Message Flow".
+Both query protocols use it. A statement is timed from its Query or its Execute to CommandComplete or an
+error: the time includes waits for locks and for a client that takes its rows slowly. Of a portal that is
+read in pieces only the first piece counts as a statement; text that cannot be parsed or bound counts too,
+with an unknown kind. Source: PostgreSQL documentation, "Message Flow".
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -32,10 +35,76 @@ from ..codec.backend import (
     RowDescription,
 )
 from .channel import Channel, Need, Steps
-from .interfaces import Batch, Column, Result, Session, Statement
+from .interfaces import Batch, Column, Ended, Result, Session, Statement
 from .row_transfer import FIRST_ROWS, encoded, rows_wanted, send_rows, take_rows
 from .statement_text import Described, Source, is_long_text
-from .statement_timing import Observed
+
+UNKNOWN = "unknown"
+
+
+class Observed:
+    """The statement that one conversation is at.
+
+    Args:
+        now_s: a clock that never goes back, in seconds.
+        tell: takes what has ended.
+        trace: says the session's trace id.
+    """
+
+    __slots__ = ("_kind", "_now_s", "_resumed", "_session_id", "_start_s", "_tell", "_text", "_trace")
+
+    def __init__(
+        self,
+        session_id: int,
+        now_s: Callable[[], float],
+        tell: Callable[[Ended], None],
+        trace: Callable[[], str] = str,
+    ) -> None:
+        self._session_id = session_id
+        self._trace = trace
+        self._now_s = now_s
+        self._tell = tell
+        self._text = ""
+        self._kind: Kind | None = None
+        self._resumed = False
+        self._start_s = 0.0
+
+    @property
+    def text(self) -> str:
+        """The statement, as the client sent it."""
+        return self._text
+
+    def reset(self, text: str = "") -> None:
+        """A message has come, or the next statement of its text begins."""
+        self._text, self._kind, self._resumed = text, None, False
+        self._start_s = self._now_s()
+
+    def found(self, kind: Kind, text: str, *, resumed: bool = False) -> None:
+        """It is known what the statement is."""
+        self._kind, self._text, self._resumed = kind, text, resumed
+
+    def end(self, sqlstate: str | None = None, *, unanswered: bool = False, executions: int = 1) -> None:
+        """The statement, or this piece of it, has ended; a message that ran none and failed counts too.
+
+        Args:
+            executions: of the statement, that were run as one.
+        """
+        kind = UNKNOWN if self._kind is None else str(self._kind.value)
+        seconds = self._now_s() - self._start_s
+        self._tell(
+            Ended(
+                self._session_id,
+                kind,
+                sqlstate,
+                seconds,
+                self._text,
+                self._resumed,
+                unanswered,
+                executions,
+                self._trace(),
+            )
+        )
+
 
 # Tags of statements that mean the protocol's prepared statements as well as those of SQL.
 DEALLOCATES_ALL = frozenset({"DEALLOCATE ALL", "DISCARD ALL"})

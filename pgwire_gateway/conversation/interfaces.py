@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 from ...engine.errors import DucktailError
@@ -16,7 +17,31 @@ from ...sql.portals import Portals
 from ...sql.text.classified import Classified
 from ...sql.together import Many
 from .startup import Door, Entry
-from .statement_timing import Ended
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """A statement that has ended.
+
+    Args:
+        kind: the value of its Kind, or UNKNOWN.
+        sqlstate: of its error; None where there was none.
+        text: as the client sent it, literals and all: not for logs as it is.
+        resumed: it was a further piece of a portal that has been counted.
+        unanswered: it asked the catalog something that this could not answer.
+        executions: how often it was executed in this time.
+        trace: the id by which it is followed through several nodes' logs; "" is none.
+    """
+
+    session_id: int
+    kind: str
+    sqlstate: str | None
+    seconds: float
+    text: str
+    resumed: bool
+    unanswered: bool = False
+    executions: int = 1
+    trace: str = ""
 
 
 class Column(Protocol):

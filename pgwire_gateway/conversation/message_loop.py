@@ -49,14 +49,11 @@ from ..codec.frontend import (
     sasl_first,
 )
 from .channel import Channel, Fatal, Gone, Need, Steps
-from .execution import Work, report
-from .extended_query import Extended
+from .execution import Observed, Work, report
 from .interfaces import Host, Session
-from .scram import Scram
-from .simple_query import Simple
-from .startup import Door, Entry, read
+from .query_protocols import Extended, Simple
+from .startup import Door, Entry, Scram, read
 from .statement_text import is_long
-from .statement_timing import Observed
 
 # These end with ReadyForQuery whatever happens; an error in any other leads to skipping.
 ANSWERED_WITH_READY = (Query, FunctionCall, Sync)

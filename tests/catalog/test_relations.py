@@ -9,8 +9,7 @@ import pytest
 
 from ducktail.engine.values import pgtypes
 from ducktail.pgwire_gateway.catalog import oids, rewrite
-from ducktail.pgwire_gateway.catalog.pg_types import BY_NAME
-from ducktail.pgwire_gateway.catalog.system_relations import SHAPES
+from ducktail.pgwire_gateway.catalog.system_catalogs import SHAPES, TYPES_BY_NAME
 
 Ask = Callable[..., list[tuple[Any, ...]]]
 
@@ -56,7 +55,11 @@ def test_a_column_s_type_is_the_one_that_the_wire_tells(home: Any) -> None:
 
 def test_system_types_agree_with_the_wire() -> None:
     for oid, (name, length, array) in pgtypes.SCALARS.items():
-        assert (BY_NAME[name].oid, BY_NAME[name].length, BY_NAME[name].array) == (oid, length, array)
+        assert (TYPES_BY_NAME[name].oid, TYPES_BY_NAME[name].length, TYPES_BY_NAME[name].array) == (
+            oid,
+            length,
+            array,
+        )
 
 
 def test_what_ducktail_keeps_for_itself_does_not_show(ask: Ask) -> None:

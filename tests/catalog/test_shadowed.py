@@ -18,7 +18,7 @@ from ducktail.engine.database import Database
 from ducktail.engine.errors import DucktailError
 from ducktail.engine.quoting import ident
 from ducktail.pgwire_gateway import catalog
-from ducktail.pgwire_gateway.catalog.system_relations import SHAPES
+from ducktail.pgwire_gateway.catalog.system_catalogs import SHAPES
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -18,7 +18,7 @@ from ducktail.engine.errors import (
 )
 from ducktail.engine.rights.scram import make_verifier, mock_verifier, prepared, read_verifier, verifier_of
 from ducktail.pgwire_gateway.conversation import Conversation, Door, Ended, Entry, Need, Session
-from ducktail.pgwire_gateway.conversation.scram import PLAIN, PLUS, Scram
+from ducktail.pgwire_gateway.conversation.startup import PLAIN, PLUS, Scram
 
 # RFC 7677, section 3.
 SALT = base64.b64decode("W22ZaJ0SNY7soEsUEjb6gQ==")

@@ -1,16 +1,20 @@
-"""The extended query protocol: prepared statements, portals, transactions between two Syncs, batches.
+"""The simple and the extended query protocol.
 
-The statements up to a Sync are one transaction, unless BEGIN and COMMIT say otherwise. An Execute
-with a Sync right behind it runs as plain autocommit, which costs no BEGIN. The first Execute after a
-Sync therefore begins when the message behind it is here: which one that is depends on the client alone,
-and not on how TCP has cut its bytes. No client is kept waiting, as it gets no answer before it has sent
-a Sync or a Flush. After an error everything is skipped up to the Sync.
+Simple: one text, any number of statements, one answer after the other. Several statements in one text share
+a transaction, unless BEGIN and COMMIT among them say where it begins and ends.
 
-Drivers send an executemany, or JDBC's executeBatch, as Bind, Describe and Execute of a prepared statement
-for each set of parameters; psycopg prepares several of the same text, for integers of different widths and
-for NULLs. The executions that have already arrived run as one statement where the session supports it
-(sql/together.py), and each is answered as if it had run alone. Later ones are not waited for.
-Source: PostgreSQL documentation, "Extended Query", "Pipelining"; docs/design/pgwire_gateway.md, "Batches".
+Extended: prepared statements and portals. The statements up to a Sync are one transaction, unless BEGIN and
+COMMIT say otherwise. An Execute with a Sync right behind it runs as plain autocommit, which costs no BEGIN.
+The first Execute after a Sync therefore begins when the message behind it is here: which one that is
+depends on the client alone, and not on how TCP has cut its bytes. No client is kept waiting, as it gets no
+answer before it has sent a Sync or a Flush. After an error everything is skipped up to the Sync.
+
+Batches: drivers send an executemany, or JDBC's executeBatch, as Bind, Describe and Execute of a prepared
+statement for each set of parameters; psycopg prepares several of the same text, for integers of different
+widths and for NULLs. The executions that have already arrived run as one statement where the session
+supports it (sql/together.py), and each is answered as if it had run alone. Later ones are not waited for.
+Source: PostgreSQL documentation, "Simple Query", "Multiple Statements in a Simple Query", "Extended Query",
+"Pipelining"; docs/design/pgwire_gateway.md, "Batches".
 """
 
 from __future__ import annotations
@@ -33,6 +37,7 @@ from ...engine.errors import (
 )
 from ...engine.values import datarow, parameters, pgtypes
 from ...sql.portals import Portal as Taken
+from ...sql.text.tokens import Piece
 from ...sql.together import EXECUTIONS_MAX, agree, in_lists, kinds
 from ..codec import encode
 from ..codec.backend import (
@@ -45,11 +50,69 @@ from ..codec.backend import (
     ParseComplete,
     PortalSuspended,
 )
-from ..codec.frontend import Bind, Close, Describe, Execute, Parse, Sync
+from ..codec.frontend import Bind, Close, Describe, Execute, Parse, Query, Sync
 from .channel import Channel, Need, Steps
 from .execution import Prepared, Work, check_width, is_inline, placed, spread
 from .interfaces import Column, Result, Statement
 from .statement_text import Source, are_long, are_many
+
+
+class Simple:
+    """Answers Query messages."""
+
+    def __init__(self, work: Work) -> None:
+        self._work = work
+
+    def query(self, message: Query) -> Steps[None]:
+        """Run all statements of a Query; without ReadyForQuery, which comes after errors too."""
+        self._work.observed.reset(message.text)
+        statements = self._work.pieces(message.text)
+        if not statements:
+            self._work.channel.send(EmptyQueryResponse())
+        if len(statements) > 1:
+            yield from self._check(statements)
+        for number, (text, offset) in enumerate(statements, start=1):
+            if len(statements) > 1:
+                # Again before each: a COMMIT among them has ended the transaction before it.
+                yield from self._work.session.begin_implicit()
+            yield from self._run(offset, text, last=1 < number == len(statements))
+            # A description may be much longer than the statement that asks for it.
+            yield from self._work.channel.relieve()
+
+    def _check(self, statements: Sequence[Piece]) -> Steps[None]:
+        """Nothing runs where a later statement cannot be parsed: a COMMIT before it would stand."""
+        for text, offset in statements:
+            try:
+                yield from self._work.parse(text, offset, told=False)
+            except SyntaxError_:
+                raise
+            except DucktailError:
+                # It may be about what a statement before it is yet to make; told when its turn comes.
+                pass
+
+    def _run(self, offset: int, text: str, *, last: bool) -> Steps[None]:
+        work = self._work
+        work.observed.reset(text)
+        source, statement = yield from work.parse(text, offset, told=False)
+        work.observed.found(statement.classified.kind, text)
+        if statement.empty:
+            work.channel.send(EmptyQueryResponse())
+            return
+        result = yield from work.execute(source, statement, ())
+        try:
+            if result.columns is not None:
+                work.describe(source, source.columns(result.columns) or (), result.formats)
+            yield from work.send_rows(source, result, result.formats)
+        except BaseException:
+            # Cancelled, or the client is gone: what it has got of the answer does not count.
+            result.fail()
+            raise
+        if last:
+            # The last of several is complete once the transaction that they share is.
+            yield Need.WORKER
+            yield from work.session.commit_implicit()
+        work.complete(result)
+
 
 Values = Sequence[object]
 
