@@ -1,4 +1,4 @@
-"""What PostgreSQL's clients ask about a database: pg_catalog and information_schema over DuckDB's own."""
+"""PostgreSQL's catalog for clients: pg_catalog and information_schema over DuckDB's lists."""
 
 from .casts import numeric_columns
 from .installation import attach, install

@@ -153,7 +153,7 @@ def _known(text: str, family: str) -> int | None:
 
 
 def _is_text(value: exp.Expr) -> bool:
-    """Whether a value that is cast to regclass is a name rather than an oid."""
+    """True if a value that is cast to regclass is a name rather than an oid."""
     value = bare(value)
     if isinstance(value, (exp.DPipe, exp.Concat, exp.Parameter, exp.Placeholder, exp.Format)):
         return True
@@ -168,7 +168,7 @@ def _is_text(value: exp.Expr) -> bool:
 
 
 def _is_shown(node: exp.Expr) -> bool:
-    """Whether the name of a reg value is wanted, not its oid."""
+    """True if the name of a reg value is wanted, not its oid."""
     parent = node.parent
     while isinstance(parent, exp.Paren):
         node, parent = parent, parent.parent
@@ -397,7 +397,7 @@ def _value_before(tokens: Sequence[Token], at: int) -> Token | None:
 
 
 def _is_array(tokens: Sequence[Token], at: int) -> bool:
-    """Whether the type that begins at `at` is an array: a name, its numbers, `[`."""
+    """True if the type that begins at `at` is an array: a name, its numbers, `[`."""
     depth = tokens[at].depth if at < len(tokens) else 0
     for token in tokens[at:]:
         if token.kind == "[":

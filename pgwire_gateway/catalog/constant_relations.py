@@ -107,7 +107,7 @@ def _columns() -> Rows:
 
 
 def _of_types(oids: Sequence[int]) -> Rows:
-    """What columns say of their types."""
+    """The attributes that columns take from their types."""
     by_oid = {found.oid: found for found in TYPES}
     types = [by_oid[oid] for oid in oids]
     return {

@@ -78,7 +78,7 @@ def privilege_lookups() -> dict[str, str]:
 
 
 def _places() -> dict[str, str]:
-    """What a thing is called, by its oid."""
+    """Lookups of an object's name by its oid."""
     relation = (
         "SELECT z_n.oid AS z_key, "
         f"{HOME}.folded(z_s.nspname) || {SEPARATOR} || {HOME}.folded(z_n.relname) AS z_answer "

@@ -149,7 +149,7 @@ def _cursors(pid: int | None) -> str:
 
 
 def _channels(pid: int | None) -> str:
-    """What a session listens to."""
+    """The channels that a session listens to."""
     session = _sessions.get(pid or 0)
     return json.dumps([] if session is None else session.listening.channels)
 
@@ -171,7 +171,7 @@ _NUMBERS = frozenset(item.name for item in numbers())
 def _may(
     pid: int | None, user: str | None, kind: str | None, place: str | None, asked: str | None
 ) -> str | None:
-    """What a session's rights say; None where there is nothing to ask about."""
+    """The answer of a session's rights; None where there is no object to ask about."""
     session = _sessions.get(pid or 0)
     if session is None or kind is None or place is None or asked is None:
         return None

@@ -532,7 +532,7 @@ def _writes(tokens: Sequence[Token]) -> bool:
 
 
 def _is_label(tokens: Sequence[Token], at: int) -> bool:
-    """Whether a keyword is a column's name: after AS, or after a table's name."""
+    """True if a keyword is a column's name: after AS, or after a table's name."""
     before = tokens[at - 1].kind if at else ""
     # What AS gives ends its item; a query after AS (of CREATE TABLE) does not.
     following = tokens[at + 1].kind if at + 1 < len(tokens) else ""
@@ -540,7 +540,7 @@ def _is_label(tokens: Sequence[Token], at: int) -> bool:
 
 
 def _reads_catalog(tokens: Sequence[Token]) -> bool:
-    """Whether it names a relation of the catalog, or a function or type that must look into it."""
+    """True if it names a relation of the catalog, or a function or type that must look into it."""
     for at, token in enumerate(tokens):
         following = tokens[at + 1].kind if at + 1 < len(tokens) else ""
         if not token.is_name:
@@ -559,7 +559,7 @@ def _reads_catalog(tokens: Sequence[Token]) -> bool:
 
 
 def _asks_the_session(tokens: Sequence[Token], pieces: Sequence[Piece]) -> bool:
-    """Whether it has no FROM and calls a function of ours: it is told as PostgreSQL would, types and all."""
+    """True if it has no FROM and calls a function of ours: its types are then PostgreSQL's."""
     if any(token.kind == "FROM" for token in tokens):
         return False
     return any(piece.text.startswith(MARK) or piece.token.kind == "CURRENT_SCHEMA" for piece in pieces)
@@ -594,7 +594,7 @@ def _plain(tokens: Sequence[Token]) -> list[Piece]:
 
 
 def _is_prefix(token: Token, kinds: tuple[str, ...]) -> bool:
-    """Whether the token names PostgreSQL's own schema before a thing that is not a relation of it."""
+    """True if the token names PostgreSQL's own schema before a thing that is not a relation of it."""
     if not token.is_name or kinds[1:2] != (".",):
         return False
     name = fold(token.name)

@@ -69,7 +69,7 @@ def name_columns(tree: exp.Expr) -> None:
 
 
 def _is_named(select: exp.Select) -> bool:
-    """Whether anything sees the names of this query's columns."""
+    """True if anything sees the names of this query's columns."""
     node: exp.Expr = select
     while isinstance(node.parent, (exp.SetOperation, exp.Paren)):
         node = node.parent
@@ -346,7 +346,7 @@ class _Reading:
         return [(names[at] if at < len(names) else name, type_) for at, (name, type_) in enumerate(columns)]
 
     def column(self, node: exp.Column) -> Type:
-        """What a column of one of the queries around it is."""
+        """The type of a column of one of the queries around it."""
         name, qualifier = fold(node.name), fold(node.table)
         if name == "tableoid":
             return "oid"
@@ -361,7 +361,7 @@ class _Reading:
         return None
 
     def first(self, node: exp.Expr) -> Type:
-        """What a scalar subquery gives."""
+        """The type of a scalar subquery."""
         columns = self.query(node)
         return columns[0][1] if columns else None
 

@@ -1,4 +1,4 @@
-"""What a name in a catalog query means: which relation a column belongs to, and where its value goes."""
+"""Name resolution in catalog queries: a column's relation, and where its value goes."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def table_of(column: exp.Expr) -> exp.Table | None:
 
 
 def column_of(node: exp.Expr) -> Column | None:
-    """What a column of the catalog is."""
+    """The column of the catalog that an expression is, or None."""
     table = table_of(node)
     shape = shape_of(table) if table is not None else None
     if shape is None:
@@ -233,7 +233,7 @@ _PASSES_ON = (exp.Paren, exp.Alias, exp.Case, exp.If, exp.Coalesce)
 
 
 def goes_out(node: exp.Expr) -> bool:
-    """Whether a value is a column of the query's own rows, so that the client sees it."""
+    """True if a value is a column of the query's own rows, so that the client sees it."""
     parent = node.parent
     while isinstance(parent, _PASSES_ON):
         node, parent = parent, parent.parent

@@ -62,7 +62,7 @@ class Unanswered:
 
 
 def is_probe(text: str, error: DucktailError) -> bool:
-    """Whether an error says that the catalog has no answer to a text.
+    """True if an error says that the catalog has no answer to a text.
 
     A missing table or function is the catalog's where its name says so; any other fault is where the
     text asks the catalog and nothing else.

@@ -114,7 +114,7 @@ _OBJECT = {
 
 
 def _objects(branches: Sequence[str]) -> str:
-    """What shares pg_class."""
+    """The rows of pg_class: tables, views, indexes, sequences."""
     return f"""
         SELECT *, {path_sql(SPACE, "schema_name", "table_name", "name")} AS path,
                {TEMPORARY} AS temporary, {namespace_sql("schema_name", TEMPORARY)} AS namespace
@@ -255,7 +255,7 @@ class Branch:
     kinds: dict[str, frozenset[int]] = field(default_factory=dict)
 
     def may_have(self, column: str, wanted: frozenset[str]) -> bool:
-        """Whether there can be rows where the column is one of the wanted values."""
+        """True if there can be rows where the column is one of the wanted values."""
         here = (self.only.get(column, wanted) & wanted) - self.never.get(column, frozenset())
         kinds = self.kinds.get(column)
         return any(kinds is None or kind_of(value) in kinds for value in here)
@@ -403,7 +403,7 @@ def _with_ctes(sql: str) -> tuple[str, tuple[str, ...]]:
 
 
 def cte_name(name: str) -> str:
-    """What a relation or base view is called in a query that brings it along."""
+    """The name of a relation or base view in a query that brings it along."""
     return f"{OUR_PREFIX}_{name}"
 
 
@@ -420,7 +420,7 @@ class Use:
 
     @property
     def cte(self) -> str:
-        """What the query calls it."""
+        """Its name in the query."""
         which = "".join(map(str, self.branches)) if self.branches else "none"
         return cte_name(f"{self.shape.key}_{which}")
 

@@ -201,7 +201,7 @@ class Bind:
 
 @dataclass(frozen=True, slots=True)
 class Describe:
-    """What does this statement (`S`) or portal (`P`) take and give?"""
+    """Describe a statement (`S`) or portal (`P`): its parameters and columns."""
 
     kind: str
     name: str

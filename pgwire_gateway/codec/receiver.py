@@ -85,7 +85,7 @@ class Receiver:
 
     @property
     def empty(self) -> bool:
-        """Whether no message has begun."""
+        """True if no message has begun."""
         return not self._buffer
 
     def receive(self, data: bytes) -> list[Message]:

@@ -146,7 +146,7 @@ def _plan(chosen: argparse.Namespace) -> int:
 
 
 def _keeps(node: Node) -> list[str]:
-    """What a node has that does not move with its partitions, or why that is not known."""
+    """Lines on the tables and streams of a node that do not move, or on why they are unknown."""
 
     def look(connection: Any) -> tuple[list[str], list[str]]:
         tables = connection.execute(
@@ -199,7 +199,7 @@ def _count(count: int, of: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Present:
-    """What a node that answers has in force."""
+    """The placement in force on a node that answers."""
 
     epoch: int
     rules: tuple[Rule, ...]
@@ -293,7 +293,7 @@ def _have_come(nodes: Mapping[str, Node]) -> bool:
 
 
 def _on_its_way(name: str, node: Node) -> list[str]:
-    """What a node has of others, or others of it, a line a topic."""
+    """Partitions that are still on their way to or from a node, a line a topic."""
 
     def look(connection: Any) -> list[tuple[str, str, str, str]]:
         rows: list[tuple[str, str, str, str]] = connection.execute(

@@ -124,12 +124,12 @@ class Channel:
 
     @property
     def idle(self) -> bool:
-        """Whether no message is waiting."""
+        """True if no message is waiting."""
         return not self._pending
 
     @property
     def full(self) -> bool:
-        """Whether the client should be read no further until messages have been taken.
+        """True if the client should be read no further until messages have been taken.
 
         A message that is still coming does not count: it has a bound of its own.
         """
@@ -137,16 +137,16 @@ class Channel:
 
     @property
     def over(self) -> bool:
-        """Whether the session must end."""
+        """True if the session must end."""
         return self._lost or self._ending is not None
 
     @property
     def pressing(self) -> bool:
-        """Whether what is to be written must not wait until more has come: see PRESSING_BYTES."""
+        """True if what is to be written must not wait until more has come: see PRESSING_BYTES."""
         return self.due or self._output_bytes > PRESSING_BYTES
 
     def take_output(self) -> list[bytes | memoryview]:
-        """What is to be written, in order; it is the caller's now. Small messages come as one piece."""
+        """Take the output, in order; it is the caller's now. Small messages come as one piece."""
         output, size = self._output, self._output_bytes
         self._output, self._output_bytes, self.due = [], 0, False
         if len(output) > 1 and size <= OUTPUT_BYTES_MAX:

@@ -125,7 +125,7 @@ log = logging.getLogger("ducktail.gateway")
 
 
 class Work:
-    """What simple and extended protocol have in common: a channel, a session, and the reports."""
+    """The common part of both query protocols: a channel, a session, and the reports."""
 
     def __init__(self, channel: Channel, session: Session, observed: Observed) -> None:
         self.channel = channel
@@ -212,7 +212,7 @@ class Work:
         return result
 
     def _sent_inline(self, statement: Statement, parameters: Sequence[object]) -> bool:
-        """Whether another node sends a statement that takes no worker thread."""
+        """True if another node sends a statement that takes no worker thread."""
         return statement.classified.kind is Kind.FORWARD and self.session.sent_inline(parameters)
 
     def describe(self, source: Source, columns: Sequence[Column], formats: Sequence[int]) -> None:
@@ -397,7 +397,7 @@ class Command:
 
 
 def is_inline(statement: Statement) -> bool:
-    """Whether it ends in microseconds without DuckDB: a worker thread is not worth its while."""
+    """True if it ends in microseconds without DuckDB: a worker thread is not worth its while."""
     return statement.inline
 
 

@@ -61,7 +61,7 @@ class Statement(Protocol):
 
     @property
     def classified(self) -> Classified:
-        """What kind of statement it is."""
+        """Its kind."""
 
     @property
     def inline(self) -> bool:
@@ -77,7 +77,7 @@ class Statement(Protocol):
 
     @property
     def columns(self) -> Sequence[Column] | None:
-        """What its rows have; None when it gives none."""
+        """The columns of its rows; None when it gives none."""
 
 
 class CopyIn(Protocol):
@@ -89,7 +89,7 @@ class CopyIn(Protocol):
 
     @property
     def binary(self) -> bool:
-        """Whether the rows come in the binary format."""
+        """True if the rows come in the binary format."""
 
 
 class CopyOut(Protocol):
@@ -101,7 +101,7 @@ class CopyOut(Protocol):
 
     @property
     def header(self) -> bool:
-        """Whether the column names come first."""
+        """True if the column names come first."""
 
 
 class Batch(Protocol):
@@ -126,7 +126,7 @@ class Result(Protocol):
 
     @property
     def columns(self) -> Sequence[Column] | None:
-        """What the rows have; None when there are none."""
+        """The columns of the rows; None when there are none."""
 
     @property
     def inline(self) -> bool:
@@ -134,7 +134,7 @@ class Result(Protocol):
 
     @property
     def copy_in(self) -> CopyIn | None:
-        """What wants the rows of a COPY FROM STDIN, before it is answered."""
+        """The COPY FROM STDIN whose rows must come before the answer, or None."""
 
     @property
     def copy_out(self) -> CopyOut | None:
@@ -193,7 +193,7 @@ class Notice(Protocol):
 
     @property
     def message(self) -> str:
-        """What there is to know."""
+        """The message itself."""
 
     @property
     def detail(self) -> str | None:
@@ -224,7 +224,7 @@ class Session(Protocol):
         """
 
     def is_stale(self, statement: Any) -> bool:
-        """Whether its columns were worked out for another state of the catalog, and may be others by now."""
+        """True if its columns were worked out for another state of the catalog, and may be others by now."""
 
     def renew(self, statement: Any) -> None:
         """Work them out again. Blocks: DuckDB is asked."""
@@ -233,10 +233,10 @@ class Session(Protocol):
         """Run it."""
 
     def sent_inline(self, parameters: Sequence[object]) -> bool:
-        """Whether what another node sends with FORWARD takes no DuckDB work."""
+        """True if what another node sends with FORWARD takes no DuckDB work."""
 
     def many(self, statement: Any) -> Waiting[Many | None]:
-        """What runs many executions of a statement at once; None where nothing does."""
+        """An object that runs many executions of a statement at once; None: there is none."""
 
     def copy_data(self, copy: Any, data: bytes) -> Waiting[None]:
         """Give a COPY FROM STDIN a piece of its rows."""
@@ -270,10 +270,10 @@ class Session(Protocol):
         """Roll back and free everything."""
 
     def take_notices(self) -> Sequence[Notice]:
-        """What has come up since the last call."""
+        """Notices since the last call."""
 
     def take_notifications(self) -> Sequence[Notification]:
-        """What it listens to, since the last call."""
+        """Notifications since the last call."""
 
     def take_parameter_changes(self) -> Mapping[str, str]:
         """Reported parameters that have changed since the last call."""
@@ -290,7 +290,7 @@ class Host(Protocol):
 
     @property
     def offers_tls(self) -> bool:
-        """Whether it has a certificate."""
+        """True if it has a certificate."""
 
     def door(self, entry: Entry, *, secured: bool) -> Door:
         """How a client may come in.

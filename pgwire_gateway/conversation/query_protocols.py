@@ -224,7 +224,7 @@ class Extended:
 
     @property
     def under_way(self) -> bool:
-        """Whether something has been executed since the last Sync."""
+        """True if something has been executed since the last Sync."""
         return self._executed
 
     def parse(self, message: Parse) -> Steps[None]:

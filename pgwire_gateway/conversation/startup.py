@@ -57,7 +57,7 @@ class Scram:
 
     @property
     def mechanisms(self) -> tuple[str, ...]:
-        """What is offered, the best first."""
+        """The mechanisms that are offered, the best first."""
         return (PLAIN,) if self._end_point is None else (PLUS, PLAIN)
 
     def first(self, mechanism: str, data: bytes) -> bytes:
@@ -165,7 +165,7 @@ class Entry:
 
     @property
     def negotiates(self) -> bool:
-        """Whether NegotiateProtocolVersion is the first answer."""
+        """True if NegotiateProtocolVersion is the first answer."""
         return self.newer or bool(self.protocol_options)
 
 
@@ -187,7 +187,7 @@ class Door:
 
 
 def read(startup: Startup) -> Entry:
-    """What a startup packet asks for.
+    """Read a startup packet.
 
     Raises:
         NotSupported: 0A000, another major version, or a replication connection.

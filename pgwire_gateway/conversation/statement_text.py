@@ -30,7 +30,7 @@ INLINE_ITEMS_MAX = 1000
 
 
 def is_long(message: Message) -> bool:
-    """Whether a message is no work for the event loop."""
+    """True if a message is no work for the event loop."""
     match message:
         case Query(text):
             return len(text) > INLINE_CHARS_MAX
@@ -42,19 +42,19 @@ def is_long(message: Message) -> bool:
 
 
 def are_long(parameters: Sequence[bytes | None]) -> bool:
-    """Whether parameters are no work for the event loop."""
+    """True if parameters are no work for the event loop."""
     if len(parameters) > INLINE_ITEMS_MAX:
         return True
     return sum(len(value) for value in parameters if value is not None) > INLINE_CHARS_MAX
 
 
 def is_long_text(text: str) -> bool:
-    """Whether the text of a statement is no work for the event loop."""
+    """True if the text of a statement is no work for the event loop."""
     return len(text) > INLINE_CHARS_MAX
 
 
 def are_many(columns: Sequence[object] | None) -> bool:
-    """Whether the description of columns is no work for the event loop."""
+    """True if the description of columns is no work for the event loop."""
     return columns is not None and len(columns) > INLINE_ITEMS_MAX
 
 
@@ -109,7 +109,7 @@ class Source:
 
     @property
     def long(self) -> bool:
-        """Whether what is done with the text is no work for the event loop."""
+        """True if what is done with the text is no work for the event loop."""
         return is_long_text(self.text)
 
     def declared(self, oids: Sequence[int]) -> Sequence[int]:

@@ -83,7 +83,7 @@ class Asked:
 
 
 class PeerLink:
-    """See the head of the file.
+    """A connection to a peer, with the requests that are under way.
 
     Args:
         connection: of psycopg's, which is only used through libpq's calls; it has TEXT prepared.
@@ -156,7 +156,7 @@ class PeerLink:
 
     @property
     def busy(self) -> bool:
-        """Whether requests are not answered yet."""
+        """True if requests are not answered yet."""
         return self._at is not None or bool(self._asked)
 
     def _queue(self, asked: Asked) -> None:

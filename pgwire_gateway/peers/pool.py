@@ -62,7 +62,7 @@ log = logging.getLogger("ducktail.gateway")
 
 
 class Peers:
-    """See the head of the file, and `Remote`.
+    """The pool of connections to the other nodes; implements `Remote`.
 
     Args:
         loop: the server's; made on its thread.
@@ -317,7 +317,7 @@ class Peers:
     async def _answers(
         self, others: Sequence[Node], keys: tuple[Key, ...]
     ) -> list[list[Key] | BaseException]:
-        """What each node answers; of those that are silent for long no more, once all has been found."""
+        """The answer of each node; nodes that stay silent are left out once everything has been found."""
         tasks = [asyncio.ensure_future(self._where(node, keys)) for node in others]
         found: set[Key] = set()
         waiting = set(tasks)

@@ -44,7 +44,7 @@ log = logging.getLogger("ducktail.gateway")
 
 
 class Learner:
-    """See the head of the file; may be used from any thread.
+    """Learns the definitions of the other nodes; may be used from any thread.
 
     It has a thread of its own: two nodes that ask each other would wait for ever if the threads that answer
     were those that wait.
@@ -105,7 +105,7 @@ ANSWER_S = 30.0
 
 @dataclass(slots=True)
 class Looked:
-    """What the other nodes have of a topic's partitions.
+    """The state of a topic's partitions on the other nodes.
 
     Args:
         holds: node -> partition -> its row.
@@ -134,7 +134,7 @@ class Source:
 
 
 class Mover:
-    """See the head of the file."""
+    """Moves partitions to this node."""
 
     def __init__(self, database: Database, remote: Remote) -> None:
         self._database = database

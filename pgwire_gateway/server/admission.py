@@ -37,7 +37,7 @@ from ..conversation import Door, Entry
 
 
 class Admission:
-    """See the head of the file; safe to use from several threads."""
+    """Counts the sessions; safe to use from several threads."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
@@ -106,7 +106,7 @@ USERS_HINT = "On the server's own machine: CREATE USER u PASSWORD '...' SUPERUSE
 
 
 def is_loopback(address: str) -> bool:
-    """Whether a numeric address is of this machine alone; no address is not."""
+    """True if a numeric address is of this machine alone; no address is not."""
     try:
         found = ipaddress.ip_address(address.partition("%")[0])
     except ValueError:

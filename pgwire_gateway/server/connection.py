@@ -160,7 +160,7 @@ class Connection(asyncio.BufferedProtocol):
         self._tls = TlsLayer(credentials, direct=direct)
 
     def _decrypted(self, tls: TlsLayer, data: bytes) -> bytes:
-        """What the client's bytes say; nothing where they end the connection."""
+        """Decrypt the client's bytes; nothing where they end the connection."""
         assert self._transport is not None, "bytes come on a made connection"
         plain, goes_on = b"", True
         try:
@@ -203,7 +203,7 @@ class Connection(asyncio.BufferedProtocol):
 
     @property
     def busy(self) -> bool:
-        """Whether a request is being answered."""
+        """True if a request is being answered."""
         return self._answering and self._task is not None and not self._task.done()
 
     def cancel(self) -> None:

@@ -42,7 +42,7 @@ class Watched(Protocol):
 
     @property
     def ready(self) -> bool:
-        """Whether statements are answered."""
+        """True if statements are answered."""
 
     @property
     def connected(self) -> int:
@@ -58,7 +58,7 @@ class Watched(Protocol):
 
 
 class Metrics:
-    """What a scrape is answered with.
+    """The answer to a scrape.
 
     Args:
         server: whose numbers they are.
@@ -222,7 +222,7 @@ log = logging.getLogger("ducktail.gateway")
 
 
 class WatchPort:
-    """See the head of the file.
+    """The HTTP port of a server.
 
     Args:
         server: who is watched.

@@ -142,7 +142,7 @@ class Server:
 
     @property
     def ready(self) -> bool:
-        """Whether statements are answered: it has started, does not end, and both files can be used."""
+        """True if statements are answered: it has started, does not end, and both files can be used."""
         database = self.database
         works = database.fallen is None and database.side_failure is None
         return self._server is not None and not self._draining and works

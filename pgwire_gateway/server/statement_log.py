@@ -23,7 +23,7 @@ log = logging.getLogger("ducktail.gateway")
 
 
 class StatementLog:
-    """See the head of the file.
+    """Counts statements and sessions, and logs the slow and the refused.
 
     Args:
         slow_ms: statements that take this long are logged; -1: none.

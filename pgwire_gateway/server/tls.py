@@ -157,7 +157,7 @@ class TlsLayer:
         self._object = credentials.context.wrap_bio(self._in, self._out, server_side=True)
 
     def receive(self, data: bytes) -> bytes:
-        """What the peer's bytes say; `take` gives what is to be answered, whatever comes of it.
+        """Decrypt the peer's bytes; `take` gives the answer, also after an error.
 
         Raises:
             TlsBroken: they are no TLS, or another protocol is wanted inside.
@@ -197,5 +197,5 @@ class TlsLayer:
                 pass  # It also waits for the peer to say the same; that is not needed.
 
     def take(self) -> bytes:
-        """What is to be written to the socket."""
+        """Take the bytes for the socket."""
         return self._out.read()
