@@ -8,7 +8,14 @@ from sqlglot import exp
 
 from ...engine.quoting import fold
 from .oids import MARK
-from .system_catalogs import INFORMATION_SCHEMA, INFORMATION_SHAPES, PG_SHAPES, SHAPES_BY_KEY, Column, Shape
+from .system_catalogs import (
+    INFORMATION_SCHEMA,
+    INFORMATION_SHAPES,
+    PG_SHAPES,
+    SHAPES_BY_KEY,
+    Shape,
+    SystemColumn,
+)
 from .views import Use, branches_of, extra_of
 
 # Under it a table in the tree has the key of its Shape (a text: copies of a tree copy it deeply).
@@ -99,7 +106,7 @@ def table_of(column: exp.Expr) -> exp.Table | None:
     return None
 
 
-def column_of(node: exp.Expr) -> Column | None:
+def column_of(node: exp.Expr) -> SystemColumn | None:
     """The column of the catalog that an expression is, or None."""
     table = table_of(node)
     shape = shape_of(table) if table is not None else None

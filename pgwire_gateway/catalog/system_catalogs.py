@@ -140,7 +140,7 @@ _EMPTY = {"BOOLEAN": "false", "VARCHAR": "''", "TIMESTAMP WITH TIME ZONE": "NULL
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
+class SystemColumn:
     """A column: its name, PostgreSQL type and whether it is NOT NULL."""
 
     name: str
@@ -178,7 +178,7 @@ class Shape:
     name: str
     oid: int
     kind: str
-    columns: tuple[Column, ...]
+    columns: tuple[SystemColumn, ...]
 
     @property
     def key(self) -> str:
@@ -192,9 +192,9 @@ class Shape:
 
 
 def _read_relations() -> Iterator[Shape]:
-    columns: dict[tuple[str, str], list[Column]] = {}
+    columns: dict[tuple[str, str], list[SystemColumn]] = {}
     for schema, relation, name, pg_type, not_null in read_rows("columns.tsv"):
-        columns.setdefault((schema, relation), []).append(Column(name, pg_type, not_null == "t"))
+        columns.setdefault((schema, relation), []).append(SystemColumn(name, pg_type, not_null == "t"))
     for schema, relation, oid, kind in read_rows("relations.tsv"):
         yield Shape(schema, relation, int(oid), kind, tuple(columns[schema, relation]))
 

@@ -38,7 +38,7 @@ from .oids import (
     numbered,
     path_sql,
 )
-from .system_catalogs import PG_CATALOG, Column, Shape, read_text
+from .system_catalogs import PG_CATALOG, Shape, SystemColumn, read_text
 
 TEMPORARY = "(database_name = 'temp')"
 # DuckDB's name of the database that is served.
@@ -386,7 +386,7 @@ def _values(branch: Branch) -> dict[str, str]:
     return {**branch.values, **branch.extra}
 
 
-def _picked(branch: Branch, names: Sequence[str], types: dict[str, Column]) -> str:
+def _picked(branch: Branch, names: Sequence[str], types: dict[str, SystemColumn]) -> str:
     values = _values(branch)
     return ", ".join(f'{values.get(name) or types[name].empty} AS "{name}"' for name in names)
 

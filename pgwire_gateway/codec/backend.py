@@ -156,7 +156,7 @@ class CopyOutResponse:
 
 
 @dataclass(frozen=True, slots=True)
-class CopyDone:
+class CopyOutDone:
     """All rows of a COPY have been sent."""
 
 
@@ -291,7 +291,7 @@ _FIXED: dict[type, bytes] = {
     CloseComplete: _message(b"3"),
     PortalSuspended: _message(b"s"),
     NoData: _message(b"n"),
-    CopyDone: _message(b"c"),
+    CopyOutDone: _message(b"c"),
     EmptyQueryResponse: _message(b"I"),
 }
 
@@ -314,7 +314,7 @@ Message = (
     | EmptyQueryResponse
     | CopyInResponse
     | CopyOutResponse
-    | CopyDone
+    | CopyOutDone
     | NotificationResponse
     | CommandComplete
     | ErrorResponse

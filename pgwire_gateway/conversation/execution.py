@@ -35,14 +35,14 @@ from ..codec.backend import (
     RowDescription,
 )
 from .channel import Channel, Need, Steps
-from .interfaces import Batch, Column, Ended, Result, Session, Statement
+from .interfaces import Batch, Column, EndedStatement, Result, Session, Statement
 from .row_transfer import FIRST_ROWS, encoded, rows_wanted, send_rows, take_rows
-from .statement_text import Described, Source, is_long_text
+from .statement_text import Described, StatementText, is_long_text
 
 UNKNOWN = "unknown"
 
 
-class Observed:
+class StatementTimer:
     """The statement that one conversation is at.
 
     Args:
@@ -57,7 +57,7 @@ class Observed:
         self,
         session_id: int,
         now_s: Callable[[], float],
-        tell: Callable[[Ended], None],
+        tell: Callable[[EndedStatement], None],
         trace: Callable[[], str] = str,
     ) -> None:
         self._session_id = session_id
@@ -92,7 +92,7 @@ class Observed:
         kind = UNKNOWN if self._kind is None else str(self._kind.value)
         seconds = self._now_s() - self._start_s
         self._tell(
-            Ended(
+            EndedStatement(
                 self._session_id,
                 kind,
                 sqlstate,
@@ -127,7 +127,7 @@ log = logging.getLogger("ducktail.gateway")
 class Work:
     """The common part of both query protocols: a channel, a session, and the reports."""
 
-    def __init__(self, channel: Channel, session: Session, observed: Observed) -> None:
+    def __init__(self, channel: Channel, session: Session, observed: StatementTimer) -> None:
         self.channel = channel
         self.session = session
         self.observed = observed
@@ -144,7 +144,7 @@ class Work:
 
     def parse(
         self, text: str, offset: int, oids: Sequence[int] = (), *, told: bool
-    ) -> Steps[tuple[Source, Statement]]:
+    ) -> Steps[tuple[StatementText, Statement]]:
         """Parse one statement that stands `offset` characters into the client's text.
 
         Args:
@@ -180,7 +180,7 @@ class Work:
 
     def execute(
         self,
-        source: Source,
+        source: StatementText,
         statement: Statement,
         parameters: Sequence[object],
         rows: int | None = None,
@@ -215,7 +215,7 @@ class Work:
         """True if another node sends a statement that takes no worker thread."""
         return statement.classified.kind is Kind.FORWARD and self.session.sent_inline(parameters)
 
-    def describe(self, source: Source, columns: Sequence[Column], formats: Sequence[int]) -> None:
+    def describe(self, source: StatementText, columns: Sequence[Column], formats: Sequence[int]) -> None:
         """Send RowDescription."""
         kept = source.described
         if kept is None or kept.columns is not columns or kept.formats != tuple(formats):
@@ -225,7 +225,7 @@ class Work:
         self.channel.send_bytes(kept.message)
 
     def send_rows(
-        self, source: Source, result: Result, formats: Sequence[int], limit: int | None = None
+        self, source: StatementText, result: Result, formats: Sequence[int], limit: int | None = None
     ) -> Steps[bool]:
         """Send rows of a statement's result, at most `limit`; True when there are no more.
 
@@ -328,7 +328,7 @@ class Prepared:
         told: those columns.
     """
 
-    source: Source
+    source: StatementText
     statement: Statement
     types: tuple[str, ...]
     oids: tuple[int, ...]
@@ -409,7 +409,7 @@ class placed:
 
     __slots__ = ("_source",)
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: StatementText) -> None:
         self._source = source
 
     def __enter__(self) -> None:
@@ -451,9 +451,9 @@ def report(error: DucktailError, severity: str) -> Report:
     return Report(severity, error.sqlstate, error.message, error.detail, error.hint, *place)
 
 
-def _source(offset: int, text: str) -> Source:
+def _source(offset: int, text: str) -> StatementText:
     respelt = catalog.respelt(text)
-    return Source(
+    return StatementText(
         offset, text, respelt.text, respelt.types, respelt.parameters, reads_catalog=respelt.reads_catalog
     )
 

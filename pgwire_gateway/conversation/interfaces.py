@@ -20,7 +20,7 @@ from .startup import Door, Entry
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
+class EndedStatement:
     """A statement that has ended.
 
     Args:
@@ -318,7 +318,7 @@ class Host(Protocol):
     def now_s(self) -> float:
         """Seconds on a clock that never goes back."""
 
-    def statement_ended(self, ended: Ended) -> None:
+    def statement_ended(self, ended: EndedStatement) -> None:
         """A statement of the session has ended."""
 
     def cancel(self, pid: int, secret: bytes) -> None:

@@ -49,10 +49,10 @@ from ..codec.frontend import (
     sasl_first,
 )
 from .channel import Channel, Fatal, Gone, Need, Steps
-from .execution import Observed, Work, report
+from .execution import StatementTimer, Work, report
 from .interfaces import Host, Session
-from .query_protocols import Extended, Simple
-from .startup import Door, Entry, Scram, read
+from .query_protocols import ExtendedQuery, SimpleQuery
+from .startup import Door, Entry, Scram, read_startup
 from .statement_text import is_long
 
 # These end with ReadyForQuery whatever happens; an error in any other leads to skipping.
@@ -132,7 +132,7 @@ class Conversation:
             self.channel.send_bytes(REFUSED)
 
     def _open(self, startup: Startup) -> Steps[None]:
-        self._entry = entry = read(startup)
+        self._entry = entry = read_startup(startup)
         if entry.negotiates:
             self.channel.send(NegotiateProtocolVersion(entry.minor, entry.protocol_options))
         door = self._host.door(entry, secured=self.channel.secured)
@@ -177,7 +177,7 @@ class Conversation:
     def _serve(self) -> Steps[None]:
         assert self.session is not None, "only an open session is served"
         trace = self.session.trace
-        observed = Observed(self.session.id, self._host.now_s, self._host.statement_ended, trace)
+        observed = StatementTimer(self.session.id, self._host.now_s, self._host.statement_ended, trace)
         requests = Requests(Work(self.channel, self.session, observed))
         requests.ready()
         while True:
@@ -191,8 +191,8 @@ class Requests:
 
     def __init__(self, work: Work) -> None:
         self._work = work
-        self._simple = Simple(work)
-        self._extended = Extended(work)
+        self._simple = SimpleQuery(work)
+        self._extended = ExtendedQuery(work)
         self._skipping = False
         self._answers: dict[type, Callable[[Any], Steps[None]]] = {
             Query: self._query,

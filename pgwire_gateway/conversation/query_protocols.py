@@ -54,10 +54,10 @@ from ..codec.frontend import Bind, Close, Describe, Execute, Parse, Query, Sync
 from .channel import Channel, Need, Steps
 from .execution import Prepared, Work, check_width, is_inline, placed, spread
 from .interfaces import Column, Result, Statement
-from .statement_text import Source, are_long, are_many
+from .statement_text import StatementText, are_long, are_many
 
 
-class Simple:
+class SimpleQuery:
     """Answers Query messages."""
 
     def __init__(self, work: Work) -> None:
@@ -177,7 +177,7 @@ def _is_of_portal(message: object) -> bool:
 
 
 # Of a text that is not the one which the client has just sent: errors of it have no place.
-NOWHERE = Source(0, "", "", nowhere=True)
+NOWHERE = StatementText(0, "", "", nowhere=True)
 ONE_ROW = "INSERT 0 1"
 ONE_EVENT = encode(CommandComplete("PUBLISH 1"))
 # To a Bind and an Execute of one row; to a Bind, a Describe and an Execute.
@@ -201,7 +201,7 @@ class Portal:
         long: its parameters are no work for the event loop.
     """
 
-    source: Source
+    source: StatementText
     columns: Sequence[Column] | None
     formats: Sequence[int]
     taken: Taken
@@ -211,7 +211,7 @@ class Portal:
     long: bool = False
 
 
-class Extended:
+class ExtendedQuery:
     """Answers Parse, Bind, Describe, Execute, Close and Sync."""
 
     def __init__(self, work: Work) -> None:

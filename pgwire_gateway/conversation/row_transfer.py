@@ -19,8 +19,7 @@ from concurrent.futures import ThreadPoolExecutor
 from ...engine.errors import ProtocolViolation, QueryCanceled
 from ...engine.values.arrow_form import END, schema_bytes
 from ...engine.values.copy_rows import BINARY_HEADER, BINARY_TRAILER, header_line, message, messages
-from ..codec.backend import CopyDone as AllSent
-from ..codec.backend import CopyInResponse, CopyOutResponse
+from ..codec.backend import CopyInResponse, CopyOutDone, CopyOutResponse
 from ..codec.frontend import CopyData, CopyDone, CopyFail, Flush, Sync, Undecodable
 from .channel import Channel, Need, Steps
 from .interfaces import Batch, CopyIn, CopyOut, Result, Session
@@ -120,7 +119,7 @@ def send_rows(channel: Channel, result: Result, copy: CopyOut, timezone: str) ->
         channel.send_bytes(message(head + BINARY_TRAILER))
     if copy.form.arrow:
         channel.send_bytes(message(END))
-    channel.send(AllSent())
+    channel.send(CopyOutDone())
 
 
 def _behind(head: bytes, rows: bytes | memoryview) -> bytes:

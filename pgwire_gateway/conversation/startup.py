@@ -186,7 +186,7 @@ class Door:
     nonce: str = ""
 
 
-def read(startup: Startup) -> Entry:
+def read_startup(startup: Startup) -> Entry:
     """Read a startup packet.
 
     Raises:

@@ -80,7 +80,7 @@ class Described:
 
 
 @dataclass(slots=True, eq=False)
-class Source:
+class StatementText:
     """One statement, as it was sent and as it was run.
 
     Args:

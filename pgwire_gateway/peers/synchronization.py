@@ -119,7 +119,7 @@ class Looked:
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class PartitionSource:
     """Where a partition is.
 
     Args:
@@ -212,7 +212,7 @@ class Mover:
         cluster.check_current()
         epoch = cluster.placement.epoch
         looked = self._asked(stream, missing)
-        sources: dict[Source, list[int]] = {}
+        sources: dict[PartitionSource, list[int]] = {}
         failure: DucktailError | None = None
         for partition in missing:
             try:
@@ -250,7 +250,7 @@ class Mover:
         )
         logger.warning("partitions begin anew: what they had is given up", extra=about)
 
-    def _source(self, stream: Stream, partition: int, looked: Looked) -> Source:
+    def _source(self, stream: Stream, partition: int, looked: Looked) -> PartitionSource:
         """Where a partition is.
 
         Raises:
@@ -266,9 +266,9 @@ class Mover:
         if row.state == NONE or given_up:
             for error in looked.away.values():
                 raise error
-            return Source(lost=bool(placement.lost))
+            return PartitionSource(lost=bool(placement.lost))
         if row.here or row.node == local:
-            return Source(None if best == local else best)
+            return PartitionSource(None if best == local else best)
         if row.node not in rows:
             # It may have taken it.
             if row.node in looked.away:
@@ -278,7 +278,7 @@ class Mover:
                     f'node "{row.node}" is not known any more',
                     detail=f'Node "{best}" has given partition {partition} to it.',
                 )
-        return Source(None if best == local else best, given=row.state == GIVEN)
+        return PartitionSource(None if best == local else best, given=row.state == GIVEN)
 
     def _asked(self, stream: Stream, partitions: Sequence[int]) -> Looked:
         """Ask all other nodes, and those that they know to have been nodes."""

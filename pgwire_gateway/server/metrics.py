@@ -18,43 +18,21 @@ import logging
 import socket
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 
-from ...engine.database import Database
 from ...engine.log.logs import facts
 from ...engine.measures import Measures, measure
 from ...engine.version import VERSION
-from .event_loop import Longest
-from .statement_log import StatementLog
+
+if TYPE_CHECKING:
+    from .postmaster import Server
+
 
 CONTENT_TYPE = CONTENT_TYPE_PLAIN_0_0_4
-
-
-class Watched(Protocol):
-    """A server, as who watches it needs it (`server.Server`)."""
-
-    database: Database
-    statement_log: StatementLog
-
-    @property
-    def ready(self) -> bool:
-        """True if statements are answered."""
-
-    @property
-    def connected(self) -> int:
-        """How many connections there are."""
-
-    @property
-    def connections_max(self) -> int:
-        """How many sessions there may be."""
-
-    @property
-    def longest_step(self) -> Longest | None:
-        """The longest steps of its event loop of late; None where it measures none."""
 
 
 class Metrics:
@@ -64,7 +42,7 @@ class Metrics:
         server: whose numbers they are.
     """
 
-    def __init__(self, server: Watched) -> None:
+    def __init__(self, server: Server) -> None:
         self._server = server
         self._registry = CollectorRegistry(auto_describe=False)
         self._registry.register(self)
@@ -229,7 +207,7 @@ class WatchPort:
         listener: from `listen`; closed with the port.
     """
 
-    def __init__(self, server: Watched, listener: socket.socket) -> None:
+    def __init__(self, server: Server, listener: socket.socket) -> None:
         self._server = server
         self._listener = listener
         self._metrics = Metrics(server)

@@ -25,7 +25,7 @@ from ...sql.peers.links import Links
 from ...sql.session import Session
 from .. import catalog
 from ..codec import Limits
-from ..conversation import Conversation, Door, Ended, Entry
+from ..conversation import Conversation, Door, EndedStatement, Entry
 from ..conversation.startup import LONG_KEY_BYTES
 from .admission import Admission, check_listener, door_for, for_peer, is_loopback
 from .connection import INBOX_BYTES, Connection
@@ -414,7 +414,7 @@ class Guest:
         user = None if entry is None else entry.user
         self._server.statement_log.client_refused(user, self.connection.peer, error)
 
-    def statement_ended(self, ended: Ended) -> None:
+    def statement_ended(self, ended: EndedStatement) -> None:
         """See Host."""
         self._server.statement_log.statement_ended(ended)
 

@@ -13,7 +13,7 @@ from collections import Counter
 from ...engine.errors import DucktailError, InvalidAuthorization, InvalidPassword
 from ...engine.log.logs import facts
 from ...sql.text.masking import masked
-from ..conversation import Ended
+from ..conversation import EndedStatement
 
 OK = "ok"
 # What a client calls itself may be as long as a startup packet.
@@ -43,7 +43,7 @@ class StatementLog:
         self.opened = 0
         self.unanswered = 0
 
-    def statement_ended(self, ended: Ended) -> None:
+    def statement_ended(self, ended: EndedStatement) -> None:
         """A statement has ended."""
         outcome = ended.sqlstate or OK
         with self._mutex:

@@ -21,7 +21,7 @@ from ducktail.engine.errors import (
     UndefinedTable,
 )
 from ducktail.engine.waiting import Wait, Waiting
-from ducktail.pgwire_gateway.conversation import Conversation, Door, Ended, Entry, Need, Step
+from ducktail.pgwire_gateway.conversation import Conversation, Door, EndedStatement, Entry, Need, Step
 from ducktail.sql.portals import Portals
 from ducktail.sql.text.classified import Classified, Kind
 from ducktail.sql.text.classify import classify
@@ -218,7 +218,7 @@ class Host:
     entries: list[Entry] = field(default_factory=list)
     cancels: list[tuple[int, bytes]] = field(default_factory=list)
     refusals: list[tuple[str | None, str]] = field(default_factory=list)
-    ended: list[Ended] = field(default_factory=list)
+    ended: list[EndedStatement] = field(default_factory=list)
     time_s: float = 0.0
     refuse: DucktailError | None = None
     offers_tls: bool = False
@@ -242,7 +242,7 @@ class Host:
     def now_s(self) -> float:
         return self.time_s
 
-    def statement_ended(self, ended: Ended) -> None:
+    def statement_ended(self, ended: EndedStatement) -> None:
         self.ended.append(ended)
 
     def cancel(self, pid: int, secret: bytes) -> None:
