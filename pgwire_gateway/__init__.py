@@ -1,4 +1,4 @@
-"""The Postgres wire: codec, conversation, catalog for clients and server."""
+"""The Postgres wire: codec, conversation, server, catalog for clients, peers, and the command line."""
 
 from .server import Server, TimedLoop, TlsFiles, listen, serve_in_thread
 

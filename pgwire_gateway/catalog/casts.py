@@ -350,7 +350,7 @@ def _numeric(column: Sequence[Token], oids: Sequence[int]) -> int:
 
 
 def _type_oid(tokens: Sequence[Token], at: int) -> int:
-    """The OID of the type that begins at `at`, where a parameter can be told with it."""
+    """The OID of the type that begins at `at`, where a parameter can have it."""
     end = at
     while end < len(tokens) and end < at + 4 and tokens[end].is_word:
         end += 1

@@ -1,4 +1,4 @@
-"""`ducktail cluster`: plan a placement for nodes that come and go, bring it to all nodes, write users."""
+"""The command `ducktail cluster`: plans a placement, installs it on all nodes, writes users files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where the settings of `ducktail serve` come from: flag, environment, file, default, in this order.
+"""Settings of `ducktail serve`: read from flag, environment, file and default, in this order.
 
 One table, `OPTIONS`, says what there is; a name is the same everywhere: `lock_timeout_ms` in the file,
 `--lock-timeout-ms` as a flag, `DUCKTAIL_LOCK_TIMEOUT_MS` in the environment. --config, --insecure and
@@ -152,7 +152,7 @@ NUMBERS = {item.name: item for item in numbers()}
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A value, and where it comes from.
+    """A value and its origin.
 
     Args:
         source: one of engine.settings' words for it.

@@ -1,4 +1,4 @@
-"""The commands that look after a database file: check, backup, restore, reset-commit-times.
+"""Commands on a database file: check, backup, restore, reset-commit-times.
 
 A database that a server has open is copied by this process, not by the server: whoever may back it up is who
 may read its directory, and no SQL user can make the server write a file. The server is only asked to hold

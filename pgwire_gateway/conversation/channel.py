@@ -58,7 +58,7 @@ STRETCH_MAX = 100
 
 
 class Fatal(Exception):
-    """The session is over, and the client is told why."""
+    """The session is over; the client gets the reason."""
 
     def __init__(self, error: DucktailError) -> None:
         super().__init__(error.message)
@@ -66,7 +66,7 @@ class Fatal(Exception):
 
 
 class Gone(Exception):
-    """The session is over, and there is nobody to tell."""
+    """The session is over, and the client has left."""
 
 
 class Channel:

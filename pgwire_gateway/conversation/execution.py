@@ -337,7 +337,7 @@ class Prepared:
     told: Sequence[Column] | None = None
 
     def tell(self, columns: Sequence[Column] | None) -> None:
-        """The client is told of columns."""
+        """Note the columns that the client has been sent."""
         self.is_told, self.told = True, columns
 
     def check_told(self, columns: Sequence[Column] | None) -> None:
@@ -351,7 +351,7 @@ class Prepared:
 
     @property
     def told_count(self) -> int | None:
-        """How many columns the client was told of; None where of none."""
+        """Number of columns in the last description that the client was sent; None: there was none."""
         return len(self.told or ()) if self.is_told else None
 
 
@@ -413,7 +413,7 @@ class placed:
         self._source = source
 
     def __enter__(self) -> None:
-        """Nothing is told yet."""
+        """Nothing to do before the statement."""
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         """Move the place of an error."""

@@ -261,7 +261,7 @@ class Session(Protocol):
         """An error that the session has not raised itself: an open block has failed."""
 
     def as_told(self, error: Exception) -> Any:
-        """The error that its client is told for one that is none of ours."""
+        """The error to report to its client for an exception that is no DucktailError."""
 
     def cancel(self) -> None:
         """End what it runs or waits for with 57014; from any thread, harmless when there is nothing."""

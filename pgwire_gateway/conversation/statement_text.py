@@ -120,12 +120,12 @@ class StatementText:
         return (*(oid or ours for oid, ours in zip(known, self.cast, strict=False)), *known[len(self.cast) :])
 
     def given(self, oids: Sequence[int]) -> Sequence[int]:
-        """The OIDs that the session is told; 0 is text, where nothing else is said of a parameter."""
+        """The parameters' OIDs for the session; 0 is text, where a parameter has no declared type."""
         declared = self.declared(oids)
         return [0 if place in self.numeric else oid for place, oid in enumerate(declared, 1)]
 
     def columns(self, found: Sequence[Column] | None) -> Sequence[Column] | None:
-        """The columns as the client is told of them."""
+        """The columns as they are described to the client."""
         if found is None:
             return None
         # Several sessions may share it: what is kept is put there whole, and asked for once.

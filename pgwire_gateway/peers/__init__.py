@@ -1,4 +1,4 @@
-"""The connections of this node to the others of its cluster, and which of them has what."""
+"""Connections of this node to the others of its cluster, and the directory of what they have."""
 
 from .pool import Peers
 from .synchronization import Learner, Mover

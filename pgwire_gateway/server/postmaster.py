@@ -368,7 +368,7 @@ class Server:
             guest.connection.cancel()
 
     def news(self, guest: Guest) -> None:
-        """A session is to be told of what it listens to; called on any thread."""
+        """Deliver notifications to a session; called on any thread."""
         if guest.connection is not None and self._loop is not None and not self._loop.is_closed():
             self._loop.call_soon_threadsafe(guest.connection.news)
 
