@@ -1,5 +1,5 @@
-"""The Postgres wire: codec, conversation, catalog for clients and server."""
+"""The Postgres wire: codec, conversation, server, catalog for clients, peers, and the command line."""
 
-from .transport import Server, TimedLoop, TlsFiles, listen, serve_in_thread
+from .server import Server, TimedLoop, TlsFiles, listen, serve_in_thread
 
 __all__ = ["Server", "TimedLoop", "TlsFiles", "listen", "serve_in_thread"]

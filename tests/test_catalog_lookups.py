@@ -11,7 +11,7 @@ import re
 from pathlib import Path
 
 import pytest
-from sql_texts import VALUE, is_sql, texts
+from sql_texts import VALUE, is_sql, sources, texts
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGES = ("engine", "sql", "pgwire_gateway")
@@ -55,12 +55,14 @@ FOLDS_OTHERS = {
     "engine/values/parameter_codecs.py": "words of values",
     "engine/values/parameters.py": "a type in a message",
     "engine/values/temporal_text.py": "words of values",
-    "pgwire_gateway/catalog/session.py": "an answer",
+    "pgwire_gateway/catalog/installation.py": "an answer",
+    "pgwire_gateway/command/cluster.py": "a user",
+    "pgwire_gateway/command/configuration.py": "settings",
     "pgwire_gateway/conversation/startup.py": "settings",
-    "pgwire_gateway/transport/doors.py": "users",
-    "pgwire_gateway/transport/server.py": "a message",
-    "pgwire_gateway/transport/tls.py": "a message",
-    "pgwire_gateway/transport/watch_port.py": "a message",
+    "pgwire_gateway/server/admission.py": "users",
+    "pgwire_gateway/server/postmaster.py": "a message",
+    "pgwire_gateway/server/tls.py": "a message",
+    "pgwire_gateway/server/metrics.py": "a message",
     "sql/copy/file_options.py": "options",
     "sql/copy/options.py": "options",
     "sql/forwarding/learning.py": "a user",
@@ -85,7 +87,7 @@ FOLDS_OTHERS = {
 
 
 def _files() -> list[Path]:
-    return sorted(path for package in PACKAGES for path in (ROOT / package).rglob("*.py"))
+    return [path for package in PACKAGES for path in sources(ROOT / package)]
 
 
 def _place(path: Path) -> str:

@@ -25,18 +25,20 @@ MAY_IMPORT = {
     "spark_connector": {"spark_connector"},
 }
 
-TRANSPORT = "pgwire_gateway.transport"
+SERVER = "pgwire_gateway.server"
 # Its connections live on the server's loop.
-FORWARDING = "pgwire_gateway.forwarding"
+PEERS = "pgwire_gateway.peers"
+# Runs the server's loop.
+COMMAND = "pgwire_gateway.command"
 # Stands beside the package in the wheel, so it imports the package by its name.
 FINDER = "pyspark_ducktail"
 
 # Module -> where it may be imported: the wire's codec and conversation are sans-IO like the rest.
 ONLY_IN = {
-    "asyncio": (TRANSPORT, FORWARDING, "__main__"),
-    "socket": (TRANSPORT,),
-    "ssl": (TRANSPORT,),
-    "selectors": (TRANSPORT,),
+    "asyncio": (SERVER, PEERS, COMMAND),
+    "socket": (SERVER,),
+    "ssl": (SERVER,),
+    "selectors": (SERVER,),
     "socketserver": (),
     "http": (),
     "urllib": (),
@@ -124,7 +126,7 @@ def test_no_arrow_runs_up(module: str) -> None:
 
 
 @pytest.mark.parametrize("module", MODULES)
-def test_asyncio_and_sockets_stay_in_the_transport(module: str) -> None:
+def test_asyncio_and_sockets_stay_in_the_server(module: str) -> None:
     for target, line in IMPORTS[module]:
         places = ONLY_IN.get(target.split(".")[0])
         allowed = places is None or any(module == p or module.startswith(f"{p}.") for p in places)

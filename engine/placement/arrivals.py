@@ -14,7 +14,7 @@ from ..streams.streams import Stream
 
 
 class Arrivals:
-    """What a node's mover (pgwire_gateway/forwarding/mover.py) tells the sessions; safe to use from
+    """What a node's mover (pgwire_gateway/peers/synchronization.py) tells the sessions; safe to use from
     several threads."""
 
     def __init__(self) -> None:

@@ -1,10 +1,9 @@
-"""What PostgreSQL's clients ask about a database: pg_catalog and information_schema over DuckDB's own."""
+"""PostgreSQL's catalog for clients: pg_catalog and information_schema over DuckDB's lists."""
 
-from .install import install
-from .literals import numeric_columns
-from .rewrite import respelt, rewrite
-from .session import attach
-from .unanswered import unanswered
-from .unnamed import shown_names
+from .casts import numeric_columns
+from .installation import attach, install
+from .query_rewrite import respelt, rewrite
+from .result_columns import shown_names
+from .unanswered_queries import unanswered
 
 __all__ = ["attach", "install", "numeric_columns", "respelt", "rewrite", "shown_names", "unanswered"]

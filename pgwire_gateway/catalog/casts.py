@@ -1,33 +1,37 @@
-"""Casts to PostgreSQL's types: what has another name in DuckDB, and the types that read names.
+r"""Casts and literals of PostgreSQL's types: other names in DuckDB, reg types, bytea and array texts.
 
-A value of regclass and the like is an oid that reads and shows itself as a name. Here it is the oid,
-and becomes the name where PostgreSQL would write it out: in a column that the client sees, and where
-it is made a text.
+A value of regclass and the like is an oid that reads and shows itself as a name. Here it is the oid, and
+becomes the name where PostgreSQL would write it out: in a column that the client sees, and in a conversion
+to text.
+
+`'\x00ff'::bytea` is two bytes to PostgreSQL, which reads pairs of digits, and three to DuckDB, where `\x`
+stands before each: drivers that write their values into the text (psycopg2, pgjdbc with
+preferQueryMode=simple) would store other bytes than they were given. `::jsonb` is DuckDB's JSON, and
+`'{a,NULL}'::text[]` a list; pgjdbc writes a date with a zone (`2026-01-02 +00`). Only bytes under
+PostgreSQL's own name of the type are rewritten: `BLOB` is DuckDB's name. Spark truncates `ONLY` a table,
+which has no children here. Source: PostgreSQL documentation, "bytea Hex Format", "Array Value Input",
+"TRUNCATE".
 """
 
 from __future__ import annotations
 
 import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
 
 from sqlglot import exp
 
-from ...engine.quoting import fold
+from ...engine.errors import DucktailError
+from ...engine.quoting import fold, literal
 from ...engine.values import pgtypes
-from .pg_types import BY_NAME, FUNCTION_COLUMNS, FUNCTION_OIDS, OID_OF_NAME, TYPES
-from .places import TYPE_MARK
-from .scope import (
-    bare,
-    call,
-    called,
-    column_of,
-    goes_out,
-    shape_of,
-    string,
-    table_of,
-    tables_of,
-    wide_column,
-)
-from .shapes import SHAPES
+from ...engine.values.array_text import read_array
+from ...sql.text.occurs import occurs
+from ...sql.text.replacing import Piece, cut
+from ...sql.text.tokens import PARAMETER, STRING, Token, tokenize
+from .oids import TYPE_MARK
+from .scope import bare, call, called, column_of, goes_out, shape_of, string, table_of, tables_of, wide_column
+from .system_catalogs import FUNCTION_COLUMNS, FUNCTION_OIDS, OID_OF_NAME, SHAPES, TYPES, TYPES_BY_NAME
 
 # Type -> the family of macros that reads and writes it.
 _REG_TYPES = {
@@ -77,7 +81,7 @@ def pg_type_name(to: exp.Expr) -> str | None:
     element = name.removesuffix("[]")
     if element == "char" and not (isinstance(to, exp.DataType) and to.this == exp.DType.USERDEFINED):
         element = "bpchar"
-    oid = BY_NAME[element].oid if element in BY_NAME else OID_OF_NAME.get(element)
+    oid = TYPES_BY_NAME[element].oid if element in TYPES_BY_NAME else OID_OF_NAME.get(element)
     if oid is None:
         return None
     return f"_{_TYPNAMES[oid]}" if name.endswith("[]") else _TYPNAMES[oid]
@@ -86,7 +90,7 @@ def pg_type_name(to: exp.Expr) -> str | None:
 def parameter_oid(to: exp.Expr) -> int:
     """The type to tell for a parameter that is cast to this one; what reads names takes a text."""
     name = pg_type_name(to)
-    oid = BY_NAME[name].oid if name in BY_NAME else pgtypes.TEXT
+    oid = TYPES_BY_NAME[name].oid if name in TYPES_BY_NAME else pgtypes.TEXT
     return oid if oid == pgtypes.NUMERIC or pgtypes.duckdb_type(oid) else pgtypes.TEXT
 
 
@@ -149,7 +153,7 @@ def _known(text: str, family: str) -> int | None:
 
 
 def _is_text(value: exp.Expr) -> bool:
-    """Whether a value that is cast to regclass is a name rather than an oid."""
+    """True if a value that is cast to regclass is a name rather than an oid."""
     value = bare(value)
     if isinstance(value, (exp.DPipe, exp.Concat, exp.Parameter, exp.Placeholder, exp.Format)):
         return True
@@ -164,7 +168,7 @@ def _is_text(value: exp.Expr) -> bool:
 
 
 def _is_shown(node: exp.Expr) -> bool:
-    """Whether the name of a reg value is wanted, not its oid."""
+    """True if the name of a reg value is wanted, not its oid."""
     parent = node.parent
     while isinstance(parent, exp.Paren):
         node, parent = parent, parent.parent
@@ -216,3 +220,220 @@ def _tableoid(node: exp.Column) -> exp.Expr:
                 return exp.Literal.number(shape.oid)
         select = select.find_ancestor(exp.Select)
     return node
+
+
+_HINT = re.compile(
+    r"\bbytea\b|\bjsonb\b|\btruncate\b|\b(?:local|global)\s+temp|\bany\b[\s(]*'\{"
+    r"|[+-]\d\d'\)?::date|\}'\s*::[^']*\[",
+    re.IGNORECASE,
+)
+_HINT_WORDS = ("bytea", "jsonb", "truncate", "temp", "any", "date", "}'")
+_HEX = re.compile(r"\\x((?:[0-9A-Fa-f]{2})++)")
+_DATE_WITH_ZONE = re.compile(r"(\d+-\d\d?-\d\d?)\s+[+-]\d\d(?::?\d\d)?")
+_NUMBER = re.compile(r"-?\d+(?:\.\d+)?", re.ASCII)
+# Texts whose parameters' types are kept, the longest of them, and the longest that is looked at.
+TEXTS_KEPT = 512
+KEPT_CHARS_MAX = 8 * 1024
+TEXT_MAX = 64 * 1024
+# As many as Bind can have.
+PARAMETERS_MAX = 65_535
+_SET_OPERATIONS = frozenset({"UNION", "INTERSECT", "EXCEPT"})
+_CAST_PARAMETER = re.compile(r"\$\d+\s*::")
+_BEFORE_A_TYPE = frozenset({"::", "AS"})
+
+
+def respell_literals(text: str) -> str:
+    r"""The text with bytea and array literals as DuckDB writes them, JSON for jsonb, and without ONLY.
+
+    >>> print(respell_literals(r"SELECT '\x00ff'::bytea, x::jsonb, '{a,NULL}'::text[]"))
+    SELECT '\x00\xff'::bytea, x::JSON, ['a', NULL]::text[]
+    """
+    if not occurs(_HINT, text, _HINT_WORDS):
+        return text
+    try:
+        tokens = tokenize(text)
+    except DucktailError:
+        return text  # The session will say what is wrong with it.
+    return cut(text, [*_pieces(tokens), *_only(tokens), *_local(tokens)])
+
+
+def _only(tokens: Sequence[Token]) -> Iterator[Piece]:
+    """The ONLY of `TRUNCATE [TABLE] ONLY t`."""
+    kinds = [token.kind for token in tokens[:4]]
+    place = 2 if kinds[1:2] == ["TABLE"] else 1
+    if kinds[:1] == ["TRUNCATE"] and kinds[place : place + 1] == ["ONLY"] and len(tokens) > place + 1:
+        if tokens[place + 1].is_name:
+            yield Piece(tokens[place].start, tokens[place + 1].start, "")
+
+
+def _local(tokens: Sequence[Token]) -> Iterator[Piece]:
+    """The LOCAL or GLOBAL of `CREATE LOCAL TEMPORARY TABLE`, which mean nothing to PostgreSQL either."""
+    kinds = [token.kind for token in tokens[:5]]
+    place = 3 if kinds[1:3] == ["OR", "REPLACE"] else 1
+    scope, word = kinds[place : place + 1], kinds[place + 1 : place + 2]
+    if kinds[:1] == ["CREATE"] and scope in (["LOCAL"], ["GLOBAL"]) and word in (["TEMP"], ["TEMPORARY"]):
+        yield Piece(tokens[place].start, tokens[place + 1].start, "")
+
+
+def cast_parameters(text: str) -> tuple[int, ...]:
+    """The OIDs of the types that a text casts `$1`, `$2`, ... to, 0 where to none that is known here.
+
+    DuckDB tells no parameter's type where one of them stands bare (`SELECT $1, $2::date`).
+
+    >>> cast_parameters("SELECT $1, $3::int[], $2::timestamp with time zone, $4::numeric(3, 1)")
+    (0, 1184, 1007, 0)
+    """
+    if len(text) > TEXT_MAX or _CAST_PARAMETER.search(text) is None:
+        return ()
+    return (_kept_cast_parameters if len(text) <= KEPT_CHARS_MAX else _cast_parameters)(text)
+
+
+def _cast_parameters(text: str) -> tuple[int, ...]:
+    try:
+        tokens = tokenize(text)
+    except DucktailError:
+        return ()
+    found: dict[int, int] = {}
+    for at, token in enumerate(tokens[:-2]):
+        number = token.text[1:]
+        if token.kind == PARAMETER and number.isdigit() and tokens[at + 1].kind == "::":
+            found.setdefault(int(number), _type_oid(tokens, at + 2))
+    if not found or max(found) > PARAMETERS_MAX:
+        return ()
+    return tuple(found.get(number, 0) for number in range(1, max(found) + 1))
+
+
+_kept_cast_parameters = lru_cache(TEXTS_KEPT)(_cast_parameters)
+
+
+def numeric_columns(text: str, oids: Sequence[int]) -> tuple[int, ...]:
+    """Which columns of a query are a parameter that its client declares as numeric, and nothing else.
+
+    DuckDB has no numeric without digits: such a parameter, where it stands nowhere else, goes through it as
+    text, digits and all.
+
+    Returns:
+        For each column the number of the parameter, 0 where it is something else.
+
+    >>> numeric_columns("SELECT $1, $2 AS n, $3, $3 + 1 FROM t", [25, 1700, 1700])
+    (0, 2, 0, 0)
+    """
+    if pgtypes.NUMERIC not in oids or len(text) > TEXT_MAX:
+        return ()
+    try:
+        tokens = [token for token in tokenize(text) if token.kind != ";"]
+    except DucktailError:
+        return ()
+    top = [token.kind for token in tokens if not token.depth]
+    if top[:1] != ["SELECT"] or not _SET_OPERATIONS.isdisjoint(top):
+        return ()
+    ends = (at for at, token in enumerate(tokens) if token.kind == "FROM" and not token.depth)
+    columns: list[list[Token]] = [[]]
+    for token in tokens[1 : next(ends, len(tokens))]:
+        if token.kind == "," and not token.depth:
+            columns.append([])
+        else:
+            columns[-1].append(token)
+    named = Counter(token.text for token in tokens if token.kind == PARAMETER)
+    numbers = [_numeric(column, oids) for column in columns]
+    found = tuple(number if named[f"${number}"] == 1 else 0 for number in numbers)
+    return found if any(found) else ()
+
+
+def _numeric(column: Sequence[Token], oids: Sequence[int]) -> int:
+    """The n of a column that is `$n`, `$n name` or `$n AS name`, of a parameter that is a numeric; else 0."""
+    if not column or column[0].kind != PARAMETER or not column[0].text[1:].isdigit():
+        return 0
+    name, number = column[1:], int(column[0].text[1:])
+    named = not name or (name[-1].is_name and [token.kind for token in name[:-1]] in ([], ["AS"]))
+    return number if named and 0 < number <= len(oids) and oids[number - 1] == pgtypes.NUMERIC else 0
+
+
+def _type_oid(tokens: Sequence[Token], at: int) -> int:
+    """The OID of the type that begins at `at`, where a parameter can have it."""
+    end = at
+    while end < len(tokens) and end < at + 4 and tokens[end].is_word:
+        end += 1
+    for last in range(end, at, -1):
+        name = " ".join(fold(token.name) for token in tokens[at:last])
+        oid = OID_OF_NAME.get(name)
+        if oid is None:
+            continue
+        following = tokens[last].kind if last < len(tokens) else ""
+        if following == "[":
+            oid = pgtypes.ARRAY_OF.get(oid, 0)
+        return oid if following != "(" and pgtypes.duckdb_type(oid) else 0
+    return 0
+
+
+def _pieces(tokens: Sequence[Token]) -> Iterator[Piece]:
+    for at, token in enumerate(tokens):
+        before = tokens[at - 1].kind if at else ""
+        if token.kind == "JSONB" and before in _BEFORE_A_TYPE:
+            yield Piece(token.start, token.end, "JSON")
+        if token.kind == "ANY":
+            yield from _any(tokens, at)
+        if token.kind == "::" and tokens[at - 1].kind == STRING and _is_array(tokens, at + 1):
+            yield from _array(tokens[at - 1])
+        if token.kind == "DATE" and before == "::" and (value := _value_before(tokens, at - 1)):
+            if value.kind == STRING and (found := _DATE_WITH_ZONE.fullmatch(value.value)):
+                yield Piece(value.start, value.end, f"'{found[1]}'")
+        if token.kind != "BYTEA":
+            continue
+        value = _value_before(tokens, at - 1) if before in _BEFORE_A_TYPE else None
+        if value is None and at + 1 < len(tokens):
+            value = tokens[at + 1]
+        if value is not None and value.kind == STRING and (found := _HEX.fullmatch(value.value)):
+            digits = found[1]
+            pairs = (f"\\x{digits[place : place + 2]}" for place in range(0, len(digits), 2))
+            yield Piece(value.start, value.end, f"'{''.join(pairs)}'")
+
+
+def _value_before(tokens: Sequence[Token], at: int) -> Token | None:
+    """The literal before `::`, in brackets or not."""
+    if at > 2 and tokens[at - 1].kind == ")" and tokens[at - 3].kind == "(":
+        return tokens[at - 2]
+    return tokens[at - 1] if at else None
+
+
+def _is_array(tokens: Sequence[Token], at: int) -> bool:
+    """True if the type that begins at `at` is an array: a name, its numbers, `[`."""
+    depth = tokens[at].depth if at < len(tokens) else 0
+    for token in tokens[at:]:
+        if token.kind == "[":
+            return True
+        if token.depth <= depth and not token.is_word and token.kind not in ("(", ")", "."):
+            return False
+    return False
+
+
+def _array(token: Token) -> Iterator[Piece]:
+    if not token.value.lstrip().startswith("{"):
+        return
+    try:
+        items = read_array(token.value, literal)
+    except DucktailError:
+        return
+    yield Piece(token.start, token.end, _list(items))
+
+
+def _any(tokens: Sequence[Token], at: int) -> Iterator[Piece]:
+    """`= ANY('{1,2}')`, whose type PostgreSQL finds at the other side: here numbers stay bare."""
+    inside = [token for token in tokens[at + 1 : at + 6] if token.kind not in ("(", ")")][:2]
+    if not inside or inside[0].kind != STRING or not inside[0].value.lstrip().startswith("{"):
+        return
+    if inside[1:] and inside[1].kind == "::":
+        return
+    try:
+        items = read_array(inside[0].value, lambda item: item if _NUMBER.fullmatch(item) else literal(item))
+    except DucktailError:
+        return
+    yield Piece(inside[0].start, inside[0].end, _list(items))
+
+
+def _list(items: Sequence[object]) -> str:
+    """DuckDB's list of SQL literals, nested ones for more than one dimension."""
+    written = (
+        _list(item) if isinstance(item, list) else "NULL" if item is None else str(item) for item in items
+    )
+    return f"[{', '.join(written)}]"

@@ -1,4 +1,4 @@
-"""What a name in a catalog query means: which relation a column belongs to, and where its value goes."""
+"""Name resolution in catalog queries: a column's relation, and where its value goes."""
 
 from __future__ import annotations
 
@@ -7,9 +7,16 @@ from collections.abc import Iterator
 from sqlglot import exp
 
 from ...engine.quoting import fold
-from .places import MARK
-from .relations import Use, branches_of, extra_of
-from .shapes import BY_KEY, INFORMATION_SCHEMA, INFORMATION_SHAPES, PG_SHAPES, Column, Shape
+from .oids import MARK
+from .system_catalogs import (
+    INFORMATION_SCHEMA,
+    INFORMATION_SHAPES,
+    PG_SHAPES,
+    SHAPES_BY_KEY,
+    Shape,
+    SystemColumn,
+)
+from .views import Use, branches_of, extra_of
 
 # Under it a table in the tree has the key of its Shape (a text: copies of a tree copy it deeply).
 SHAPE = "ducktail_shape"
@@ -66,7 +73,7 @@ def mark_tables(tree: exp.Expr) -> None:
 
 def shape_of(table: exp.Expr) -> Shape | None:
     """The catalog's relation that a table is."""
-    return BY_KEY.get(table.meta.get(SHAPE, ""))
+    return SHAPES_BY_KEY.get(table.meta.get(SHAPE, ""))
 
 
 def tables_of(select: exp.Expr) -> Iterator[exp.Table]:
@@ -99,8 +106,8 @@ def table_of(column: exp.Expr) -> exp.Table | None:
     return None
 
 
-def column_of(node: exp.Expr) -> Column | None:
-    """What a column of the catalog is."""
+def column_of(node: exp.Expr) -> SystemColumn | None:
+    """The column of the catalog that an expression is, or None."""
     table = table_of(node)
     shape = shape_of(table) if table is not None else None
     if shape is None:
@@ -233,7 +240,7 @@ _PASSES_ON = (exp.Paren, exp.Alias, exp.Case, exp.If, exp.Coalesce)
 
 
 def goes_out(node: exp.Expr) -> bool:
-    """Whether a value is a column of the query's own rows, so that the client sees it."""
+    """True if a value is a column of the query's own rows, so that the client sees it."""
     parent = node.parent
     while isinstance(parent, _PASSES_ON):
         node, parent = parent, parent.parent

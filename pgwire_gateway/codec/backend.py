@@ -1,4 +1,4 @@
-"""What the server sends: one frozen value a message, and the table from class to encoder.
+"""Messages of the server: one frozen class a message, and the table from class to encoder.
 
 Rows are not here: they come as ready DataRow bytes from engine/values/datarow.py and the partition
 buffers. Source: PostgreSQL documentation, "Message Formats", "Error and Notice Message Fields".
@@ -65,7 +65,7 @@ class ParameterStatus:
 
 @dataclass(frozen=True, slots=True)
 class BackendKeyData:
-    """What a CancelRequest for this session must say."""
+    """The key that a CancelRequest for this session must have."""
 
     pid: int
     secret: bytes
@@ -156,7 +156,7 @@ class CopyOutResponse:
 
 
 @dataclass(frozen=True, slots=True)
-class CopyDone:
+class CopyOutDone:
     """All rows of a COPY have been sent."""
 
 
@@ -291,7 +291,7 @@ _FIXED: dict[type, bytes] = {
     CloseComplete: _message(b"3"),
     PortalSuspended: _message(b"s"),
     NoData: _message(b"n"),
-    CopyDone: _message(b"c"),
+    CopyOutDone: _message(b"c"),
     EmptyQueryResponse: _message(b"I"),
 }
 
@@ -314,7 +314,7 @@ Message = (
     | EmptyQueryResponse
     | CopyInResponse
     | CopyOutResponse
-    | CopyDone
+    | CopyOutDone
     | NotificationResponse
     | CommandComplete
     | ErrorResponse

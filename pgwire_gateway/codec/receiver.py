@@ -1,22 +1,24 @@
-"""Bytes in, messages out: where one message ends and the next begins, and how long one may be.
+"""Cuts the byte stream of a client into messages, within the bounds of one connection (`Limits`).
 
 The receiver is a machine of three states. It starts at `startup`, where packets have no type
 byte; a Startup packet takes it to `typed`; bytes that are no message take it to `dead`, from
 which it reads nothing more (what follows cannot be told from data: CVE-2015-0244). It raises
-nothing: what is wrong with the bytes is itself a message, `Malformed` or `Undecodable`, at its
-place in the order.
+nothing: an error in the bytes is itself a message, `Malformed` or `Undecodable`, at its place in
+the order.
 """
 
 from __future__ import annotations
 
 import struct
+from dataclasses import dataclass
 from functools import lru_cache
 
 from ...engine.errors import CharacterNotInRepertoire, DucktailError, ProtocolViolation
-from .body import Body
 from .frontend import (
     FORMATS,
+    LARGE_BYTES_MAX,
     SMALL_BYTES_MAX,
+    Body,
     Close,
     Describe,
     Execute,
@@ -29,7 +31,23 @@ from .frontend import (
     Undecodable,
     decode_startup,
 )
-from .limits import Limits
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Bounds of one connection.
+
+    Args:
+        unauthenticated_bytes_max: longest message of a client that is not let in yet, the startup packet
+            included. PostgreSQL's bound: whoever has not said who he is gets little memory.
+        message_bytes_max: longest query, parameter list or piece of COPY data after that.
+        statements_max: prepared statements that a session keeps.
+    """
+
+    unauthenticated_bytes_max: int = 10_000
+    message_bytes_max: int = LARGE_BYTES_MAX
+    statements_max: int = 10_000
+
 
 _LENGTH = struct.Struct("!i")
 _HEAD = struct.Struct("!Bi")
@@ -67,7 +85,7 @@ class Receiver:
 
     @property
     def empty(self) -> bool:
-        """Whether no message has begun."""
+        """True if no message has begun."""
         return not self._buffer
 
     def receive(self, data: bytes) -> list[Message]:

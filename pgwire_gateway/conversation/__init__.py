@@ -1,9 +1,8 @@
 """The Postgres wire as a state machine: messages in, requests to a session, bytes out; no socket."""
 
-from .conversation import Conversation
-from .needs import Host, Session
-from .observed import Ended
+from .channel import Need, Step
+from .interfaces import EndedStatement, Host, Session
+from .message_loop import Conversation
 from .startup import Door, Entry
-from .steps import Need, Step
 
-__all__ = ["Conversation", "Door", "Ended", "Entry", "Host", "Need", "Session", "Step"]
+__all__ = ["Conversation", "Door", "EndedStatement", "Entry", "Host", "Need", "Session", "Step"]

@@ -1,19 +1,48 @@
-"""The two queues of a conversation, messages in and bytes out, and the news that it must end.
+"""The two queues of a conversation, messages in and bytes out, the steps it yields, and its end.
 
-`receive`, `end`, `lose` and `take_output` are called by the transport on its own thread, the rest
-by the conversation, on any. What crosses between them is a deque and single assignments.
+A conversation is a generator. It yields a step and is resumed when the step has been done: a `Wait`
+of the session (resumed with True when its future is done, False when its time is up; a cancelled
+session makes the future done), or a `Need`. Between two steps it touches no socket and no clock. It
+may be resumed on another thread than before, never on two at once.
+
+The server calls `receive`, `end`, `lose` and `take_output` on the event loop's thread; the conversation
+calls the rest, on any. Only a deque and single assignments cross between them.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from enum import Enum, auto
+from typing import TypeVar
 
 from ...engine.errors import DucktailError, ProtocolViolation, QueryCanceled
+from ...engine.waiting import Wait
 from ..codec import Limits, Receiver, encode
 from ..codec.backend import Message as Answer
 from ..codec.frontend import Malformed, Message, Terminate
-from .steps import Need, Steps
+
+T = TypeVar("T")
+
+
+class Need(Enum):
+    """A step that is no wait."""
+
+    INPUT = auto()
+    """Resume when there are messages, on the caller's own thread; write the output before."""
+    COPYING = auto()
+    """Resume when there are messages of the COPY that is being answered, or it is cancelled."""
+    FLUSH = auto()
+    """Write the output; resume when the client has taken enough of it."""
+    SECURE = auto()
+    """Write the output, then TLS: resume at once; all bytes from now on go through it."""
+    WORKER = auto()
+    """Resume on a thread that may block: DuckDB is called next. Holds until the next INPUT."""
+
+
+Step = Wait | Need
+Steps = Generator[Step, bool, T]
+
 
 # Output that is collected before the client must take it: large enough that a system call costs
 # nothing against filling it, small enough that a hundred sessions do not count.
@@ -29,7 +58,7 @@ STRETCH_MAX = 100
 
 
 class Fatal(Exception):
-    """The session is over, and the client is told why."""
+    """The session is over; the client gets the reason."""
 
     def __init__(self, error: DucktailError) -> None:
         super().__init__(error.message)
@@ -37,7 +66,7 @@ class Fatal(Exception):
 
 
 class Gone(Exception):
-    """The session is over, and there is nobody to tell."""
+    """The session is over, and the client has left."""
 
 
 class Channel:
@@ -65,7 +94,7 @@ class Channel:
         self.secured = False
         self.end_point: bytes | None = None
 
-    # The transport's side.
+    # The server's side.
 
     def receive(self, data: bytes) -> None:
         """Bytes from the client."""
@@ -95,12 +124,12 @@ class Channel:
 
     @property
     def idle(self) -> bool:
-        """Whether no message is waiting."""
+        """True if no message is waiting."""
         return not self._pending
 
     @property
     def full(self) -> bool:
-        """Whether the client should be read no further until messages have been taken.
+        """True if the client should be read no further until messages have been taken.
 
         A message that is still coming does not count: it has a bound of its own.
         """
@@ -108,16 +137,16 @@ class Channel:
 
     @property
     def over(self) -> bool:
-        """Whether the session must end."""
+        """True if the session must end."""
         return self._lost or self._ending is not None
 
     @property
     def pressing(self) -> bool:
-        """Whether what is to be written must not wait until more has come: see PRESSING_BYTES."""
+        """True if what is to be written must not wait until more has come: see PRESSING_BYTES."""
         return self.due or self._output_bytes > PRESSING_BYTES
 
     def take_output(self) -> list[bytes | memoryview]:
-        """What is to be written, in order; it is the caller's now. Small messages come as one piece."""
+        """Take the output, in order; it is the caller's now. Small messages come as one piece."""
         output, size = self._output, self._output_bytes
         self._output, self._output_bytes, self.due = [], 0, False
         if len(output) > 1 and size <= OUTPUT_BYTES_MAX:
@@ -182,7 +211,7 @@ class Channel:
 
     def ahead(self, place: int = 0) -> Message | None:
         """A message after this one, the next one for place 0, if it is here already."""
-        # The transport may append meanwhile; only the conversation takes.
+        # The server may append meanwhile; only the conversation takes.
         return self._pending[place][0] if place < len(self._pending) else None
 
     def skip(self, count: int) -> None:

@@ -1,6 +1,6 @@
 """What sessions ask of the other nodes of a cluster: a connection there, and which of them has what.
 
-The gateway has the connections (pgwire_gateway/forwarding); a session in process has none, and all that it
+The gateway has the connections (pgwire_gateway/peers); a session in process has none, and all that it
 reads is its own. Source: docs/design/cluster.md, "Forwarding".
 """
 

@@ -9,8 +9,7 @@ import postgres_process
 import psycopg
 import pytest
 
-from ducktail.pgwire_gateway.catalog.pg_types import TYPES
-from ducktail.pgwire_gateway.catalog.shapes import SHAPES
+from ducktail.pgwire_gateway.catalog.system_catalogs import SHAPES, TYPES
 
 pytestmark = [pytest.mark.postgres, pytest.mark.slow]
 

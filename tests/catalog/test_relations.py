@@ -8,9 +8,8 @@ from typing import Any
 import pytest
 
 from ducktail.engine.values import pgtypes
-from ducktail.pgwire_gateway.catalog import places, rewrite
-from ducktail.pgwire_gateway.catalog.pg_types import BY_NAME
-from ducktail.pgwire_gateway.catalog.shapes import SHAPES
+from ducktail.pgwire_gateway.catalog import oids, rewrite
+from ducktail.pgwire_gateway.catalog.system_catalogs import SHAPES, TYPES_BY_NAME
 
 Ask = Callable[..., list[tuple[Any, ...]]]
 
@@ -56,7 +55,11 @@ def test_a_column_s_type_is_the_one_that_the_wire_tells(home: Any) -> None:
 
 def test_system_types_agree_with_the_wire() -> None:
     for oid, (name, length, array) in pgtypes.SCALARS.items():
-        assert (BY_NAME[name].oid, BY_NAME[name].length, BY_NAME[name].array) == (oid, length, array)
+        assert (TYPES_BY_NAME[name].oid, TYPES_BY_NAME[name].length, TYPES_BY_NAME[name].array) == (
+            oid,
+            length,
+            array,
+        )
 
 
 def test_what_ducktail_keeps_for_itself_does_not_show(ask: Ask) -> None:
@@ -98,15 +101,15 @@ def test_oids_are_stable_and_of_their_own(open_home: Callable[[str], Any]) -> No
 
 def test_paths_that_fall_on_one_number_get_two(home: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     source = "SELECT unnest(['c', 'a', 'b']) AS path"
-    monkeypatch.setattr(places, "SPAN", 1)
+    monkeypatch.setattr(oids, "SPAN", 1)
     assert home.cursor.execute(
         f"SELECT path, rank FROM (SELECT *, row_number() OVER (PARTITION BY oid) AS rank FROM "
-        f"({places.numbered(source)})) ORDER BY path"
+        f"({oids.numbered(source)})) ORDER BY path"
     ).fetchall() == [("a", 1), ("b", 2), ("c", 3)]  # Nothing helps where there is one number.
-    monkeypatch.setattr(places, "SPAN", 7)
+    monkeypatch.setattr(oids, "SPAN", 7)
     many = "SELECT 'path' || unnest(range(5)) AS path"
-    first = dict(home.cursor.execute(f"SELECT path, oid FROM ({places.numbered(many)})").fetchall())
-    place = places.place_sql(places.OTHER, "path")
+    first = dict(home.cursor.execute(f"SELECT path, oid FROM ({oids.numbered(many)})").fetchall())
+    place = oids.place_sql(oids.OTHER, "path")
     plain = dict(home.cursor.execute(f"SELECT path, {place} FROM ({many})").fetchall())
     keeps = {min(path for path in plain if plain[path] == number) for number in plain.values()}
     assert {path for path in first if first[path] == plain[path]} >= keeps

@@ -12,13 +12,13 @@ from typing import Any
 import duckdb
 import pytest
 from local_client import Client
-from sql_texts import is_sql, names_in, texts
+from sql_texts import is_sql, names_in, sources, texts
 
 from ducktail.engine.database import Database
 from ducktail.engine.errors import DucktailError
 from ducktail.engine.quoting import ident
 from ducktail.pgwire_gateway import catalog
-from ducktail.pgwire_gateway.catalog.shapes import SHAPES
+from ducktail.pgwire_gateway.catalog.system_catalogs import SHAPES
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -132,7 +132,7 @@ def _names() -> list[str]:
     ours = {
         name
         for package in ("engine", "sql", "pgwire_gateway")
-        for path in (ROOT / package).rglob("*.py")
+        for path in sources(ROOT / package)
         for _, text in texts(path)
         if is_sql(text)
         for name in names_in(text)

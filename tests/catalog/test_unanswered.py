@@ -13,7 +13,7 @@ from ducktail.engine.errors import (
     UndefinedObject,
     UndefinedTable,
 )
-from ducktail.pgwire_gateway.catalog.unanswered import Unanswered, is_probe
+from ducktail.pgwire_gateway.catalog.unanswered_queries import Unanswered, is_probe
 
 PROBES: list[tuple[str, DucktailError]] = [
     ("SELECT * FROM pg_nothing", UndefinedTable("table with name pg_nothing does not exist")),

@@ -10,8 +10,8 @@ import psycopg
 import pytest
 from cluster_processes import ClusterProcesses
 
-from ducktail import cluster_command
 from ducktail.__main__ import main
+from ducktail.pgwire_gateway.command import cluster as cluster_command
 
 NODES = ("n1", "n2", "n3")
 FIRST = '[[topics]]\nname = "*"\npartitions = { n1 = "0-1", n2 = "2", n3 = "3-1023" }\n'

@@ -6,7 +6,7 @@ import pytest
 
 from ducktail.engine.errors import TooManyConnections
 from ducktail.engine.settings import Settings
-from ducktail.pgwire_gateway.transport.admission import Admission
+from ducktail.pgwire_gateway.server.admission import Admission
 
 OTHERS = ("n2", "n3")
 SETTINGS = Settings(max_connections=10, peer_connections_reserved=4, peer_connections_max=5)

@@ -12,10 +12,10 @@ import pytest
 from server_process import ServerProcess
 
 from ducktail.__main__ import parser
-from ducktail.configuration import OPTIONS, configure
 from ducktail.engine.errors import DucktailError, InvalidParameterValue, IoError
 from ducktail.engine.settings import numbers
 from ducktail.engine.toml_file import FILE_BYTES_MAX
+from ducktail.pgwire_gateway.command.configuration import OPTIONS, configure
 
 Serve = Callable[..., ServerProcess]
 

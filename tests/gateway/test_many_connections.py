@@ -19,7 +19,7 @@ import pytest
 from server_process import ServerProcess
 from wire_messages import Written
 
-from ducktail.pgwire_gateway.conversation.encoding import CORES
+from ducktail.pgwire_gateway.conversation.row_transfer import CORES
 
 Raw = Any
 written = Written()

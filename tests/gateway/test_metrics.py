@@ -19,8 +19,8 @@ from ducktail.engine.database import Database
 from ducktail.engine.measures import lag_at_most
 from ducktail.engine.settings import Settings
 from ducktail.pgwire_gateway import Server, listen
-from ducktail.pgwire_gateway.transport.metrics import Metrics
-from ducktail.pgwire_gateway.transport.server import ServerThread
+from ducktail.pgwire_gateway.server.metrics import Metrics
+from ducktail.pgwire_gateway.server.postmaster import ServerThread
 
 
 @pytest.fixture

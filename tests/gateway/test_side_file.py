@@ -21,7 +21,7 @@ from ducktail.engine.errors import IoError
 from ducktail.engine.storage.backup import look_through
 from ducktail.engine.storage.side_file import SideFile, side_path
 from ducktail.pgwire_gateway import Server, listen
-from ducktail.pgwire_gateway.transport.server import ServerThread
+from ducktail.pgwire_gateway.server.postmaster import ServerThread
 
 ANSWER_TIMEOUT_S = 20.0
 REFUSED = (

@@ -32,7 +32,7 @@ from ducktail.engine.settings import Settings
 from ducktail.engine.waiting import Wait, block, run
 from ducktail.pgwire_gateway import catalog
 from ducktail.pgwire_gateway.codec import Limits
-from ducktail.pgwire_gateway.conversation import Conversation, Door, Ended, Entry, Need
+from ducktail.pgwire_gateway.conversation import Conversation, Door, EndedStatement, Entry, Need
 from ducktail.sql.session import Session
 
 SECONDS = float(os.environ.get("DUCKTAIL_WIRE_SECONDS", "7"))
@@ -72,7 +72,7 @@ class Room:
             run(session.execute(statement)).close()
         run(session.close())
         self.sessions: weakref.WeakSet[Session] = weakref.WeakSet()
-        self.ended: list[Ended] = []
+        self.ended: list[EndedStatement] = []
 
     # See Host.
 
@@ -97,7 +97,7 @@ class Room:
     def now_s(self) -> float:
         return self.database.clock.monotonic_s()
 
-    def statement_ended(self, ended: Ended) -> None:
+    def statement_ended(self, ended: EndedStatement) -> None:
         self.ended.append(ended)
 
     def cancel(self, pid: int, secret: bytes) -> None:
@@ -120,7 +120,7 @@ class Room:
 
 
 class Talk:
-    """One conversation, driven as the transport drives it, but on one thread."""
+    """One conversation, driven as the server drives it, but on one thread."""
 
     def __init__(self, room: Room) -> None:
         self.conversation = Conversation(room, b"\1\2\3\4", LIMITS)

@@ -8,7 +8,7 @@ from ducktail.engine.errors import InvalidAuthorization
 from ducktail.engine.rights.rights import Rights, User
 from ducktail.engine.rights.scram import make_verifier
 from ducktail.pgwire_gateway.conversation import Entry
-from ducktail.pgwire_gateway.transport.doors import door_for, is_loopback
+from ducktail.pgwire_gateway.server.admission import door_for, is_loopback
 
 ANN = User("Ann", make_verifier("x", b"salt"), superuser=True)
 NOBODY = Rights()

@@ -20,7 +20,7 @@ from cluster_processes import ClusterProcesses
 from cluster_proxies import FROM, TO, Proxies
 
 # How long a node stands still. The others wait 5 s for a connection to it, and give one up after 10 s without
-# an answer (`CONNECT_S`, `SILENT_S` and `PROBE_S` of pgwire_gateway/forwarding): less and more than each.
+# an answer (`CONNECT_S`, `SILENT_S` and `PROBE_S` of pgwire_gateway/peers): less and more than each.
 STOPS_S = {"short stop": (0.2, 3.0), "stop": (4.5, 7.0), "long stop": (10.5, 12.5)}
 # How long a placement stands.
 STANDS_S = (1.0, 5.0)

@@ -21,7 +21,7 @@ from ducktail.engine.errors import (
     UndefinedTable,
 )
 from ducktail.engine.waiting import Wait, Waiting
-from ducktail.pgwire_gateway.conversation import Conversation, Door, Ended, Entry, Need, Step
+from ducktail.pgwire_gateway.conversation import Conversation, Door, EndedStatement, Entry, Need, Step
 from ducktail.sql.portals import Portals
 from ducktail.sql.text.classified import Classified, Kind
 from ducktail.sql.text.classify import classify
@@ -221,7 +221,7 @@ class Host:
     entries: list[Entry] = field(default_factory=list)
     cancels: list[tuple[int, bytes]] = field(default_factory=list)
     refusals: list[tuple[str | None, str]] = field(default_factory=list)
-    ended: list[Ended] = field(default_factory=list)
+    ended: list[EndedStatement] = field(default_factory=list)
     time_s: float = 0.0
     refuse: DucktailError | None = None
     offers_tls: bool = False
@@ -245,7 +245,7 @@ class Host:
     def now_s(self) -> float:
         return self.time_s
 
-    def statement_ended(self, ended: Ended) -> None:
+    def statement_ended(self, ended: EndedStatement) -> None:
         self.ended.append(ended)
 
     def cancel(self, pid: int, secret: bytes) -> None:
@@ -253,7 +253,7 @@ class Host:
 
 
 class Driver:
-    """Drives a conversation as the transport does, but one call at a time."""
+    """Drives a conversation as the server does, but one call at a time."""
 
     def __init__(self, read_answers: Callable[[bytes], list[tuple[str, bytes]]]) -> None:
         self.session = Session()

@@ -18,7 +18,7 @@ from ducktail.engine.database import Database
 from ducktail.engine.placement.source import ClusterSource
 from ducktail.engine.settings import Settings
 from ducktail.pgwire_gateway import Server, listen
-from ducktail.pgwire_gateway.transport.server import ServerThread
+from ducktail.pgwire_gateway.server.postmaster import ServerThread
 
 # The first one's name is that of the only node where there is no cluster.
 NODES = ("local", "entry")

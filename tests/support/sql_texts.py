@@ -1,4 +1,4 @@
-"""The SQL texts in the source of a package: its string literals, without the docstrings."""
+"""The SQL texts in a package: string literals of its source without docstrings, lines of its .sql files."""
 
 from __future__ import annotations
 
@@ -27,6 +27,11 @@ def texts(path: Path) -> tuple[tuple[int, str], ...]:
 
 
 def _texts(path: Path) -> Iterator[tuple[int, str]]:
+    if path.suffix == ".sql":
+        # A file of SQL: its comments are no SQL, and `$home` and the like stand for values.
+        for number, line in enumerate(path.read_text().splitlines(), 1):
+            yield number, re.sub(r"\$\w+", VALUE, "" if line.lstrip().startswith("--") else line)
+        return
     tree = ast.parse(path.read_text())
     passed: set[ast.AST] = set()
     for node in ast.walk(tree):
@@ -43,6 +48,11 @@ def _texts(path: Path) -> Iterator[tuple[int, str]]:
 def _inner(node: ast.JoinedStr) -> set[ast.AST]:
     """What stands in the values of an f-string, which may have texts of its own."""
     return {inner for part in node.values if isinstance(part, ast.FormattedValue) for inner in ast.walk(part)}
+
+
+def sources(folder: Path) -> list[Path]:
+    """The files of a folder that have SQL texts."""
+    return sorted(path for path in folder.rglob("*") if path.suffix in (".py", ".sql"))
 
 
 def is_sql(text: str) -> bool:

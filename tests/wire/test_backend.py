@@ -37,7 +37,7 @@ SAMPLES: list[tuple[b.Message, bytes]] = [
     (b.CopyInResponse(2), b"G\0\0\0\x0b\0\0\2\0\0\0\0"),
     (b.CopyInResponse(1, binary=True), b"G\0\0\0\x09\1\0\1\0\1"),
     (b.CopyOutResponse(2), b"H\0\0\0\x0b\0\0\2\0\0\0\0"),
-    (b.CopyDone(), b"c\0\0\0\x04"),
+    (b.CopyOutDone(), b"c\0\0\0\x04"),
     (b.NotificationResponse(7, "s", "{}"), b"A\0\0\0\x0d\0\0\0\x07s\0{}\0"),
     (b.CommandComplete("SELECT 1"), b"C\0\0\0\x0dSELECT 1\0"),
     (

@@ -17,8 +17,8 @@ from ducktail.engine.errors import (
     TooManyConnections,
 )
 from ducktail.engine.rights.scram import make_verifier, mock_verifier, prepared, read_verifier, verifier_of
-from ducktail.pgwire_gateway.conversation import Conversation, Door, Ended, Entry, Need, Session
-from ducktail.pgwire_gateway.conversation.scram import PLAIN, PLUS, Scram
+from ducktail.pgwire_gateway.conversation import Conversation, Door, EndedStatement, Entry, Need, Session
+from ducktail.pgwire_gateway.conversation.startup import PLAIN, PLUS, Scram
 
 # RFC 7677, section 3.
 SALT = base64.b64decode("W22ZaJ0SNY7soEsUEjb6gQ==")
@@ -205,7 +205,7 @@ class Host:
     def now_s(self) -> float:
         raise AssertionError("no statement comes")
 
-    def statement_ended(self, ended: Ended) -> None:
+    def statement_ended(self, ended: EndedStatement) -> None:
         raise AssertionError("no statement comes")
 
     def cancel(self, pid: int, secret: bytes) -> None:

@@ -6,8 +6,8 @@ import pytest
 
 from ducktail.engine.errors import DucktailError
 from ducktail.pgwire_gateway.codec.frontend import Startup
-from ducktail.pgwire_gateway.conversation.positions import Source
-from ducktail.pgwire_gateway.conversation.startup import read, read_options
+from ducktail.pgwire_gateway.conversation.startup import read_options, read_startup
+from ducktail.pgwire_gateway.conversation.statement_text import StatementText
 
 
 @pytest.mark.parametrize(
@@ -36,7 +36,7 @@ def test_options_that_are_none(text: str) -> None:
 
 
 def test_later_settings_win_and_ours_are_no_settings() -> None:
-    entry = read(
+    entry = read_startup(
         Startup(
             3,
             0,
@@ -63,11 +63,11 @@ REWRITTEN = "SELECT pgc.regclass(oid), nowhere FROM pg_class"
     [("SELECT", "SELECT"), ("nowhere", "nowhere"), ("pg_class", "pg_class"), ("regclass(", None)],
 )
 def test_a_place_before_or_after_what_was_spelt_anew_is_known(token: str, found: str | None) -> None:
-    source = Source(100, TEXT, REWRITTEN)
+    source = StatementText(100, TEXT, REWRITTEN)
     place = source.position(REWRITTEN.index(token) + 1)
     assert place == (None if found is None else 100 + TEXT.index(found) + 1)
 
 
 def test_no_place_stays_none() -> None:
-    assert Source(10, TEXT, TEXT).position(None) is None
-    assert Source(10, TEXT, TEXT).position(1) == 11
+    assert StatementText(10, TEXT, TEXT).position(None) is None
+    assert StatementText(10, TEXT, TEXT).position(1) == 11

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from ducktail.pgwire_gateway.transport.wakes import Wakes
+from ducktail.pgwire_gateway.server.event_loop import Wakes
 
 THREADS, EACH = 8, 500
 

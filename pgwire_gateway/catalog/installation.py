@@ -1,0 +1,250 @@
+"""Installation of the catalog beside an open database, and the session that its functions ask.
+
+The catalog's tables and macros are made once a database, in a DuckDB database of their own (oids.py).
+
+DuckDB's lists of objects are restricted to those that the session may see. The restriction is in macros, so
+that no user can have written a query that reads them: a user can name nothing of the catalog's database, and
+DuckDB's own lists are refused to a user who may not see everything (sql/rights). The visible objects stand in
+variables of the session's cursors (sql/rights/visible.py); a session without them is the database owner's,
+or a superuser's.
+
+current_setting and pg_settings answer from the session itself, through a Python function, so they follow
+every SET. The registry of sessions holds none of them alive.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from weakref import WeakValueDictionary
+
+import duckdb
+from duckdb.func import FunctionNullHandling
+
+from ...engine.clock import SystemClock
+from ...engine.database import Database
+from ...engine.errors import AdminShutdown
+from ...engine.quoting import literal
+from ...engine.settings import numbers
+from ...engine.version import VERSION
+from ...engine.whole import whole
+from ...sql.rights.answers import answer
+from ...sql.rights.visible import LIMITED, OWNED, SCHEMAS, SEEN, WHOLE
+from ...sql.rights.visible import SEPARATOR as PLACE_SEPARATOR
+from ...sql.runners.settings_statements import of_the_server
+from ...sql.session import Session
+from ...sql.variables import SERVER_VERSION
+from . import constant_relations, functions
+from .functions import (
+    CHANNELS_FUNCTION,
+    CURSOR_COLUMNS,
+    CURSORS_FUNCTION,
+    MAY_FUNCTION,
+    PID_VARIABLE,
+    SERVER_COLUMNS,
+    SERVER_FUNCTION,
+    SETTING_FUNCTION,
+    SIGNAL_FUNCTION,
+    USER_VARIABLE,
+)
+from .oids import CATALOG, HOME, OUR_SCHEMA, SEPARATOR
+from .query_rewrite import rewrite
+
+_LIMITED = f"coalesce(getvariable('{LIMITED}')::BOOLEAN, false)"
+
+
+def _in(variable: str, what: str) -> str:
+    return f"list_contains(getvariable('{variable}')::VARCHAR[], {what})"
+
+
+_SCHEMA = f"{HOME}.folded(z_schema)"
+_NAME = f"{_SCHEMA} || {SEPARATOR} || {HOME}.folded(z_name)"
+_EVERYBODYS = f"z_database <> {HOME}.duck_database() OR z_schema = '{OUR_SCHEMA}'"
+
+# Macro -> body. Scalar ones first: the lists use them.
+SCALARS = {
+    "told_all()": f"NOT {_LIMITED}",
+    "told_schema(z_database, z_schema)": f"NOT {_LIMITED} OR {_EVERYBODYS} OR {_in(SCHEMAS, _SCHEMA)}",
+    "told(z_database, z_schema, z_name)": f"NOT {_LIMITED} OR {_EVERYBODYS} OR {_in(SEEN, _NAME)} "
+    f"OR {_in(WHOLE, _SCHEMA)} OR {_in(WHOLE, repr('*'))}",
+    "told_text(z_database, z_schema, z_name)": f"NOT {_LIMITED} OR {_EVERYBODYS} OR {_in(OWNED, _NAME)}",
+}
+
+
+def _list(source: str, name: str | None = None) -> str:
+    told = f"{HOME}.told_schema(database_name, schema_name)"
+    if name is not None:
+        told = f"{HOME}.told(database_name, schema_name, {name})"
+    return f"SELECT * FROM system.main.duckdb_{source}() WHERE {told}"
+
+
+LISTS = {
+    "tables": _list("tables", "table_name"),
+    # What a view is made of names what is under it.
+    "views": "SELECT * REPLACE (if("
+    f"{HOME}.told_text(database_name, schema_name, view_name), sql, 'CREATE VIEW v AS SELECT NULL;') AS sql) "
+    f"FROM system.main.duckdb_views() WHERE {HOME}.told(database_name, schema_name, view_name)",
+    "columns": _list("columns", "table_name"),
+    "indexes": _list("indexes", "table_name"),
+    "constraints": _list("constraints", "table_name"),
+    "sequences": _list("sequences", "sequence_name"),
+    "schemas": _list("schemas"),
+    "types": _list("types"),
+    # A macro's text names what it reads.
+    "functions": f"SELECT * FROM system.main.duckdb_functions() WHERE internal OR NOT {_LIMITED}",
+}
+
+
+def visibility_macros() -> list[str]:
+    """The CREATE MACRO statements of the lists above."""
+    scalars = [f"CREATE MACRO {HOME}.{head} AS ({body})" for head, body in SCALARS.items()]
+    return scalars + [f"CREATE MACRO {HOME}.{name}() AS TABLE {body}" for name, body in LISTS.items()]
+
+
+_sessions: WeakValueDictionary[int, Session] = WeakValueDictionary()
+
+
+def attach(session: Session) -> None:
+    """Tell the catalog of a session that begins: its number, its user and its settings."""
+    _sessions[session.id] = session
+    for cursor in (session.cursor, session.meta):
+        cursor.execute(f"SET VARIABLE {PID_VARIABLE} = {session.id}")
+        cursor.execute(f"SET VARIABLE {USER_VARIABLE} = {literal(session.user)}")
+
+
+def register(cursor: duckdb.DuckDBPyConnection) -> None:
+    """Make the functions that ask sessions, and tell them."""
+    cursor.create_function(
+        SIGNAL_FUNCTION, _signal, ["INTEGER", "INTEGER", "VARCHAR"], "BOOLEAN",
+        null_handling=FunctionNullHandling.SPECIAL, side_effects=True,
+    )  # fmt: skip
+    cursor.create_function(
+        MAY_FUNCTION, _may, ["INTEGER", "VARCHAR", "VARCHAR", "VARCHAR", "VARCHAR"], "VARCHAR",
+        null_handling=FunctionNullHandling.SPECIAL, side_effects=True,
+    )  # fmt: skip
+    cursor.create_function(
+        SETTING_FUNCTION, _setting, ["INTEGER", "VARCHAR"], "VARCHAR",
+        null_handling=FunctionNullHandling.SPECIAL, side_effects=True,
+    )  # fmt: skip
+    told = {CURSORS_FUNCTION: _cursors, CHANNELS_FUNCTION: _channels, SERVER_FUNCTION: _server}
+    for name, function in told.items():
+        cursor.create_function(
+            name, function, ["INTEGER"], "VARCHAR",
+            null_handling=FunctionNullHandling.SPECIAL, side_effects=True,
+        )  # fmt: skip
+
+
+def _cursors(pid: int | None) -> str:
+    """The cursors and named portals of a session."""
+    session = _sessions.get(pid or 0)
+    if session is None:
+        return "[]"
+    rows = []
+    for name, portal in session.portals:
+        if name:
+            text = portal.text or portal.statement.text
+            rows.append((name, text, portal.hold, portal.binary, portal.scroll, portal.made_us))
+    return json.dumps([dict(zip(CURSOR_COLUMNS, row, strict=True)) for row in rows])
+
+
+def _channels(pid: int | None) -> str:
+    """The channels that a session listens to."""
+    session = _sessions.get(pid or 0)
+    return json.dumps([] if session is None else session.listening.channels)
+
+
+def _server(pid: int | None) -> str:
+    """The server's settings."""
+    session = _sessions.get(pid or 0)
+    found = () if session is None else of_the_server(session)
+    rows = [
+        (item.name, item.setting, item.source, item.about, "integer" if item.name in _NUMBERS else "string")
+        for item in found
+    ]
+    return json.dumps([dict(zip(SERVER_COLUMNS, row, strict=True)) for row in rows])
+
+
+_NUMBERS = frozenset(item.name for item in numbers())
+
+
+def _may(
+    pid: int | None, user: str | None, kind: str | None, place: str | None, asked: str | None
+) -> str | None:
+    """The answer of a session's rights; None where there is no object to ask about."""
+    session = _sessions.get(pid or 0)
+    if session is None or kind is None or place is None or asked is None:
+        return None
+    schema, _, name = place.rpartition(PLACE_SEPARATOR)
+    found = answer(session.access, user, kind, (schema, name), asked)
+    return found if isinstance(found, str) else str(found).lower()
+
+
+def _setting(pid: int | None, name: str | None) -> str | None:
+    session = None if pid is None or name is None else _sessions.get(pid)
+    if session is None:
+        return None
+    own = session.variables.values.get(name or "")
+    if own is not None:
+        return own
+    return next((item.setting for item in of_the_server(session) if item.name == name), None)
+
+
+def _signal(pid: int | None, other: int | None, what: str | None) -> bool | None:
+    """Cancel what another session does, or end it: a user's own, or anybody's for a superuser."""
+    if other is None:
+        return None
+    asking, told = _sessions.get(pid or 0), _sessions.get(other)
+    if asking is None or told is None or told.on_ended is None or told.guard.closed:
+        return False
+    if not asking.access.superuser and told.access.user != asking.access.user:
+        return False
+    if what == "terminate":
+        told.on_ended(AdminShutdown("terminating connection due to administrator command"))
+    # At once: a session that cancels itself does not get to the end of that statement.
+    told.cancel()
+    told.on_cancelled()
+    return True
+
+
+_lock = threading.Lock()
+
+# Read once at the start, so that the first client does not wait while our own tables are made ready.
+WARMING = "SELECT c.oid::pg_catalog.regclass FROM pg_catalog.pg_class c"
+
+
+def install(database: Database) -> None:
+    """Make the catalog of this database, if it is not there yet (it has two servers, or had one)."""
+    cursor = database.cursor()
+    try:
+        with _lock:
+            found = cursor.execute(
+                "SELECT count(*) FROM system.main.duckdb_databases() WHERE database_name = $1", [CATALOG]
+            ).fetchall()
+            if found == [(0,)]:
+                _make(cursor, database)
+    finally:
+        cursor.close()
+
+
+def _make(cursor: duckdb.DuckDBPyConnection, database: Database) -> None:
+    register(cursor)
+    cursor.execute(f"ATTACH ':memory:' AS {CATALOG}")
+    cursor.execute(f"CREATE SCHEMA {HOME}")
+    version = f"PostgreSQL {SERVER_VERSION} (ducktail {VERSION}, DuckDB {duckdb.__version__})"
+    macros = functions.macros(database.catalog_name, database.name, version, SystemClock().now_us())
+    with whole(cursor):
+        constant_relations.make(cursor)
+        for statement in (*_macro_statements(macros), *visibility_macros()):
+            cursor.execute(statement)
+    rewrite(WARMING)
+
+
+def _macro_statements(macros: dict[str, str]) -> Iterator[str]:
+    """One CREATE MACRO a name, with all its forms, in the order in which the names come first."""
+    forms: dict[str, list[str]] = {}
+    for head, body in macros.items():
+        name, _, parameters = head.partition("(")
+        forms.setdefault(name, []).append(f"({parameters} AS ({body})")
+    for name, found in forms.items():
+        yield f"CREATE MACRO {HOME}.{name}{', '.join(found)}"

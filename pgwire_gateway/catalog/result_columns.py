@@ -1,0 +1,554 @@
+"""Names and PostgreSQL types of a query's columns.
+
+Names: a driver reads `row["version"]` of `SELECT version()` and `row["count"]` of `SELECT count(*)`, and a
+query around a derived table says `s.max`; DuckDB would name such a column by its whole text. Names that are
+not quoted are folded to small letters. A catalog query gets the names in its text (`name_columns`). For an
+ordinary query only the names sent to the client change (`shown_names`): inside it, and in a table made from
+it, DuckDB's names stay. Its select list is analysed where DuckDB's names show that it matters, and where
+each item is one column.
+
+Types: DuckDB has no oid, name or "char", and counts where PostgreSQL has an int4; clients decode a column
+by the type that they are sent. DuckDB's answer does not show the PostgreSQL type of a column of a catalog
+query, so it is followed through the query as PostgreSQL wrote it: a column of the catalog has its
+relation's type, a function of ours its own (FUNCTION_TYPES), CASE and UNION that of their branches. A
+column whose type cannot be worked out has None, and then the type is that of DuckDB's answer.
+Source: PostgreSQL's FigureColname (parse_target.c); PostgreSQL documentation, "UNION, CASE, and Related
+Constructs".
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+from functools import lru_cache
+from typing import Any
+
+from sqlglot import exp, parse_one
+from sqlglot.errors import SqlglotError
+
+from ...engine.errors import DucktailError
+from ...engine.quoting import fold
+from ...sql.text.tokens import Token, tokenize
+from .casts import pg_type_name
+from .oids import MARK
+from .scope import bare, column_of, shape_of, tables_of, wide_column
+from .system_catalogs import TYPES_BY_NAME, read_rows
+
+NO_NAME = "?column?"
+
+# Kinds of expressions that PostgreSQL names after themselves.
+_BY_KIND: dict[type[exp.Expr], str] = {
+    exp.Coalesce: "coalesce",
+    exp.Array: "array",
+    exp.Exists: "exists",
+    exp.Extract: "extract",
+    exp.CurrentSchema: "current_schema",
+    exp.CurrentTimestamp: "current_timestamp",
+    exp.CurrentDate: "current_date",
+    exp.GroupConcat: "string_agg",
+    exp.Explode: "unnest",
+}
+_TRIMS = {"LEADING": "ltrim", "TRAILING": "rtrim"}
+# Operators and constants, which have no name although some are functions to sqlglot.
+_NAMELESS = (exp.Connector, exp.Binary, exp.Not, exp.Neg, exp.Literal, exp.Null, exp.Parameter)
+# PostgreSQL's own names of types that have others in SQL.
+_TYPE_NAMES = {
+    "int": "int4", "integer": "int4", "bigint": "int8", "smallint": "int2", "boolean": "bool",
+    "double precision": "float8", "real": "float4", "decimal": "numeric", "character varying": "varchar",
+}  # fmt: skip
+# How sure a name is: none, the type of a cast or the kind of an expression, the expression's own.
+NONE, WEAK, STRONG = range(3)
+
+
+def name_columns(tree: exp.Expr) -> None:
+    """Name the columns of the outermost query, and of those in FROM and WITH."""
+    for select in list(tree.find_all(exp.Select)):
+        if _is_named(select):
+            for column in list(select.expressions):
+                _name(column)
+
+
+def _is_named(select: exp.Select) -> bool:
+    """True if anything sees the names of this query's columns."""
+    node: exp.Expr = select
+    while isinstance(node.parent, (exp.SetOperation, exp.Paren)):
+        node = node.parent
+    parent = node.parent
+    if isinstance(parent, exp.Subquery):
+        return isinstance(parent.parent, (exp.From, exp.Join)) or parent.parent is None
+    return parent is None or isinstance(parent, exp.CTE)
+
+
+def _name(column: exp.Expr) -> None:
+    if isinstance(column, exp.Alias):
+        alias = column.args.get("alias")
+        if isinstance(alias, exp.Identifier) and not alias.quoted:
+            alias.set("this", fold(alias.name))
+        return
+    if isinstance(column, (exp.Column, exp.Star)) or column.is_star:
+        return
+    column.replace(exp.alias_(column.copy(), column_name(column), quoted=True))
+
+
+def column_name(node: exp.Expr) -> str:
+    """PostgreSQL's name for an expression that has none."""
+    return _figured(node)[1]
+
+
+def _figured(node: exp.Expr) -> tuple[int, str]:
+    """A name and how sure it is."""
+    if isinstance(node, (exp.Paren, exp.Collate, exp.Bracket, exp.Filter, exp.Window)):
+        return _figured(node.this)
+    if isinstance(node, exp.Cast):
+        sure, name = _figured(node.this)
+        return (sure, name) if sure == STRONG else (WEAK, _type_name(node))
+    if isinstance(node, exp.Case):
+        default = node.args.get("default")
+        sure, name = _figured(default) if default is not None else (NONE, NO_NAME)
+        return (sure, name) if sure == STRONG else (WEAK, "case")
+    if isinstance(node, exp.Column):
+        return STRONG, node.name if node.this.quoted else fold(node.name)
+    if isinstance(node, exp.Dot):
+        # A function with its schema, or a field of a struct.
+        last = node.expression
+        if isinstance(last, exp.Identifier):
+            return STRONG, last.name if last.quoted else fold(last.name)
+        return _figured(last)
+    if isinstance(node, exp.Subquery):
+        first = node.this.selects[0] if isinstance(node.this, exp.Query) else None
+        if first is None:
+            return NONE, NO_NAME
+        return (STRONG, first.alias) if first.alias else _figured(first)
+    if isinstance(node, exp.Boolean):
+        return WEAK, "bool"
+    if isinstance(node, exp.Trim):
+        return STRONG, _TRIMS.get(str(node.args.get("position") or "").upper(), "btrim")
+    for kind, name in _BY_KIND.items():
+        if isinstance(node, kind):
+            return STRONG, name
+    if isinstance(node, exp.Anonymous):
+        return STRONG, fold(str(node.this)).removeprefix(MARK)
+    if isinstance(node, exp.Func) and not isinstance(node, _NAMELESS):
+        return STRONG, fold(node.sql_name())
+    return NONE, NO_NAME
+
+
+def _type_name(node: exp.Cast) -> str:
+    text = fold(node.to.sql("postgres")).replace('"', "").rpartition(".")[2].partition("(")[0]
+    text = text.removesuffix("[]").strip()
+    return _TYPE_NAMES.get(text, text)
+
+
+# What no one calls a column: DuckDB's text of an expression.
+_MADE = re.compile(r"[^\w \-#$.:/@%]|^\d|^$|^NULL$")
+TEXT_MAX = 64 * 1024
+TEXTS_KEPT = 512
+# The longest of them.
+KEPT_CHARS_MAX = 8 * 1024
+_OPENINGS = frozenset({"SELECT", "WITH", "("})
+_ENDS = frozenset(
+    {"FROM", "WHERE", "GROUP", "HAVING", "WINDOW", "QUALIFY", "ORDER", "LIMIT", "OFFSET", "FETCH"}
+    | {"UNION", "EXCEPT", "INTERSECT", ";"}
+)
+
+
+def shown_names(text: str, names: Sequence[str]) -> Sequence[str]:
+    """The names of a query's columns as PostgreSQL has them.
+
+    Args:
+        text: the query.
+        names: of its columns, as DuckDB has them.
+
+    >>> shown_names("SELECT count(*), a AS x, b || 'c', 1 FROM t", ["count_star()", "x", "(b || 'c')", "1"])
+    ['count', 'x', '?column?', '?column?']
+    """
+    if len(text) > TEXT_MAX or not any(map(_MADE.search, names)):
+        return names
+    given = (_kept_given if len(text) <= KEPT_CHARS_MAX else _given)(text)
+    if len(given) != len(names):
+        return names
+    return [ours or name for ours, name in zip(given, names, strict=True)]
+
+
+def _given(text: str) -> tuple[str | None, ...]:
+    """For each item of the select list, PostgreSQL's name of it where it has none; none: it has a star."""
+    try:
+        tokens = tokenize(text)
+    except DucktailError:
+        return ()
+    items = _select_list(text, tokens)
+    if not items:
+        return ()
+    try:
+        select = parse_one(f"SELECT {items}", read="postgres")
+    except SqlglotError:
+        return ()
+    if not isinstance(select, exp.Select) or any(item.is_star for item in select.expressions):
+        return ()
+    named = (exp.Alias, exp.Column, exp.Aliases)
+    return tuple(None if isinstance(item, named) else column_name(item) for item in select.expressions)
+
+
+_kept_given = lru_cache(TEXTS_KEPT)(_given)
+
+
+def _select_list(text: str, tokens: Sequence[Token]) -> str:
+    """The text between the first SELECT that is the query's own and what follows its list."""
+    if not tokens or tokens[0].kind not in _OPENINGS:
+        return ""
+    first = next((at for at, token in enumerate(tokens) if token.kind == "SELECT" and not token.depth), None)
+    if first is None:
+        return ""
+    begin = first + 1
+    if begin < len(tokens) and tokens[begin].kind in ("ALL", "DISTINCT"):
+        begin += 1
+    if begin < len(tokens) and tokens[begin].kind == "ON":
+        return ""
+    rest = (token for token in tokens[begin:] if not token.depth and token.kind in _ENDS)
+    end = next(rest, None)
+    return text[tokens[begin - 1].end : end.start if end else len(text)]
+
+
+# The PostgreSQL types of functions of the catalog, and of ordinary ones that clients use beside them; other
+# functions have the type of DuckDB's answer. Source: PostgreSQL's pg_proc.dat.
+FUNCTION_TYPES: dict[str, str] = {row[0]: row[1] for row in read_rows("function_types.tsv")}
+# The type of a literal that nothing around it has given one; it goes out as text.
+UNKNOWN = "unknown"
+# The pairs of a number and a value that _pg_expandarray gives.
+EXPANDED = "expanded"
+Type = str | None
+Columns = list[tuple[str, Type]]
+
+_INTEGERS = ("int2", "int4", "int8", "numeric", "float4", "float8")
+_TEXTS = frozenset({"text", "name", "varchar", "bpchar", "char"})
+_ELEMENTS = {"int2vector": "int2", "oidvector": "oid"}
+
+
+def column_types(tree: exp.Expr) -> list[Type]:
+    """The types of a query's columns; its tables know their shapes (scope.mark_tables)."""
+    sent = {UNKNOWN: "text", EXPANDED: None}
+    return [sent.get(type_, type_) if type_ else None for _, type_ in _Reading().query(tree)]
+
+
+def divide_whole(tree: exp.Expr) -> None:
+    """Let whole numbers be divided as whole ones, which DuckDB's `/` does not."""
+    reading = _Reading()
+    for node in list(tree.find_all(exp.Div)):
+        if {reading.type_of(node.this), reading.type_of(node.expression)} <= {"int2", "int4", "int8"}:
+            node.replace(exp.IntDiv(this=node.this.copy(), expression=node.expression.copy()))
+
+
+def unified(types: Iterable[Type]) -> Type:
+    """The type of a CASE, a coalesce or a UNION of these.
+
+    >>> unified(["unknown", "name", "text"]), unified(["int2", "int4"]), unified(["int4", "oid"])
+    ('name', 'int4', 'oid')
+    """
+    found = list(dict.fromkeys(type_ for type_ in types if type_ != UNKNOWN))
+    if not found:
+        return UNKNOWN
+    if len(found) == 1 or None in found:
+        return found[0] if len(found) == 1 else None
+    kinds = {str(type_) for type_ in found}
+    if kinds <= _TEXTS:
+        # Each is turned to each without being asked, but for "char".
+        return next((type_ for type_ in found if type_ != "char"), "char")
+    if "oid" in kinds and kinds <= {"oid", "int2", "int4", "int8"}:
+        return "oid"
+    if kinds <= set(_INTEGERS):
+        return max((str(type_) for type_ in found), key=_INTEGERS.index)
+    return None
+
+
+class _Reading:
+    """One look through one query."""
+
+    def __init__(self) -> None:
+        # Queries that are being looked at: a recursive one refers to itself.
+        self._open: set[int] = set()
+
+    def query(self, query: exp.Expr) -> Columns:
+        """The names and types of a query's columns."""
+        query = _unwrapped(query)
+        if id(query) in self._open:
+            return []
+        self._open.add(id(query))
+        try:
+            if isinstance(query, exp.SetOperation):
+                return self._united(self.query(query.this), self.query(query.expression))
+            if isinstance(query, exp.Select):
+                return self._select(query)
+            if isinstance(query, exp.Values):
+                rows = [row.expressions for row in query.expressions if isinstance(row, exp.Tuple)]
+                cells = [unified(map(self.type_of, column)) for column in zip(*rows, strict=False)]
+                return [(f"column{at}", type_) for at, type_ in enumerate(cells, 1)]
+            return []
+        finally:
+            self._open.discard(id(query))
+
+    def type_of(self, node: exp.Expr) -> Type:
+        """The type of an expression."""
+        node = bare(node)
+        for kind, rule in _RULES.items():
+            if isinstance(node, kind):
+                return rule(self, node)
+        if isinstance(node, (exp.Predicate, exp.Connector)):
+            return "bool"
+        return self._function(node) if isinstance(node, exp.Func) else None
+
+    @staticmethod
+    def _united(one: Columns, other: Columns) -> Columns:
+        if not one or not other:
+            return one or other
+        return [(name, unified((a, b)) or a or b) for (name, a), (_, b) in zip(one, other, strict=False)]
+
+    def _select(self, select: exp.Select) -> Columns:
+        found: Columns = []
+        for item in select.expressions:
+            if isinstance(item, exp.Star) or item.is_star:
+                wanted = fold(item.table) if isinstance(item, exp.Column) else ""
+                for alias, columns in self._sources(select):
+                    found += columns if wanted in ("", alias) else []
+            else:
+                found.append((fold(item.alias_or_name), self.type_of(item.unalias())))
+        return found
+
+    def _sources(self, select: exp.Expr) -> list[tuple[str, Columns]]:
+        start = select.args.get("from_")
+        nodes = [start.this] if start is not None else []
+        nodes += [join.this for join in select.args.get("joins") or []]
+        nodes += select.args.get("laterals") or []
+        found = []
+        for node in nodes:
+            inner = bare(node)
+            nodes += [join.this for join in inner.args.get("joins") or []]
+            found.append((fold(inner.alias_or_name), self._renamed(inner, self._source(inner))))
+        return found
+
+    def _source(self, node: exp.Expr) -> Columns:
+        if isinstance(node, exp.Lateral):
+            return self._source(node.this)
+        if isinstance(node, (exp.Subquery, exp.Values)):
+            return self.query(node)
+        shape = shape_of(node)
+        if shape is not None:
+            return [(column.name, column.pg_type) for column in shape.columns]
+        if isinstance(node, exp.Table) and isinstance(node.this, exp.Identifier):
+            cte = _cte(node)
+            return self._renamed(cte, self.query(cte.this)) if cte is not None else []
+        call = node.this if isinstance(node, exp.Table) else node
+        return [(fold(node.alias_or_name), self.type_of(call))]
+
+    @staticmethod
+    def _renamed(node: exp.Expr, columns: Columns) -> Columns:
+        alias = node.args.get("alias")
+        names = [fold(found.name) for found in alias.columns] if isinstance(alias, exp.TableAlias) else []
+        return [(names[at] if at < len(names) else name, type_) for at, (name, type_) in enumerate(columns)]
+
+    def column(self, node: exp.Column) -> Type:
+        """The type of a column of one of the queries around it."""
+        name, qualifier = fold(node.name), fold(node.table)
+        if name == "tableoid":
+            return "oid"
+        select = node.find_ancestor(exp.Select)
+        while select is not None:
+            for alias, columns in self._sources(select):
+                if qualifier in ("", alias):
+                    for found, type_ in columns:
+                        if found == name:
+                            return type_
+            select = select.find_ancestor(exp.Select)
+        return None
+
+    def first(self, node: exp.Expr) -> Type:
+        """The type of a scalar subquery."""
+        columns = self.query(node)
+        return columns[0][1] if columns else None
+
+    def _function(self, node: exp.Expr) -> Type:
+        name = str(node.this) if isinstance(node, exp.Anonymous) else node.sql_name()  # type: ignore[attr-defined]
+        return FUNCTION_TYPES.get(fold(name.removeprefix(MARK)))
+
+
+def _unwrapped(query: exp.Expr) -> exp.Expr:
+    while isinstance(query, (exp.Subquery, exp.Paren)):
+        query = query.this
+    return query
+
+
+def _cte(table: exp.Table) -> exp.CTE | None:
+    name = fold(table.name)
+    node: exp.Expr | None = table
+    while node is not None:
+        found = node.args.get("with_")
+        for cte in found.expressions if found is not None else ():
+            if fold(cte.alias) == name and isinstance(cte, exp.CTE):
+                return cte
+        node = node.parent
+    return None
+
+
+def _literal(reading: _Reading, node: exp.Literal) -> Type:
+    if node.is_string:
+        return UNKNOWN
+    if not node.name.isdigit():
+        return "numeric"
+    return "int4" if int(node.name) < 2**31 else "int8"
+
+
+def _case(reading: _Reading, node: exp.Case) -> Type:
+    branches = [branch.args["true"] for branch in node.args["ifs"]]
+    default = node.args.get("default")
+    # PostgreSQL looks at ELSE first.
+    return unified(map(reading.type_of, [*([default] if default is not None else []), *branches]))
+
+
+def _list(reading: _Reading, node: exp.Expr) -> Type:
+    """coalesce, greatest and the like."""
+    return unified(map(reading.type_of, [node.this, *node.expressions]))
+
+
+def _of_argument(reading: _Reading, node: exp.Expr) -> Type:
+    """A function whose result is what it is asked of: max, nullif, a window, a filter."""
+    found = reading.type_of(node.this)
+    # PostgreSQL has max(text) only.
+    return "text" if isinstance(node, (exp.Max, exp.Min)) and found in _TEXTS else found
+
+
+def _array_of(type_: Type) -> Type:
+    if type_ == UNKNOWN:
+        return "_text"
+    return f"_{type_}" if type_ and f"_{type_}" in TYPES_BY_NAME else None
+
+
+def _array(reading: _Reading, node: exp.Array) -> Type:
+    items = node.expressions
+    if len(items) == 1 and isinstance(items[0], exp.Query):
+        return _array_of(reading.first(items[0]))
+    return _array_of(unified(map(reading.type_of, items)))
+
+
+def _array_agg(reading: _Reading, node: exp.ArrayAgg) -> Type:
+    item = node.this.this if isinstance(node.this, exp.Order) else node.this
+    return _array_of(reading.type_of(item.this if isinstance(item, exp.Distinct) else item))
+
+
+def _element(reading: _Reading, node: exp.Expr) -> Type:
+    found = reading.type_of(node.this)
+    if found in _ELEMENTS:
+        return _ELEMENTS[found]
+    return found[1:] if found and found.startswith("_") else None
+
+
+def _field(reading: _Reading, node: exp.Dot) -> Type:
+    """`(information_schema._pg_expandarray(i.indkey)).n`; other composite values there are not."""
+    if reading.type_of(node.this) != EXPANDED:
+        return None
+    return {"n": "int4", "x": "int2"}.get(fold(node.expression.name))
+
+
+def _joined(reading: _Reading, node: exp.DPipe) -> Type:
+    sides = [reading.type_of(node.this), reading.type_of(node.expression)]
+    return next((type_ for type_ in sides if type_ and type_.startswith("_")), "text")
+
+
+def _arithmetic(reading: _Reading, node: exp.Binary) -> Type:
+    found = unified((reading.type_of(node.this), reading.type_of(node.expression)))
+    return found if found in _INTEGERS else None
+
+
+_RULES: dict[type[exp.Expr], Callable[[_Reading, Any], Type]] = {
+    exp.Alias: lambda reading, node: reading.type_of(node.this),
+    exp.Column: _Reading.column,
+    exp.Cast: lambda reading, node: pg_type_name(node.to),
+    exp.Literal: _literal,
+    exp.Null: lambda reading, node: UNKNOWN,
+    exp.Boolean: lambda reading, node: "bool",
+    exp.Not: lambda reading, node: "bool",
+    exp.Case: _case,
+    exp.Coalesce: _list,
+    exp.Greatest: _list,
+    exp.Least: _list,
+    exp.Subquery: _Reading.first,
+    exp.Array: _array,
+    exp.ArrayAgg: _array_agg,
+    exp.Bracket: _element,
+    exp.Explode: _element,
+    exp.DPipe: _joined,
+    exp.Dot: _field,
+    exp.Max: _of_argument,
+    exp.Min: _of_argument,
+    exp.Nullif: _of_argument,
+    exp.Window: _of_argument,
+    exp.Filter: _of_argument,
+    exp.Neg: _of_argument,
+    exp.Collate: _of_argument,
+    exp.Add: _arithmetic,
+    exp.Sub: _arithmetic,
+    exp.Mul: _arithmetic,
+    exp.Div: _arithmetic,
+    exp.IntDiv: _arithmetic,
+    exp.BitwiseAnd: _arithmetic,
+    exp.BitwiseOr: _arithmetic,
+}
+
+
+# What DuckDB's answer is turned to where it may be of another type: an expression's, not a column's.
+_HELD = {
+    "bool": "BOOLEAN", "int2": "SMALLINT", "int4": "INTEGER", "int8": "BIGINT", "text": "VARCHAR",
+    "name": "VARCHAR", "char": "VARCHAR", "varchar": "VARCHAR", "oid": "BIGINT", "float8": "DOUBLE",
+    "float4": "FLOAT",
+}  # fmt: skip
+_AS_THEY_ARE = (exp.Cast, exp.Subquery)
+
+
+def spread_stars(tree: exp.Expr) -> None:
+    """Name the columns of `*` where the client sees them: some are shown otherwise than they are kept."""
+    for select in _outermost(tree):
+        items: list[exp.Expr] = []
+        for item in select.expressions:
+            items += (_spread(select, item) if item.is_star else None) or [item]
+        select.set("expressions", items)
+
+
+def _spread(select: exp.Select, star: exp.Expr) -> list[exp.Expr] | None:
+    """The columns that a star stands for; None where they are not those of catalog tables alone."""
+    alias = fold(star.table) if isinstance(star, exp.Column) else ""
+    joins = select.args.get("joins") or []
+    tables = list(tables_of(select))
+    if not alias and (len(tables) != 1 + len(joins) or any(join.args.get("using") for join in joins)):
+        return None
+    found: list[exp.Expr] = []
+    for table in tables:
+        if alias in ("", fold(table.alias_or_name)):
+            shape = shape_of(table)
+            if shape is None:
+                return None
+            found += [wide_column(table, name) for name in shape.names]
+    return found
+
+
+def hold_types(tree: exp.Expr, types: list[Type]) -> None:
+    """Let DuckDB answer expressions as the types that PostgreSQL gives them."""
+    for select in _outermost(tree):
+        if len(select.expressions) != len(types):
+            continue
+        for item, type_ in zip(list(select.expressions), types, strict=True):
+            value = item.unalias()
+            if type_ not in _HELD or isinstance(value, _AS_THEY_ARE):
+                continue
+            if isinstance(value, exp.Column) and (column_of(value) or type_ not in _INTEGERS):
+                continue
+            held = exp.cast(value.copy(), _HELD[type_], dialect="duckdb")
+            name = item.alias_or_name
+            value.replace(held) if isinstance(item, exp.Alias) else item.replace(
+                exp.alias_(held, name, quoted=True) if name else held
+            )
+
+
+def _outermost(tree: exp.Expr) -> list[exp.Select]:
+    """The SELECTs whose rows are the query's own."""
+    tree = _unwrapped(tree)
+    if isinstance(tree, exp.SetOperation):
+        return [*_outermost(tree.this), *_outermost(tree.expression)]
+    return [tree] if isinstance(tree, exp.Select) else []

@@ -1,0 +1,453 @@
+"""The relations of the catalog that have rows: base views of DuckDB's objects, and what is made of them.
+
+A base view has one kind of the user's objects as DuckDB lists them, each with its oid, restricted to the
+database that is served and the session's temporary objects, without ducktail's own. It uses DuckDB's words.
+
+data/pg_catalog.sql and data/information_schema.sql list the source of each column of PostgreSQL's relations;
+all other columns get the value for "nothing of that kind" (system_catalogs.py), and relations that are not
+listed are empty.
+
+Both become common table expressions of the query that names a relation. DuckDB would bind a view over
+views again wherever it stands: a query of psql that names pg_class twice, pg_index and pg_constraint would
+bind the list of tables seven times. So a query has each relation once, with only the columns that it uses.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+
+from ...engine.quoting import literal
+from ...engine.values import pgtypes
+from ...engine.values.duckdb_types import NESTED
+from .oids import (
+    FIXED,
+    HOME,
+    INDEX,
+    OTHER,
+    OUR_PREFIX,
+    OUR_SCHEMA,
+    OWNER,
+    OWNER_OID,
+    RELATION,
+    SEQUENCE,
+    kind_of,
+    namespace_sql,
+    numbered,
+    path_sql,
+)
+from .system_catalogs import PG_CATALOG, Shape, SystemColumn, read_text
+
+TEMPORARY = "(database_name = 'temp')"
+# DuckDB's name of the database that is served.
+SERVED = f"{HOME}.duck_database()"
+# Parts a session's temporary objects from others of their names in a path.
+SPACE = f"if({TEMPORARY}, 'temp', '')"
+
+
+# Which of the objects that share pg_class a row is, by relkind: the last bits of its oid.
+KIND = f"CASE kind WHEN 'i' THEN {INDEX} WHEN 'S' THEN {SEQUENCE} ELSE {RELATION} END"
+
+
+def base_views() -> dict[str, str]:
+    """The base views by name, each after those that it uses."""
+    here = f"database_name IN ({SERVED}, 'temp')"
+    shown = (
+        f"{here} AND schema_name <> {literal(OUR_SCHEMA)} AND NOT starts_with({{}}, {literal(OUR_PREFIX)})"
+    )
+    relations = [_tables(shown), _views(here)]
+    keys = [_indexes(shown), _unique_constraints(shown)]
+    return {
+        "duck_schemas": f"""
+            SELECT schema_name, comment, {namespace_sql("schema_name", "false")} AS oid
+            FROM {HOME}.schemas()
+            WHERE database_name = {SERVED} AND parent_schema IS NULL
+              AND schema_name NOT IN ('pg_catalog', 'information_schema')""",
+        "duck_objects": numbered(
+            _objects([*relations, *keys, _sequences(shown)]), KIND, "path, place_in_list"
+        ),
+        "duck_relations": numbered(_objects(relations), str(RELATION)),
+        "duck_columns": f"""
+            SELECT r.oid AS relation, r.kind, r.schema_name, r.name AS table_name, r.temporary,
+                   c.column_index::SMALLINT AS number, c.column_name, c.comment, c.column_default,
+                   c.is_nullable, c.data_type, c.is_generated, c.generation_expression,
+                   t.* EXCLUDE (head), {_modifier("c.data_type")} AS type_modifier
+            FROM (SELECT *, {HEAD} AS type_head FROM {HOME}.columns()) AS c
+            JOIN {HOME}.duck_relations AS r
+              ON r.table_oid = c.table_oid AND r.database_name = c.database_name
+            JOIN {HOME}.fixed_duck_types AS t ON t.head = c.type_head
+            ORDER BY relation, number""",
+        "duck_column_lists": f"""
+            SELECT database_name, table_oid, list(column_name ORDER BY column_index) AS names
+            FROM {HOME}.columns() WHERE NOT internal GROUP BY database_name, table_oid""",
+        "duck_keys": numbered(_objects(keys), str(INDEX), "path, place_in_list"),
+        "duck_indexes": f"""
+            SELECT k.*, r.oid AS relation
+            FROM {HOME}.duck_keys AS k
+            JOIN {HOME}.duck_relations AS r
+              ON r.table_oid = k.table_oid AND r.database_name = k.database_name""",
+        "duck_checks": numbered(_checks(shown), order="path, constraint_index"),
+        "duck_sequences": f"""
+            SELECT o.*, s.start_value, s.min_value, s.max_value, s.increment_by, s.cycle, s.last_value
+            FROM (SELECT * FROM ({numbered(_objects([_sequences(shown)]), str(SEQUENCE))})) AS o
+            JOIN {HOME}.sequences() AS s
+              ON s.sequence_oid = o.table_oid AND s.database_name = o.database_name""",
+        "duck_types": numbered(_types()),
+        "duck_roles": f"""
+            SELECT {OWNER_OID} AS oid, {literal(OWNER)} AS name
+            UNION ALL
+            SELECT {HOME}.role_oid({HOME}.session_user()), {HOME}.session_user()
+            WHERE {HOME}.session_user() <> {literal(OWNER)}""",
+        "duck_macros": numbered(_macros(), order="path, parameters"),
+    }
+
+
+# What a branch of `_objects` says of an object, and what it is where the branch does not say.
+_OBJECT = {
+    "kind": "", "database_name": "database_name", "schema_name": "schema_name", "table_name": "''",
+    "name": "", "table_oid": "table_oid", "comment": "comment", "row_count": "0", "column_count": "0",
+    "has_index": "false", "checks": "0", "definition": "''", "is_unique": "false", "is_primary": "false",
+    "place_in_list": "NULL::BIGINT", "columns": "NULL::BIGINT[]", "keys": "NULL::VARCHAR[]",
+}  # fmt: skip
+
+
+def _objects(branches: Sequence[str]) -> str:
+    """The rows of pg_class: tables, views, indexes, sequences."""
+    return f"""
+        SELECT *, {path_sql(SPACE, "schema_name", "table_name", "name")} AS path,
+               {TEMPORARY} AS temporary, {namespace_sql("schema_name", TEMPORARY)} AS namespace
+        FROM ({" UNION ALL ".join(branches)})"""
+
+
+def _object_branch(source: str, **values: str) -> str:
+    columns = ", ".join(f"{sql} AS {name}" for name, sql in {**_OBJECT, **values}.items())
+    return f"SELECT {columns} FROM {source}"
+
+
+def _tables(shown: str) -> str:
+    return _object_branch(
+        f"{HOME}.tables() WHERE {shown.format('table_name')}",
+        kind="'r'", name="table_name", row_count="estimated_size", column_count="column_count",
+        has_index="has_primary_key OR index_count > 0", checks="check_constraint_count",
+    )  # fmt: skip
+
+
+def _views(here: str) -> str:
+    return _object_branch(
+        f"{HOME}.views() WHERE {here} AND NOT internal AND NOT starts_with(view_name, {literal(OUR_PREFIX)})",
+        kind="'v'", name="view_name", table_oid="view_oid", column_count="column_count", definition="sql",
+    )  # fmt: skip
+
+
+def _indexes(shown: str) -> str:
+    """Indexes that were made; `keys` are texts of columns (as SQL quotes them) or of expressions."""
+    return _object_branch(
+        f"{HOME}.indexes() WHERE {shown.format('table_name')}",
+        kind="'i'", table_name="table_name", name="index_name", is_unique="is_unique",
+        keys="expressions::VARCHAR[]",
+    )  # fmt: skip
+
+
+def _unique_constraints(shown: str) -> str:
+    """The indexes behind PRIMARY KEY and UNIQUE; `keys` are names of columns."""
+    return _object_branch(
+        f"{HOME}.constraints() WHERE {shown.format('table_name')} "
+        "AND constraint_type IN ('PRIMARY KEY', 'UNIQUE')",
+        kind="'i'", table_name="table_name", name="constraint_name", comment="NULL::VARCHAR",
+        is_unique="true", is_primary="constraint_type = 'PRIMARY KEY'", place_in_list="constraint_index",
+        columns="list_transform(constraint_column_indexes, LAMBDA z_at: z_at + 1)",
+        keys="constraint_column_names",
+    )  # fmt: skip
+
+
+def _sequences(shown: str) -> str:
+    return _object_branch(
+        f"{HOME}.sequences() WHERE {shown.format('sequence_name')}",
+        kind="'S'", name="sequence_name", table_oid="sequence_oid", row_count="1", column_count="3",
+    )  # fmt: skip
+
+
+def _checks(shown: str) -> str:
+    """CHECK and FOREIGN KEY constraints."""
+    path = path_sql(SPACE, "schema_name", "table_name", "constraint_name")
+    return f"""
+        SELECT database_name, schema_name, table_name, table_oid, constraint_name, constraint_index,
+               constraint_type, expression, constraint_column_names AS names, referenced_table,
+               referenced_column_names AS referenced_names,
+               list_transform(constraint_column_indexes, LAMBDA z_at: z_at + 1) AS columns, {path} AS path,
+               {namespace_sql("schema_name", TEMPORARY)} AS namespace
+        FROM {HOME}.constraints()
+        WHERE {shown.format("table_name")} AND constraint_type IN ('CHECK', 'FOREIGN KEY')"""
+
+
+def _types() -> str:
+    """Types that CREATE TYPE has made."""
+    return f"""
+        SELECT schema_name, type_name, logical_type, labels, comment,
+               {path_sql("schema_name", "type_name")} AS path,
+               {namespace_sql("schema_name", "false")} AS namespace
+        FROM {HOME}.types() WHERE database_name = {SERVED} AND NOT internal"""
+
+
+def _macros() -> str:
+    """Macros that the user has made."""
+    return f"""
+        SELECT schema_name, function_name, function_type, parameters, macro_definition, comment,
+               {path_sql("schema_name", "function_name", "len(parameters)")} AS path,
+               {namespace_sql("schema_name", "false")} AS namespace
+        FROM {HOME}.functions() WHERE database_name = {SERVED} AND NOT internal"""
+
+
+def _head(text: str) -> str:
+    """SQL of what decides a DuckDB type's PostgreSQL type: one of `type_heads`.
+
+    That is the name before any arguments, with `[]` for a list or array; what is not known is text,
+    and a list of lists or of structs is json, as engine/values/pgtypes.py has it.
+    """
+    element = rf"regexp_replace({text}, '\[\d*\]$', '')"
+    name = f"split_part({element}, '(', 1)"
+    known = ", ".join(map(literal, pgtypes.OIDS))
+    return (
+        f"CASE WHEN ends_with({element}, ']') THEN 'JSON' WHEN {name} NOT IN ({known}) THEN 'VARCHAR' "
+        f"ELSE {name} END || if(ends_with({text}, ']') AND NOT ends_with({element}, ']'), '[]', '')"
+    )
+
+
+HEAD = _head("data_type")
+
+
+def type_heads() -> dict[str, int]:
+    """The oid of each head that `_head` can answer."""
+    lists = {f"{name}[]": pgtypes.pg_type(f"{name}[]").oid for name in pgtypes.OIDS if name not in NESTED}
+    return pgtypes.OIDS | lists | {f"{name}[]": pgtypes.JSON for name in NESTED & pgtypes.OIDS.keys()}
+
+
+def _modifier(text: str) -> str:
+    """SQL of pg_attribute.atttypmod of a DuckDB type: DECIMAL(p,s) has one, and a list of it."""
+    return f"""
+        CASE WHEN starts_with({text}, 'DECIMAL(') AND NOT contains({text}, '][') THEN
+             (regexp_extract({text}, '(\\d+),', 1)::INTEGER << 16)
+             + regexp_extract({text}, ',\\s*(\\d+)', 1)::INTEGER + {pgtypes.MODIFIER_OFFSET}
+             ELSE {pgtypes.NO_MODIFIER} END"""
+
+
+@dataclass(frozen=True, slots=True)
+class Branch:
+    """Rows of a relation.
+
+    Args:
+        source: the FROM, with its WHERE.
+        values: SQL by column.
+        extra: SQL of the columns that only the wide form has.
+        only: the values that a column can have here, where they are few; a query that wants others
+            need not make this branch.
+        never: values that a column cannot have here.
+        kinds: the kinds of the oids (oids.py) in a column here; FIXED is PostgreSQL's own.
+    """
+
+    source: str
+    values: dict[str, str]
+    extra: dict[str, str] = field(default_factory=dict)
+    only: dict[str, frozenset[str]] = field(default_factory=dict)
+    never: dict[str, frozenset[str]] = field(default_factory=dict)
+    kinds: dict[str, frozenset[int]] = field(default_factory=dict)
+
+    def may_have(self, column: str, wanted: frozenset[str]) -> bool:
+        """True if there can be rows where the column is one of the wanted values."""
+        here = (self.only.get(column, wanted) & wanted) - self.never.get(column, frozenset())
+        kinds = self.kinds.get(column)
+        return any(kinds is None or kind_of(value) in kinds for value in here)
+
+
+# Columns of a wide form that are made once, around the branches, from others of them.
+AROUND: dict[str, dict[str, tuple[str, tuple[str, ...]]]] = {
+    "pg_class": {
+        "__visible": (f"{HOME}.in_search_path(__schema, __temporary)", ("__schema", "__temporary")),
+        "__name": (
+            f"{HOME}.shown_name(__temporary, __schema, relname)", ("__schema", "__temporary", "relname")
+        ),
+    },
+}  # fmt: skip
+
+# The kinds of oids by their words in the data files.
+_KINDS = {"fixed": FIXED, "relation": RELATION, "index": INDEX, "sequence": SEQUENCE, "other": OTHER}
+_VIEW = re.compile(r"^CREATE VIEW (\w+) AS(?: TABLE (\w+);)?$")
+_COMMENT = re.compile(r"^    -- (only|never|kinds) (\w+): (.+)$")
+_ITEM_INDENT, _SELECT, _UNION, _FROM = " " * 8, "    SELECT", "    UNION ALL", "    FROM "
+
+
+def read_views(text: str) -> dict[str, list[Branch]]:
+    """The branches of each view in a file of views; its header says how it is written."""
+    text = text.replace("$home", HOME).replace("$type_head", HEAD)
+    found: dict[str, list[Branch]] = {}
+    lines: list[str] = []
+    for line in text.splitlines():
+        if view := _VIEW.match(line):
+            name, same_as = view.groups()
+            found[name] = found[same_as] if same_as else []
+        elif line == _UNION or (line.endswith(";") and line.startswith(" ")):
+            if line != _UNION:
+                lines.append(line.removesuffix(";"))
+            found[name].append(_view_branch(lines))
+            lines = []
+        elif line.startswith(" "):
+            lines.append(line)
+    assert not lines, "every view ends with a semicolon"
+    return found
+
+
+def _view_branch(lines: Sequence[str]) -> Branch:
+    """One SELECT with the comments before it."""
+    select = lines.index(_SELECT)
+    source = next(at for at, line in enumerate(lines) if line.startswith(_FROM))
+    bounds: dict[str, dict[str, frozenset[str]]] = {"only": {}, "never": {}, "kinds": {}}
+    for line in lines[:select]:
+        comment = _COMMENT.match(line)
+        assert comment, f"no bound of a branch: {line}"
+        bounds[comment[1]][comment[2]] = frozenset(comment[3].split(", "))
+    items: list[str] = []
+    for line in lines[select + 1 : source]:
+        if line.startswith(_ITEM_INDENT + " "):
+            items[-1] += f" {line.strip()}"
+        else:
+            items.append(line.strip())
+    columns: dict[str, str] = {}
+    for item in items:
+        sql, _, name = item.removesuffix(",").rpartition(" AS ")
+        columns[name] = sql or name
+    return Branch(
+        " ".join(line.strip() for line in lines[source:]).removeprefix("FROM "),
+        {name: sql for name, sql in columns.items() if not name.startswith("__")},
+        {name: sql for name, sql in columns.items() if name.startswith("__")},
+        bounds["only"],
+        bounds["never"],
+        {column: frozenset(_KINDS[word] for word in words) for column, words in bounds["kinds"].items()},
+    )
+
+
+SYSTEM_VIEWS = read_views(read_text("pg_catalog.sql"))
+INFORMATION_VIEWS = read_views(read_text("information_schema.sql"))
+
+_BASE = re.compile(rf"{re.escape(HOME)}\.(duck_(?:{'|'.join(name[5:] for name in base_views())}))\b(?!\()")
+
+
+def branches_of(shape: Shape) -> Sequence[Branch]:
+    """Where a relation's rows come from; none for one that is empty."""
+    views = SYSTEM_VIEWS if shape.schema == PG_CATALOG else INFORMATION_VIEWS
+    return views.get(shape.name, ())
+
+
+def extra_of(shape: Shape) -> tuple[str, ...]:
+    """The columns that only the relation's wide form has."""
+    branches = branches_of(shape)
+    own = branches[0].extra if branches else {}
+    return tuple(dict.fromkeys([*own, *(AROUND.get(shape.name, {}) if branches else {})]))
+
+
+def empty_sql(shape: Shape, wanted: Iterable[str]) -> str:
+    """The SELECT of a relation's columns without a row."""
+    types = {column.name: column.duckdb_type for column in shape.columns}
+    columns = ", ".join(f'NULL::{types.get(name, "VARCHAR")} AS "{name}"' for name in wanted)
+    return f"SELECT {columns} WHERE false"
+
+
+def relation_sql(shape: Shape, branches: Sequence[Branch], wanted: Iterable[str]) -> str:
+    """The SELECT of a relation's columns, those of the wide form included.
+
+    What is the same in all branches stands once, around their UNION ALL.
+    """
+    wanted = list(wanted)
+    types = {column.name: column for column in shape.columns}
+    around = {name: AROUND[shape.name][name] for name in wanted if name in AROUND.get(shape.name, {})}
+    inside = [name for name in wanted if name not in around]
+    inside += [name for _, needs in around.values() for name in needs]
+    varying = [name for name in dict.fromkeys(inside) if any(name in _values(branch) for branch in branches)]
+    if not varying:
+        varying = [next(iter(branches[0].values))]
+    union = " UNION ALL ".join(
+        f"SELECT {_picked(branch, varying, types)} FROM {branch.source}" for branch in branches
+    )
+    picked = []
+    for name in wanted:
+        if name in around:
+            sql = around[name][0]
+        elif name in varying:
+            sql = f'"{name}"'
+        else:
+            sql = types[name].empty
+        type_ = f"::{types[name].duckdb_type}" if name in types else ""
+        picked.append(f'({sql}){type_} AS "{name}"')
+    return f"SELECT {', '.join(picked)} FROM ({union}) AS z_u"
+
+
+def _values(branch: Branch) -> dict[str, str]:
+    return {**branch.values, **branch.extra}
+
+
+def _picked(branch: Branch, names: Sequence[str], types: dict[str, SystemColumn]) -> str:
+    values = _values(branch)
+    return ", ".join(f'{values.get(name) or types[name].empty} AS "{name}"' for name in names)
+
+
+@lru_cache(1)
+def _bases() -> dict[str, tuple[str, tuple[str, ...]]]:
+    """The base views as CTEs: SQL, and the names of those that it uses."""
+    return {name: _with_ctes(sql) for name, sql in base_views().items()}
+
+
+def _with_ctes(sql: str) -> tuple[str, tuple[str, ...]]:
+    used = tuple(dict.fromkeys(_BASE.findall(sql)))
+    return _BASE.sub(lambda found: cte_name(found[1]), sql), used
+
+
+def cte_name(name: str) -> str:
+    """The name of a relation or base view in a query that brings it along."""
+    return f"{OUR_PREFIX}_{name}"
+
+
+@dataclass(frozen=True, slots=True)
+class Use:
+    """A relation as a query uses it.
+
+    Args:
+        branches: those of its branches that can have rows which the query wants; none: it is empty.
+    """
+
+    shape: Shape
+    branches: tuple[int, ...]
+
+    @property
+    def cte(self) -> str:
+        """Its name in the query."""
+        which = "".join(map(str, self.branches)) if self.branches else "none"
+        return cte_name(f"{self.shape.key}_{which}")
+
+
+def ctes(wanted: dict[Use, list[str]]) -> list[str]:
+    """The common table expressions of a query.
+
+    Args:
+        wanted: the columns that it uses of each relation.
+    """
+    bases: dict[str, None] = {}
+    relations: list[str] = []
+    for use, names in wanted.items():
+        if not use.branches:
+            sql = empty_sql(use.shape, names)
+        else:
+            branches = branches_of(use.shape)
+            picked = [branches[at] for at in use.branches]
+            sql, used = _with_ctes(relation_sql(use.shape, picked, names))
+            _collect(used, bases)
+        relations.append(f"{use.cte} AS ({sql})")
+    return [f"{cte_name(name)} AS MATERIALIZED ({_bases()[name][0]})" for name in bases] + relations
+
+
+def _collect(names: Iterable[str], into: dict[str, None]) -> None:
+    """The base views that these use, each after those that it uses itself."""
+    for name in names:
+        if name not in into:
+            _collect(_bases()[name][1], into)
+            into[name] = None

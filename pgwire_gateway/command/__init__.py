@@ -1,0 +1,5 @@
+"""The command `ducktail`: serve a database, look after its file, plan a cluster."""
+
+from .command_line import Subcommand, parser, run_command_line
+
+__all__ = ["Subcommand", "parser", "run_command_line"]

@@ -1,0 +1,188 @@
+"""The command line of `ducktail`: its commands, their flags, their exit status.
+
+`serve` is in serve.py, the commands on a closed file and on backups in maintenance.py, `cluster` in
+cluster.py; the settings of `serve` are in configuration.py. Commands of other packages come as `Subcommand`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from ...engine.errors import DucktailError
+from ...engine.log.logs import TEXT, set_up
+from ...engine.version import VERSION
+from . import cluster, maintenance
+from .configuration import LOG_LEVEL, add_flag, add_flags, setting_of
+from .serve import run_server
+
+# A command that prints its findings logs only what is wrong.
+MAINTENANCE_LEVEL = replace(LOG_LEVEL, default="warning")
+
+SERVE_ABOUT = """\
+Opens (or makes) the DuckDB file PATH and serves it over the Postgres wire until SIGTERM or SIGINT.
+When it is ready it prints one line, `listening on HOST:PORT, file PATH`, on standard output; logs go to
+standard error. The database is called by its file's stem, and answers to the names `ducktail` and
+`postgres` as well."""
+SERVE_AFTER = """\
+each flag but --accept-loss and --insecure also in the environment, as DUCKTAIL_ and its name
+(DUCKTAIL_PORT=5481), and in the file that --config names (port = 5481); a flag goes before the
+environment, the environment before the file.
+
+example:
+  ducktail serve shop.duckdb &
+  psql -h 127.0.0.1 -p 5480 -d shop"""
+
+
+@dataclass(frozen=True, slots=True)
+class Subcommand:
+    """A command that another package adds to the command line.
+
+    Args:
+        add_arguments: adds its flags to a parser.
+        run: does the work; the exit status.
+    """
+
+    name: str
+    help: str
+    description: str
+    add_arguments: Callable[[argparse.ArgumentParser], None]
+    run: Callable[[argparse.Namespace], int]
+
+
+def run_command_line(arguments: Sequence[str] | None = None, extensions: Sequence[Subcommand] = ()) -> int:
+    """Run one command; the exit status: 0 fine, 1 it could not be done, 2 a wrong flag.
+
+    Args:
+        arguments: of the command line, without the program's name; None: those of the process.
+        extensions: commands of other packages.
+    """
+    chosen = parser(extensions).parse_args(arguments)
+    commands = COMMANDS | {extension.name: extension.run for extension in extensions}
+    try:
+        return commands[chosen.command](chosen)
+    except DucktailError as error:
+        print(f"ducktail: {_line(error)}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        # Before the server was ready to end in its own way.
+        return 130
+
+
+def _maintain(work: Callable[[argparse.Namespace], int]) -> Callable[[argparse.Namespace], int]:
+    """A command that looks after a file, with its logs set up."""
+
+    def run(chosen: argparse.Namespace) -> int:
+        set_up(sys.stderr, setting_of(MAINTENANCE_LEVEL, vars(chosen), os.environ), TEXT)
+        return work(chosen)
+
+    return run
+
+
+COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {
+    "serve": run_server,
+    "check": _maintain(lambda chosen: maintenance.check(chosen.path)),
+    "backup": _maintain(lambda chosen: maintenance.make_backup(chosen.path, chosen.to)),
+    "restore": _maintain(lambda chosen: maintenance.restore(chosen.backup, chosen.to)),
+    "reset-commit-times": _maintain(lambda chosen: maintenance.reset_commit_times(chosen.path)),
+    "cluster": cluster.run_command,
+}
+
+
+def parser(extensions: Sequence[Subcommand] = ()) -> argparse.ArgumentParser:
+    """The parser of all flags, with the environment as their defaults.
+
+    Args:
+        extensions: commands of other packages.
+    """
+    top = argparse.ArgumentParser(
+        prog="ducktail",
+        description="Change streams for DuckDB, spoken as SQL over the Postgres wire.",
+        epilog="Try `ducktail COMMAND --help`.",
+    )
+    top.add_argument("--version", action="version", version=f"ducktail {VERSION}")
+    commands = top.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    serve = commands.add_parser(
+        "serve",
+        help="serve a DuckDB file over the Postgres wire",
+        description=SERVE_ABOUT,
+        epilog=SERVE_AFTER,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add_flags(serve)
+    _maintenance(commands)
+    for extension in extensions:
+        added = commands.add_parser(extension.name, help=extension.help, description=extension.description)
+        extension.add_arguments(added)
+    placement = commands.add_parser(
+        "cluster",
+        help="plan and apply the placement of a cluster",
+        description="Work on the cluster.toml of several nodes. Source: docs/cluster.md.",
+    )
+    cluster.add_arguments(placement)
+    return top
+
+
+class _Target(argparse.Action):
+    """Takes a path, with or without the word TO before it."""
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: str | Sequence[object] | None,
+        option_string: str | None = None,
+    ) -> None:
+        match list(values or ()):
+            case [path] | ["TO" | "to", path] if str(path) not in ("TO", "to"):
+                namespace.to = Path(str(path))
+            case _:
+                raise argparse.ArgumentError(self, "expected one path, with or without TO before it")
+
+
+def _maintenance(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """The flags of check, backup, restore and reset-commit-times."""
+    check = commands.add_parser(
+        "check",
+        help="look for damage in a database file that nobody has open",
+        description="Read a closed database file whole, change nothing, and say what it is. "
+        "Exit code 1 if anything in it is damaged or missing.",
+    )
+    check.add_argument("path", type=Path, metavar="PATH", help="the DuckDB file")
+    backup = commands.add_parser(
+        "backup",
+        help="copy a database, served or not, into one verified file",
+        description="Copy a database into one new file, as of one moment; "
+        "writers of a served one do not wait.",
+    )
+    backup.add_argument("path", type=Path, metavar="PATH", help="the DuckDB file")
+    restore = commands.add_parser(
+        "restore",
+        help="make a database of a backup",
+        description="Make a database of a backup. Its LSNs go on in a new incarnation.",
+    )
+    restore.add_argument("backup", type=Path, metavar="BACKUP", help="the backup")
+    for command, source, to in (
+        (backup, "PATH", "the backup's file, not there yet"),
+        (restore, "BACKUP", "the database's file"),
+    ):
+        command.add_argument("to", nargs="+", action=_Target, metavar="DEST", help=to)
+        command.usage = f"{command.prog} [-h] [--log-level LEVEL] {source} [TO] DEST"
+    reset = commands.add_parser(
+        "reset-commit-times",
+        help="end the state in which commit times are ahead of the clock",
+        description="Set the commit times of a closed database that are later than the machine's clock "
+        "to what it says; events and their order stay.",
+    )
+    reset.add_argument("path", type=Path, metavar="PATH", help="the DuckDB file")
+    for command in (check, backup, restore, reset):
+        add_flag(command, MAINTENANCE_LEVEL)
+
+
+def _line(error: DucktailError) -> str:
+    parts = [error.message, *(part for part in (error.detail, error.hint) if part)]
+    return "; ".join(" ".join(part.split()) for part in parts)

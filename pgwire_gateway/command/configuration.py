@@ -1,0 +1,340 @@
+"""Settings of `ducktail serve`: read from flag, environment, file and default, in this order.
+
+One table, `OPTIONS`, says what there is; a name is the same everywhere: `lock_timeout_ms` in the file,
+`--lock-timeout-ms` as a flag, `DUCKTAIL_LOCK_TIMEOUT_MS` in the environment. --config, --insecure and
+--accept-loss are no settings: the first says where the file is, the others are to be said aloud.
+Source: docs/settings.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ...engine.errors import DucktailError, InvalidParameterValue
+from ...engine.log.logs import FORMATS, LEVELS
+from ...engine.placement.source import ClusterSource
+from ...engine.settings import (
+    COMMAND_LINE,
+    DEFAULT,
+    ENVIRONMENT,
+    FILE,
+    Settings,
+    ShownSetting,
+    check_number,
+    numbers,
+    shown_text,
+)
+from ...engine.toml_file import line_of, parse, read_text
+
+PREFIX = "DUCKTAIL_"
+CONFIG = "config"
+PORT_MAX = 65_535
+# Only flags.
+ALOUD = {
+    "insecure": "let whoever reaches the port in as if he were on this machine: no TLS, and no password "
+    "while there is no user",
+    "accept_loss": "serve a database although commits that were acknowledged are missing from it",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """A setting of the command.
+
+    Args:
+        kind: of its value in the file; `list` is one of strings.
+        check: raises ValueError with what is wrong about a value of that kind.
+        shown: its name in ducktail.settings, where that is another one.
+    """
+
+    name: str
+    kind: type
+    default: object
+    about: str
+    metavar: str
+    check: Callable[[Any], None] = lambda value: None
+    shown: str = ""
+
+    @property
+    def flag(self) -> str:
+        """Its flag."""
+        return f"--{self.name.replace('_', '-')}"
+
+    @property
+    def variable(self) -> str:
+        """Its name in the environment."""
+        return PREFIX + self.name.upper()
+
+    def read(self, text: str) -> object:
+        """The value that a flag or a variable of the environment means.
+
+        Raises:
+            ValueError: it means none.
+        """
+        if self.kind is list:
+            # Several are parted as in PATH.
+            return [part for part in text.split(os.pathsep) if part]
+        return self.take(_whole(text) if self.kind is int else text)
+
+    def take(self, value: object) -> object:
+        """A value of the file, checked.
+
+        Raises:
+            ValueError: it is none for this setting.
+        """
+        wrong = isinstance(value, bool) or not isinstance(value, self.kind)
+        if wrong or (isinstance(value, list) and not all(isinstance(item, str) for item in value)):
+            wanted = {int: "a whole number", str: "a string", list: "a list of strings"}[self.kind]
+            raise ValueError(f"wants {wanted}, not {value!r}")
+        self.check(value)
+        return value
+
+
+def _whole(text: str) -> int:
+    try:
+        return int(text)
+    except ValueError:
+        raise ValueError(f"not a whole number: {text!r}") from None
+
+
+def _port(value: int) -> None:
+    if not 0 <= value <= PORT_MAX:
+        raise ValueError(f"not a port from 0 to {PORT_MAX}: {value}")
+
+
+def one_of(words: tuple[str, ...]) -> Callable[[str], None]:
+    """A check for one of some words."""
+
+    def check(value: str) -> None:
+        if value not in words:
+            raise ValueError(f"not one of {', '.join(words)}: {value!r}")
+
+    return check
+
+
+LOG_LEVEL = Option(
+    "log_level", str, "info", f"least level that is logged: {', '.join(LEVELS)}", "LEVEL", one_of(LEVELS)
+)
+LOG_FORMAT = Option(
+    "log_format", str, "text", "how logs are written: text, or json, an object a line", "FORMAT",
+    one_of(FORMATS),
+)  # fmt: skip
+OPTIONS = (
+    Option("path", str, "ducktail.duckdb", "the DuckDB file", "PATH"),
+    Option("host", str, "127.0.0.1", "address to listen on; beyond loopback it wants TLS and users", "HOST"),
+    Option("port", int, 5480, "TCP port, 0 for any free one", "PORT", _port),
+    Option("metrics_port", int, None, "port for /metrics, /ready, /live; 0 for any free one", "PORT", _port),
+    Option("metrics_host", str, "127.0.0.1", "address of that port, which asks nobody who he is", "HOST"),
+    Option("tls_cert", str, None, "TLS certificate with its chain, as PEM; read again on SIGHUP", "FILE"),
+    Option("tls_key", str, None, "the certificate's key, as PEM, without a passphrase", "FILE"),
+    Option("cluster", str, None, "the cluster.toml of which this is a node; read again on SIGHUP", "FILE"),
+    Option("node", str, None, "this node's name in it; host and port are then those that it says", "NAME"),
+    LOG_LEVEL,
+    LOG_FORMAT,
+    Option(
+        "allow_dir", list, (), "a directory whose files SQL may read and write, with all below it; "
+        "may be repeated", "DIR", shown="allowed_directories",
+    ),
+    *(
+        Option(item.name, int, item.default, item.metadata["about"], "N")
+        for item in numbers()
+    ),
+)  # fmt: skip
+BY_NAME = {option.name: option for option in OPTIONS}
+NUMBERS = {item.name: item for item in numbers()}
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A value and its origin.
+
+    Args:
+        source: one of engine.settings' words for it.
+        place: the flag, the variable, or file and line; None for a default.
+    """
+
+    value: Any
+    source: str = DEFAULT
+    place: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Configuration:
+    """Every setting of `ducktail serve` with its place; made by `configure`."""
+
+    found: Mapping[str, Found]
+
+    def __getitem__(self, name: str) -> Any:
+        return self.found[name].value
+
+    def settings(self) -> Settings:
+        """The engine's part.
+
+        Raises:
+            InvalidParameterValue: 22023, an allowed directory is none.
+        """
+        values = {name: self[name] for name in NUMBERS}
+        return Settings(allowed_directories=tuple(self["allow_dir"]), **values)
+
+    def cluster(self) -> ClusterSource | None:
+        """Which node of which cluster it is; None: of none.
+
+        Raises:
+            InvalidParameterValue: 22023, one of the two settings is missing.
+        """
+        cluster, node = self["cluster"], self["node"]
+        if (cluster is None) != (node is None):
+            raise InvalidParameterValue("--cluster and --node go together")
+        return None if cluster is None else ClusterSource(Path(cluster), node)
+
+    def as_node(self, source: ClusterSource) -> Configuration:
+        """The same with the host and port that the cluster's file says, where nobody says others.
+
+        Raises:
+            InvalidParameterValue: 22023, the file is wrong. IoError: 58030, it cannot be read.
+        """
+        local = source.load().local
+        said = {"host": local.host, "port": local.port}
+        place = f'{source.path}, node "{source.node}"'
+        return Configuration(
+            {
+                **self.found,
+                **{n: Found(v, FILE, place) for n, v in said.items() if self.found[n].source == DEFAULT},
+            }
+        )
+
+    def shown(self, settings: Settings) -> tuple[ShownSetting, ...]:
+        """The rows of ducktail.settings."""
+        rows = []
+        for option in OPTIONS:
+            found = self.found[option.name]
+            # As it is in force: a directory's links have been followed.
+            value = getattr(settings, option.shown) if option.shown else found.value
+            name = option.shown or option.name
+            rows.append(ShownSetting(name, shown_text(value), found.source, found.place, option.about))
+        for name, about in ALOUD.items():
+            found = self.found[name]
+            rows.append(ShownSetting(name, shown_text(found.value), found.source, found.place, about))
+        return tuple(rows)
+
+
+def configure(given: Mapping[str, Any], environment: Mapping[str, str]) -> Configuration:
+    """Put flags, environment and file together.
+
+    Args:
+        given: what the flags say, by setting; None where there is no flag.
+
+    Raises:
+        InvalidParameterValue: 22023, an unknown key or a bad value, with its place. IoError: 58030, the
+            file cannot be read.
+    """
+    place = given.get(CONFIG) or environment.get(PREFIX + CONFIG.upper())
+    file = read_file(Path(place)) if place else {}
+    found = {option.name: _find(option, given, environment, file) for option in OPTIONS}
+    for name in ALOUD:
+        aloud = bool(given.get(name))
+        found[name] = Found(aloud, *((COMMAND_LINE, f"--{name.replace('_', '-')}") if aloud else ()))
+    return Configuration(found)
+
+
+def _find(
+    option: Option, given: Mapping[str, Any], environment: Mapping[str, str], file: Mapping[str, Found]
+) -> Found:
+    """The value of one setting: the first of flag, environment, file and default that has one."""
+    found = file.get(option.name, Found(option.default))
+    # What is empty is not set: that is how containers pass on what they do not have.
+    if text := environment.get(option.variable):
+        try:
+            found = Found(option.read(text), ENVIRONMENT, option.variable)
+        except ValueError as error:
+            raise InvalidParameterValue(f"{option.variable}: {error}") from None
+    if given.get(option.name) is not None:
+        flag = "PATH" if option.name == "path" else option.flag
+        found = Found(given[option.name], COMMAND_LINE, flag)
+    if option.name in NUMBERS:
+        try:
+            check_number(NUMBERS[option.name], found.value)
+        except InvalidParameterValue as error:
+            raise InvalidParameterValue(f"{found.place}: {error.message}") from None
+    return found
+
+
+def setting_of(option: Option, given: Mapping[str, Any], environment: Mapping[str, str]) -> Any:
+    """The value of one setting for a command that takes no file.
+
+    Raises:
+        InvalidParameterValue: 22023.
+    """
+    return _find(option, given, environment, {}).value
+
+
+def read_file(path: Path) -> dict[str, Found]:
+    """The settings of a configuration file.
+
+    Raises:
+        InvalidParameterValue: 22023, it is no TOML, or has an unknown key or a bad value; with the line.
+        IoError: 58030, it cannot be read.
+    """
+    text = read_text(path, "configuration file")
+    values = parse(text, str(path), "configuration file")
+    return {name: _take(path, text, name, value) for name, value in values.items()}
+
+
+def _take(path: Path, text: str, name: str, value: object) -> Found:
+    place = f"{path}{line_of(text, name)}"
+    option = BY_NAME.get(name)
+    if option is None:
+        raise _unknown(place, name, value)
+    try:
+        return Found(option.take(value), FILE, place)
+    except ValueError as error:
+        raise InvalidParameterValue(f'{place}: setting "{name}": {error}') from None
+
+
+def _unknown(place: str, name: str, value: object) -> DucktailError:
+    near = difflib.get_close_matches(name, BY_NAME, 1)
+    hint = f"Did you mean {near[0]}?" if near else "docs/settings.md lists the settings."
+    if name in ALOUD:
+        hint = f"It is only a flag: --{name.replace('_', '-')}."
+    elif isinstance(value, dict):
+        hint = "Settings stand in no table: lock_timeout_ms = 500."
+    return InvalidParameterValue(f'{place}: unknown setting "{name}"', hint=hint)
+
+
+def add_flags(parser: argparse.ArgumentParser) -> None:
+    """The flags of `ducktail serve`; what is not given is None."""
+    parser.add_argument(
+        "--config", metavar="FILE", help="a configuration file, TOML; flags and environment go before it"
+    )
+    for option in OPTIONS:
+        add_flag(parser, option)
+    for name, about in ALOUD.items():
+        parser.add_argument(f"--{name.replace('_', '-')}", action="store_true", help=about)
+
+
+def add_flag(parser: argparse.ArgumentParser, option: Option) -> None:
+    """The flag of one setting."""
+    default = "" if option.default in (None, ()) else f" (default: {option.default})"
+    about = f"{option.about}{default}"
+    if option.name == "path":
+        parser.add_argument("path", nargs="?", metavar="PATH", help=about)
+    elif option.kind is list:
+        parser.add_argument(option.flag, action="append", metavar=option.metavar, help=about)
+    else:
+        parser.add_argument(option.flag, type=_reader(option), metavar=option.metavar, help=about)
+
+
+def _reader(option: Option) -> Callable[[str], object]:
+    def read(text: str) -> object:
+        try:
+            return option.read(text)
+        except ValueError as error:
+            raise argparse.ArgumentTypeError(str(error)) from None
+
+    return read

@@ -1,0 +1,158 @@
+"""Commands on a database file: check, backup, restore, reset-commit-times.
+
+A database that a server has open is copied by this process, not by the server: whoever may back it up is who
+may read its directory, and no SQL user can make the server write a file. The server is only asked to hold
+its checkpoints back, by an open transaction on a connection of its own; where it listens is in the side
+file. Source: docs/operations.md, "Checks, backup and restore".
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from ...engine.clock import SystemClock
+from ...engine.database import Database
+from ...engine.errors import DuplicateObject, InvalidAuthorization, IoError, ObjectInUse
+from ...engine.settings import Settings
+from ...engine.storage import backup
+from ...engine.storage.side_file import DamagedSideFile, SideFile, side_path
+from ...engine.storage.wal_chain import wal_paths
+from ...engine.transactions.commit_times import reset_sql
+
+CONNECT_TIMEOUT_S = 10
+# Nothing goes by retention while a command has the database open.
+NEVER_MS = 3_600_000
+
+
+def check(path: Path) -> int:
+    """Print what a closed database file is and what is wrong with it; 1 if anything is.
+
+    Raises:
+        UndefinedObject: 42704, no such file. ObjectInUse: 55006, it is open.
+    """
+    with backup.closed_database(str(path)) as descriptor:
+        if descriptor is None:
+            raise ObjectInUse(
+                f'database file "{path}" is open in another process',
+                hint="Stop the server to check the file, or check a backup of it.",
+            )
+    about, wrong = backup.look_through(str(path))
+    for line in about:
+        print(line)
+    for line in wrong:
+        print(f"damage: {line}")
+    print("damaged" if wrong else "no damage found")
+    return 1 if wrong else 0
+
+
+def make_backup(path: Path, target: Path) -> int:
+    """Copy a database, open or not, into one new file, and verify the copy.
+
+    Raises:
+        DuplicateObject: 42710, the target is there. UndefinedObject: 42704, no such file.
+        ObjectInUse: 55006, a process has it open that serves nobody. DataCorrupted: XX001.
+    """
+    for there in (target, *wal_paths(str(target))):
+        if there.exists():
+            raise DuplicateObject(f'"{there}" already exists', hint="A backup writes over nothing.")
+    temporary = backup.new_temporary(target)
+    with backup.closed_database(str(path)) as descriptor:
+        if descriptor is not None:
+            backup.copy_closed(str(path), descriptor, temporary)
+    if descriptor is None:
+        with checkpoints_held(path):
+            backup.copy_live(str(path), temporary)
+    print(f"backup {backup.finish(temporary, target)}")
+    return 0
+
+
+def restore(source: Path, target: Path) -> int:
+    """Make a database of a backup.
+
+    Raises:
+        DucktailError: see `backup.restore`.
+    """
+    print(f"restored {backup.restore(source, target)}")
+    return 0
+
+
+def reset_commit_times(path: Path) -> int:
+    """Set the commit times of a closed database that are later than the machine's clock to what it says.
+
+    Raises:
+        UndefinedObject: 42704, no such file. ObjectInUse: 55006, it is open. DataCorrupted: XX001.
+    """
+    with backup.closed_database(str(path)) as descriptor:
+        if descriptor is None:
+            raise ObjectInUse(f'database file "{path}" is open in another process', hint="Stop the server.")
+    clock = SystemClock()
+    database = Database.open(str(path), Settings(retention_interval_ms=NEVER_MS), clock)
+    try:
+        steps = database.retention.steps
+        with steps.locked():
+            count, *_ = steps.transaction(reset_sql(clock.now_us()))
+    finally:
+        database.close()
+    print(f"{count} commits were later than the clock, and have its time now")
+    return 0
+
+
+@contextmanager
+def checkpoints_held(path: Path) -> Iterator[None]:
+    """Within, the server that has the database open does not checkpoint.
+
+    Raises:
+        ObjectInUse: 55006, no server answers for it. IoError: 58030, the connection was lost.
+    """
+    import psycopg  # Here, as only a backup of what is served is a client of a server.
+
+    address, identity = _announced(path)
+    nobody = ObjectInUse(
+        f'database file "{path}" is open in a process that serves nobody',
+        hint="Serve it, or close it.",
+    )
+    if not address:
+        raise nobody
+    host, port = address.rsplit(" ", 1)
+    try:
+        connection = psycopg.connect(
+            host=host, port=int(port), dbname="ducktail", user=os.environ.get("PGUSER", "ducktail"),
+            application_name="ducktail backup", connect_timeout=CONNECT_TIMEOUT_S,
+        )  # fmt: skip
+    except psycopg.OperationalError as error:
+        if "password" in str(error):
+            raise InvalidAuthorization(
+                "the server wants a password before it is backed up",
+                hint="A superuser's, in PGUSER and PGPASSWORD or in ~/.pgpass.",
+            ) from None
+        raise nobody from None
+    try:
+        with connection:
+            row = connection.execute("SELECT value FROM ducktail.meta WHERE name = 'identity'").fetchone()
+            connection.rollback()
+            if row is None or row[0] != identity:
+                raise nobody
+            connection.execute("SET idle_in_transaction_session_timeout = 0")
+            connection.commit()
+            # What is written does not matter; it is rolled back.
+            connection.execute(f'CREATE TABLE "ducktail_backup_{os.getpid()}" (i INTEGER)')
+            yield
+            connection.rollback()
+    except psycopg.Error as error:
+        raise IoError("the server did not hold its checkpoints back", detail=str(error).strip()) from error
+
+
+def _announced(path: Path) -> tuple[str, str]:
+    try:
+        side = SideFile.open(side_path(str(path)))
+    except DamagedSideFile:
+        return "", ""
+    if side is None:
+        return "", ""
+    try:
+        return side.address, str(side.identity)
+    finally:
+        side.close()

@@ -1,0 +1,476 @@
+"""Execution of one statement on the session: prepare, run, send rows, answer errors, measure.
+
+Both query protocols use it. A statement is timed from its Query or its Execute to CommandComplete or an
+error: the time includes waits for locks and for a client that takes its rows slowly. Of a portal that is
+read in pieces only the first piece counts as a statement; text that cannot be parsed or bound counts too,
+with an unknown kind. Source: PostgreSQL documentation, "Message Flow".
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from copy import copy
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from traceback import format_tb
+
+from ...engine.errors import CachedPlanChanged, DucktailError, InternalError, ProgramLimitExceeded
+from ...engine.log.logs import facts
+from ...engine.values import pgtypes
+from ...engine.waiting import Waiting
+from ...sql.text.classified import Kind
+from ...sql.text.tokens import Piece, split_pieces
+from .. import catalog
+from ..codec import encode
+from ..codec.backend import (
+    CommandComplete,
+    ErrorResponse,
+    Field,
+    NoticeResponse,
+    NotificationResponse,
+    ParameterStatus,
+    ReadyForQuery,
+    Report,
+    RowDescription,
+)
+from .channel import Channel, Need, Steps
+from .interfaces import Batch, Column, EndedStatement, Result, Session, Statement
+from .row_transfer import FIRST_ROWS, encoded, rows_wanted, send_rows, take_rows
+from .statement_text import Described, StatementText, is_long_text
+
+UNKNOWN = "unknown"
+
+
+class StatementTimer:
+    """The statement that one conversation is at.
+
+    Args:
+        now_s: a clock that never goes back, in seconds.
+        tell: takes what has ended.
+        trace: says the session's trace id.
+    """
+
+    __slots__ = ("_kind", "_now_s", "_resumed", "_session_id", "_start_s", "_tell", "_text", "_trace")
+
+    def __init__(
+        self,
+        session_id: int,
+        now_s: Callable[[], float],
+        tell: Callable[[EndedStatement], None],
+        trace: Callable[[], str] = str,
+    ) -> None:
+        self._session_id = session_id
+        self._trace = trace
+        self._now_s = now_s
+        self._tell = tell
+        self._text = ""
+        self._kind: Kind | None = None
+        self._resumed = False
+        self._start_s = 0.0
+
+    @property
+    def text(self) -> str:
+        """The statement, as the client sent it."""
+        return self._text
+
+    def reset(self, text: str = "") -> None:
+        """A message has come, or the next statement of its text begins."""
+        self._text, self._kind, self._resumed = text, None, False
+        self._start_s = self._now_s()
+
+    def found(self, kind: Kind, text: str, *, resumed: bool = False) -> None:
+        """It is known what the statement is."""
+        self._kind, self._text, self._resumed = kind, text, resumed
+
+    def end(self, sqlstate: str | None = None, *, unanswered: bool = False, executions: int = 1) -> None:
+        """The statement, or this piece of it, has ended; a message that ran none and failed counts too.
+
+        Args:
+            executions: of the statement, that were run as one.
+        """
+        kind = UNKNOWN if self._kind is None else str(self._kind.value)
+        seconds = self._now_s() - self._start_s
+        self._tell(
+            EndedStatement(
+                self._session_id,
+                kind,
+                sqlstate,
+                seconds,
+                self._text,
+                self._resumed,
+                unanswered,
+                executions,
+                self._trace(),
+            )
+        )
+
+
+# Tags of statements that mean the protocol's prepared statements as well as those of SQL.
+DEALLOCATES_ALL = frozenset({"DEALLOCATE ALL", "DISCARD ALL"})
+
+# Few texts are inline, and drivers repeat theirs; a client that makes up new ones is served as well,
+# with a hop more.
+INLINE_TEXTS_MAX = 256
+
+# Columns are counted in an Int16, which some clients read with its sign.
+COLUMNS_MAX = 0x7FFF
+
+# Texts and column lists whose tokens and descriptions are kept, in all sessions together, and the
+# longest of such texts: some megabytes at the most.
+KEPT_MAX = 1024
+KEPT_TEXT_CHARS_MAX = 4096
+
+log = logging.getLogger("ducktail.gateway")
+
+
+class Work:
+    """The common part of both query protocols: a channel, a session, and the reports."""
+
+    def __init__(self, channel: Channel, session: Session, observed: StatementTimer) -> None:
+        self.channel = channel
+        self.session = session
+        self.observed = observed
+        # The protocol's prepared statements, by name: what DEALLOCATE means is found here first.
+        self.prepared: dict[str, Prepared] = {}
+        # Texts that parse and run without a worker thread, seen before in this session.
+        self._inline_texts: set[str] = set()
+        self._reported = dict(session.parameter_status())
+        self._changed: dict[str, str] = {}
+
+    def pieces(self, text: str) -> Sequence[Piece]:
+        """The statements of a text; those of short texts are kept, for drivers repeat theirs."""
+        return _kept_pieces(text) if len(text) <= KEPT_TEXT_CHARS_MAX else split_pieces(text)
+
+    def parse(
+        self, text: str, offset: int, oids: Sequence[int] = (), *, told: bool
+    ) -> Steps[tuple[StatementText, Statement]]:
+        """Parse one statement that stands `offset` characters into the client's text.
+
+        Args:
+            told: whether the client may ask for its columns before it runs.
+        """
+        if text not in self._inline_texts:
+            yield Need.WORKER
+        self.channel.check_cancelled()
+        source = _kept_source(offset, text) if len(text) <= KEPT_TEXT_CHARS_MAX else _source(offset, text)
+        if numeric := catalog.numeric_columns(text, oids):
+            source = replace(source, numeric=numeric, described=None, _shown=None)
+        with placed(source):
+            statement: Statement = yield from self.session.parse(
+                source.rewritten, source.given(oids), told=told
+            )
+            if source.reads_catalog:
+                _ = statement.columns  # Binds it: what is missing is told now.
+        if is_inline(statement) and len(self._inline_texts) < INLINE_TEXTS_MAX and not is_long_text(text):
+            self._inline_texts.add(text)
+        return source, statement
+
+    def renew(self, prepared: Prepared) -> Steps[None]:
+        """See that a statement's columns are those of now: a table may have been altered meanwhile."""
+        if self.session.is_stale(prepared.statement):
+            yield Need.WORKER
+            with placed(prepared.source):
+                self.session.renew(prepared.statement)
+        # The session's statement is that of all who prepare its text: it may have been renewed for another.
+        columns = prepared.source.columns(prepared.statement.columns)
+        if columns is not prepared.columns:
+            check_width(columns)
+            prepared.columns = columns
+
+    def execute(
+        self,
+        source: StatementText,
+        statement: Statement,
+        parameters: Sequence[object],
+        rows: int | None = None,
+        *,
+        long: bool = False,
+    ) -> Steps[Result]:
+        """Run a statement; notices are sent at once, changed parameters before ReadyForQuery.
+
+        Args:
+            rows: how many of its rows are wanted at first; None for all.
+            long: its parameters are no work for the event loop.
+        """
+        if statement.classified.kind is Kind.DEALLOCATE and statement.classified.name in self.prepared:
+            del self.prepared[statement.classified.name]
+            return Command("DEALLOCATE")
+        if long or source.long or not (is_inline(statement) or self._sent_inline(statement, parameters)):
+            yield Need.WORKER
+        self.channel.check_cancelled()
+        self.session.first_rows = rows
+        with placed(source):
+            result: Result = yield from self.session.execute(statement, parameters)
+        if result.copy_in is not None:
+            result = yield from take_rows(self.channel, self.session, result.copy_in)
+        if result.copy_out is not None:
+            yield from send_rows(self.channel, result, result.copy_out, self._reported["TimeZone"])
+            assert result.tag is not None, "an exhausted result has its tag"
+            result = Command(result.tag)
+        self._take_news()
+        return result
+
+    def _sent_inline(self, statement: Statement, parameters: Sequence[object]) -> bool:
+        """True if another node sends a statement that takes no worker thread."""
+        return statement.classified.kind is Kind.FORWARD and self.session.sent_inline(parameters)
+
+    def describe(self, source: StatementText, columns: Sequence[Column], formats: Sequence[int]) -> None:
+        """Send RowDescription."""
+        kept = source.described
+        if kept is None or kept.columns is not columns or kept.formats != tuple(formats):
+            check_width(columns)
+            message = _description(tuple(columns), tuple(spread(formats, len(columns))))
+            kept = source.described = Described(columns, tuple(formats), message)
+        self.channel.send_bytes(kept.message)
+
+    def send_rows(
+        self, source: StatementText, result: Result, formats: Sequence[int], limit: int | None = None
+    ) -> Steps[bool]:
+        """Send rows of a statement's result, at most `limit`; True when there are no more.
+
+        With a limit the answer is False once it is reached: whether more would come is not known.
+        """
+        columns = source.columns(result.columns) or ()
+        types = [column.type for column in columns]
+        all_formats = spread(formats, len(columns))
+
+        def datarows(part: Batch) -> bytes | memoryview:
+            return part.datarows(types, all_formats, self._reported["TimeZone"])
+
+        while limit is None or limit > 0:
+            wanted = rows_wanted(result, limit)
+            if result.elsewhere:
+                yield from result.arrive(wanted)
+            elif not result.inline:
+                yield Need.WORKER
+            batch = result.fetch(wanted)
+            if batch is None:
+                if result.settles:
+                    yield from result.settled()
+                self._take_news()
+                return True
+            self.channel.check_cancelled()
+            if limit is not None:
+                limit -= batch.row_count
+            for piece in encoded(batch, datarows):
+                self.channel.send_bytes(piece)
+            yield from self.channel.relieve(at_once=result.row_count == FIRST_ROWS)
+        return False
+
+    def complete(self, result: Result, before: int = 0) -> None:
+        """Send CommandComplete for a result whose rows have all been sent, `before` of them earlier."""
+        tag = result.tag
+        assert tag is not None, "an exhausted result has its tag"
+        if before:
+            tag = f"{tag.rpartition(' ')[0]} {result.row_count - before}"
+        if tag in DEALLOCATES_ALL:
+            self.prepared.clear()
+        self.channel.send(CommandComplete(tag))
+        self.observed.end()
+
+    def answer_error(self, error: Exception) -> Steps[None]:
+        """Send ErrorResponse, fail the open block, roll back the implicit transaction."""
+        self.channel.check()
+        yield Need.WORKER
+        if not isinstance(error, DucktailError):
+            told: DucktailError = self.session.as_told(error)
+            if isinstance(told, InternalError):
+                # Without its message, which may have a user's values in it; the client is told that.
+                parts = format_tb(error.__traceback__)
+                frames = [line.strip() for part in parts for line in part.splitlines()]
+                about = facts(session=self.session.id, frames=frames)
+                log.error("unexpected error in a session: %s", type(error).__name__, extra=about)
+            error = told
+        self.observed.end(error.sqlstate, unanswered=catalog.unanswered.note(self.observed.text, error))
+        self.session.fail()
+        yield from self.session.abort_implicit()
+        self._take_news()
+        self.channel.settle()
+        self.channel.send(ErrorResponse(report(error, "ERROR")))
+
+    def ready(self) -> None:
+        """Send what parameters have changed, and ReadyForQuery."""
+        self._take_news()
+        for name, value in self._changed.items():
+            self.channel.send(ParameterStatus(name, value))
+        self._changed.clear()
+        self.channel.settle()
+        self.tell()
+        self.channel.send(ReadyForQuery(self.session.transaction_status))
+        self.channel.due = True
+
+    def tell(self) -> None:
+        """Send what the session listens to, unless it is in a transaction."""
+        if self.session.transaction_status == "I":
+            for note in self.session.take_notifications():
+                self.channel.send(NotificationResponse(note.pid, note.channel, note.payload))
+
+    def _take_news(self) -> None:
+        for notice in self.session.take_notices():
+            fields = (notice.severity, notice.sqlstate, notice.message, notice.detail, notice.hint)
+            self.channel.send(NoticeResponse(Report(*fields)))
+            self.channel.due = True  # At once, as PostgreSQL does: what follows may take its time.
+        changes = self.session.take_parameter_changes()
+        self._changed.update(changes)
+        self._reported.update(changes)
+
+
+@dataclass(slots=True)
+class Prepared:
+    """A statement with what its client knows of it.
+
+    Args:
+        types: DuckDB's names of its parameters' types.
+        oids: the same as the client declared them, or else as we told it.
+        columns: of its rows, as they are now; None when it gives none.
+        is_told: whether the client was told of columns once, and goes by them from then on.
+        told: those columns.
+    """
+
+    source: StatementText
+    statement: Statement
+    types: tuple[str, ...]
+    oids: tuple[int, ...]
+    columns: Sequence[Column] | None
+    is_told: bool = False
+    told: Sequence[Column] | None = None
+
+    def tell(self, columns: Sequence[Column] | None) -> None:
+        """Note the columns that the client has been sent."""
+        self.is_told, self.told = True, columns
+
+    def check_told(self, columns: Sequence[Column] | None) -> None:
+        """Rows are about to be sent whose columns the client has not asked for again.
+
+        Raises:
+            CachedPlanChanged: 0A000, it would take them for rows of the columns that it was told of.
+        """
+        if self.is_told and self.told is not columns and _kinds(self.told) != _kinds(columns):
+            raise CachedPlanChanged
+
+    @property
+    def told_count(self) -> int | None:
+        """Number of columns in the last description that the client was sent; None: there was none."""
+        return len(self.told or ()) if self.is_told else None
+
+
+def _kinds(columns: Sequence[Column] | None) -> list[tuple[str, int]] | None:
+    """Names and types of columns, as far as a client goes by them."""
+    return None if columns is None else [(c.name, pgtypes.pg_type(c.type).oid) for c in columns]
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """The result of a statement that is answered here and gives no rows."""
+
+    tag: str
+    columns: None = None
+    copy_in: None = None
+    copy_out: None = None
+    arrow_schema: None = None
+    formats: tuple[int, ...] = ()
+    row_count: int = 0
+    inline: bool = True
+    elsewhere: bool = False
+    settles: bool = False
+
+    def settled(self) -> Waiting[None]:
+        """Nothing is waited for."""
+        yield from ()
+
+    def arrive(self, max_rows: int | None) -> Waiting[None]:
+        """No rows."""
+        yield from ()
+
+    def fetch(self, max_rows: int | None) -> None:
+        """No rows."""
+
+    def suspend(self) -> None:
+        """There are no rows so far."""
+
+    def fail(self) -> None:
+        """Nothing is left."""
+
+    def close(self) -> None:
+        """Nothing is left to be given up with its portal."""
+
+
+def is_inline(statement: Statement) -> bool:
+    """True if it ends in microseconds without DuckDB: a worker thread is not worth its while."""
+    return statement.inline
+
+
+class placed:
+    """Within, errors tell their place in the client's text instead of the session's.
+
+    A class, as it is entered for each statement: a generator costs four times as much.
+    """
+
+    __slots__ = ("_source",)
+
+    def __init__(self, source: StatementText) -> None:
+        self._source = source
+
+    def __enter__(self) -> None:
+        """Nothing to do before the statement."""
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        """Move the place of an error."""
+        if not isinstance(error, DucktailError):
+            return
+        place = self._source.position(error.position)
+        if place == error.position:
+            return
+        # A copy: a statement that is kept may raise the same error again.
+        moved = copy(error)
+        moved.position = place
+        raise moved from error
+
+
+def check_width(columns: Sequence[Column] | None) -> None:
+    """Refuse rows that no message can hold.
+
+    Raises:
+        ProgramLimitExceeded: 54000.
+    """
+    if columns is not None and len(columns) > COLUMNS_MAX:
+        raise ProgramLimitExceeded(f"rows can have at most {COLUMNS_MAX} columns")
+
+
+def spread(formats: Sequence[int], count: int) -> Sequence[int]:
+    """One format a column from the none, one or `count` that Bind gave."""
+    if len(formats) == count:
+        return formats
+    return (formats[0] if formats else 0,) * count
+
+
+def report(error: DucktailError, severity: str) -> Report:
+    """The fields of an error."""
+    place = (error.position, error.context, *(error.told_at or ()))
+    return Report(severity, error.sqlstate, error.message, error.detail, error.hint, *place)
+
+
+def _source(offset: int, text: str) -> StatementText:
+    respelt = catalog.respelt(text)
+    return StatementText(
+        offset, text, respelt.text, respelt.types, respelt.parameters, reads_catalog=respelt.reads_catalog
+    )
+
+
+_kept_source = lru_cache(maxsize=KEPT_MAX)(_source)
+
+
+@lru_cache(maxsize=KEPT_MAX)
+def _kept_pieces(text: str) -> Sequence[Piece]:
+    return tuple(split_pieces(text))
+
+
+@lru_cache(maxsize=KEPT_MAX)
+def _description(columns: tuple[Column, ...], formats: tuple[int, ...]) -> bytes:
+    return encode(RowDescription(tuple(map(_field, columns, formats))))
+
+
+def _field(column: Column, format: int) -> Field:
+    kind = pgtypes.pg_type(column.type)
+    return Field(column.name, kind.oid, kind.length, kind.modifier, format)

@@ -1,0 +1,129 @@
+"""Rows to and from the client: encoding in parallel, COPY FROM STDIN and COPY TO STDOUT.
+
+Rows are encoded on as many threads as there are cores, and on no more. Arrow and numpy do nearly all of
+it and let go of Python's lock: two threads encode the two halves of a batch in half the time. More threads
+than cores only take the lock from each other, and each keeps memory of its own.
+
+The rows of a COPY FROM STDIN are taken as they come; the channel's bound makes a client wait that sends
+faster than they are written. The rows of a COPY TO STDOUT go batch by batch, as fast as the client takes
+them. While rows come in, Sync and Flush mean nothing (libpq sends a Sync with Execute); after an error the
+rest of the COPY is skipped. Source: PostgreSQL documentation, "COPY Operations".
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+from ...engine.errors import ProtocolViolation, QueryCanceled
+from ...engine.values.arrow_form import END, schema_bytes
+from ...engine.values.copy_rows import BINARY_HEADER, BINARY_TRAILER, header_line, message, messages
+from ..codec.backend import CopyInResponse, CopyOutDone, CopyOutResponse
+from ..codec.frontend import CopyData, CopyDone, CopyFail, Flush, Sync, Undecodable
+from .channel import Channel, Need, Steps
+from .interfaces import Batch, CopyIn, CopyOut, Result, Session
+
+CORES = len(os.sched_getaffinity(0))
+# Rows that a client gets ahead of the rest of their batch, for whom the first row is urgent.
+FIRST_ROWS = 1024
+
+Encode = Callable[[Batch], bytes | memoryview]
+
+_encoders = ThreadPoolExecutor(CORES, thread_name_prefix="ducktail-encoder")
+
+
+def rows_wanted(result: Result, limit: int | None) -> int | None:
+    """How many rows to fetch of a result, None for as many as come: the first ones in a small batch."""
+    if result.row_count or (limit is not None and limit <= FIRST_ROWS):
+        return limit
+    return FIRST_ROWS
+
+
+def encoded(batch: Batch, encode: Encode) -> Sequence[bytes | memoryview]:
+    """The bytes of a batch's rows, in pieces one after the other.
+
+    Waits for the encoders where the batch has parts for them: those of inline results have none.
+
+    Raises:
+        DucktailError: what `encode` raises.
+    """
+    parts = batch.parts()
+    if not parts:
+        return (encode(batch),)
+    return [piece.result() for piece in [_encoders.submit(encode, part) for part in parts]]
+
+
+def take_rows(channel: Channel, session: Session, copy: CopyIn) -> Steps[Result]:
+    """Take the rows of a COPY FROM STDIN; its answer, once they are all there.
+
+    Raises:
+        QueryCanceled: 57014, the client gives it up, or it is cancelled.
+        ProtocolViolation: 08P01, a message that does not belong here.
+        DucktailError: a row that is wrong.
+    """
+    channel.send(CopyInResponse(copy.column_count, copy.binary))
+    while True:
+        message = yield from channel.next(Need.COPYING)
+        match message:
+            case CopyData(data):
+                yield Need.WORKER
+                yield from session.copy_data(copy, data)
+            case CopyDone():
+                yield Need.WORKER
+                result: Result = yield from session.copy_done(copy)
+                return result
+            case CopyFail(reason):
+                raise QueryCanceled(f"COPY from stdin failed: {reason}")
+            case Sync() | Flush():
+                pass
+            case Undecodable():
+                raise message.error
+            case _:
+                name = type(message).__name__
+                raise ProtocolViolation(f"unexpected message during COPY from stdin: {name}")
+
+
+def send_rows(channel: Channel, result: Result, copy: CopyOut, timezone: str) -> Steps[None]:
+    """Send the rows of a COPY ... TO STDOUT, one message each (in Arrow as it comes), up to CopyDone.
+
+    Raises:
+        DucktailError: the query failed under way, or was cancelled; what was sent does not count.
+    """
+    columns = result.columns or ()
+    types = [column.type for column in columns]
+    channel.send(CopyOutResponse(len(columns), copy.form.binary or copy.form.arrow))
+    if copy.form.arrow:
+        channel.send_bytes(messages(schema_bytes(result.arrow_schema, [column.name for column in columns])))
+    if copy.header:
+        channel.send_bytes(header_line([column.name for column in columns], copy.form))
+    # PostgreSQL sends the header of a binary file together with what comes first.
+    head = BINARY_HEADER if copy.form.binary else b""
+    while True:
+        wanted = rows_wanted(result, None)
+        if result.elsewhere:
+            yield from result.arrive(wanted)
+        yield Need.WORKER
+        batch = result.fetch(wanted)
+        if batch is None:
+            if result.settles:
+                yield from result.settled()
+            break
+        channel.check_cancelled()
+        for rows in encoded(batch, lambda part: part.copy_rows(types, copy.form, timezone)):
+            if head and batch.row_count:
+                head, rows = b"", _behind(head, rows)
+            channel.send_bytes(rows)
+        yield from channel.relieve(at_once=result.row_count == FIRST_ROWS)
+    if copy.form.binary:
+        channel.send_bytes(message(head + BINARY_TRAILER))
+    if copy.form.arrow:
+        channel.send_bytes(message(END))
+    channel.send(CopyOutDone())
+
+
+def _behind(head: bytes, rows: bytes | memoryview) -> bytes:
+    """The rows, the first of them behind the header in one message with it."""
+    view = memoryview(rows)
+    first = 1 + int.from_bytes(view[1:5], "big")
+    return b"".join((message(head + bytes(view[5:first])), view[first:]))

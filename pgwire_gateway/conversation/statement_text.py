@@ -1,0 +1,176 @@
+"""A statement's text as the client sent it and as it was run: error positions, column names, long texts.
+
+A statement may be the third of a simple query, and its catalog names may have been rewritten before
+the session saw it; the position that the session reports counts in the rewritten text. A catalog query's
+columns have types that DuckDB has none for: the client is sent those of the catalog. A column without a
+name gets the name that PostgreSQL would give it.
+
+Long texts and parameter lists are no work for the event loop: splitting, parsing and decoding take time
+that grows with the bytes, and meanwhile no other client is answered. A short request is served where it
+arrives, which saves the hop to a thread; a longer one runs wholly on a worker thread, from the first look
+at it. There Python passes its lock on every few milliseconds; calls that do not (a regular expression,
+DuckDB's parser) are bounded to a fraction of a second.
+Source: docs/design/pgwire_gateway.md, "What is long".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ...engine.values.pgtypes import CATALOG_TYPES
+from .. import catalog
+from ..codec.frontend import Bind, Message, Parse, Query
+from .interfaces import Column
+
+# Characters of a text, or bytes of all parameters together: some milliseconds of the event loop.
+INLINE_CHARS_MAX = 8 * 1024
+# Parameters, or columns of a description.
+INLINE_ITEMS_MAX = 1000
+
+
+def is_long(message: Message) -> bool:
+    """True if a message is no work for the event loop."""
+    match message:
+        case Query(text):
+            return len(text) > INLINE_CHARS_MAX
+        case Parse(_, text, oids):
+            return len(text) > INLINE_CHARS_MAX or len(oids) > INLINE_ITEMS_MAX
+        case Bind():
+            return are_long(message.parameters)
+    return False
+
+
+def are_long(parameters: Sequence[bytes | None]) -> bool:
+    """True if parameters are no work for the event loop."""
+    if len(parameters) > INLINE_ITEMS_MAX:
+        return True
+    return sum(len(value) for value in parameters if value is not None) > INLINE_CHARS_MAX
+
+
+def is_long_text(text: str) -> bool:
+    """True if the text of a statement is no work for the event loop."""
+    return len(text) > INLINE_CHARS_MAX
+
+
+def are_many(columns: Sequence[object] | None) -> bool:
+    """True if the description of columns is no work for the event loop."""
+    return columns is not None and len(columns) > INLINE_ITEMS_MAX
+
+
+# A type whose values come as text and are sent as numeric, of as many digits as they have.
+NUMERIC_TEXT = "BIGNUM"
+
+
+@dataclass(frozen=True, slots=True)
+class ShownColumn:
+    """A column with PostgreSQL's name for it, or of the catalog with its PostgreSQL type."""
+
+    name: str
+    type: str
+
+
+@dataclass(frozen=True, slots=True)
+class Described:
+    """A RowDescription that has been sent, and of what."""
+
+    columns: Sequence[Column]
+    formats: tuple[int, ...]
+    message: bytes
+
+
+@dataclass(slots=True, eq=False)
+class StatementText:
+    """One statement, as it was sent and as it was run.
+
+    Args:
+        offset: characters of the client's text before the statement.
+        text: the statement as it was sent.
+        rewritten: the statement as the session got it.
+        types: the PostgreSQL types of its columns, where the catalog knows them.
+        cast: the OIDs of the types that a catalog query casts its parameters to, 0 where to none.
+        nowhere: it does not stand in what the client has sent: no error of it has a place there.
+        reads_catalog: it asks the catalog, or what must look into it.
+        numeric: for each column the numeric parameter that it is, and nothing else, or 0: the session gives
+            text there.
+        described: the last RowDescription of it: a statement that is kept answers the same columns again.
+    """
+
+    offset: int
+    text: str
+    rewritten: str
+    types: tuple[str | None, ...] = ()
+    cast: tuple[int, ...] = ()
+    nowhere: bool = False
+    reads_catalog: bool = False
+    numeric: tuple[int, ...] = ()
+    described: Described | None = None
+    _shown: tuple[Sequence[Column], Sequence[Column]] | None = None
+
+    @property
+    def long(self) -> bool:
+        """True if what is done with the text is no work for the event loop."""
+        return is_long_text(self.text)
+
+    def declared(self, oids: Sequence[int]) -> Sequence[int]:
+        """The parameters' OIDs as the client has declared them, else as its query casts them."""
+        if not self.cast:
+            return oids
+        known = (*oids, *(0,) * (len(self.cast) - len(oids)))
+        return (*(oid or ours for oid, ours in zip(known, self.cast, strict=False)), *known[len(self.cast) :])
+
+    def given(self, oids: Sequence[int]) -> Sequence[int]:
+        """The parameters' OIDs for the session; 0 is text, where a parameter has no declared type."""
+        declared = self.declared(oids)
+        return [0 if place in self.numeric else oid for place, oid in enumerate(declared, 1)]
+
+    def columns(self, found: Sequence[Column] | None) -> Sequence[Column] | None:
+        """The columns as they are described to the client."""
+        if found is None:
+            return None
+        # Several sessions may share it: what is kept is put there whole, and asked for once.
+        kept = self._shown
+        if kept is None or kept[0] is not found:
+            kept = self._shown = (found, self._columns(found))
+        return kept[1]
+
+    def _columns(self, found: Sequence[Column]) -> Sequence[Column]:
+        if self.types and len(found) == len(self.types):
+            return [
+                ShownColumn(column.name, CATALOG_TYPES[type_]) if type_ in CATALOG_TYPES else column
+                for column, type_ in zip(found, self.types, strict=True)
+            ]
+        if len(found) == len(self.numeric):
+            found = [
+                ShownColumn(column.name, NUMERIC_TEXT) if numeric and column.type == "VARCHAR" else column
+                for column, numeric in zip(found, self.numeric, strict=True)
+            ]
+        names = [column.name for column in found]
+        shown = catalog.shown_names(self.text, names)
+        if shown is names:
+            return found
+        return [ShownColumn(name, column.type) for name, column in zip(shown, found, strict=True)]
+
+    def position(self, at: int | None) -> int | None:
+        """The place in the client's text (from 1) of place `at` in the rewritten one.
+
+        None where the token stands in a part that was spelt anew: better no place than a wrong one.
+        """
+        if at is None or self.nowhere:
+            return None
+        if self.rewritten == self.text:
+            return self.offset + at
+        before = _shared(self.text, self.rewritten)
+        if at <= before:
+            return self.offset + at
+        room = min(len(self.text), len(self.rewritten)) - before
+        after = min(_shared(self.text[::-1], self.rewritten[::-1]), room)
+        if at > len(self.rewritten) - after:
+            return self.offset + at + len(self.text) - len(self.rewritten)
+        return None
+
+
+def _shared(one: str, other: str) -> int:
+    """How many characters two texts begin with alike."""
+    pairs = enumerate(zip(one, other, strict=False))
+    return next((at for at, (a, b) in pairs if a != b), min(len(one), len(other)))

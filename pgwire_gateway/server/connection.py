@@ -1,0 +1,470 @@
+"""One socket's connection: an asyncio protocol that drives a conversation.
+
+The conversation starts on the event loop. Where it says that it will block it goes on in a worker
+thread, until it needs input again; while it waits (for the client, a lock, an event) it holds no
+thread. Back-pressure both ways: what the client sends is read no further while its queue is full,
+and rows are computed no further while it does not take those that are there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import select
+import socket
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import Executor, Future
+from itertools import islice
+from typing import Any, cast
+
+from ...engine.errors import DucktailError
+from ...engine.log.logs import facts
+from ...engine.waiting import Wait
+from ..conversation import Conversation, Need, Step
+from ..conversation.channel import Channel, Steps
+from .event_loop import Wakes
+from .tls import HANDSHAKE_BYTE, Credentials, TlsBroken, TlsClosed, TlsLayer
+
+# The last words to a client that does not read are given up after this.
+CLOSE_TIMEOUT_S = 5.0
+# What a client still sends when its session is over is read and dropped for so long: bytes that nobody reads
+# make the kernel cut the connection, and the last words to the client with it.
+LINGER_S = 1.0
+# A cancel that came between two calls to the session is repeated after this, then after twice as long.
+CANCEL_AGAIN_S = 0.1
+# What may lie unsent before a conversation must wait; and when it goes on.
+UNSENT_HIGH_BYTES = 1024 * 1024
+UNSENT_LOW_BYTES = 256 * 1024
+# The socket is given so much at a time: what it does not take at once, asyncio copies.
+SEND_BYTES = 256 * 1024
+# Pieces that the socket is given in one call; the system takes 1024.
+PIECES_TOGETHER_MAX = 64
+# What is read of a client at a time: as the shortest messages, some ten milliseconds of the event loop.
+INBOX_BYTES = 64 * 1024
+# While a client is not read, the loop does not hear that it has gone: the socket is asked so often.
+WATCH_S = 1.0
+GONE = select.POLLRDHUP | select.POLLHUP | select.POLLERR
+
+log = logging.getLogger("ducktail.gateway")
+
+
+class Connection(asyncio.BufferedProtocol):
+    """Drives one conversation.
+
+    Args:
+        loop: the event loop that the socket belongs to.
+        inbox: where the loop puts bytes as they come; one for all its connections, for each takes
+            what is its own at once.
+        workers: threads that may block.
+        wakes: tells the loop what other threads have done; one for all its connections.
+        conversation: the machine.
+        on_over: called once, on the loop, when conversation and session have ended.
+        credentials: the certificate for a client that wants TLS; None where there is none.
+        authentication_timeout_s: how long a client may take to say who it is.
+    """
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        inbox: memoryview,
+        workers: Executor,
+        wakes: Wakes,
+        conversation: Conversation,
+        on_over: Callable[[Connection], None],
+        credentials: Credentials | None = None,
+        authentication_timeout_s: float = 10.0,
+    ) -> None:
+        self.conversation = conversation
+        self._authentication_timeout_s = authentication_timeout_s
+        self.peer = ""
+        self._credentials = credentials
+        self._tls: TlsLayer | None = None
+        self._untouched = True
+        self._channel = conversation.channel
+        self._loop = loop
+        self._inbox = inbox
+        self._workers = workers
+        self._wakes = wakes
+        self._on_over = on_over
+        self._transport: asyncio.Transport | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._reading = True
+        self._sending = True
+        # What waits for the client to take what it was sent before.
+        self._unsent: deque[memoryview] = deque()
+        self._unsent_bytes = 0
+        # What the driver waits for at this moment; settled with what it is resumed with.
+        self._input: asyncio.Future[None] | None = None
+        self._drain: asyncio.Future[None] | None = None
+        self._waiting = False
+        self._news = False
+        self._answering = True
+        self._lingering = False
+        self._pressing: asyncio.TimerHandle | None = None
+        self._watching: asyncio.TimerHandle | None = None
+
+    # asyncio's side.
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """A client is there."""
+        self._transport = cast(asyncio.Transport, transport)
+        # None where the client has left already.
+        self.peer = str((transport.get_extra_info("peername") or ("",))[0])
+        self._transport.set_write_buffer_limits(high=0)
+        # A peer whose machine is gone never says so: let TCP ask.
+        transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        self._timer = self._loop.call_later(self._authentication_timeout_s, self._not_authenticated)
+        self._task = self._loop.create_task(self._live())
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        """Where the next bytes shall go."""
+        return self._inbox
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """Bytes from the client."""
+        if self._lingering:
+            return
+        data = bytes(self._inbox[:nbytes])
+        if self._untouched and self._credentials is not None and data[0] == HANDSHAKE_BYTE:
+            self._start_tls(self._credentials, direct=True)
+        self._untouched = False
+        if self._tls is not None:
+            data = self._decrypted(self._tls, data)
+        if not data:
+            return
+        self._channel.receive(data)
+        if self._channel.full and self._reading and self._transport is not None:
+            self._reading = False
+            self._transport.pause_reading()
+            if self._watching is None:
+                self._watching = self._loop.call_later(WATCH_S, self._watch)
+        _settle(self._input, None)
+
+    def _watch(self) -> None:
+        """Look whether a client that is not read has gone, for as long as it is not read."""
+        self._watching = None
+        assert self._transport is not None, "bytes came on a made connection"
+        if self._reading or self._transport.is_closing():
+            return
+        poll = select.poll()
+        poll.register(self._transport.get_extra_info("socket"), GONE)
+        if poll.poll(0):
+            self._transport.abort()
+        else:
+            self._watching = self._loop.call_later(WATCH_S, self._watch)
+
+    def _start_tls(self, credentials: Credentials, *, direct: bool) -> None:
+        self._tls = TlsLayer(credentials, direct=direct)
+
+    def _decrypted(self, tls: TlsLayer, data: bytes) -> bytes:
+        """Decrypt the client's bytes; nothing where they end the connection."""
+        assert self._transport is not None, "bytes come on a made connection"
+        plain, goes_on = b"", True
+        try:
+            plain = tls.receive(data)
+        except TlsClosed:
+            goes_on = False
+        except TlsBroken as error:
+            log.info("TLS of a connection has failed: %s", error, extra=facts(peer=self.peer))
+            goes_on = False
+        if answer := tls.take():
+            self._transport.write(answer)
+        if not goes_on:
+            self._transport.close()
+        elif tls.established and not self._channel.secured:
+            self._channel.secure(tls.end_point)
+        return plain
+
+    def connection_lost(self, error: Exception | None) -> None:
+        """The socket is gone."""
+        if self._watching is not None:
+            self._watching.cancel()
+        self._unsent.clear()
+        self._unsent_bytes = 0
+        self._channel.lose()
+        self.cancel()
+        self._wake()
+
+    def pause_writing(self) -> None:
+        """The client takes no more for now."""
+        self._sending = False
+
+    def resume_writing(self) -> None:
+        """The client has taken what there was."""
+        self._sending = True
+        self._send()
+        if self._unsent_bytes <= UNSENT_LOW_BYTES:
+            _settle(self._drain, None)
+
+    # The server's side, on the loop.
+
+    @property
+    def busy(self) -> bool:
+        """True if a request is being answered."""
+        return self._answering and self._task is not None and not self._task.done()
+
+    def cancel(self) -> None:
+        """Cancel the request that is being answered, if there is one."""
+        if self.busy:
+            self._channel.cancel()
+            _settle(self._input, None)
+            if self._pressing is not None:
+                # It may be of an earlier cancel, with a long time to go.
+                self._pressing.cancel()
+            self._press(CANCEL_AGAIN_S)
+
+    def news(self) -> None:
+        """The session listens to something, and it has come."""
+        self._news = True
+        _settle(self._input, None)
+
+    def end(self, error: DucktailError) -> None:
+        """End the session with `error`: at once where it waits, else after the present request."""
+        self._channel.end(error)
+        if self._waiting:
+            self.cancel()
+        self._wake()
+
+    def hang_up(self) -> None:
+        """Read no more of what a client sends whose session is over."""
+        if self._transport is not None:
+            self._transport.close()
+
+    def abort(self) -> None:
+        """Cut the connection and whatever it does."""
+        if self._transport is not None:
+            self._transport.abort()
+
+    def _press(self, again_s: float) -> None:
+        # Between two calls to the session there is nothing to cancel yet; so go on until the
+        # conversation has noticed.
+        self._pressing = None
+        session = self.conversation.session
+        if self.busy and self._channel.cancelled and session is not None:
+            session.cancel()
+            self._pressing = self._loop.call_later(again_s, self._press, 2 * again_s)
+
+    # The driver.
+
+    async def _live(self) -> None:
+        try:
+            for steps in (self.conversation.run(), self.conversation.close()):
+                try:
+                    await self._drive(steps)
+                    self._write()
+                except Exception:
+                    log.exception("a connection has failed")
+        finally:
+            try:
+                self._close()
+            finally:
+                self._on_over(self)
+
+    async def _drive(self, steps: Steps[None]) -> None:
+        answer: bool | None = None
+        worker = False
+        while True:
+            if worker:
+                step = await self._on_worker(steps, answer)
+            else:
+                step = _advance(steps, answer)
+            answer = True
+            if step is None:
+                return
+            if isinstance(step, Wait):
+                self._write_due()
+                answer = await self._wait_for(step)
+                continue
+            if step is Need.WORKER:
+                self._write_due()
+                worker = True
+                continue
+            self._write()
+            if step is Need.FLUSH:
+                # Others first: a client that sends without end has requests waiting all the time.
+                await asyncio.sleep(0)
+                await self._drained()
+            elif step is Need.SECURE:
+                assert self._credentials is not None, "TLS is offered with a certificate only"
+                self._start_tls(self._credentials, direct=False)
+            else:
+                # In a COPY the request goes on: a cancel ends the wait for more of it.
+                worker, self._answering = False, step is Need.COPYING
+                if not self._answering:
+                    # A cancel that came as the worker was done with the request is not of the next one.
+                    self._channel.settle()
+                await self._more_input()
+                self._answering = True
+
+    async def _on_worker(self, steps: Steps[None], answer: bool | None) -> Step | None:
+        """`_work`, on a worker thread."""
+        waiter: asyncio.Future[Any] = self._loop.create_future()
+
+        def work() -> None:
+            try:
+                self._wakes.settle(waiter, _work(steps, self._channel, answer))
+            except BaseException as error:
+                self._wakes.settle(waiter, None, error)
+
+        self._workers.submit(work)
+        step: Step | None = await waiter
+        return step
+
+    def _write_due(self) -> None:
+        """Send what there is, unless it is the small beginning of an answer: it goes with its end.
+
+        A client that is told of ParseComplete alone is woken for nothing.
+        """
+        if self._channel.pressing:
+            self._write()
+
+    def _write(self) -> None:
+        """Send what the conversation has said, or as much of it as the client takes."""
+        for data in self._channel.take_output():
+            view = memoryview(data)
+            self._unsent += (view[start : start + SEND_BYTES] for start in range(0, len(view), SEND_BYTES))
+            self._unsent_bytes += len(view)
+        self._send()
+
+    def _send(self, *, whole: bool = False) -> None:
+        assert self._transport is not None, "a driver runs on a made connection"
+        if self._sending and self._tls is None and len(self._unsent) > 1:
+            self._send_together(self._transport)
+        while self._unsent and (self._sending or whole):
+            piece = self._unsent.popleft()
+            self._unsent_bytes -= len(piece)
+            if self._transport.is_closing():
+                continue
+            if self._tls is None:
+                self._transport.write(piece)
+            else:
+                self._tls.send(piece)
+                self._transport.write(self._tls.take())
+
+    def _send_together(self, transport: asyncio.Transport) -> None:
+        """Give the socket several pieces in one call: a client is not woken for the small ones.
+
+        What it does not take stays; asyncio is given that, and waits until there is room.
+        """
+        if transport.is_closing() or transport.get_write_buffer_size():
+            return
+        pieces = list(islice(self._unsent, PIECES_TOGETHER_MAX))
+        try:
+            taken = os.writev(transport.get_extra_info("socket").fileno(), pieces)
+        except OSError:
+            return  # There is no room, or there is nobody: asyncio finds out which.
+        self._unsent_bytes -= taken
+        while taken:
+            piece = self._unsent.popleft()
+            if taken < len(piece):
+                self._unsent.appendleft(piece[taken:])
+            taken -= min(taken, len(piece))
+
+    async def _more_input(self) -> None:
+        assert self._transport is not None, "a driver runs on a made connection"
+        if self.conversation.session is not None and self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self._unsent_bytes > UNSENT_HIGH_BYTES:
+            # A client that does not take its answers gets no new request answered.
+            await self._drained()
+        if not self._reading and not self._transport.is_closing():
+            self._reading = True
+            self._transport.resume_reading()
+        news, self._news = self._news, False
+        if self._channel.idle and not self._channel.over and not self._cancelled_in_copy() and not news:
+            self._input = self._loop.create_future()
+            try:
+                await self._input
+            finally:
+                self._input = None
+
+    def _cancelled_in_copy(self) -> bool:
+        return self._answering and self._channel.cancelled
+
+    async def _drained(self) -> None:
+        if self._unsent_bytes > UNSENT_HIGH_BYTES and not self._channel.over:
+            self._drain = self._loop.create_future()
+            try:
+                await self._drain
+            finally:
+                self._drain = None
+
+    async def _wait_for(self, wait: Wait) -> bool:
+        waiter: asyncio.Future[bool] = self._loop.create_future()
+
+        def come(_: Future[Any]) -> None:
+            self._wakes.settle(waiter, True)
+
+        timer = None
+        if wait.timeout_s is not None:
+            timer = self._loop.call_later(wait.timeout_s, _settle, waiter, False)
+        wait.future.add_done_callback(come)
+        self._waiting = True
+        if self._channel.over:
+            # The end came while the session was on its way to this wait.
+            self.cancel()
+        try:
+            return await waiter
+        finally:
+            self._waiting = False
+            if timer is not None:
+                timer.cancel()
+
+    def _wake(self) -> None:
+        _settle(self._input, None)
+        _settle(self._drain, None)
+
+    # Ends.
+
+    def _not_authenticated(self) -> None:
+        if self.conversation.session is None:
+            log.info("a connection was not authenticated in time", extra=facts(peer=self.peer))
+            self.abort()
+
+    def _close(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._transport is not None and not self._transport.is_closing():
+            self._send(whole=True)
+            if self._tls is not None:
+                # Without it the end may be an attacker's: libpq calls a cancel failed (close_notify).
+                self._tls.end()
+                self._transport.write(self._tls.take())
+            self._lingering = True
+            try:
+                self._transport.write_eof()
+            except OSError:
+                # The client has vanished, and the loop has not been told of it yet.
+                self._transport.abort()
+                return
+            self._transport.resume_reading()
+            self._loop.call_later(LINGER_S, self._transport.close)
+            self._loop.call_later(CLOSE_TIMEOUT_S, self._transport.abort)
+
+
+def _advance(steps: Steps[None], answer: bool | None) -> Step | None:
+    """The next step, None at the end."""
+    try:
+        return next(steps) if answer is None else steps.send(answer)
+    except StopIteration:
+        return None
+
+
+def _work(steps: Steps[None], channel: Channel, answer: bool | None) -> Step | None:
+    """The next step that a worker thread cannot take; it is on one already.
+
+    An answer that is due is written before DuckDB is called for the next request.
+    """
+    step = _advance(steps, answer)
+    while step is Need.WORKER and not channel.due:
+        step = _advance(steps, True)
+    return step
+
+
+def _settle(waiter: asyncio.Future[Any] | None, value: object) -> None:
+    if waiter is not None and not waiter.done():
+        waiter.set_result(value)

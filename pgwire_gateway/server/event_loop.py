@@ -1,0 +1,120 @@
+"""The event loop: a measure of its longest step, and wake-ups from other threads.
+
+A step is the work of the loop between two looks at its sockets: all that has become ready, one after the
+other. During a step no other client is answered, so work without a small bound belongs on a worker thread
+(conversation/statement_text.py). Two clocks: the time that a client waits, which a busy machine and other
+threads make longer, and the processor time of the loop's thread alone, which is the loop's own doing.
+
+A batch of offset commits, or a published transaction, ends many waits at once. Each alone would write a
+byte to the loop's own socket; with `Wakes` the first does, and all that come until the loop looks go with it.
+Source: docs/operations.md, "Metrics".
+"""
+
+from __future__ import annotations
+
+import asyncio
+import selectors
+import threading
+import time
+from collections import deque
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+# A longest step is told for one to two of these.
+SPAN_S = 60.0
+
+
+@dataclass(slots=True)
+class Longest:
+    """The longest steps since some moment, in seconds."""
+
+    wall_s: float = 0.0
+    cpu_s: float = 0.0
+
+
+class TimedSelector(selectors.DefaultSelector):
+    """A selector that measures what its loop does between two calls of it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._span_began_s = self._wall_s = time.monotonic()
+        self._cpu_s: float | None = None
+        self._before, self._now = Longest(), Longest()
+
+    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        """A step has ended; the next one begins with what has become ready."""
+        # The first step began on a thread that may be another one.
+        if self._cpu_s is not None:
+            self._end(time.monotonic(), self._cpu_s)
+        ready = super().select(timeout)
+        self._wall_s, self._cpu_s = time.monotonic(), time.thread_time()
+        return ready
+
+    def _end(self, wall_s: float, began_cpu_s: float) -> None:
+        if wall_s - self._span_began_s > SPAN_S:
+            self._before, self._now, self._span_began_s = self._now, Longest(), wall_s
+        step_s = wall_s - self._wall_s
+        # A step has no more of the processor than it lasts: of most, that clock need not be asked again.
+        if step_s > self._now.cpu_s:
+            self._now.wall_s = max(self._now.wall_s, step_s)
+            self._now.cpu_s = max(self._now.cpu_s, time.thread_time() - began_cpu_s)
+
+    def longest(self) -> Longest:
+        """The longest steps of the last SPAN_S, or of up to twice as long; from any thread."""
+        both = self._before, self._now
+        return Longest(max(one.wall_s for one in both), max(one.cpu_s for one in both))
+
+
+class TimedLoop(asyncio.SelectorEventLoop):
+    """An event loop that knows its longest step."""
+
+    def __init__(self) -> None:
+        self._timed = TimedSelector()
+        super().__init__(self._timed)
+
+    def longest_step(self) -> Longest:
+        """See TimedSelector."""
+        return self._timed.longest()
+
+
+class Wakes:
+    """Settles futures of one event loop, from any thread.
+
+    Args:
+        loop: of the thread that makes this; what comes when it has been closed is dropped: nobody waits
+            any more.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._thread = threading.get_ident()
+        self._settled: deque[tuple[asyncio.Future[Any], object, BaseException | None]] = deque()
+        self._told = False
+
+    def settle(self, waiter: asyncio.Future[Any], value: object, error: BaseException | None = None) -> None:
+        """Give a future its value, or its error, on its loop; one that has been settled keeps what it has."""
+        if threading.get_ident() == self._thread:
+            # The answer of another node, say: no need to wake a loop that is awake.
+            _settle(waiter, value, error)
+            return
+        self._settled.append((waiter, value, error))
+        # Who finds it told is seen: `_come` takes that back before it looks.
+        if not self._told:
+            self._told = True
+            with suppress(RuntimeError):  # The loop has been closed: a lock is passed on later still.
+                self._loop.call_soon_threadsafe(self._come)
+
+    def _come(self) -> None:
+        self._told = False
+        while self._settled:
+            _settle(*self._settled.popleft())
+
+
+def _settle(waiter: asyncio.Future[Any], value: object, error: BaseException | None) -> None:
+    if waiter.done():
+        return
+    if error is None:
+        waiter.set_result(value)
+    else:
+        waiter.set_exception(error)

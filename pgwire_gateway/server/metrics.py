@@ -1,0 +1,286 @@
+"""Metrics and health checks over HTTP: /metrics, /ready and /live.
+
+    GET /live      200 while the event loop turns
+    GET /ready     200 while statements are answered; 503 while the file is not open, or the server ends
+    GET /metrics   Prometheus' text format
+
+The port reads one request, answers it and closes. Of too many connections the oldest is cut: a probe or a
+scraper asks at once and is answered, however many others are slow. /metrics is made on a thread of its own,
+so that neither busy workers nor a slow disk delay it, and it delays nobody; the other two do nothing that
+could wait. prometheus_client writes the format; the numbers are our own, taken at each scrape
+(`engine.measures`, `StatementLog`). Only a server with such a port imports this module.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING
+
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
+
+from ...engine.log.logs import facts
+from ...engine.measures import Measures, measure
+from ...engine.version import VERSION
+
+if TYPE_CHECKING:
+    from .postmaster import Server
+
+
+CONTENT_TYPE = CONTENT_TYPE_PLAIN_0_0_4
+
+
+class Metrics:
+    """The answer to a scrape.
+
+    Args:
+        server: whose numbers they are.
+    """
+
+    def __init__(self, server: Server) -> None:
+        self._server = server
+        self._registry = CollectorRegistry(auto_describe=False)
+        self._registry.register(self)
+
+    def text(self) -> bytes:
+        """All of them, now."""
+        return generate_latest(self._registry)
+
+    def collect(self) -> Iterator[Metric]:
+        """All of them, as prometheus_client wants them."""
+        measures = measure(self._server.database)
+        yield _gauge("build_info", "The version that runs.", 1, version=VERSION)
+        yield _gauge("ready", "Whether statements are answered.", int(self._server.ready))
+        yield from self._event_loop()
+        yield from self._connections(measures)
+        yield from self._statements()
+        yield from _database(measures)
+        yield from _streams(measures)
+        yield from _groups(measures)
+        yield from _cluster(measures)
+
+    def _event_loop(self) -> Iterator[Metric]:
+        about = "The longest step of the event loop in the last one to two minutes, by clock."
+        steps = GaugeMetricFamily("ducktail_event_loop_longest_step_seconds", about, labels=["clock"])
+        longest = self._server.longest_step
+        if longest is not None:
+            steps.add_metric(["wall"], longest.wall_s)
+            steps.add_metric(["cpu"], longest.cpu_s)
+            yield steps
+
+    def _connections(self, measures: Measures) -> Iterator[Metric]:
+        server, counts = self._server, self._server.statement_log
+        opened = _counter("connections_opened", "Clients that were let in.")
+        opened.add_metric([], counts.opened)
+        yield opened
+        refused = _counter("connections_refused", "Clients that were not let in, by SQLSTATE.", "sqlstate")
+        for sqlstate, count in sorted(counts.refusals().items()):
+            refused.add_metric([sqlstate], count)
+        yield refused
+        yield _gauge("connections", "Connections now, with those that are not in yet.", server.connected)
+        yield _gauge("connections_max", "Sessions that there may be.", server.connections_max)
+        sessions = GaugeMetricFamily("ducktail_sessions", "Sessions now, by state.", labels=["state"])
+        for state in sorted(measures.sessions):
+            sessions.add_metric([state], measures.sessions[state])
+        yield sessions
+
+    def _statements(self) -> Iterator[Metric]:
+        about = "Statements that ended, by kind, and by outcome: ok or an SQLSTATE."
+        statements = _counter("statements", about, "kind", "outcome")
+        for (kind, outcome), count in sorted(self._server.statement_log.outcomes().items()):
+            statements.add_metric([kind, outcome], count)
+        yield statements
+        probes = _counter("catalog_unanswered", "Statements about the catalog that it could not answer.")
+        probes.add_metric([], self._server.statement_log.unanswered)
+        yield probes
+
+
+def _database(measures: Measures) -> Iterator[Metric]:
+    captured = _counter("events_captured", "Events that were committed, each once.")
+    captured.add_metric([], measures.events_captured)
+    yield captured
+    released = _counter("events_released", "Events that streams let go of, for retention.")
+    released.add_metric([], measures.events_released)
+    yield released
+    compacted = _counter("rows_compacted", "Rows of logs that compaction has taken.")
+    compacted.add_metric([], measures.rows_compacted)
+    yield compacted
+    yield _gauge("last_lsn", "LSN of the last commit.", measures.last_lsn)
+    about = "By how much commit times are ahead of the machine's clock."
+    yield _gauge("commit_time_ahead_seconds", about, measures.commit_time_ahead_s)
+    about = "By how much the time that retention goes by is behind the machine's clock."
+    yield _gauge("retention_time_behind_seconds", about, measures.retention_time_behind_s)
+    waits = _counter("writer_lock_waits", "How often a writer had to wait for another.")
+    waits.add_metric([], measures.lock_waits)
+    yield waits
+    yield _gauge("writer_lock_waiting", "Writers that wait now.", measures.lock_waiting)
+    yield _gauge("long_polls", "Reads that wait for events now.", measures.long_polls)
+    woken = _counter("long_polls_woken", "How often events made such a read look.")
+    woken.add_metric([], measures.long_polls_woken)
+    yield woken
+    yield _gauge("buffer_bytes", "What the buffers of all streams hold.", measures.buffer_bytes)
+    yield _gauge("buffer_bytes_max", "What they may hold.", measures.buffer_bytes_max)
+    failed = _counter("side_file_errors", "How often the side file could not be written.")
+    failed.add_metric([], measures.side_file_errors)
+    yield failed
+    yield _gauge("wal_bytes", "Size of DuckDB's write-ahead log at the last look.", measures.wal_bytes)
+
+
+def _streams(measures: Measures) -> Iterator[Metric]:
+    labels = ("schema", "stream")
+    captured = _counter("stream_events", "Events that came into a stream.", *labels)
+    read = _counter("stream_rows_read", "Rows that reads took from a stream.", *labels)
+    cold = _counter("stream_log_reads", "Reads that had to go to the log.", *labels)
+    retained = GaugeMetricFamily("ducktail_stream_events_retained", "Events retained.", labels=labels)
+    about = "What a stream's buffers hold."
+    buffered = GaugeMetricFamily("ducktail_stream_buffer_bytes", about, labels=labels)
+    for stream in measures.streams:
+        name = [stream.schema, stream.name]
+        captured.add_metric(name, stream.captured)
+        read.add_metric(name, stream.read)
+        cold.add_metric(name, stream.log_reads)
+        retained.add_metric(name, stream.retained)
+        buffered.add_metric(name, stream.buffer_bytes)
+    yield from (captured, read, cold, retained, buffered)
+
+
+def _groups(measures: Measures) -> Iterator[Metric]:
+    about = "Events that a group has yet to process; where only the log can tell, the most that it can be."
+    lag = GaugeMetricFamily("ducktail_group_lag_events", about, labels=["schema", "stream", "group"])
+    for group in measures.groups:
+        lag.add_metric([group.schema, group.stream, group.name], group.lag_events)
+    yield lag
+    about = "Members of a group that have been heard from within its session_timeout."
+    members = GaugeMetricFamily("ducktail_group_members", about, labels=["schema", "stream", "group"])
+    for group in measures.groups:
+        members.add_metric([group.schema, group.stream, group.name], group.members)
+    yield members
+
+
+def _cluster(measures: Measures) -> Iterator[Metric]:
+    yield _gauge("placement_epoch", "Epoch of the placement in force; 0 alone.", measures.placement_epoch)
+    about = "What a node of a cluster counts, as in ducktail.nodes; by peer and cause, where it has them."
+    counts = _counter("cluster_events", about, "what", "peer", "cause")
+    for (what, peer, cause), count in sorted(measures.cluster.items()):
+        counts.add_metric([what, peer, cause], count)
+    yield counts
+
+
+def _gauge(name: str, about: str, value: float, **labels: str) -> Metric:
+    gauge = GaugeMetricFamily(f"ducktail_{name}", about, labels=list(labels))
+    gauge.add_metric(list(labels.values()), value)
+    return gauge
+
+
+def _counter(name: str, about: str, *labels: str) -> CounterMetricFamily:
+    return CounterMetricFamily(f"ducktail_{name}", about, labels=labels)
+
+
+# A request of a scraper or a probe has a few hundred bytes, and comes at once.
+REQUEST_BYTES_MAX = 8192
+TIMEOUT_S = 10.0
+# One or two scrapers and a probe; of more than these the oldest is cut.
+CONNECTIONS_MAX = 32
+PLAIN = "text/plain; charset=utf-8"
+REASONS = {
+    200: "OK",
+    400: "Bad Request",
+    404: "Not Found",
+    405: "Method Not Allowed",
+    431: "Request Header Fields Too Large",
+    503: "Service Unavailable",
+}
+
+log = logging.getLogger("ducktail.gateway")
+
+
+class WatchPort:
+    """The HTTP port of a server.
+
+    Args:
+        server: who is watched.
+        listener: from `listen`; closed with the port.
+    """
+
+    def __init__(self, server: Server, listener: socket.socket) -> None:
+        self._server = server
+        self._listener = listener
+        self._metrics = Metrics(server)
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="ducktail-metrics")
+        self._port: asyncio.Server | None = None
+        self._talks: dict[asyncio.Task[None], None] = {}  # the oldest first
+
+    async def start(self) -> None:
+        """Begin to answer."""
+        self._port = await asyncio.start_server(self._talk, sock=self._listener, limit=REQUEST_BYTES_MAX)
+        host, port = self._listener.getsockname()[:2]
+        log.info("metrics are served", extra=facts(host=host, port=port))
+
+    async def close(self) -> None:
+        """Answer no more."""
+        assert self._port is not None, "only a started port is closed"
+        self._port.close()
+        for talk in list(self._talks):
+            talk.cancel()
+        self._thread.shutdown(wait=False, cancel_futures=True)
+
+    async def _talk(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """One connection: a request, its answer, the end."""
+        task = asyncio.current_task()
+        assert task is not None, "a connection is a task's"
+        self._talks[task] = None
+        if len(self._talks) > CONNECTIONS_MAX:
+            oldest = next(iter(self._talks))
+            del self._talks[oldest]
+            oldest.cancel()
+        try:
+            async with asyncio.timeout(TIMEOUT_S):
+                writer.write(await self._answered(reader))
+                await writer.drain()
+                writer.close()
+                await writer.wait_closed()
+        except (TimeoutError, ConnectionError, asyncio.IncompleteReadError):
+            # Whoever asks slowly, or is gone, is not answered.
+            pass
+        finally:
+            self._talks.pop(task, None)
+            writer.transport.abort()  # What its client has not taken by now, it does not get.
+
+    async def _answered(self, reader: asyncio.StreamReader) -> bytes:
+        try:
+            head = await reader.readuntil(b"\r\n\r\n")
+        except asyncio.LimitOverrunError:
+            return _response(431)
+        method, _, rest = head.partition(b"\r\n")[0].partition(b" ")
+        target, _, version = rest.partition(b" ")
+        if not version.startswith(b"HTTP/1."):
+            return _response(400)
+        if method not in (b"GET", b"HEAD"):
+            return _response(405, more="Allow: GET, HEAD\r\n")
+        answer = await self._page(target.partition(b"?")[0])
+        # The answer to HEAD has the length of a body that does not come.
+        return answer if method == b"GET" else answer.partition(b"\r\n\r\n")[0] + b"\r\n\r\n"
+
+    async def _page(self, path: bytes) -> bytes:
+        if path == b"/live":
+            return _response(200, b"live\n")
+        if path == b"/ready":
+            return _response(200, b"ready\n") if self._server.ready else _response(503, b"not ready\n")
+        if path != b"/metrics":
+            return _response(404)
+        text = await asyncio.get_running_loop().run_in_executor(self._thread, self._metrics.text)
+        return _response(200, text, CONTENT_TYPE)
+
+
+def _response(status: int, body: bytes | None = None, kind: str = PLAIN, more: str = "") -> bytes:
+    body = f"{REASONS[status].lower()}\n".encode() if body is None else body
+    head = (
+        f"HTTP/1.1 {status} {REASONS[status]}\r\nContent-Type: {kind}\r\nContent-Length: {len(body)}\r\n"
+        f"Cache-Control: no-store\r\n{more}Connection: close\r\n\r\n"
+    )
+    return head.encode() + body
