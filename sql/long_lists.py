@@ -41,12 +41,14 @@ _FORMS: dict[type, tuple[Callable[[object], object] | None, frozenset[str]]] = {
 def as_json(
     statement: Statement, parameters: Sequence[object]
 ) -> tuple[str, list[Piece], tuple[object, ...]] | None:
-    """The statement's text and its parameters with long lists as JSON; None where there are none.
+    """The statement's text and its parameters with long lists as JSON; None where none is to be so.
 
     Returns:
         The text, what was put into it, and the parameters.
     """
-    if statement.node is not None or statement.away is not None:
+    if statement.node is not None or statement.away is not None or not statement.is_described:
+        # What no client was told of is run with the types that its values have: to describe it now would
+        # make a list that stands where any type may stand a text.
         return None
     if statement.classified.kind not in (Kind.READ, Kind.DML):
         return None
