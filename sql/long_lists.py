@@ -13,6 +13,7 @@ import uuid
 from collections.abc import Callable, Sequence
 from decimal import Decimal
 
+from ..engine.values.parameters import DECIMAL_DIGITS_MAX
 from ..engine.values.temporal_text import typed
 from .statement import Statement
 from .text.classified import Kind
@@ -40,12 +41,14 @@ _FORMS: dict[type, tuple[Callable[[object], object] | None, frozenset[str]]] = {
 def as_json(
     statement: Statement, parameters: Sequence[object]
 ) -> tuple[str, list[Piece], tuple[object, ...]] | None:
-    """The statement's text and its parameters with long lists as JSON; None where there are none.
+    """The statement's text and its parameters with long lists as JSON; None where none is to be so.
 
     Returns:
         The text, what was put into it, and the parameters.
     """
-    if statement.node is not None or statement.away is not None:
+    if statement.node is not None or statement.away is not None or not statement.is_described:
+        # What no client was told of is run with the types that its values have: to describe it now would
+        # make a list that stands where any type may stand a text.
         return None
     if statement.classified.kind not in (Kind.READ, Kind.DML):
         return None
@@ -58,15 +61,33 @@ def as_json(
         type_ = types[at] if at < len(types) else ""
         value = given[at]
         assert isinstance(value, list), "it was one above"
-        if (text := _written(value, type_)) is not None:
+        cast = _exact(value) if type_.startswith("DECIMAL") else type_
+        if cast is not None and (text := _written(value, type_)) is not None:
             given[at] = typed(text, "JSON")
-            casts[f"${at + 1}"] = type_
+            casts[f"${at + 1}"] = cast
     pieces = [
         Piece(token.start, token.end, f"({token.text}::{casts[token.text]})")
         for token in tokenize(statement.text)
         if token.kind == PARAMETER and token.text in casts
     ]
     return (cut(statement.text, pieces), pieces, tuple(given)) if pieces else None
+
+
+def _exact(values: list[object]) -> str | None:
+    """The list's type in which all decimals are as they were given; None where there is none.
+
+    The parameter's own type has only so many places where it is a numeric without a scale; DuckDB, too,
+    takes a list of decimals for the type that its values want.
+    """
+    whole = places = 0
+    for value in values:
+        if isinstance(value, Decimal):
+            if not value.is_finite():
+                return None
+            places = max(places, -int(value.as_tuple().exponent))
+            whole = max(whole, value.adjusted() + 1)
+    width = max(whole + places, 1)
+    return f"DECIMAL({width},{places})[]" if width <= DECIMAL_DIGITS_MAX else None
 
 
 def _written(values: list[object], type_: str) -> str | None:

@@ -187,6 +187,11 @@ class Statement:
         return None if self._description is None else self._description.columns
 
     @property
+    def is_described(self) -> bool:
+        """Whether its description has been worked out: it answers as that says from then on."""
+        return self._description is not None
+
+    @property
     def casts(self) -> Casts | None:
         """What a described statement's parameters must be cast to, that it answers as described."""
         return None if self._description is None else self._description.casts

@@ -244,8 +244,9 @@ class WatchPort:
                 await writer.drain()
                 writer.close()
                 await writer.wait_closed()
-        except (TimeoutError, ConnectionError, asyncio.IncompleteReadError):
-            # Whoever asks slowly, or is gone, is not answered.
+        except (TimeoutError, ConnectionError, asyncio.IncompleteReadError, asyncio.CancelledError):
+            # Whoever asks slowly, is gone or is cut is not answered. asyncio would log a cancelled task as an
+            # error, and nobody awaits this one.
             pass
         finally:
             self._talks.pop(task, None)

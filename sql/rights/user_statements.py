@@ -306,8 +306,8 @@ def _target(session: Context, asked: Grant) -> tuple[r.Item, frozenset[str]]:
         UndefinedTable: 42P01. UndefinedObject: 42704. InvalidSchemaName: 3F000. UndefinedDatabase: 3D000.
     """
     if asked.kind == "database":
-        if asked.on is not None:
-            session.database.check_name(str(asked.on))
+        if asked.on is not None and fold(str(asked.on)) != fold(session.database.name):
+            session.database.check_name(fold(str(asked.on)))
         return r.THE_DATABASE, ON_ALL
     assert asked.on is not None
     if asked.kind == "schema":

@@ -44,6 +44,24 @@ def test_a_long_list_is_what_was_given(client: psycopg.Connection[Any]) -> None:
         assert found == {value: given.count(value) for value in values}, type_
 
 
+@pytest.mark.parametrize(
+    "values",
+    [
+        ["0.123456789012345", "-7"],
+        ["12345678901234567890123456789012345.678"],
+        ["1E+5", "0.001"],
+        ["0", None],
+    ],
+    ids=["places", "digits", "exponents", "zeros"],
+)
+def test_long_lists_of_numeric_lose_no_digits(client: psycopg.Connection[Any], values: list[Any]) -> None:
+    """A numeric without a scale has as many places as its values want."""
+    wanted = [None if value is None else Decimal(value) for value in values]
+    given = wanted * (long_lists.ELEMENTS_MAX // len(values) + 1)
+    found = client.execute("SELECT DISTINCT x FROM unnest(%s) AS u (x)", (given,)).fetchall()
+    assert {value for (value,) in found} == set(wanted)
+
+
 def test_a_long_list_is_written_and_captured(client: psycopg.Connection[Any]) -> None:
     client.execute("CREATE TABLE t (id INT PRIMARY KEY, v TEXT[])")
     client.execute("CREATE STREAM s ON t")

@@ -173,6 +173,8 @@ def test_a_probe_is_answered_however_many_are_slow(watched: Watched, said: bytes
     finally:
         for client in slow:
             client.close()
+    watched.server.stop()
+    assert [line for line in watched.server.lines if "ERROR" in line.upper()] == []
 
 
 def test_a_scrape_waits_for_no_lock_of_the_engine(tmp_path: Path) -> None:

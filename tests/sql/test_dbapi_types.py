@@ -9,6 +9,7 @@ import duckdb
 import pytest
 
 import ducktail
+from ducktail.sql.long_lists import ELEMENTS_MAX
 
 VALUES = [
     "NULL",
@@ -180,3 +181,11 @@ def test_typed_events_have_the_same_values(con: ducktail.Connection) -> None:
     assert [type(value) for value in columns] == types
     events = con.execute("SELECT id, z, u, v, b, m, n, d, e, f, g FROM STREAM typed_s ENVELOPE CHANGES")
     assert events.fetchall() == [tuple(columns)]
+
+
+def test_a_long_list_has_the_type_of_its_values(con: ducktail.Connection) -> None:
+    """As a short one has, before and after it."""
+    for count in (1, ELEMENTS_MAX + 1, 1):
+        for values, type_ in (([1], "INTEGER[]"), ([2**40], "BIGINT[]"), (["a"], "VARCHAR[]")):
+            asked = con.execute("SELECT typeof(?), len(?), ?[1]", (values * count,) * 3)
+            assert asked.fetchall() == [(type_, count, values[0])]
