@@ -294,7 +294,8 @@ class Block:
             try:
                 return (yield from self.unit(work))
             except Exception as error:
-                short = isinstance(recognized(error), OutOfMemory)
+                # Python's own may have come behind DuckDB's COMMIT.
+                short = isinstance(recognized(error), OutOfMemory) and not isinstance(error, MemoryError)
                 if not (short and again) or self.begun or clock.monotonic_s() >= until:
                     raise
             yield Wait(Future(), MEMORY_AGAIN_S)
