@@ -94,10 +94,10 @@ def _with_its_groups(session: Context, statement: Statement, work: Run) -> Waiti
     try:
         return (yield from work(statement))
     except UndefinedGroup as error:
-        if not in_cluster(session):
+        if learner is None or not in_cluster(session):
             raise
         if session.block.begun:
-            if learner is not None and cluster.lacks:
+            if cluster.lacks:
                 learner.learn()
             raise still_missing(cluster, error) from error
     yield from made_good(session)

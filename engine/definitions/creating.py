@@ -123,7 +123,7 @@ def _check_surroundings(
 ) -> None:
     """Nothing writes the tables by itself, or says otherwise what our own SQL means."""
     triggers = read_triggers(cursor)
-    for key in keys:
+    for key in sorted(keys):
         if triggers.on(key):
             text = f'table "{key[-1]}" has a trigger, and cannot have a stream'
             raise NotSupported(text, hint=DROP_TRIGGER)

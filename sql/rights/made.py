@@ -283,7 +283,10 @@ def owning(plain: Runner) -> Runner:
             return Result.command(f"{facts.verb} {facts.object_type}")
         # The one sees to the rights itself, the others leave the table and its name as they are.
         stays = drops_captured(session, facts) or replaced_captured(session, facts) is not None
-        if stays or alters_captured(session, facts) or facts.verb == "COMMENT":
+        # A comment is no change of rights; a limited user's is judged in the snapshot in which it runs, all
+        # the same: another table may have taken the name meanwhile.
+        plainly = facts.verb == "COMMENT" and not session.access.limited
+        if stays or alters_captured(session, facts) or plainly:
             return (yield from plain(session, statement, parameters))
 
         def whole() -> Waiting[Result]:
