@@ -27,7 +27,7 @@ STEP_CPU_MAX_S = 0.25
 # Of one step with all that it waits for, on a machine with two busy cores.
 WAIT_MAX_S = 0.9
 TEXT_CHARS = 5_000_000
-STATEMENTS = 16
+STATEMENTS = 40
 MEMORY_MAX_BYTES = 100 << 20
 MEMORY_TIMEOUT_S = 60.0
 
@@ -104,12 +104,12 @@ def literal(client: Client) -> None:
 
 def rows(client: Client) -> None:
     made(client)
-    values = ",".join(f"({number},'x')" for number in range(40_000))
-    assert client.execute(f"INSERT INTO t VALUES {values}", prepare=False).rowcount == 40_000
+    values = ",".join(f"({number},'x')" for number in range(100_000))
+    assert client.execute(f"INSERT INTO t VALUES {values}", prepare=False).rowcount == 100_000
 
 
 def in_list(client: Client) -> None:
-    numbers = ",".join(map(str, range(50_000)))
+    numbers = ",".join(map(str, range(500_000)))
     assert client.execute(f"SELECT 1 WHERE 5 IN ({numbers})", prepare=False).fetchone() == (1,)
 
 
