@@ -8,6 +8,7 @@ and stored once. Source: docs/design/cluster.md, "Publishing".
 
 from __future__ import annotations
 
+import os
 import threading
 import uuid
 from collections import deque
@@ -77,9 +78,14 @@ class Lender:
 
     def __init__(self) -> None:
         self._mutex = threading.Lock()
-        self._process = uuid.uuid4().hex[:12]
+        self._renew()
+        # A forked process is another one: under the same name its events would be taken for repeated ones.
+        os.register_at_fork(after_in_child=self._renew)
         self._count = 0
         self._free: deque[Named] = deque()
+
+    def _renew(self) -> None:
+        self._process = uuid.uuid4().hex[:12]
 
     @contextmanager
     def lent(self, node: str) -> Iterator[Named]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
@@ -261,3 +263,22 @@ def test_two_nodes_that_make_one_name_at_one_moment(cluster: Cluster, clients: d
     assert all(error is None or isinstance(error, DuplicateObject) for error in failed), failed
     with pytest.raises(DuplicateObject):
         clients["n2"]("CREATE STREAM s ON t")
+
+
+FORKING = """
+import os
+from ducktail.sql.spread.publishing import Lender
+lender, names = Lender(), os.pipe()
+if os.fork():
+    os.wait()
+    with lender.lent("n1") as ours:
+        assert os.read(names[0], 200).decode() != ours.producer
+else:
+    with lender.lent("n1") as theirs:
+        os.write(names[1], theirs.producer.encode())
+"""
+
+
+def test_a_forked_process_lends_names_of_its_own() -> None:
+    """Under another process's name and sequence its events would be taken for repeated ones."""
+    subprocess.run([sys.executable, "-c", FORKING], check=True)
