@@ -77,15 +77,16 @@ class Lender:
     """
 
     def __init__(self) -> None:
+        self._begin()
+        # A forked process is another one: under names that it got with the fork, its events would be taken
+        # for repeated ones.
+        os.register_at_fork(after_in_child=self._begin)
+
+    def _begin(self) -> None:
         self._mutex = threading.Lock()
-        self._renew()
-        # A forked process is another one: under the same name its events would be taken for repeated ones.
-        os.register_at_fork(after_in_child=self._renew)
+        self._process = uuid.uuid4().hex[:12]
         self._count = 0
         self._free: deque[Named] = deque()
-
-    def _renew(self) -> None:
-        self._process = uuid.uuid4().hex[:12]
 
     @contextmanager
     def lent(self, node: str) -> Iterator[Named]:

@@ -269,6 +269,8 @@ FORKING = """
 import os
 from ducktail.sql.spread.publishing import Lender
 lender, names = Lender(), os.pipe()
+with lender.lent("n1"):
+    pass
 if os.fork():
     os.wait()
     with lender.lent("n1") as ours:
