@@ -313,14 +313,6 @@ class Database:
             self.offsets.close()
             self.publisher.close()
 
-    # Falling, and coming back: see reopening.py.
-
-    def at_opening(self, opener: Callable[[Database], None]) -> None:
-        """Have something made beside the database: now, and whenever its file has been opened again."""
-        opener(self)
-        if opener not in self._openers:
-            self._openers.append(opener)
-
     def check_name(self, name: str) -> None:
         """Refuse a name that is not this database's.
 
@@ -332,6 +324,14 @@ class Database:
                 f'database "{name}" does not exist',
                 hint=f'The database of this server is called "{self.name}".',
             )
+
+    # Falling, and coming back: see reopening.py.
+
+    def at_opening(self, opener: Callable[[Database], None]) -> None:
+        """Have something made beside the database: now, and whenever its file has been opened again."""
+        opener(self)
+        if opener not in self._openers:
+            self._openers.append(opener)
 
     @property
     def fallen(self) -> DucktailError | None:

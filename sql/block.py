@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from typing import TypeVar
 
+from ..engine.asking import MEMORY_AGAIN_S
 from ..engine.database import Database
 from ..engine.definitions.claims import anywhere, refuse_aside
 from ..engine.duckdb_errors import recognized
@@ -24,9 +25,6 @@ from .results.cursors import Cursors
 from .variables import READ_ONLY, Variables
 
 T = TypeVar("T")
-
-# How long a statement waits before it asks for memory again.
-MEMORY_AGAIN_S = 0.05
 
 NONE, OPEN, BROKEN = "none", "open", "failed"
 # What the engine knows a session by while no call is under way, and PostgreSQL's byte.

@@ -135,15 +135,8 @@ class Buffers:
 
         Nothing is being published to it meanwhile.
         """
-        with self.edges_lock:
-            before = self._by_stream[stream.stream_id]
-            cursor = self._new_cursor()
-            try:
-                made = self._refilled(stream, through_lsn, stream.buffer_bytes, cursor)
-            finally:
-                cursor.close()
-            made.given, made.events_at_opening = before.given, before.events_at_opening
-            self._by_stream[stream.stream_id] = made
+        with self.edges_lock, closing(self._new_cursor()) as cursor:
+            self._renew(stream, self._by_stream[stream.stream_id], through_lsn, cursor)
         self.hold()
 
     def hold(self) -> None:

@@ -118,16 +118,20 @@ class EventQuery(LogEvents):
                 "CASE op WHEN 'i' THEN 'insert' WHEN 'u' THEN 'update' WHEN 'd' THEN 'delete' "
                 f"{schema}ELSE 'snapshot' END"
             )
-            whole = {"insert", "delete"} <= stream.operations
-            shown = "*" if whole else "* REPLACE (NULL::INTEGER AS key_change)"
-            rows = f"SELECT {shown}, {op} AS event_op FROM ({base})"
+            columns = "*" if self._has_pairs else "* REPLACE (NULL::INTEGER AS key_change)"
+            rows = f"SELECT {columns}, {op} AS event_op FROM ({base})"
         else:
             rows = self._filtered(base)
-        listed = [*sorted(stream.operations), "snapshot", *(["schema"] if self.has_schema_events else [])]
+        shown = [*sorted(stream.operations), "snapshot", *(["schema"] if self.has_schema_events else [])]
         if stream.shows_all:
             return rows
-        wanted = ", ".join(literal(op) for op in listed)
+        wanted = ", ".join(literal(op) for op in shown)
         return f"SELECT * FROM ({rows}) WHERE event_op IN ({wanted})"
+
+    @property
+    def _has_pairs(self) -> bool:
+        """Whether the stream carries both events of a changed key."""
+        return {"insert", "delete"} <= self.stream.operations
 
     def _filtered(self, base: str) -> str:
         """`base` with the predicate taken on the row before and the row after.
@@ -162,7 +166,7 @@ class EventQuery(LogEvents):
         )
         # Of a changed key the stream has both events where both rows match, and its filter judges each
         # of them by itself: the log's row of either has both images.
-        both = "a AND b" if {"insert", "delete"} <= self.stream.operations else "false"
+        both = "a AND b" if self._has_pairs else "false"
         pair = f"CASE WHEN {both} THEN key_change END AS key_change"
         return (
             f"SELECT * FROM (SELECT * REPLACE ({pair}), {op} AS event_op FROM (SELECT {back}, "

@@ -60,10 +60,10 @@ class ClusterProcesses:
             for name in self.present:
                 self.start(name)
 
-    def text(self, epoch: int = 1, topics: str | None = None) -> str:
-        """What cluster.toml says."""
+    def text(self, epoch: int = 1, topics: str | None = None, without: str = "") -> str:
+        """What cluster.toml says; `without` is a node that has left."""
         lines = ['cluster = "shop"', f"epoch = {epoch}", self.more]
-        for name in self.present:
+        for name in (name for name in self.present if name != without):
             port = self.reached[name]
             lines += [f"[nodes.{name}]", 'host = "127.0.0.1"', f"port = {port}"]
         return "\n".join([*lines, self.topics if topics is None else topics]) + "\n"
